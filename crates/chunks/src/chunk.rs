@@ -1,4 +1,4 @@
-//! A chunk: whole lines of a text that belong together, and what is known of them.
+//! Chunks: whole lines of a text that belong together, with their metadata.
 
 use std::ops::Range;
 
@@ -11,43 +11,43 @@ use crate::{code, guess, sections, settings};
 
 /// Whole lines that belong together: a function, a type, a section, a paragraph.
 ///
-/// Chunks of one text are in order and never overlap; what lies between two is blank.
+/// Chunks of one text are in order and never overlap. Only blank lines are between two chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
-    /// Its first line, from 1.
+    /// First line, from 1.
     pub first: u32,
-    /// Its last line.
+    /// Last line.
     pub last: u32,
-    /// Where it stands in the text, in bytes, without the end of the last line.
+    /// Position in the text, in bytes, without the last line break.
     pub bytes: Range<usize>,
-    /// What it is.
+    /// Kind of chunk.
     pub kind: ChunkKind,
-    /// The names it defines, the main one first; of a section its heading, of a table its key.
+    /// Names that it defines, the main one first. For a section its heading, for a table its key.
     pub names: Vec<String>,
-    /// What its definitions stand in, from the outermost: modules, types, headings above.
+    /// Names that enclose its definitions, from the outermost: modules, types, headings.
     pub within: Vec<String>,
-    /// How its main definition reads up to its body: `fn parse(text: &str) -> Result<Ast, Error>`.
-    /// Empty where there is none. At most 512 bytes.
+    /// Signature of its main definition, up to the body: `fn parse(text: &str) -> Result<Ast,
+    /// Error>`. Empty if there is none. At most 512 bytes.
     pub head: String,
-    /// The doc comment of its definitions, without comment marks. Empty where there is none.
+    /// Doc comment of its definitions, without comment marks. Empty if there is none.
     pub doc: String,
-    /// Where the doc comments stand in the text, in order, by whole lines or the literal of a
-    /// docstring: `doc` again, as bytes.
+    /// Positions of `doc` in the text, in bytes and in order: whole lines, or the literal of a
+    /// docstring.
     pub doc_bytes: Vec<Range<usize>>,
 }
 
-/// A longer head is cut.
+/// Longest head, in bytes; a longer one is cut.
 pub(crate) const HEAD_BYTES_MAX: usize = 512;
 
-/// What a chunk is.
+/// Kind of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum ChunkKind {
-    /// A function, a method, a macro.
+    /// A function, a method or a macro.
     Function = 0,
-    /// A type, an interface, a module's own head.
+    /// A type, an interface, or a module's own head.
     Type = 1,
-    /// Other code: imports, constants, statements.
+    /// Code of other kinds: imports, constants, statements.
     Code = 2,
     /// A section of a document.
     Section = 3,
@@ -57,14 +57,14 @@ pub enum ChunkKind {
     Text = 5,
 }
 
-/// The chunks of `text`, which is in the file at `path`.
+/// Splits `text`, the content of the file at `path`, into chunks.
 pub fn chunks(path: &str, text: &str) -> Vec<Chunk> {
     let lines = Lines::of(text);
     let (outline, loose) = outline_of(path, &lines);
     cut(&lines, &outline, loose)
 }
 
-/// What the text of `lines` defines, which is in the file at `path`, and what the rest of it is.
+/// Returns the outline of the file at `path`, and the kind of its text outside of definitions.
 pub(crate) fn outline_of(path: &str, lines: &Lines<'_>) -> (Outline, ChunkKind) {
     let text = lines.text;
     let sort = Sort::of(path);
@@ -82,7 +82,7 @@ pub(crate) fn outline_of(path: &str, lines: &Lines<'_>) -> (Outline, ChunkKind) 
     }
 }
 
-/// Whose grammar a file in `lang` is read by.
+/// Returns the language whose grammar parses a file in `lang`.
 fn dialect<'l>(path: &str, lang: &'l str, text: &str) -> &'l str {
     let is_cpp = |line: &str| {
         let marks = ["class ", "namespace ", "template", "public:", "private:", "using "];
@@ -95,7 +95,7 @@ fn dialect<'l>(path: &str, lang: &'l str, text: &str) -> &'l str {
     }
 }
 
-/// The language of a file that says by which program it is run.
+/// Returns the language of the interpreter in the first line (`#!`), if it is a known one.
 fn interpreter(text: &str) -> Option<&'static str> {
     let first = text.strip_prefix("#!")?.lines().next()?;
     let program = first.rsplit(['/', ' ']).find(|word| !word.starts_with('-'))?;

@@ -1,5 +1,5 @@
-//! An outline made into chunks: what is large alone, what is small with its neighbours, what is too
-//! long in parts.
+//! Cuts a text into chunks along its outline: large parts alone, small ones with their neighbours,
+//! and long ones in pieces.
 
 use std::ops::Range;
 
@@ -9,16 +9,17 @@ use crate::join::{Join, NAMES_MAX, Piece, add_doc, add_names, fewer, join};
 use crate::lines::Lines;
 use crate::outline::{NO_BORDER, Outline, Part, PartKind};
 
-/// A part of a text that is cut has no more lines,
+/// Most lines of a chunk that was cut.
 pub(crate) const LINES_MAX: usize = 60;
-/// nor more bytes, if it has more than one line,
+/// Most bytes of a chunk that was cut, if it has more than one line.
 pub(crate) const BYTES_MAX: usize = 8 << 10;
-/// and no fewer lines if it can be helped.
+/// Fewest lines of a chunk that was cut, if possible.
 const LINES_MIN: usize = 20;
-/// A type that is no longer than this is one chunk with its small methods.
+/// Longest type, in lines, that is one chunk with its small methods.
 const WHOLE_TYPE_LINES_MAX: usize = 20;
 
-/// The chunks of the text of `lines`. What no part of `outline` holds is `loose`.
+/// Cuts the text of `lines` into chunks. Lines outside of any part of `outline` have the kind
+/// `loose`.
 pub(crate) fn cut(lines: &Lines<'_>, outline: &Outline, loose: ChunkKind) -> Vec<Chunk> {
     let mut cutter = Cutter { lines, outline, loose, pieces: Vec::new() };
     cutter.all();
@@ -43,7 +44,7 @@ impl Cutter<'_, '_> {
         self.between(None, next, self.lines.len(), true);
     }
 
-    /// The pieces of the part at `at`.
+    /// Adds the pieces of the part at `at`.
     fn part(&mut self, at: usize) {
         let outline = self.outline;
         let part = &outline.parts[at];
@@ -64,7 +65,7 @@ impl Cutter<'_, '_> {
         self.between(Some(at), next, part.last + 1, true);
     }
 
-    /// Whether the part at `at` is so small that what stands in it stays in it.
+    /// Returns true if the part at `at` is so small that it is kept whole.
     fn is_whole(&self, at: usize) -> bool {
         let part = &self.outline.parts[at];
         let is_small = |&inner: &usize| {
@@ -87,7 +88,7 @@ impl Cutter<'_, '_> {
         self.split(piece);
     }
 
-    /// What stands in the part at `at` before the first that stands in it, which begins at `to`.
+    /// Adds the lines of the part at `at` before its first inner part, which begins at `to`.
     fn opening(&mut self, at: usize, to: usize) {
         let part = &self.outline.parts[at];
         let Some(last) = to.checked_sub(1).filter(|&last| last >= part.first) else { return };
@@ -96,7 +97,7 @@ impl Cutter<'_, '_> {
         let is_short = last - first < 3 && part.doc.is_empty();
         piece.join = match part.kind {
             PartKind::Scope | PartKind::Section if is_short => {
-                // They are told by what the next stands in.
+                // The enclosing names of the next piece contain them.
                 piece.names.clear();
                 piece.head.clear();
                 piece.group = Some(at);
@@ -114,12 +115,12 @@ impl Cutter<'_, '_> {
         self.split(piece);
     }
 
-    /// What stands in `outer` from line `from` to before `to`, and in nothing else.
+    /// Adds the lines from `from` up to `to` that only `outer` contains.
     fn between(&mut self, outer: Option<usize>, from: usize, to: usize, is_end: bool) {
         let Some(last) = to.checked_sub(1).filter(|&last| last >= from) else { return };
         let Some((first, last)) = self.lines.trimmed(from, last) else { return };
         let mut piece = match outer {
-            // The rest of a long function is still that function.
+            // The remaining lines of a long function belong to that function.
             Some(at) if self.outline.parts[at].kind == PartKind::Function => self.undocumented(at),
             Some(_) | None => Piece {
                 first,
@@ -140,9 +141,9 @@ impl Cutter<'_, '_> {
         let may_close = outer.is_some() || self.loose == ChunkKind::Code;
         let is_little = last - first < 2;
         let closes = may_close && !(first..=last).any(says);
-        // The end of something half typed is set in farther than what comes next.
+        // The end of unfinished code is indented further than the next definition.
         let ends = !is_end && is_little && self.lines.indent(first) > self.lines.indent(to);
-        // Settings before a document are no part of its first section.
+        // Front matter is not part of the first section.
         let is_front_matter = first == 0
             && matches!(self.loose, ChunkKind::Section | ChunkKind::Text)
             && self.lines.line(0).trim_end() == "---";
@@ -189,7 +190,7 @@ impl Cutter<'_, '_> {
         }
     }
 
-    /// Keeps `piece`, in parts if it is too long.
+    /// Adds `piece`, split if it is too long.
     fn split(&mut self, piece: Piece) {
         let Some((first, last)) = self.lines.trimmed(piece.first, piece.last) else { return };
         let mut from = first;
@@ -218,7 +219,7 @@ impl Cutter<'_, '_> {
         }
     }
 
-    /// What of the docs at `all` is said in the lines from `first` to `last`, and where.
+    /// Returns the part of the docs at `all` in the lines from `first` to `last`, and its position.
     fn doc_of(
         &self,
         all: &[Range<usize>],
@@ -240,7 +241,7 @@ impl Cutter<'_, '_> {
         (said.join("\n"), here)
     }
 
-    /// The last line of a chunk from `from` on, of lines that go to `last`.
+    /// Returns the last line of a chunk that starts at `from`, within the lines up to `last`.
     fn end(&self, from: usize, last: usize) -> usize {
         let begins = self.lines.start(from);
         let fits =
@@ -249,14 +250,14 @@ impl Cutter<'_, '_> {
             return last;
         }
         let reach = (from + 1..=last).find(|&line| !fits(line)).unwrap_or(last);
-        // A line may begin the next chunk from a third of this on, and leaves it some lines.
+        // The next chunk may start after a third of this one, and both must keep some lines.
         let least = from + LINES_MIN.min((reach - from) / 3).max(1);
         let most = reach.min(last.saturating_sub(4)).max(least);
         let best = (least..=most).min_by_key(|&line| (self.border(line), last - line));
         best.map_or(reach, |line| line.min(reach)) - 1
     }
 
-    /// How bad it would be to begin a chunk with `line`.
+    /// Returns the cost of starting a chunk at `line`; lower is better.
     fn border(&self, line: usize) -> (u8, bool, usize) {
         let is_close = line > 0 && !self.lines.is_blank(line - 1);
         if self.lines.is_blank(line) {
@@ -269,7 +270,7 @@ impl Cutter<'_, '_> {
     }
 }
 
-/// Whether `part` is too little for a chunk of its own.
+/// Returns true if `part` is too small for a chunk of its own.
 fn is_small(part: &Part) -> bool {
     let (code, all) = (part.last + 1 - part.start, part.lines());
     match part.kind {

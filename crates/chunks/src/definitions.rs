@@ -1,21 +1,21 @@
-//! What a line of code defines, told by the line alone: no parser, no more than a guess.
+//! Guesses the definition in a line of code from that line alone, without a parser.
 
 use crate::outline::PartKind;
 
-/// What a line begins.
+/// A definition that a line begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Definition {
-    /// The names it gives.
+    /// Names that it defines.
     pub(crate) names: Vec<String>,
-    /// What it belongs to, if it says so: of `func (s *Server) Serve(` the `Server`.
+    /// Enclosing name, if the line has one: `Server` of `func (s *Server) Serve(`.
     pub(crate) above: Option<String>,
     pub(crate) kind: PartKind,
 }
 
-/// Words before the name of a function.
+/// Keywords before the name of a function.
 const FUNCTIONS: [&str; 7] = ["fn", "def", "func", "function", "fun", "macro_rules", "defp"];
 
-/// Words before the name of a type or a module.
+/// Keywords before the name of a type or a module.
 const TYPES: [&str; 16] = [
     "class",
     "struct",
@@ -35,17 +35,17 @@ const TYPES: [&str; 16] = [
     "service",
 ];
 
-/// Words before the name of a constant or a variable.
+/// Keywords before the name of a constant or a variable.
 const SMALL: [&str; 5] = ["const", "static", "let", "var", "val"];
 
-/// Words with which a line begins that calls or decides and does not define.
+/// Words at the start of lines that call or branch, and do not define.
 const CONTROL: [&str; 24] = [
     "if", "for", "while", "switch", "match", "return", "else", "catch", "throw", "new", "await",
     "case", "do", "sizeof", "assert", "delete", "yield", "with", "elif", "unless", "until",
     "raise", "typeof", "super",
 ];
 
-/// What `line` defines, if it looks as if it defined something.
+/// Returns the definition in `line`, if it looks like one.
 pub(crate) fn definition(line: &str) -> Option<Definition> {
     let code = line.trim();
     if code.is_empty() || is_lead(code) {
@@ -55,8 +55,8 @@ pub(crate) fn definition(line: &str) -> Option<Definition> {
     by_keyword(code, is_nested).or_else(|| by_shape(code))
 }
 
-/// Whether the trimmed line `code` is a comment, an attribute or a decorator, which belong to what
-/// comes after.
+/// Returns true if the trimmed line `code` is a comment, an attribute or a decorator, which belong
+/// to the next definition.
 pub(crate) fn is_lead(code: &str) -> bool {
     ["//", "/*", "*/", "* ", "#", "@", "--", "\"\"\"", "template<", "template <"]
         .iter()
@@ -64,10 +64,10 @@ pub(crate) fn is_lead(code: &str) -> bool {
         || code == "*"
 }
 
-/// `pub async fn name`, `export default class Name`, `const NAME`.
+/// Matches `pub async fn name`, `export default class Name`, `const NAME`.
 fn by_keyword(code: &str, is_nested: bool) -> Option<Definition> {
     let mut rest = code;
-    // Modifiers are few; a keyword farther on is part of an expression.
+    // A definition has few modifiers. A keyword after more words is part of an expression.
     for _ in 0..6 {
         let end = rest.find(|c: char| !is_name(c)).unwrap_or(rest.len());
         let (word, after) = rest.split_at(end);
@@ -86,7 +86,7 @@ fn by_keyword(code: &str, is_nested: bool) -> Option<Definition> {
             let names = if is_local { Vec::new() } else { names(word, after) };
             return (!names.is_empty()).then_some(Definition { names, above, kind });
         }
-        // `pub(crate)`, `extern "C"`.
+        // Skips `(crate)` of `pub(crate)` and `"C"` of `extern "C"`.
         rest = match after.chars().next()? {
             '(' => after.split_once(')')?.1.trim_start(),
             ' ' => {
@@ -102,7 +102,7 @@ fn by_keyword(code: &str, is_nested: bool) -> Option<Definition> {
     None
 }
 
-/// What `word` begins the definition of, before `after`.
+/// Returns the kind of definition that the keyword `word` before `after` begins.
 fn kind(word: &str, after: &str) -> Option<PartKind> {
     if FUNCTIONS.contains(&word) {
         Some(PartKind::Function)
@@ -118,13 +118,13 @@ fn kind(word: &str, after: &str) -> Option<PartKind> {
     }
 }
 
-/// Whether a name and then its type or its value comes: not a type and then a name.
+/// Returns true if a name comes next, and not a type and then a name.
 fn is_named_next(after: &str) -> bool {
     let after = after.trim_start().trim_start_matches(is_name).trim_start();
     after.is_empty() || after.starts_with([':', '=', ';', ','])
 }
 
-/// The names after the keyword `word`.
+/// Returns the names after the keyword `word`.
 fn names(word: &str, after: &str) -> Vec<String> {
     let head = after.split(['{', '=', ';']).next().unwrap_or_default();
     let head = head.trim_start_matches([' ', '*']);
@@ -133,14 +133,14 @@ fn names(word: &str, after: &str) -> Vec<String> {
         let types = types.filter(|it| it.starts_with(char::is_uppercase) && it.len() > 1);
         return types.take(3).map(str::to_owned).collect();
     }
-    // Ruby's `def self.name`, Lua's `function M.name`.
+    // Handles Ruby's `def self.name` and Lua's `function M.name`.
     let end = head.find(|c: char| !(is_name(c) || c == '.' || c == ':')).unwrap_or(head.len());
     let name = head[..end].trim_matches(['.', ':']).rsplit(['.', ':']).next().unwrap_or_default();
     let is_name = name.starts_with(|c: char| c.is_alphabetic() || c == '_');
     is_name.then(|| name.to_owned()).into_iter().collect()
 }
 
-/// The type of Go's receiver, `func (s *Server) Serve(`, and what comes after it.
+/// Returns the type of a Go receiver, as in `func (s *Server) Serve(`, and the text after it.
 fn receiver<'l>(word: &str, after: &'l str) -> (Option<String>, &'l str) {
     let receiver = after.trim_start().strip_prefix('(').filter(|_| word == "func");
     let Some((receiver, rest)) = receiver.and_then(|it| it.split_once(')')) else {
@@ -151,7 +151,7 @@ fn receiver<'l>(word: &str, after: &'l str) -> (Option<String>, &'l str) {
     (name.map(str::to_owned), rest)
 }
 
-/// `static int name(int x) {`, `public void name()`, `name(args) {`, `name() {`.
+/// Matches `static int name(int x) {`, `public void name()`, `name(args) {`, `name() {`.
 fn by_shape(code: &str) -> Option<Definition> {
     let (head, args) = code.split_once('(')?;
     let name_at = head.trim_end_matches(is_name).len();

@@ -1,19 +1,19 @@
-//! What doc comments say, without the marks that make them comments.
+//! Extracts the text of doc comments, without comment marks.
 
-/// What a comment is for.
+/// Purpose of a comment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mark {
-    /// To say what comes after it is for.
+    /// Documents the definition after it.
     Doc,
-    /// To say what it stands in is for.
+    /// Documents the item that contains it.
     Inner,
-    /// Anything else.
+    /// Any other comment.
     Plain,
-    /// For programs: `#!/bin/sh`, `//go:build`, `// eslint-disable`.
+    /// Instruction for a program: `#!/bin/sh`, `//go:build`, `// eslint-disable`.
     Order,
 }
 
-/// Comments that begin so are for programs.
+/// Starts of comments that instruct programs.
 const ORDERS: [&str; 12] = [
     "#!",
     "//go:",
@@ -30,7 +30,7 @@ const ORDERS: [&str; 12] = [
 ];
 
 impl Mark {
-    /// What the comment `text` is for; `inner` where `//!` speaks of what it stands in.
+    /// Classifies the comment `text`. If `inner` is set, `//!` documents the item that contains it.
     pub(crate) fn of(text: &str, inner: bool) -> Self {
         let begins = |mark: &str| text.starts_with(mark);
         if ORDERS.iter().any(|order| begins(order)) {
@@ -47,7 +47,7 @@ impl Mark {
     }
 }
 
-/// What the comment `text` says: its marks cut off, blank lines at both ends left out.
+/// Returns the text of a comment without its marks and without blank lines at both ends.
 pub(crate) fn text(text: &str) -> String {
     let mut said: Vec<&str> = Vec::new();
     let is_block = text.trim_start().starts_with("/*");
@@ -68,7 +68,7 @@ pub(crate) fn text(text: &str) -> String {
     dedented(&said).trim().to_owned()
 }
 
-/// What the string `literal` says, without its quotes and how far it is set in.
+/// Returns the text of the string `literal`, without quotes and common indentation.
 pub(crate) fn string_text(literal: &str) -> String {
     let bare = literal.trim_start_matches(|c: char| c.is_ascii_alphabetic());
     let quotes = ["\"\"\"", "'''", "\"", "'"];
@@ -81,7 +81,7 @@ pub(crate) fn string_text(literal: &str) -> String {
     format!("{first}\n{}", dedented(&rest)).trim().to_owned()
 }
 
-/// What a piece of a comment or of a docstring says.
+/// Returns the text in a piece of a comment or of a docstring.
 pub(crate) fn said(piece: &str) -> String {
     let is_comment = ["//", "/*", "*", "#", "--", "=begin"];
     if is_comment.iter().any(|mark| piece.trim_start().starts_with(mark)) {
@@ -91,7 +91,7 @@ pub(crate) fn said(piece: &str) -> String {
     }
 }
 
-/// `lines` without the blanks that they all begin with.
+/// Removes the common indentation of `lines`.
 fn dedented(lines: &[&str]) -> String {
     let blanks = |line: &&str| line.len() - line.trim_start_matches([' ', '\t']).len();
     let said = lines.iter().filter(|line| !line.trim().is_empty());
@@ -101,10 +101,10 @@ fn dedented(lines: &[&str]) -> String {
     lines.join("\n")
 }
 
-/// A longer tag is none.
+/// Longest XML tag, in bytes.
 const TAG_BYTES_MAX: usize = 200;
 
-/// `text` without the tags of C#'s doc comments; what `<see cref="Name"/>` names stays.
+/// Removes the XML tags of C# doc comments from `text`. The name in `<see cref="Name"/>` stays.
 pub(crate) fn without_tags(text: &str) -> String {
     const TAGS: [&str; 18] = [
         "summary",

@@ -1,4 +1,4 @@
-//! The outline of code whose grammar we do not know, or that its grammar cannot read: by its lines.
+//! Guesses the outline of code line by line, for languages without a usable grammar.
 
 use std::ops::Range;
 
@@ -9,18 +9,19 @@ use crate::docs;
 use crate::lines::Lines;
 use crate::outline::{Outline, PARTS_MAX, Part, PartKind};
 
-/// A longer line defines nothing.
+/// Longest line that may define something, in bytes.
 const LINE_BYTES_MAX: usize = 2 << 10;
 
-/// The outline of the code of `lines`.
+/// Guesses the outline of the code in `lines`.
 pub(crate) fn outline(lines: &Lines<'_>) -> Outline {
     Outline::new(parts(lines, 0..lines.len()), Vec::new())
 }
 
-/// What the lines in `range` define. What is set in farther than a definition stands in it.
+/// Guesses the definitions in the lines of `range`. Code that is indented further than a definition
+/// is inside it.
 pub(crate) fn parts(lines: &Lines<'_>, range: Range<usize>) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
-    // The parts that have not ended yet, and how far they are set in.
+    // Parts that have not ended yet, each with its indentation.
     let mut open: Vec<(usize, usize)> = Vec::new();
     let mut free = range.start;
     for at in range {
@@ -66,7 +67,7 @@ pub(crate) fn parts(lines: &Lines<'_>, range: Range<usize>) -> Vec<Part> {
     parts
 }
 
-/// Whether `line` begins a function, a type or what holds them.
+/// Returns true if `line` begins a function, a type or a container of them.
 pub(crate) fn defines(line: &str) -> bool {
     let found = Some(line).filter(|line| line.len() <= LINE_BYTES_MAX).and_then(definition);
     found.is_some_and(|found| match found.kind {
@@ -75,15 +76,15 @@ pub(crate) fn defines(line: &str) -> bool {
     })
 }
 
-/// Lets the parts that are `open` reach to line `at`.
+/// Extends the `open` parts to line `at`.
 fn reach(parts: &mut [Part], open: &[(usize, usize)], at: usize) {
-    // Those around the innermost are known to reach as far once it ends.
+    // Outer parts end no earlier than inner ones, so extending the innermost suffices.
     for &(part, _) in open.iter().rev().take(DEPTH_MAX) {
         parts[part].last = at;
     }
 }
 
-/// What is set in farther than so many definitions is not followed.
+/// Most nested definitions that are extended.
 const DEPTH_MAX: usize = 16;
 
 fn head(line: &str) -> String {
@@ -93,14 +94,14 @@ fn head(line: &str) -> String {
     head[..head.floor_char_boundary(HEAD_BYTES_MAX)].to_owned()
 }
 
-/// Takes in the comments among the lines above the definition of `part`.
+/// Collects the comments above the definition of `part` as its doc.
 fn said_above(lines: &Lines<'_>, part: &mut Part) {
     let mut said = Vec::new();
     for line in part.first..part.start {
         let text = lines.line(line).trim();
         let is_comment = ["//", "/*", "*", "--", "# "].iter().any(|mark| text.starts_with(mark));
         if is_comment {
-            // A line of a block comment is one by itself here.
+            // Each line of a block comment is treated as a comment of its own here.
             let bare = text.trim_start_matches(['/', '*', '#', '-', '!']).trim_end_matches("*/");
             said.push(docs::text(bare));
             part.doc_bytes.push(lines.bytes(line, line));

@@ -1,4 +1,4 @@
-//! Pieces of a text joined: what is too little for a chunk of its own, with its neighbours.
+//! Joins pieces that are too small for a chunk of their own with their neighbours.
 
 use std::ops::Range;
 
@@ -6,20 +6,20 @@ use crate::chunk::ChunkKind;
 use crate::cut::{BYTES_MAX, LINES_MAX};
 use crate::lines::Lines;
 
-/// What is joined to a chunk because it is too little to stand alone makes it no longer than this.
+/// Most lines of a chunk after a small piece was joined to it.
 const JOINED_LINES_MAX: usize = LINES_MAX + 6;
-/// Small neighbours of one kind share a chunk of so many lines.
+/// Most lines of a chunk of small neighbours of one kind.
 const ALIKE_LINES_MAX: usize = 24;
-/// Those of several kinds share a smaller one.
+/// Most lines of a chunk of small neighbours of different kinds.
 const MIXED_LINES_MAX: usize = 12;
-/// What defines nothing is cut less often.
+/// Most lines of a chunk that defines nothing.
 const LOOSE_LINES_MAX: usize = 40;
-/// A chunk tells no more names.
+/// Most names of a chunk.
 pub(crate) const NAMES_MAX: usize = 8;
-/// A text has no more chunks.
+/// Most chunks of a text.
 const PIECES_MAX: usize = 4000;
 
-/// What becomes a chunk, alone or with others.
+/// A range of lines that becomes a chunk, alone or joined with others.
 #[derive(Debug, Clone)]
 pub(crate) struct Piece {
     pub(crate) first: usize,
@@ -31,9 +31,9 @@ pub(crate) struct Piece {
     pub(crate) doc: String,
     pub(crate) doc_bytes: Vec<Range<usize>>,
     pub(crate) join: Join,
-    /// What it stands in: only what stands in the same is merged.
+    /// The part that contains it; only pieces of one part are merged.
     pub(crate) group: Option<usize>,
-    /// Of what it is the beginning: constants and fields that come next are merged with it.
+    /// The part that this piece opens. Constants and fields that follow are merged with it.
     pub(crate) opens: Option<usize>,
 }
 
@@ -46,20 +46,20 @@ impl Piece {
     }
 }
 
-/// With what a piece shares its chunk.
+/// Rule for joining a piece with its neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Join {
-    /// With nothing.
+    /// Never joined.
     Alone,
-    /// With pieces as small as it.
+    /// Joined with other small pieces.
     Neighbours,
-    /// With what comes after it, which it opens or speaks of.
+    /// Joined with the next piece, which it introduces.
     Next,
-    /// With what comes before it, which it closes.
+    /// Joined with the previous piece, which it closes.
     Previous,
 }
 
-/// `pieces` with those joined that are too little to stand alone.
+/// Joins the small ones of `pieces` with their neighbours.
 pub(crate) fn join(lines: &Lines<'_>, pieces: Vec<Piece>) -> Vec<Piece> {
     let fits = |first: usize, last: usize, most: usize| {
         last - first < most && lines.end(last) - lines.start(first) <= BYTES_MAX
@@ -75,7 +75,7 @@ pub(crate) fn join(lines: &Lines<'_>, pieces: Vec<Piece>) -> Vec<Piece> {
             }
         }
         match (piece.join, joined.last_mut()) {
-            // What follows the head of a file belongs to it: its imports.
+            // Imports belong to the head of the file above them.
             (Join::Next, Some(last))
                 if last.names.is_empty()
                     && is_neighbour(last, &piece)
@@ -109,7 +109,7 @@ pub(crate) fn join(lines: &Lines<'_>, pieces: Vec<Piece>) -> Vec<Piece> {
     joined
 }
 
-/// `pieces`, and where they are more than people write into one file, each with some that come next.
+/// Returns `pieces`, merged with their neighbours if there are more than [`PIECES_MAX`].
 pub(crate) fn fewer(lines: &Lines<'_>, pieces: Vec<Piece>) -> Vec<Piece> {
     let mut pieces = pieces;
     let mut together = pieces.len().div_ceil(PIECES_MAX);
@@ -120,9 +120,9 @@ pub(crate) fn fewer(lines: &Lines<'_>, pieces: Vec<Piece>) -> Vec<Piece> {
     pieces
 }
 
-/// `pieces`, so many of them `together`, but no more than make a long chunk.
+/// Merges up to `together` neighbours at a time, within the size of a long chunk.
 fn by(together: usize, lines: &Lines<'_>, pieces: Vec<Piece>) -> Vec<Piece> {
-    // Were all of them as long as this, there would be half as many as there may be.
+    // If every chunk had this size, the text would have half of the chunks allowed.
     let most = |of: usize, least: usize| least.max((of * 4).div_ceil(PIECES_MAX));
     let (lines_max, bytes_max) = (most(lines.len(), LINES_MAX), most(lines.text.len(), BYTES_MAX));
     let mut joined: Vec<Piece> = Vec::with_capacity(pieces.len().div_ceil(together));
@@ -157,7 +157,7 @@ fn is_neighbour(last: &Piece, piece: &Piece) -> bool {
         && last.names.len() + piece.names.len() <= NAMES_MAX
 }
 
-/// How many lines `last` and `piece` may have together.
+/// Returns the most lines that `last` and `piece` may have together.
 fn lines_max(last: &Piece, piece: &Piece) -> usize {
     if last.opens.is_some() {
         ALIKE_LINES_MAX
@@ -170,7 +170,7 @@ fn lines_max(last: &Piece, piece: &Piece) -> usize {
     }
 }
 
-/// `piece` with `before`, which only opens it or speaks of it.
+/// Prepends `before`, which introduces `piece`, to it.
 fn open(before: Piece, mut piece: Piece) -> Piece {
     if piece.names.is_empty() && !before.names.is_empty() {
         (piece.kind, piece.head) = (before.kind, before.head);
@@ -186,7 +186,7 @@ fn open(before: Piece, mut piece: Piece) -> Piece {
     piece
 }
 
-/// Adds the lines of `piece` to `last`: the first function or type of them is what they are.
+/// Appends the lines of `piece` to `last`. The first function or type among them names the chunk.
 fn merge(last: &mut Piece, piece: Piece) {
     let defines = |kind| matches!(kind, ChunkKind::Function | ChunkKind::Type);
     let is_main = defines(piece.kind) && !defines(last.kind)
@@ -211,7 +211,7 @@ pub(crate) fn add_names(names: &mut Vec<String>, more: &[String]) {
 }
 
 pub(crate) fn add_doc(piece: &mut Piece, doc: &str, doc_bytes: &[Range<usize>]) {
-    // What is guessed to be a doc may stand in a string that is one, and is said already.
+    // A guessed doc comment may be inside a docstring that was already added.
     let said = piece.doc_bytes.last().map_or(0, |last| last.end);
     let is_new = doc_bytes.first().is_none_or(|first| first.start >= said);
     if !doc.is_empty() && is_new {

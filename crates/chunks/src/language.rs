@@ -1,32 +1,32 @@
-//! What a file is, told by its path alone: its language, and the tags it is found by.
+//! Classifies a file by its path alone: its language and search tags.
 
-/// What is known of a file by its path.
+/// Classification of a file by its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sort {
-    /// Its language, if it is one we know.
+    /// Language, if known.
     pub lang: Option<&'static str>,
-    /// What its text is for.
+    /// Purpose of the text.
     pub kind: Kind,
-    /// Whether it tests.
+    /// True for tests.
     pub is_test: bool,
-    /// Whether it shows how something is used.
+    /// True for examples and demos.
     pub is_example: bool,
 }
 
-/// What its text is for.
+/// Purpose of a file's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// To be run.
+    /// Program code.
     Code,
-    /// To be read by people.
+    /// Documentation for people.
     Docs,
-    /// To say how something is to be.
+    /// Configuration.
     Config,
     /// Anything else.
     Other,
 }
 
-/// Languages by the ends of file names.
+/// Languages by file extension.
 const LANGUAGES: [(&str, Kind, &[&str]); 36] = [
     ("rust", Kind::Code, &["rs"]),
     ("python", Kind::Code, &["py", "pyi"]),
@@ -66,7 +66,7 @@ const LANGUAGES: [(&str, Kind, &[&str]); 36] = [
     ("terraform", Kind::Config, &["tf", "tfvars"]),
 ];
 
-/// Files known by their whole names.
+/// Languages by whole file name.
 const NAMES: [(&str, &str, Kind); 10] = [
     ("readme", "text", Kind::Docs),
     ("license", "text", Kind::Docs),
@@ -80,7 +80,7 @@ const NAMES: [(&str, &str, Kind); 10] = [
     ("jenkinsfile", "groovy", Kind::Config),
 ];
 
-/// The language called `name`, or whose files end so: `rs` is `rust`.
+/// Returns the language with the name or file extension `name`: `rs` is `rust`.
 pub fn language(name: &str) -> Option<&'static str> {
     let name = name.trim_start_matches('.').to_lowercase();
     let by_name = LANGUAGES.iter().map(|(lang, ..)| *lang).chain(NAMES.iter().map(|it| it.1));
@@ -88,11 +88,11 @@ pub fn language(name: &str) -> Option<&'static str> {
     by_name.into_iter().find(|lang| *lang == name).or_else(|| by_end.map(|it| it.0).next())
 }
 
-/// What files are found by, beside their languages.
+/// Tags for searching files, in addition to languages.
 pub const TAGS: [&str; 5] = ["code", "docs", "config", "test", "example"];
 
 impl Sort {
-    /// What the file at `path` is.
+    /// Classifies the file at `path`.
     pub fn of(path: &str) -> Self {
         let lower = path.to_lowercase();
         let (folders, name) = lower.rsplit_once('/').unwrap_or(("", &lower));
@@ -115,7 +115,7 @@ impl Sort {
         }
     }
 
-    /// What the file is found by: its language, its kind, and whether it is a test or an example.
+    /// Returns the search tags of the file: language, kind, and test or example.
     pub fn tags(self) -> Vec<&'static str> {
         let kind = match self.kind {
             Kind::Code => Some("code"),

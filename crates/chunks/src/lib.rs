@@ -1,4 +1,5 @@
-//! Text taken apart: into words, and into chunks that follow the code. Knows no disk and no index.
+//! Splits text into words, and into chunks that follow the structure of code. Uses neither disk nor
+//! index.
 
 mod chunk;
 mod cut;

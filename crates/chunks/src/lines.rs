@@ -1,11 +1,11 @@
-//! The lines of a text, numbered from 0, and where each stands.
+//! Lines of a text, numbered from 0, and their byte positions.
 
 use std::ops::Range;
 
-/// A text by its lines.
+/// A text with an index of its lines.
 pub(crate) struct Lines<'t> {
     pub(crate) text: &'t str,
-    /// Where each line begins.
+    /// Start of each line.
     starts: Vec<usize>,
 }
 
@@ -24,17 +24,17 @@ impl<'t> Lines<'t> {
         self.starts.len()
     }
 
-    /// Where `line` begins; the end of the text where there is no such line.
+    /// Returns the start of `line`, or the end of the text if there is no such line.
     pub(crate) fn start(&self, line: usize) -> usize {
         self.starts.get(line).copied().unwrap_or(self.text.len())
     }
 
-    /// Where `line` ends, without what ends it.
+    /// Returns the end of `line`, without its line break.
     pub(crate) fn end(&self, line: usize) -> usize {
         self.start(line) + self.line(line).len()
     }
 
-    /// What `line` says, without what ends it.
+    /// Returns the text of `line`, without its line break.
     pub(crate) fn line(&self, line: usize) -> &'t str {
         let whole = &self.text[self.start(line)..self.start(line + 1)];
         let bare = whole.strip_suffix('\n').map(|it| it.strip_suffix('\r').unwrap_or(it));
@@ -45,24 +45,24 @@ impl<'t> Lines<'t> {
         self.line(line).trim().is_empty()
     }
 
-    /// Where the lines from `first` to `last` stand.
+    /// Returns the bytes of the lines from `first` to `last`.
     pub(crate) fn bytes(&self, first: usize, last: usize) -> Range<usize> {
         self.start(first)..self.end(last)
     }
 
-    /// `first` and `last` without the blank lines at both ends, if any other is left.
+    /// Shrinks the range to leave out blank lines at both ends. Returns `None` if all are blank.
     pub(crate) fn trimmed(&self, first: usize, last: usize) -> Option<(usize, usize)> {
         let last = (first..=last).rev().find(|&line| !self.is_blank(line))?;
         let first = (first..=last).find(|&line| !self.is_blank(line))?;
         Some((first, last))
     }
 
-    /// The line that the byte `at` is in.
+    /// Returns the line that contains the byte `at`.
     pub(crate) fn of_byte(&self, at: usize) -> usize {
         self.starts.partition_point(|&start| start <= at).saturating_sub(1)
     }
 
-    /// By how many columns `line` is set in; a tab counts as eight.
+    /// Returns the indentation of `line` in columns; a tab counts as eight.
     pub(crate) fn indent(&self, line: usize) -> usize {
         let blanks = self.line(line).bytes().take_while(|byte| matches!(byte, b' ' | b'\t'));
         blanks.map(|byte| if byte == b'\t' { 8 } else { 1 }).sum()

@@ -1,4 +1,4 @@
-//! How much memory a parse takes: counted while it runs, given back once it is over.
+//! Counts the memory of a parse while it runs, and returns it to the system afterwards.
 
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::Cell;
@@ -8,18 +8,18 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 use tree_sitter::{Allocator, set_allocator};
 
-/// What is longer is parsed one at a time.
+/// Longest text that may be parsed in parallel, in bytes. Longer ones are parsed one at a time.
 const LONG_BYTES: usize = 256 << 10;
-/// What was left by a parse that took more is given back to the system.
+/// Peak use, in bytes, above which a parse returns free memory to the system.
 const LARGE_BYTES: usize = 16 << 20;
-/// A block is preceded by its size, and begins where any C type may.
+/// Bytes before each block: they hold its size and keep the alignment of `malloc`.
 const HEADER: usize = 16;
 
 thread_local! {
     static HELD: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The memory of one parse, on this thread.
+/// Memory use of one parse, on this thread.
 pub(crate) struct Memory {
     before: usize,
     most: Cell<usize>,
@@ -27,7 +27,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// For the parse of a text of `bytes`: it waits until no other long one is parsed.
+    /// Starts counting for a text of `bytes`. Blocks while another long text is parsed.
     pub(crate) fn of(bytes: usize) -> Self {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = || TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -35,14 +35,14 @@ impl Memory {
         Self { before: HELD.get(), most: Cell::new(0), _turn: turn }
     }
 
-    /// How many bytes the parse holds.
+    /// Returns the bytes that the parse holds now.
     pub(crate) fn held(&self) -> usize {
         let held = HELD.get().saturating_sub(self.before);
         self.most.set(self.most.get().max(held));
         held
     }
 
-    /// How many it held at most when it was asked.
+    /// Returns the largest value that [`Self::held`] has returned.
     #[cfg(test)]
     pub(crate) fn most(&self) -> usize {
         self.most.get()
@@ -50,8 +50,7 @@ impl Memory {
 }
 
 impl Drop for Memory {
-    /// What was parsed is gone by now, but the pages it was in stay with the process unless it is
-    /// told otherwise.
+    /// Returns freed pages to the system, which `malloc` would otherwise keep.
     fn drop(&mut self) {
         if self.most.get() > LARGE_BYTES {
             give_back();
@@ -61,19 +60,19 @@ impl Drop for Memory {
 
 #[allow(unsafe_code, reason = "the allocator is the C library's")]
 fn give_back() {
-    // SAFETY: it touches no memory but what is free.
+    // SAFETY: `malloc_trim` touches only free memory.
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     unsafe {
         libc::malloc_trim(0);
     }
 }
 
-/// Has the parser's memory counted. Comes before all else that is asked of the parser.
+/// Installs the counting allocator in the parser. Must run before any other use of the parser.
 #[allow(unsafe_code, reason = "the parser takes its allocator once, for the whole process")]
 pub(crate) fn count() {
     static COUNTED: Once = Once::new();
-    // SAFETY: nothing was asked of the parser before, and nobody else sets its allocator. The four
-    // belong together, never give null and align as `malloc` does.
+    // SAFETY: the parser has not allocated yet, and nothing else sets its allocator. The four
+    // functions belong together, never return null and align like `malloc`.
     COUNTED.call_once(|| unsafe {
         set_allocator(Some(Allocator { malloc, calloc, realloc, free }));
     });
@@ -92,7 +91,7 @@ unsafe extern "C" fn realloc(old: *mut c_void, size: usize) -> *mut c_void {
     if old.is_null() {
         return block(size, false);
     }
-    // SAFETY: `old` is a block of ours, whose size stands before it.
+    // SAFETY: `old` is a block of this allocator, preceded by its size.
     unsafe {
         let start = old.cast::<u8>().sub(HEADER);
         let before = start.cast::<usize>().read();
@@ -111,7 +110,7 @@ unsafe extern "C" fn free(block: *mut c_void) {
     if block.is_null() {
         return;
     }
-    // SAFETY: `block` is one of ours, whose size stands before it.
+    // SAFETY: `block` is a block of this allocator, preceded by its size.
     unsafe {
         let start = block.cast::<u8>().sub(HEADER);
         let size = start.cast::<usize>().read();
@@ -123,7 +122,7 @@ unsafe extern "C" fn free(block: *mut c_void) {
 #[allow(unsafe_code, reason = "the parser is C")]
 fn block(size: usize, zeroed: bool) -> *mut c_void {
     let layout = layout(size);
-    // SAFETY: the layout has a size, and the header fits into it.
+    // SAFETY: the layout is not empty, and the header fits into it.
     unsafe {
         let start = if zeroed { alloc_zeroed(layout) } else { alloc(layout) };
         if start.is_null() {

@@ -1,40 +1,40 @@
-//! The outline of a text: what it defines, from which line to which, and what stands in what.
+//! Outline of a text: the definitions in it, their lines and their nesting.
 
 use std::ops::Range;
 
-/// What an outline is made of: something defined, with what stands above it that belongs to it.
+/// A definition in the outline, with the comments and attributes above it.
 #[derive(Debug, Clone)]
 pub(crate) struct Part {
-    /// Its first line, comments and attributes above it among them.
+    /// First line, including comments and attributes above.
     pub(crate) first: usize,
-    /// The line its definition begins in.
+    /// Line at which the definition itself begins.
     pub(crate) start: usize,
-    /// Its last line.
+    /// Last line.
     pub(crate) last: usize,
     pub(crate) kind: PartKind,
-    /// The names it defines, the main one first.
+    /// Names that it defines, the main one first.
     pub(crate) names: Vec<String>,
-    /// What is around it and not in the outline: the `Server` of `func (s *Server) Serve()`.
+    /// Enclosing names that are not parts of the outline: `Server` of `func (s *Server) Serve()`.
     pub(crate) above: Vec<String>,
-    /// What it is called by parts that stand in it.
+    /// Names that it contributes to the path of the parts inside it.
     pub(crate) scope: Vec<String>,
     pub(crate) head: String,
     pub(crate) doc: String,
     pub(crate) doc_bytes: Vec<Range<usize>>,
-    /// The parts that stand in it, in order.
+    /// Indexes of the parts inside it, in order.
     pub(crate) inner: Vec<usize>,
-    /// What it stands in.
+    /// Index of the part that contains it.
     pub(crate) outer: Option<usize>,
 }
 
-/// What a part is.
+/// Kind of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PartKind {
     Function,
     Type,
-    /// What only holds other parts: an `impl`, a namespace.
+    /// Only a container of other parts: an `impl`, a namespace.
     Scope,
-    /// A constant, a variable, a declaration without a body.
+    /// A constant, a variable, or a declaration without a body.
     Value,
     Section,
     Key,
@@ -63,37 +63,38 @@ impl Part {
     }
 }
 
-/// What a text defines.
+/// Outline of a text.
 ///
-/// Parts are in order; a part lies within the lines of what it stands in, begins after its first
-/// line (a [`PartKind::Scope`] aside) and shares no line with its neighbours.
+/// Parts are in order. A part lies within the lines of its container and begins after the first
+/// line of the container (unless that is a [`PartKind::Scope`]). It shares no line with its
+/// neighbours.
 #[derive(Debug, Default)]
 pub(crate) struct Outline {
     pub(crate) parts: Vec<Part>,
-    /// The parts that stand in no other.
+    /// Indexes of the parts that no other part contains.
     pub(crate) outermost: Vec<usize>,
-    /// How deep in the text what begins with each line stands: [`NO_BORDER`] where nothing does.
-    /// Empty where this is not known.
+    /// Nesting depth of the node that begins with each line, or [`NO_BORDER`] if no node does.
+    /// Empty if unknown.
     pub(crate) borders: Vec<u8>,
 }
 
-/// A line that nothing begins with.
+/// Depth of a line at which no node begins.
 pub(crate) const NO_BORDER: u8 = u8::MAX;
-/// What is nested deeper is not told apart.
+/// Deepest nesting of parts. Parts nested deeper are dropped.
 const DEPTH_MAX: usize = 16;
-/// No part has more names of its own and of what shares its first line.
+/// Most names of a part, with the names of parts that share its first line.
 const NAMES_MAX: usize = 8;
-/// It is not told of more that a part stands in,
+/// Most enclosing names of a part.
 const WITHIN_MAX: usize = 16;
-/// nor of more than so many bytes of it.
+/// Most bytes of all enclosing names of a part.
 const WITHIN_BYTES_MAX: usize = 1 << 10;
-/// A text defines more than this only if a program wrote it: the rest is cut as it comes.
+/// Most parts of a text. Only generated code has more, and the rest of it is cut by size.
 pub(crate) const PARTS_MAX: usize = 1 << 15;
-/// A function of so many lines is looked into.
+/// Number of lines from which the parts inside a function are outlined.
 pub(crate) const LONG_LINES: usize = 60;
 
 impl Outline {
-    /// The outline of `parts`, which may come in any order.
+    /// Builds the outline from `parts`, in any order.
     pub(crate) fn new(mut parts: Vec<Part>, borders: Vec<u8>) -> Self {
         parts.sort_by(|one, two| one.first.cmp(&two.first).then(two.last.cmp(&one.last)));
         let mut outline = Self { parts: Vec::new(), outermost: Vec::new(), borders };
@@ -109,7 +110,7 @@ impl Outline {
         while open.last().is_some_and(|&at| is_past(self, at, part.first)) {
             open.pop();
         }
-        // `} function next() {`: the shared line stays with what it ends.
+        // For `} function next() {`, the shared line belongs to the part that ends there.
         while let Some(&at) = open.last()
             && self.parts[at].last < part.last
         {
@@ -142,7 +143,7 @@ impl Outline {
         open.push(at);
     }
 
-    /// What the part at `at` stands in, from the outermost.
+    /// Returns the names that enclose the part at `at`, from the outermost.
     pub(crate) fn within(&self, at: usize) -> Vec<String> {
         let part = &self.parts[at];
         let mut within = match part.outer {
@@ -157,7 +158,7 @@ impl Outline {
         innermost(within)
     }
 
-    /// What stands in the part at `at` stands in.
+    /// Returns the names that enclose a part inside the part at `at`.
     pub(crate) fn inside(&self, at: usize) -> Vec<String> {
         let mut within = self.within(at);
         within.extend(self.parts[at].scope.iter().cloned());
@@ -165,7 +166,7 @@ impl Outline {
     }
 }
 
-/// As much of `within` as is told, which begins with the outermost.
+/// Shortens `within` to its innermost names, within the limits on number and bytes.
 pub(crate) fn innermost(mut within: Vec<String>) -> Vec<String> {
     let mut bytes = 0;
     let fits = |name: &&String| {

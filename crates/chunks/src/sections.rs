@@ -1,19 +1,19 @@
-//! The outline of documents: their headings.
+//! Outline of a document: its headings.
 
 use crate::lines::Lines;
 use crate::outline::{Outline, PARTS_MAX, Part, PartKind};
 
-/// A longer line is no heading.
+/// Longest line that may be a heading, in bytes.
 const LINE_BYTES_MAX: usize = 512;
 
 struct Heading {
-    /// Its first line, which may be a rule above its title.
+    /// First line, which may be a rule above the title.
     first: usize,
     level: usize,
     title: String,
 }
 
-/// The outline of the document of `lines`, which is written in `lang`.
+/// Returns the outline of the document in `lines`, which is written in `lang`.
 pub(crate) fn outline(lines: &Lines<'_>, lang: &str) -> Outline {
     let headings = match lang {
         "restructuredtext" => underlined(lines, &mut Vec::new(), |_| true),
@@ -22,7 +22,7 @@ pub(crate) fn outline(lines: &Lines<'_>, lang: &str) -> Outline {
         _markdown => markdown(lines),
     };
     let mut parts: Vec<Part> = Vec::with_capacity(headings.len());
-    // The sections that have not ended yet.
+    // Sections that have not ended yet.
     let mut open: Vec<(usize, usize)> = Vec::new();
     for heading in headings.into_iter().take(PARTS_MAX) {
         while let Some(&(part, level)) = open.last()
@@ -38,7 +38,7 @@ pub(crate) fn outline(lines: &Lines<'_>, lang: &str) -> Outline {
     Outline::new(parts, Vec::new())
 }
 
-/// Headings that begin with `mark`, as often as they are deep, and a blank.
+/// Finds headings that begin with `mark`, repeated once per level, and a space.
 fn marked(lines: &Lines<'_>, mark: char) -> Vec<Heading> {
     let heading = |at| {
         let line: &str = lines.line(at);
@@ -55,7 +55,7 @@ fn title(line: &str, mark: char) -> Option<(usize, String)> {
     ((1..=6).contains(&level) && !title.is_empty()).then(|| (level, title.to_owned()))
 }
 
-/// `# Title`, outside of fences, and `Title` with a line of `===` or `---` below it.
+/// Finds `# Title` outside of code fences, and `Title` above a line of `===` or `---`.
 fn markdown(lines: &Lines<'_>) -> Vec<Heading> {
     let mut fence: Option<&str> = None;
     let mut fenced = vec![false; lines.len()];
@@ -85,7 +85,7 @@ fn markdown(lines: &Lines<'_>) -> Vec<Heading> {
     headings
 }
 
-/// How many lines the settings before a document take up: what is between two lines of `---`.
+/// Returns the number of lines of the front matter: the block between two lines of `---`.
 fn front_matter(lines: &Lines<'_>) -> usize {
     if lines.len() == 0 || lines.line(0).trim_end() != "---" {
         return 0;
@@ -94,8 +94,8 @@ fn front_matter(lines: &Lines<'_>) -> usize {
     end.map_or(0, |end| end + 1)
 }
 
-/// Titles with a rule below, and maybe one above; which rule is how deep is told by `levels`,
-/// which grow with each new rule where they are not fixed.
+/// Finds titles with a rule below, and possibly one above. The position of the rule's character in
+/// `levels` is the level. Unknown characters are appended to `levels`.
 fn underlined(
     lines: &Lines<'_>,
     levels: &mut Vec<char>,
@@ -132,7 +132,7 @@ fn underlined(
     headings
 }
 
-/// The sign that `line` is made of, if it is made of nothing else.
+/// Returns the character that `line` consists of, if it is a rule.
 fn rule(line: &str) -> Option<char> {
     let line = line.trim_end();
     let first = line.chars().next().filter(char::is_ascii_punctuation)?;

@@ -1,16 +1,16 @@
-//! The outline of configuration: its tables and keys.
+//! Outline of a configuration file: its tables and keys.
 
 use crate::lines::Lines;
 use crate::outline::{Outline, PARTS_MAX, Part, PartKind};
 
-/// It is looked into what is longer.
+/// Number of lines above which nested keys are outlined, too.
 const LONG_LINES: usize = 24;
-/// A longer line has no key that we want to know of.
+/// Longest line that may have a key, in bytes.
 const LINE_BYTES_MAX: usize = 1 << 10;
-/// Keys in keys are told apart so deep.
+/// Deepest level of nested keys.
 const DEPTH_MAX: usize = 3;
 
-/// The outline of the configuration of `lines`, which is written in `lang`.
+/// Returns the outline of the configuration in `lines`, which is written in `lang`.
 pub(crate) fn outline(lines: &Lines<'_>, lang: &str) -> Outline {
     let parts = match lang {
         "toml" | "ini" => tables(lines),
@@ -22,11 +22,11 @@ pub(crate) fn outline(lines: &Lines<'_>, lang: &str) -> Outline {
     Outline::new(parts, Vec::new())
 }
 
-/// `[table]` and what comes until the next; before the first, keys.
+/// Lists each `[table]` with the lines up to the next; before the first table, the keys.
 fn tables(lines: &Lines<'_>) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     let mut in_table = false;
-    // The lines of a value that goes on: `"""`, `[`.
+    // Set inside a multi-line string: `"""`, `'''`.
     let mut quoted = false;
     for at in 0..lines.len() {
         let line = lines.line(at);
@@ -52,7 +52,7 @@ fn tables(lines: &Lines<'_>) -> Vec<Part> {
     until_next(lines, parts)
 }
 
-/// `resource "kind" "name" {` and what comes until the next.
+/// Lists each `resource "kind" "name" {` with the lines up to the next.
 fn blocks(lines: &Lines<'_>) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     for at in 0..lines.len() {
@@ -71,10 +71,10 @@ fn blocks(lines: &Lines<'_>) -> Vec<Part> {
     until_next(lines, parts)
 }
 
-/// Keys and what is set in below them; of long ones, what is in them too.
+/// Lists keys with the lines indented below them; for long ones, the keys inside, too.
 fn keys(lines: &Lines<'_>, key: impl Fn(&str) -> Option<&str>) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
-    // Where what is looked at is, and how deep.
+    // Ranges of lines still to search, each with its depth.
     let mut wanted = vec![(0, lines.len(), 0)];
     while let Some((from, to, depth)) = wanted.pop() {
         let indent = (from..to)
@@ -129,18 +129,18 @@ fn json_key(line: &str) -> Option<&str> {
     (is_key(key) && is_value).then_some(key)
 }
 
-/// Whether `text` may be a key.
+/// Returns true if `text` may be a key.
 fn is_key(text: &str) -> bool {
     !text.is_empty() && text.len() <= 100 && !text.starts_with(['#', ';', '/', '{', ' ', '\t', '!'])
 }
 
-/// The first of the comment lines right above line `at`, or `at`.
+/// Returns the first of the comment lines directly above line `at`, or `at`.
 fn led(lines: &Lines<'_>, at: usize) -> usize {
     let is_comment = |&above: &usize| lines.line(above).trim_start().starts_with(['#', ';']);
     (0..at).rev().take_while(is_comment).last().unwrap_or(at)
 }
 
-/// `parts`, each until the next begins.
+/// Extends each of `parts` up to the next.
 fn until_next(lines: &Lines<'_>, mut parts: Vec<Part>) -> Vec<Part> {
     for at in 0..parts.len() {
         let next = parts.get(at + 1).map_or(lines.len(), |next| next.first);

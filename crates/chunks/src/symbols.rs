@@ -1,4 +1,4 @@
-//! What a text defines, each definition by itself: by what a line can be told to stand in.
+//! Lists the definitions of a text one by one, to find the one that contains a line.
 
 use crate::chunk::{ChunkKind, outline_of};
 use crate::definitions::definition;
@@ -7,36 +7,36 @@ use crate::language::{Kind, Sort};
 use crate::lines::Lines;
 use crate::outline::PartKind;
 
-/// Something defined.
+/// A definition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Symbol {
-    /// Its first line, from 1, comments and attributes above it among them.
+    /// First line, from 1, including comments and attributes above.
     pub first: u32,
-    /// The line its definition begins in.
+    /// Line at which the definition itself begins.
     pub line: u32,
-    /// Its last line.
+    /// Last line.
     pub last: u32,
-    /// What it is.
+    /// Kind of definition.
     pub kind: ChunkKind,
-    /// Its main name.
+    /// Main name.
     pub name: String,
-    /// What it stands in, from the outermost.
+    /// Enclosing names, from the outermost.
     pub within: Vec<String>,
-    /// How it reads up to its body; empty where there is nothing to be read so.
+    /// Signature up to the body; empty if there is none.
     pub head: String,
 }
 
-/// How closely a text is read.
+/// Precision with which a text is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Care {
-    /// By the grammar of its language, where there is one.
+    /// Parses the text by the grammar of its language, if there is one.
     Parsed,
-    /// By its lines alone, which is faster and now and then wrong.
+    /// Looks at single lines only, which is faster and sometimes wrong.
     Guessed,
 }
 
-/// What `text`, which is in the file at `path`, defines, in order of where it begins; what stands
-/// in something comes after it.
+/// Lists the definitions in `text`, the content of the file at `path`, by their start. A container
+/// comes before its content.
 pub fn symbols(path: &str, text: &str, care: Care) -> Vec<Symbol> {
     let lines = Lines::of(text);
     let outline = match care {
@@ -51,7 +51,7 @@ pub fn symbols(path: &str, text: &str, care: Care) -> Vec<Symbol> {
             PartKind::Value => ChunkKind::Code,
             PartKind::Section => ChunkKind::Section,
             PartKind::Key => ChunkKind::Key,
-            // It defines nothing of its own: an `impl` is of a type that is defined elsewhere.
+            // A scope defines nothing: an `impl` belongs to a type defined elsewhere.
             PartKind::Scope => return None,
         };
         Some(Symbol {
@@ -67,7 +67,7 @@ pub fn symbols(path: &str, text: &str, care: Care) -> Vec<Symbol> {
     named.collect()
 }
 
-/// The names that `line` defines, told by the line alone, if it looks as if it defined any.
+/// Returns the names that `line` seems to define, judged by this line alone.
 pub fn defined(line: &str) -> Vec<String> {
     let found = definition(line).filter(|found| found.kind != PartKind::Scope);
     found.map(|found| found.names).unwrap_or_default()

@@ -1,18 +1,18 @@
-//! Text taken apart into words: identifiers split, endings cut.
+//! Splits text into search words: splits identifiers and stems endings.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
-/// One thing a query asks for: a word, and what else it may be called.
+/// One word of a query, with its synonyms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Concept {
-    /// The word itself, as [`words`] spells it.
+    /// The word, as [`words`] spells it.
     pub word: String,
-    /// Other words for it.
+    /// Synonyms of the word.
     pub synonyms: Vec<String>,
 }
 
-/// Words of a question that say nothing of what is looked for.
+/// Words of a query that carry no meaning for the search.
 const STOP_WORDS: [&str; 58] = [
     "a", "about", "all", "an", "and", "any", "are", "as", "at", "be", "been", "being", "by", "can",
     "could", "did", "do", "does", "for", "from", "has", "have", "how", "i", "in", "into", "is",
@@ -21,7 +21,7 @@ const STOP_WORDS: [&str; 58] = [
     "when", "where", "which", "who", "why", "with",
 ];
 
-/// Words that programmers use one for another.
+/// Groups of words that programmers use as synonyms.
 const SYNONYMS: [&[&str]; 31] = [
     &["auth", "authentication", "authorization", "login"],
     &["config", "configuration", "configure", "cfg", "settings", "options"],
@@ -56,17 +56,16 @@ const SYNONYMS: [&[&str]; 31] = [
     &["limit", "throttle"],
 ];
 
-/// How long a run of letters and digits may be to be taken for a word; longer ones are data.
+/// Longest run of letters and digits that is a word, in bytes. Longer runs are data.
 const WORD_BYTES_MAX: usize = 256;
 
-/// Gives every word of `text` to `take`, in order: the parts of each identifier, and of one that
-/// has several the whole after them. Words are in small letters, their endings cut.
+/// Passes every word of `text` to `take`, in order: the parts of each identifier, then the whole if
+/// it has several parts. Words are in lower case and stemmed.
 pub fn words(text: &str, mut take: impl FnMut(&str)) {
     each(text, |word, _| take(word));
 }
 
-/// Gives the parts of each identifier of `text` to `take`, and no identifier of several parts as a
-/// whole.
+/// Passes the parts of each identifier in `text` to `take`, without identifiers as a whole.
 pub fn parts(text: &str, mut take: impl FnMut(&str)) {
     each(text, |word, is_whole| {
         if !is_whole {
@@ -75,7 +74,7 @@ pub fn parts(text: &str, mut take: impl FnMut(&str)) {
     });
 }
 
-/// The words of `text` as people write them: `parseHTTPHeader2` is `parse http header 2`.
+/// Splits `text` into plain words: `parseHTTPHeader2` becomes `parse http header 2`.
 pub fn spelled(text: &str) -> String {
     let mut spelled = String::new();
     for piece in text.split(|c: char| !c.is_alphanumeric()) {
@@ -102,7 +101,7 @@ fn each(text: &str, mut take: impl FnMut(&str, bool)) {
     }
 }
 
-/// The words of `text`, each once, in the order of the alphabet.
+/// Returns the distinct words of `text`, in alphabetical order.
 pub fn distinct(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     words(text, |word| found.push(word.to_owned()));
@@ -111,7 +110,7 @@ pub fn distinct(text: &str) -> Vec<String> {
     found
 }
 
-/// What `query` asks for, each thing once, in the order it names them.
+/// Returns the distinct concepts in `query`, in its order.
 pub fn concepts(query: &str) -> Vec<Concept> {
     let lower = query.to_lowercase();
     let is_stop = |word: &str| STOP_WORDS.binary_search(&word).is_ok();
@@ -119,7 +118,7 @@ pub fn concepts(query: &str) -> Vec<Concept> {
         let bare = word.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase();
         !bare.is_empty() && !is_stop(&bare)
     };
-    // A query of nothing but such words means them.
+    // A query of stop words alone is taken literally.
     let all = !lower.split_whitespace().any(|word| says(&word));
     let mut known = HashSet::new();
     let mut concepts: Vec<Concept> = Vec::new();
@@ -134,7 +133,7 @@ pub fn concepts(query: &str) -> Vec<Concept> {
     concepts
 }
 
-/// What else each word of [`SYNONYMS`] may be called, in order, each once.
+/// Synonyms of each word in [`SYNONYMS`], sorted and distinct.
 static OTHERS: LazyLock<HashMap<String, Vec<String>>> = LazyLock::new(|| {
     let mut others: HashMap<String, Vec<String>> = HashMap::new();
     for group in SYNONYMS {
@@ -151,8 +150,8 @@ static OTHERS: LazyLock<HashMap<String, Vec<String>>> = LazyLock::new(|| {
     others
 });
 
-/// Gives the parts of `identifier` to `take`: of `from_utf8`, `from`, `utf`, `utf8` and the whole.
-/// `word` and `whole` are room to work in.
+/// Passes the parts of `identifier` to `take`: for `from_utf8`, `from`, `utf`, `utf8` and the
+/// whole. `word` and `whole` are scratch buffers.
 fn take_apart(
     identifier: &str,
     word: &mut String,
@@ -201,7 +200,8 @@ fn lower(part: &str, into: &mut String) {
     }
 }
 
-/// Where the first part of `text` ends: `HTTPServer2_name` is `HTTP`, `Server`, `2`, `name`.
+/// Returns the end of the first part of `text`: `HTTPServer2_name` has `HTTP`, `Server`, `2`,
+/// `name`.
 fn part_end(text: &str) -> usize {
     let mut chars = text.char_indices().peekable();
     let Some((_, first)) = chars.next() else { return 0 };
@@ -214,7 +214,7 @@ fn part_end(text: &str) -> usize {
         {
             return at;
         }
-        // The last capital of several begins the next word.
+        // The last of several capitals begins the next word.
         let next_is_lower = chars.peek().is_some_and(|(_, next)| next.is_lowercase());
         if c.is_uppercase() && upper > 0 && next_is_lower {
             return at;
@@ -225,12 +225,12 @@ fn part_end(text: &str) -> usize {
     text.len()
 }
 
-/// Whether words are written with `c` that no blanks part.
+/// Returns true if `c` belongs to a script that does not separate words by spaces.
 fn is_ideograph(c: char) -> bool {
     matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}')
 }
 
-/// Each two neighbours of `run`, by which words without blanks between them are found.
+/// Passes each pair of neighbours in `run` to `take`, to index text without spaces.
 fn pairs(run: &str, take: &mut impl FnMut(&str, bool)) {
     let chars: Vec<char> = run.chars().collect();
     if let [one] = chars[..] {
@@ -241,8 +241,8 @@ fn pairs(run: &str, take: &mut impl FnMut(&str, bool)) {
     }
 }
 
-/// Cuts the ending of an English word: `authenticated`, `authenticator` and `authentication` end
-/// up the same.
+/// Removes the ending of an English word: `authenticated`, `authenticator` and `authentication` get
+/// the same stem.
 fn stem(word: &mut String) {
     if word.len() < 4 || !word.bytes().all(|b| b.is_ascii_lowercase()) {
         return;
@@ -280,7 +280,7 @@ fn plural(word: &mut String) {
     }
 }
 
-/// `stopp` becomes `stop`; `call` and `pass` stay.
+/// Removes a doubled last letter: `stopp` becomes `stop`, but `call` and `pass` stay.
 fn undouble(word: &mut String) {
     let bytes = word.as_bytes();
     if let [.., one, two] = bytes

@@ -1,8 +1,9 @@
-//! What a call asks of whoever called: a form, a visit to a page, a model's answer, folders.
+//! Questions that a call asks its caller: a form, a page visit, a model's answer, or folders.
 //!
-//! Clients are asked in two ways. Some are asked while the call runs, and answer. To others the
-//! call ends with the questions; they call again with the answers, and the tool runs from its
-//! start until it is past what it had asked. So ask before doing anything, and by the same keys.
+//! There are two ways to ask a client. Some clients answer while the call runs. For the others, the
+//! call ends with its questions, and the client calls again with the answers. The tool then runs
+//! from its start. A tool must therefore ask before it changes anything, and use the same keys each
+//! time.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,64 +13,65 @@ use serde_json::{Map, Value};
 
 use crate::{BoxFuture, Content, Fault, Message, Role, ToolError};
 
-/// Something asked of whoever called.
+/// A question that a call asks its caller.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Question {
-    /// That a person fill in a form. Never for secrets.
+    /// A form for a person to fill in. Never ask for secrets.
     Form {
-        /// What is asked.
+        /// The text shown above the form.
         message: String,
-        /// JSON Schema of a flat object of text, numbers, booleans and choices.
+        /// JSON Schema of a flat object of strings, numbers, booleans and choices.
         schema: Value,
     },
-    /// That a person visit a page, where what they do is between them and it.
+    /// A page for a person to visit. The client does not see the person's input there.
     Visit {
-        /// Why.
+        /// The reason for the visit.
         message: String,
-        /// The page.
+        /// The page's URL.
         url: String,
-        /// What the visit is known by.
+        /// The id of the visit.
         id: String,
     },
-    /// That the client's model answer.
+    /// A request for an answer by the client's model.
     Sample(Box<Sampling>),
-    /// Which folders the client works in.
+    /// A request for the folders that the client works in.
     Roots,
 }
 
-/// What the client's model is asked.
+/// A request to the client's model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sampling {
-    /// The conversation.
+    /// The conversation so far.
     pub messages: Vec<Said>,
-    /// What the model is told of its part.
+    /// The system prompt.
     pub system: Option<String>,
-    /// The most tokens of an answer.
+    /// The highest number of tokens in the answer.
     pub max_tokens: u64,
-    /// What else the wire has words for, as it has them: `temperature`, `modelPreferences`, `tools`;
-    /// and `messages`, where they say more than those above.
+    /// Further request fields, unchanged: `temperature`, `modelPreferences`, `tools`. `messages` is
+    /// here if it carries more than `messages` above can.
     #[serde(default)]
     pub more: Map<String, Value>,
 }
 
-/// Something said in a conversation with a model.
+/// One message of a conversation with a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Said {
-    /// By whom.
+    /// The speaker.
     pub role: Role,
-    /// What.
+    /// The content of the message.
     pub content: Content,
 }
 
 impl Sampling {
-    /// Asks `text`, to be answered in at most `max_tokens`.
+    /// Creates a request with one user message, `text`, for an answer of at most `max_tokens`
+    /// tokens.
     pub fn of(text: impl Into<String>, max_tokens: u64) -> Self {
         let said = Said { role: Role::User, content: Content::text(text) };
         Self { messages: vec![said], system: None, max_tokens, more: Map::new() }
     }
 
-    /// Whether the model is to be given tools, or is told what came of some.
+    /// Returns true if the request gives the model tools or a tool choice.
     pub fn has_tools(&self) -> bool {
         self.more.contains_key("tools") || self.more.contains_key("toolChoice")
     }
@@ -85,64 +87,64 @@ impl From<Message> for Said {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Told {
-    /// To a form or a visit.
+    /// The answer to a form or a page visit.
     Choice(Choice),
-    /// The model's.
+    /// The model's answer.
     Sampled(Sampled),
-    /// The folders.
+    /// The client's folders.
     Roots(Vec<ClientRoot>),
 }
 
-/// What a person did with a question.
+/// A person's reaction to a form or a page visit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Choice {
-    /// They answered; for a form, with this.
+    /// The person agreed. For a form, these are the values.
     Accepted(Map<String, Value>),
-    /// They said no.
+    /// The person refused.
     Declined,
-    /// They did not choose.
+    /// The person closed the question without a choice.
     Canceled,
 }
 
-/// What a model answered.
+/// The answer of a client's model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sampled {
-    /// Which model it was.
+    /// The name of the model.
     pub model: String,
-    /// What it said: text where it is text.
+    /// The text of the answer; empty if the answer is not text.
     pub text: String,
-    /// The whole answer as the wire has it.
+    /// The whole answer as the client sent it.
     pub raw: Value,
 }
 
 /// A folder that a client works in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientRoot {
-    /// Where it is, a `file:` URI.
+    /// The folder's `file:` URI.
     pub uri: String,
-    /// What it is called.
+    /// The folder's name, if the client gave one.
     pub name: Option<String>,
 }
 
-/// The kinds of question there are.
+/// The kind of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// A form.
     Form,
-    /// A visit.
+    /// A page visit.
     Visit,
-    /// A model's answer.
+    /// An answer by the client's model.
     Sample,
-    /// The same, where the model has tools at hand.
+    /// An answer by the client's model, which may use tools.
     SampleWithTools,
-    /// Folders.
+    /// The client's folders.
     Roots,
 }
 
 impl Question {
-    /// Which kind it is.
+    /// Returns the kind of the question.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Form { .. } => Kind::Form,
@@ -153,7 +155,7 @@ impl Question {
         }
     }
 
-    /// Whether it asks for nothing but a yes.
+    /// Returns true if the question is a form without fields, which only asks for consent.
     pub fn is_for_consent(&self) -> bool {
         match self {
             Self::Form { schema, .. } => {
@@ -164,7 +166,8 @@ impl Question {
         }
     }
 
-    /// Whether `told` answers it, in kind and, for a form, in what was asked for.
+    /// Returns true if `told` is an answer of the right kind. For a form, it must also match the
+    /// schema.
     pub fn is_answered_by(&self, told: &Told) -> bool {
         match (self, told) {
             (Self::Form { schema, .. }, Told::Choice(Choice::Accepted(content))) => {
@@ -180,7 +183,7 @@ impl Question {
     }
 }
 
-/// Whether a form of `schema`, which is flat, is filled in by `content`.
+/// Returns true if `content` satisfies `schema`, a flat form schema.
 fn is_filled_in(schema: &Value, content: &Map<String, Value>) -> bool {
     let required = schema.get("required").and_then(Value::as_array);
     let mut required = required.into_iter().flatten().filter_map(Value::as_str);
@@ -205,24 +208,24 @@ fn fits(field: &Value, value: &Value) -> bool {
     typed && choices.is_none_or(|choices| choices.contains(value))
 }
 
-/// What a client can be asked.
+/// The kinds of question that a client supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Askable {
-    /// To have a form filled in.
+    /// Forms.
     pub form: bool,
-    /// To have a page visited.
+    /// Page visits.
     pub visit: bool,
-    /// To have its model answer.
+    /// Answers by the client's model.
     pub sample: bool,
-    /// To have it answer with tools at hand.
+    /// Answers by the client's model with tools.
     #[serde(default)]
     pub tools: bool,
-    /// For its folders.
+    /// Requests for the client's folders.
     pub roots: bool,
 }
 
 impl Askable {
-    /// Whether it can be asked questions of `kind`.
+    /// Returns true if the client supports questions of `kind`.
     pub fn has(self, kind: Kind) -> bool {
         match kind {
             Kind::Form => self.form,
@@ -234,113 +237,114 @@ impl Askable {
     }
 }
 
-/// Questions by what they are known by.
+/// Questions by key.
 pub type Questions = BTreeMap<String, Question>;
-/// Answers by what their questions are known by.
+/// Answers by the key of their question.
 pub type Given = BTreeMap<String, Told>;
 
-/// Who can be asked while a call runs, and what is answered already.
+/// The way to ask the caller of a running call, and the answers so far.
 #[derive(Clone, Default)]
 pub struct Asker {
     can: Askable,
     given: Arc<Mutex<Given>>,
-    /// Whether what was given came before anything was asked.
+    /// True if the answers arrived before any question. Consents among them do not count.
     unasked: bool,
-    /// Whether whoever called answers by calling again.
+    /// True if the caller answers by making the call again.
     again: bool,
-    /// What the tool wants to know again when it is called again.
+    /// A note from the tool to its next run, which has the answers.
     note: Arc<Mutex<Option<String>>>,
-    /// Spends what a yes came with, where it is good once.
+    /// Redeems the request state, if a consent is valid only once.
     once: Option<Spend>,
     way: Way,
 }
 
-/// Spends what a yes came with: whether nobody else has.
+/// Redeems a request state. Returns false if it was redeemed before.
 pub type Spend = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// How whoever called is asked.
+/// The way to reach the caller with a question.
 #[derive(Clone, Default)]
 enum Way {
-    /// Not at all.
+    /// The caller cannot be asked.
     #[default]
     Nobody,
-    /// The call ends with the questions, and is called again with the answers.
+    /// The call ends with its questions, and the caller calls again with the answers.
     Again,
-    /// While it runs.
+    /// The caller answers while the call runs.
     Now(Arc<dyn AskNow>),
 }
 
-/// Asks whoever called while the call runs.
+/// Sends questions to the caller while the call runs.
 pub trait AskNow: Send + Sync + 'static {
-    /// Asks all of `questions` and waits for all answers.
+    /// Sends all of `questions` and waits for all answers.
     fn ask(&self, questions: Questions) -> BoxFuture<'_, Result<Given, ToolError>>;
 }
 
 impl Asker {
-    /// Nobody can be asked.
+    /// Creates an asker for a caller that cannot be asked.
     pub fn nobody() -> Self {
         Self::default()
     }
 
-    /// Someone who calls again with the answers, and has given these so far.
+    /// Creates an asker for a caller that calls again with the answers. `given` are the answers so
+    /// far.
     pub fn again(can: Askable, given: Given) -> Self {
         let given = Arc::new(Mutex::new(given));
         Self { can, given, again: true, way: Way::Again, ..Self::default() }
     }
 
-    /// The same, to whom the tool had left `note` when it was called before.
+    /// Returns the asker with the `note` that the tool left in the run before.
     pub fn with_note(self, note: Option<String>) -> Self {
         Self { note: Arc::new(Mutex::new(note)), ..self }
     }
 
-    /// The same, to whom a yes is good once: with `spend` it is used.
+    /// Returns the asker with consents that are valid once: `spend` redeems them.
     pub fn once(self, spend: Spend) -> Self {
         Self { once: Some(spend), ..self }
     }
 
-    /// The same, whose answers came before anything was asked: none of them is a yes to what the
-    /// person had not heard.
+    /// Returns the asker with its answers marked as sent before any question. None of them counts
+    /// as consent, because the person had not seen the question.
     pub fn unasked(self) -> Self {
         Self { unasked: true, ..self }
     }
 
-    /// Someone who answers while the call runs.
+    /// Creates an asker for a caller that answers while the call runs.
     pub fn now(can: Askable, ask: Arc<dyn AskNow>) -> Self {
         Self { can, way: Way::Now(ask), ..Self::default() }
     }
 
-    /// The same asker, asking by `ask` from now on; what was answered stays.
+    /// Returns a copy that sends its questions through `ask`. The answers so far stay.
     pub fn asking_by(&self, ask: Arc<dyn AskNow>) -> Self {
         Self { way: Way::Now(ask), again: false, ..self.clone() }
     }
 
-    /// The same asker, whose questions go through `ask`, which asks it in its own way.
+    /// Returns a copy whose questions pass through `ask`, which forwards them to this asker.
     pub fn asking_through(&self, ask: Arc<dyn AskNow>) -> Self {
         Self { way: Way::Now(ask), ..self.clone() }
     }
 
-    /// Whether a question ends the call, and the answer comes with another.
+    /// Returns true if a question ends the call and the answer arrives with another call.
     pub fn calls_again(&self) -> bool {
         self.again
     }
 
-    /// What the tool had noted when it asked.
+    /// Returns the note that the tool left when it asked.
     pub fn noted(&self) -> Option<String> {
         self.note.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Has the tool find `note` when it is called again with the answers to what it asks next.
+    /// Leaves `note` for the next run of the tool, which has the answers to its next questions.
     pub fn note(&self, note: Option<String>) {
         *self.note.lock().unwrap_or_else(PoisonError::into_inner) = note;
     }
 
-    /// Forgets the answers to the questions known by `keys`, which may be asked anew.
+    /// Removes the answers with these `keys`, so that their questions may be asked again.
     pub fn forget<'k>(&self, keys: impl IntoIterator<Item = &'k String>) {
         let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
         keys.into_iter().for_each(|key| drop(given.remove(key)));
     }
 
-    /// What can be asked.
+    /// Returns the kinds of question that the caller supports.
     pub fn can(&self) -> Askable {
         match self.way {
             Way::Nobody => Askable::default(),
@@ -348,17 +352,18 @@ impl Asker {
         }
     }
 
-    /// What was answered so far.
+    /// Returns the answers so far.
     pub fn given(&self) -> Given {
         self.given.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The answers to `questions`: those that are there, and the others once they are given.
+    /// Returns the answers to `questions`. Questions without an answer are asked first.
     ///
     /// # Errors
-    /// [`Fault::Refused`] if a yes was used already; [`Fault::CannotAsk`] if whoever called cannot be
-    /// asked one of them; [`Fault::Asks`] if they are to call again with the answers, which the tool
-    /// passes on with `?`.
+    /// - [`Fault::Refused`] if a consent was redeemed before
+    /// - [`Fault::CannotAsk`] if the caller does not support one of the questions
+    /// - [`Fault::Asks`] if the caller must call again with the answers; pass it on with `?`
+    /// - [`Fault::Failed`] if an answer does not fit its question
     pub async fn ask(&self, questions: Questions) -> Result<Given, ToolError> {
         if self.unasked {
             let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
@@ -391,7 +396,7 @@ impl Asker {
             }
             Way::Now(ask) => ask.ask(open.clone()).await?,
         };
-        // What was not asked is not answered.
+        // Answers to questions that were not asked are dropped.
         let told: Given = told.into_iter().filter(|(key, _)| open.contains_key(key)).collect();
         for (key, question) in &open {
             match told.get(key) {

@@ -1,4 +1,4 @@
-//! One call: who asks, for what, until when, and what it says on the way.
+//! One call: its caller, input, deadline, events and output.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -17,61 +17,62 @@ use crate::{
     Questions, Ran, Sampled, Sampling, Spent, Told, ToolError,
 };
 
-/// One tool, its input, its caller and its cancel token.
+/// One call of a tool, before the gate has checked it.
 pub struct Call {
-    /// The tool's name as the dialect read it; the catalog knows which tool that is.
+    /// The tool's name as the dialect read it. The catalog resolves it to a tool.
     pub tool: String,
-    /// The arguments, unchecked.
+    /// The arguments, not yet validated.
     pub input: Value,
-    /// Who asks.
+    /// The caller.
     pub caller: Caller,
-    /// Which dialect it came by, for the record.
+    /// The name of the dialect, for the audit record.
     pub dialect: Cow<'static, str>,
-    /// Cancelled when nobody wants the result any more.
+    /// Cancelled when nobody needs the result any more.
     pub cancel: CancellationToken,
-    /// Where its events go.
+    /// The receiver of the call's events.
     pub events: EventSink,
-    /// The job it is, if its outcome is collected later.
+    /// The job's id, if the call runs as a job.
     pub job: Option<JobId>,
-    /// Who can be asked while it runs.
+    /// The way to ask the caller while the call runs.
     pub asker: Asker,
-    /// What came beside it.
+    /// Metadata sent with the call.
     pub beside: Beside,
-    /// How long its wire lets it take, where that is less than its tool may.
+    /// The longest duration that the dialect allows, if it is shorter than the tool's deadline.
     pub within: Option<Duration>,
-    /// What was begun of it already.
+    /// Work that was started before the call.
     pub ahead: Ahead,
 }
 
-/// What comes beside a call.
+/// Metadata sent with a call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Beside {
-    /// Arguments that were said twice, by the names that the tool's schema gives them: all that
-    /// came, where the wire demands them. The gate holds them against the arguments.
+    /// Arguments repeated in headers, by the names in the tool's schema. `None` if the dialect does
+    /// not require them. The gate compares them with the arguments.
     pub mirrored: Option<Vec<(String, Result<String, String>)>>,
-    /// Which trace it belongs to.
+    /// The trace that the call belongs to.
     pub trace: Option<Trace>,
-    /// Which session it was made in, by a name that is no secret.
+    /// The public name of the session, which is not a secret.
     pub session: Option<Arc<str>>,
-    /// Whether it is to become a job.
+    /// True if the call must become a job.
     pub as_job: bool,
-    /// How its client is connected: `http`, `websocket`, `stdio`; empty where none is.
+    /// The client's transport: `http`, `websocket` or `stdio`; empty if there is none.
     pub transport: &'static str,
 }
 
-/// Which trace a call belongs to, in the words of W3C Trace Context.
+/// The trace context of a call (W3C Trace Context).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trace {
-    /// `traceparent`: version, trace, parent, flags.
+    /// The `traceparent` header: version, trace id, parent id and flags.
     pub parent: String,
-    /// `tracestate`, if it came.
+    /// The `tracestate` header, if it was sent.
     pub state: Option<String>,
-    /// `baggage`, if it came.
+    /// The `baggage` header, if it was sent.
     pub baggage: Option<String>,
 }
 
 impl Trace {
-    /// The trace of `parent`, if it is well-formed.
+    /// Parses the trace headers. Returns `None` if `parent` is malformed or longer than 256 bytes.
+    /// Drops `state` and `baggage` if they exceed 8192 bytes or are not printable ASCII.
     pub fn of(parent: &str, state: Option<&str>, baggage: Option<&str>) -> Option<Self> {
         let hex = |part: &str, len: usize| {
             part.len() == len && part.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
@@ -87,13 +88,13 @@ impl Trace {
             && hex(span, 16)
             && some(span)
             && hex(flags, 2);
-        // It goes into records and into the environment of programs.
+        // These values go into audit records and into the environment of programs.
         let short = |text: &str, bytes_max: usize| {
             let visible = text.bytes().all(|b| matches!(b, b' '..=b'~'));
             (text.len() <= bytes_max && visible).then(|| text.to_owned())
         };
         Some(Self {
-            // A later version may say more; what we know of it is not all.
+            // A later version may append fields after the four that are defined today.
             parent: short(parent, PARENT_BYTES_MAX).filter(|_| sound)?,
             state: state.and_then(|state| short(state, STATE_BYTES_MAX)),
             baggage: baggage.and_then(|baggage| short(baggage, STATE_BYTES_MAX)),
@@ -101,20 +102,20 @@ impl Trace {
     }
 }
 
-/// How long a `traceparent` may be; those of today have 55 bytes.
+/// The most bytes of a `traceparent`. Version 00 has 55.
 const PARENT_BYTES_MAX: usize = 256;
-/// How long what comes with it may be.
+/// The most bytes of `tracestate` and of `baggage`, each.
 const STATE_BYTES_MAX: usize = 8192;
 
-/// What looking before a call has begun of it, for its work to go on with: nobody else's, and
-/// given up with the call. Clones are one.
+/// Work that a check before the call has started, for the call to finish. Clones share the work. It
+/// is dropped with the call.
 #[derive(Clone, Default)]
 pub struct Ahead(Option<Arc<Mutex<Option<Begun>>>>);
 
 type Begun = Box<dyn Any + Send>;
 
 impl Ahead {
-    /// Room for what is begun.
+    /// Creates a slot that can keep started work.
     pub fn room() -> Self {
         Self(Some(Arc::default()))
     }
@@ -123,67 +124,67 @@ impl Ahead {
         Some(self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Keeps `begun`. Where there is no room, it is given up.
+    /// Keeps `begun`. Drops it if there is no slot.
     pub fn put(&self, begun: impl Any + Send) {
         if let Some(mut held) = self.held() {
             *held = Some(Box::new(begun));
         }
     }
 
-    /// Takes what is kept.
+    /// Removes and returns the started work, if its type is `T`.
     pub fn take<T: Any>(&self) -> Option<T> {
         let begun = self.held()?.take()?;
         begun.downcast().ok().map(|begun| *begun)
     }
 
-    /// Whether something is kept.
+    /// Returns true if started work is kept.
     pub fn is_begun(&self) -> bool {
         self.held().is_some_and(|held| held.is_some())
     }
 
-    /// Whether what is kept is so.
+    /// Returns true if the started work has type `T` and satisfies `so`.
     pub fn is<T: Any>(&self, so: impl FnOnce(&T) -> bool) -> bool {
         let Some(held) = self.held() else { return false };
         held.as_ref().and_then(|begun| begun.downcast_ref()).is_some_and(so)
     }
 
-    /// Gives up what is kept.
+    /// Drops the started work.
     pub fn give_up(&self) {
         let begun = self.held().and_then(|mut held| held.take());
         drop(begun);
     }
 }
 
-/// What a running tool knows of its call.
+/// The context of a running tool: its caller, deadline, events and questions.
 pub struct Ctx {
-    /// Who asks.
+    /// The caller.
     pub caller: Caller,
-    /// Cancelled when nobody wants the result, the deadline has passed or the process ends.
-    /// A tool that sees it cancelled stops at once and leaves nothing running.
+    /// Cancelled when nobody needs the result, the deadline has passed or the process ends. A tool
+    /// that sees it cancelled stops at once and leaves nothing running.
     pub cancel: CancellationToken,
-    /// When the gate will cancel the call; later, by as long as it waits for answers.
+    /// The time at which the gate cancels the call. Time spent waiting for answers does not count.
     pub deadline: Instant,
-    /// Where events go; use [`Ctx::progress`] and its siblings.
+    /// The receiver of events. Use [`Ctx::progress`] and its siblings.
     pub events: EventSink,
-    /// Who can be asked; use [`Ctx::ask`] and its siblings.
+    /// The way to ask the caller. Use [`Ctx::ask`] and its siblings.
     pub asker: Asker,
-    /// Which trace the call belongs to.
+    /// The trace that the call belongs to.
     pub trace: Option<Trace>,
-    /// Which session it was made in, by a name that is no secret.
+    /// The public name of the session, which is not a secret.
     pub session: Option<Arc<str>>,
-    /// Whether it is a job, or is to become one.
+    /// True if the call is a job or will become one.
     pub as_job: bool,
-    /// What was begun of it already.
+    /// Work that was started before the call.
     pub ahead: Ahead,
-    /// What it takes of what its caller may take in bulk.
+    /// The write budget of the caller.
     pub spent: Spent,
-    /// How the programs that it runs are confined, for its record.
+    /// The sandbox profiles of the programs that the call ran, for its audit record.
     pub ran: Ran,
 }
 
 impl Ctx {
-    /// A context of nobody's, cancelled by nobody, that nobody listens to and nobody answers: for
-    /// tests and for what is run on one's own behalf.
+    /// Creates a context without events, questions, trace or session. It is for tests and for calls
+    /// that the server makes itself.
     pub fn alone(caller: Caller, deadline: Instant) -> Self {
         let cancel = CancellationToken::new();
         let (events, asker) = (EventSink::none(), Asker::nobody());
@@ -192,17 +193,18 @@ impl Ctx {
         Self { caller, cancel, deadline, events, asker, trace, session, as_job, ahead, spent, ran }
     }
 
-    /// Asks whoever called. `key` names the question in this call: whoever calls again with the
-    /// answer gives it by that name, so ask by the same key each time, and before doing anything.
+    /// Asks the caller one question. `key` names the question within this call. Use the same key in
+    /// each run, and ask before you change anything.
     ///
     /// # Errors
-    /// Those of [`Asker::ask`], to be passed on with `?`.
+    /// Those of [`Asker::ask`]; pass them on with `?`.
     pub async fn ask(&self, key: &str, question: Question) -> Result<Told, ToolError> {
         let mut given = self.asker.ask(Questions::from([(key.to_owned(), question)])).await?;
         given.remove(key).ok_or_else(|| no_answer(key))
     }
 
-    /// Has a person fill in a form of `schema`: JSON Schema of a flat object. Never for secrets.
+    /// Asks a person to fill in a form. `schema` is the JSON Schema of a flat object. Never ask for
+    /// secrets.
     pub async fn form(
         &self,
         key: &str,
@@ -215,7 +217,7 @@ impl Ctx {
         }
     }
 
-    /// Has the client's model answer.
+    /// Asks the client's model.
     pub async fn sample(&self, key: &str, sampling: Sampling) -> Result<Sampled, ToolError> {
         match self.ask(key, Question::Sample(Box::new(sampling))).await? {
             Told::Sampled(sampled) => Ok(sampled),
@@ -223,7 +225,7 @@ impl Ctx {
         }
     }
 
-    /// Which folders the client works in.
+    /// Asks for the folders that the client works in.
     pub async fn roots(&self, key: &str) -> Result<Vec<ClientRoot>, ToolError> {
         match self.ask(key, Question::Roots).await? {
             Told::Roots(roots) => Ok(roots),
@@ -231,80 +233,80 @@ impl Ctx {
         }
     }
 
-    /// Lets the connection go while the work goes on, where the wire can take the conversation up
-    /// again: whoever called comes back for the answer. For work that takes long.
+    /// Allows the server to close the connection while the work continues. The client comes back
+    /// for the answer, if its protocol supports that. Use it for long work.
     pub fn let_go(&self) {
         self.events.send(Event::LetGo);
     }
 
-    /// Says how far the work is; `done` must grow from one to the next.
+    /// Reports progress. `done` must grow with each report.
     pub fn progress(&self, done: f64, total: Option<f64>, message: Option<String>) {
         self.events.send(Event::Progress { done, total, message });
     }
 
-    /// Passes on what a running program printed.
+    /// Forwards a piece of a running program's output.
     pub fn chunk(&self, stream: Stream, text: String) {
         self.events.send(Event::Chunk { stream, text });
     }
 
-    /// Hands over a file that the work left.
+    /// Reports a file that the work produced.
     pub fn left(&self, file: LeftFile) {
         self.events.send(Event::Left(file));
     }
 
-    /// Says something to whoever watches the call.
+    /// Sends a log line to the observers of the call.
     pub fn log(&self, level: Level, message: impl Into<String>) {
         self.events.send(Event::log(level, message));
     }
 }
 
-/// Something said while a call runs.
+/// An event during a call.
 #[derive(Debug, Clone)]
 pub enum Event {
-    /// How far it is.
+    /// Progress of the work.
     Progress {
-        /// How much is done; it only grows.
+        /// The amount that is done. It only grows.
         done: f64,
-        /// How much there is, if known, in the same unit.
+        /// The total amount in the same unit, if it is known.
         total: Option<f64>,
-        /// What is being done.
+        /// The current step.
         message: Option<String>,
     },
-    /// A piece of what a program prints.
+    /// A piece of a program's output.
     Chunk {
-        /// Where it printed it.
+        /// The output stream.
         stream: Stream,
-        /// What it printed, with what is not UTF-8 replaced.
+        /// The text, with invalid UTF-8 replaced.
         text: String,
     },
-    /// A line for whoever watches.
+    /// A log line for the observers of the call.
     Log {
-        /// How serious.
+        /// The severity.
         level: Level,
-        /// Which part of a server says so, where another than this one does.
+        /// The component that logs, if it is not this server.
         logger: Option<String>,
-        /// What: a text, mostly.
+        /// The content, usually a string.
         data: Value,
     },
-    /// Somebody has done what they were sent to a page for.
+    /// A person has finished a page visit.
     Visited {
-        /// What the visit is known by.
+        /// The id of the visit.
         id: String,
     },
-    /// A file that the work left.
+    /// A file that the work produced.
     Left(LeftFile),
-    /// The connection may go; whoever called comes back for the answer.
+    /// The connection may close. The client comes back for the answer.
     LetGo,
 }
 
 impl Event {
-    /// A line of this server's.
+    /// Creates a log line of this server.
     pub fn log(level: Level, message: impl Into<String>) -> Self {
         Self::Log { level, logger: None, data: Value::String(message.into()) }
     }
 }
 
-/// The `data` of a line for whoever watches, as a line.
+/// Returns the `data` of a log event as text.
 pub fn line_of(data: &Value) -> Cow<'_, str> {
     match data {
         Value::String(text) => Cow::Borrowed(text),
@@ -316,16 +318,16 @@ fn no_answer(key: &str) -> ToolError {
     ToolError::new(Fault::Failed, format!("the answer to `{key}` is not what was asked for"))
 }
 
-/// A file that work left, open: what is read is what was found, whatever becomes of its name.
+/// A file that the work produced, open. Later changes to its name do not affect the handle.
 #[derive(Debug, Clone)]
 pub struct LeftFile {
-    /// Where it was found, relative to the workspace, with `/`.
+    /// The path relative to the workspace, with `/`.
     pub path: String,
-    /// It, to be read from its start by offset.
+    /// The open file, to be read from its start by offset.
     pub handle: Arc<File>,
 }
 
-/// Which of a program's outputs.
+/// An output stream of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stream {
@@ -335,7 +337,7 @@ pub enum Stream {
     Stderr,
 }
 
-/// How serious a line is: the levels of RFC 5424, least first.
+/// The severity of a log line: the levels of RFC 5424, least severe first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs, reason = "RFC 5424 says what each is")]
@@ -350,7 +352,8 @@ pub enum Level {
     Emergency,
 }
 
-/// Where a call's events go. It never waits: who cannot keep up misses events, not results.
+/// The receiver of a call's events. Sending never waits: a slow receiver misses events, not
+/// results.
 #[derive(Clone, Default)]
 pub struct EventSink {
     take: Option<Arc<dyn Fn(Event) + Send + Sync>>,
@@ -358,32 +361,32 @@ pub struct EventSink {
 }
 
 impl EventSink {
-    /// A sink that gives each event to `take`, which must not block.
+    /// Creates a sink that passes each event to `take`, which must not block.
     pub fn new(take: impl Fn(Event) + Send + Sync + 'static) -> Self {
         Self { take: Some(Arc::new(take)), lines: None }
     }
 
-    /// The same, to which lines of the level `least` and graver are of use.
+    /// Returns the sink with a lowest useful log level. `None` means no log line is useful.
     pub fn for_lines(self, least: Option<Level>) -> Self {
         Self { lines: least, ..self }
     }
 
-    /// A sink nobody listens at.
+    /// Creates a sink that drops all events.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// The least level of a line that is of use to whoever listens; none where no line is.
+    /// Returns the lowest useful log level; `None` if no log line is useful.
     pub fn lines(&self) -> Option<Level> {
         self.lines
     }
 
-    /// Whether anybody listens: a tool may skip work that only makes events.
+    /// Returns true if the sink has a receiver. A tool may skip work that only produces events.
     pub fn is_watched(&self) -> bool {
         self.take.is_some()
     }
 
-    /// Passes `event` on.
+    /// Sends `event` to the receiver.
     pub fn send(&self, event: Event) {
         if let Some(take) = &self.take {
             take(event);
@@ -391,23 +394,23 @@ impl EventSink {
     }
 }
 
-/// What a tool gave back.
+/// The output of a tool.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Output {
-    /// The structured result; null where there is none.
+    /// The structured result; null if there is none.
     pub value: Value,
-    /// Whether there is a structured result.
+    /// True if there is a structured result.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub structured: bool,
-    /// The same for a reader.
+    /// The result as text.
     pub text: Text,
-    /// What is shown beside the text.
+    /// Further content to show with the text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub content: Vec<Content>,
-    /// What is no part of it, for whoever shows it.
+    /// Metadata for the client that shows the output, apart from the result.
     #[serde(default, skip_serializing_if = "MetaFields::is_empty")]
     pub meta: MetaFields,
-    /// How the work ended.
+    /// The way the work ended.
     pub ending: Ending,
 }
 
@@ -421,19 +424,19 @@ fn is_yes(is: &bool) -> bool {
 }
 
 impl Output {
-    /// A structured result and its text.
+    /// Creates an output with a structured result and its text.
     pub fn new(value: Value, text: Text, ending: Ending) -> Self {
         Self { value, structured: true, text, content: Vec::new(), meta: MetaFields::new(), ending }
     }
 
-    /// All that is shown, as text.
+    /// Returns the text, the note and all content as one string.
     pub fn read(&self) -> String {
         let text = [Some(self.text.body.as_str()), self.text.note.as_deref()];
         let text = text.into_iter().flatten().filter(|text| !text.is_empty()).map(str::to_owned);
         text.chain(self.content.iter().map(Content::as_text)).collect::<Vec<_>>().join("\n")
     }
 
-    /// What a program printed to `stream`, as text whatever it is; `None` where no program ran.
+    /// Returns the output of a program on `stream` as text; `None` if no program ran.
     pub fn printed(&self, stream: Stream) -> Option<Cow<'_, str>> {
         let name = match stream {
             Stream::Stdout => "stdout",
@@ -449,27 +452,27 @@ impl Output {
     }
 }
 
-/// A result as a person or a model reads it.
+/// A result as text for a person or a model.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Text {
-    /// The thing itself: a file's text, a diff, what a program printed.
+    /// The main text: a file's content, a diff, a program's output.
     pub body: String,
-    /// What to know about it, in a line: its etag, where it was cut and how to go on.
+    /// One line about the body: its etag, or the position of a cut and the way to continue.
     pub note: Option<String>,
 }
 
 impl Text {
-    /// A body and nothing to add.
+    /// Creates a text without a note.
     pub fn body(body: impl Into<String>) -> Self {
         Self { body: body.into(), note: None }
     }
 
-    /// The same with a note.
+    /// Returns the text with `note`.
     pub fn with_note(self, note: impl Into<String>) -> Self {
         Self { note: Some(note.into()), ..self }
     }
 
-    /// The JSON of `value`.
+    /// Creates a text from the JSON of `value`.
     pub fn json(value: &impl Serialize) -> Self {
         Self::body(serde_json::to_string(value).unwrap_or_default())
     }

@@ -1,4 +1,4 @@
-//! Who asks.
+//! Callers and their credentials.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -6,35 +6,35 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// Who asks.
+/// The caller of a request.
 ///
-/// Two are the same who are known in the same way by the same name: what they may may change from
-/// one request to the next.
+/// Two callers are equal if their kind and name are equal. Scopes and roles may change between
+/// requests.
 #[derive(Debug, Clone)]
 pub struct Caller {
-    /// The name used in policy, limits, jobs and the audit log. No two kinds share one.
+    /// The name in policy, limits, jobs and the audit log. No two kinds share a name.
     pub name: Arc<str>,
-    /// How they are known.
+    /// The method of authentication.
     pub kind: CallerKind,
-    /// What their token was given for.
+    /// The scopes of the caller's token.
     pub scopes: Arc<[Arc<str>]>,
-    /// What they are here, in the words of whoever configured it.
+    /// The caller's roles, as configured.
     pub roles: Arc<[Arc<str>]>,
-    /// What they were let in with, where it was a token.
+    /// The token that authenticated the caller, if there was one.
     pub bearer: Option<Bearer>,
 }
 
-/// A token that somebody was let in with. It is shown nowhere and written down nowhere.
+/// A token that authenticated a caller. `Debug` does not print it, and nothing stores it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Bearer(Arc<str>);
 
 impl Bearer {
-    /// The token that is said as `text`.
+    /// Wraps the token `text`.
     pub fn new(text: &str) -> Self {
         Self(text.into())
     }
 
-    /// As it was said.
+    /// Returns the token's text.
     pub fn said(&self) -> &str {
         &self.0
     }
@@ -46,26 +46,26 @@ impl fmt::Debug for Bearer {
     }
 }
 
-/// How a caller is known.
+/// The method by which a caller was authenticated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CallerKind {
     /// The person at this machine.
     Local,
-    /// Whoever calls over HTTP where nobody is asked.
+    /// A caller over HTTP without authentication.
     #[serde(rename = "http")]
     Anonymous,
-    /// By a key.
+    /// A caller with a key.
     Key,
-    /// By a token that another server gave.
+    /// A caller with a token from another server.
     Token,
 }
 
 impl CallerKind {
-    /// Every kind.
+    /// All kinds.
     pub const ALL: [Self; 4] = [Self::Local, Self::Anonymous, Self::Key, Self::Token];
 
-    /// It in a word: `local`, `http`, `key` or `token`.
+    /// Returns the kind as a word: `local`, `http`, `key` or `token`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Local => "local",
@@ -77,23 +77,23 @@ impl CallerKind {
 }
 
 impl Caller {
-    /// The person at this machine, over stdio or the command line.
+    /// Creates the caller for the person at this machine, over stdio or the command line.
     pub fn local() -> Self {
         Self::of("local", CallerKind::Local)
     }
 
-    /// The owner of a key, known as `name`.
+    /// Creates the caller with the key named `name`.
     pub fn named(name: &str) -> Self {
         Self::of(name, CallerKind::Key)
     }
 
-    /// Whoever calls over HTTP without saying who they are.
+    /// Creates the caller for HTTP without authentication.
     pub fn http() -> Self {
         Self::of("http", CallerKind::Anonymous)
     }
 
-    /// Who is meant by `name` alone, where nothing else was written down: keys cannot have the
-    /// names of callers without one.
+    /// Restores a caller from its stored `name`. Keys cannot be named `local` or `http`, so the
+    /// kind follows from the name.
     pub fn recalled(name: &str) -> Self {
         match name {
             "local" => Self::local(),
@@ -102,7 +102,7 @@ impl Caller {
         }
     }
 
-    /// The caller known as `name` in the way `kind` says, with neither scopes nor roles.
+    /// Creates a caller without scopes and roles.
     pub fn of(name: &str, kind: CallerKind) -> Self {
         let (scopes, roles) = (Arc::default(), Arc::default());
         Self { name: name.into(), kind, scopes, roles, bearer: None }

@@ -1,29 +1,29 @@
-//! What changes while it is served, told to whoever listens.
+//! Changes of lists and resources, and their delivery to listeners.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Something that is not as it was.
+/// A change of a list or of a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// Which tools there are.
+    /// The list of tools changed.
     Tools,
-    /// Which prompts there are.
+    /// The list of prompts changed.
     Prompts,
-    /// Which resources there are.
+    /// The list of resources changed.
     Resources,
-    /// What the resource read by this holds.
+    /// The content of the resource with this URI changed.
     Resource(Arc<str>),
 }
 
-/// Where changes are told. Clones are one.
+/// The channel on which changes are published. Clones share their listeners.
 #[derive(Clone, Default)]
 pub struct Changes(Arc<Mutex<Vec<Hearer>>>);
 
 type Hearer = Arc<dyn Fn(&Change) + Send + Sync>;
 
 impl Changes {
-    /// Tells whoever hears.
+    /// Publishes `change` to all listeners.
     pub fn tell(&self, change: &Change) {
         let hearers = self.hearers().clone();
         for hear in hearers {
@@ -31,12 +31,12 @@ impl Changes {
         }
     }
 
-    /// Has `hear`, which must not block, hear what is told from now on.
+    /// Adds the listener `hear`, which must not block. It receives changes from now on.
     pub fn heard_by(&self, hear: impl Fn(&Change) + Send + Sync + 'static) {
         self.hearers().push(Arc::new(hear));
     }
 
-    /// Whether `other` is a clone of this.
+    /// Returns true if `other` is a clone of this channel.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -46,23 +46,23 @@ impl Changes {
     }
 }
 
-/// What a client wants to be told of.
+/// The changes that a client subscribed to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Interest {
-    /// Which tools there are.
+    /// Changes of the tool list.
     pub tools: bool,
-    /// Which prompts there are.
+    /// Changes of the prompt list.
     pub prompts: bool,
-    /// Which resources there are.
+    /// Changes of the resource list.
     pub resources: bool,
-    /// What these resources hold.
+    /// URIs of the resources whose content is watched.
     pub uris: BTreeSet<String>,
-    /// How these jobs are.
+    /// Ids of the jobs that are watched.
     pub jobs: BTreeSet<String>,
 }
 
 impl Interest {
-    /// Whether it is in `change`.
+    /// Returns true if `change` is subscribed to.
     pub fn is_in(&self, change: &Change) -> bool {
         match change {
             Change::Tools => self.tools,

@@ -1,4 +1,4 @@
-//! What is shown to whoever reads: text, pictures, sounds, files, links.
+//! Content for a person or a model: text, images, audio, resources and links.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -7,47 +7,47 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{Contents, ResourceSpec};
 
-/// One thing shown.
+/// One piece of content with its annotations.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Content {
-    /// It.
+    /// The content itself.
     pub shown: Shape,
-    /// For whom it is and how much it matters.
+    /// The audience, priority and age of the content.
     #[serde(default, skip_serializing_if = "Meant::is_plain")]
     pub meant: Meant,
 }
 
-/// What can be shown.
+/// The forms of content.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Shape {
     /// Text.
     Text(String),
-    /// A picture.
+    /// An image.
     Image(Media),
-    /// A sound.
+    /// An audio clip.
     Audio(Media),
-    /// A resource, for whoever wants to read it.
+    /// A link to a resource.
     Link(Box<ResourceSpec>),
-    /// A resource with what it holds.
+    /// A resource with its contents.
     Resource(Contents),
 }
 
-/// Bytes that a program shows or plays.
+/// Image or audio data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Media {
-    /// What it is, e.g. `image/png`.
+    /// The media type, e.g. `image/png`.
     pub media_type: String,
-    /// It.
+    /// The bytes.
     pub data: Blob,
 }
 
-/// Bytes, Base64 where they must be text.
+/// Bytes. They are serialized as Base64.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blob(pub Bytes);
 
 impl Blob {
-    /// The bytes as Base64.
+    /// Returns the bytes as Base64.
     pub fn base64(&self) -> String {
         STANDARD.encode(&self.0)
     }
@@ -67,29 +67,29 @@ impl<'de> Deserialize<'de> for Blob {
     }
 }
 
-/// For whom a thing is and how much it matters.
+/// Annotations of content: audience, priority and time of change.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Meant {
-    /// For whom; empty is for all.
+    /// The audience; empty means everybody.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub audience: Vec<Role>,
-    /// How much it matters, 0 (hardly) to 1 (it must be had).
+    /// The importance from 0 (optional) to 1 (required).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<f64>,
-    /// When it last changed.
+    /// The time of the last change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub modified: Option<jiff::Timestamp>,
 }
 
 impl Meant {
-    /// Whether nothing is said.
+    /// Returns true if no annotation is set.
     pub fn is_plain(&self) -> bool {
         self.audience.is_empty() && self.priority.is_none() && self.modified.is_none()
     }
 }
 
-/// Who speaks, or is spoken to.
+/// The speaker or addressee of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -104,37 +104,38 @@ impl Content {
         Self { shown, meant: Meant::default() }
     }
 
-    /// Text.
+    /// Creates text content.
     pub fn text(text: impl Into<String>) -> Self {
         Self::plain(Shape::Text(text.into()))
     }
 
-    /// A picture of type `media_type`, e.g. `image/png`.
+    /// Creates an image of type `media_type`, e.g. `image/png`.
     pub fn image(media_type: impl Into<String>, data: impl Into<Bytes>) -> Self {
         Self::plain(Shape::Image(Media::new(media_type, data)))
     }
 
-    /// A sound of type `media_type`, e.g. `audio/wav`.
+    /// Creates an audio clip of type `media_type`, e.g. `audio/wav`.
     pub fn audio(media_type: impl Into<String>, data: impl Into<Bytes>) -> Self {
         Self::plain(Shape::Audio(Media::new(media_type, data)))
     }
 
-    /// A resource with what it holds.
+    /// Creates content with the contents of a resource.
     pub fn resource(contents: Contents) -> Self {
         Self::plain(Shape::Resource(contents))
     }
 
-    /// A resource, for whoever wants to read it.
+    /// Creates a link to a resource.
     pub fn link(resource: ResourceSpec) -> Self {
         Self::plain(Shape::Link(Box::new(resource)))
     }
 
-    /// The same, for `meant`.
+    /// Returns the content with the annotations `meant`.
     pub fn meant(self, meant: Meant) -> Self {
         Self { meant, ..self }
     }
 
-    /// What a wire that shows text alone has of it.
+    /// Returns the content as text, for dialects that show only text. Binary data becomes a
+    /// summary.
     pub fn as_text(&self) -> String {
         match &self.shown {
             Shape::Text(text) => text.clone(),
@@ -156,24 +157,24 @@ impl Media {
     }
 }
 
-/// What is said of a thing for whoever shows it, by names that they know; nobody here looks into it.
+/// Metadata (`_meta`) for a client, passed on unread.
 pub type MetaFields = serde_json::Map<String, serde_json::Value>;
 
-/// A picture that stands for a tool, a prompt, a resource or the server.
+/// An icon for a tool, a prompt, a resource or the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Icon {
-    /// Where it is: an `https:` or a `data:` URI.
+    /// An `https:` or `data:` URI.
     pub src: String,
-    /// What it is, e.g. `image/svg+xml`.
+    /// The media type, e.g. `image/svg+xml`.
     #[serde(rename = "mimeType", skip_serializing_if = "Option::is_none")]
     pub media_type: Option<String>,
-    /// Its sizes, e.g. `48x48` or `any`.
+    /// The sizes, e.g. `48x48` or `any`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sizes: Vec<String>,
 }
 
 impl Icon {
-    /// A picture written in SVG.
+    /// Creates an icon from SVG source.
     pub fn svg(source: &str) -> Self {
         Self {
             src: format!("data:image/svg+xml;base64,{}", STANDARD.encode(source)),

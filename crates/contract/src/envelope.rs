@@ -1,4 +1,4 @@
-//! The envelope: what is known of one call once it has ended, the same whatever wire it came by.
+//! The envelope: the result and metadata of one call, in one shape for every transport.
 
 use std::io;
 
@@ -8,113 +8,113 @@ use serde_json::{Value, json};
 
 use crate::CallError;
 
-/// How a call came, for its envelope.
+/// The origin of a call, for its envelope.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Via {
-    /// `http`, `stdio` or `websocket`.
+    /// The transport: `http`, `stdio` or `websocket`.
     pub transport: &'static str,
-    /// What was asked for, e.g. `tool`, `prompt`, `discover`.
+    /// The kind of request, e.g. `tool`, `prompt`, `discover`.
     pub route: String,
-    /// The method as JSON-RPC names it, e.g. `mcp.tool.invoke`.
+    /// The JSON-RPC method, e.g. `mcp.tool.invoke`.
     pub method: String,
-    /// What was asked, as its ids and its size are reckoned by.
+    /// The request payload, from which ids and size are computed.
     pub payload: Value,
-    /// Which tool, if one was called, as its wire spells it.
+    /// The called tool as the dialect spells it, if a tool was called.
     pub tool: Option<String>,
-    /// Which prompt, if one was asked for, as its wire spells it.
+    /// The requested prompt as the dialect spells it, if a prompt was requested.
     pub prompt: Option<String>,
-    /// Where a tool is called: the call as [tool IO](../../../schemas/tool_io.schema.json), not
-    /// checked yet.
+    /// The call as [tool IO](../../../schemas/tool_io.schema.json), not yet validated. `None` if no
+    /// tool was called.
     pub io: Option<Value>,
 }
 
-/// What came of one call.
+/// The result and metadata of one call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Envelope {
-    /// Whether there is a result.
+    /// True if there is a result.
     pub ok: bool,
-    /// The result; null where there is none.
+    /// The result; null if the call failed.
     pub data: Option<Value>,
-    /// Why there is none; null where there is one.
+    /// The error; null if the call succeeded.
     pub error: Option<EnvelopeError>,
-    /// What is known of the call.
+    /// The metadata of the call.
     pub meta: Meta,
 }
 
-/// Why a call has no result, in an envelope.
+/// The reason for a failed call, in an envelope.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EnvelopeError {
-    /// Which of the five reasons.
+    /// One of the five canonical codes.
     pub code: Canonical,
-    /// A sentence for whoever called.
+    /// A sentence for the caller.
     pub message: String,
-    /// What else there is to know: an object.
+    /// Further details: an object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub details: Option<Value>,
 }
 
-/// What is known of a call.
+/// The metadata of a call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Meta {
-    /// Which request: a UUID.
+    /// The request's UUID.
     pub request_id: String,
-    /// Which trace it belongs to: a UUID.
+    /// The trace's UUID.
     pub trace_id: String,
-    /// Which span of it: a UUID.
+    /// The span's UUID.
     pub span_id: String,
     /// The version of the envelope's schema.
     pub schema_version: String,
-    /// Whether the same request always has the same ids.
+    /// True if equal requests get equal ids.
     pub deterministic: bool,
-    /// See [`Via::transport`].
+    /// The transport; see [`Via::transport`].
     pub transport: String,
-    /// See [`Via::route`].
+    /// The kind of request; see [`Via::route`].
     pub route: String,
-    /// See [`Via::method`].
+    /// The JSON-RPC method; see [`Via::method`].
     pub method: String,
-    /// How long it took, in milliseconds.
+    /// The duration in milliseconds.
     pub duration_ms: f64,
     /// `ok` or `error`.
     pub status: String,
-    /// How often it was tried before this.
+    /// The number of earlier attempts.
     pub attempt: u32,
-    /// How many bytes what was asked has, as compact JSON with sorted keys.
+    /// The size of the payload as compact JSON with sorted keys, in bytes.
     pub input_bytes: u64,
-    /// How many bytes the result has, as compact JSON with sorted keys; 0 where there is none.
+    /// The size of the result as compact JSON with sorted keys, in bytes; 0 without a result.
     pub output_bytes: u64,
-    /// Which tool was called.
+    /// The called tool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_id: Option<String>,
-    /// Which prompt was asked for.
+    /// The requested prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_id: Option<String>,
 }
 
-/// The reasons there are, with what HTTP and JSON-RPC say for each.
+/// The canonical reasons for a failure, each with an HTTP status and a JSON-RPC error code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Canonical {
-    /// What was asked cannot be meant.
+    /// The request is invalid.
     InvalidInput,
-    /// What the tool gave back breaks its schema.
+    /// The tool's output violates its schema.
     InvalidOutput,
-    /// What was asked for is not there.
+    /// The requested item does not exist.
     NotFound,
-    /// Whoever asks may not.
+    /// The caller is not allowed to make the request.
     Unauthorized,
-    /// Anything else; it may go well another time.
+    /// Any other failure. A retry may succeed.
     InternalError,
 }
 
 impl Envelope {
-    /// The version of its schema.
+    /// The version of the envelope's schema.
     pub const VERSION: &str = "0.1.0";
 }
 
 impl Canonical {
-    /// All of them.
+    /// All codes.
     pub const ALL: [Self; 5] = [
         Self::InvalidInput,
         Self::InvalidOutput,
@@ -123,7 +123,7 @@ impl Canonical {
         Self::InternalError,
     ];
 
-    /// The reason that stands for `error`.
+    /// Returns the canonical code for `error`.
     pub fn of(error: &CallError) -> Self {
         match error {
             CallError::InvalidInput { .. }
@@ -147,7 +147,7 @@ impl Canonical {
         }
     }
 
-    /// The reason as it is written.
+    /// Returns the code's text, e.g. `INVALID_INPUT`.
     pub fn code(self) -> &'static str {
         match self {
             Self::InvalidInput => "INVALID_INPUT",
@@ -158,7 +158,7 @@ impl Canonical {
         }
     }
 
-    /// The HTTP status that says it.
+    /// Returns the HTTP status of the code.
     pub fn http_status(self) -> u16 {
         match self {
             Self::InvalidInput => 400,
@@ -169,7 +169,7 @@ impl Canonical {
         }
     }
 
-    /// The JSON-RPC error code that says it.
+    /// Returns the JSON-RPC error code.
     pub fn jsonrpc_code(self) -> i32 {
         match self {
             Self::InvalidInput => -32602,
@@ -180,7 +180,7 @@ impl Canonical {
         }
     }
 
-    /// What it means, in a few words.
+    /// Returns a short description.
     pub fn message(self) -> &'static str {
         match self {
             Self::InvalidInput => "Invalid input payload",
@@ -191,7 +191,7 @@ impl Canonical {
         }
     }
 
-    /// Whether the same request may go well another time.
+    /// Returns true if the same request may succeed later.
     pub fn is_retryable(self) -> bool {
         match self {
             Self::InternalError => true,
@@ -201,7 +201,7 @@ impl Canonical {
 }
 
 impl EnvelopeError {
-    /// `error` as an envelope says it.
+    /// Converts `error` to an envelope's error.
     pub fn of(error: &CallError) -> Self {
         let details = match error {
             CallError::InvalidInput { problems } | CallError::InvalidOutput { problems } => {
@@ -235,7 +235,7 @@ impl EnvelopeError {
     }
 }
 
-/// Writes JSON in ASCII alone, as Python does unless it is told otherwise.
+/// A JSON formatter that escapes non-ASCII characters, as Python's `json.dumps` does by default.
 struct Ascii;
 
 impl Formatter for Ascii {
@@ -261,13 +261,13 @@ impl Formatter for Ascii {
 }
 
 fn write_ascii(value: &Value, writer: impl io::Write) {
-    // A JSON value is always written, and neither counting nor growing fails.
+    // Writing a JSON value to a buffer or a counter cannot fail.
     let mut out = Serializer::with_formatter(writer, Ascii);
     value.serialize(&mut out).expect("a value is JSON");
 }
 
-/// `value` as compact JSON in ASCII with sorted keys: one writing of one value, by which ids and
-/// fingerprints are reckoned.
+/// Returns `value` as compact ASCII JSON with sorted keys. Ids and fingerprints are computed from
+/// it.
 pub fn canonical_json(value: &Value) -> String {
     fn sorted(value: &Value) -> Value {
         match value {
@@ -285,7 +285,7 @@ pub fn canonical_json(value: &Value) -> String {
     String::from_utf8(written).expect("it is ASCII")
 }
 
-/// How long [`canonical_json`] of `value` is: the order of keys does not change that.
+/// Returns the length of [`canonical_json`] in bytes. The order of keys does not affect it.
 pub fn canonical_bytes(value: &Value) -> u64 {
     struct Count(u64);
     impl io::Write for Count {

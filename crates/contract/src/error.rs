@@ -1,4 +1,4 @@
-//! Why a call failed: one closed list, spelled by each dialect in its own terms.
+//! Errors of calls: one closed list. Each dialect spells each error in its own terms.
 
 use std::time::Duration;
 
@@ -7,146 +7,146 @@ use serde_json::Value;
 
 use crate::{Kind, Questions};
 
-/// Why a call has no output. Each dialect matches it in full.
+/// The reason that a call has no output. Each dialect matches every variant.
 #[derive(Debug, Clone, PartialEq, thiserror::Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallError {
-    /// No tool of that name is on offer to this caller.
+    /// No tool of that name is available to this caller.
     #[error("no tool is named `{name}`{}", did_you_mean(nearest.as_deref()))]
     UnknownTool {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// The tool that was probably meant, as an id.
+        /// The id of the tool that was probably meant.
         nearest: Option<String>,
     },
-    /// The arguments do not satisfy the tool's schema or its meaning.
+    /// The arguments are invalid, by the tool's schema or by a check of the tool.
     #[error("{}", list(problems))]
     InvalidInput {
-        /// What is wrong, and where.
+        /// The problems, each with its position.
         problems: Vec<Problem>,
     },
-    /// Policy, confinement or the file system's own permissions refuse it.
+    /// Policy, the sandbox or file permissions deny the call.
     #[error("{message}")]
     NotAllowed {
-        /// What is refused and what would be allowed.
+        /// A sentence that names the denied action and an allowed alternative.
         message: String,
     },
-    /// The caller's token was not given for it; another could be.
+    /// The caller's token lacks a scope.
     #[error("{message}")]
     Scope {
-        /// What needs which scope.
+        /// A sentence that names the action and its scope.
         message: String,
-        /// The scopes that a token for it must have, all of them.
+        /// All scopes that a sufficient token must have.
         needs: Vec<String>,
     },
-    /// Too much is going on; it can be tried again.
+    /// A limit was reached. The caller may retry.
     #[error("{message}; try again in {} ms", retry_after.as_millis())]
     Limited {
-        /// Which limit.
+        /// A sentence that names the limit.
         message: String,
-        /// How long to wait.
+        /// The time to wait before a retry.
         retry_after: Duration,
     },
-    /// What the call names (a file, a job) is not there.
+    /// A file, job or other item that the call names does not exist.
     #[error("{message}")]
     NotFound {
-        /// What is not there.
+        /// A sentence that names the missing item.
         message: String,
     },
-    /// What the call expected to find has changed.
+    /// The current state differs from the state that the caller expected.
     #[error("{message}")]
     Conflict {
-        /// What differs.
+        /// A sentence that names the difference.
         message: String,
         /// Both sides, e.g. `{"expected": …, "actual": …}`.
         details: Value,
     },
-    /// What was asked for is larger than it may be.
+    /// The requested item exceeds a size limit.
     #[error("{message}")]
     TooLarge {
-        /// What is too large, its size, the limit and how to ask for a part.
+        /// A sentence that names the item, its size, the limit and the way to request a part.
         message: String,
     },
-    /// Something the tool needs is away.
+    /// A dependency of the tool is unavailable.
     #[error("{message}")]
     Unavailable {
-        /// What is away.
+        /// A sentence that names the dependency.
         message: String,
     },
     /// The deadline passed.
     #[error("it took longer than {} ms and was stopped", after.as_millis())]
     TimedOut {
-        /// The deadline.
+        /// The time limit.
         after: Duration,
     },
-    /// Nobody wants the result any more.
+    /// The call was cancelled.
     #[error("the call was cancelled")]
     Canceled,
-    /// The server ended while it ran, and running it twice may do harm.
+    /// The server stopped while the call ran, and a second run may do harm.
     #[error(
         "the server ended while it ran, and it is not run twice; look at what it did, then call it again"
     )]
     Interrupted,
-    /// The tool could not do it.
+    /// The tool failed.
     #[error("{message}")]
     Failed {
-        /// What could not be done.
+        /// A sentence for the caller.
         message: String,
-        /// Why, for the log.
+        /// The cause, for the log.
         cause: String,
     },
-    /// The caller is to answer these and call again. Not a failure, but there is no output either.
+    /// The call needs answers. The caller must call again with them. This is not a failure.
     #[error("it asks something of whoever called, who is to answer and call again")]
     Asks {
-        /// What it asks.
+        /// The questions.
         questions: Questions,
     },
-    /// It needs to ask something that this caller cannot be asked.
+    /// The call must ask a question that the caller does not support.
     #[error("{}", cannot_ask(*kind, what.as_deref()))]
     CannotAsk {
-        /// What it has to ask.
+        /// The kind of the question.
         kind: Kind,
-        /// What is to be asked about and why, in words of its own.
+        /// A sentence about the question and its reason, if the tool gave one.
         what: Option<String>,
     },
-    /// It runs only as a job, and was called otherwise.
+    /// The tool runs only as a job, and the call did not start one.
     #[error("`{tool}` runs only as a job; start it as one")]
     NeedsJob {
         /// The tool's id.
         tool: String,
     },
-    /// It never runs as a job, and was to.
+    /// The tool never runs as a job, and the call asked for one.
     #[error("`{tool}` does not run as a job; call it")]
     NoJob {
         /// The tool's id.
         tool: String,
     },
-    /// What was said beside the call, in headers, is not what the call says.
+    /// The headers of the request contradict its arguments.
     #[error("{message}")]
     Mismatch {
-        /// What differs.
+        /// A sentence that names the difference.
         message: String,
     },
-    /// The tool refuses in the words of JSON-RPC.
+    /// The tool returns a JSON-RPC error.
     #[error("{message}")]
     Refused {
-        /// The error's code.
+        /// The JSON-RPC error code.
         code: i32,
-        /// What is refused.
+        /// The error message.
         message: String,
-        /// What else there is to know.
+        /// The error's `data`.
         data: Option<Value>,
     },
-    /// The tool's output does not satisfy its own schema.
+    /// The tool's output violates the tool's own schema.
     #[error("the tool's result breaks its own schema: {}", list(problems))]
     InvalidOutput {
-        /// What is wrong, and where.
+        /// The problems, each with its position.
         problems: Vec<Problem>,
     },
 }
 
 impl CallError {
-    /// What the log learns and the caller does not.
+    /// Returns the cause for the log, which the caller does not see.
     pub fn cause(&self) -> Option<&str> {
         match self {
             Self::Failed { cause, .. } if !cause.is_empty() => Some(cause),
@@ -173,7 +173,7 @@ impl CallError {
         }
     }
 
-    /// The reason in one word, for the record and for machines.
+    /// Returns the reason as one word, for the audit record and for programs.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::UnknownTool { .. } => "unknown_tool",
@@ -200,80 +200,81 @@ impl CallError {
     }
 }
 
-/// One thing wrong with a value.
+/// One validation problem.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
-    /// RFC 6901 pointer to the value; empty for the whole.
+    /// RFC 6901 pointer to the invalid value; empty for the whole document.
     pub pointer: String,
-    /// What is wrong with it.
+    /// A description of the problem.
     pub message: String,
 }
 
-/// Why a tool could not do its work: a sentence for the caller, a cause for the log.
+/// The failure of a tool: a sentence for the caller and a cause for the log.
 #[derive(Debug, Clone)]
 pub struct ToolError {
-    /// Which kind of failure.
+    /// The kind of failure.
     pub fault: Fault,
-    /// For the caller: lower-case, no full stop, naming the thing and the way out.
+    /// A sentence for the caller: lower case, no full stop, with the item and a way out.
     pub message: String,
-    /// For the log.
+    /// The cause, for the log.
     pub cause: Option<String>,
 }
 
-/// The kinds of failure a tool can report.
+/// The kinds of failure that a tool can report.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fault {
-    /// The input satisfies the schema and still cannot be meant; the pointer says where.
+    /// The input satisfies the schema but is still invalid.
     Invalid {
         /// RFC 6901 pointer into the input.
         pointer: String,
     },
-    /// Confinement, policy or permissions refuse it.
+    /// The sandbox, policy or file permissions deny it.
     NotAllowed,
-    /// What the input names is not there.
+    /// An item that the input names does not exist.
     NotFound,
-    /// It is there, and not as the caller expects; both sides in the value.
+    /// The state differs from the caller's expectation. The value has both sides.
     Conflict(Value),
-    /// It is larger than it may be.
+    /// An item exceeds a size limit.
     TooLarge,
-    /// Its caller took too much of late; there is room again after this long.
+    /// The caller exceeded a rate limit. The value is the time to wait.
     Limited(Duration),
-    /// Something it needs is away.
+    /// A dependency is unavailable.
     Unavailable,
-    /// The call's cancel token was cancelled and the tool stopped.
+    /// The call was cancelled and the tool stopped.
     Canceled,
-    /// Whoever called is to answer these and call again.
+    /// The caller must answer these questions and call again.
     Asks(Questions),
-    /// It has to ask something that whoever called cannot be asked.
+    /// The tool must ask a question that the caller does not support.
     CannotAsk(Kind),
-    /// Refused in the words of JSON-RPC.
+    /// The tool returns a JSON-RPC error.
     Refused {
-        /// The error's code.
+        /// The JSON-RPC error code.
         code: i32,
-        /// What else there is to know.
+        /// The error's `data`.
         data: Option<Box<Value>>,
     },
-    /// Anything else.
+    /// Any other failure.
     Failed,
 }
 
 impl ToolError {
-    /// A failure of kind `fault`, said to the caller as `message`.
+    /// Creates a failure of kind `fault` with a `message` for the caller.
     pub fn new(fault: Fault, message: impl Into<String>) -> Self {
         Self { fault, message: message.into(), cause: None }
     }
 
-    /// A failure whose `cause` only the log learns.
+    /// Creates a failure with a `message` for the caller and a `cause` for the log only.
     pub fn because(message: impl Into<String>, cause: impl std::fmt::Display) -> Self {
         Self { fault: Fault::Failed, message: message.into(), cause: Some(cause.to_string()) }
     }
 
-    /// Input that cannot be meant; `pointer` says where, e.g. `/edits/0/old`.
+    /// Creates an error about invalid input at `pointer`, e.g. `/edits/0/old`.
     pub fn invalid(pointer: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(Fault::Invalid { pointer: pointer.into() }, message)
     }
 
-    /// The same failure; if it is about the input, about what is at `pointer` there.
+    /// Returns the failure with its pointer set to `pointer`. Failures without a pointer stay as
+    /// they are.
     pub fn at(self, pointer: impl Into<String>) -> Self {
         match self.fault {
             Fault::Invalid { .. } => {
@@ -293,33 +294,33 @@ impl ToolError {
         }
     }
 
-    /// What the input names is not there.
+    /// Creates an error about a missing item.
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::new(Fault::NotFound, message)
     }
 
-    /// Refused.
+    /// Creates an error about a denied action.
     pub fn not_allowed(message: impl Into<String>) -> Self {
         Self::new(Fault::NotAllowed, message)
     }
 
-    /// The tool could not do it; both the caller and the log learn `message` alone.
+    /// Creates a failure whose `message` goes to both the caller and the log.
     pub fn failed(message: impl Into<String>) -> Self {
         Self::new(Fault::Failed, message)
     }
 
-    /// Refused with an error of the wire's own, `code`. For what the request itself must not be;
-    /// what an agent can mend by calling otherwise is better told by the other kinds.
+    /// Creates a JSON-RPC error with `code`, for malformed requests. Use the other kinds for errors
+    /// that an agent can fix with different arguments.
     pub fn refused(code: i32, message: impl Into<String>) -> Self {
         Self::new(Fault::Refused { code, data: None }, message)
     }
 
-    /// It has to ask something that whoever called cannot be asked.
+    /// Creates an error about a question that the caller does not support.
     pub fn cannot_ask(kind: Kind) -> Self {
         Self::new(Fault::CannotAsk(kind), cannot_ask(kind, None))
     }
 
-    /// The call was cancelled and the tool stopped.
+    /// Creates the error of a cancelled call.
     pub fn canceled() -> Self {
         Self::new(Fault::Canceled, "the call was cancelled")
     }

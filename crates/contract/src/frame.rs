@@ -1,4 +1,4 @@
-//! What transports and dialects hand each other: bytes with what came beside them.
+//! Frames and replies that transports and dialects exchange.
 
 use std::any::Any;
 use std::fs::File;
@@ -7,42 +7,42 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, Method};
 
-/// One message as it came: its bytes, unparsed, and what the transport knows of it.
+/// One incoming message: its bytes, unparsed, and transport metadata.
 #[derive(Debug, Clone)]
 pub struct Frame {
-    /// What came beside the bytes.
+    /// The transport metadata.
     pub head: Head,
-    /// The bytes, within the transport's size cap.
+    /// The bytes, within the transport's size limit.
     pub body: Bytes,
 }
 
 impl Frame {
-    /// A frame from a transport that has nothing but lines.
+    /// Creates a frame from a line of text without headers.
     pub fn line(body: impl Into<Bytes>) -> Self {
         Self { head: Head::Line, body: body.into() }
     }
 }
 
-/// What came beside the bytes.
+/// The transport metadata of a message.
 #[derive(Debug, Clone)]
 pub enum Head {
-    /// Nothing: a line on a stream.
+    /// A line on a stream, without metadata.
     Line,
-    /// An HTTP request's line and headers.
+    /// The request line and headers of an HTTP request.
     Http {
-        /// The method.
+        /// The HTTP method.
         method: Method,
-        /// The path, as it came: percent-encoded, without the query.
+        /// The path as sent: percent-encoded, without the query.
         path: String,
-        /// The query, as it came: percent-encoded, without the `?`; empty where there is none.
+        /// The query as sent: percent-encoded, without the `?`; empty if there is none.
         query: String,
-        /// The headers, names lower-case.
+        /// The headers, with lower-case names.
         headers: HeaderMap,
     },
 }
 
 impl Head {
-    /// The path; empty where there is none.
+    /// Returns the path; empty for a line.
     pub fn path(&self) -> &str {
         match self {
             Self::Line => "",
@@ -50,7 +50,7 @@ impl Head {
         }
     }
 
-    /// All values of the header `name`; empty where there are no headers.
+    /// Returns all values of the header `name`; none for a line.
     pub fn header<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         let headers = match self {
             Self::Line => None,
@@ -60,58 +60,58 @@ impl Head {
     }
 }
 
-/// One message to send. Transports without statuses and headers send the body alone.
+/// One outgoing message. Transports without statuses and headers send only the body.
 #[derive(Debug, Clone)]
 pub struct Reply {
     /// The HTTP status.
     pub status: u16,
-    /// Headers to add.
+    /// Additional headers.
     pub headers: Vec<(&'static str, String)>,
-    /// What to send.
+    /// The body.
     pub body: Body,
 }
 
-/// The bytes of a reply.
+/// The body of a reply.
 #[derive(Debug, Clone)]
 pub enum Body {
-    /// Nothing: the frame asked for no answer.
+    /// No body, because the frame needs no answer.
     Empty,
     /// One JSON message.
     Json(Bytes),
-    /// A file, sent as it is read.
+    /// A file, streamed as it is read.
     File(OpenFile),
 }
 
-/// A file to send, open: what happens to its name meanwhile does not matter.
+/// An open file to send. Renaming or removing it does not affect the handle.
 #[derive(Debug, Clone)]
 pub struct OpenFile {
-    /// The file, read from its start by offset.
+    /// The file, to be read from its start by offset.
     pub handle: Arc<File>,
-    /// How long it is.
+    /// The length in bytes.
     pub bytes: u64,
-    /// What it is, e.g. `image/png`.
+    /// The media type, e.g. `image/png`.
     pub media_type: String,
-    /// Held for as long as the file is.
+    /// A guard that lives as long as the file.
     pub held: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Reply {
-    /// A JSON message with status 200.
+    /// Creates a JSON reply with status 200.
     pub fn json(body: impl Into<Bytes>) -> Self {
         Self { status: 200, headers: Vec::new(), body: Body::Json(body.into()) }
     }
 
-    /// No message, with `status`.
+    /// Creates a reply with `status` and no body.
     pub fn empty(status: u16) -> Self {
         Self { status, headers: Vec::new(), body: Body::Empty }
     }
 
-    /// The same with another status.
+    /// Returns the reply with another status.
     pub fn with_status(self, status: u16) -> Self {
         Self { status, ..self }
     }
 
-    /// The same with a header more.
+    /// Returns the reply with an additional header.
     pub fn with_header(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));
         self

@@ -1,4 +1,4 @@
-//! A job: a call whose outcome is collected later, and all that happens to it on the way.
+//! Jobs: calls whose outcome is collected later, and their events.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,17 +10,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::{BoxFuture, CallError, Caller, Level, OpenFile, Output, Questions, Stream, ToolId};
 
-/// What a job is known by: 128 random bits, written as 32 hex digits.
+/// The id of a job: 128 random bits, written as 32 hex digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(u128);
 
 impl JobId {
-    /// The id made of `bits`, which nobody else must be able to guess.
+    /// Creates an id from `bits`, which must be unguessable.
     pub fn of(bits: u128) -> Self {
         Self(bits)
     }
 
-    /// The bits.
+    /// Returns the bits.
     pub fn bits(self) -> u128 {
         self.0
     }
@@ -35,7 +35,7 @@ impl fmt::Display for JobId {
 impl FromStr for JobId {
     type Err = NotAJobId;
 
-    /// Exactly as it is written: one job has one name.
+    /// Accepts only the canonical form, 32 lower-case hex digits, so that each job has one name.
     fn from_str(text: &str) -> Result<Self, NotAJobId> {
         let sound = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
         if text.len() != 32 || !text.bytes().all(sound) {
@@ -45,29 +45,29 @@ impl FromStr for JobId {
     }
 }
 
-/// The text is not 32 hex digits.
+/// The error for a text that is not 32 hex digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a job's id is 32 hex digits")]
 pub struct NotAJobId;
 
-/// Where a job is. It only ever moves down this list, but for a job that is run again.
+/// State of a job. States follow in this order, except when a job runs again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum JobState {
-    /// It is stored and waits for its turn.
+    /// Stored and waiting for its turn.
     Queued,
-    /// It runs.
+    /// Running.
     Running,
-    /// It has an output.
+    /// Ended with an output.
     Succeeded,
-    /// It has an error, or its program reported failure.
+    /// Ended with an error, or its program reported failure.
     Failed,
-    /// It was cancelled.
+    /// Cancelled.
     Canceled,
 }
 
 impl JobState {
-    /// The state in a word.
+    /// Returns the state as a word.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Queued => "queued",
@@ -78,7 +78,7 @@ impl JobState {
         }
     }
 
-    /// Whether nothing more can happen to the job.
+    /// Returns true if the job has ended.
     pub fn is_terminal(self) -> bool {
         match self {
             Self::Queued | Self::Running => false,
@@ -87,119 +87,119 @@ impl JobState {
     }
 }
 
-/// What is known of a job at one instant.
+/// A snapshot of a job.
 #[derive(Debug, Clone)]
 pub struct Job {
-    /// Its id.
+    /// The job's id.
     pub id: JobId,
-    /// The tool that is called.
+    /// The called tool.
     pub tool: ToolId,
-    /// Who called it; nobody else may see it.
+    /// The caller. Nobody else may see the job.
     pub caller: Caller,
-    /// Where it is.
+    /// The state.
     pub state: JobState,
-    /// When it was accepted.
+    /// The time of acceptance.
     pub created: Timestamp,
-    /// When it last changed.
+    /// The time of the last change.
     pub updated: Timestamp,
-    /// When it last began to run, if it has.
+    /// The time of the last start, if it has started.
     pub started: Option<Timestamp>,
-    /// How often it began to run.
+    /// The number of starts.
     pub attempts: u32,
-    /// How far it is, 0 to 1.
+    /// The progress from 0 to 1.
     pub progress: f64,
-    /// What it last said of itself.
+    /// The latest progress message.
     pub message: Option<String>,
-    /// How long it is kept once it has ended, and its files with it.
+    /// The time for which the ended job and its files are kept.
     pub keep: Duration,
-    /// The number of its last event.
+    /// The number of the last event.
     pub last_event: u64,
-    /// What it left, in order of name.
+    /// The files that the job produced, ordered by name.
     pub artefacts: Vec<Artefact>,
-    /// What it asks of whoever called it, and waits to be told.
+    /// The open questions to the caller.
     pub asks: Questions,
-    /// What came of it, once it has ended.
+    /// The outcome, if the job has ended.
     pub outcome: Option<Result<Output, CallError>>,
 }
 
-/// A file that a job left.
+/// A file that a job produced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Artefact {
-    /// Its name among the job's files: no `/`, different from all others.
+    /// The name, unique among the job's files and without `/`.
     pub name: String,
-    /// Where the tool left it, relative to the workspace.
+    /// The original path, relative to the workspace.
     pub path: String,
-    /// How long it is.
+    /// The length in bytes.
     pub bytes: u64,
-    /// When it was last written.
+    /// The time of the last write.
     pub modified: Timestamp,
-    /// What it is, e.g. `image/png`.
+    /// The media type, e.g. `image/png`.
     pub media_type: String,
 }
 
-/// Something that happened to a job.
+/// An event of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobEvent {
-    /// Its number: 1 is the first, and none is missing.
+    /// The event's number. Numbers start at 1 and have no gaps.
     pub seq: u64,
-    /// When.
+    /// The time of the event.
     pub at: Timestamp,
-    /// What.
+    /// The content of the event.
     pub what: Happened,
 }
 
-/// What can happen to a job.
+/// The kinds of job events.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Happened {
-    /// It was stored.
+    /// The job was stored.
     Queued,
-    /// It began to run, for the `attempt`th time.
+    /// The job started to run.
     Started {
-        /// From 1.
+        /// The number of the run, from 1.
         attempt: u32,
     },
-    /// It said how far it is.
+    /// The job reported progress.
     Progress {
-        /// How far, 0 to 1; it never falls within an attempt.
+        /// The progress from 0 to 1. It never falls within one run.
         fraction: f64,
-        /// What is being done.
+        /// The current step.
         message: Option<String>,
     },
-    /// Its program printed something.
+    /// The job's program printed text.
     Output {
-        /// Where.
+        /// The output stream.
         stream: Stream,
-        /// What, with what is not UTF-8 replaced.
+        /// The text, with invalid UTF-8 replaced.
         text: String,
     },
-    /// It said something.
+    /// The job logged a line.
     Log {
-        /// How serious.
+        /// The severity.
         level: Level,
-        /// What.
+        /// The text.
         message: String,
     },
-    /// It left a file.
+    /// The job produced a file.
     Artefact(Artefact),
-    /// It asks something of whoever called it, or was told what it asked.
+    /// The job asked a question, or received an answer.
     Asks {
-        /// How many questions are open now.
+        /// The number of open questions.
         open: usize,
     },
-    /// It ended: nothing comes after.
+    /// The job ended. No event follows.
     Finished {
-        /// How.
+        /// The final state.
         state: JobState,
     },
 }
 
-/// What whoever starts a job may say of it.
+/// Options for the start of a job.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct JobTerms {
-    /// How long it is to be kept once it has ended; bounded by configuration.
+    /// The time to keep the ended job; bounded by configuration.
     pub keep: Option<Duration>,
-    /// If it ends within this, its outcome is the answer instead of the job.
+    /// The time to wait for the end. A job that ends in time is answered with its outcome.
     pub answer_within: Option<Duration>,
 }
 
@@ -208,44 +208,44 @@ pub struct JobTerms {
 pub struct JobPage {
     /// The jobs.
     pub jobs: Vec<Job>,
-    /// Where the next page starts after, if there is one.
+    /// The last job of this page, if another page follows.
     pub next: Option<JobId>,
 }
 
-/// Which of a job's files.
+/// A selection from a job's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Which {
-    /// The one that matters most: the only one, or all in a zip, or what it printed.
+    /// The main file: the only one, or all in a zip, or the program's output.
     Main,
-    /// The one of that name.
+    /// The file with this name.
     Named(String),
-    /// All, in a zip.
+    /// All files in a zip.
     All,
 }
 
-/// A job's file, open.
+/// An open file of a job.
 #[derive(Debug, Clone)]
 pub struct OpenArtefact {
-    /// What to call it.
+    /// The name to offer to the client.
     pub name: String,
-    /// It.
+    /// The open file.
     pub file: OpenFile,
 }
 
-/// A job's life from some event on.
+/// A stream of a job's events, starting at some event.
 pub trait Watch: Send {
-    /// The next thing; `None` once it has ended and that was told.
+    /// Returns the next item; `None` after [`Watched::Ended`].
     ///
-    /// Safe to drop half way and call again.
+    /// Safe to cancel and call again.
     fn next(&mut self) -> BoxFuture<'_, Option<Watched>>;
 }
 
-/// What a watch tells.
+/// An item of a job's event stream.
 #[derive(Debug, Clone)]
 pub enum Watched {
-    /// Something happened.
+    /// An event.
     Event(Arc<JobEvent>),
-    /// It ended: after its last event, and the last thing told.
+    /// The ended job. It follows the last event and ends the stream.
     Ended(Box<Job>),
 }
 

@@ -1,17 +1,17 @@
-//! What is spelled once and said often.
+//! A cache for serialized values.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::value::RawValue;
 
-/// What was spelled of something that does not change, under a number of whoever spells it. A copy
-/// keeps nothing: it may be changed before it is spelled.
+/// A cache of the JSON of an immutable value, one entry per number. A clone starts empty, because
+/// the cloned value may be changed.
 #[derive(Default)]
 pub struct Kept(Mutex<Vec<(usize, Arc<RawValue>)>>);
 
 impl Kept {
-    /// What is kept `under` a number; the first time that is what `spell` gives.
+    /// Returns the entry for the number `under`. Calls `spell` to create it the first time.
     pub fn said(&self, under: usize, spell: impl FnOnce() -> Arc<RawValue>) -> Arc<RawValue> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, said)) = kept.iter().find(|(number, _)| *number == under) {

@@ -1,7 +1,6 @@
-//! The words every room shares: tools, calls, requests, errors and frames.
+//! Shared types of all crates: tools, calls, requests, errors and frames.
 //!
-//! Nothing here does IO and nothing here knows a protocol, so every other crate
-//! can depend on this one and none on another.
+//! This crate does no IO and knows no protocol. Every other crate may depend on it.
 
 mod schema;
 mod kept;

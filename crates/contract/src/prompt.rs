@@ -1,4 +1,4 @@
-//! Prompts: words that a person chooses and an agent starts from.
+//! Prompts: message templates that a person chooses and an agent starts from.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,86 +11,86 @@ use crate::{
     BoxFuture, Changes, Completing, Content, Ctx, Hold, Icon, Role, ToolError, ToolSpec, schema_of,
 };
 
-/// What is known of a prompt without making it.
+/// The description of a prompt.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PromptSpec {
-    /// What it is called by programs.
+    /// The name for programs.
     pub name: String,
-    /// What it is called by people.
+    /// The name for people.
     pub title: Option<String>,
-    /// What it is for.
+    /// The purpose of the prompt.
     pub about: Option<String>,
-    /// What it must or can be told.
+    /// The arguments, required and optional.
     pub arguments: Vec<PromptArgument>,
-    /// What stands for it.
+    /// The icons.
     pub icons: Vec<Icon>,
 }
 
-/// Something a prompt is told.
+/// An argument of a prompt.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PromptArgument {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// A name for people.
+    /// The name for people.
     pub title: Option<String>,
-    /// What it is.
+    /// The meaning of the argument.
     pub about: Option<String>,
-    /// Whether there is no prompt without it.
+    /// True if the prompt needs this argument.
     pub required: bool,
 }
 
-/// A prompt, made.
+/// A rendered prompt.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PromptText {
-    /// What it is for.
+    /// The purpose of the prompt.
     pub about: Option<String>,
-    /// What is said, in order.
+    /// The messages, in order.
     pub messages: Vec<Message>,
 }
 
-/// Something said.
+/// A message of a rendered prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Message {
-    /// By whom.
+    /// The speaker.
     pub role: Role,
-    /// What.
+    /// The content.
     pub content: Content,
 }
 
 impl Message {
-    /// Something the person says.
+    /// Creates a message by the person.
     pub fn user(content: Content) -> Self {
         Self { role: Role::User, content }
     }
 
-    /// Something the model says.
+    /// Creates a message by the model.
     pub fn assistant(content: Content) -> Self {
         Self { role: Role::Assistant, content }
     }
 }
 
-/// The arguments of a prompt: text by name.
+/// The arguments of a prompt: texts by name.
 pub type Arguments = BTreeMap<String, String>;
 
-/// A prompt as its author writes it.
+/// A prompt, with its argument types.
 pub trait Prompt: Send + Sync + 'static {
-    /// What it is called by programs.
+    /// The name for programs.
     const NAME: &'static str;
-    /// What it is called by people.
+    /// The name for people.
     const TITLE: &'static str;
-    /// What it is for.
+    /// The purpose of the prompt.
     const ABOUT: &'static str;
-    /// The arguments: an object whose members are text. Its schema says which are required.
+    /// The arguments: a struct of strings. Its schema defines which are required.
     type Arguments: DeserializeOwned + JsonSchema + Send;
 
-    /// Makes it.
+    /// Renders the prompt.
     fn make(
         &self,
         ctx: &Ctx,
         arguments: Self::Arguments,
     ) -> impl Future<Output = Result<PromptText, ToolError>> + Send;
 
-    /// What an argument may be; the host picks what is like what was typed, and orders it.
+    /// Returns candidate values for an argument. The host filters and ranks them by the typed text.
     fn complete(
         &self,
         _ctx: &Ctx,
@@ -100,27 +100,27 @@ pub trait Prompt: Send + Sync + 'static {
     }
 }
 
-/// A prompt whose types are forgotten.
+/// A prompt without its static types.
 pub trait AnyPrompt: Send + Sync + 'static {
-    /// What is known of it without making it.
+    /// Returns the description.
     fn spec(&self) -> &PromptSpec;
-    /// What policy knows it by, where it takes in or offers what a tool could read: that tool.
-    /// Who may not use the one does not see the other.
+    /// Returns the tool whose policy governs this prompt, if it reads data that a tool could read.
+    /// A caller without access to the tool does not see the prompt.
     fn guard(&self) -> Option<&ToolSpec> {
         None
     }
-    /// Makes it from arguments that are known to it, with none missing that is required.
+    /// Renders the prompt. The host has checked that all arguments are known and none is missing.
     fn make<'a>(
         &'a self,
         ctx: &'a Ctx,
         arguments: Arguments,
     ) -> BoxFuture<'a, Result<PromptText, ToolError>>;
-    /// Whether what it says that an argument may be is all of that, the best first, and needs no
+    /// Returns true if [`AnyPrompt::complete`] returns complete lists, best first, that need no
     /// ranking.
     fn completes_in_order(&self) -> bool {
         false
     }
-    /// What an argument may be.
+    /// Returns candidate values for an argument.
     fn complete<'a>(
         &'a self,
         ctx: &'a Ctx,
@@ -128,33 +128,33 @@ pub trait AnyPrompt: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Vec<String>, ToolError>>;
 }
 
-/// A source of prompts, which may change while it is served.
+/// A source of prompts, which may change at any time.
 pub trait Prompts: Send + Sync + 'static {
-    /// All there are now, in order of name.
+    /// Returns all current prompts, ordered by name.
     fn all(&self) -> BoxFuture<'_, Vec<Arc<dyn AnyPrompt>>>;
-    /// Whether one of them may be called `name`, so that it has to be asked for all there are.
+    /// Returns true if the source may have a prompt called `name`. If false, the host skips the
+    /// source.
     fn may_have(&self, _name: &str) -> bool {
         true
     }
-    /// Why there is none named `name`, where there would be if it could be used; of what there was
-    /// when [`Prompts::all`] was asked last.
+    /// Returns the reason that the prompt `name` is unusable, as of the last [`Prompts::all`].
     fn trouble(&self, _name: &str) -> Option<String> {
         None
     }
-    /// Tells `changes` when there are others, for as long as the result is held.
+    /// Publishes to `changes` when the list changes, until the result is dropped.
     fn watch_list(&self, _changes: &Changes) -> Hold {
         Hold::nothing()
     }
 }
 
-/// Prompts that stay as they are.
+/// A fixed list of prompts.
 impl Prompts for Vec<Arc<dyn AnyPrompt>> {
     fn all(&self) -> BoxFuture<'_, Vec<Arc<dyn AnyPrompt>>> {
         Box::pin(async { self.clone() })
     }
 }
 
-/// Forgets the types of `prompt`.
+/// Converts a typed prompt to an [`AnyPrompt`].
 pub fn erase_prompt<P: Prompt>(prompt: P) -> Arc<dyn AnyPrompt> {
     let spec = PromptSpec {
         name: P::NAME.to_owned(),
@@ -166,7 +166,7 @@ pub fn erase_prompt<P: Prompt>(prompt: P) -> Arc<dyn AnyPrompt> {
     Arc::new(Erased { spec, prompt })
 }
 
-/// The members of the object that `schema` is for.
+/// Returns the members of an object schema as prompt arguments.
 fn arguments_of(schema: &Value) -> Vec<PromptArgument> {
     let members = schema.get("properties").and_then(Value::as_object);
     let required = schema.get("required").and_then(Value::as_array);

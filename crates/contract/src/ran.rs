@@ -1,20 +1,20 @@
-//! How the programs of a call were confined, as its record says.
+//! Sandbox profiles of the programs that a call ran, for its audit record.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Where a tool says how the programs were confined that it ran. Clones are one.
+/// The sandbox profiles of the programs that a call ran. Clones share the list.
 #[derive(Clone, Default)]
 pub struct Ran(Arc<Mutex<BTreeSet<String>>>);
 
 impl Ran {
-    /// Says that a program ran, confined so: a profile's name, and what of it was lacking.
+    /// Adds the profile of a program: its name and the layers that were missing.
     pub fn confined(&self, how: String) {
         self.all().insert(how);
     }
 
-    /// How they were, each way once; `None` where none ran.
+    /// Returns all profiles, each once, joined by `; `. Returns `None` if no program ran.
     pub fn told(&self) -> Option<String> {
         let all = self.all();
         let words: Vec<_> = all.iter().map(String::as_str).collect();

@@ -1,4 +1,4 @@
-//! What a dialect can ask of the host, and what the host answers.
+//! Requests from a dialect to the host, and the host's answers.
 
 use std::sync::Arc;
 
@@ -10,184 +10,185 @@ use crate::{
     ResourceTemplate, Skill, ToolId, Which,
 };
 
-/// What a dialect read in a frame, with the wire's spelling gone.
+/// A client's request, independent of its dialect.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Request {
-    /// The tools on offer, from after the one named.
+    /// Lists a page of the available tools.
     ListTools {
-        /// The last tool of the page before, or the start.
+        /// The last tool of the previous page; `None` for the first page.
         after: Option<ToolId>,
     },
-    /// Everything on offer: tools and prompts.
+    /// Lists all available tools and prompts.
     Discover,
-    /// What no request could be made of, and why: so that it is told as any refusal is.
+    /// A request that the dialect could not read. The host records and refuses it like any other.
     Refuse(CallError),
-    /// A call of one tool that its wire does not let through, and why: told as any refusal is.
+    /// A tool call that the dialect rejects. The host records and refuses it like any other.
     RefuseCall {
         /// The tool's name.
         tool: String,
-        /// Why.
+        /// The reason.
         why: CallError,
     },
-    /// One tool, run.
+    /// Runs one tool.
     CallTool {
-        /// Its name as the wire spells it.
+        /// The tool's name as the dialect spells it.
         tool: String,
-        /// Its arguments.
+        /// The arguments.
         input: Value,
     },
-    /// One tool, run as a job.
+    /// Runs one tool as a job.
     StartJob {
-        /// Its name as the wire spells it.
+        /// The tool's name as the dialect spells it.
         tool: String,
-        /// Its arguments.
+        /// The arguments.
         input: Value,
-        /// What is said of the job.
+        /// The options of the job.
         terms: JobTerms,
     },
-    /// One of the caller's jobs, as it is.
+    /// Returns one of the caller's jobs in its current state.
     GetJob {
-        /// Its id as the wire has it.
+        /// The job's id as the client sent it.
         id: String,
     },
-    /// One of the caller's jobs, once it has ended.
+    /// Waits until one of the caller's jobs has ended, and returns it.
     AwaitJob {
-        /// Its id as the wire has it.
+        /// The job's id as the client sent it.
         id: String,
     },
-    /// The caller's jobs, newest first.
+    /// Lists the caller's jobs, newest first.
     ListJobs {
-        /// The last job of the page before, or the start.
+        /// The last job of the previous page; `None` for the first page.
         after: Option<JobId>,
     },
-    /// One of the caller's jobs, told to stop.
+    /// Cancels one of the caller's jobs.
     CancelJob {
-        /// Its id as the wire has it.
+        /// The job's id as the client sent it.
         id: String,
     },
-    /// A file that one of the caller's jobs left.
+    /// Opens a file that one of the caller's jobs produced.
     OpenArtefact {
-        /// The job's id as the wire has it.
+        /// The job's id as the client sent it.
         id: String,
-        /// Which file.
+        /// The file to open.
         which: Which,
     },
-    /// Answers to what one of the caller's jobs asks.
+    /// Answers questions of one of the caller's jobs.
     TellJob {
-        /// The job's id as the wire has it.
+        /// The job's id as the client sent it.
         id: String,
-        /// The answers; those to questions it does not ask are ignored.
+        /// The answers. Answers to questions that the job does not ask are ignored.
         given: Given,
     },
-    /// The resources there are.
+    /// Lists a page of the resources.
     ListResources {
-        /// The end of the page before, or the start.
+        /// The end of the previous page; `None` for the first page.
         after: Option<ResourceMark>,
     },
-    /// The resource templates there are.
+    /// Lists the resource templates.
     ListTemplates,
-    /// What a resource holds.
+    /// Reads a resource.
     ReadResource {
-        /// What it is read by.
+        /// The URI of the resource.
         uri: String,
     },
-    /// What is in a folder that is a resource.
+    /// Lists the direct children of a folder.
     ReadFolder {
-        /// What it is read by.
+        /// The URI of the folder.
         uri: String,
-        /// The last resource of the page before, or the start.
+        /// The last resource of the previous page; `None` for the first page.
         after: Option<String>,
     },
-    /// That changes of a resource be told.
+    /// Subscribes to changes of a resource.
     WatchResource {
-        /// What it is read by.
+        /// The URI of the resource.
         uri: String,
     },
-    /// The prompts there are.
+    /// Lists a page of the prompts.
     ListPrompts {
-        /// The last prompt of the page before, or the start.
+        /// The last prompt of the previous page; `None` for the first page.
         after: Option<String>,
     },
-    /// A prompt, made.
+    /// Renders a prompt.
     GetPrompt {
-        /// Its name.
+        /// The name of the prompt.
         name: String,
-        /// What it is told.
+        /// The arguments.
         arguments: Arguments,
     },
-    /// What a value may be that somebody types.
+    /// Completes a value that a person is typing.
     Complete(Completing),
-    /// The skills there are.
+    /// Lists a page of the skills.
     ListSkills {
-        /// The last skill of the page before, or the start.
+        /// The last skill of the previous page; `None` for the first page.
         after: Option<String>,
     },
-    /// One skill.
+    /// Returns one skill.
     GetSkill {
-        /// Its `SKILL.md`.
+        /// The URI of its `SKILL.md`.
         uri: String,
     },
 }
 
-/// Where a page of resources ends.
+/// The end of a page of resources.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceMark {
-    /// In which source.
+    /// The name of the source.
     pub source: String,
-    /// After which URI of it.
+    /// The last URI of that source on the page.
     pub uri: String,
 }
 
-/// What the host answers.
+/// The host's answer to a request.
 #[derive(Clone)]
 pub enum Answer {
     /// A page of tools.
     Tools(ToolPage),
-    /// All tools and prompts on offer.
+    /// All available tools and prompts.
     Everything {
-        /// The tools, in order of id.
+        /// The tools, ordered by id.
         tools: Vec<Arc<dyn AnyTool>>,
-        /// The prompts, in order of name.
+        /// The prompts, ordered by name.
         prompts: Vec<Arc<dyn AnyPrompt>>,
     },
-    /// What the tool gave back.
+    /// The output of a tool.
     Output(Output),
     /// A job.
     Job(Box<Job>),
     /// A page of jobs.
     Jobs(JobPage),
-    /// A job's file.
+    /// A file of a job.
     Artefact(OpenArtefact),
     /// A page of resources.
     Resources(ResourcePage),
     /// The resource templates.
     Templates(Vec<ResourceTemplate>),
-    /// What a resource holds.
+    /// The contents of a resource.
     Contents(Vec<Contents>),
-    /// What is in a folder: its resources, and where the next page starts after, if there is one.
+    /// The children of a folder, and the last of them if another page follows.
     Folder(Vec<ResourceSpec>, Option<String>),
-    /// Changes of the resource `uri` are told for as long as this is held.
+    /// A subscription to changes of a resource, active until `hold` is dropped.
     Watched {
-        /// What it is read by.
+        /// The URI of the resource.
         uri: String,
-        /// To be kept.
+        /// The guard that keeps the subscription active.
         hold: Hold,
     },
     /// A page of prompts.
     Prompts(PromptPage),
-    /// A prompt, made.
+    /// A rendered prompt.
     Prompt(PromptText),
-    /// What a value may be.
+    /// Candidates for a value.
     Completion(Completion),
     /// A page of skills.
     Skills(SkillPage),
     /// A skill.
     Skill(Box<Skill>),
-    /// The request is to be made again with answers to these, and with the state as it is.
+    /// Questions. The client must make the request again with the answers and the state.
     Asks {
-        /// What is asked.
+        /// The questions.
         questions: Questions,
-        /// What the host wants to be told again. Sealed: nobody else can make one.
+        /// The host's state, sealed so that nobody else can create it. The client returns it
+        /// unchanged.
         state: String,
     },
 }
@@ -197,33 +198,33 @@ pub enum Answer {
 pub struct ResourcePage {
     /// The resources.
     pub resources: Vec<ResourceSpec>,
-    /// Where the next page starts after, if there is one.
+    /// The end of this page, if another page follows.
     pub next: Option<ResourceMark>,
 }
 
-/// A page of prompts, in order of name.
+/// A page of prompts, ordered by name.
 #[derive(Clone)]
 pub struct PromptPage {
     /// The prompts.
     pub prompts: Vec<Arc<dyn AnyPrompt>>,
-    /// Where the next page starts after, if there is one.
+    /// The last prompt of this page, if another page follows.
     pub next: Option<String>,
 }
 
-/// A page of skills, in order of URI.
+/// A page of skills, ordered by URI.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SkillPage {
     /// The skills.
     pub skills: Vec<Skill>,
-    /// Where the next page starts after, if there is one.
+    /// The last skill of this page, if another page follows.
     pub next: Option<String>,
 }
 
-/// A page of the catalog, in order of id.
+/// A page of the catalog, ordered by id.
 #[derive(Clone)]
 pub struct ToolPage {
     /// The tools.
     pub tools: Vec<Arc<dyn AnyTool>>,
-    /// Where the next page starts after, if there is one.
+    /// The last tool of this page, if another page follows.
     pub next: Option<ToolId>,
 }

@@ -1,4 +1,4 @@
-//! What can be read by its URI: files, what jobs left, whatever else there is to read.
+//! Resources: files, job files and other data that clients read by URI.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -10,111 +10,111 @@ use serde_json::{Value, json};
 use crate::content::Blob;
 use crate::{BoxFuture, Changes, Ctx, Icon, Meant, MetaFields, ToolError, ToolSpec};
 
-/// What is known of a resource without reading it.
+/// The description of a resource.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ResourceSpec {
-    /// What it is read by.
+    /// The URI.
     pub uri: String,
-    /// A name for programs, often the last part of the URI.
+    /// The name for programs, often the last part of the URI.
     pub name: String,
-    /// A name for people.
+    /// The name for people.
     pub title: Option<String>,
-    /// What it holds.
+    /// A description of the content.
     pub about: Option<String>,
-    /// What it is, e.g. `text/plain`.
+    /// The media type, e.g. `text/plain`.
     pub media_type: Option<String>,
-    /// How long it is.
+    /// The length in bytes.
     pub bytes: Option<u64>,
-    /// For whom it is and how much it matters.
+    /// The audience, priority and age of the content.
     #[serde(default)]
     pub meant: Meant,
-    /// What stands for it.
+    /// The icons.
     #[serde(default)]
     pub icons: Vec<Icon>,
-    /// What else is said of it, for whoever shows it.
+    /// Further metadata for clients.
     #[serde(default, skip_serializing_if = "MetaFields::is_empty")]
     pub meta: MetaFields,
 }
 
 impl ResourceSpec {
-    /// A resource read by `uri` and called `name`.
+    /// Creates the description of the resource `uri`, named `name`.
     pub fn new(uri: impl Into<String>, name: impl Into<String>) -> Self {
         Self { uri: uri.into(), name: name.into(), ..Self::default() }
     }
 
-    /// The same, holding `about`.
+    /// Returns the description with `about` as the text about its content.
     pub fn about(self, about: impl Into<String>) -> Self {
         Self { about: Some(about.into()), ..self }
     }
 
-    /// The same, of type `media_type`, e.g. `text/plain`.
+    /// Returns the description with `media_type`, e.g. `text/plain`.
     pub fn media_type(self, media_type: impl Into<String>) -> Self {
         Self { media_type: Some(media_type.into()), ..self }
     }
 }
 
-/// Many resources by one pattern.
+/// A URI pattern for many resources.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ResourceTemplate {
-    /// The URIs, as RFC 6570 writes them, e.g. `file:///src/{+path}`.
+    /// The URI template (RFC 6570), e.g. `file:///src/{+path}`.
     pub uri: String,
-    /// A name for programs.
+    /// The name for programs.
     pub name: String,
-    /// A name for people.
+    /// The name for people.
     pub title: Option<String>,
-    /// What they hold.
+    /// A description of the content.
     pub about: Option<String>,
-    /// What they all are, where they are all the same.
+    /// The media type, if all resources share one.
     pub media_type: Option<String>,
-    /// What stands for them.
+    /// The icons.
     pub icons: Vec<Icon>,
-    /// What else is said of them, for whoever shows them.
+    /// Further metadata for clients.
     pub meta: MetaFields,
 }
 
 impl ResourceTemplate {
-    /// The resources whose URIs are written `uri`, called `name`.
+    /// Creates a template with the URI pattern `uri`, named `name`.
     pub fn new(uri: impl Into<String>, name: impl Into<String>) -> Self {
         Self { uri: uri.into(), name: name.into(), ..Self::default() }
     }
 
-    /// The same, holding `about`.
+    /// Returns the template with `about` as the text about its content.
     pub fn about(self, about: impl Into<String>) -> Self {
         Self { about: Some(about.into()), ..self }
     }
 
-    /// The same, all of type `media_type`, e.g. `text/plain`.
+    /// Returns the template with `media_type`, e.g. `text/plain`.
     pub fn media_type(self, media_type: impl Into<String>) -> Self {
         Self { media_type: Some(media_type.into()), ..self }
     }
 }
 
-/// What a resource, or a part of it, holds.
+/// The contents of a resource, or of a part of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Contents {
-    /// What it is read by.
+    /// The URI.
     pub uri: String,
-    /// What it is, e.g. `text/plain`.
+    /// The media type, e.g. `text/plain`.
     pub media_type: Option<String>,
-    /// What it holds.
+    /// The data.
     pub held: Held,
-    /// What is no part of it, for whoever shows it.
+    /// Metadata for clients, apart from the contents.
     #[serde(default, skip_serializing_if = "MetaFields::is_empty")]
     pub meta: MetaFields,
 }
 
-/// What is held: text where it is text.
+/// The data of a resource, as text if possible.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Held {
     /// Text.
     Text(String),
-    /// Anything else.
+    /// Binary data.
     Bytes(Blob),
 }
 
 impl Contents {
-    /// Text of type `media_type`.
+    /// Creates text contents of type `media_type`.
     pub fn text(
         uri: impl Into<String>,
         media_type: impl Into<String>,
@@ -124,7 +124,7 @@ impl Contents {
         Self { uri, media_type, held: Held::Text(text.into()), meta: MetaFields::new() }
     }
 
-    /// Bytes of type `media_type`.
+    /// Creates binary contents of type `media_type`.
     pub fn bytes(
         uri: impl Into<String>,
         media_type: impl Into<String>,
@@ -135,67 +135,68 @@ impl Contents {
     }
 }
 
-/// How surely a URI belongs to a source, the surest first.
+/// The strength of a source's claim on a URI, strongest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Claim {
-    /// It is one that it has.
+    /// The source has the resource.
     Listed,
-    /// It is in a folder that is its own.
+    /// The URI is inside a folder of the source.
     Inside,
-    /// It is written as one of its templates says.
+    /// The URI matches a template of the source.
     Template,
-    /// Others of its scheme are its own.
+    /// The URI has a scheme that the source uses.
     Scheme,
-    /// It has none such, and says so to whoever asks, unless another has.
+    /// The source does not have the resource, and reports so unless another source has it.
     Absent,
 }
 
-/// A source of resources. Each is a file, and a line where the sources are listed.
+/// A source of resources.
 pub trait Resources: Send + Sync + 'static {
-    /// What policy, limits and the record know reading from it by: often the tool that reads the
-    /// same. Its id is also the source's name.
+    /// Returns the tool that policy, limits and audit records use for reads from this source. Its
+    /// id is also the source's name.
     fn guard(&self) -> &ToolSpec;
-    /// Whether `uri` is one of its own, there or not.
+    /// Returns true if `uri` belongs to the source, even if the resource does not exist.
     fn owns(&self, uri: &str) -> bool;
-    /// How surely `uri` is one of its own, if it is: of several sources that say so the surest
-    /// has it, and of those the first.
+    /// Returns the strength of the source's claim on `uri`; `None` without a claim. The source with
+    /// the strongest claim reads the resource, and the first of them on a tie.
     fn claims(&self, uri: &str) -> Option<Claim> {
         self.owns(uri).then_some(Claim::Listed)
     }
-    /// Looks at what it has now, where `claims` depends on it; asked before, where several claim
-    /// the same.
+    /// Refreshes the data that `claims` depends on. Called first if several sources claim a URI.
     fn look<'a>(&'a self, _ctx: &'a Ctx) -> BoxFuture<'a, Result<(), ToolError>> {
         Box::pin(async { Ok(()) })
     }
-    /// What policy sees of reading `uri`, as arguments of a call: those of the tool that reads the
-    /// same too, as far as they say which.
+    /// Returns the arguments by which policy judges a read of `uri`. They match the arguments of
+    /// the tool that reads the same data.
     fn asked(&self, uri: &str) -> Value {
         json!({ "uri": uri })
     }
-    /// Up to `at_most` resources after the one read by `after`, in a fixed order.
+    /// Returns up to `at_most` resources that follow the URI `after`, in a fixed order.
     fn list<'a>(
         &'a self,
         ctx: &'a Ctx,
         after: Option<&'a str>,
         at_most: usize,
     ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>>;
-    /// Patterns of resources that are not, or not all, in the list.
+    /// Returns the URI patterns of resources that are not all listed.
     fn templates(&self) -> Vec<ResourceTemplate> {
         Vec::new()
     }
-    /// What `uri` holds; [`crate::Fault::NotFound`] if it is not there.
+    /// Reads the resource `uri`.
+    ///
+    /// # Errors
+    /// [`crate::Fault::NotFound`] if the resource does not exist.
     fn read<'a>(
         &'a self,
         ctx: &'a Ctx,
         uri: &'a str,
     ) -> BoxFuture<'a, Result<Vec<Contents>, ToolError>>;
-    /// Whether what it says that an argument may be is all of that, the best first, and needs no
-    /// ranking.
+    /// Returns true if `complete` returns complete lists, best first, that need no ranking.
     fn completes_in_order(&self) -> bool {
         false
     }
 
-    /// What the variable of a template of its may be, given what is typed of it so far.
+    /// Returns candidate values for a variable of a template.
     fn complete<'a>(
         &'a self,
         _ctx: &'a Ctx,
@@ -203,9 +204,9 @@ pub trait Resources: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
         Box::pin(async { Ok(Vec::new()) })
     }
-    /// Tells `changes` when what `uri` holds has changed, for as long as the result is held.
+    /// Publishes to `changes` when the content of `uri` changes, until the result is dropped.
     ///
-    /// Called once a subscription; several may watch the same.
+    /// Called once per subscription. Several subscriptions may watch one URI.
     fn watch<'a>(
         &'a self,
         _ctx: &'a Ctx,
@@ -214,11 +215,14 @@ pub trait Resources: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Hold, ToolError>> {
         Box::pin(async { Ok(Hold::nothing()) })
     }
-    /// Tells `changes` when the list has changed, for as long as the result is held.
+    /// Publishes to `changes` when the list changes, until the result is dropped.
     fn watch_list(&self, _changes: &Changes) -> Hold {
         Hold::nothing()
     }
-    /// The direct children of the folder `uri`, where it is one: up to `at_most` after `after`.
+    /// Returns up to `at_most` direct children of the folder `uri` that follow `after`.
+    ///
+    /// # Errors
+    /// [`crate::Fault::NotFound`] if `uri` is not a folder.
     fn folder<'a>(
         &'a self,
         _ctx: &'a Ctx,
@@ -230,52 +234,52 @@ pub trait Resources: Send + Sync + 'static {
     }
 }
 
-/// Something that goes on for as long as this is held.
+/// A guard that keeps an activity running until it is dropped.
 #[derive(Clone)]
 pub struct Hold(#[allow(dead_code, reason = "ends on drop")] Option<Arc<dyn Any + Send + Sync>>);
 
 impl Hold {
-    /// Nothing goes on.
+    /// Creates a guard for no activity.
     pub fn nothing() -> Self {
         Self(None)
     }
 
-    /// What `held` does until it is dropped.
+    /// Creates a guard that owns `held` and drops it at the end.
     pub fn of(held: impl Any + Send + Sync) -> Self {
         Self(Some(Arc::new(held)))
     }
 }
 
-/// A value that somebody types.
+/// A request to complete a value that a person is typing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Completing {
-    /// What it is a value for.
+    /// The prompt or template that the value is for.
     pub of: CompletingOf,
-    /// The argument's or the variable's name.
+    /// The name of the argument or variable.
     pub argument: String,
-    /// What is typed so far.
+    /// The text typed so far.
     pub so_far: String,
-    /// The other arguments, as far as they are known.
+    /// The other arguments that are already known.
     pub others: BTreeMap<String, String>,
 }
 
-/// What a value is typed for.
+/// The prompt or template that a completed value is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CompletingOf {
-    /// The prompt of that name.
+    /// The prompt with this name.
     Prompt(String),
-    /// The resource template that is written so.
+    /// The resource template with this URI pattern.
     Template(String),
 }
 
-/// What a value may be, best first.
+/// Candidates for a value, best first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Completion {
-    /// At most a hundred.
+    /// At most 100 candidates.
     pub values: Vec<String>,
-    /// How many there are.
+    /// The number of all candidates.
     pub total: usize,
 }
 
-/// The most values told of a completion.
+/// The most candidates in one completion.
 pub const COMPLETIONS_MAX: usize = 100;

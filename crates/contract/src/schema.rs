@@ -1,4 +1,4 @@
-//! JSON Schemas of what tools take and give back.
+//! JSON Schemas of tool inputs and outputs.
 
 use std::fmt;
 use std::ops::Deref;
@@ -10,8 +10,8 @@ use schemars::{JsonSchema, Schema as Generated};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-/// A JSON Schema 2020-12. One that is read off a type is made when it is first looked at: those of
-/// most tools of most servers never are.
+/// A JSON Schema 2020-12. A schema of a Rust type is generated on first use, because most are never
+/// used.
 #[derive(Clone)]
 pub struct Schema(Arc<Later>);
 
@@ -21,17 +21,17 @@ struct Later {
 }
 
 impl Schema {
-    /// The schema of `T`, as [`schema_of`] has it.
+    /// Creates the schema of `T`; see [`schema_of`].
     pub fn of<T: JsonSchema>() -> Self {
         Self::later(schema_of::<T>)
     }
 
-    /// What `make` makes, once it is looked at.
+    /// Creates a schema that `make` generates on first use.
     pub fn later(make: fn() -> Value) -> Self {
         Self(Arc::new(Later { made: OnceLock::new(), make }))
     }
 
-    /// Whether it has been made.
+    /// Returns true if the schema has been generated.
     pub fn is_made(&self) -> bool {
         self.0.made.get().is_some()
     }
@@ -63,7 +63,7 @@ impl Serialize for Schema {
     }
 }
 
-/// Drops the formats that only Rust has, such as `uint64`: clients complain of each.
+/// Removes formats that only Rust has, such as `uint64`. Clients warn about them.
 fn without_rusts_formats(schema: &mut Generated) {
     let is_rusts = |format: &Value| {
         let format = format.as_str().unwrap_or_default();
@@ -76,7 +76,8 @@ fn without_rusts_formats(schema: &mut Generated) {
     }
 }
 
-/// The schema of `T`, whole in one object: no `$ref`, no `$schema`, no names and formats of Rust's.
+/// Returns the JSON Schema of `T` as one object, without `$ref`, `$schema`, root title or Rust
+/// formats.
 pub fn schema_of<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|s| {
         s.inline_subschemas = true;

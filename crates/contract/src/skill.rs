@@ -1,61 +1,60 @@
-//! Skills: folders with a `SKILL.md` that tell an agent how to do something well.
+//! Skills: folders with a `SKILL.md` of instructions for an agent.
 
 use serde_json::{Map, Value};
 
 use crate::{BoxFuture, Claim, Ctx, ToolError, ToolSpec};
 
-/// A skill: its `SKILL.md` and the files beside it, each a resource.
+/// A skill: its `SKILL.md` and further files, each of them a resource.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Skill {
-    /// Its `SKILL.md`: `skill://PATH/SKILL.md`, where the last part of the path is its name.
+    /// The URI `skill://PATH/SKILL.md`. The last part of the path is the skill's name.
     pub uri: String,
-    /// What the front matter of its `SKILL.md` says, as it stands there.
+    /// The front matter of `SKILL.md`, unchanged.
     pub front_matter: Map<String, Value>,
-    /// What it consists of.
+    /// The skill's files.
     pub files: SkillFiles,
 }
 
-/// What a skill consists of.
+/// The list of a skill's files.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SkillFiles {
-    /// These files, and no other.
+    /// A complete list.
     All(Vec<SkillFile>),
-    /// Files that are made when they are asked for.
+    /// Files that are generated on request.
     Dynamic,
 }
 
 /// A file of a skill.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkillFile {
-    /// What it is read by.
+    /// The URI.
     pub uri: String,
-    /// `sha256:` and its SHA-256 in hex.
+    /// `sha256:` followed by the SHA-256 in hex.
     pub digest: String,
-    /// How long it is, in bytes.
+    /// The length in bytes.
     pub bytes: u64,
 }
 
-/// A source of skills. Their files are resources of a source of resources.
+/// A source of skills. A resource source serves the files.
 pub trait Skills: Send + Sync + 'static {
-    /// What policy knows looking at them by, if it is to: as reading their files.
+    /// Returns the tool whose policy governs these skills, if there is one.
     fn guard(&self) -> Option<&ToolSpec> {
         None
     }
-    /// How surely it has the skill whose `SKILL.md` is read by `uri`, if it may: who has it listed
-    /// is asked alone.
+    /// Returns the strength of the claim on the skill with the `SKILL.md` at `uri`. A source that
+    /// lists the skill is asked alone.
     fn claims(&self, _uri: &str) -> Option<Claim> {
         Some(Claim::Scheme)
     }
-    /// All that are listed, in order of URI.
+    /// Returns all listed skills, ordered by URI.
     fn all<'a>(&'a self, ctx: &'a Ctx) -> BoxFuture<'a, Result<Vec<Skill>, ToolError>>;
-    /// The skill whose `SKILL.md` is read by `uri`, listed or not.
+    /// Returns the skill with the `SKILL.md` at `uri`, even if it is not listed.
     fn get<'a>(
         &'a self,
         ctx: &'a Ctx,
         uri: &'a str,
     ) -> BoxFuture<'a, Result<Option<Skill>, ToolError>>;
-    /// Why there is none at `uri`, where there would be if it could be used; of what there was
-    /// when this was asked last.
+    /// Returns the reason that the skill at `uri` is unusable, as of the last query.
     fn trouble(&self, _uri: &str) -> Option<String> {
         None
     }

@@ -1,45 +1,46 @@
-//! What a call takes of what its caller may take in bulk.
+//! The write budget of a caller.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::ToolError;
 
-/// Where a tool says what it takes, before it takes it.
+/// The write budget that a call draws from.
 #[derive(Clone, Default)]
 pub struct Spent(Option<Arc<dyn Purse>>);
 
-/// What a caller has left.
+/// A caller's remaining budget.
 pub trait Purse: Send + Sync {
-    /// Takes room for `bytes` that are about to be written.
+    /// Reserves `bytes` for a write.
     ///
     /// # Errors
-    /// When the caller has written too much of late, with how long to wait.
+    /// Fails if the caller has exceeded its rate. The error holds the time to wait.
     fn written(&self, bytes: u64) -> Result<(), ToolError>;
-    /// Takes `bytes` that were written already, be there room or not.
+    /// Charges `bytes` that were already written, even beyond the budget.
     fn wrote(&self, bytes: u64);
 }
 
 impl Spent {
-    /// Takes from `purse`.
+    /// Creates a budget that draws from `purse`.
     pub fn from(purse: Arc<dyn Purse>) -> Self {
         Self(Some(purse))
     }
 
-    /// Takes from nobody, and is never refused.
+    /// Creates an unlimited budget.
     pub fn none() -> Self {
         Self(None)
     }
 
-    /// Says that `bytes` are about to be written.
+    /// Reserves `bytes` for a write.
     ///
     /// # Errors
-    /// When the caller has written too much of late; to be passed on with `?`.
+    /// Fails if the caller has exceeded its rate. Pass the error on with `?`.
     pub fn written(&self, bytes: u64) -> Result<(), ToolError> {
         self.0.as_ref().map_or(Ok(()), |purse| purse.written(bytes))
     }
 
-    /// Says that `bytes` were written, for what is not known before: ask for room for none first.
+    /// Charges `bytes` that were already written. If the size is unknown in advance, reserve 0
+    /// bytes first.
     pub fn wrote(&self, bytes: u64) {
         if let Some(purse) = &self.0 {
             purse.wrote(bytes);

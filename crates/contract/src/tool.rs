@@ -1,4 +1,4 @@
-//! What a tool is: typed as its author writes it, erased as the host runs it.
+//! Tools: typed for their authors, without static types for the host.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,50 +15,50 @@ use crate::{
     Ahead, Content, Ctx, Icon, Kept, MetaFields, Output, Schema, Text, ToolError, schema_of,
 };
 
-/// A future that can be sent to another thread and named in a trait object.
+/// A boxed future that is `Send`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// One thing an agent can call, as its author writes it: one file, all in sight.
+/// A tool with typed input and output: one action that an agent can call.
 pub trait Tool: Send + Sync + 'static {
-    /// The id, `toolset.verb`, or a verb alone.
+    /// The id, `toolset.verb` or a single verb.
     const NAME: &'static str;
     /// A short name for people, e.g. `Read file`.
     const TITLE: &'static str;
-    /// What it does and how to use it well, for the agent that will.
+    /// A description for the agent: the action and advice on its use.
     const ABOUT: &'static str;
-    /// What running it can change.
+    /// The kind of changes that a run can make.
     const EFFECTS: Effects;
-    /// The tool that it does no less than: what is denied, confirmed or rationed of that one is so
-    /// of this one, too. A tool that runs what its caller says is ruled as `exec.run`.
+    /// A tool whose rules for denial, confirmation and rates also apply to this one. A tool that
+    /// runs caller-provided programs uses `exec.run`.
     const RULED_AS: Option<&'static str> = None;
-    /// Whether running it twice with the same input leaves what running it once does.
+    /// True if two runs with the same input have the effect of one.
     const IDEMPOTENT: bool = false;
-    /// How long one call may take, where the configured default does not fit.
+    /// The time limit of one call. `None` is the configured default.
     const DEADLINE: Option<Duration> = None;
-    /// Whether a call of it may or must be a job.
+    /// The tool's relation to jobs: never, optional, preferred or always.
     const JOB: AsJob = AsJob::May;
-    /// Whether it looks before its work begins: whether [`Tool::before`] does anything.
+    /// True if [`Tool::before`] is implemented.
     const LOOKS_BEFORE: bool = false;
-    /// Whether its arguments hold JSON documents, which are to come as they were sent: with `2.0`
-    /// where others get `2`.
+    /// True if the arguments contain JSON documents that must keep floats such as `2.0`. Other
+    /// tools receive `2`.
     const VERBATIM: bool = false;
-    /// What it is known by to policy, beside its id and its effects.
+    /// Tags for policy rules, in addition to the id and the effects.
     const TAGS: &'static [&'static str] = &[];
-    /// Which of its arguments are paths in the workspace: rules see each in its plain spelling.
+    /// The arguments that are workspace paths. Policy rules match their normalized form.
     const PATHS: &'static [&'static str] =
         &["path", "paths", "source", "destination", "cwd", "folder", "file", "project", "repo"];
-    /// The arguments: [`NoInput`] where there are none.
+    /// The arguments. Use [`NoInput`] if there are none.
     type Input: DeserializeOwned + JsonSchema + Send + 'static;
-    /// The result: whatever is JSON and has a schema, or [`Shown`] for what is only to be seen.
+    /// The result: a serializable type with a schema, or [`Shown`] for content without structure.
     type Output: Outcome;
 
-    /// The schema of the arguments: what callers see and what the gate checks.
+    /// Returns the schema of the arguments, which callers see and the gate checks.
     fn input_schema() -> Value {
         schema_of::<Self::Input>()
     }
 
-    /// Looks, before the work begins and before a job is made of it. What has to be asked of
-    /// whoever called is best asked here.
+    /// Checks the call before the work begins and before a job is created. Ask questions here if
+    /// possible.
     fn before(
         &self,
         _ctx: &Ctx,
@@ -74,29 +74,29 @@ pub trait Tool: Send + Sync + 'static {
         input: Self::Input,
     ) -> impl Future<Output = Result<Self::Output, ToolError>> + Send;
 
-    /// The result as a person or a model reads it; by default its JSON.
+    /// Returns the result as text; by default its JSON.
     fn text(output: &Self::Output) -> Text {
         output.text()
     }
 
-    /// How the work ended, for tools whose work can end badly and still have a result.
+    /// Returns the way the work ended, for tools that return a result even after a failure.
     fn ending(_output: &Self::Output) -> Ending {
         Ending::Done
     }
 }
 
-/// What a typed tool can give back.
+/// A result of a typed tool.
 pub trait Outcome: Send + 'static {
-    /// JSON Schema of the structured result, if there is one.
+    /// Returns the JSON Schema of the structured result, if there is one.
     fn schema() -> Option<Schema>;
-    /// The structured result.
+    /// Returns the structured result.
     ///
     /// # Errors
-    /// When it cannot be written as JSON.
+    /// Fails if the result cannot be serialized as JSON.
     fn value(&self) -> Result<Value, serde_json::Error>;
-    /// The result as a person or a model reads it.
+    /// Returns the result as text for a person or a model.
     fn text(&self) -> Text;
-    /// What is shown beside the text.
+    /// Returns further content to show with the text.
     fn content(self) -> Vec<Content>;
 }
 
@@ -118,12 +118,12 @@ impl<T: Serialize + JsonSchema + Send + 'static> Outcome for T {
     }
 }
 
-/// A result that is only to be seen: text, pictures, sounds, resources.
+/// A result without structure: text, images, audio and resources.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shown(pub Vec<Content>);
 
 impl Shown {
-    /// Text.
+    /// Creates a result of one text.
     pub fn text(text: impl Into<String>) -> Self {
         Self(vec![Content::text(text)])
     }
@@ -147,47 +147,47 @@ impl Outcome for Shown {
     }
 }
 
-/// No arguments.
+/// Empty arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NoInput {}
 
-/// Whether a call of a tool may or must be a job.
+/// The relation of a tool to jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AsJob {
-    /// It never is.
+    /// Never a job.
     Never,
-    /// It may be, if whoever calls says so, or takes a job for an answer and the tool runs programs.
+    /// A job if the caller requests one, or if the caller accepts jobs and the tool runs programs.
     #[default]
     May,
-    /// It is one for whoever takes a job for an answer, and may be for others.
+    /// A job if the caller accepts jobs or requests one.
     Rather,
-    /// It always is.
+    /// Always a job.
     Must,
 }
 
-/// How work that has a result ended.
+/// The way that work with a result ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ending {
-    /// As it should.
+    /// Success.
     Done,
-    /// A program ran and reported failure, by its exit code, a signal or its timeout.
+    /// A program reported failure, by its exit code, a signal or a timeout.
     ProgramFailed,
-    /// The tool says that it could not do it, and what it shows says why.
+    /// The tool reported failure. Its content explains the reason.
     ToolFailed,
 }
 
-/// What running a tool can change.
+/// The kind of changes that a tool can make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effects {
-    /// Nothing.
+    /// None.
     Reads,
-    /// It adds, and takes nothing away: a new folder, a copy.
+    /// Additions only, such as a new folder or a copy.
     Adds,
-    /// It can overwrite or remove.
+    /// Overwriting and removal.
     Changes,
-    /// It runs programs, which can do whatever their confinement allows.
+    /// Running programs, which can do everything that their sandbox allows.
     Runs,
 }
 
@@ -196,9 +196,8 @@ pub enum Effects {
 pub struct ToolId(Arc<str>);
 
 impl ToolId {
-    /// The id written `id`; `None` unless it reads `toolset.verb` in `[a-z0-9_]`,
-    /// with any number of further `.`-separated parts, or none but a verb. What others named may
-    /// have upper case and `-`, too: [`ToolId::foreign`].
+    /// Parses `id`: one or more `.`-separated parts of `[a-z0-9_]`. Returns `None` if it is
+    /// malformed. Use [`ToolId::foreign`] for names of other servers.
     pub fn new(id: &str) -> Option<Self> {
         let parts = id.split('.');
         let sound = |part: &str| {
@@ -208,8 +207,7 @@ impl ToolId {
         parts.into_iter().all(sound).then(|| Self(id.into()))
     }
 
-    /// The id written `id`, of a tool that others named: in `[A-Za-z0-9_-]`, with any number of
-    /// `.`-separated parts.
+    /// Parses the id of another server's tool: one or more `.`-separated parts of `[A-Za-z0-9_-]`.
     pub fn foreign(id: &str) -> Option<Self> {
         let sound = |part: &str| {
             let known = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
@@ -218,12 +216,12 @@ impl ToolId {
         id.split('.').all(sound).then(|| Self(id.into()))
     }
 
-    /// The id as written.
+    /// Returns the id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The first part: which toolset the tool belongs to.
+    /// Returns the first part, the name of the toolset.
     pub fn toolset(&self) -> &str {
         self.0.split('.').next().unwrap_or_default()
     }
@@ -235,12 +233,13 @@ impl fmt::Display for ToolId {
     }
 }
 
-/// How deep the braces of a glob may nest.
+/// The deepest nesting of braces in a glob.
 const GLOB_DEPTH_MAX: usize = 50;
-/// How long a glob may be, in bytes.
+/// The longest glob in bytes.
 const GLOB_BYTES_MAX: usize = 8 << 10;
 
-/// Why `glob` is not made ready, whatever it means: what is too deep or too long ends whoever does.
+/// Returns the reason to reject `glob`: longer than 8 KiB, or braces nested deeper than 50.
+/// Compiling such a glob could exhaust the process.
 pub fn odd_glob(glob: &str) -> Option<String> {
     if glob.len() > GLOB_BYTES_MAX {
         return Some(format!("it has {} bytes; at most {GLOB_BYTES_MAX} are taken", glob.len()));
@@ -257,76 +256,77 @@ pub fn odd_glob(glob: &str) -> Option<String> {
     (deepest > GLOB_DEPTH_MAX).then(|| format!("its braces nest deeper than {GLOB_DEPTH_MAX}"))
 }
 
-/// `name` with every separator a dialect may spell a tool with made one.
+/// Replaces every separator in a tool's name with `_`.
 ///
-/// `files.read`, `files/read`, `files-read` and `files_read` fold to the same
-/// string; the catalog refuses two tools that do.
+/// `files.read`, `files/read`, `files-read` and `files_read` fold to the same string. The catalog
+/// refuses two tools whose names fold to the same string.
 pub fn fold(name: &str) -> Cow<'_, str> {
     const SEPARATORS: [char; 5] = ['.', '/', '-', ':', ' '];
-    // Each call is found by its name, which most often is folded already.
+    // This runs on every call, and most names need no change.
     match name.contains(SEPARATORS) {
         true => name.replace(SEPARATORS, "_").into(),
         false => name.into(),
     }
 }
 
-/// Calls that are counted together, apart from all others: none of them keeps another waiting.
+/// A concurrency group: its calls are counted separately from all others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Among {
-    /// What they have in common, e.g. whose they are.
+    /// The group's name, e.g. its owner.
     pub name: Arc<str>,
-    /// How many of them may run at once.
+    /// The most calls of the group that may run at once.
     pub at_once: usize,
 }
 
-/// What the host and the dialects know of a tool without running it.
+/// The description of a tool.
 #[derive(Debug, Clone)]
 pub struct ToolSpec {
-    /// Its id.
+    /// The id.
     pub id: ToolId,
     /// A short name for people.
     pub title: String,
-    /// What it does, for the agent.
+    /// A description for the agent.
     pub about: String,
-    /// What running it can change.
+    /// The kind of changes that a run can make.
     pub effects: Effects,
-    /// The tool whose denials, confirmations and rates hold for it beside its own.
+    /// A tool whose rules for denial, confirmation and rates also apply to this one.
     pub ruled_as: Option<ToolId>,
-    /// Whether it reaches beyond what is known here, as the web is, where that is said; else it does
+    /// True if the tool interacts with external systems such as the web. `None` means that it does
     /// if it runs programs.
     pub open_world: Option<bool>,
-    /// What it is known by to policy, beside its id and its effects.
+    /// Tags for policy rules, in addition to the id and the effects.
     pub tags: Vec<String>,
-    /// Which of its arguments are paths in the workspace.
+    /// The arguments that are workspace paths.
     pub paths: Vec<String>,
-    /// Whether running it again is harmless.
+    /// True if a second run is harmless.
     pub idempotent: bool,
-    /// How long one call may take; `None` is the configured default.
+    /// The time limit of one call; `None` is the configured default.
     pub deadline: Option<Duration>,
-    /// How many calls of it may run at once; `None` is as many as of any.
+    /// The most calls of this tool that may run at once; `None` is no separate limit.
     pub at_once: Option<usize>,
-    /// Which calls it counts among; `None` is all that are this server's own.
+    /// The concurrency group; `None` is the group of the server's own tools.
     pub among: Option<Among>,
-    /// Which of the jobs that wait goes first: the higher.
+    /// The priority among waiting jobs. Higher runs first.
     pub priority: i32,
-    /// JSON Schema 2020-12 of the arguments; its root is an object.
+    /// JSON Schema 2020-12 of the arguments. Its root is an object.
     pub input_schema: Schema,
     /// JSON Schema 2020-12 of the structured result, if it has one.
     pub output_schema: Option<Schema>,
-    /// What the structured result is held against where no `output_schema` promises it.
+    /// A schema that validates the result but is not published, used if there is no
+    /// `output_schema`.
     pub unpromised: Option<Schema>,
-    /// Whether a call of it may or must be a job.
+    /// The tool's relation to jobs.
     pub job: AsJob,
-    /// What stands for it.
+    /// The icons.
     pub icons: Vec<Icon>,
-    /// What else is said of it, for whoever shows it.
+    /// Further metadata for clients.
     pub meta: MetaFields,
-    /// How wires list it.
+    /// The cached list entries of the dialects.
     pub listed: Kept,
 }
 
 impl ToolSpec {
-    /// What is known of the tool `id` at least; it takes an object and has no structured result.
+    /// Creates a minimal description: an object as input and no structured result.
     pub fn new(
         id: ToolId,
         title: impl Into<String>,
@@ -358,15 +358,15 @@ impl ToolSpec {
     }
 }
 
-/// A tool whose types are forgotten, as the catalog holds it.
+/// A tool without its static types, as the catalog stores it.
 pub trait AnyTool: Send + Sync + 'static {
-    /// What is known of it without running it.
+    /// Returns the description.
     fn spec(&self) -> &ToolSpec;
-    /// The input with its other spellings gone, before it is checked against the schema.
+    /// Rewrites alternative spellings of arguments, before the schema check.
     fn normalised(&self, input: Value) -> Value {
         input
     }
-    /// Looks, before the work begins and before a job is made of it; see [`Tool::before`].
+    /// Checks the call before the work begins; see [`Tool::before`].
     fn before<'a>(
         &'a self,
         _ctx: &'a Ctx,
@@ -374,28 +374,28 @@ pub trait AnyTool: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<(), ToolError>> {
         Box::pin(async { Ok(()) })
     }
-    /// Whether [`AnyTool::before`] does anything.
+    /// Returns true if [`AnyTool::before`] is implemented.
     fn looks_before(&self) -> bool {
         false
     }
-    /// Whether all of it is done with what looking before began, so that no job need be made of it.
+    /// Returns true if the check before the call has finished the work, so that no job is needed.
     fn is_done(&self, _ahead: &Ahead) -> bool {
         false
     }
-    /// Runs it on input that already satisfies its schema.
+    /// Runs the tool on input that satisfies its schema.
     fn run<'a>(&'a self, ctx: &'a Ctx, input: Value) -> BoxFuture<'a, Result<Output, ToolError>>;
-    /// Whether what it gave back is longer than is given at once.
+    /// Returns true if `output` is too long to return whole.
     fn is_too_long(&self, _output: &Output) -> bool {
         false
     }
-    /// What is given at once of what it gave back, where that is too long: once it was held against
-    /// its schema, and has no secret in it.
+    /// Returns the part of a long output to send at once. The output has been validated and
+    /// redacted.
     fn given(&self, _ctx: &Ctx, output: Output) -> Result<Output, ToolError> {
         Ok(output)
     }
 }
 
-/// The same tool, which `icons` stand for.
+/// Returns the tool with `icons`.
 pub fn with_icons(tool: Arc<dyn AnyTool>, icons: Vec<Icon>) -> Arc<dyn AnyTool> {
     let spec = ToolSpec { icons, ..tool.spec().clone() };
     Arc::new(Pictured { spec, tool })
@@ -444,10 +444,11 @@ impl AnyTool for Pictured {
     }
 }
 
-/// Forgets the types of `tool`.
+/// Converts a typed tool to an [`AnyTool`].
 ///
 /// # Panics
-/// When `T::NAME` or `T::RULED_AS` is not a tool id: a mistake of the author, seen at start.
+/// Panics if `T::NAME` or `T::RULED_AS` is not a tool id. This is a mistake of the author, found at
+/// startup.
 pub fn erase<T: Tool>(tool: T) -> Arc<dyn AnyTool> {
     let id = |name| ToolId::new(name).unwrap_or_else(|| panic!("`{name}` is not `toolset.verb`"));
     let spec = ToolSpec {
@@ -524,11 +525,11 @@ fn has_float(value: &Value) -> bool {
     }
 }
 
-/// The value with `2.0` written `2`: one integer to JSON Schema, two things to Rust.
+/// Replaces `2.0` with `2`. JSON Schema treats both as integers, but Rust's deserializers do not.
 fn with_integers(value: Value) -> Value {
     match value {
         Value::Number(number) => match number.as_f64() {
-            // Beyond 2^53 a float may not be the integer that was meant.
+            // Above 2^53, a float may differ from the integer that was sent.
             Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < 9e15 => {
                 #[allow(clippy::cast_possible_truncation, reason = "it is whole and within range")]
                 let integer = float as i64;

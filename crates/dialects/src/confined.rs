@@ -1,16 +1,16 @@
-//! What is told of a program that was not confined as was promised, on wires that have no place for
-//! it.
+//! Sandbox warnings, for dialects without a field for them.
 
 use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// A line for what the program printed to standard error; `None` where there is nothing to tell.
+/// Returns a warning line about missing sandbox layers; `None` if none is missing.
 fn shortfall(value: &Value) -> Option<String> {
     let sandbox = value.get("sandbox")?;
     let missing = sandbox.get("missing")?.as_array()?;
     let layers = missing.iter().filter_map(|it| it.get("layer")?.as_str());
-    // Few have control groups who are not root; what they bound is bounded by process without.
+    // Control groups usually need root. Their limits are then set per process, so no warning is
+    // needed.
     let layers: Vec<&str> = layers.filter(|layer| *layer != "groups").collect();
     if layers.is_empty() {
         return None;
@@ -19,7 +19,7 @@ fn shortfall(value: &Value) -> Option<String> {
     Some(format!("toolgate: the sandbox `{profile}` lacks {} on this system\n", layers.join(", ")))
 }
 
-/// `printed`, and below it what is to be told.
+/// Appends the sandbox warning, if any, to a program's standard error.
 pub(crate) fn told<'p>(printed: Cow<'p, str>, value: &Value) -> Cow<'p, str> {
     let Some(line) = shortfall(value) else { return printed };
     let end = if printed.is_empty() || printed.ends_with('\n') { "" } else { "\n" };

@@ -1,9 +1,9 @@
-//! What an envelope says of an answer, where its dialect has no words of its own for it.
+//! The default form of an answer in an envelope, for dialects without their own.
 
 use serde_json::{Value, json};
 use toolgate_contract::{Answer, AnyPrompt, AnyTool, Output};
 
-/// `answer` as JSON.
+/// Converts `answer` to JSON.
 pub(crate) fn data(answer: &Answer) -> Value {
     let tool = |tool: &dyn AnyTool| {
         let spec = tool.spec();
@@ -27,7 +27,7 @@ pub(crate) fn data(answer: &Answer) -> Value {
     }
 }
 
-/// What a tool gave back, as an object.
+/// Converts a tool's output to a JSON object.
 pub(crate) fn output_data(output: &Output) -> Value {
     match &output.value {
         value @ Value::Object(_) => value.clone(),

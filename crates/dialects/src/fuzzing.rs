@@ -1,7 +1,8 @@
-//! What fuzzing calls: bytes as the frames of one conversation, and as cursors.
+//! Fuzz targets: bytes as frames of one conversation, and as cursors.
 //!
-//! Frames are parted by the byte 0x1f. One that begins with a capital letter is an HTTP request
-//! (method, path and query, headers, an empty line, the body); any other is a line.
+//! The byte 0x1f separates frames. A frame that begins with a capital letter is an HTTP request. It
+//! has a line with method, path and query, then headers, an empty line and the body. Any other
+//! frame is a line.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +17,10 @@ use toolgate_contract::{
 
 use crate::{Ask, Conversation, Dialect, Facts, Reading, Refused, mcp, mira};
 
-/// Takes one input, and panics if it finds a bug.
+/// Processes one input, and panics if it finds a bug.
 type Target = fn(&[u8]);
 
-/// Every fuzz target of this crate, by the name of its folder in `fuzz/corpus`.
+/// All fuzz targets of this crate, by the name of their folder in `fuzz/corpus`.
 pub const TARGETS: &[(&str, Target)] = &[
     ("frames_mcp", frames_mcp),
     ("frames_zyra", frames_zyra),
@@ -34,44 +35,44 @@ pub const TARGETS: &[(&str, Target)] = &[
 #[path = "../../../fuzz/src/kept_inputs.rs"]
 mod kept_inputs;
 
-/// Frames of MCP.
+/// Reads MCP frames.
 fn frames_mcp(bytes: &[u8]) {
     frames("mcp", bytes);
 }
 
-/// Frames of Zyra.
+/// Reads Zyra frames.
 fn frames_zyra(bytes: &[u8]) {
     frames("zyra", bytes);
 }
 
-/// Frames of Mira.
+/// Reads Mira frames.
 fn frames_mira(bytes: &[u8]) {
     frames("mira", bytes);
 }
 
-/// Frames of Synesthetic.
+/// Reads Synesthetic frames.
 fn frames_synesthetic(bytes: &[u8]) {
     frames("synesthetic", bytes);
 }
 
-/// Frames of the workstation.
+/// Reads workstation frames.
 fn frames_workstation(bytes: &[u8]) {
     frames("workstation", bytes);
 }
 
-/// Frames of envelopes.
+/// Reads envelope frames.
 fn frames_envelope(bytes: &[u8]) {
     frames("envelope", bytes);
 }
 
-/// Cursors: one that is read is one that was written.
+/// Checks that a cursor that can be read can be written back.
 fn cursors(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     mcp::check_cursor(text);
     mira::check_cursor(text);
 }
 
-/// Reads all frames in `bytes`, and answers whatever they ask.
+/// Reads all frames in `bytes` and answers each request.
 fn frames(name: &str, bytes: &[u8]) {
     let dialects = crate::all(&facts());
     let dialect = dialects.iter().find(|dialect| dialect.name() == name).expect("a dialect");
@@ -88,7 +89,7 @@ fn frames(name: &str, bytes: &[u8]) {
     }
 }
 
-/// What a dialect tells by a head alone.
+/// Calls all methods of a dialect that need only a frame's head.
 fn ask_the_head(dialect: &dyn Dialect, frame: &Frame) {
     let head = &frame.head;
     let _ = (dialect.session(head), dialect.claims(head), dialect.credential(head));
@@ -111,7 +112,7 @@ fn look_alone(reading: Reading) {
     }
 }
 
-/// Whether all that can come of `reading` is what the wire takes.
+/// Checks that every reply to `reading` is valid.
 fn look(conversation: &dyn Conversation, reading: Reading) {
     match reading {
         Reading::Reply(reply) | Reading::Opened(reply) | Reading::Closed(reply) => check(reply),
@@ -142,7 +143,7 @@ fn look(conversation: &dyn Conversation, reading: Reading) {
     }
 }
 
-/// What is said to a few answers a host could give, whether they fit what was asked or not.
+/// Returns the replies to a few sample answers, whether they fit the request or not.
 fn replies(ask: &Ask) -> Vec<Reply> {
     let odd = "a\nb\u{2028}\0";
     let output = Output::new(json!({ "a": odd }), Text::body(odd), Ending::Done);
@@ -160,7 +161,7 @@ fn replies(ask: &Ask) -> Vec<Reply> {
     answers.into_iter().filter_map(|answer| ask.ticket.reply(answer)).collect()
 }
 
-/// A message is JSON, in one line, unless it says that it is something else.
+/// Checks that a reply is JSON in one line, unless it declares another content type.
 fn check(reply: Reply) {
     let other = reply.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-type"));
     let is_other = other.is_some_and(|(_, kind)| !kind.contains("json"));
@@ -182,7 +183,7 @@ fn check_message(bytes: Bytes) {
     }
 }
 
-/// The frame that `bytes` spell.
+/// Converts `bytes` to a frame.
 fn frame(bytes: &[u8]) -> Frame {
     let head = bytes.first().filter(|byte| byte.is_ascii_uppercase()).and_then(|_| head(bytes));
     match head {
@@ -196,7 +197,7 @@ fn head(bytes: &[u8]) -> Option<(Head, &[u8])> {
     let mut lines = str::from_utf8(&bytes[..end]).ok()?.split('\n');
     let (method, target) = lines.next()?.split_once(' ')?;
     let method = Method::from_bytes(method.as_bytes()).ok()?;
-    // Nothing else comes through the transport.
+    // The transport only passes on paths like this.
     if !target.starts_with('/') || !target.bytes().all(|byte| byte.is_ascii_graphic()) {
         return None;
     }

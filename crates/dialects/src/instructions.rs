@@ -1,4 +1,4 @@
-//! How a server is used well, as agents are told when they begin.
+//! Instructions that a server sends to agents at the start of a conversation.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,24 +6,25 @@ use std::sync::Arc;
 
 use toolgate_contract::Caller;
 
-/// How to use a server well: what it says itself, and what is said beside it at the moment.
+/// Instructions for agents: a fixed text and an optional addition that depends on the caller.
 #[derive(Clone, Default)]
 pub struct Instructions {
     own: String,
     beside: Option<Arc<Beside>>,
 }
 
-/// What says to a caller what is said beside.
+/// Returns the current addition for a caller.
 type Beside = dyn Fn(&Caller) -> String + Send + Sync;
 
 impl Instructions {
-    /// What it says itself, and after that what `beside` says to whoever asks, if it is anything.
+    /// Returns the instructions with an addition. `beside` computes it for each caller; an empty
+    /// addition is left out.
     #[must_use]
     pub fn and(self, beside: impl Fn(&Caller) -> String + Send + Sync + 'static) -> Self {
         Self { own: self.own, beside: Some(Arc::new(beside)) }
     }
 
-    /// As `caller` is told them now.
+    /// Returns the current instructions for `caller`.
     pub fn told_to(&self, caller: &Caller) -> Cow<'_, str> {
         let beside = self.beside.as_ref().map(|beside| beside(caller)).unwrap_or_default();
         match (self.own.is_empty(), beside.is_empty()) {

@@ -1,4 +1,4 @@
-//! JSON as a frame may hold it: one value, no key twice, nested no deeper than the parser's bound.
+//! Strict JSON for frames: one value, no duplicate keys, bounded depth and size.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -11,29 +11,27 @@ use serde_json::de::StrRead;
 use serde_json::map::Entry;
 use serde_json::{Map, Value};
 
-/// The most values in one frame. Each takes tens of bytes however short it is written, so a few
-/// megabytes of `0,` would become a gigabyte.
+/// The most values in one frame. A short value still takes tens of bytes in memory, so a few
+/// megabytes of `0,` would otherwise become a gigabyte.
 const VALUES_MAX: usize = 1_000_000;
 
-/// Why bytes are not a frame's JSON.
+/// The reason that bytes are not acceptable JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NotJson {
-    /// They are not JSON, or not UTF-8.
+    /// The bytes are not JSON or not UTF-8.
     Syntax(String),
-    /// They are, but not as a message may be: a key stands twice, so that what it says depends on
-    /// who reads it, or there are too many values.
+    /// The JSON has a duplicate key or more than [`VALUES_MAX`] values.
     Unfit(String),
 }
 
-/// The one JSON value that `bytes` hold.
+/// Parses the one JSON value in `bytes`.
 ///
-/// A key that stands twice in one object is refused, since readers differ in
-/// which of the two they believe.
+/// Duplicate keys in an object are refused, because parsers differ in which of the two they use.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Value, NotJson> {
     read(bytes, |strict, reader| strict.deserialize(reader))
 }
 
-/// The members of the one object that `bytes` hold; or what they hold, where that is none.
+/// Parses the members of the one object in `bytes`. Any other JSON value is returned as it is.
 pub(crate) fn parse_members(bytes: &[u8]) -> Result<Result<Members, Value>, NotJson> {
     match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
         Some(b'{') => read(bytes, |strict, reader| {
@@ -50,7 +48,7 @@ fn read<T>(
     bytes: &[u8],
     read: impl FnOnce(Strict<'_>, &mut Reader<'_>) -> serde_json::Result<T>,
 ) -> Result<T, NotJson> {
-    // Once for all of it: the parser would look at each of its strings.
+    // Checking all of it once is cheaper than a check of each string.
     let text = str::from_utf8(bytes).map_err(|err| {
         NotJson::Syntax(format!("invalid UTF-8 at byte {}", err.valid_up_to() + 1))
     })?;
@@ -66,12 +64,12 @@ fn read<T>(
     })
 }
 
-/// Reads one value; the cell counts how many more there may be.
+/// Deserializes one value. The cell counts the values that are still allowed.
 #[derive(Clone, Copy)]
 struct Strict<'a>(&'a Cell<usize>);
 
 impl Strict<'_> {
-    /// Counts one value more.
+    /// Counts one more value.
     fn count<E: Error>(self) -> Result<(), E> {
         let left = self.0.get().checked_sub(1);
         let left = left.ok_or_else(|| {
@@ -146,8 +144,7 @@ impl<'de> Visitor<'de> for Strict<'_> {
     }
 }
 
-/// What stands in a message, each in its place: most are read, and a map would be made to be taken
-/// apart at once.
+/// The members of a message. One field per member avoids a map that would be taken apart at once.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Members {
     pub(crate) jsonrpc: Option<Value>,
@@ -158,17 +155,16 @@ pub(crate) struct Members {
     pub(crate) error: Option<Value>,
 }
 
-/// What stands in the place of parameters.
+/// The value of `params`.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Given {
-    /// Parameters.
+    /// An object.
     Params(Params),
-    /// What is no object.
+    /// Any other value.
     Other(Value),
 }
 
-/// Parameters by name, as they came: there are so few of them, and they are taken apart so soon,
-/// that a map would cost more than it finds.
+/// Parameters by name, in order of arrival. A list is faster than a map for so few entries.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Params(Vec<(String, Value)>);
 
@@ -203,7 +199,7 @@ impl From<Value> for Given {
 }
 
 impl Members {
-    /// The place of what is called `name`, if that is none of the parameters.
+    /// Returns the field for the member `name`; `None` for `params` and unknown members.
     fn place(&mut self, name: &str) -> Option<&mut Option<Value>> {
         Some(match name {
             "jsonrpc" => &mut self.jsonrpc,
@@ -216,7 +212,7 @@ impl Members {
     }
 }
 
-/// Where the parameters of a message stand.
+/// The name of the member that holds the parameters.
 const PARAMS: &str = "params";
 
 impl From<Map<String, Value>> for Members {
@@ -233,7 +229,7 @@ impl From<Map<String, Value>> for Members {
     }
 }
 
-/// Reads a message.
+/// Deserializes a message.
 struct OfMessage<'a>(Strict<'a>);
 
 impl<'de> Visitor<'de> for OfMessage<'_> {
@@ -245,7 +241,7 @@ impl<'de> Visitor<'de> for OfMessage<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Members, A::Error> {
         let mut members = Members::default();
-        // What stands there and means nothing stands there once, too.
+        // Unknown members must be unique, too.
         let mut others = HashSet::new();
         while let Some(Name(name)) = entries.next_key()? {
             let is_first = match members.place(&name) {
@@ -269,10 +265,10 @@ impl<'de> Visitor<'de> for OfMessage<'_> {
     }
 }
 
-/// Reads what stands in the place of parameters.
+/// Deserializes the value of `params`.
 struct OfParams<'a>(Strict<'a>);
 
-/// From how many parameters on they are looked up to see whether one stands twice.
+/// The number of parameters from which a set finds duplicates instead of a linear search.
 const MANY: usize = 16;
 
 impl<'de> DeserializeSeed<'de> for OfParams<'_> {
@@ -350,7 +346,7 @@ fn twice<E: Error>(name: &str) -> E {
     E::custom(format_args!("the key `{name}` stands twice"))
 }
 
-/// The name of a member, copied only where it is escaped.
+/// The name of a member. It is copied only if it contains escapes.
 #[derive(Deserialize)]
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 

@@ -1,7 +1,7 @@
-//! Wire contracts: how requests, results, errors and tool names are spelled.
+//! Dialects: the spelling of requests, results, errors and tool names on each protocol.
 //!
-//! A dialect is pure: bytes in, bytes out, no IO, no clock, no async. What a
-//! conversation remembers between frames is its own.
+//! A dialect is pure: bytes in, bytes out, no IO, no clock, no async. A conversation keeps the
+//! state between its frames.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub mod fuzzing;
 
 pub use instructions::Instructions;
 
-/// Every dialect, by name: a new one is a file and a line here.
+/// Returns all dialects.
 pub fn all(facts: &Arc<Facts>) -> Vec<Arc<dyn Dialect>> {
     vec![
         Arc::new(mcp::Mcp::new(facts.clone())),
@@ -42,419 +42,420 @@ pub fn all(facts: &Arc<Facts>) -> Vec<Arc<dyn Dialect>> {
     ]
 }
 
-/// One wire contract.
+/// A protocol that clients speak.
 pub trait Dialect: Send + Sync + 'static {
-    /// The name it is chosen and recorded by.
+    /// Returns the name for settings and audit records.
     fn name(&self) -> &'static str;
-    /// Where it is spoken over HTTP; a path that ends in `/` stands for all below it.
+    /// Returns the HTTP paths of the dialect. A path that ends in `/` includes everything below it.
     fn paths(&self) -> &'static [&'static str];
-    /// Whether a request is for this dialect although its path is another's.
+    /// Returns true if a request belongs to this dialect although its path belongs to another.
     fn claims(&self, _head: &Head) -> bool {
         false
     }
-    /// A conversation with `caller` that has not begun.
+    /// Starts a conversation with `caller`.
     fn converse(&self, caller: &Caller) -> Box<dyn Conversation>;
-    /// The session that a frame says it belongs to.
+    /// Returns the session id that a frame names.
     fn session<'h>(&self, head: &'h Head) -> Option<&'h str>;
-    /// What to answer a frame that names a session nobody has.
+    /// Returns the reply to a frame that names an unknown session.
     fn unknown_session(&self) -> Reply;
-    /// `reply`, telling the client that its session is `id` from now on.
+    /// Adds the new session's `id` to `reply`.
     fn open_session(&self, reply: Reply, id: &str) -> Reply;
-    /// What to answer a frame that was not taken in.
+    /// Returns the reply to a frame that the transport or the server rejected.
     fn refuse(&self, why: &Refused) -> Reply;
-    /// What a frame comes to that was not taken in; by default what [`Dialect::refuse`] answers.
-    /// Of one that is too large there is no body.
+    /// Returns the reading of a rejected frame; by default the reply of [`Dialect::refuse`]. The
+    /// body of an oversized frame is empty.
     fn turn_away(&self, _frame: &Frame, why: &Refused) -> Reading {
         Reading::Reply(self.refuse(why))
     }
-    /// What a request over HTTP comes to whose body did not arrive as one that can be read, where
-    /// the wire has words for that.
+    /// Returns the reading of an HTTP request whose body was unreadable, if the dialect has a reply
+    /// for it.
     fn unreadable(&self, _head: &Head, _why: &str) -> Option<Reading> {
         None
     }
-    /// What becomes of a WebSocket that may not be opened; by default it is not.
+    /// Returns the reaction to a rejected WebSocket; by default the reply of [`Dialect::refuse`].
     fn turn_away_socket(&self, _head: &Head, why: &Refused) -> Result<Upgrade, Reply> {
         Err(self.refuse(why))
     }
-    /// Where it is spoken over HTTP on a listener of its own; by default at its paths.
+    /// Returns the HTTP paths on the dialect's own listener; by default [`Dialect::paths`].
     fn own_paths(&self) -> &'static [&'static str] {
         self.paths()
     }
-    /// The most bytes a line may have, where the wire says so.
+    /// Returns the most bytes of a line, if the dialect sets a limit.
     fn line_bytes_max(&self) -> Option<usize> {
         None
     }
-    /// Whether lines are answered one after the other, each before the next is read.
+    /// Returns true if each line is answered before the next is read.
     fn in_order(&self) -> bool {
         false
     }
-    /// The secret by which a client says who it is, where this wire has a place of its own for it.
+    /// Returns the client's secret from a place that only this dialect uses.
     fn credential(&self, _head: &Head) -> Option<String> {
         None
     }
-    /// Whether anybody may ask this, whoever they are.
+    /// Returns true if the request needs no authentication.
     fn is_open(&self, _head: &Head) -> bool {
         false
     }
-    /// Which half of a conversation of two a request at this head's path is, where the wire has
-    /// such.
+    /// Returns the half of a two-request conversation that this request is, if it is one (HTTP+SSE
+    /// of MCP 2024-11-05).
     fn duplex(&self, _head: &Head) -> Option<Duplex> {
         None
     }
-    /// Where the client of the two-halved conversation `id` is to say what it says.
+    /// Returns the path to which the client of the two-request conversation `id` posts its
+    /// messages.
     fn duplex_endpoint(&self, _id: &str) -> String {
         String::new()
     }
-    /// What to answer who says something in a conversation of two halves that is not there.
+    /// Returns the reply to a message for an unknown two-request conversation.
     fn unknown_duplex(&self) -> Reply {
         Reply::empty(404)
     }
-    /// What to answer a client that comes back for the rest of a stream nobody knows.
+    /// Returns the reply to a client that resumes an unknown stream.
     fn unknown_event(&self, _id: &str) -> Reply {
         Reply::empty(400)
     }
-    /// What a WebSocket is for that a client wants to open at this head's path; or the refusal.
+    /// Returns the purpose of a WebSocket at this path, or the refusal.
     fn upgrade(&self, _head: &Head) -> Result<Upgrade, Reply> {
         Err(Reply::empty(426))
     }
 }
 
-/// A half of a conversation whose halves are requests of their own.
+/// One half of a conversation whose two directions are separate requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Duplex {
-    /// The stream of what is said to the client.
+    /// The stream to the client.
     Open,
-    /// Something that the client says.
+    /// A message from the client.
     Say {
-        /// In which conversation.
+        /// The id of the conversation.
         id: String,
     },
 }
 
-/// What a WebSocket is for.
+/// The purpose of a WebSocket.
 pub enum Upgrade {
-    /// A conversation, a frame a message.
+    /// A conversation with one frame per message.
     Converse,
-    /// Watching a job.
+    /// A stream of a job's events.
     Watch(Watching),
-    /// Saying one thing, and closing with a status code of RFC 6455.
+    /// One message, followed by a close with this status code (RFC 6455).
     Close(Bytes, u16),
 }
 
-/// Why a frame was not taken in.
+/// The reason that a frame was rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refused {
-    /// It is larger than the transport takes.
+    /// The frame exceeds the transport's limit.
     TooLarge {
-        /// The cap in bytes.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// There are too many sessions.
+    /// The server is at a limit, such as the number of sessions.
     Busy {
-        /// What there is too much of.
+        /// A sentence that names the limit.
         message: String,
     },
-    /// Whoever sent it does not say who they are, or nobody known.
+    /// The sender is not authenticated.
     Unauthorized {
-        /// Whether they said anything at all.
+        /// True if the sender sent a credential, which is then unknown.
         said: bool,
     },
-    /// Whoever sent it says who they are several times in one place.
+    /// The sender sent several credentials in one place.
     Several,
-    /// Whoever sent it has said too often who they are not.
+    /// The sender failed to authenticate too often.
     Throttled {
-        /// How long to wait.
+        /// The time to wait before a retry.
         retry_after: Duration,
     },
-    /// An ask with the same key is still in flight.
+    /// A request with the same key is still in flight.
     Repeated {
         /// The key.
         key: Key,
     },
 }
 
-/// One client's frames in order, and what must be remembered between them.
+/// The frames of one client in order, and the state between them.
 pub trait Conversation: Send {
     /// Reads one frame.
     fn read(&mut self, frame: &Frame) -> Reading;
-    /// One reply out of the replies to a batch, in order.
+    /// Joins the replies to a batch into one reply, in order.
     fn join(&self, replies: Vec<Reply>) -> Reply;
-    /// Spells what is told unasked, in a conversation that has begun; `None` where nothing is.
+    /// Returns the encoder for notifications, if the conversation has begun and gets any.
     fn tidings(&self) -> Option<Arc<dyn ListenTicket>> {
         None
     }
 }
 
-/// What a frame turned out to be.
+/// The meaning of a frame.
 #[allow(clippy::large_enum_variant, reason = "most frames are asks, and a box would cost each")]
 pub enum Reading {
-    /// Answered on the spot.
+    /// An immediate reply.
     Reply(Reply),
-    /// Answered on the spot by several messages in this order; only where a frame's head is a line.
+    /// Several immediate replies in this order. Only for frames that are lines.
     Replies(Vec<Reply>),
-    /// Something for the host.
+    /// A request to the host.
     Ask(Ask),
-    /// Whoever asked `key` no longer wants the answer.
+    /// The cancellation of the request `key`.
     Cancel {
-        /// The ask.
+        /// The key of the request.
         key: Key,
-        /// What to answer to this frame itself.
+        /// The reply to this frame.
         reply: Reply,
     },
-    /// Several in one frame.
+    /// Several messages in one frame.
     Batch(Vec<Reading>),
-    /// A job to be watched, told as a stream of events.
+    /// A request to stream the events of a job.
     Watch(Watching),
-    /// Changes to be told of as they happen, until whoever asked cancels or leaves.
+    /// A subscription to changes, until the client cancels it or leaves.
     Listen(Listening),
-    /// A stream for what is told unasked; or, after the event of that id, what is left of the
-    /// stream that it was the last of.
+    /// A request for the stream of notifications, or for the rest of an interrupted stream.
     Tidings {
-        /// The id.
+        /// The id of the last event that the client received.
         after: Option<String>,
     },
-    /// Changes of the resource `uri` are not wanted any more.
+    /// The end of a subscription to the resource `uri`.
     Unwatch {
-        /// What it is read by.
+        /// The URI of the resource.
         uri: String,
-        /// What to answer to this frame itself.
+        /// The reply to this frame.
         reply: Reply,
     },
-    /// The answer to what the client was asked.
+    /// The client's answer to a question.
     Told {
-        /// What the question was known by.
+        /// The id of the question.
         id: String,
-        /// What the client says.
+        /// The client's response.
         heard: Heard,
-        /// What to answer to this frame itself.
+        /// The reply to this frame.
         reply: Reply,
     },
-    /// The conversation began: on a transport without connections it is a session from now on.
+    /// The start of the conversation. A transport without connections opens a session for it.
     Opened(Reply),
-    /// The conversation is over.
+    /// The end of the conversation.
     Closed(Reply),
 }
 
-/// A request with what is needed to spell its answer.
+/// A request to the host and the encoder for its answer.
 pub struct Ask {
-    /// Which of the conversation's asks it is.
+    /// The key of the request within the conversation.
     pub key: Key,
-    /// What is asked.
+    /// The request.
     pub request: Request,
-    /// Spells the answer.
+    /// The encoder for the answer.
     pub ticket: Arc<dyn Ticket>,
-    /// What it means when the client's connection goes away.
+    /// The effect of a lost connection.
     pub on_leave: OnLeave,
-    /// Whether the client can take a stream of events with the answer.
+    /// The forms of answer that the client accepts.
     pub events: Accepts,
-    /// How the client can be asked something meanwhile.
+    /// The way to ask the client while the request runs.
     pub asking: Asking,
-    /// What came beside it.
+    /// Metadata sent with the request.
     pub beside: Beside,
-    /// How long the wire lets it take, where that is less than a tool may.
+    /// The longest duration that the dialect allows, if it is shorter than the tool's deadline.
     pub within: Option<Duration>,
-    /// How it came, where its answer is an envelope.
+    /// The origin for the envelope, if the answer is one.
     pub via: Option<Box<Via>>,
 }
 
-/// How a client can be asked something.
+/// The way to ask a client.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Asking {
-    /// Not at all.
+    /// The client cannot be asked.
     Nobody,
-    /// The request ends with the questions, and is made again with the answers.
+    /// The request ends with the questions, and the client makes it again with the answers.
     Again {
-        /// What can be asked.
+        /// The kinds of question that the client supports.
         can: Askable,
-        /// The answers that came with this request.
+        /// The answers sent with this request.
         given: Given,
-        /// What the host said with the questions, and wants to be told again.
+        /// The host's state from the previous request, if the client sent it.
         state: Option<String>,
     },
-    /// While its request is worked on.
+    /// The client answers while its request runs.
     Now(Askable),
 }
 
-/// What a client says to a question, as its wire has it.
+/// A client's response to a question, before it is parsed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Heard {
     /// A result.
     Result(Value),
-    /// An error, in a sentence.
+    /// An error message.
     Error(String),
 }
 
-/// The wire's own name for an ask, unique among those in flight in a conversation.
+/// The id of a request, unique among those in flight in a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Key(pub String);
 
-/// What it means when the connection that a request came on goes away.
+/// The effect of a lost connection on a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnLeave {
-    /// Nobody wants the answer.
+    /// The request is cancelled.
     Cancels,
     /// The work goes on.
     Continues,
 }
 
-/// What a client can take in answer to one request.
+/// The forms of answer that a client accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accepts {
     /// One message.
     Message,
     /// A stream of events that ends with the message.
     Stream,
-    /// The same, and where it breaks off the client comes back for the rest.
+    /// A stream that the client can resume after an interruption.
     Resumable,
 }
 
-/// Spells what is said in answer to one request.
+/// The encoder for the answer to one request.
 pub trait Ticket: Send + Sync + 'static {
-    /// The answer; `None` where the wire owes none, as to a cancelled request.
+    /// Encodes the answer; `None` if the dialect sends none, e.g. to a cancelled request.
     fn reply(&self, outcome: Result<Answer, CallError>) -> Option<Reply>;
-    /// What an envelope says of the answer; by default the answer as it is.
+    /// Encodes the data of an envelope; by default the plain answer.
     fn data(&self, answer: &Answer) -> Value {
         enveloped::data(answer)
     }
-    /// The answer, in its envelope; asked of tickets whose [`Ask::via`] is there.
+    /// Encodes the answer with its envelope. Called if [`Ask::via`] is set.
     fn enveloped(&self, _envelope: &Envelope) -> Option<Reply> {
         None
     }
-    /// What is said while it runs; `None` where the wire or the client wants none.
+    /// Encodes an event of a running call; `None` if the dialect or the client wants none.
     fn event(&self, event: &Event) -> Option<Bytes>;
-    /// Whether [`Ticket::event`] can ever say anything.
+    /// Returns true if [`Ticket::event`] can ever return a message.
     fn listens(&self) -> bool;
-    /// The least level of a line that [`Ticket::event`] says, if it says any.
+    /// Returns the lowest level of log lines that [`Ticket::event`] encodes; `None` if it encodes
+    /// none.
     fn lines(&self) -> Option<Level> {
         None
     }
-    /// Asks the client something, under `id`; `None` where the wire has no words for it.
+    /// Encodes a question to the client under `id`; `None` if the dialect cannot express it.
     fn question(&self, _id: &str, _key: &str, _question: &Question) -> Option<Bytes> {
         None
     }
-    /// Says that what was asked under `id` need not be answered any more; `None` where the wire has
-    /// no words for it.
+    /// Encodes the withdrawal of the question `id`; `None` if the dialect cannot express it.
     fn unasked(&self, _id: &str) -> Option<Bytes> {
         None
     }
-    /// What the client means by what it says to `question`.
+    /// Parses the client's response to `question`.
     ///
     /// # Errors
-    /// When it is no answer to it.
+    /// Fails if the response does not answer the question.
     fn told(&self, _question: &Question, _heard: &Heard) -> Result<Told, String> {
         Err("nothing was asked".to_owned())
     }
-    /// Spells what happens to `job`, which was the answer, for a client that wants to hear of it on
-    /// the same connection.
+    /// Returns an encoder for the events of `job`, if the job was the answer and the client wants
+    /// its events on the same connection.
     fn follow(&self, _job: &Job) -> Option<Arc<dyn WatchTicket>> {
         None
     }
 }
 
-/// A client that wants to be told of changes.
+/// A client's subscription to changes.
 pub struct Listening {
-    /// Which of the conversation's asks it is.
+    /// The key of the request within the conversation.
     pub key: Key,
-    /// What it wants to be told of.
+    /// The changes that the client subscribed to.
     pub interest: Interest,
-    /// Spells it.
+    /// The encoder for the notifications.
     pub ticket: Arc<dyn ListenTicket>,
 }
 
-/// Spells what is told of changes; `None` where the wire has no words for it.
+/// The encoder for notifications of changes. Each method returns `None` if the dialect cannot
+/// express the notification.
 pub trait ListenTicket: Send + Sync + 'static {
-    /// The first thing said: what will be told, of all that was wanted.
+    /// Encodes the first message: the part of the subscription that is active.
     fn begin(&self, heard: &Interest) -> Option<Bytes>;
-    /// Something is not as it was.
+    /// Encodes a change.
     fn changed(&self, change: &Change) -> Option<Bytes>;
-    /// How a job is, after something happened to it.
+    /// Encodes the state of a job after an event.
     fn job(&self, job: &Job) -> Option<Bytes>;
-    /// The last things said, where the server ends it.
+    /// Encodes the last messages when the server ends the subscription.
     fn end(&self) -> Vec<Bytes>;
-    /// The answer instead of all that, where it is refused; `None` where nothing was asked.
+    /// Encodes the refusal of the subscription; `None` if there was no request.
     fn refused(&self, _why: &CallError) -> Option<Reply> {
         None
     }
 }
 
-/// A job to be watched.
+/// A request to watch a job.
 pub struct Watching {
-    /// Its id as the wire has it.
+    /// The job's id as the client sent it.
     pub id: String,
-    /// What is told, and when.
+    /// The selection and timing of messages.
     pub pace: Pace,
-    /// Spells it.
+    /// The encoder for the messages.
     pub ticket: Arc<dyn WatchTicket>,
 }
 
-/// What a watch tells, and when.
+/// The selection and timing of a watcher's messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// Everything as it happens, from the start, and a sign of life when it was quiet for so long.
+    /// All events from the start, with keep-alive messages after quiet periods.
     Events {
-        /// How long.
+        /// The quiet period before a keep-alive message.
         quiet: Duration,
     },
-    /// How things are, every so often, until the job has ended or `at_most` is over.
+    /// Snapshots at an interval, until the job ends or `at_most` has passed.
     Snapshots {
-        /// How often.
+        /// The interval.
         every: Duration,
-        /// For how long.
+        /// The longest duration.
         at_most: Duration,
     },
 }
 
-/// Spells what is told of a job; `None` where the wire or the client wants nothing.
+/// The encoder for a watcher's messages. Each method returns `None` if nothing is to be sent.
 pub trait WatchTicket: Send + Sync + 'static {
-    /// The first thing said; `job` is `None` where the caller has no such job, and unless the pace
-    /// is of snapshots nothing follows then.
+    /// Encodes the first message. `job` is `None` if the caller has no such job. The stream then
+    /// ends, unless it sends snapshots.
     fn begin(&self, job: Option<&Job>) -> Option<Bytes>;
-    /// One thing that happened, or that it ended.
+    /// Encodes an event or the end of the job.
     fn told(&self, what: &Watched) -> Option<Bytes>;
-    /// How things are.
+    /// Encodes a snapshot.
     fn snapshot(&self, job: Option<&Job>) -> Option<Bytes>;
-    /// A sign of life.
+    /// Encodes a keep-alive message.
     fn alive(&self) -> Option<Bytes>;
 }
 
-/// What a server says of itself.
+/// The server's description of itself.
 #[derive(Debug, Clone)]
 pub struct Facts {
-    /// Its name, for programs.
+    /// The name for programs.
     pub name: String,
-    /// Its name, for people.
+    /// The name for people.
     pub title: String,
-    /// Its version.
+    /// The version.
     pub version: String,
-    /// What it is, in a sentence.
+    /// A description in one sentence.
     pub about: String,
-    /// How to use it well, for the agent.
+    /// Instructions for agents.
     pub instructions: Instructions,
-    /// Whether it keeps jobs.
+    /// True if the server has jobs.
     pub jobs: bool,
-    /// Whether it has resources.
+    /// True if the server has resources.
     pub resources: bool,
-    /// Whether it has prompts.
+    /// True if the server has prompts.
     pub prompts: bool,
-    /// Whether it has skills.
+    /// True if the server has skills.
     pub skills: bool,
-    /// Whether clients that know no endpoint but two halves are served over HTTP.
+    /// True if the HTTP+SSE transport of MCP 2024-11-05 is served.
     pub http_sse: bool,
-    /// What it says of itself to whoever looks before connecting; `None` is nothing.
+    /// The server card for clients that have not connected yet; `None` publishes none.
     pub card: Option<Card>,
-    /// The most bytes of a Zyra request over HTTP, where that is less than of any.
+    /// The most bytes of a Zyra request over HTTP, if below the general limit.
     pub zyra_body_bytes_max: Option<usize>,
-    /// Whether who calls over HTTP must say who they are.
+    /// True if callers over HTTP must authenticate.
     pub keys: bool,
-    /// Whether it speaks TLS over HTTP.
+    /// True if HTTP uses TLS.
     pub tls: bool,
 }
 
-/// What a server says of itself before anybody connects.
+/// The server card: a description for clients that have not connected yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Card {
-    /// Its name all over the world, e.g. `com.example/tools`.
+    /// The globally unique name, e.g. `com.example/tools`.
     pub name: String,
-    /// Where it is, as clients reach it; else where the request found it.
+    /// The URL that clients use. By default it is derived from the request.
     pub url: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! JSON-RPC 2.0 as it is written: ids, results, errors and notifications, as bytes.
+//! JSON-RPC 2.0 serialization: ids, results, errors and notifications.
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -13,7 +13,7 @@ pub(crate) const METHOD_NOT_FOUND: i32 = -32601;
 pub(crate) const INVALID_PARAMS: i32 = -32602;
 pub(crate) const INTERNAL_ERROR: i32 = -32603;
 
-/// A request's id: a string or a number.
+/// A request id: a string or a number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Id {
@@ -22,7 +22,7 @@ pub(crate) enum Id {
 }
 
 impl Id {
-    /// Reads an id, or a token of the same kinds.
+    /// Parses an id or a progress token.
     pub(crate) fn read(value: &Value) -> Option<Self> {
         if is_too_long(value) {
             return None;
@@ -34,7 +34,7 @@ impl Id {
         }
     }
 
-    /// The id as the wire writes it, which tells `1` from `"1"`.
+    /// Returns the id as JSON, which distinguishes `1` from `"1"`.
     pub(crate) fn key(&self) -> Key {
         match self {
             Self::Number(number) => Key(number.to_string()),
@@ -43,17 +43,18 @@ impl Id {
     }
 }
 
-/// How long an id or a token may be, as JSON: it is said again with all that is said of a request.
+/// The most bytes of an id or token as JSON. Every message about a request repeats it.
 pub(crate) const ID_BYTES_MAX: usize = 1024;
 
-/// Whether `value` is a longer string than an id or a token may be.
+/// Returns true if `value` is a string that exceeds [`ID_BYTES_MAX`] as JSON.
 pub(crate) fn is_too_long(value: &Value) -> bool {
     let written =
         |text: &str| text.len() >= ID_BYTES_MAX / 6 && json!(text).to_string().len() > ID_BYTES_MAX;
     value.as_str().is_some_and(|text| text.len() > ID_BYTES_MAX || written(text))
 }
 
-/// Why `value`, which stands at `name`, is no id or token: it must be `kind`, and short.
+/// Returns the reason that `value`, the member `name`, is not a valid id or token of the type
+/// `kind`.
 pub(crate) fn no_id(name: &str, value: &Value, kind: &str) -> String {
     match is_too_long(value) {
         true => format!("`{name}` is longer than {ID_BYTES_MAX} bytes"),
@@ -61,7 +62,7 @@ pub(crate) fn no_id(name: &str, value: &Value, kind: &str) -> String {
     }
 }
 
-/// Why a message gets an error instead of a result.
+/// A JSON-RPC error.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Failure {
     pub(crate) code: i32,
@@ -93,7 +94,7 @@ impl Failure {
         Self { data: Some(data), ..self }
     }
 
-    /// The error as bytes; an unknown id is `null`.
+    /// Serializes the error. An unknown id becomes `null`.
     pub(crate) fn written(&self, id: Option<&Id>) -> Bytes {
         #[derive(Serialize)]
         struct Frame<'a> {
@@ -113,12 +114,12 @@ impl Failure {
     }
 }
 
-/// A result as bytes.
+/// Serializes a result.
 pub(crate) fn success(id: &Id, result: &impl Serialize) -> Bytes {
     success_of_about(id, result, 0)
 }
 
-/// The same, where about so many bytes are known to come: what is large is not moved as it grows.
+/// Serializes a result of about `bytes` bytes. The estimate avoids reallocations.
 pub(crate) fn success_of_about(id: &Id, result: &impl Serialize, bytes: usize) -> Bytes {
     #[derive(Serialize)]
     struct Frame<'a, R> {
@@ -129,7 +130,7 @@ pub(crate) fn success_of_about(id: &Id, result: &impl Serialize, bytes: usize) -
     written_of_about(&Frame { jsonrpc: "2.0", id, result }, bytes)
 }
 
-/// A notification as bytes.
+/// Serializes a notification.
 pub(crate) fn notification(method: &'static str, params: &impl Serialize) -> Bytes {
     #[derive(Serialize)]
     struct Frame<'a, P> {
@@ -140,14 +141,14 @@ pub(crate) fn notification(method: &'static str, params: &impl Serialize) -> Byt
     written(&Frame { jsonrpc: "2.0", method, params })
 }
 
-/// One JSON value as bytes.
+/// Serializes a value as JSON.
 pub(crate) fn written(value: &impl Serialize) -> Bytes {
     written_of_about(value, 0)
 }
 
 fn written_of_about(value: &impl Serialize, bytes: usize) -> Bytes {
     let mut bytes = Vec::with_capacity(256 + bytes);
-    // Every part is a string, a number, a bool or a JSON value: none can fail to be written.
+    // All parts are strings, numbers, booleans or JSON values, so serialization cannot fail.
     serde_json::to_writer(&mut bytes, value).expect("a message is JSON");
     bytes.into()
 }

@@ -1,4 +1,5 @@
-//! Synesthetic: seven tools by their bare names, a line a request, and every failure a result.
+//! The Synesthetic dialect: seven tools by their bare names, one request per line, and failures as
+//! results.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::json::parse;
 use crate::rpc::{Failure, INTERNAL_ERROR, is_too_long, no_id, written};
 use crate::{Accepts, Ask, Asking, Conversation, Dialect, Key, OnLeave, Reading, Refused, Ticket};
 
-/// What the wire calls its tools, which are those of the toolset `assets`, and their parameters.
+/// The methods with their parameters. They are the tools of the toolset `assets`.
 const METHODS: [(&str, &[&str]); 7] = [
     ("list_schemas", &[]),
     ("get_schema", &["name"]),
@@ -29,7 +30,7 @@ const METHODS: [(&str, &[&str]); 7] = [
 /// The most bytes of a request.
 const BYTES_MAX: usize = 1 << 20;
 
-/// The dialect.
+/// The Synesthetic dialect.
 pub struct Synesthetic;
 
 impl Dialect for Synesthetic {
@@ -57,7 +58,7 @@ impl Dialect for Synesthetic {
         Box::new(SynestheticConversation)
     }
 
-    /// Over HTTP each request is alone.
+    /// HTTP requests are independent, so there are no sessions.
     fn session<'h>(&self, _head: &'h Head) -> Option<&'h str> {
         None
     }
@@ -73,7 +74,7 @@ impl Dialect for Synesthetic {
 
     fn refuse(&self, why: &Refused) -> Reply {
         match why {
-            // Which limit it is that it is beyond, the wire has no word for.
+            // The contract has one error for every size limit.
             Refused::TooLarge { limit: _ } => too_large(),
             Refused::Busy { message } => Reply::json(result(None, &backend_error(503, message)))
                 .with_status(503)
@@ -89,7 +90,7 @@ impl Dialect for Synesthetic {
                     .with_status(429)
                     .with_header("retry-after", seconds)
             }
-            // Without the id: it belongs to the request that is still in flight.
+            // The id is left out, because it belongs to the request in flight.
             Refused::Repeated { key: Key(id) } => {
                 let why = format!("the id {id} is in flight already; this request was not run");
                 Reply::json(Failure::invalid_request(why).written(None))
@@ -98,7 +99,7 @@ impl Dialect for Synesthetic {
     }
 }
 
-/// One client's conversation, which has nothing to remember.
+/// The conversation of one client. It has no state.
 struct SynestheticConversation;
 
 impl Conversation for SynestheticConversation {
@@ -111,7 +112,7 @@ impl Conversation for SynestheticConversation {
         }
     }
 
-    /// There are no batches on this wire.
+    /// The dialect has no batches.
     fn join(&self, replies: Vec<Reply>) -> Reply {
         let mut bodies = replies.into_iter().filter(|reply| !matches!(reply.body, Body::Empty));
         bodies.next().unwrap_or(Reply::empty(204))
@@ -119,7 +120,7 @@ impl Conversation for SynestheticConversation {
 }
 
 fn read_line(body: &[u8]) -> Reading {
-    // A line as long as that does not come here; a body over HTTP may.
+    // The transport limits lines to this size, but not HTTP bodies.
     if body.len() > BYTES_MAX {
         return Reading::Reply(too_large());
     }
@@ -143,7 +144,7 @@ fn read_line(body: &[u8]) -> Reading {
             return failed(None, &Failure::invalid_request(why));
         }
     };
-    // Before anything is found wrong with it: an answer to an answer would have no end.
+    // This comes before all checks, because answering an answer would never end.
     let answers = fields.contains_key("result") || fields.contains_key("error");
     if answers && !fields.contains_key("method") {
         return Reading::Reply(Reply::empty(204));
@@ -151,13 +152,13 @@ fn read_line(body: &[u8]) -> Reading {
     let request = read_fields(&mut fields, id.is_some());
     match (request, id) {
         (Ok((method, params)), Some(id)) => ask(id, &method, params),
-        // Nobody would learn how it ended, so it is not run.
+        // A notification is not run, because nobody would see the result.
         (Ok(_), None) => Reading::Reply(Reply::empty(204)),
         (Err(failure), id) => failed(id.as_ref(), &failure),
     }
 }
 
-/// The method and its parameters.
+/// Parses the method and its parameters.
 fn read_fields(
     fields: &mut Map<String, Value>,
     is_request: bool,
@@ -173,7 +174,7 @@ fn read_fields(
     match fields.remove("params") {
         None | Some(Value::Null) => Ok((method, Map::new())),
         Some(Value::Object(params)) => Ok((method, params)),
-        // A notification is never answered, not even with what is wrong with it.
+        // A notification is never answered, even if it is malformed.
         Some(_) if !is_request => Ok((method, Map::new())),
         Some(_) => Err(Failure::invalid_params("`params` must be an object")),
     }
@@ -183,7 +184,7 @@ fn ask(id: Id, method: &str, mut params: Map<String, Value>) -> Reading {
     let Some((method, known)) = METHODS.into_iter().find(|(one, _)| *one == method) else {
         return Reading::Reply(Reply::json(result(Some(&id), &not_implemented())));
     };
-    // What else there is means nothing here.
+    // Unknown parameters are ignored.
     params.retain(|name, _| known.contains(&name.as_str()));
     Reading::Ask(Ask {
         key: Key(id.0.get().to_owned()),
@@ -201,13 +202,14 @@ fn ask(id: Id, method: &str, mut params: Map<String, Value>) -> Reading {
     })
 }
 
-/// A request's id, as its client wrote it: `1.0` is not `1`, and no number is too long.
+/// A request id in its original spelling: `1.0` differs from `1`, and long numbers keep their
+/// digits.
 #[derive(Serialize)]
 #[serde(transparent)]
 struct Id(Box<RawValue>);
 
 impl Id {
-    /// The id in `body`, which is an object that has one.
+    /// Parses the id of the object in `body`.
     fn written_in(body: &[u8]) -> Option<Self> {
         #[derive(Deserialize)]
         struct Named {
@@ -217,7 +219,7 @@ impl Id {
     }
 }
 
-/// What is needed to answer one request.
+/// The data needed to answer one request.
 struct CallTicket {
     id: Id,
     method: &'static str,
@@ -245,13 +247,13 @@ impl Ticket for CallTicket {
     }
 }
 
-/// A call that has no output, in one of the wire's reasons.
+/// Converts an error to one of the contract's reasons.
 fn refusal(method: &str, error: &CallError) -> Value {
     let gets = matches!(method, "get_schema" | "get_example");
     let message = error.to_string();
     match error {
         CallError::UnknownTool { .. } => not_implemented(),
-        // The one failure there is for what gets something, whatever is wrong with its name.
+        // The contract has only `not_found` for these methods, even for an invalid name.
         CallError::InvalidInput { .. } | CallError::NotFound { .. } if gets => not_found(),
         CallError::InvalidInput { problems } => invalid(problems),
         CallError::NotFound { .. }
@@ -291,7 +293,7 @@ fn backend_error(status: u16, detail: &str) -> Value {
     json!({ "ok": false, "reason": "backend_error", "status": status, "detail": detail })
 }
 
-/// In the order of path, then of message.
+/// Creates the validation error, with problems ordered by path and message.
 fn invalid(problems: &[Problem]) -> Value {
     let mut told: Vec<_> = problems.iter().map(|it| (&it.pointer, &it.message)).collect();
     told.sort_unstable();
@@ -300,7 +302,7 @@ fn invalid(problems: &[Problem]) -> Value {
     json!({ "ok": false, "reason": "validation_failed", "errors": errors })
 }
 
-/// The answer to a request that was not read: nobody knows its id.
+/// Creates the answer to an oversized request, whose id is unknown.
 fn too_large() -> Reply {
     let why = Problem { pointer: String::new(), message: "payload_too_large".to_owned() };
     Reply::json(result(None, &invalid(&[why]))).with_status(413)
@@ -310,7 +312,7 @@ fn failed(id: Option<&Id>, failure: &Failure) -> Reading {
     Reading::Reply(Reply::json(error(id, failure)))
 }
 
-/// A result as bytes.
+/// Serializes a result.
 fn result(id: Option<&Id>, result: &Value) -> Bytes {
     #[derive(Serialize)]
     struct Frame<'a> {
@@ -321,7 +323,7 @@ fn result(id: Option<&Id>, result: &Value) -> Bytes {
     written(&Frame { jsonrpc: "2.0", id, result })
 }
 
-/// What is no request, as bytes.
+/// Serializes a JSON-RPC error.
 fn error(id: Option<&Id>, failure: &Failure) -> Bytes {
     #[derive(Serialize)]
     struct Frame<'a> {

@@ -1,4 +1,4 @@
-//! The network: vectors of tokens in, vectors of tokens in their context out.
+//! The BERT network: turns token embeddings into contextual ones and pools them.
 
 use std::ops::Range;
 
@@ -9,12 +9,12 @@ use crate::matrix::{Left, Packed, multiply};
 use crate::weights::Weights;
 use crate::wrong::NotAModel;
 
-/// A BERT, its weights packed.
+/// A BERT network with packed weights.
 #[derive(Debug)]
 pub(crate) struct Bert {
-    /// The vector of each token, one after another.
+    /// Embedding of each token, concatenated.
     words: Vec<f32>,
-    /// The vector of each place, that of a first sentence added.
+    /// Embedding of each position, plus that of the first segment.
     positions: Vec<f32>,
     norm: Norm,
     layers: Vec<Layer>,
@@ -26,7 +26,7 @@ pub(crate) struct Bert {
 
 #[derive(Debug)]
 struct Layer {
-    /// Queries, keys and values side by side.
+    /// Projections to queries, keys and values, side by side.
     asked: Linear,
     attended: Linear,
     attended_norm: Norm,
@@ -41,7 +41,7 @@ struct Linear {
     bias: Vec<f32>,
 }
 
-/// What a pass computes in; kept, so that the next need not ask for memory.
+/// Scratch buffers of a pass, kept to avoid new allocations.
 #[derive(Default)]
 pub(crate) struct Desk {
     states: Vec<f32>,
@@ -85,8 +85,8 @@ impl Bert {
         })
     }
 
-    /// The vectors of `texts`, each its tokens, none of which is empty or longer than the model
-    /// was read for.
+    /// Returns the vectors of `texts`, given as tokens. Each text must have at least one token, and
+    /// no more than the limit given to [`Bert::read`].
     pub(crate) fn vectors(&self, texts: &[&[u32]], desk: &mut Desk) -> Vec<Vec<f32>> {
         let hidden = self.hidden;
         let mut places = Vec::with_capacity(texts.len());
@@ -125,7 +125,7 @@ impl Bert {
         layer.norm.add(&mut desk.states, &desk.sums, &layer.down.bias);
     }
 
-    /// Lets each token of the text in `rows` look at all of its text, once for each head.
+    /// Computes self-attention within the text in `rows`, for each head.
     fn attend(&self, rows: Range<usize>, desk: &mut Desk) {
         let (hidden, tokens) = (self.hidden, rows.len());
         let (width, stride) = (hidden / self.heads, 3 * hidden);
@@ -146,12 +146,12 @@ impl Bert {
         }
     }
 
-    /// The one vector of a text whose tokens have the vectors in `states`.
+    /// Pools the token vectors in `states` into one vector of length 1.
     fn pooled(&self, states: &[f32]) -> Vec<f32> {
         let mut vector = states[..self.hidden].to_vec();
         match self.pooling {
             Pooling::First => {}
-            // Its length is not asked for, so the sum does.
+            // The vector is normalized later, so the sum suffices.
             Pooling::Mean => {
                 for state in states[self.hidden..].chunks_exact(self.hidden) {
                     vector.iter_mut().zip(state).for_each(|(sum, number)| *sum += number);
@@ -183,7 +183,7 @@ impl Layer {
 }
 
 impl Linear {
-    /// The layers of these `names`, side by side.
+    /// Reads the layers with these `names` and places them side by side.
     fn read(
         weights: &Weights,
         names: &[String],
@@ -200,7 +200,7 @@ impl Linear {
         Ok(Self { weight, bias })
     }
 
-    /// Writes what becomes of `states`, rows of `depth` numbers, to `out`, without the bias.
+    /// Multiplies `states`, rows of `depth` numbers, by the weight into `out`, without the bias.
     fn apply(&self, states: &[f32], depth: usize, out: &mut Vec<f32>, slices: &mut Vec<Slice>) {
         let rows = states.len() / depth;
         out.resize(rows * self.bias.len(), 0.0);

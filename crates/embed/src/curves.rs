@@ -1,10 +1,10 @@
-//! The functions between the products, on many numbers at once.
+//! Elementwise functions and normalizations between the matrix products.
 
 use std::ops::Add;
 
 use crate::folder::Bend;
 
-/// How many parts of a row are added up side by side.
+/// Number of partial sums of a row that are computed in parallel.
 const PARTS: usize = 16;
 
 /// Adds `bias` to every row of `numbers`.
@@ -14,7 +14,7 @@ pub(crate) fn add_bias(numbers: &mut [f32], bias: &[f32]) {
     }
 }
 
-/// Adds `bias` to every row of `numbers`, and bends what comes of it.
+/// Adds `bias` to every row of `numbers` and applies the activation function.
 pub(crate) fn bend(numbers: &mut [f32], bias: &[f32], by: Bend) {
     for row in numbers.chunks_exact_mut(bias.len()) {
         let numbers = row.iter_mut().zip(bias);
@@ -28,7 +28,7 @@ pub(crate) fn bend(numbers: &mut [f32], bias: &[f32], by: Bend) {
     }
 }
 
-/// Makes shares of the whole of every row of `numbers`, which are first multiplied by `scale`.
+/// Applies softmax to every row of `numbers`, after multiplying by `scale`.
 pub(crate) fn shares(numbers: &mut [f32], columns: usize, scale: f32) {
     for row in numbers.chunks_exact_mut(columns) {
         let most = most(row);
@@ -38,7 +38,7 @@ pub(crate) fn shares(numbers: &mut [f32], columns: usize, scale: f32) {
     }
 }
 
-/// What the numbers of a row are brought to: a mean and a spread learned.
+/// Layer normalization with learned weight and bias.
 #[derive(Debug)]
 pub(crate) struct Norm {
     pub(crate) weight: Vec<f32>,
@@ -47,7 +47,7 @@ pub(crate) struct Norm {
 }
 
 impl Norm {
-    /// Adds `bias` and what `numbers` have to `sums`, and brings every row to this norm.
+    /// Adds `bias` and `numbers` to `sums`, then normalizes every row.
     pub(crate) fn add(&self, sums: &mut [f32], numbers: &[f32], bias: &[f32]) {
         let columns = bias.len();
         #[allow(clippy::cast_precision_loss, reason = "a row has some thousand numbers")]
@@ -66,8 +66,8 @@ impl Norm {
     }
 }
 
-/// All of `numbers` as one: `add` takes what there is and a number, `join` what there is of two
-/// parts. The parts stand side by side, so that a processor adds to several at once.
+/// Folds `numbers` in several parallel parts, so that the processor computes them at once. The
+/// function `add` adds a number to a part, and `join` combines two parts.
 fn fold(
     numbers: &[f32],
     begin: f32,
@@ -92,7 +92,7 @@ fn sum(numbers: &[f32]) -> f32 {
 }
 
 fn most(numbers: &[f32]) -> f32 {
-    // `f32::max` minds what is no number, which takes several times as long.
+    // `f32::max` handles NaN, which takes several times as long.
     let more = |a, b| if b > a { b } else { a };
     fold(numbers, f32::MIN, more, more)
 }
@@ -102,12 +102,13 @@ fn gelu(x: f32) -> f32 {
 }
 
 fn gelu_by_tanh(x: f32) -> f32 {
-    // 0.5 (1 + tanh y) is 1 / (1 + e^-2y), and sqrt(2/pi) is what follows.
+    // 0.5 (1 + tanh y) equals 1 / (1 + e^-2y). The constant is sqrt(2/pi).
     let y = 0.797_884_6 * (x + 0.044_715 * x * x * x);
     x / (1.0 + exp(-2.0 * y))
 }
 
-/// The error function, as a fraction of two polynomials; right to some units in the last place.
+/// Computes the error function as a quotient of two polynomials, exact to some units in the last
+/// place.
 fn erf(x: f32) -> f32 {
     let x = x.clamp(-4.0, 4.0);
     let x2 = x * x;
@@ -124,10 +125,10 @@ fn erf(x: f32) -> f32 {
     x * polynomial(x2, &above) / polynomial(x2, &below)
 }
 
-/// e to the `x`.
+/// Computes e to the power of `x`, clamped to the range of `f32`.
 fn exp(x: f32) -> f32 {
     let x = x.clamp(-87.0, 88.0);
-    // Adding and taking away 1.5 * 2^23 rounds to a whole number.
+    // Adding and subtracting 1.5 * 2^23 rounds to an integer.
     let whole = (x * std::f32::consts::LOG2_E + 12_582_912.0) - 12_582_912.0;
     let rest = x - whole * 0.693_359_4 + whole * 2.121_944_4e-4;
     let terms = [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];

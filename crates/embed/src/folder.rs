@@ -1,4 +1,4 @@
-//! What the files of a model's folder say of the model, before its weights are read.
+//! Reads the settings files in a model's folder, before the weights are loaded.
 
 #![allow(
     clippy::disallowed_methods,
@@ -15,12 +15,12 @@ use serde::de::DeserializeOwned;
 
 use crate::wrong::NotAModel;
 
-/// How much of a file with settings is read; those of the largest models are some kilobytes.
+/// Most bytes of a settings file; the largest models have some kilobytes.
 const SETTINGS_BYTES_MAX: u64 = 1 << 20;
-/// How much of a tokenizer's file is read; one of a multilingual model has 17 MB.
+/// Most bytes of a tokenizer file; a multilingual model has 17 MB.
 const TOKENIZER_BYTES_MAX: u64 = 64 << 20;
 
-/// What `config.json` says of the model's shape.
+/// Dimensions and options of the network, from `config.json`.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Shape {
     #[serde(default)]
@@ -57,7 +57,7 @@ fn absolute() -> String {
     "absolute".to_owned()
 }
 
-/// What the numbers between two layers are bent by.
+/// Activation function between two linear layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bend {
     Gelu,
@@ -65,23 +65,23 @@ pub(crate) enum Bend {
     Relu,
 }
 
-/// How the vectors of tokens become the one of their text.
+/// Method that combines the vectors of the tokens into one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pooling {
     Mean,
     First,
 }
 
-/// A folder, and what its files say.
+/// A model's folder with its parsed settings.
 #[derive(Debug)]
 pub(crate) struct Folder {
     pub(crate) path: PathBuf,
     pub(crate) shape: Shape,
     pub(crate) bend: Bend,
     pub(crate) pooling: Pooling,
-    /// How many tokens of a text the model reads, with the two around it.
+    /// Most tokens that the model reads, including the start and end tokens.
     pub(crate) tokens_max: usize,
-    /// What stands before a text, by what the text is for.
+    /// Prefix of a text, by the purpose of the text.
     pub(crate) prompts: BTreeMap<String, String>,
 }
 
@@ -98,12 +98,12 @@ impl Folder {
         Ok(Self { path: path.to_owned(), shape, bend, pooling, tokens_max, prompts })
     }
 
-    /// What the folder is called.
+    /// Returns the name of the folder.
     pub(crate) fn name(&self) -> String {
-        // Of a path such as `.`, the whole name is only known when it is resolved.
+        // A path such as `.` has a name only after it is resolved.
         let whole = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
         let names: Vec<_> = whole.iter().rev().map(|name| name.to_string_lossy()).collect();
-        // A folder that only says that it is one is called after the one that it is in.
+        // A folder with a generic name is named after its parent.
         let named = names.iter().find(|name| !["model", "onnx", "snapshot"].contains(&&***name));
         named.map_or_else(|| "model".to_owned(), ToString::to_string)
     }
@@ -177,7 +177,7 @@ fn shape(file: &Path) -> Result<(Shape, Bend), NotAModel> {
     Ok((shape, bend))
 }
 
-/// What makes one vector of many, as `modules.json` and the file that it points to say.
+/// Returns the pooling method from `modules.json` and the file that it names.
 fn pooling(folder: &Path) -> Result<Pooling, NotAModel> {
     #[derive(Deserialize)]
     struct Module {
@@ -197,7 +197,7 @@ fn pooling(folder: &Path) -> Result<Pooling, NotAModel> {
     }
     let list = folder.join("modules.json");
     let Some(modules) = optional::<Vec<Module>>(&list)? else {
-        // What sentence-transformers does for a folder that holds a bare BERT.
+        // The default of sentence-transformers for a folder with a bare BERT.
         return Ok(Pooling::Mean);
     };
     let mut found = Pooling::Mean;
@@ -205,7 +205,7 @@ fn pooling(folder: &Path) -> Result<Pooling, NotAModel> {
         let kind = module.r#type.rsplit('.').next().unwrap_or_default();
         match kind {
             "Transformer" if module.path.is_empty() => {}
-            // Every vector has the length 1 here, whether the model asks for it or not.
+            // Every vector is normalized, even if the model does not ask for it.
             "Normalize" => {}
             "Pooling" => {
                 let file = folder.join(&module.path).join("config.json");
@@ -255,13 +255,13 @@ fn tokens_max(folder: &Path, positions: usize) -> Result<usize, NotAModel> {
     }
 }
 
-/// What `file`, which is JSON, says.
+/// Parses the JSON in `file`, at most 1 MiB.
 pub(crate) fn required<T: DeserializeOwned>(file: &Path) -> Result<T, NotAModel> {
     let text = text(file, SETTINGS_BYTES_MAX)?;
     serde_json::from_slice(&text).map_err(|err| not_json(file, &err))
 }
 
-/// The same of a file that need not be there.
+/// Parses the JSON in `file`, or returns `None` if the file does not exist.
 pub(crate) fn optional<T: DeserializeOwned>(file: &Path) -> Result<Option<T>, NotAModel> {
     match fs::metadata(file) {
         Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -269,7 +269,7 @@ pub(crate) fn optional<T: DeserializeOwned>(file: &Path) -> Result<Option<T>, No
     }
 }
 
-/// The bytes of a tokenizer's `file`, if there is one.
+/// Reads a tokenizer's `file`, at most 64 MiB, or returns `None` if it does not exist.
 pub(crate) fn tokenizer(file: &Path) -> Result<Option<Vec<u8>>, NotAModel> {
     match fs::metadata(file) {
         Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),

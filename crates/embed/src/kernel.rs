@@ -1,25 +1,25 @@
-//! The innermost loop of a product, with the widest instructions that this processor has.
+//! Innermost loop of a matrix product, with the widest instructions of the processor.
 
-/// How many rows of the left matrix are multiplied at once: as many as registers can sum up.
+/// Rows of the left matrix that are multiplied at once: as many sums as fit into registers.
 pub(crate) const ROWS: usize = 6;
-/// How many columns of the right matrix are multiplied at once: two registers of AVX2.
+/// Columns of the right matrix that are multiplied at once: two AVX2 registers.
 pub(crate) const COLUMNS: usize = 16;
 
-/// The numbers of a few rows in one column.
+/// One column of numbers from [`ROWS`] rows.
 pub(crate) type Slice = [f32; ROWS];
 
-/// The numbers of a few columns in one row; no load of it crosses a line of the cache.
+/// One row of numbers from [`COLUMNS`] columns, aligned so that no load crosses a cache line.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
 pub(crate) struct Lane(pub(crate) [f32; COLUMNS]);
 
-/// The products of a few rows with a few columns.
+/// Product of [`ROWS`] rows and [`COLUMNS`] columns.
 pub(crate) type Tile = [Lane; ROWS];
 
-/// Makes a tile of the rows in `slices` and the columns in `lanes`.
+/// Function that multiplies the rows in `slices` by the columns in `lanes`.
 pub(crate) type Products = fn(slices: &[Slice], lanes: &[Lane]) -> Tile;
 
-/// The fastest way that this processor has.
+/// Returns the fastest function for this processor.
 pub(crate) fn products() -> Products {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
@@ -28,7 +28,7 @@ pub(crate) fn products() -> Products {
     anywhere
 }
 
-/// The same on any processor.
+/// Multiplies on any processor.
 pub(crate) fn anywhere(slices: &[Slice], lanes: &[Lane]) -> Tile {
     let mut tile = [Lane([0.0; COLUMNS]); ROWS];
     for (slice, lane) in slices.iter().zip(lanes) {
@@ -41,7 +41,8 @@ pub(crate) fn anywhere(slices: &[Slice], lanes: &[Lane]) -> Tile {
     tile
 }
 
-/// What no compiler keeps in registers by itself: without this it is six times as slow.
+/// AVX2 version. Compilers do not keep the sums in registers on their own, which is six times
+/// slower.
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::{
@@ -50,7 +51,7 @@ mod x86 {
 
     use super::{COLUMNS, Lane, ROWS, Slice, Tile};
 
-    /// Must only be called where the processor has AVX2 and FMA.
+    /// Multiplies with AVX2 and FMA, which the processor must have.
     #[allow(unsafe_code, reason = "whoever hands this out has asked the processor")]
     pub(super) fn products(slices: &[Slice], lanes: &[Lane]) -> Tile {
         unsafe { wide(slices, lanes) }

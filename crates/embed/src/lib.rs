@@ -1,7 +1,7 @@
-//! Sentence embeddings on this machine, from a folder with a BERT model.
+//! Local sentence embeddings, from a folder with a BERT model.
 //!
-//! It knows how such a model computes, and nothing of what its vectors are for. All of it is plain
-//! Rust: the network is some products of matrices with a few curves between them.
+//! The crate computes vectors and knows nothing of their use. Everything is plain Rust: the network
+//! is a sequence of matrix products and elementwise functions.
 
 mod model;
 mod wrong;

@@ -1,27 +1,26 @@
-//! Products of matrices, blocked so that what is multiplied stays in the nearest caches.
+//! Matrix products, blocked so that the operands stay in the nearest caches.
 
 use crate::kernel::{COLUMNS, Lane, ROWS, Slice, products};
 
-/// How many numbers of a row are summed up before the next columns: a panel of so many is still
-/// near when the next rows come.
+/// Numbers of a row that are summed before the next columns. A panel of this depth stays in the
+/// cache until the next rows.
 const DEPTH: usize = 384;
-/// How many rows of the left matrix are multiplied with all columns before the next rows: so many
-/// of that depth fill a third of the second cache.
+/// Rows of the left matrix that are multiplied with all columns before the next rows. A block of
+/// this size and depth fills a third of the L2 cache.
 const BLOCK: usize = 16 * ROWS;
 
-/// The right side of a product: columns packed side by side, sixteen to a panel.
+/// Right operand of a product: columns packed side by side, sixteen to a panel.
 #[derive(Debug, Default)]
 pub(crate) struct Packed {
-    /// How many numbers a column has.
+    /// Numbers in each column.
     depth: usize,
     columns: usize,
-    /// Panel by panel, each `depth` lanes; the last is filled up with zeros.
+    /// Panels of `depth` lanes each; the last one is padded with zeros.
     lanes: Vec<Lane>,
 }
 
 impl Packed {
-    /// The matrix whose columns are the rows of `depth` numbers in `rows`, each `stride` after the
-    /// one before.
+    /// Packs a matrix whose columns are stored as rows of `depth` numbers, `stride` apart.
     pub(crate) fn fill_from_columns(
         &mut self,
         rows: &[f32],
@@ -39,8 +38,7 @@ impl Packed {
         }
     }
 
-    /// The matrix with `depth` rows of `columns` numbers in `rows`, each `stride` after the one
-    /// before.
+    /// Packs a matrix that is stored as `depth` rows of `columns` numbers, `stride` apart.
     pub(crate) fn fill_from_rows(
         &mut self,
         rows: &[f32],
@@ -63,7 +61,7 @@ impl Packed {
     }
 }
 
-/// The left side of a product: rows that begin `stride` after one another.
+/// Left operand of a product: rows that are `stride` apart.
 #[derive(Clone, Copy)]
 pub(crate) struct Left<'m> {
     pub(crate) numbers: &'m [f32],
@@ -71,8 +69,8 @@ pub(crate) struct Left<'m> {
     pub(crate) rows: usize,
 }
 
-/// Writes `left` times `right` to `out`, whose rows begin `stride` after one another. What is in
-/// `slices` does not matter; it is kept to be used again.
+/// Multiplies `left` by `right` into `out`, whose rows are `stride` apart. The vector `slices` is a
+/// scratch buffer.
 pub(crate) fn multiply(
     left: Left<'_>,
     right: &Packed,
@@ -104,9 +102,9 @@ pub(crate) fn multiply(
     }
 }
 
-/// Writes `sums` to `out`, or adds them where the sums `go_on`.
+/// Writes `sums` to `out`, or adds them if `go_on` is set.
 fn put(out: &mut [f32], sums: &Lane, go_on: bool) {
-    // Of a length known beforehand, it is two stores.
+    // With a known length, this compiles to two stores.
     if let Ok(out) = <&mut [f32; COLUMNS]>::try_from(&mut *out) {
         if go_on {
             out.iter_mut().zip(&sums.0).for_each(|(out, sum)| *out += sum);
@@ -119,7 +117,7 @@ fn put(out: &mut [f32], sums: &Lane, go_on: bool) {
     numbers.for_each(|(out, sum)| *out = if go_on { *out + sum } else { *sum });
 }
 
-/// Packs `length` numbers of `rows` rows of `left` into `slices`, filled up with zeros.
+/// Packs `length` numbers of `rows` rows of `left` into `slices`, padded with zeros.
 fn pack(
     left: Left<'_>,
     first: usize,

@@ -1,4 +1,4 @@
-//! A model, open: texts in, vectors out.
+//! An open model, which turns texts into vectors.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -11,35 +11,35 @@ use crate::tokens::Tokenizer;
 use crate::weights::Weights;
 use crate::wrong::NotAModel;
 
-/// How many tokens of a text are read at most, with the two around it: what a model of 512 would
-/// read beyond costs much and says little about a function.
+/// Most tokens read of a text, including the start and end tokens. More tokens cost much and add
+/// little meaning for a function.
 const TOKENS_MAX: usize = 256;
-/// How many tokens pass the network at once; more is not faster, and takes more memory.
+/// Most tokens in one pass through the network. More would need more memory and be no faster.
 const PASS_TOKENS: usize = 512;
-/// How many threads compute at most.
+/// Most threads that compute.
 const THREADS_MAX: usize = 16;
 
-/// The vectors of one model: only those of the same space can be compared.
+/// Vector space of one model. Only vectors of the same space are comparable.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Space {
-    /// What the model's folder is called, with a hash of what decides about the vectors.
+    /// Name of the model's folder, and a hash of everything that determines the vectors.
     pub model: String,
-    /// How many numbers a vector has.
+    /// Number of dimensions.
     pub dimensions: usize,
 }
 
-/// Why there are no vectors of texts.
+/// Error of a model whose vectors contain NaN or infinite numbers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the model `{model}` gives vectors that are no numbers, so its weights are of no use; copy the \
      model's folder again, whole"
 )]
 pub struct Failed {
-    /// The model.
+    /// Name of the model.
     pub model: String,
 }
 
-/// A folder with a model, looked at: what it says can be used here, and its weights are there.
+/// A checked folder with a supported model, before its weights are loaded.
 #[derive(Debug)]
 pub struct ModelFolder {
     folder: Folder,
@@ -48,8 +48,12 @@ pub struct ModelFolder {
 }
 
 impl ModelFolder {
-    /// Looks at `folder`, which is to be a sentence-transformers model of the BERT family. Reads
-    /// some kilobytes.
+    /// Checks `folder` for a sentence-transformers model of the BERT family. Reads only some
+    /// kilobytes.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a file is missing, damaged or unsupported.
     pub fn look(folder: &Path) -> Result<Self, NotAModel> {
         let folder = Folder::read(folder)?;
         let tokens_max = folder.tokens_max.min(TOKENS_MAX);
@@ -63,18 +67,18 @@ impl ModelFolder {
         Ok(looked)
     }
 
-    /// How many numbers its vectors have.
+    /// Returns the number of dimensions of the vectors.
     pub fn dimensions(&self) -> usize {
         self.folder.shape.hidden_size
     }
 
-    /// The space of its vectors. Reads all that decides about them once, for its hash: those of
-    /// another model must not be taken for these.
+    /// Returns the space of the vectors. Reads all files that determine the vectors once to hash
+    /// them, so that models are never confused.
     pub fn space(&self) -> Result<Space, NotAModel> {
         self.space_of(&self.tokenizer()?, &self.weights()?)
     }
 
-    /// Opens the model. Takes as long as reading its weights takes.
+    /// Loads the model. Takes as long as reading the weights.
     pub fn open(&self) -> Result<Model, NotAModel> {
         let Self { folder, tokens_max, prompts } = self;
         let (tokenizer, weights) = (self.tokenizer()?, self.weights()?);
@@ -95,7 +99,7 @@ impl ModelFolder {
 
     fn space_of(&self, tokenizer: &Tokenizer, weights: &Weights) -> Result<Space, NotAModel> {
         let Self { folder: Folder { shape, bend, pooling, .. }, tokens_max, prompts } = self;
-        // What is not in the weights decides about the vectors, too.
+        // Settings outside of the weights determine the vectors, too.
         let (heads, eps) = (shape.num_attention_heads, shape.layer_norm_eps);
         let rest = format!("{pooling:?} {tokens_max} {prompts:?} {bend:?} {heads} {eps:e}");
         let mut hasher = blake3::Hasher::new();
@@ -108,7 +112,7 @@ impl ModelFolder {
     }
 }
 
-/// A model, open. It needs no network, and computes on the threads of whoever asks.
+/// A loaded model. It uses no network connection, and computes on the caller's threads.
 #[derive(Debug)]
 pub struct Model {
     space: Space,
@@ -120,48 +124,50 @@ pub struct Model {
 }
 
 impl Model {
-    /// Opens the model in `folder`: a sentence-transformers model of the BERT family. Takes as
-    /// long as reading its weights takes.
+    /// Loads the model in `folder`: a sentence-transformers model of the BERT family. Takes as long
+    /// as reading the weights.
     pub fn open(folder: &Path) -> Result<Self, NotAModel> {
         ModelFolder::look(folder)?.open()
     }
 
-    /// The same, with no more than `tokens` of a text read.
+    /// Limits the number of tokens read of a text, within 3 and the current limit.
     #[must_use]
     pub fn with_tokens_max(mut self, tokens: usize) -> Self {
         self.tokens_max = tokens.clamp(3, self.tokens_max);
         self
     }
 
-    /// The same, computing on so many `threads` at most.
+    /// Limits the number of threads, from 1 to 16.
     #[must_use]
     pub fn with_threads(mut self, threads: usize) -> Self {
         self.threads = threads.clamp(1, THREADS_MAX);
         self
     }
 
-    /// The space of its vectors.
+    /// Returns the space of the vectors.
     pub fn space(&self) -> &Space {
         &self.space
     }
 
-    /// How many tokens of a text are read, with the two around it.
+    /// Returns the most tokens read of a text, including the start and end tokens.
     pub fn tokens_max(&self) -> usize {
         self.tokens_max
     }
 
-    /// What the model wants before a query; mostly nothing. Whoever asks puts it there.
+    /// Returns the prefix that the model expects before a query, usually empty. The caller must add
+    /// it.
     pub fn query_prompt(&self) -> &str {
         &self.prompts[0]
     }
 
-    /// What the model wants before what can be found; mostly nothing.
+    /// Returns the prefix that the model expects before content, usually empty. The caller must add
+    /// it.
     pub fn passage_prompt(&self) -> &str {
         &self.prompts[1]
     }
 
-    /// The vectors of `texts`, in order, each of length 1. Computes until it is done, on up to as
-    /// many threads as the machine has; how many texts there are does not matter.
+    /// Embeds `texts` and returns one vector of length 1 for each, in order. Blocks until done, and
+    /// uses up to one thread per processor. The number of texts is not limited.
     pub fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, Failed> {
         let tokens: Vec<_> =
             texts.iter().map(|text| self.tokenizer.tokens(text, self.tokens_max)).collect();
@@ -190,7 +196,7 @@ impl Model {
         Ok(vectors)
     }
 
-    /// Which texts pass the network together, so that all threads have something to do.
+    /// Groups texts into passes through the network, so that all threads have work.
     fn passes(&self, tokens: &[Vec<u32>]) -> Vec<Vec<usize>> {
         let all: usize = tokens.iter().map(Vec::len).sum();
         let room = PASS_TOKENS.min(all.div_ceil(self.threads));

@@ -1,4 +1,4 @@
-//! Texts cut into the pieces of words that a BERT model knows by number.
+//! WordPiece tokenizer of BERT models.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -11,18 +11,18 @@ use unicode_normalization::UnicodeNormalization;
 use crate::folder::{not_json, optional, tokenizer};
 use crate::wrong::NotAModel;
 
-/// Longer than this, in characters, a word is one that is not known.
+/// Longest word, in characters; a longer one becomes the unknown token.
 const WORD_CHARS_MAX: usize = 100;
-/// What is longer in bytes is so in characters, and need not be kept.
+/// Longest word that is buffered, in bytes: a longer one exceeds the limit in characters, too.
 const WORD_BYTES_MAX: usize = 4 * WORD_CHARS_MAX;
-/// What a piece begins with that goes on a word.
+/// Prefix of a piece that continues a word.
 const GOES_ON: &str = "##";
 
-/// Cuts texts into tokens.
+/// Splits texts into tokens.
 #[derive(Debug)]
 pub(crate) struct Tokenizer {
     numbers: HashMap<Box<str>, u32>,
-    /// The longest piece, in bytes.
+    /// Longest piece, in bytes.
     piece_bytes_max: usize,
     begin: u32,
     end: u32,
@@ -34,7 +34,7 @@ pub(crate) struct Tokenizer {
 }
 
 impl Tokenizer {
-    /// The one of a model's folder, whose numbers are below `vocabulary`.
+    /// Reads the tokenizer of a model's folder. Fails if a token id is not below `vocabulary`.
     pub(crate) fn read(folder: &Path, vocabulary: usize) -> Result<Self, NotAModel> {
         let file = folder.join("tokenizer.json");
         if let Some(bytes) = tokenizer(&file)? {
@@ -81,7 +81,7 @@ impl Tokenizer {
             ("pre-tokenizer", kind(&said.pre_tokenizer), "BertPreTokenizer"),
         ];
         for (part, kind, known) in kinds {
-            // Some files of old say nothing of what kind their model is.
+            // Some old files do not name the type of their model.
             if kind != known && !(part == "model" && kind == "none") {
                 return Err(unsupported(format!(
                     "has a {part} of the type `{kind}`, where only `{known}` is known here"
@@ -136,7 +136,7 @@ impl Tokenizer {
         })
     }
 
-    /// A hash of all that decides how texts are cut.
+    /// Returns a hash of everything that determines the tokens.
     pub(crate) fn hash(&self) -> blake3::Hash {
         let Self { numbers, piece_bytes_max: _, begin, end, unknown, .. } = self;
         let Self { lowers, strips_accents, cleans, sets_chinese_apart, .. } = self;
@@ -152,9 +152,9 @@ impl Tokenizer {
         hasher.finalize()
     }
 
-    /// The tokens of `text`, the two around it among them, at most `most`.
+    /// Returns the tokens of `text`, including the start and end tokens, at most `most`.
     ///
-    /// What a text says is text: `[SEP]` in it is three words, and not the end.
+    /// Text is never interpreted: `[SEP]` in a text becomes three words, not the end token.
     pub(crate) fn tokens(&self, text: &str, most: usize) -> Vec<u32> {
         let mut tokens = vec![self.begin];
         let mut word = String::new();
@@ -177,7 +177,7 @@ impl Tokenizer {
         tokens
     }
 
-    /// Gives `take` the characters of `text` as the model knows them, until it has enough.
+    /// Passes the normalized characters of `text` to `take`, until it returns false.
     fn normalized(&self, text: &str, take: &mut dyn FnMut(char) -> bool) {
         let clean = text.chars().filter(|char| !self.cleans || !is_noise(*char));
         let clean = clean.map(|char| if self.cleans && is_space(char) { ' ' } else { char });
@@ -211,7 +211,7 @@ impl Tokenizer {
         }
     }
 
-    /// Cuts `word` into the longest pieces that are known, and empties it.
+    /// Splits `word` into the longest known pieces, and clears it.
     fn cut(&self, word: &mut String, tokens: &mut Vec<u32>) {
         if word.is_empty() {
             return;
@@ -291,7 +291,7 @@ fn is_space(char: char) -> bool {
     matches!(char, '\t' | '\n' | '\r') || char.is_whitespace()
 }
 
-/// Whether a model of this family has never seen `char`.
+/// Returns true if BERT's normalization removes `char`.
 fn is_noise(char: char) -> bool {
     if char.is_ascii() {
         return char.is_ascii_control() && !matches!(char, '\t' | '\n' | '\r');
@@ -319,7 +319,7 @@ fn is_punctuation(char: char) -> bool {
     )
 }
 
-/// Whether `char` is a word by itself: a CJK ideograph.
+/// Returns true if `char` is a CJK ideograph, which is a word of its own.
 fn is_chinese(char: char) -> bool {
     matches!(
         u32::from(char),

@@ -1,4 +1,4 @@
-//! The numbers of a model: a safetensors file, read tensor by tensor.
+//! Reads the weights of a model from a safetensors file, one tensor at a time.
 
 #![allow(
     clippy::disallowed_methods,
@@ -16,17 +16,17 @@ use serde_json::Value;
 
 use crate::wrong::NotAModel;
 
-/// How long the head of a file may be; that of the largest models of this family has 100 kB.
+/// Longest head of a file, in bytes; the largest models of this family have 100 kB.
 const HEAD_BYTES_MAX: u64 = 16 << 20;
 
-/// A file of weights, open.
+/// An open file of weights.
 pub(crate) struct Weights {
     path: PathBuf,
     file: File,
     tensors: HashMap<String, Tensor>,
-    /// Where the numbers begin.
+    /// Position of the first tensor in the file.
     begin: u64,
-    /// What stands before every name.
+    /// Prefix of all tensor names.
     prefix: &'static str,
 }
 
@@ -38,7 +38,7 @@ struct Tensor {
 }
 
 impl Weights {
-    /// Opens the file at `path`, whose head must be whole.
+    /// Opens the file at `path` and parses its head.
     pub(crate) fn open(path: &Path) -> Result<Self, NotAModel> {
         let unreadable = |err| NotAModel::unreadable(path, &err);
         let damaged = |what: String| NotAModel::damaged(path, what);
@@ -80,7 +80,7 @@ impl Weights {
         Ok(Self { path: path.to_owned(), file, tensors, begin, prefix })
     }
 
-    /// A hash of the whole file.
+    /// Returns a hash of the whole file.
     pub(crate) fn hash(&self) -> Result<blake3::Hash, NotAModel> {
         let unreadable = |err| NotAModel::unreadable(&self.path, &err);
         let mut file = File::open(&self.path).map_err(unreadable)?;
@@ -94,7 +94,7 @@ impl Weights {
         }
     }
 
-    /// The numbers of the tensor `name`, which must have the `shape`.
+    /// Reads the tensor `name`, which must have the `shape`. Fails if a number is not finite.
     pub(crate) fn tensor(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, NotAModel> {
         let name = format!("{}{name}", self.prefix);
         let damaged = |what: String| NotAModel::damaged(&self.path, what);
@@ -148,13 +148,13 @@ fn halves(bytes: &[u8]) -> impl Iterator<Item = u16> {
     halves.iter().map(|half| u16::from_le_bytes(*half))
 }
 
-/// The number that `half` is by IEEE 754 in 16 bits.
+/// Converts an IEEE 754 half-precision number.
 fn from_half(half: u16) -> f32 {
     let sign = u32::from(half >> 15) << 31;
     let exponent = u32::from(half >> 10) & 0x1f;
     let fraction = u32::from(half) & 0x3ff;
     let bits = match exponent {
-        // Smaller than what has an exponent: a multiple of 2^-24, which is exact.
+        // A subnormal number is an exact multiple of 2^-24.
         0 => (fraction as f32 * f32::from_bits((127 - 24) << 23)).to_bits(),
         0x1f => (0xff << 23) | (fraction << 13),
         _ => ((exponent + 127 - 15) << 23) | (fraction << 13),

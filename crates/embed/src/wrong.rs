@@ -1,41 +1,41 @@
-//! What can be wrong with a model's folder, in sentences that name the file and the way out.
+//! Errors of a model's folder, each with the file and the way to fix it.
 
 use std::path::{Path, PathBuf};
 
-/// Why a folder is no model that can be used here.
+/// Reason that a folder is not a usable model.
 #[derive(Debug, thiserror::Error)]
 pub enum NotAModel {
-    /// There is no folder.
+    /// The folder does not exist.
     #[error(
         "there is no folder `{}`; name one that holds a sentence-transformers model of the BERT \
          family (`config.json`, `model.safetensors`, `tokenizer.json`)", .0.display()
     )]
     NoFolder(PathBuf),
-    /// A file is missing or cannot be read.
+    /// A file is missing or unreadable.
     #[error("`{}` cannot be read: {why}; {way_out}", file.display())]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// Why not.
+        /// Error from the operating system.
         why: String,
-        /// What to do.
+        /// Suggested fix.
         way_out: &'static str,
     },
-    /// A file does not hold what it should.
+    /// A file has wrong or unsupported content.
     #[error("`{}` {what}; {way_out}", file.display())]
     Broken {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// Problem with the content.
         what: String,
-        /// What to do.
+        /// Suggested fix.
         way_out: &'static str,
     },
 }
 
-/// What to do about a file that is damaged.
+/// Suggested fix for a damaged file.
 pub(crate) const COPY_AGAIN: &str = "copy the model's folder again, whole";
-/// What to do about a model that is not understood here.
+/// Suggested fix for an unsupported model.
 pub(crate) const ANOTHER_MODEL: &str =
     "use a sentence-transformers model of the BERT family, such as all-MiniLM-L6-v2";
 

@@ -1,4 +1,4 @@
-//! All tools on offer now. Replaced whole, never edited.
+//! Holds all tools available now. A catalog is replaced whole and never edited.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
@@ -10,15 +10,15 @@ use crate::mirrored;
 use crate::mirrored::Mirror;
 use crate::schemas::{SchemaRegistry, Side, ToolIoValidators};
 
-/// How much of an unknown name is repeated, and looked at for what was meant.
+/// Most characters of an unknown name that are repeated, and longest name compared with known ones.
 const NAME_CHARS_MAX: usize = 100;
 
-/// The tools on offer, in order of id, their schemas compiled.
+/// Tools available now, in order of id, with their compiled schemas.
 pub struct Catalog {
     entries: Vec<Arc<Entry>>,
     by_folded_name: HashMap<String, usize>,
-    /// What others offer, with who does, that is spelled like what this server itself has or
-    /// another offers, too, or is unusable: it is served once nothing is in its way.
+    /// Offered tools that are not served, with their owners. Their schema is unusable or their name
+    /// collides. They are served once that is resolved.
     unserved: Vec<(Arc<str>, Arc<dyn AnyTool>)>,
     pub(crate) schemas: Arc<SchemaRegistry>,
 }
@@ -26,38 +26,39 @@ pub struct Catalog {
 /// A tool that cannot be offered.
 #[derive(Debug)]
 pub struct NotOffered {
-    /// Who offers it.
+    /// Owner that offers the tool.
     pub owner: Arc<str>,
-    /// The tool.
+    /// Id of the tool.
     pub tool: ToolId,
-    /// Why not.
+    /// Reason of the refusal.
     pub why: CatalogError,
 }
 
 /// One tool with its compiled schemas.
 pub(crate) struct Entry {
     tool: Arc<dyn AnyTool>,
-    /// Who offers it, where that is not this server itself.
+    /// Owner of the tool, or `None` for this server itself.
     owner: Option<Arc<str>>,
     pub(crate) io: Arc<ToolIoValidators>,
     mirrors: OnceLock<Result<Vec<Mirror>, String>>,
 }
 
-/// The catalog that is on offer now, which another may take the place of.
+/// The catalog available now, which can be replaced while calls run.
 pub(crate) struct Current {
     now: RwLock<Arc<Catalog>>,
-    /// One after the other is replaced.
+    /// Serializes replacements.
     changing: Mutex<()>,
     listed: OnceLock<Arc<dyn Listed>>,
 }
 
-/// Knows when all who offer tools have said which.
+/// Reports when all owners have listed their tools.
 pub trait Listed: Send + Sync + 'static {
-    /// Whether they have, as far as they may offer what is called `name`.
+    /// Returns true if all owners have listed their tools. With `name`, only owners that may offer
+    /// that tool count.
     fn is_whole(&self, name: Option<&str>) -> bool;
-    /// Waits until they have, for a bounded time.
+    /// Waits until the list is complete in that sense, for a bounded time.
     fn wait<'a>(&'a self, name: Option<&'a str>) -> BoxFuture<'a, ()>;
-    /// Has those asked again of whom it is known from long ago alone. Nobody waits for that.
+    /// Starts to refresh lists that are known only from long ago. Does not wait for the result.
     fn renew(&self);
 }
 
@@ -67,13 +68,13 @@ impl Current {
         Self { now, changing: Mutex::new(()), listed: OnceLock::new() }
     }
 
-    /// What is on offer now.
+    /// Returns the catalog available now.
     pub(crate) fn now(&self) -> Arc<Catalog> {
         self.now.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Offers `tools` in place of those that `owner` offered before; whether that made a
-    /// difference, and what cannot be offered any more.
+    /// Replaces the tools that `owner` offered before. Returns whether the catalog changed, and the
+    /// tools that became unavailable.
     pub(crate) fn offer(
         &self,
         owner: &str,
@@ -89,12 +90,13 @@ impl Current {
         (differs, refused)
     }
 
-    /// Has lists wait for `listed`; the first who is set stays.
+    /// Makes tool lists wait for `listed`. The first value set is kept.
     pub(crate) fn lists_after(&self, listed: Arc<dyn Listed>) {
         let _ = self.listed.set(listed);
     }
 
-    /// Waits until a list is whole, for a bounded time; with a name, as far as that may be in it.
+    /// Waits until the list is complete, for a bounded time. With `name`, only owners that may
+    /// offer that tool count.
     pub(crate) async fn listed(&self, name: Option<&str>) {
         let Some(listed) = self.listed.get() else { return };
         if name.is_none() {
@@ -105,9 +107,9 @@ impl Current {
         }
     }
 
-    /// Whether there is a tool that `name` spells, or it is known that there is none.
+    /// Returns true if `name` is a known tool, or is known to be missing.
     pub(crate) fn knows(&self, name: &str) -> bool {
-        // Nobody is asked for what most calls know.
+        // A known name needs no query of the owners.
         let Some(listed) = self.listed.get().filter(|listed| !listed.is_whole(None)) else {
             return true;
         };
@@ -115,35 +117,35 @@ impl Current {
     }
 }
 
-/// Why tools cannot be offered together.
+/// Reasons why tools cannot be offered together.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {
-    /// Two tools would be spelled alike in some dialect.
+    /// Two tool names would look alike in some dialect.
     #[error("the tools `{first}` and `{second}` cannot be told apart on the wire; rename one")]
     Alike {
-        /// The one.
+        /// The first tool.
         first: ToolId,
-        /// The other.
+        /// The second tool.
         second: ToolId,
     },
-    /// Several offer a tool that is spelled so.
+    /// Several owners offer tools whose names look alike on the wire.
     #[error(
         "so is one of `{}`, and nothing says which is meant; give each another `prefix`, or leave \
          all but one out by `without`",
         owners.join("`, `")
     )]
     Ambiguous {
-        /// Who else does.
+        /// The other owners.
         owners: Vec<String>,
     },
-    /// A tool's schema is no JSON Schema, or refers to the network.
+    /// A tool's schema is invalid, or refers to the network.
     #[error("the {which} schema of `{tool}` is not usable: {why}")]
     Schema {
-        /// The tool.
+        /// Id of the tool.
         tool: ToolId,
         /// `input` or `output`.
         which: &'static str,
-        /// What is wrong with it.
+        /// Description of the problem.
         why: String,
     },
 }
@@ -157,10 +159,10 @@ impl Entry {
         self.tool.as_ref()
     }
 
-    /// The arguments that a wire says twice.
+    /// Returns the arguments that clients repeat in headers.
     ///
     /// # Errors
-    /// When the schema marks some that cannot be.
+    /// If the schema marks an argument that cannot be repeated.
     pub(crate) fn mirrors(&self) -> Result<&[Mirror], &str> {
         let mirrors = self.mirrors.get_or_init(|| mirrored::of(&self.spec().input_schema));
         mirrors.as_deref().map_err(String::as_str)
@@ -168,12 +170,12 @@ impl Entry {
 }
 
 impl Catalog {
-    /// Offers `tools`, once their schemas compile and their names differ.
+    /// Creates a catalog of `tools`, after their schemas compile and their names differ.
     pub fn new(tools: Vec<Arc<dyn AnyTool>>) -> Result<Self, CatalogError> {
         Self::with_schemas(tools, Arc::default())?.checked()
     }
 
-    /// The same, once every schema of a tool has compiled: for tools that were not made here.
+    /// Checks that every tool schema compiles; meant for tools made elsewhere.
     pub fn checked(self) -> Result<Self, CatalogError> {
         let unusable =
             |tool, side: Side, why| CatalogError::Schema { tool, which: side.word(), why };
@@ -186,7 +188,7 @@ impl Catalog {
         Ok(self)
     }
 
-    /// The same, with schemas from `schemas`.
+    /// Creates a catalog of `tools` whose schemas come from `schemas`.
     pub fn with_schemas(
         mut tools: Vec<Arc<dyn AnyTool>>,
         schemas: Arc<SchemaRegistry>,
@@ -204,11 +206,11 @@ impl Catalog {
         Self { entries, by_folded_name: HashMap::default(), unserved, schemas }
     }
 
-    /// The same with `tools` in place of those that `owner` offered before, and what cannot be
-    /// offered any more.
+    /// Returns a catalog with `tools` in place of those that `owner` offered before, and the tools
+    /// that became unavailable.
     ///
-    /// Of what is spelled alike, what this server itself has goes before what others offer, and
-    /// of what several others offer none is served: whoever meant the one would call the other.
+    /// If names look alike, this server's own tools win. If several other owners offer such a name,
+    /// none of their tools is served, since a caller could reach the wrong one.
     fn with(&self, owner: &str, tools: Vec<Arc<dyn AnyTool>>) -> (Self, Vec<NotOffered>) {
         let mut catalog = Self::without_tools(self.schemas.clone());
         let mut offered: Vec<(Arc<str>, Arc<dyn AnyTool>)> = self.unserved.clone();
@@ -223,7 +225,7 @@ impl Catalog {
         offered.extend(tools.into_iter().map(|tool| (owner.clone(), tool)));
         offered.sort_by(|(a, x), (b, y)| (a, &x.spec().id).cmp(&(b, &y.spec().id)));
         let mut owners = HashMap::<_, BTreeSet<_>>::default();
-        // An owner whose name begins with a dot is this server itself, and goes before others.
+        // An owner whose name begins with a dot is this server itself and wins over others.
         for (owner, tool) in offered.iter().filter(|(owner, _)| !owner.starts_with('.')) {
             let folded = fold(tool.spec().id.as_str()).into_owned();
             owners.entry(folded).or_default().insert(owner.clone());
@@ -235,7 +237,7 @@ impl Catalog {
             let alike = owners.get(&folded).filter(|_| !owner.starts_with('.'));
             let alike = alike.into_iter().flatten().filter(|it| **it != owner);
             let alike: Vec<_> = alike.map(|it| it.to_string()).collect();
-            // Calls are held against what was registered last.
+            // Calls are validated against the schema that was registered last.
             let same = self.entry(&id).filter(|it| Arc::ptr_eq(&it.tool, &tool));
             let same = same.filter(|_| !unusable.contains(&folded));
             let put = match same {
@@ -267,35 +269,35 @@ impl Catalog {
         (catalog, refused)
     }
 
-    /// The ids of all tools, in order.
+    /// Returns the ids of all tools, in order.
     pub fn ids(&self) -> Vec<ToolId> {
         self.entries.iter().map(|entry| entry.spec().id.clone()).collect()
     }
 
-    /// Whether one of the tools that are this server's own is of `toolset`.
+    /// Returns true if one of this server's own tools is in `toolset`.
     pub(crate) fn has_own(&self, toolset: &str) -> bool {
         let mut own = self.entries.iter().filter(|entry| entry.owner.is_none());
         own.any(|entry| entry.spec().id.toolset() == toolset)
     }
 
-    /// The tool `id`, if it is on offer.
+    /// Returns the tool `id`, if it is available.
     pub(crate) fn entry(&self, id: &ToolId) -> Option<Arc<Entry>> {
         let at = self.entries.binary_search_by(|entry| entry.spec().id.cmp(id)).ok()?;
         Some(self.entries[at].clone())
     }
 
-    /// What is known of all tools.
+    /// Returns the specs of all tools.
     pub(crate) fn specs(&self) -> impl Iterator<Item = &ToolSpec> {
         self.entries.iter().map(|entry| entry.spec())
     }
 
-    /// The same of those that `owner` offers.
+    /// Returns the specs of the tools that `owner` offers.
     pub(crate) fn specs_of(&self, owner: &str) -> impl Iterator<Item = &ToolSpec> {
         let owned = self.entries.iter().filter(move |entry| entry.owner.as_deref() == Some(owner));
         owned.map(|entry| entry.spec())
     }
 
-    /// Whether there is no tool yet that is spelled as `id` is.
+    /// Checks that no tool has a name that looks like `id`.
     fn room(&self, id: &ToolId) -> Result<(), CatalogError> {
         match self.by_folded_name.get(&*fold(id.as_str())) {
             None => Ok(()),
@@ -323,12 +325,12 @@ impl Catalog {
         let io = self.schemas.register(tool.spec());
         let io = io.map_err(|(side, why)| unusable(side.word(), why.to_string()))?;
         let entry = Entry { tool, owner, io, mirrors: OnceLock::new() };
-        // What others wrote must not fail with the first call.
+        // An invalid schema of an upstream must fail here, not in the first call.
         if entry.owner.is_some() {
             let checked = SchemaRegistry::check_one(&entry.io);
             checked.map_err(|(side, why)| unusable(side.word(), why))?;
         }
-        // What is read off a type is made when it is first looked at.
+        // Schemas derived from Rust types are built lazily and checked when first used.
         if entry.spec().input_schema.is_made() {
             entry.mirrors().map_err(|why| unusable(Side::Input.word(), why.to_owned()))?;
         }
@@ -336,7 +338,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// The tool that `name` spells, if `shown`; what one may not see is unknown.
+    /// Returns the tool that `name` spells, if `shown` allows it. A hidden tool counts as unknown.
     pub(crate) fn find(
         &self,
         name: &str,
@@ -349,7 +351,7 @@ impl Catalog {
         })
     }
 
-    /// Up to `size` tools after `after`, of those `shown`.
+    /// Returns up to `size` tools after `after` that `shown` allows.
     pub(crate) fn page(
         &self,
         after: Option<&ToolId>,
@@ -365,7 +367,7 @@ impl Catalog {
     }
 
     fn nearest(&self, name: &str, shown: impl Fn(&ToolSpec) -> bool) -> Option<String> {
-        // Comparing takes time by the length of the name, which is whatever a client sends.
+        // Comparing takes time in proportion to the name's length, which the client chooses.
         if name.len() > NAME_CHARS_MAX {
             return None;
         }
@@ -376,8 +378,9 @@ impl Catalog {
     }
 }
 
-/// How much `name` is like the name of a tool, 0 to 1: in its letters, or in its words in any
-/// order, so that `read_file` is like `files.read`.
+/// Returns how similar `name` is to the name of a tool, from 0 to 1.
+///
+/// It compares letters, and words in any order, so that `read_file` is similar to `files.read`.
 fn likeness(name: &str, id: &ToolId) -> f64 {
     let (name, id) = (fold(name).to_lowercase(), fold(id.as_str()));
     let words = |text: &str| -> Vec<String> {

@@ -1,4 +1,5 @@
-//! What has to be asked before a call begins: whether a person agrees, and what its tool asks first.
+//! Asks the questions due before a call begins: the confirmation by a person, and those of its
+//! tool.
 
 use serde_json::{Value, json};
 use toolgate_contract::{
@@ -10,14 +11,14 @@ use crate::catalog::Entry;
 use crate::pipeline::{Stand, bounded};
 use crate::policy::Permit;
 
-/// What the question is known by; no tool's question is.
+/// Key of the confirmation question. No question of a tool has this key.
 const KEY: &str = "toolgate.confirm";
-/// How much of the arguments is shown.
+/// Longest text of arguments that a person is shown, in characters.
 const SHOWN_CHARS_MAX: usize = 8000;
-/// How much of one text among them, where all of them are more than that.
+/// Longest single string in shown arguments that have to be shortened, in characters.
 const TEXT_CHARS_MAX: usize = 300;
 
-/// Asks what is to be asked before `call` begins, as far as it is not answered already.
+/// Asks the open questions that must be answered before `call` begins.
 pub(crate) async fn before(
     gate: &Gate,
     entry: &Entry,
@@ -29,7 +30,7 @@ pub(crate) async fn before(
     looked(gate, entry, call, input).await
 }
 
-/// Has the tool look before its work begins, if it does.
+/// Lets the tool inspect the call before its work begins, if the tool does so.
 pub(crate) async fn looked(
     gate: &Gate,
     entry: &Entry,
@@ -39,7 +40,7 @@ pub(crate) async fn looked(
     if !entry.tool().looks_before() {
         return Ok(());
     }
-    // Few do, and each call has room for what is not boxed.
+    // Boxed: few tools do this, and every call would reserve space for it.
     let looking = async {
         let stand = Stand::of(gate, entry.spec().deadline, call);
         bounded(gate, &stand, entry.tool().before(&stand.ctx, input)).await
@@ -47,8 +48,7 @@ pub(crate) async fn looked(
     Box::pin(looking).await
 }
 
-/// Asks a person whether `call` of what `spec` guards should be done, where `permit` says that
-/// it is to be asked.
+/// Asks a person to confirm `call` of the tool `spec`, if `permit` requires confirmation.
 pub(crate) async fn agreed(
     gate: &Gate,
     spec: &ToolSpec,
@@ -75,7 +75,7 @@ async fn asked(
             "`{id}` is to be confirmed by a person each time (`{rule}`), and this client offers \
              no way to ask one"
         );
-        // What a client lacks is told in those words that its wire has for it.
+        // Each wire has its own error for a missing client capability.
         return Err(match call.asker.calls_again() {
             true => CallError::CannotAsk { kind: Kind::Form, what: Some(what) },
             false => CallError::NotAllowed { message: what },
@@ -89,7 +89,7 @@ async fn asked(
         return Err(CallError::NotAllowed { message });
     };
     let what = match &spec.among {
-        // What it is called there is what its server says, which may say what it likes.
+        // The upstream chooses the title freely, so the tool's id is shown with it.
         Some(_) => format!("`{id}` ({})", spec.title),
         None => spec.title.clone(),
     };
@@ -112,10 +112,10 @@ async fn asked(
     }
 }
 
-/// The arguments as a person reads them; `None` if they are too long for that.
+/// Returns the arguments in a readable form, or `None` if they are too long.
 ///
-/// Whoever agrees has seen what is done. Of what runs a program that is everything; of others long
-/// texts may be cut, such as what a file is to hold, and how long they are is said.
+/// A person must see the action that they confirm. A program call is shown in full. In other calls
+/// long texts may be shortened, and their length is shown.
 fn shown(effects: Effects, input: &Value) -> Option<String> {
     let whole = visible(&input.to_string());
     if is_short(&whole) {
@@ -133,17 +133,17 @@ fn is_short(text: &str) -> bool {
     text.chars().nth(SHOWN_CHARS_MAX).is_none()
 }
 
-/// `json` with what cannot be seen, or makes the rest look otherwise, escaped.
+/// Escapes characters in `json` that are invisible or change how other text is displayed.
 fn visible(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
-        // What has to be escaped in JSON is so already.
+        // JSON has already escaped the ASCII characters that need it.
         if c.is_ascii() { text.push(c) } else { text.extend(c.escape_debug()) }
     }
     text
 }
 
-/// `value` with long texts cut.
+/// Returns `value` with long strings shortened.
 fn cut(value: &Value) -> Value {
     match value {
         Value::String(text) => match text.char_indices().nth(TEXT_CHARS_MAX) {

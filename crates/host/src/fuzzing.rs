@@ -1,5 +1,4 @@
-//! What fuzzing calls: what policy is written in and looks at, logs that were changed, and what
-//! clients say again.
+//! Fuzz targets of this crate: policy, audit logs and request states.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +7,10 @@ use toolgate_contract::{Caller, Choice, Question, Told};
 use crate::rounds::Rounds;
 use crate::{audit, policy};
 
-/// Takes one input, and panics if it finds a bug.
+/// Function that takes one input and panics if it finds a bug.
 type Target = fn(&[u8]);
 
-/// Every fuzz target of this crate, by the name of its folder in `fuzz/corpus`.
+/// All fuzz targets of this crate, by the name of their folder in `fuzz/corpus`.
 pub const TARGETS: &[(&str, Target)] = &[
     ("audit_log", audit_log),
     ("policy_when", policy_when),
@@ -24,27 +23,27 @@ pub const TARGETS: &[(&str, Target)] = &[
 #[path = "../../../fuzz/src/kept_inputs.rs"]
 mod kept_inputs;
 
-/// A log that was changed is not whole.
+/// Checks that `verify` detects any change of a log.
 fn audit_log(bytes: &[u8]) {
     audit::log(bytes);
 }
 
-/// `when` of a rule, over an input.
+/// Evaluates `when` of a rule over an input.
 fn policy_when(bytes: &[u8]) {
     policy::when(bytes);
 }
 
-/// Paths as rules see them.
+/// Normalizes paths as rules see them.
 fn policy_paths(bytes: &[u8]) {
     policy::paths(bytes);
 }
 
-/// Patterns over tools and names.
+/// Matches patterns of tools and names.
 fn policy_patterns(bytes: &[u8]) {
     policy::patterns(bytes);
 }
 
-/// `requestState`: only what was sealed here is opened, for whom and what it was sealed.
+/// Checks that `requestState` opens only unchanged, for its own caller and request.
 fn request_state(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let (caller, rounds) = (Caller::named("ada"), Rounds::new());
@@ -67,7 +66,7 @@ fn request_state(bytes: &[u8]) {
         rounds.answered(&caller, "what else", Some(&sealed), given.clone()).is_err()
             || what == "what else"
     );
-    // Put somewhere, `rest` makes it another.
+    // Inserting `rest` anywhere changes the state.
     let at = sealed.len() * usize::from(rest.bytes().next().unwrap_or_default()) / 256;
     for changed in [[&sealed[..at], rest, &sealed[at..]].concat(), [&sealed[..at], rest].concat()] {
         let opened = rounds.answered(&caller, what, Some(&changed), given.clone());

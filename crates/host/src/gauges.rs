@@ -1,61 +1,61 @@
-//! How much goes on at a host now, and how much may.
+//! Reports the current load of a host and its limits.
 
 use crate::Host;
 
-/// How much goes on at a host.
+/// Current load of a host.
 #[derive(Debug, Clone)]
 pub struct Gauges {
-    /// Calls that run and wait, by pool.
+    /// Running and waiting calls, by pool.
     pub pools: [PoolGauge; 2],
-    /// Jobs, where they are kept.
+    /// Jobs, if the host keeps them.
     pub jobs: Option<JobGauge>,
-    /// Records, where they are kept.
+    /// Audit records, if the host keeps them.
     pub records: Option<RecordGauge>,
 }
 
 /// Calls that share slots.
 #[derive(Debug, Clone, Copy)]
 pub struct PoolGauge {
-    /// Which: `calls`, or `programs` for those that run such.
+    /// Name of the pool: `calls`, or `programs` for calls that run programs.
     pub name: &'static str,
-    /// How many run.
+    /// Running calls.
     pub running: usize,
-    /// How many may.
+    /// Largest number of running calls.
     pub running_max: usize,
-    /// How many wait for a slot.
+    /// Calls that wait for a slot.
     pub waiting: usize,
-    /// How many may.
+    /// Largest number of waiting calls.
     pub waiting_max: usize,
 }
 
-/// The jobs of this server.
+/// Jobs of this server.
 #[derive(Debug, Clone, Copy)]
 pub struct JobGauge {
-    /// How many wait for their turn.
+    /// Jobs that wait for their turn.
     pub queued: usize,
-    /// How many may.
+    /// Largest number of waiting jobs.
     pub queued_max: usize,
-    /// How many run.
+    /// Running jobs.
     pub running: usize,
-    /// How many may.
+    /// Largest number of running jobs.
     pub running_max: usize,
-    /// How many it has ended, by the state that they ended in.
+    /// Jobs that this server has ended, by final state.
     pub ended: [(&'static str, u64); 3],
 }
 
 /// Records on their way to the audit log.
 #[derive(Debug, Clone, Copy)]
 pub struct RecordGauge {
-    /// How many wait to be written.
+    /// Records that wait to be written.
     pub waiting: u64,
-    /// How many may wait or be open.
+    /// Largest number of waiting and open records together.
     pub places: usize,
-    /// Whether the last try to write failed.
+    /// True if the last write failed.
     pub failing: bool,
 }
 
 impl Host {
-    /// How much goes on now.
+    /// Returns the current load.
     pub fn gauges(&self) -> Gauges {
         Gauges {
             pools: self.gate.limits.gauges(),

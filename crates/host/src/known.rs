@@ -1,5 +1,4 @@
-//! What comes to be known of a call on its way through the gate, for its record and for whoever is
-//! told of it.
+//! Collects facts about a call on its way through the gate, for its audit record and its observer.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -12,19 +11,19 @@ use crate::pipeline::Stand;
 use crate::policy::{Decision, Denied, Permit, RuleName};
 use crate::witness::{Begins, Called, Ends, Seen};
 
-/// What comes to be known of a call on its way.
+/// Facts about one call, collected while it passes the gate.
 #[derive(Default)]
 pub(crate) struct Known {
-    /// What was decided about it, and by which rule.
+    /// Policy decision and the rule that made it.
     decided: OnceLock<(Decision, RuleName)>,
-    /// How its programs are confined.
+    /// Confinement of the programs that the call ran.
     ran: OnceLock<Ran>,
-    /// Whoever saw it begin, and has not seen it end.
+    /// Observer's span of the call, until it has ended.
     seen: Option<Box<dyn Seen>>,
 }
 
 impl Known {
-    /// Of `call`, which begins, and goes on in a trace of whoever sees it.
+    /// Starts the trace of `call`, and continues the call in the observer's trace context.
     pub(crate) fn of(gate: &Gate, call: &mut Call, called: Called<'_>) -> Self {
         let known = Self::default().seen_by(gate, call, called);
         if let Some(trace) = known.seen.as_ref().and_then(|seen| seen.trace()) {
@@ -33,7 +32,7 @@ impl Known {
         known
     }
 
-    /// The same, where `call` is only now seen to begin.
+    /// Reports the start of `call` to the observer, without a new trace context.
     pub(crate) fn seen_by(mut self, gate: &Gate, call: &Call, called: Called<'_>) -> Self {
         self.seen = gate.witness.as_ref().map(|witness| {
             let (dialect, beside) = (&call.dialect, &call.beside);
@@ -42,37 +41,37 @@ impl Known {
         self
     }
 
-    /// Notes what was decided and by which rule, and passes it on.
+    /// Notes the policy decision and its rule, and returns the permit or the error.
     pub(crate) fn by(&self, ruled: Result<Permit, Denied>) -> Result<Permit, CallError> {
         let decided = match &ruled {
             Ok(permit) => (permit.decision(), permit.rule().clone()),
             Err(denied) => (Decision::Denied, denied.rule().clone()),
         };
-        // Nothing is decided twice.
+        // A call is decided once.
         let _ = self.decided.set(decided);
         ruled.map_err(CallError::from)
     }
 
-    /// Where a call stands that is let in.
+    /// Returns the context of a call that was let in, and notes its confinement.
     pub(crate) fn stand(&self, gate: &Gate, allowed: Option<Duration>, call: &Call) -> Stand {
         let stand = Stand::of(gate, allowed, call);
         let _ = self.ran.set(stand.ctx.ran.clone());
         stand
     }
 
-    /// Whether the call was let in.
+    /// Returns true if the call was let in.
     pub(crate) fn is_let_in(&self) -> bool {
         self.ran.get().is_some()
     }
 
-    /// Leaves no record of the call, and tells whoever saw it begin that it has ended.
+    /// Discards the record of the call, and reports its end to the observer.
     pub(crate) fn ends_unrecorded(mut self, record: OpenRecord<'_>, why: &CallError) {
         record.forget();
         let seen = self.seen.take();
         self.tell(seen, outcome(Err(why)));
     }
 
-    /// Closes `record`, and tells whoever saw the call begin that it has ended.
+    /// Closes `record`, and reports the end of the call to the observer.
     pub(crate) fn ends(
         mut self,
         mut record: OpenRecord<'_>,
@@ -97,7 +96,7 @@ impl Known {
     }
 }
 
-/// Cut short, it has ended all the same.
+/// Reports `dropped` for a call that was cut short.
 impl Drop for Known {
     fn drop(&mut self) {
         let seen = self.seen.take();

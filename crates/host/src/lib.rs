@@ -1,6 +1,7 @@
-//! One registry and one call path: every call passes the gate, `pipeline.rs`.
+//! Answers requests with one catalog of tools and one call path: every call passes the gate in
+//! `pipeline.rs`.
 //!
-//! The host knows no socket and no protocol. What it answers is spelled by a dialect.
+//! The host knows no socket and no protocol. A dialect encodes its answers for the wire.
 
 mod pipeline;
 mod known;
@@ -71,7 +72,7 @@ pub use secrets::{REDACTED, Secrets};
 pub use validate::{OutputCheck, OutputChecks};
 pub use witness::{Begins, Called, Ends, Seen, Witness};
 
-/// How many changes may wait for a listener.
+/// Change notifications that may wait for one slow listener.
 const CHANGES_WAITING: usize = 1024;
 
 /// Answers requests: lists the catalog, runs calls through the gate, and keeps jobs.
@@ -81,7 +82,7 @@ pub struct Host {
     envelopes: Envelopes,
 }
 
-/// What every call passes, and what it is held against.
+/// Catalog, policy, limits and audit log that every call passes through.
 pub struct Gate {
     pub(crate) catalog: Current,
     pub(crate) policy: Policy,
@@ -89,32 +90,32 @@ pub struct Gate {
     pub(crate) audit: Audit,
     pub(crate) settings: Settings,
     pub(crate) library: Library,
-    /// What the library tells, to whoever listens.
+    /// Channel on which changes of the library reach listeners.
     pub(crate) told: broadcast::Sender<Change>,
     pub(crate) rounds: Rounds,
-    /// What limits know making a prompt by.
+    /// Tool spec under which limits count the making of a prompt.
     pub(crate) prompting: ToolSpec,
-    /// What no refusal and no record says.
+    /// Secrets that are redacted from refusals and records.
     pub(crate) secrets: Secrets,
-    /// Whoever is told of each call.
+    /// Observer of the start and end of each call.
     pub(crate) witness: Option<Arc<dyn Witness>>,
 }
 
-/// How the gate behaves.
+/// Deadlines, output checks and page size of a gate.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// How long a call may take where its tool does not say.
+    /// Deadline of a call if its tool sets none; 60 s by default.
     pub deadline: Duration,
-    /// How long a job may take where its tool does not say.
+    /// Deadline of a job if its tool sets none; 24 h by default.
     pub job_deadline: Duration,
-    /// How long a call may wait for answers to what it asks, beyond its deadline; a job may for
-    /// as long as jobs may take.
+    /// Longest total wait of a call for answers to its questions, beyond its deadline; 10 min by
+    /// default. A job may wait as long as jobs may run.
     pub answer_wait: Duration,
-    /// How long a cancelled call may take to stop by itself.
+    /// Time that a cancelled call has to stop by itself before it is dropped; 2 s by default.
     pub cancel_grace: Duration,
-    /// What happens to output that breaks its schema.
+    /// Treatment of output that breaks its schema; enforced by default.
     pub output_checks: OutputChecks,
-    /// The most tools in one page of a list.
+    /// Largest number of tools in one page of a list; 200 by default.
     pub page_size: usize,
 }
 
@@ -132,51 +133,51 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// How long `call` may take where its tool does not say.
+    /// Returns the deadline of `call` for a tool that sets none.
     pub(crate) fn deadline_of(&self, call: &Call) -> Duration {
         if call.job.is_some() { self.job_deadline } else { self.deadline }
     }
 
-    /// How long `call` may wait for answers beyond its deadline.
+    /// Returns how long `call` may wait for answers beyond its deadline.
     pub(crate) fn patience_of(&self, call: &Call) -> Duration {
         if call.job.is_some() { self.job_deadline } else { self.answer_wait }
     }
 }
 
-/// The tools that start jobs and look after them, which find the jobs in `handle`.
+/// Returns the tools that start and manage the jobs in `handle`.
 pub fn job_tools(handle: &JobsHandle) -> Vec<Arc<dyn AnyTool>> {
     jobs::tools(handle)
 }
 
-/// The resources of jobs, which find them in `handle`.
+/// Returns the resources that expose the jobs in `handle`.
 pub fn job_resources(handle: &JobsHandle) -> Arc<dyn Resources> {
     jobs::resources(handle)
 }
 
-/// A request and all that is known of who makes it.
+/// A request with its caller and its connection to the client.
 pub struct Asked {
-    /// What is asked.
+    /// The request itself.
     pub request: Request,
-    /// Who asks.
+    /// The caller of the request.
     pub caller: Caller,
-    /// Which dialect it came by.
+    /// Name of the dialect that the request came by.
     pub dialect: &'static str,
-    /// Cancelled when nobody wants the answer any more.
+    /// Token that is cancelled when the client no longer wants the answer.
     pub cancel: CancellationToken,
-    /// Where its events go.
+    /// Sink for events of the call, such as progress.
     pub events: EventSink,
-    /// Who can be asked meanwhile.
+    /// Channel for questions to the client while the call runs.
     pub asker: Asker,
-    /// What the host said with questions that this request brings the answers to.
+    /// Sealed state that the host sent with its questions, if this request answers them.
     pub state: Option<String>,
-    /// What came beside it.
+    /// Metadata that came with the request, such as headers and trace context.
     pub beside: Beside,
-    /// How long its wire lets it take, where that is less than its tool may.
+    /// Time limit of the wire, if that is shorter than the tool's deadline.
     pub within: Option<Duration>,
 }
 
 impl Asked {
-    /// A request of `caller`, whom nobody asks and who hears nothing meanwhile.
+    /// Creates a request of `caller` from which no questions are asked and no events are sent.
     pub fn plain(request: Request, caller: Caller, dialect: &'static str) -> Self {
         Self {
             request,
@@ -193,7 +194,7 @@ impl Asked {
 }
 
 impl Gate {
-    /// A gate before `catalog` with these rules.
+    /// Creates a gate around `catalog` with an empty library, no secrets and no observer.
     pub fn new(
         catalog: Catalog,
         policy: Policy,
@@ -223,20 +224,20 @@ impl Gate {
         }
     }
 
-    /// The same, before what can be read as well.
+    /// Adds a library of resources, prompts and skills.
     pub fn with_library(self, library: Library) -> Self {
         let changes = self.told.clone();
-        // Nobody need listen.
+        // Sending fails if there is no listener, which is fine.
         library.changes.heard_by(move |change| drop(changes.send(change.clone())));
         Self { library, ..self }
     }
 
-    /// The same, saying none of `secrets` in refusals and records.
+    /// Redacts `secrets` from refusals and records.
     pub fn with_secrets(self, secrets: Secrets) -> Self {
         Self { secrets, ..self }
     }
 
-    /// The same, with each call told to `witness`, if there is one.
+    /// Reports the start and end of each call to `witness`, if there is one.
     pub fn with_witness(self, witness: Option<Arc<dyn Witness>>) -> Self {
         Self { witness, ..self }
     }
@@ -245,14 +246,14 @@ impl Gate {
         self.catalog.now().page(after, size, |spec| self.policy.shows(caller, spec))
     }
 
-    /// The tool that `name` spells; what the caller may not see is unknown.
+    /// Returns the tool that `name` spells. A tool hidden from the caller counts as unknown.
     pub(crate) fn find(&self, caller: &Caller, name: &str) -> Result<Arc<Entry>, CallError> {
         self.catalog.now().find(name, |spec| self.policy.shows(caller, spec))
     }
 }
 
 impl Host {
-    /// A host behind `gate`; without settings for jobs it keeps none.
+    /// Creates a host behind `gate`. Without `jobs` it keeps no jobs.
     pub fn new(gate: Gate, jobs: Option<JobSettings>) -> Self {
         let gate = Arc::new(gate);
         let jobs = jobs.map(|settings| Jobs::new(gate.clone(), settings));
@@ -261,22 +262,22 @@ impl Host {
         Self { gate, jobs, envelopes }
     }
 
-    /// The same, making envelopes so; their log says none of the gate's secrets.
+    /// Replaces the maker of envelopes. The gate's secrets are redacted from the envelope log.
     pub fn with_envelopes(self, envelopes: Envelopes) -> Self {
         Self { envelopes: envelopes.with_secrets(self.gate.secrets.clone()), ..self }
     }
 
-    /// The schemas that calls and envelopes are held against.
+    /// Returns the schemas that calls and envelopes are validated against.
     pub fn schemas(&self) -> Arc<SchemaRegistry> {
         self.gate.catalog.now().schemas.clone()
     }
 
-    /// What makes envelopes of what it answers.
+    /// Returns the maker of envelopes.
     pub fn envelopes(&self) -> &Envelopes {
         &self.envelopes
     }
 
-    /// The same, with its jobs where the tools that were made with `handle` look for them.
+    /// Connects this host's jobs to the tools that were created with `handle`.
     pub fn with_job_tools(self, handle: &JobsHandle) -> Self {
         if let Some(jobs) = &self.jobs {
             handle.fill(jobs);
@@ -286,13 +287,13 @@ impl Host {
 
     /// Answers one request.
     ///
-    /// Drop the future and a call in it is cut where it stands; cancel its token
-    /// and it ends in order. A job goes on either way.
+    /// Dropping the future cuts a running call at once. Cancelling its token ends the call in an
+    /// orderly way. A job continues in both cases.
     pub async fn answer(&self, asked: Asked) -> Result<Answer, CallError> {
         let Asked { request, caller, dialect, cancel, events, asker, state, beside, within } =
             asked;
         let dialect = Cow::Borrowed(dialect);
-        // Which request it is, should it end with questions and be made again.
+        // A request that ends with questions is made again and must then be recognized.
         let may_ask = state.is_some() || asker.can() != Askable::default();
         let what = if may_ask { rounds::what(&request) } else { String::new() };
         let told = asker.given();
@@ -326,7 +327,7 @@ impl Host {
                 (call.tool, call.input) = (tool, input);
                 pipeline::run(&self.gate, &mut call, None).await.map(Answer::Output)
             }
-            // Boxed, or each call would have room for what any request may need.
+            // Boxed: otherwise every call would reserve stack space for the largest request.
             request => Box::pin(self.answer_to(request, call)).await,
         };
         match outcome {
@@ -339,7 +340,7 @@ impl Host {
         }
     }
 
-    /// `call` is the request as a call, without a tool.
+    /// Answers a request other than a tool call; `call` is the request as a call without a tool.
     async fn answer_to(&self, request: Request, call: Call) -> Result<Answer, CallError> {
         let caller = call.caller.clone();
         let reader = |call| Reader::new(&self.gate, call);
@@ -364,7 +365,8 @@ impl Host {
             Request::CallTool { tool, input } => self.call(Call { tool, input, ..call }).await,
             Request::StartJob { tool, input, terms } => {
                 let call = Call { tool, input, ..call };
-                // What need not become a job, and would not gain by it or cannot, is none.
+                // A call that may run inline does so if it cannot be a job or would gain nothing by
+                // it.
                 let may_be_none = terms.answer_within.is_some();
                 match &self.jobs {
                     None if may_be_none && !self.is_only_a_job(&call) => self.call(call).await,
@@ -407,16 +409,17 @@ impl Host {
         }
     }
 
-    /// Whether the tool of `call` runs only as a job.
+    /// Returns true if the tool of `call` runs only as a job.
     fn is_only_a_job(&self, call: &Call) -> bool {
         let entry = self.gate.find(&call.caller, &call.tool);
         entry.is_ok_and(|entry| entry.spec().job == AsJob::Must)
     }
 
-    /// What policy decides about a call of `tool` by `caller`, whether they see it or not, and why.
+    /// Returns the policy decision for a call of `tool` by `caller`, and its reason. Tools hidden
+    /// from the caller are included.
     ///
     /// # Errors
-    /// When there is no such tool, or it does not take this input.
+    /// If the tool is unknown or `input` does not match its schema.
     pub fn explain(
         &self,
         caller: &Caller,
@@ -433,9 +436,11 @@ impl Host {
         pipeline::run(&self.gate, &mut call, None).await.map(Answer::Output)
     }
 
-    /// Offers `tools` in place of those that `owner` offered before, beside all others, and tells
-    /// that there are others, if there are. Gives back what cannot be offered any more, whoever
-    /// offers it: of what several offer that is spelled alike, none is served.
+    /// Replaces the tools offered by `owner` with `tools`, and notifies listeners if the catalog
+    /// changed.
+    ///
+    /// Returns the tools that became unavailable, of any owner. If several owners offer names that
+    /// look alike on the wire, none of these tools is served.
     pub fn offer(&self, owner: &str, tools: Vec<Arc<dyn AnyTool>>) -> Vec<NotOffered> {
         let (differs, refused) = self.gate.catalog.offer(owner, tools);
         if differs {
@@ -444,8 +449,10 @@ impl Host {
         refused
     }
 
-    /// What those who offer tools say to `caller` of how these are used well, one after the other:
-    /// who sees none of somebody's tools is told nothing of them. Named secrets are not in it.
+    /// Returns the usage instructions of all tool owners, joined by blank lines.
+    ///
+    /// Instructions of an owner are left out if `caller` sees none of its tools. Secrets are
+    /// redacted.
     pub fn instructions(&self, caller: &Caller) -> String {
         let others = self.gate.library.others.as_ref();
         let said = others.map(|others| others.instructions()).unwrap_or_default();
@@ -459,18 +466,18 @@ impl Host {
         told.collect::<Vec<_>>().join("\n\n")
     }
 
-    /// Lets go of what was had for `session` alone, which is over.
+    /// Releases all resources kept for `session`, which has ended.
     pub fn left(&self, session: &str) {
         if let Some(others) = &self.gate.library.others {
             others.left(session);
         }
     }
 
-    /// Whether each rule is about a tool that there is, or about one that may come in a toolset of
-    /// those `later`; nothing in `later` for tools that are in none.
+    /// Checks that each policy rule matches a known tool, or may match a tool of one of the
+    /// toolsets in `later`. An empty name in `later` stands for tools without a toolset.
     ///
     /// # Errors
-    /// The first rule that is not.
+    /// The first rule that matches nothing.
     pub fn fits(&self, later: Vec<String>) -> Result<(), BadRule> {
         let catalog = self.gate.catalog.now();
         let library = &self.gate.library;
@@ -479,68 +486,68 @@ impl Host {
         self.gate.policy.check(&KnownTools { tools, later })
     }
 
-    /// Whether this server itself has tools of `toolset`.
+    /// Returns true if this server itself has tools in `toolset`.
     pub fn has_own(&self, toolset: &str) -> bool {
         self.gate.catalog.now().has_own(toolset)
     }
 
-    /// Has lists of tools wait for `listed`.
+    /// Makes tool lists wait until `listed` reports the catalog as complete.
     pub fn lists_after(&self, listed: Arc<dyn Listed>) {
         self.gate.catalog.lists_after(listed);
     }
 
-    /// Waits until all who offer tools have said which, for a bounded time.
+    /// Waits until all owners have listed their tools, for a bounded time.
     pub async fn listed(&self) {
         self.gate.catalog.listed(None).await;
     }
 
-    /// Hears what changes from now on. Who is too far behind is told that it missed some.
+    /// Subscribes to changes from now on. A listener that falls too far behind receives a lag
+    /// error.
     pub fn listen(&self) -> broadcast::Receiver<Change> {
         self.gate.told.subscribe()
     }
 
-    /// What can be read here.
+    /// Returns the library of resources, prompts and skills.
     pub fn library(&self) -> &Library {
         &self.gate.library
     }
 
-    /// Has the lists of `interest` watched, so that [`Host::listen`] hears of them, for as long
-    /// as the result is held.
+    /// Watches the lists named by `interest` for as long as the returned guard is kept. Changes
+    /// reach [`Host::listen`].
     pub fn watch_lists(&self, interest: &Interest) -> Hold {
         self.gate.watch_lists(interest.prompts, interest.resources)
     }
 
-    /// The jobs it keeps.
+    /// Returns the jobs of this host.
     ///
     /// # Errors
-    /// When it keeps none.
+    /// If this host keeps no jobs.
     pub fn jobs(&self) -> Result<&Jobs, CallError> {
         self.jobs.as_ref().ok_or_else(|| CallError::Unavailable {
             message: "this server keeps no jobs; call the tool itself".to_owned(),
         })
     }
 
-    /// Takes over jobs that another server left, now and from time to time, until
-    /// [`Host::stop_jobs`].
+    /// Takes over jobs that another server left, now and periodically, until [`Host::stop_jobs`].
     pub async fn tend_jobs(&self) {
         if let Some(jobs) = &self.jobs {
             jobs.tend().await;
         }
     }
 
-    /// Starts no more jobs and stops those that run; the next server goes on with them.
+    /// Starts no new jobs and stops the running ones. The next server resumes them.
     pub async fn stop_jobs(&self) {
         if let Some(jobs) = &self.jobs {
             jobs.stop().await;
         }
     }
 
-    /// The tools `caller` may use, all of them.
+    /// Returns all tools that `caller` may use.
     pub fn tools(&self, caller: &Caller) -> ToolPage {
         self.gate.page(caller, None, usize::MAX)
     }
 
-    /// Waits until every record written so far is where it belongs.
+    /// Waits until every audit record and envelope written so far has reached its destination.
     pub fn flush(&self) {
         self.gate.audit.flush();
         self.envelopes.flush();

@@ -1,7 +1,7 @@
-//! What can be read beside what can be called: resources, prompts, skills.
+//! Lists and reads resources, prompts and skills.
 //!
-//! What is looked at leaves no record, what is read or made leaves one. A source that fails hides
-//! none of the others; only where all fail is it told.
+//! Looking leaves no audit record; reading and making a prompt leaves one. A failing source does
+//! not hide the others. An error is returned only if all sources fail.
 
 mod clean;
 mod skills;
@@ -20,88 +20,87 @@ use crate::pipeline::{Stand, looked};
 use crate::{Gate, confirm, likeness, pipeline};
 use clean::Clean;
 
-/// What reading is recorded as where no source has it.
+/// Tool name in the record of a read that no source handles.
 const READING: &str = "resources";
-/// How long a URI may be: each source looks at it before anything bounds how long that takes.
+/// Longest URI in bytes. It bounds the time that each source spends on a URI.
 const URI_BYTES_MAX: usize = 16 * 1024;
 
-/// What can be read, from where, and where changes of it are told.
+/// Sources of resources, prompts and skills, and the channel of their changes.
 #[derive(Default, Clone)]
 pub struct Library {
-    /// The sources of resources, in the order in which they are listed.
+    /// Sources of resources, in listing order.
     pub resources: Vec<Arc<dyn Resources>>,
-    /// The sources of prompts.
+    /// Sources of prompts.
     pub prompts: Vec<Arc<dyn Prompts>>,
-    /// The sources of skills.
+    /// Sources of skills.
     pub skills: Vec<Arc<dyn Skills>>,
-    /// Sources that come and go while they are served, after all others.
+    /// Sources that come and go while the server runs. They follow all others.
     pub others: Option<Arc<dyn Sources>>,
-    /// Where it is told what changes.
+    /// Channel that changes are sent to.
     pub changes: Changes,
 }
 
-/// Sources of which there are others from time to time.
+/// A set of sources that changes over time, such as the upstreams.
 pub trait Sources: Send + Sync + 'static {
-    /// Those of resources now.
+    /// Returns the current sources of resources.
     fn resources(&self) -> Vec<Arc<dyn Resources>>;
-    /// Those of prompts now.
+    /// Returns the current sources of prompts.
     fn prompts(&self) -> Vec<Arc<dyn Prompts>>;
-    /// Those of skills now.
+    /// Returns the current sources of skills.
     fn skills(&self) -> Vec<Arc<dyn Skills>>;
-    /// What those say of how their tools are used well that say anything, each by the name that it
-    /// offers tools under.
+    /// Returns usage instructions, each with the name of the owner of the tools.
     fn instructions(&self) -> Vec<(String, String)>;
-    /// The session that calls said they were of is over: what was had for it alone is let go.
+    /// Releases all resources kept for `session`, which has ended.
     fn left(&self, session: &str);
 }
 
 impl Library {
-    /// Whether `uri` is of a source that does not come and go, as far as it is known.
+    /// Returns true if a fixed source may have `uri`.
     pub fn owns(&self, uri: &str) -> bool {
         let is_own = |claim: Claim| claim != Claim::Absent;
         self.resources.iter().any(|source| source.claims(uri).is_some_and(is_own))
     }
 
-    /// Whether anything offers resources.
+    /// Returns true if there is a source of resources.
     pub fn has_resources(&self) -> bool {
         !self.all_resources().is_empty()
     }
 
-    /// Whether anything offers prompts.
+    /// Returns true if there is a source of prompts.
     pub fn has_prompts(&self) -> bool {
         !self.all_prompts().is_empty()
     }
 
-    /// Whether anything offers skills.
+    /// Returns true if there is a source of skills.
     pub fn has_skills(&self) -> bool {
         !(self.skills.is_empty() && self.other_skills().is_empty())
     }
 
-    /// The sources of skills that come and go.
+    /// Returns the sources of skills that come and go.
     fn other_skills(&self) -> Vec<Arc<dyn Skills>> {
         self.others.as_ref().map(|others| others.skills()).unwrap_or_default()
     }
 
-    /// All sources of resources there are now.
+    /// Returns all current sources of resources.
     pub(crate) fn all_resources(&self) -> Vec<Arc<dyn Resources>> {
         let others = self.others.as_ref().map(|others| others.resources());
         self.resources.iter().cloned().chain(others.into_iter().flatten()).collect()
     }
 
-    /// All sources of prompts there are now.
+    /// Returns all current sources of prompts.
     fn all_prompts(&self) -> Vec<Arc<dyn Prompts>> {
         let others = self.others.as_ref().map(|others| others.prompts());
         self.prompts.iter().cloned().chain(others.into_iter().flatten()).collect()
     }
 }
 
-/// A request for something of the library, as a call that the gate lets in.
+/// A library request of one caller, run through the gate.
 pub(crate) struct Reader<'g> {
     gate: &'g Gate,
     call: Call,
 }
 
-/// What some sources said: whether any did, and why the first that did not failed.
+/// Result of asking several sources: true if any answered, and the first failure.
 #[derive(Default)]
 struct Heard {
     any: bool,
@@ -109,7 +108,7 @@ struct Heard {
 }
 
 impl Heard {
-    /// What a source said, if it did.
+    /// Returns the answer of a source, or logs and notes its failure.
     fn take<T>(&mut self, who: &str, said: Result<T, CallError>) -> Option<T> {
         match said {
             Ok(said) => {
@@ -125,7 +124,7 @@ impl Heard {
         }
     }
 
-    /// Why nothing can be said at all, if all failed.
+    /// Returns the first failure if all sources failed.
     fn or_failure(self) -> Result<(), CallError> {
         match self.failed {
             Some(err) if !self.any => Err(err),
@@ -139,19 +138,19 @@ impl<'g> Reader<'g> {
         Self { gate, call }
     }
 
-    /// The sources that the caller may see.
+    /// Returns the sources that the caller may see.
     fn sources(&self) -> impl Iterator<Item = Arc<dyn Resources>> + use<'g> {
         let (gate, caller) = (self.gate, self.call.caller.clone());
         let sources = gate.library.all_resources().into_iter();
         sources.filter(move |source| gate.policy.shows(&caller, source.guard()))
     }
 
-    /// Whether the caller is told what there is of that which `guard` guards.
+    /// Returns true if the caller may list the contents of sources that `guard` protects.
     fn tells(&self, guard: &ToolSpec) -> bool {
         self.gate.policy.tells(&self.call.caller, guard)
     }
 
-    /// The source that `uri` belongs to.
+    /// Returns the source that `uri` belongs to.
     async fn source(&self, uri: &str) -> Result<Arc<dyn Resources>, CallError> {
         if uri.len() > URI_BYTES_MAX {
             let message = format!("no resource has a URI of more than {URI_BYTES_MAX} bytes");
@@ -168,25 +167,25 @@ impl<'g> Reader<'g> {
             self.look_at_own().await?;
         }
         let claims = |source: Arc<dyn Resources>| Some((source.claims(uri)?, source));
-        // The first of those that are as sure.
+        // The first of those with the strongest claim.
         let surest = self.sources().filter_map(claims).min_by_key(|(claim, _)| *claim);
         surest.map(|(_, source)| source).ok_or_else(|| self.no_resource(uri))
     }
 
-    /// Waits until those who come and go have said what they have, for a bounded time. Boxed, or all
-    /// that is read would have room for it.
+    /// Waits until all upstreams have listed their resources, for a bounded time. Boxed to keep the
+    /// futures of reads small.
     async fn all_have_listed(&self) {
         Box::pin(self.gate.catalog.listed(None)).await;
     }
 
-    /// Refuses to look at what the caller may not read, or a person does not agree to.
+    /// Checks policy and asks for confirmation before a look at `uri`.
     async fn agreed(&self, source: &dyn Resources, uri: &str) -> Result<(), CallError> {
         let (caller, guard, asked) = (&self.call.caller, source.guard(), source.asked(uri));
         let permit = self.gate.policy.authorise_beside(caller, guard, &asked)?;
         confirm::agreed(self.gate, guard, &self.call, &asked, &permit).await
     }
 
-    /// The refusal of a URI that is no source's, with how those begin of which there are many.
+    /// Returns the error for a URI without a source, with some known URI prefixes as a hint.
     fn no_resource(&self, uri: &str) -> CallError {
         let templates = self.sources().flat_map(|source| source.templates());
         let begins = templates.filter_map(|it| Some(format!("`{}`", it.uri.split('{').next()?)));
@@ -198,18 +197,19 @@ impl<'g> Reader<'g> {
         CallError::NotFound { message: format!("no resource is at `{}`{hint}", shortened(uri)) }
     }
 
-    /// A context to look around in.
+    /// Returns a call context for looking.
     fn looking(&self) -> Stand {
         Stand::of(self.gate, None, &self.call)
     }
 
-    /// The same for one of `count` who are asked in turn: none takes the time of the others.
+    /// Returns a call context with an equal share of the deadline, for one of `count` sources asked
+    /// in turn.
     fn looking_as_one_of(&self, count: usize) -> Stand {
         let share = self.gate.settings.deadline / u32::try_from(count.max(1)).unwrap_or(u32::MAX);
         Stand::of(self.gate, Some(share.max(Duration::from_millis(1))), &self.call)
     }
 
-    /// Whether the answer is still wanted.
+    /// Checks that the caller has not cancelled.
     fn is_wanted(&self) -> Result<(), CallError> {
         if self.call.cancel.is_cancelled() { Err(CallError::Canceled) } else { Ok(()) }
     }
@@ -234,18 +234,18 @@ impl<'g> Reader<'g> {
             let name = source.guard().id.as_str();
             let room = size - page.resources.len();
             let (stand, after) = (self.looking_as_one_of(sources.len()), from.take());
-            // One more than there is room for, to know whether there is more.
+            // Ask for one more than fits, to learn if there is a next page.
             let listing = async { source.list(&stand.ctx, after.as_deref(), room + 1).await };
             let listed = looked(gate, &stand, listing).await;
             self.is_wanted()?;
             let Some(mut listed) = heard.take(name, listed) else { continue };
             let more = listed.len() > room;
             listed.truncate(room);
-            // Where there was no room for any, the page ends in the source before.
+            // If nothing fits, the page ends in the source before.
             if let Some(last) = listed.last() {
                 end = Some(ResourceMark { source: name.to_owned(), uri: last.uri.clone() });
             }
-            // Of several that say the same the first is read.
+            // If several sources list a URI, the first one is read.
             let is_of =
                 |source: &Arc<dyn Resources>, uri: &str| source.claims(uri) == Some(Claim::Listed);
             listed.retain(|one| !sources[..at].iter().any(|source| is_of(source, &one.uri)));
@@ -263,7 +263,7 @@ impl<'g> Reader<'g> {
     pub(crate) fn templates(&self) -> Answer {
         let mut all: Vec<_> = self.sources().flat_map(|source| source.templates()).collect();
         let mut seen = BTreeSet::new();
-        // Of several that say the same the first is asked.
+        // If several sources have a template, the first one is asked.
         all.retain(|template| seen.insert(template.uri.clone()));
         self.gate.secrets.clear(&mut all);
         Answer::Templates(all)
@@ -307,7 +307,7 @@ impl<'g> Reader<'g> {
         Ok(Answer::Watched { uri, hold })
     }
 
-    /// Whether the caller may see `prompt`.
+    /// Returns true if the caller may see `prompt`.
     fn shows(&self, prompt: &dyn AnyPrompt) -> bool {
         let (policy, caller) = (&self.gate.policy, &self.call.caller);
         match prompt.guard() {
@@ -316,7 +316,8 @@ impl<'g> Reader<'g> {
         }
     }
 
-    /// All prompts there are now that the caller may see, in order of name, each name once.
+    /// Returns all current prompts that the caller may see, in order of name and without
+    /// duplicates.
     pub(crate) async fn all_prompts(&self) -> Result<Vec<Arc<dyn AnyPrompt>>, CallError> {
         let mut all = Vec::new();
         let mut heard = Heard::default();
@@ -328,10 +329,10 @@ impl<'g> Reader<'g> {
             all.append(&mut heard.take("prompts", said).unwrap_or_default());
         }
         heard.or_failure()?;
-        // Stable: of two with one name, that of the source named first.
+        // The sort is stable: of two prompts with one name, the first source's prompt remains.
         all.sort_by(|a, b| a.spec().name.cmp(&b.spec().name));
         all.dedup_by(|a, b| a.spec().name == b.spec().name);
-        // Only now: what is hidden does not bring another of its name to light.
+        // Filtered last: a hidden prompt still shadows others of its name.
         all.retain(|prompt| self.shows(&**prompt));
         let secrets = &self.gate.secrets;
         Ok(all.into_iter().map(|prompt| Clean::of(prompt, secrets)).collect())
@@ -340,7 +341,7 @@ impl<'g> Reader<'g> {
     async fn prompt(&self, name: &str) -> Result<Arc<dyn AnyPrompt>, CallError> {
         let sources = self.gate.library.all_prompts();
         let mut heard = Heard::default();
-        // One by one, so that nobody waits for a source that does not matter.
+        // One by one, so that nobody waits for an irrelevant source.
         for source in sources.iter().filter(|source| source.may_have(name)) {
             let stand = self.looking_as_one_of(sources.len());
             let said = looked(self.gate, &stand, async { Ok(source.all().await) }).await;
@@ -434,7 +435,7 @@ impl<'g> Reader<'g> {
 }
 
 impl Gate {
-    /// Has all lists watched that can change, for as long as the result is held.
+    /// Watches the lists of prompts and resources for as long as the returned guard is kept.
     pub(crate) fn watch_lists(&self, prompts: bool, resources: bool) -> Hold {
         let changes = &self.library.changes;
         let (sources, books) = (self.library.all_resources(), self.library.all_prompts());
@@ -444,7 +445,7 @@ impl Gate {
     }
 }
 
-/// The same call once more, without what it calls.
+/// Returns a copy of the call without its target and input.
 fn copy(call: &Call) -> Call {
     Call {
         tool: String::new(),

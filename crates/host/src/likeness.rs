@@ -1,10 +1,10 @@
-//! What is like what somebody typed.
+//! Finds and ranks known names that resemble a typed text.
 
-/// The longest text that is compared: comparing takes time by its length, which is whatever a
-/// client sends.
+/// Longest text that is compared. Comparing takes time in proportion to the length, which the
+/// client chooses.
 const CHARS_MAX: usize = 200;
 
-/// Of `names`, the one that `asked` was probably meant to be.
+/// Returns the most similar of `names`, if its Jaro-Winkler similarity to `asked` is above 0.75.
 pub(crate) fn nearest<'n>(asked: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     if asked.len() > CHARS_MAX {
         return None;
@@ -14,8 +14,8 @@ pub(crate) fn nearest<'n>(asked: &str, names: impl Iterator<Item = &'n str>) -> 
     (near(best) > 0.75).then_some(best)
 }
 
-/// Those of `values` that `typed` may become, best first: what begins so, what has a part that
-/// begins so, what holds it, what has its letters in order.
+/// Returns the `values` that `typed` may complete to, best first. The ranks are: prefix, prefix of
+/// a part, substring, letters in order.
 pub(crate) fn ranked(typed: &str, values: Vec<String>) -> Vec<String> {
     let typed: String = typed.to_lowercase().chars().take(CHARS_MAX).collect();
     let ranked = values.into_iter().filter_map(|value| {
@@ -28,7 +28,7 @@ pub(crate) fn ranked(typed: &str, values: Vec<String>) -> Vec<String> {
     ranked.into_iter().map(|(_, _, value)| value).collect()
 }
 
-/// How far `value` is from what `typed` begins; less is nearer.
+/// Returns the rank of `value` as a completion of `typed`; lower is better.
 fn rank(typed: &str, value: &str) -> Option<u8> {
     let is_break = |c: char| !c.is_alphanumeric();
     if value.starts_with(typed) {

@@ -1,29 +1,31 @@
-//! Arguments that a wire says twice, in headers beside the call: which, and whether they agree.
+//! Checks arguments that a client repeats in HTTP headers.
 //!
-//! A schema marks such an argument with `x-mcp-header`, which gives the header's name. Whoever
-//! stands between client and server acts on headers; if the call could say otherwise, they would
-//! act on a lie.
+//! A schema marks such an argument with `x-mcp-header`, whose value is the header's name. Proxies
+//! between client and server act on these headers. So a header that differs from its argument is
+//! refused.
 
 use serde_json::{Map, Number, Value};
 use toolgate_contract::CallError;
 
-/// The keyword that marks an argument.
+/// Schema keyword that marks an argument.
 const KEYWORD: &str = "x-mcp-header";
 
-/// An argument that is said twice.
+/// An argument that is repeated in a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mirror {
-    /// Its header's name, without what all of them begin with.
+    /// Name of its header without the prefix `Mcp-Param-`.
     pub(crate) header: String,
-    /// Where it is in the arguments.
+    /// Path of property names that leads to the argument.
     path: Vec<String>,
 }
 
-/// The arguments that `schema` marks.
+/// Returns the arguments that `schema` marks.
 ///
 /// # Errors
-/// When a mark cannot be meant: a name that no header may have or that another has, an argument
-/// that is no text, integer or boolean, or one that is not in the same place in every call.
+/// If a mark is unusable:
+/// - its name is no valid header name, or is used twice
+/// - its argument is not a string, integer or boolean
+/// - its argument has no fixed place in the input
 pub(crate) fn of(schema: &Value) -> Result<Vec<Mirror>, String> {
     let mut found = Vec::new();
     gather(schema, &mut Vec::new(), &mut found)?;
@@ -72,7 +74,7 @@ fn is_token(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(sound)
 }
 
-/// How many marks there are anywhere.
+/// Counts the marks anywhere in a schema.
 fn marks(schema: &Value) -> usize {
     match schema {
         Value::Object(members) => {
@@ -84,12 +86,12 @@ fn marks(schema: &Value) -> usize {
     }
 }
 
-/// Whether an object is one of properties, one of which happens to be called like the keyword.
+/// Returns true if `members` are properties, one of which has the keyword as its name.
 fn is_properties(members: &Map<String, Value>) -> bool {
     members.get(KEYWORD).is_some_and(Value::is_object)
 }
 
-/// Whether `said`, what came in headers, is what `input` says.
+/// Checks that the header values in `said` equal the arguments in `input`.
 pub(crate) fn agree(
     mirrors: &[Mirror],
     input: &Value,
@@ -121,7 +123,7 @@ pub(crate) fn agree(
     Ok(())
 }
 
-/// Whether a header's text says `value`: numbers by what they are, the rest letter by letter.
+/// Returns true if a header's text equals `value`. Numbers are compared by value, the rest as text.
 fn same(value: &Value, text: &str) -> bool {
     match value {
         Value::String(value) => value == text,
@@ -132,7 +134,7 @@ fn same(value: &Value, text: &str) -> bool {
 }
 
 fn same_number(value: &Number, text: &str) -> bool {
-    // Beyond this, integers that differ are one as floats.
+    // Above 2^53, different integers may be equal as floats.
     const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
     let float = || text.parse::<f64>().ok().filter(|number| number.abs() < EXACT_MAX);
     value.to_string() == text || float().is_some_and(|number| value.as_f64() == Some(number))

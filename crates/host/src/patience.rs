@@ -1,4 +1,4 @@
-//! How long a call waits for answers to what it asks: a person's time is not held against it.
+//! Measures the time that a call waits for answers, which does not count against its deadline.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -7,30 +7,30 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use toolgate_contract::{AskNow, Askable, Asker, BoxFuture, Given, Questions, ToolError};
 
-/// The time that a call spends waiting for answers, and how much of it is not held against it.
+/// Clock for the time that a call waits for answers, up to a maximum.
 #[derive(Default)]
 pub(crate) struct Patience {
     most: Duration,
     spent: Mutex<Spent>,
-    /// Told when a wait begins or ends.
+    /// Notified when a wait begins or ends.
     changed: Notify,
 }
 
 #[derive(Default)]
 struct Spent {
-    /// How many wait, and since when any does.
+    /// Number of current waits. `since` is the start of the oldest.
     waiting: usize,
     since: Option<Instant>,
     before: Duration,
 }
 
 impl Patience {
-    /// With up to `most` for all answers together.
+    /// Creates a clock that grants at most `most` for all answers together.
     pub(crate) fn of(most: Duration) -> Arc<Self> {
         Arc::new(Self { most, ..Self::default() })
     }
 
-    /// The same asker, whose time is counted.
+    /// Returns `asker` with the time of its questions measured.
     pub(crate) fn counted(self: &Arc<Self>, asker: &Asker) -> Asker {
         if asker.can() == Askable::default() {
             return asker.clone();
@@ -38,7 +38,7 @@ impl Patience {
         asker.asking_through(Arc::new(Counted { asker: asker.clone(), patience: self.clone() }))
     }
 
-    /// Waits until `deadline` is over, and however long answers took; gives how long that was.
+    /// Waits until `deadline` plus the time that answers took. Returns that extra time.
     pub(crate) async fn over(&self, deadline: Instant) -> Duration {
         loop {
             let changed = self.changed.notified();
@@ -50,8 +50,8 @@ impl Patience {
         }
     }
 
-    /// How much later it is over, as far as that is known: while an answer is waited for, as late
-    /// as can be.
+    /// Returns the extension of the deadline so far. While an answer is awaited, that is the
+    /// maximum.
     fn more(&self) -> Duration {
         let spent = self.spent();
         if spent.waiting > 0 { self.most } else { spent.before.min(self.most) }
@@ -62,7 +62,7 @@ impl Patience {
     }
 }
 
-/// A wait for answers, for as long as it is held.
+/// A wait for answers, which ends when it is dropped.
 struct Wait<'p>(&'p Patience);
 
 impl<'p> Wait<'p> {
@@ -90,7 +90,7 @@ impl Drop for Wait<'_> {
     }
 }
 
-/// Asks, and counts how long that takes.
+/// Asker that measures how long its questions take.
 struct Counted {
     asker: Asker,
     patience: Arc<Patience>,

@@ -1,4 +1,4 @@
-//! The gate: found, checked, authorised, limited, run, checked, recorded.
+//! Runs calls through the gate: find, validate, authorise, limit, run, check, record.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -26,16 +26,16 @@ use crate::secrets::{CallSecrets, Told, Veiled};
 use crate::witness::Called;
 use crate::{Gate, confirm, validate};
 
-/// Runs `call` to its end and leaves exactly one record, whatever comes of it; a panic too.
+/// Runs `call` to its end and leaves exactly one record, even if the tool panics.
 ///
-/// A job brings its slot: it waited for it before it began.
+/// A job passes the `slot` that it waited for before it began.
 pub(crate) async fn run(
     gate: &Gate,
     call: &mut Call,
     slot: Option<Slot>,
 ) -> Result<Output, CallError> {
     if !gate.catalog.knows(&call.tool) {
-        // Boxed, or each call would have room for it.
+        // Boxed to keep the future of every call small.
         Box::pin(gate.catalog.listed(Some(&call.tool))).await;
     }
     let record = begin_record(gate, call).await?;
@@ -45,7 +45,7 @@ pub(crate) async fn run(
     recorded(gate, record, (&by, &secrets), known, outcome, |output| output.ending).await
 }
 
-/// Reads the resource `uri`, by the same way; `found` is the source it belongs to.
+/// Reads the resource `uri` through the gate. `found` is the source that owns the URI.
 pub(crate) async fn read(
     gate: &Gate,
     found: Result<&dyn Resources, CallError>,
@@ -71,7 +71,7 @@ pub(crate) async fn read(
     recorded(gate, record, (&by, &CallSecrets::default()), known, outcome, |_| Ending::Done).await
 }
 
-/// Makes the prompt called `name`, which `found` finds, by the same way.
+/// Makes the prompt called `name` through the gate. `found` looks the prompt up.
 pub(crate) async fn make(
     gate: &Gate,
     name: &str,
@@ -93,7 +93,7 @@ pub(crate) async fn make(
             None => gate.policy.authorise_words(&call.caller, guard, &asked),
         })?;
         confirm::agreed(gate, guard, &call, &asked, &permit).await?;
-        // What it takes in is called as its guard is; what it holds meanwhile is no program's.
+        // Included files count as calls of the guard tool, yet the prompt takes no program slot.
         if let Some(guard) = prompt.guard() {
             gate.limits.take(&call.caller, guard)?;
         }
@@ -108,13 +108,13 @@ pub(crate) async fn make(
     recorded(gate, record, (&by, &secrets), known, outcome, |_| Ending::Done).await
 }
 
-/// What a resource is asked for with, as its record has it.
+/// Input of a resource read, as its audit record shows it.
 #[derive(Serialize)]
 struct OfResource<'a> {
     uri: &'a str,
 }
 
-/// What a prompt is asked for with, as its record has it.
+/// Input of a prompt request, as its audit record shows it.
 #[derive(Serialize)]
 struct OfPrompt<'a> {
     name: &'a str,
@@ -130,14 +130,14 @@ async fn begin_record<'g>(gate: &'g Gate, call: &Call) -> Result<OpenRecord<'g>,
                 }
                 return Ok(record);
             }
-            // What was accepted waits for the log, however slow it is.
+            // An accepted job waits for the log, however slow that is.
             Err(_) if call.job.is_some() && !call.cancel.is_cancelled() => {}
             Err(refused) => return Err(refused),
         }
     }
 }
 
-/// What becomes known of `call`, a call of a tool that begins.
+/// Starts observing `call`, a call of a tool.
 fn seen_to_begin(gate: &Gate, call: &mut Call) -> Known {
     if gate.witness.is_none() {
         return Known::default();
@@ -147,9 +147,9 @@ fn seen_to_begin(gate: &Gate, call: &mut Call) -> Known {
     Known::of(gate, call, called)
 }
 
-/// What `work` comes to, though it panics.
+/// Returns the outcome of `work`, with a panic turned into an error.
 ///
-/// Not an `async fn`, which would have room for `work` twice: each call moves all of it.
+/// This is no `async fn`, because that would reserve space for `work` twice.
 fn caught<T>(
     work: impl Future<Output = Result<T, CallError>>,
 ) -> impl Future<Output = Result<T, CallError>> {
@@ -157,11 +157,11 @@ fn caught<T>(
     outcome.map(|outcome| outcome.unwrap_or_else(|panic| Err(broken_off(panic.as_ref()))))
 }
 
-/// Among whose a call counts.
+/// Account that the bytes and refusals of a call are counted for.
 enum By {
-    /// With how many bytes it asked, if that is counted.
+    /// The caller, and the bytes of its input if bytes are counted.
     Caller(Caller, u64),
-    /// A job was accepted, and has its record whatever comes of it.
+    /// An accepted job, which is not counted and always has a record.
     Job,
 }
 
@@ -174,7 +174,7 @@ impl By {
         Self::Caller(call.caller.clone(), asked)
     }
 
-    /// Counts what was asked with, and what was `told`.
+    /// Counts the bytes of the input and of the output `told`.
     fn carried(&self, gate: &Gate, told: Option<&impl Measured>) {
         if let Self::Caller(caller, asked) = self
             && gate.limits.counts_carried()
@@ -183,19 +183,22 @@ impl By {
         }
     }
 
-    /// `why` the call was refused, counted; an error, by which it is told instead, if that is to
-    /// leave no record.
+    /// Counts a call that was refused because of `why`.
+    ///
+    /// # Errors
+    /// The error to send instead of `why`, if this refusal must leave no record.
     fn counted(&self, gate: &Gate, why: &CallError) -> Result<(), CallError> {
         let Self::Caller(caller, _) = self else { return Ok(()) };
         gate.limits.refused(caller).map_err(|limited| match why {
-            // Which says when to come back, too.
+            // This error already contains a retry time.
             CallError::Limited { .. } => why.clone(),
             _ => limited,
         })
     }
 }
 
-/// `outcome` as it is told, with its record; `by` and `secrets` are of the call.
+/// Redacts secrets from `outcome`, closes the record and returns the outcome. `by` and `secrets`
+/// belong to the call.
 async fn recorded<T: Told + Measured>(
     gate: &Gate,
     mut record: OpenRecord<'_>,
@@ -247,15 +250,16 @@ async fn pass(
     let mut output = run_bounded(gate, &stand, work, permit, slot).await?;
     validate::output(&gate.settings.output_checks, &entry, &output)?;
     if entry.tool().is_too_long(&output) {
-        // A secret that was cut in two would be found in neither part.
+        // A secret cut in two would match in neither part, so redact before cutting.
         gate.secrets.clear(&mut output);
         output = entry.tool().given(&stand.ctx, output)?;
     }
     Ok(output)
 }
 
-/// Looks whether a job would pass the gate now, and asks what is to be asked before. It leaves a
-/// record only if it would not: what is accepted leaves its own when it runs.
+/// Checks that a job would pass the gate now, and asks the questions due before it starts.
+///
+/// Only a refused job leaves a record here. An accepted one leaves its record when it runs.
 pub(crate) async fn accept(gate: &Gate, call: Call) -> Result<(Arc<Entry>, Call), CallError> {
     let known = Known::default();
     match caught(look(gate, &call, &known)).await {
@@ -264,7 +268,7 @@ pub(crate) async fn accept(gate: &Gate, call: Call) -> Result<(Arc<Entry>, Call)
     }
 }
 
-/// Leaves the record of a job that is refused, and gives back `why`.
+/// Records the refusal of a request and returns the error to send.
 pub(crate) async fn refuse(gate: &Gate, call: &Call, why: CallError) -> CallError {
     refused(gate, call, Known::default(), why).await
 }
@@ -301,20 +305,20 @@ async fn look(gate: &Gate, call: &Call, known: &Known) -> Result<Arc<Entry>, Cal
         return Err(CallError::NoJob { tool: entry.spec().id.to_string() });
     }
     confirm::agreed(gate, entry.spec(), call, &input, &permit).await?;
-    // Counted before it looks: some begin with that.
+    // Counted before the tool looks, because some calls begin with looking.
     gate.limits.take(&call.caller, entry.spec())?;
     confirm::looked(gate, &entry, call, &input).await?;
     Ok(entry)
 }
 
-/// Where a call stands once it is let in: what its tool knows of it, and when it must be over.
+/// Context of a call that was let in: its tool context, deadline and cancellation.
 pub(crate) struct Stand {
     pub(crate) ctx: Ctx,
-    /// Cancelled by whoever called.
+    /// Cancelled by the caller.
     cancel: CancellationToken,
     allowed: Duration,
     patience: Arc<Patience>,
-    /// What its events come through.
+    /// Guard that keeps the redaction of events active.
     _veil: Veiled,
 }
 
@@ -326,9 +330,9 @@ impl Stand {
         let (events, veil) = gate.secrets.veiled(&call.events);
         let ctx = Ctx {
             caller: call.caller.clone(),
-            // The tool's own: that its time is over says nothing of whoever called.
+            // The tool's own token: a passed deadline does not cancel the caller.
             cancel: call.cancel.child_token(),
-            // By the clock that is waited by.
+            // Deadlines use tokio's clock, which tests can pause.
             deadline: Instant::now().into_std() + allowed,
             events,
             asker: patience.counted(&call.asker),
@@ -342,7 +346,7 @@ impl Stand {
         Self { ctx, cancel: call.cancel.clone(), allowed, patience, _veil: veil }
     }
 
-    /// Waits until nobody wants it any more or its time is over, and says which.
+    /// Waits until the caller cancels or the time is over, and returns the matching error.
     pub(crate) async fn over(&self) -> CallError {
         tokio::select! {
             biased;
@@ -354,9 +358,9 @@ impl Stand {
     }
 }
 
-/// Runs the work until it ends, its deadline passes or nobody wants it.
+/// Runs the work until it ends, its deadline passes or its caller cancels.
 ///
-/// A tool that is told to stop has a grace to do so in order; after that it is dropped.
+/// A stopped tool has the cancel grace period to finish in order. After that it is dropped.
 async fn run_bounded<T>(
     gate: &Gate,
     stand: &Stand,
@@ -367,7 +371,7 @@ async fn run_bounded<T>(
     bounded(gate, stand, work).await
 }
 
-/// The same for what needs no slot.
+/// Runs work that needs no slot until it ends, its deadline passes or its caller cancels.
 pub(crate) async fn bounded<T>(
     gate: &Gate,
     stand: &Stand,
@@ -383,7 +387,7 @@ pub(crate) async fn bounded<T>(
     Err(stopped)
 }
 
-/// The same for what leaves no record: a look around. A panic in it stays in it.
+/// Runs work that leaves no record, such as listing. A panic becomes an error.
 pub(crate) async fn looked<T>(
     gate: &Gate,
     stand: &Stand,

@@ -1,9 +1,9 @@
-//! Requests that end with questions and are made again with the answers: what is remembered of
-//! them, and that only this server remembers it.
+//! Seals the state of a request that ends with questions, so that the client can send it again with
+//! the answers.
 //!
-//! Nothing is kept here, but which were used for a yes: that is good once. What was answered so far
-//! goes to the client and comes back with the next request, sealed: with a code over it by a key that
-//! only this process knows, over who asked for what, and until when.
+//! The server keeps only the codes of states that were already used for a confirmation. The answers
+//! so far travel to the client and back. A keyed hash protects them, and covers the caller, the
+//! request and the expiry time.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -17,53 +17,56 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolgate_contract::{CallError, Caller, Given, Questions, Request, Spend};
 
-/// How long a person may take to answer.
+/// Lifetime of a state, which is the time to answer.
 const GOOD_FOR: Duration = Duration::from_secs(3600);
-/// How long a code is.
+/// Length of the keyed hash in bytes.
 const CODE_BYTES: usize = 32;
 
-/// Seals what is remembered, and opens it again.
+/// Seals and opens request states with a key that only this process knows.
 pub(crate) struct Rounds {
     key: [u8; 32],
-    /// The codes of states with which a yes was used, and until when they would be good.
+    /// Codes of states that were used for a confirmation, each with its expiry in Unix seconds.
     spent: Arc<Mutex<HashMap<[u8; CODE_BYTES], i64>>>,
 }
 
-/// How many codes of states that were used are remembered.
+/// Largest number of used codes that are remembered.
 const SPENT_MAX: usize = 1 << 16;
-/// How much is remembered, in bytes.
+/// Largest serialized state in bytes.
 const STATE_BYTES_MAX: usize = 1 << 20;
 
-/// What is remembered.
+/// State that travels to the client and back.
 #[derive(Serialize, Deserialize)]
 struct State {
-    /// Until when, in seconds of the Unix epoch.
+    /// Expiry time in seconds of the Unix epoch.
     until: i64,
-    /// No two are alike.
+    /// Random number that makes each state unique.
     nonce: u64,
-    /// Who asked.
+    /// Name of the caller.
     caller: String,
-    /// For what.
+    /// Digest of the request.
     what: String,
-    /// What was answered, and had been asked.
+    /// Answers to the questions asked so far.
     given: Given,
-    /// What is asked now.
+    /// Keys of the questions that are asked now.
     open: BTreeSet<String>,
-    /// What the tool wants to know again.
+    /// Note that the tool wants back with the next request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     note: Option<String>,
 }
 
 impl Rounds {
-    /// With a key of its own.
+    /// Creates a sealer with a random key.
     pub(crate) fn new() -> Self {
         let mut key = [0; 32];
-        // Without randomness there is no TLS, no job and no session either.
+        // Without randomness TLS, jobs and sessions fail as well.
         getrandom::fill(&mut key).expect("the system gives random numbers");
         Self { key, spent: Arc::default() }
     }
 
-    /// What the client is to say again with the answers to `questions`, given what was answered.
+    /// Returns the state that the client must send back with the answers to `questions`.
+    ///
+    /// # Errors
+    /// If no randomness is available, or the state is larger than 1 MiB.
     pub(crate) fn seal(
         &self,
         caller: &Caller,
@@ -99,9 +102,13 @@ impl Rounds {
         Ok(URL_SAFE_NO_PAD.encode(bytes))
     }
 
-    /// What was answered: before, as `sealed` says, and in `given`, as far as it says that it was
-    /// asked. A client that knows what it will be asked may answer with its first request, which
-    /// has no state yet. And what the tool had noted.
+    /// Returns all answers so far and the note of the tool.
+    ///
+    /// They are the answers in `sealed` and those in `given` whose question is open. Without a
+    /// sealed state all of `given` counts, since a client may answer expected questions ahead.
+    ///
+    /// # Errors
+    /// If `sealed` is not from this server, has expired, or belongs to another request.
     pub(crate) fn answered(
         &self,
         caller: &Caller,
@@ -115,7 +122,8 @@ impl Rounds {
         Ok((all, note))
     }
 
-    /// Spends `sealed`, which is one of its own, for one call: whether no other call has.
+    /// Returns a function that marks `sealed` as used. It returns true only for the first call that
+    /// uses this state.
     pub(crate) fn once(&self, sealed: &str) -> Spend {
         let bytes = URL_SAFE_NO_PAD.decode(sealed).unwrap_or_default();
         let code: [u8; CODE_BYTES] =
@@ -129,7 +137,7 @@ impl Rounds {
                     all.retain(|_, until| *until >= now);
                 }
                 if all.len() >= SPENT_MAX {
-                    // Whoever has so many agreed to is to ask again.
+                    // The table is full of valid codes, so this confirmation must be asked again.
                     return false;
                 }
                 all.insert(code, now + GOOD_FOR.as_secs().cast_signed()).is_none()
@@ -148,7 +156,7 @@ impl Rounds {
         let at = bytes.len().checked_sub(CODE_BYTES).ok_or_else(foreign)?;
         let (state, code) = bytes.split_at(at);
         let code = <[u8; CODE_BYTES]>::try_from(code).map_err(|_| foreign())?;
-        // Compared in constant time.
+        // `blake3::Hash` compares in constant time.
         if blake3::keyed_hash(&self.key, state) != code {
             return Err(foreign());
         }
@@ -163,8 +171,7 @@ impl Rounds {
     }
 }
 
-/// What tells a request from others: what is asked, of what, with which arguments, in whatever
-/// order they are written.
+/// Returns a digest of the request: its kind, its target and its arguments in any order.
 pub(crate) fn what(request: &Request) -> String {
     let mut hash = Hasher::new();
     match request {
@@ -180,7 +187,7 @@ pub(crate) fn what(request: &Request) -> String {
                 say(&mut hash, b's', text);
             }
         }
-        // No other ends with questions.
+        // Other requests never end with questions.
         Request::ListTools { .. }
         | Request::Discover
         | Request::Refuse(_)
@@ -203,7 +210,7 @@ pub(crate) fn what(request: &Request) -> String {
     hash.finalize().to_hex().to_string()
 }
 
-/// Adds a text of some `kind`, so that no two texts are like one.
+/// Hashes a text with its `kind` and length, so that different texts never hash alike.
 fn say(hash: &mut Hasher, kind: u8, text: &str) {
     hash.update(&[kind]).update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
 }

@@ -1,6 +1,6 @@
-//! Schemas, compiled once and shared: one validator for one schema, whoever it is of.
+//! Compiles schemas once and shares the validators: equal schemas have one validator.
 //!
-//! A tool's own schemas are compiled when it is first called: most tools of most servers never are.
+//! A tool's own schemas are compiled at its first call, since most tools are never called.
 
 mod cost;
 
@@ -17,136 +17,136 @@ use toolgate_contract::{Problem, Schema, ToolId, ToolSpec, canonical_json, fold}
 use crate::wording;
 use cost::Size;
 
-/// What a tool's canonical id begins with.
+/// Prefix of a tool's canonical id.
 const CANONICAL: &str = "mcp.tool:";
-/// The most problems told of one value.
+/// Most problems reported for one value.
 const PROBLEMS_MAX: usize = 8;
 
-/// A schema that is of no one tool.
+/// A schema that belongs to no single tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Shared {
-    /// Of what came of a call.
+    /// Schema of the outcome of a call.
     Envelope,
-    /// Of a request on a line.
+    /// Schema of a request on a stream.
     RequestEnvelope,
-    /// Of what every tool is called with.
+    /// Schema of the common part of all tool calls.
     ToolIo,
 }
 
-/// What a tool takes, or what it gives back.
+/// Direction of a tool's schema: its input or its output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Side {
-    /// What it takes.
+    /// Input of the tool.
     Input,
-    /// What it gives back.
+    /// Output of the tool.
     Output,
 }
 
-/// Schemas from files, read once.
+/// Schemas from files, read once at the start.
 #[derive(Debug, Clone, Default)]
 pub struct SchemaFiles {
-    /// Those that stand for what comes along.
+    /// Replacements for the built-in shared schemas.
     pub shared: Vec<(Shared, SchemaFile)>,
-    /// Those that tools must satisfy beside their own, by the tool's id in any spelling.
+    /// Additional schemas of tools, with the tool's id in any spelling.
     pub tools: Vec<(String, Side, SchemaFile)>,
 }
 
-/// A schema and where it stands.
+/// A schema and the file that it comes from.
 #[derive(Debug, Clone)]
 pub struct SchemaFile {
-    /// Its path, for people.
+    /// Path of the file, for messages.
     pub path: String,
-    /// It.
+    /// The schema.
     pub schema: Value,
 }
 
-/// Every schema in use, each compiled at most once.
+/// All schemas in use, each compiled at most once.
 pub struct SchemaRegistry {
-    /// By the SHA-256 of the schema as canonical JSON.
+    /// Validators by the SHA-256 of their schema's canonical JSON.
     compiled: Arc<Mutex<InUse>>,
     shared: Vec<Kept>,
     files: BTreeMap<(String, Side), SchemaFile>,
-    /// By folded id.
+    /// Validators of tools by folded tool id.
     tools: Mutex<BTreeMap<String, Arc<ToolIoValidators>>>,
     loaded: AtomicUsize,
 }
 
-/// What a value is held against; compiled when the first is.
+/// A validator of values for one schema, compiled at its first use.
 #[derive(Clone)]
 pub struct Checker {
     schema: Schema,
-    /// Where it stands, if that is a file.
+    /// File of the schema, if it comes from one.
     path: Option<String>,
     compiled: OnceLock<Result<(Fingerprint, Arc<Compiled>), String>>,
-    /// All that are in use, to share what is alike.
+    /// All validators in use, shared among equal schemas.
     all: Arc<Mutex<InUse>>,
 }
 
-/// What the calls of one tool are held against.
+/// Validators for the inputs and outputs of one tool.
 #[derive(Clone)]
 pub struct ToolIoValidators {
-    /// The tool's canonical id.
+    /// Canonical id of the tool.
     pub tool: String,
     shared: Checker,
     input: Vec<Checker>,
     output: Vec<Checker>,
 }
 
-/// Which schema it is: the SHA-256 of its canonical JSON.
+/// Identity of a schema: the SHA-256 of its canonical JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fingerprint([u8; 32]);
 
-/// Why a schema is of no use.
+/// A schema that cannot be used, with the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("{}{why}", path.as_ref().map(|path| format!("the schema {path} is not usable: ")).unwrap_or_default())]
 pub struct SchemaError {
-    /// Where it stands, if that is a file.
+    /// File of the schema, if it comes from one.
     pub path: Option<String>,
-    /// What is wrong with it.
+    /// Description of the problem.
     pub why: String,
 }
 
-/// Why a tool has no validators.
+/// Reasons why validators of a tool are not found.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoToolIo {
-    /// The id is not spelled as ids are.
+    /// The id has not the form of a canonical id.
     #[error("`{0}` is no canonical tool id; one reads `mcp.tool:docs.load.fetch`")]
     NotCanonical(String),
-    /// No tool has it.
+    /// No tool has this id.
     #[error("no tool is named `{0}`")]
     Unknown(String),
 }
 
-/// What came of compiling a schema.
+/// A compiled schema.
 struct Compiled {
     validator: Validator,
     size: Size,
 }
 
-/// What was compiled, for as long as anybody holds values against it.
+/// Compiled schemas that are still in use.
 type InUse = HashMap<Fingerprint, Weak<Compiled>>;
 
-/// A shared schema, compiled when it is first asked for.
+/// A shared schema, compiled at its first use.
 struct Kept {
     which: Shared,
     file: Option<SchemaFile>,
     checker: OnceLock<Checker>,
 }
 
-/// How many schemas there are and how many had to be compiled.
+/// Counters of loaded schemas and compiled validators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counts {
-    /// How often a schema was asked for.
+    /// Number of times that a schema was requested.
     pub schemas_loaded: usize,
-    /// How many different ones are in use, and so compiled.
+    /// Number of different schemas in use, each compiled once.
     pub validators_compiled: usize,
 }
 
 impl Shared {
-    /// All of them.
+    /// All shared schemas.
     pub const ALL: [Self; 3] = [Self::Envelope, Self::RequestEnvelope, Self::ToolIo];
 
-    /// The file that comes along.
+    /// Returns the file name of the built-in schema.
     pub fn file_name(self) -> &'static str {
         match self {
             Self::Envelope => "envelope.schema.json",
@@ -155,7 +155,7 @@ impl Shared {
         }
     }
 
-    /// The schema that comes along, as it is written.
+    /// Returns the text of the built-in schema.
     pub fn shipped(self) -> &'static str {
         match self {
             Self::Envelope => include_str!("../../../schemas/envelope.schema.json"),
@@ -166,7 +166,7 @@ impl Shared {
 }
 
 impl Side {
-    /// The word for it.
+    /// Returns `input` or `output`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Input => "input",
@@ -176,10 +176,10 @@ impl Side {
 }
 
 impl SchemaRegistry {
-    /// A registry of what comes along and of `files`, all of which must be schemas.
+    /// Creates a registry of the built-in schemas and of `files`.
     ///
     /// # Errors
-    /// When one is none, naming the file.
+    /// If a file is not a valid schema; the error names the file.
     pub fn new(files: SchemaFiles) -> Result<Self, SchemaError> {
         let shared = Shared::ALL.map(|which| {
             let mut stands = files.shared.iter().filter(|(other, _)| *other == which);
@@ -203,12 +203,12 @@ impl SchemaRegistry {
         Ok(registry)
     }
 
-    /// What envelopes are held against.
+    /// Returns the validator of envelopes.
     pub fn load_envelope(&self) -> &Checker {
         self.shared(Shared::Envelope)
     }
 
-    /// What is held against the shared schema `which`.
+    /// Returns the validator of the shared schema `which`.
     pub fn shared(&self, which: Shared) -> &Checker {
         let found = self.shared.iter().find(|kept| kept.which == which);
         let Kept { file, checker, .. } = found.expect("there is one of each from the start");
@@ -220,22 +220,22 @@ impl SchemaRegistry {
                     Ok(self.checker(schema.into(), None))
                 }
             };
-            // Those of files were compiled at the start, and a test compiles what comes along.
+            // Schemas from files were compiled at the start, and a test compiles the built-in ones.
             checker.expect("it is a schema")
         })
     }
 
-    /// What calls of the tool `id`, e.g. `mcp.tool:docs.load.fetch`, are held against.
+    /// Returns the validators of the tool `id`, for example `mcp.tool:docs.load.fetch`.
     ///
     /// # Errors
-    /// When the id is not canonical, or no tool of the catalog has it.
+    /// If the id is not canonical, or no tool of the catalog has it.
     pub fn load_tool_io(&self, id: &str) -> Result<Arc<ToolIoValidators>, NoToolIo> {
         let name = canonical(id).ok_or_else(|| NoToolIo::NotCanonical(id.to_owned()))?;
         let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
         tools.get(&*fold(name)).cloned().ok_or_else(|| NoToolIo::Unknown(id.to_owned()))
     }
 
-    /// What calls of the tool that is known by `spec` are held against, from now on.
+    /// Registers the schemas of the tool `spec` and returns its validators.
     pub(crate) fn register(
         &self,
         spec: &ToolSpec,
@@ -258,13 +258,13 @@ impl SchemaRegistry {
         Ok(io)
     }
 
-    /// Forgets what calls of the tool `id` were held against: it is not on offer any more.
+    /// Removes the validators of the tool `id`, which is no longer available.
     pub(crate) fn forget(&self, id: &ToolId) {
         let mut tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
         tools.remove(&*fold(id.as_str()));
     }
 
-    /// How many schemas there are, and how many of them were compiled.
+    /// Returns the numbers of loaded schemas and of compiled validators.
     pub fn counts(&self) -> Counts {
         let compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
         Counts {
@@ -273,10 +273,10 @@ impl SchemaRegistry {
         }
     }
 
-    /// Compiles what calls of one tool are held against.
+    /// Compiles the schemas of one tool.
     ///
     /// # Errors
-    /// With the first that is none.
+    /// The first invalid schema.
     pub(crate) fn check_one(io: &ToolIoValidators) -> Result<(), (Side, String)> {
         for side in [Side::Input, Side::Output] {
             for checker in io.checkers(side) {
@@ -289,7 +289,7 @@ impl SchemaRegistry {
     /// Compiles the schemas of all tools.
     ///
     /// # Errors
-    /// With the first that is none, and whose it is.
+    /// The first invalid schema and its tool.
     pub fn check(&self) -> Result<(), (ToolId, Side, SchemaError)> {
         let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
         for io in tools.values() {
@@ -307,7 +307,7 @@ impl SchemaRegistry {
         Ok(())
     }
 
-    /// The schema that stands in `file`, which was not made here and so is compiled at once.
+    /// Creates the validator of a schema from `file` and compiles it at once.
     fn of_file(&self, file: &SchemaFile) -> Result<Checker, SchemaError> {
         let path = Some(file.path.clone());
         let checker = self.checker(file.schema.clone().into(), path.clone());
@@ -317,7 +317,7 @@ impl SchemaRegistry {
         }
     }
 
-    /// `schema` as what a value is held against.
+    /// Creates a validator of `schema` without compiling it.
     fn checker(&self, schema: Schema, path: Option<String>) -> Checker {
         self.loaded.fetch_add(1, Ordering::Relaxed);
         let (compiled, all) = (OnceLock::new(), self.compiled.clone());
@@ -338,7 +338,8 @@ impl fmt::Debug for SchemaRegistry {
 }
 
 impl Checker {
-    /// What is wrong with `value`; nothing where it satisfies the schema.
+    /// Returns the problems of `value`; the list is empty if it matches the schema. At most 8 are
+    /// returned.
     pub fn problems(&self, value: &Value) -> Vec<Problem> {
         let Compiled { validator, size } = match self.compiled() {
             Ok((_, compiled)) => &**compiled,
@@ -363,12 +364,12 @@ impl Checker {
         problems.collect()
     }
 
-    /// The schema.
+    /// Returns the schema.
     pub fn schema(&self) -> &Value {
         &self.schema
     }
 
-    /// Which schema it is.
+    /// Returns the identity of the schema.
     pub fn fingerprint(&self) -> Fingerprint {
         match self.compiled() {
             Ok((fingerprint, _)) => *fingerprint,
@@ -376,7 +377,7 @@ impl Checker {
         }
     }
 
-    /// The schema compiled; the same where another like it was before.
+    /// Returns the compiled schema, shared with equal schemas.
     fn compiled(&self) -> Result<&(Fingerprint, Arc<Compiled>), &str> {
         let compiled = self.compiled.get_or_init(|| {
             let fingerprint = Fingerprint::of(&self.schema);
@@ -385,7 +386,7 @@ impl Checker {
                 Some(compiled) => compiled,
                 None => {
                     let compiled = Arc::new(compile(&self.schema)?);
-                    // Tools of others come and go.
+                    // Tools of upstreams come and go, so unused validators are dropped here.
                     all.retain(|_, compiled| compiled.strong_count() > 0);
                     all.insert(fingerprint, Arc::downgrade(&compiled));
                     compiled
@@ -396,15 +397,15 @@ impl Checker {
         compiled.as_ref().map_err(String::as_str)
     }
 
-    /// The file it stands in, if it does.
+    /// Returns the file of the schema, if it comes from one.
     pub fn path(&self) -> Option<&str> {
         self.path.as_deref()
     }
 }
 
 impl ToolIoValidators {
-    /// What is wrong with `io` as a call of the tool, whole: what all calls have in common, and
-    /// the tool's own.
+    /// Returns the problems of `io` as a whole call of the tool: first of the part common to all
+    /// tools, then of the tool's input.
     pub fn input_problems(&self, io: &Value) -> Vec<Problem> {
         let mut problems = self.shared.problems(io);
         if problems.is_empty() && io["tool"] != self.tool.as_str() {
@@ -421,17 +422,17 @@ impl ToolIoValidators {
         problems
     }
 
-    /// What is wrong with `input` as the tool's arguments.
+    /// Returns the problems of `input` as the tool's arguments.
     pub fn argument_problems(&self, input: &Value) -> Vec<Problem> {
         first_broken(&self.input, input)
     }
 
-    /// What is wrong with `output` as what the tool gives back. Nothing is asked of it beside.
+    /// Returns the problems of `output` as the tool's result, by its own schemas only.
     pub fn output_problems(&self, output: &Value) -> Vec<Problem> {
         first_broken(&self.output, output)
     }
 
-    /// What its arguments or its results are held against.
+    /// Returns the validators of one direction.
     pub fn checkers(&self, side: Side) -> &[Checker] {
         match side {
             Side::Input => &self.input,
@@ -440,7 +441,7 @@ impl ToolIoValidators {
     }
 }
 
-/// What the first schema says that `value` breaks.
+/// Returns the problems of the first schema that `value` does not match.
 fn first_broken(checkers: &[Checker], value: &Value) -> Vec<Problem> {
     let mut broken = checkers.iter().map(|checker| checker.problems(value));
     broken.find(|problems| !problems.is_empty()).unwrap_or_default()
@@ -458,17 +459,19 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// The tool's own id in the canonical `id`, if it is one.
+/// Returns the tool's own id within the canonical `id`, or `None` if `id` is not canonical.
 fn canonical(id: &str) -> Option<&str> {
     let name = id.strip_prefix(CANONICAL)?;
     ToolId::foreign(name).map(|_| name)
 }
 
-/// How many steps a pattern that looks around may go back to match one text.
+/// Backtracking limit of a regular expression with lookaround, per text.
 const STEPS_BACK_MAX: usize = 100_000;
 
-/// Compiles `schema` by the draft that it says, or 2020-12; a reference to the network is refused,
-/// not followed, and so is one that would take too long to hold anything against.
+/// Compiles `schema` by its declared draft, or by 2020-12.
+///
+/// # Errors
+/// If the schema is invalid, refers to the network, or would take too long to check a value.
 fn compile(schema: &Value) -> Result<Compiled, String> {
     let size = Size::of(schema)?;
     let by = |draft| {
@@ -477,7 +480,7 @@ fn compile(schema: &Value) -> Result<Compiled, String> {
         options.offline().build(schema).map_err(|err| err.to_string())
     };
     let validator = match Draft::Unknown.detect(schema) {
-        // Before MCP said which it means most servers meant draft 7, and not all said so.
+        // Older servers often omit the draft and mean draft 7.
         Draft::Unknown => {
             by(Draft::Draft202012).or_else(|why| by(Draft::Draft7).map_err(|_| why))?
         }

@@ -1,21 +1,21 @@
-//! What tokens were given for: which scope is enough for which tools.
+//! Maps OAuth scopes to the tools that they allow.
 
 use toolgate_contract::{Caller, CallerKind, Effects, ToolSpec};
 
 use crate::policy::{BadRule, KnownTools, Pattern};
 
-/// What a scope is for.
+/// An OAuth scope and the tools that it allows.
 #[derive(Debug, Clone)]
 pub struct Scope {
-    /// It, as tokens have it.
+    /// Name of the scope as it appears in tokens.
     pub name: String,
-    /// Patterns over tools, of which one must match.
+    /// Patterns of tool ids, one of which must match.
     pub tools: Vec<String>,
-    /// The most a tool may do for it to be enough.
+    /// Strongest effects that the scope allows.
     pub effects: Effects,
 }
 
-/// Every scope there is; none is that scopes do not matter.
+/// All configured scopes. If there are none, scopes are not checked.
 #[derive(Default)]
 pub(crate) struct Scopes(Vec<Granted>);
 
@@ -25,14 +25,14 @@ struct Granted {
     effects: Effects,
 }
 
-/// What a tool needs of a token.
+/// Scope that a tool call still requires of a token.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
-    /// Nothing that the caller has not.
+    /// No further scope is required.
     Nothing,
-    /// This scope.
+    /// This scope is required.
     Scope(String),
-    /// What no scope is for.
+    /// No scope allows this tool.
     NoScope,
 }
 
@@ -46,13 +46,13 @@ impl Scopes {
         Ok(Self(granted.collect::<Result<_, _>>()?))
     }
 
-    /// Refuses patterns that match none of `tools`.
+    /// Checks that each pattern matches one of the `known` tools.
     pub(crate) fn check(&self, known: &KnownTools) -> Result<(), BadRule> {
         self.0.iter().flat_map(|scope| &scope.tools).try_for_each(|rule| rule.check(known))
     }
 
-    /// What `caller` needs for the tool: one of the scopes that are enough for it, of which the
-    /// first is told.
+    /// Returns the scope that `caller` lacks for the tool. If several scopes would do, the first is
+    /// returned.
     pub(crate) fn needed(&self, caller: &Caller, spec: &ToolSpec) -> Needs {
         if self.0.is_empty() || caller.kind != CallerKind::Token {
             return Needs::Nothing;

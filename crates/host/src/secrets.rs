@@ -1,8 +1,8 @@
-//! Secrets: what is known to be one, and its removal from what is told and what is logged.
+//! Finds secrets and redacts them from messages and logs.
 //!
-//! A secret is known by its value (the server's own), by its name (in a call: `API_TOKEN`,
-//! `--password`), or by its shape (`ghp_…`). What tools give back is their result, and is not
-//! touched, but for values that whoever runs the server named as secrets.
+//! A secret is found by its value (the server's own), by its name in a call (`API_TOKEN`,
+//! `--password`), or by its shape (`ghp_…`). Results of tools are not changed, except for values
+//! that the operator marked as secret.
 
 mod shapes;
 mod names;
@@ -25,29 +25,29 @@ use values::{Values, Veil};
 pub(crate) use told::Told;
 pub(crate) use values::Veiled;
 
-/// What stands where a secret was.
+/// Text that replaces a secret.
 pub const REDACTED: &str = "[redacted]";
 
-/// How short a value is at most that is not taken for a secret whatever it is called.
+/// Longest value in bytes that is never treated as a secret, whatever its name.
 const SHORT: usize = 5;
-/// How deep an input is looked into.
+/// Largest depth at which an input is searched for secrets.
 const DEPTH_MAX: usize = 16;
-/// How many secrets one call may name for its refusal to be told without them.
+/// Largest number of secrets in one call that are redacted from its refusal.
 const OF_CALL_MAX: usize = 256;
-/// How many bytes they may have together.
+/// Largest total size of these secrets in bytes.
 const OF_CALL_BYTES_MAX: usize = 1 << 20;
-/// What is said of a call that names more.
+/// Message that replaces a refusal if the call names more secrets.
 const WITHHELD: &str = "the call names more secrets than can be looked for in what is told, so \
                         nothing is told of it but this; pass fewer of them at once";
 
-/// The secrets of a server, by their values.
+/// Secrets of a server, known by their values.
 #[derive(Clone, Default)]
 pub struct Secrets {
-    /// The longest first, so that none leaves a piece of one that it is in.
+    /// Values, longest first, so that a contained shorter secret leaves no remainder.
     values: Vec<String>,
-    /// Those that are taken out of what tools give back, too.
+    /// Values that are also redacted from the results of tools.
     shown: Option<Arc<Values>>,
-    /// What they are called.
+    /// Names that mark secrets.
     names: Arc<Names>,
 }
 
@@ -57,21 +57,22 @@ impl fmt::Debug for Secrets {
     }
 }
 
-/// The secrets that one call names.
+/// Secrets that one call names.
 #[derive(Debug, Default)]
 pub(crate) struct CallSecrets {
     known: Secrets,
-    /// Whether there are too many to know them.
+    /// True if there are too many to keep.
     too_many: bool,
 }
 
 impl Secrets {
-    /// What among `variables`, by name and value, is a secret by its name.
+    /// Collects those of `variables` (name and value) whose name marks a secret.
     pub fn among<'v>(variables: impl IntoIterator<Item = (&'v str, &'v str)>) -> Self {
         Self::among_named(variables, &[])
     }
 
-    /// The same where secrets are called by these `names`, too, here and in calls.
+    /// Collects secret `variables` like [`Secrets::among`]. The additional `names` mark secrets
+    /// here and in calls.
     pub fn among_named<'v>(
         variables: impl IntoIterator<Item = (&'v str, &'v str)>,
         names: &[String],
@@ -88,27 +89,27 @@ impl Secrets {
         Self { values, shown: None, names: Arc::default() }
     }
 
-    /// The same and `values`.
+    /// Adds `values` to the secrets.
     pub fn and(self, values: &[String]) -> Self {
         let all = self.values.iter().chain(values).map(String::as_str).collect();
         Self { shown: self.shown.clone(), names: self.names.clone(), ..Self::of(all) }
     }
 
-    /// The same and `values`, which are in nothing that tools give back or say either.
+    /// Adds `values` to the secrets, and redacts them from results and events of tools as well.
     pub fn and_everywhere(self, values: &[String]) -> Self {
         let all = self.values.iter().chain(values).map(String::as_str).collect();
         let shown = Values::of(values).map(Arc::new);
         Self { shown, names: self.names.clone(), ..Self::of(all) }
     }
 
-    /// Takes out of what a call comes to what is to be nowhere.
+    /// Redacts the values that must appear nowhere from a call's result.
     pub(crate) fn clear(&self, told: &mut impl Told) {
         if let Some(values) = &self.shown {
             told.rid(values);
         }
     }
 
-    /// `events` without what is to be nowhere, for as long as the second is held.
+    /// Returns `events` with such values redacted, for as long as the returned guard is kept.
     pub(crate) fn veiled(&self, events: &EventSink) -> (EventSink, Veiled) {
         match &self.shown {
             Some(values) if events.is_watched() => {
@@ -119,21 +120,21 @@ impl Secrets {
         }
     }
 
-    /// `text` without secrets.
+    /// Returns `text` with secrets redacted.
     pub fn redacted<'t>(&self, text: &'t str) -> Cow<'t, str> {
         self.names.without(shapes::without(&FORMS, without_values(&self.values, text)))
     }
 
-    /// What of `input` is a secret by its name, to be remembered while the call goes on.
+    /// Collects the secrets that `input` names, for the duration of the call.
     ///
-    /// Nothing is copied of a call that names none.
+    /// A call without secrets copies nothing.
     pub(crate) fn of_call(&self, input: &Value) -> CallSecrets {
         let mut named = Named::by(&self.names);
         let within = named.gather(input, DEPTH_MAX);
         named.known(within)
     }
 
-    /// The same of a prompt's arguments.
+    /// Collects the secrets that the arguments of a prompt name.
     pub(crate) fn of_arguments(&self, arguments: &Arguments) -> CallSecrets {
         let mut named = Named::by(&self.names);
         let mut secret = arguments.iter().filter(|(name, _)| self.names.are_of(name));
@@ -141,7 +142,7 @@ impl Secrets {
         named.known(within)
     }
 
-    /// `error` without these secrets and those of the call that it ends.
+    /// Redacts these secrets, and those of the call, from `error`.
     pub(crate) fn without(&self, of_call: &CallSecrets, error: CallError) -> CallError {
         let mut values: Vec<_> = of_call.known.values.iter().chain(&self.values).collect();
         values.sort_by_key(|value| Reverse(value.len()));
@@ -161,7 +162,7 @@ impl Secrets {
                 pointer: or_else(pointer, ""),
                 message: clean(message),
             });
-            // Withheld, they are all alike.
+            // Withheld problems are all alike, so one is enough.
             let told = if of_call.too_many { 1 } else { usize::MAX };
             problems.take(told).collect::<Vec<_>>()
         };
@@ -203,7 +204,7 @@ impl Secrets {
             CallError::InvalidOutput { problems } => {
                 CallError::InvalidOutput { problems: all_clean(problems) }
             }
-            // They say nothing that came with the call; and questions are for whoever called.
+            // These errors repeat nothing of the call, or contain questions for the caller.
             other @ (CallError::TimedOut { .. }
             | CallError::Canceled
             | CallError::Interrupted
@@ -214,14 +215,14 @@ impl Secrets {
     }
 }
 
-/// What is known to be a secret in an input.
+/// Secrets found in an input so far.
 struct Named<'v> {
     names: &'v Names,
     values: HashSet<&'v str>,
     bytes: usize,
 }
 
-/// There are too many.
+/// The limit on secrets of one call is exceeded.
 #[derive(Clone, Copy)]
 struct TooMany;
 
@@ -246,7 +247,7 @@ impl<'v> Named<'v> {
         }
     }
 
-    /// Gathers what in `value` is called a secret: by its key, or as an argument after its option.
+    /// Collects values in `value` that a key or a preceding option marks as secret.
     fn gather(&mut self, value: &'v Value, depth: usize) -> Result<(), TooMany> {
         if depth == 0 {
             return Ok(());
@@ -268,7 +269,7 @@ impl<'v> Named<'v> {
                             after_option = false;
                         }
                         Value::String(text) => match named_argument(text) {
-                            // `env` and its like take variables so.
+                            // `env` and similar programs take variables in this form.
                             (name, Some(value)) if self.names.are_of(name) => self.add(value)?,
                             (_, Some(_)) => {}
                             (name, None) => {
@@ -287,7 +288,7 @@ impl<'v> Named<'v> {
         }
     }
 
-    /// Gathers every text in `value`, which is called a secret.
+    /// Collects every text in `value`, which is marked as secret.
     fn gather_all(&mut self, value: &'v Value, depth: usize) -> Result<(), TooMany> {
         match value {
             Value::String(text) => self.add(text),
@@ -306,8 +307,8 @@ impl<'v> Named<'v> {
     }
 }
 
-/// What an argument names, and the value it gives it: `--name`, `--name=value`, `NAME=value`. No
-/// name is longer than a secret's may be.
+/// Splits an argument into its name and value: `--name`, `--name=value` or `NAME=value`. A `=`
+/// beyond the longest secret name is ignored.
 fn named_argument(text: &str) -> (&str, Option<&str>) {
     let bytes = text.as_bytes();
     let start = &bytes[..bytes.len().min(NAME_BYTES_MAX + 1)];
@@ -317,12 +318,12 @@ fn named_argument(text: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// `value` as it is looked for, if it is long enough to be.
+/// Returns `value` trimmed, if it is long enough to be a secret.
 fn secret(value: &str) -> Option<&str> {
     Some(value.trim()).filter(|value| value.len() > SHORT)
 }
 
-/// `text` without `values`, the longest of which come first.
+/// Redacts `values`, longest first, from `text`.
 fn without_values<'t>(values: &[impl AsRef<str>], text: &'t str) -> Cow<'t, str> {
     let mut text = Cow::Borrowed(text);
     for value in values {
@@ -334,7 +335,7 @@ fn without_values<'t>(values: &[impl AsRef<str>], text: &'t str) -> Cow<'t, str>
     text
 }
 
-/// `value` with each text in it as `clean` leaves it; keys stay.
+/// Applies `clean` to each text in `value`. Keys stay unchanged.
 fn walked(value: Value, clean: &impl Fn(String) -> String) -> Value {
     match value {
         Value::String(text) => Value::String(clean(text)),

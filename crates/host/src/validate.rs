@@ -1,4 +1,4 @@
-//! JSON Schema 2020-12 on the way in and on the way out.
+//! Validates inputs and outputs against JSON Schema 2020-12.
 
 use std::sync::Arc;
 
@@ -10,25 +10,25 @@ use crate::catalog::Entry;
 use crate::mirrored;
 use crate::policy::{BadRule, KnownTools, Pattern};
 
-/// Where rules over outputs stand.
+/// Setting that holds the rules for output checks.
 const SETTING: &str = "validation.rules";
 
-/// The most problems told of one value.
+/// Most problems reported for one value.
 const PROBLEMS_MAX: usize = 8;
 
-/// What happens to output that breaks its tool's schema.
+/// Treatment of output that breaks its tool's schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OutputCheck {
-    /// It is not looked at.
+    /// Output is not checked.
     Off,
-    /// It is logged and served.
+    /// Broken output is logged and sent.
     Shadow,
-    /// It is refused.
+    /// Broken output is refused.
     Enforce,
 }
 
-/// What happens to the output of each tool that breaks its schema.
+/// Treatment of schema-breaking output for each tool: rules and a default.
 #[derive(Debug, Clone)]
 pub struct OutputChecks {
     rules: Arc<[(Pattern, OutputCheck)]>,
@@ -36,25 +36,25 @@ pub struct OutputChecks {
 }
 
 impl OutputChecks {
-    /// What the first of `rules` says, which are patterns over tools, and `otherwise` where none
-    /// matches.
+    /// Creates checks from `rules` (a tool pattern and its check). The first match applies, or
+    /// `otherwise` if none matches.
     ///
     /// # Errors
-    /// When one is no pattern.
+    /// If one of the patterns is invalid.
     pub fn new(rules: &[(&str, OutputCheck)], otherwise: OutputCheck) -> Result<Self, BadRule> {
         let rules = rules.iter().map(|(tools, check)| Ok((Pattern::new(SETTING, tools)?, *check)));
         Ok(Self { rules: rules.collect::<Result<_, BadRule>>()?, otherwise })
     }
 
-    /// Refuses rules that match none of what is `known`.
+    /// Checks that each rule matches one of the `known` tools.
     ///
     /// # Errors
-    /// Which does not.
+    /// The first rule that matches nothing.
     pub fn check(&self, known: &KnownTools) -> Result<(), BadRule> {
         self.rules.iter().try_for_each(|(tools_of, _)| tools_of.check(known))
     }
 
-    /// What happens to the output of the tool `id`.
+    /// Returns the check that applies to the tool `id`.
     fn of(&self, id: &ToolId) -> OutputCheck {
         let rule = self.rules.iter().find(|(tools, _)| tools.matches(id));
         rule.map_or(self.otherwise, |(_, check)| *check)
@@ -67,13 +67,13 @@ impl From<OutputCheck> for OutputChecks {
     }
 }
 
-/// Whether `input` satisfies the tool's schema.
+/// Checks that `input` matches the tool's schema.
 pub(crate) fn input(entry: &Entry, input: &Value) -> Result<(), CallError> {
     let problems = entry.io.argument_problems(input);
     if problems.is_empty() { Ok(()) } else { Err(CallError::InvalidInput { problems }) }
 }
 
-/// Whether what came beside the arguments says what they say.
+/// Checks that parameters sent in headers equal the arguments in the body.
 pub(crate) fn mirrored(
     entry: &Entry,
     input: &Value,
@@ -84,7 +84,7 @@ pub(crate) fn mirrored(
     mirrored::agree(mirrors, input, said)
 }
 
-/// Whether a prompt knows all it is told, and is told all that it must be.
+/// Checks that a prompt receives all required arguments and no unknown ones.
 pub(crate) fn arguments(prompt: &PromptSpec, arguments: &Arguments) -> Result<(), CallError> {
     let missing = prompt.arguments.iter().filter(|one| one.required);
     let missing = missing.filter(|one| !arguments.contains_key(&one.name));
@@ -97,13 +97,13 @@ pub(crate) fn arguments(prompt: &PromptSpec, arguments: &Arguments) -> Result<()
     if problems.is_empty() { Ok(()) } else { Err(CallError::InvalidInput { problems }) }
 }
 
-/// Whether `output` satisfies the tool's schema, as far as `checks` care.
+/// Checks that `output` matches the tool's schema, as far as `checks` requires.
 pub(crate) fn output(
     checks: &OutputChecks,
     entry: &Entry,
     output: &Output,
 ) -> Result<(), CallError> {
-    // What says that it failed need not have the shape of what succeeds.
+    // The output of a failed call need not have the shape of a success.
     let promises_none = entry.spec().output_schema.is_none() && !output.structured;
     if promises_none || output.ending == Ending::ToolFailed {
         return Ok(());

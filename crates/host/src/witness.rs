@@ -1,57 +1,56 @@
-//! Whoever is told of each call that it began and how it ended, for metrics and traces: of those
-//! the host knows nothing.
+//! Defines the observer of calls, by which the server collects metrics and traces.
 
 use std::borrow::Cow;
 
 use toolgate_contract::{Beside, ToolId, Trace};
 
-/// Whoever is told of each call.
+/// An observer that is notified of each call.
 pub trait Witness: Send + Sync + 'static {
-    /// A call begins. What comes back is told how it ends.
+    /// Starts observing a call. The returned span receives its end.
     fn begins(&self, call: &Begins<'_>) -> Box<dyn Seen>;
 }
 
-/// A call that was seen to begin.
+/// A call whose start was observed.
 pub trait Seen: Send + Sync {
-    /// Which trace what the call starts belongs to, where that is not the one it came with.
+    /// Returns the trace context of work that the call starts, if it differs from the caller's.
     fn trace(&self) -> Option<Trace>;
-    /// The call has ended: told once, however it ends.
+    /// Ends the span. It is called once, however the call ends.
     fn ends(self: Box<Self>, how: &Ends<'_>);
 }
 
-/// A call as it begins.
+/// A call at its start.
 #[derive(Debug, Clone, Copy)]
 pub struct Begins<'a> {
-    /// What is called.
+    /// Target of the call.
     pub called: Called<'a>,
-    /// By which dialect.
+    /// Name of the dialect that the call came by.
     pub dialect: &'a Cow<'static, str>,
-    /// What came beside it.
+    /// Metadata that came with the call.
     pub beside: &'a Beside,
-    /// Whether it is a job.
+    /// True if the call runs as a job.
     pub is_job: bool,
 }
 
-/// What is called. No name in it is the caller's own, but for that of a prompt.
+/// Target of a call. Only the name of a prompt may be text of the caller.
 #[derive(Debug, Clone, Copy)]
 pub enum Called<'a> {
-    /// A tool that the caller sees.
+    /// A tool that the caller may see.
     Tool(&'a ToolId),
-    /// A tool that there is not, as far as the caller knows.
+    /// A tool that is unknown to the caller.
     NoTool,
-    /// A resource of the source that this guards.
+    /// A resource, named by the guard tool of its source.
     Resource(&'a ToolId),
-    /// A resource that there is not.
+    /// An unknown resource.
     NoResource,
-    /// The prompt of this name, if there is one.
+    /// A prompt by its name, which may be unknown.
     Prompt(&'a str),
 }
 
-/// How a call ended.
+/// Outcome of a call.
 #[derive(Debug, Clone, Copy)]
 pub struct Ends<'a> {
-    /// The word that its record has for that.
+    /// Outcome word as in the audit record.
     pub outcome: &'static str,
-    /// What policy decided, in a word, and by which rule, if it came so far.
+    /// Policy decision as a word and its rule, if the call came that far.
     pub decided: Option<(&'static str, &'a str)>,
 }

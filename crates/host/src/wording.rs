@@ -1,16 +1,16 @@
-//! What is wrong with a value, said to whoever wrote it: what was meant, not which keyword failed.
+//! Turns schema validation errors into messages that help to fix the value.
 
 use jsonschema::ValidationError;
 use jsonschema::error::ValidationErrorKind as Kind;
 use serde_json::Value;
 
-/// The most characters of a value or of a message that are repeated.
+/// Most characters of a value or of a message that are repeated.
 const CHARS_MAX: usize = 300;
-/// The longest unknown name that is compared with known ones: comparing takes time by its length,
-/// which is whatever a client sends.
+/// Longest unknown name that is compared with known ones, in bytes. Comparing takes time in
+/// proportion to the length, which the client chooses.
 const NAME_BYTES_MAX: usize = 64;
 
-/// What `error` says is wrong; `schema` is the whole schema it comes from.
+/// Describes `error` in plain words; `schema` is the whole schema that it comes from.
 pub(crate) fn told(error: &ValidationError<'_>, schema: &Value) -> String {
     let here = place(error, schema);
     match error.kind() {
@@ -26,7 +26,7 @@ pub(crate) fn told(error: &ValidationError<'_>, schema: &Value) -> String {
     }
 }
 
-/// The part of the schema that holds the keyword that failed.
+/// Returns the part of the schema that holds the keyword that failed.
 fn place<'s>(error: &ValidationError<'_>, schema: &'s Value) -> &'s Value {
     let keyword = error.schema_path().as_str();
     let parent = keyword.rsplit_once('/').map_or("", |(parent, _)| parent);
@@ -48,22 +48,22 @@ fn unknown(names: &[String], here: &Value, instance: &Value) -> String {
     format!("{told}; known are {}", all.join(", "))
 }
 
-/// The name that `name` was probably meant to be.
+/// Returns the known name that `name` probably means.
 fn nearest<'n>(name: &str, known: &[&'n String]) -> Option<&'n String> {
     if name.len() > NAME_BYTES_MAX {
         return None;
     }
     let near = |known: &str| {
-        // `file_path` holds `path`, and `cmd` is `command` with letters left out.
+        // `file_path` contains `path`, and `cmd` is `command` with letters left out.
         let within = name.split('_').any(|word| word == known);
         if within || abbreviates(name, known) { 0.95 } else { strsim::jaro_winkler(name, known) }
     };
     let best = known.iter().copied().max_by(|a, b| near(a).total_cmp(&near(b)))?;
-    // With less all of them say more.
+    // Below this, listing all known names helps more.
     (near(best) > 0.88).then_some(best)
 }
 
-/// Whether `short` is `name` with letters left out, but not the first nor the last.
+/// Returns true if `short` is `name` with inner letters left out.
 fn abbreviates(short: &str, name: &str) -> bool {
     let ends = |text: &str| (text.chars().next(), text.chars().next_back());
     let mut letters = name.chars();
@@ -78,7 +78,7 @@ fn wrong_type(here: &Value, instance: &Value) -> String {
         Value::Array(names) => names.iter().filter_map(Value::as_str).collect(),
         _ => Vec::new(),
     };
-    // What may be null may be left out; nobody means to write it.
+    // An optional value is left out, not written as null.
     let names: Vec<_> = names.into_iter().filter(|name| *name != "null").collect();
     let quoted = instance.as_str().is_some_and(|text| text.parse::<f64>().is_ok());
     let number = names.iter().any(|name| matches!(*name, "integer" | "number"));
@@ -91,10 +91,10 @@ fn not_a_choice(here: &Value, instance: &Value) -> Option<String> {
     Some(format!("{} is not one of {}", clipped(&instance.to_string()), choices.join(", ")))
 }
 
-/// What may stand where `here` says so, if that is one of some.
+/// Returns the allowed values if `here` is a choice among constants.
 fn choices(here: &Value) -> Option<Vec<Value>> {
     let rows = ["oneOf", "anyOf", "enum"].iter().find_map(|keyword| here[*keyword].as_array())?;
-    // What may be null may be left out; nobody means to write it.
+    // An optional value is left out, not written as null.
     let rows = rows.iter().filter(|row| row["type"] != "null");
     let choice = |row: &Value| match row {
         Value::Object(only) => match only.get("const") {
@@ -114,7 +114,7 @@ fn clipped(text: &str) -> String {
     }
 }
 
-/// `message` with its middle left out if it is long; it can repeat the value.
+/// Shortens a long message in its middle, as it may repeat the value.
 pub(crate) fn shortened(message: &str) -> String {
     let Some((cut, _)) = message.char_indices().nth(CHARS_MAX) else { return message.to_owned() };
     let tail = message.char_indices().rev().nth(79).map_or(0, |(at, _)| at);

@@ -1,4 +1,4 @@
-//! What goes into an index, and what is told of what is found in it.
+//! Documents that go into an index, and the description of a chunk in its results.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -8,13 +8,12 @@ use toolgate_chunks::{Chunk, ChunkKind};
 
 use crate::rank::{FIELDS, Texts};
 
-/// What a chunk says, as a number: chunks of the same texts have the same vectors, wherever and
-/// whenever they are.
+/// Hash of a chunk's text. Chunks with equal texts share one vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ChunkHash(pub u64);
 
 impl ChunkHash {
-    /// Of a chunk's texts by field.
+    /// Hashes the texts of a chunk, by field.
     pub fn of(texts: &Texts<'_>) -> Self {
         let mut hasher = blake3::Hasher::new();
         for text in texts {
@@ -27,30 +26,30 @@ impl ChunkHash {
     }
 }
 
-/// A file or a JSON document, whole: what is in the index of its `path` is replaced by it.
+/// A whole file or JSON document, which replaces the indexed content of its `path`.
 #[derive(Debug, Clone)]
 pub struct Document<'t> {
-    /// By what it is known in the index: of a file its path beneath the root.
+    /// Key of the document in the index: for a file, its path beneath the root.
     pub path: &'t str,
-    /// By what its owner knows again whether it is as it was: of a file its time and size.
+    /// Fingerprint by which the owner detects changes: for a file, its time and size.
     pub stamp: &'t [u8],
-    /// Its etag, as the `files` tools tell it.
+    /// Etag, as the `files` tools return it.
     pub etag: &'t str,
-    /// The commit it was last changed in, where that is known.
+    /// Commit that last changed the document, if known.
     pub commit: Option<&'t str>,
-    /// Its language, where it is one we know.
+    /// Language, if known.
     pub lang: Option<&'t str>,
-    /// What it is found by.
+    /// Tags that a search can filter by.
     pub tags: &'t [String],
-    /// What it says.
+    /// Full text.
     pub text: &'t str,
-    /// Its parts.
+    /// Chunks of the text.
     pub chunks: &'t [Chunk],
 }
 
 impl Document<'_> {
-    /// What one of its chunks says, by field: the only texts that words, vectors and
-    /// [`ChunkHash`]es of it are made of.
+    /// Returns the texts of a chunk by field. Words, vectors and [`ChunkHash`]es are made from
+    /// these texts only.
     pub fn texts(&self, chunk: &Chunk) -> [Cow<'_, str>; FIELDS] {
         let joined = |parts: &[String]| match parts {
             [] => Cow::Borrowed(""),
@@ -66,7 +65,7 @@ impl Document<'_> {
         ]
     }
 
-    /// What is told of one of its chunks where that is found.
+    /// Returns the description of a chunk for search results.
     pub fn shown(&self, chunk: &Chunk) -> Shown {
         Shown {
             path: self.path.to_owned(),
@@ -84,13 +83,13 @@ impl Document<'_> {
     }
 }
 
-/// [`Document::texts`], borrowed.
+/// Borrows the result of [`Document::texts`].
 pub fn borrowed<'t>(texts: &'t [Cow<'_, str>; FIELDS]) -> Texts<'t> {
     texts.each_ref().map(Cow::as_ref)
 }
 
-/// The part of `text` at `bytes` without what is at `left_out`, which is in order. Ranges that are
-/// not of this text count as empty.
+/// Returns `text` at `bytes` without the sorted ranges in `left_out`. A range outside of the text
+/// counts as empty.
 fn without<'t>(text: &'t str, bytes: Range<usize>, left_out: &[Range<usize>]) -> Cow<'t, str> {
     let whole = text.get(bytes.clone()).unwrap_or_default();
     if left_out.is_empty() {
@@ -106,45 +105,45 @@ fn without<'t>(text: &'t str, bytes: Range<usize>, left_out: &[Range<usize>]) ->
     Cow::Owned(kept)
 }
 
-/// What is known of a chunk without reading its file.
+/// Description of a chunk, available without reading its file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Shown {
-    /// Its document.
+    /// Path of its document.
     pub path: String,
-    /// Its first line, from 1.
+    /// First line, from 1.
     pub first: u32,
-    /// Its last line.
+    /// Last line.
     pub last: u32,
-    /// What it is.
+    /// Kind of chunk.
     #[serde(with = "kind")]
     pub kind: ChunkKind,
-    /// The names it defines, the main one first.
+    /// Names that it defines, the main one first.
     pub names: Vec<String>,
-    /// What they stand in, from the outermost.
+    /// Names that enclose its definitions, from the outermost.
     pub within: Vec<String>,
-    /// How its main definition reads.
+    /// Signature of its main definition.
     pub head: String,
-    /// As of its [`Document`].
+    /// Language of its [`Document`].
     pub lang: Option<String>,
-    /// As of its [`Document`].
+    /// Tags of its [`Document`].
     pub tags: Vec<String>,
-    /// As of its [`Document`].
+    /// Etag of its [`Document`].
     pub etag: String,
-    /// As of its [`Document`].
+    /// Commit of its [`Document`].
     pub commit: Option<String>,
 }
 
-/// Where it is looked. Empty, everywhere.
+/// Filter on documents. An empty filter matches all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
     /// Only documents whose path begins with one of these.
     pub prefixes: Vec<String>,
-    /// Only documents that have all of these tags, whatever their case.
+    /// Only documents that have all of these tags, compared without case.
     pub tags: Vec<String>,
 }
 
 impl Filter {
-    /// Whether a document at `path` with `tags` is looked at.
+    /// Returns true if a document at `path` with `tags` matches.
     pub fn fits<T: AsRef<str>>(&self, path: &str, tags: &[T]) -> bool {
         let has = |wanted: &String| tags.iter().any(|it| it.as_ref().eq_ignore_ascii_case(wanted));
         let begins = |prefix: &String| path.starts_with(prefix.as_str());

@@ -1,54 +1,54 @@
-//! Whoever makes vectors of texts.
+//! Interface of embedders, which make vectors of texts.
 
 use std::future::Future;
 use std::pin::Pin;
 
 use toolgate_chunks::words::spelled;
 
-/// The vectors of one model: only those of the same space can be compared.
+/// Vector space of one model. Only vectors of the same space are comparable.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Space {
-    /// What the model is called, with what tells its versions apart.
+    /// Name of the model, including its version.
     pub model: String,
-    /// How many numbers a vector has.
+    /// Number of dimensions.
     pub dimensions: usize,
 }
 
-/// What a text is to an embedder.
+/// Role of a text that is embedded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// What is looked for.
+    /// Search query.
     Query,
-    /// What can be found.
+    /// Content to be found.
     Chunk,
 }
 
-/// What making vectors has cost.
+/// Cost of making vectors.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Usage {
-    /// Tokens, where the model counts them.
+    /// Tokens used, if the model counts them.
     pub tokens: u64,
-    /// Money, in the currency that the settings name a price in.
+    /// Money spent, in the currency of the configured price.
     pub cost: f64,
 }
 
-/// Vectors, one for each text, in order, each of length 1.
+/// Result of embedding: one vector of length 1 for each text, in order, and the usage.
 pub type Embedded = Result<(Vec<Vec<f32>>, Usage), Away>;
 
-/// Why there are no vectors. What is asked by words is answered all the same.
+/// Reason that no vectors are available. A search by words still works.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Away(pub String);
 
-/// Makes vectors of texts: a model in a folder, or at an endpoint.
+/// Maker of vectors: a model in a folder, or at an endpoint.
 pub trait Embedder: Send + Sync {
-    /// The space of its vectors.
+    /// Returns the space of the vectors.
     fn space(&self) -> &Space;
 
-    /// How many texts it takes at once at most.
+    /// Returns the most texts that one call may embed.
     fn batch_max(&self) -> usize;
 
-    /// The vectors of `texts`. Dropping the future ends what can be ended.
+    /// Embeds `texts`. Dropping the future cancels as much of the work as possible.
     fn embed<'e>(
         &'e self,
         texts: &'e [String],
@@ -56,11 +56,11 @@ pub trait Embedder: Send + Sync {
     ) -> Pin<Box<dyn Future<Output = Embedded> + Send + 'e>>;
 }
 
-/// How much of a chunk is told to an embedder, in bytes; more than a model of 256 tokens reads.
+/// Most bytes of a chunk that an embedder receives; a model with 256 tokens reads less.
 const TOLD_BYTES_MAX: usize = 2_000;
 
-/// What an embedder is told of a chunk, of `texts` by field: what it is called, as people write,
-/// then what it says.
+/// Returns the text of a chunk for an embedder, made from `texts` by field. It has the names in
+/// plain words, then the doc comment and the body.
 pub fn told(texts: &crate::rank::Texts<'_>) -> String {
     let [names, within, _, _, doc, body] = texts;
     let mut told = spelled(names);

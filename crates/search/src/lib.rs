@@ -1,6 +1,6 @@
-//! An index of chunks that can be searched by words and by meaning.
+//! A search index of text chunks, by words and by meaning.
 //!
-//! It knows documents, not files: whoever owns it says what is in it and hears what was found.
+//! The index knows documents, not files. Its owner supplies the documents and receives the results.
 
 pub mod document;
 pub mod embedder;

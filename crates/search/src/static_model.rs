@@ -1,7 +1,8 @@
-//! Vectors of texts without a model run: each word has two, learned beforehand and built in, one as
-//! it is asked for and one as it stands in code. A text's vector is the sum of its words'.
+//! Built-in word vectors, which need no model. Each word has two pre-trained vectors: one as a word
+//! of a query and one as a word in code. The vector of a text is the sum of the vectors of its
+//! words.
 //!
-//! `cargo xtask train-search` makes `static_model.bin`; docs/design/search.md says how.
+//! `cargo xtask train-search` makes `static_model.bin`; docs/design/search.md describes it.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -11,21 +12,22 @@ use toolgate_chunks::words::{concepts, words};
 use crate::Space;
 use crate::rank::{FIELDS, Field, Texts};
 
-/// Where the built-in one comes from.
+/// The built-in model.
 static BUILT_IN: LazyLock<StaticModel> = LazyLock::new(|| {
     StaticModel::of(std::borrow::Cow::Borrowed(include_bytes!("static_model.bin")))
         .expect("the built-in table of words is whole")
 });
 
-/// What the file begins with; its last byte counts versions.
+/// First bytes of the file; the last one is the version.
 const MAGIC: [u8; 8] = *b"tg-word2";
-/// Magic, words, dimensions, what each field counts, and a mark that tells tables apart.
+/// Size of the head: magic, word count, dimensions, weight of each field, and a mark that
+/// identifies the table.
 const HEAD_BYTES: usize = 8 + 4 + 4 + 4 * FIELDS + MARK_BYTES;
 const MARK_BYTES: usize = 4;
-/// A field with more different words is told by the first so many.
+/// Most distinct words of a field that are used.
 const WORDS_MAX: usize = 512;
 
-/// Vectors by word.
+/// Table of vectors by word.
 pub struct StaticModel {
     bytes: std::borrow::Cow<'static, [u8]>,
     words: usize,
@@ -33,17 +35,18 @@ pub struct StaticModel {
     gains: [f32; FIELDS],
 }
 
-/// A word's vector: numbers from -7 to 7, two in a byte and each 8 more than it is, and what they
-/// are to be multiplied by.
+/// Vector of a word: numbers from -7 to 7 and their scale. A byte holds two numbers, each stored
+/// plus 8.
 #[derive(Debug, Clone, Copy)]
 pub struct Row<'m> {
     scale: f32,
     numbers: &'m [u8],
 }
 
-/// The largest number of a row.
+/// Largest number of a row.
 const LARGEST: f32 = 7.0;
-/// By which part of a row's largest number it may be told, if that loses less.
+/// Candidates for clipping a row, as a share of its largest number. The one that loses least is
+/// used.
 const CLIPS: [f32; 5] = [0.6, 0.7, 0.8, 0.9, 1.0];
 
 impl Row<'_> {
@@ -56,7 +59,7 @@ impl Row<'_> {
         }
     }
 
-    /// How alike two words are: a cosine.
+    /// Returns the similarity of two words as a cosine.
     #[allow(clippy::cast_precision_loss, reason = "small numbers")]
     pub fn cosine(&self, other: &Row<'_>) -> f32 {
         let (mut along, mut one, mut two) = (0_i32, 0_i32, 0_i32);
@@ -76,7 +79,7 @@ fn number(four_bits: u8) -> i8 {
     four_bits.cast_signed() - 8
 }
 
-/// Writes `row` as it is kept: the step that loses least, then its numbers in steps.
+/// Appends `row` in stored form: the step that loses least, then its numbers in steps.
 fn keep(row: &[f32], bytes: &mut Vec<u8>) {
     let most = row.iter().fold(1e-12_f32, |most, it| most.max(it.abs()));
     let steps = |step: f32| row.iter().map(move |it| (it / step).round().clamp(-LARGEST, LARGEST));
@@ -92,12 +95,12 @@ fn keep(row: &[f32], bytes: &mut Vec<u8>) {
 }
 
 impl StaticModel {
-    /// The one that is built in.
+    /// Returns the built-in model.
     pub fn built_in() -> &'static Self {
         &BUILT_IN
     }
 
-    /// The one that `bytes` hold; `None` if they hold none.
+    /// Parses a table; `None` if `bytes` are malformed.
     pub fn of(bytes: std::borrow::Cow<'static, [u8]>) -> Option<Self> {
         let number = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
         if bytes.get(..8)? != MAGIC {
@@ -114,7 +117,8 @@ impl StaticModel {
         is_whole.then_some(Self { bytes, words, dimensions, gains })
     }
 
-    /// The bytes of a table: of each word its rows as asked for and as found, in any order.
+    /// Serializes a table: for each word its vector in queries and its vector in code, in any
+    /// order.
     pub fn bytes(gains: [f32; FIELDS], table: &[(String, Vec<f32>, Vec<f32>)]) -> Vec<u8> {
         let dimensions = table.first().map_or(0, |it| it.1.len());
         let mut rows: Vec<_> = table.iter().map(|it| (hash(&it.0), [&it.1, &it.2])).collect();
@@ -138,14 +142,14 @@ impl StaticModel {
         bytes
     }
 
-    /// What its vectors are called, and how long they are.
+    /// Returns the name and dimensions of the vectors.
     pub fn space(&self) -> Space {
         let mark = &self.bytes[HEAD_BYTES - MARK_BYTES..HEAD_BYTES];
         let mark: String = mark.iter().map(|it| format!("{it:02x}")).collect();
         Space { model: format!("toolgate-static-{mark}"), dimensions: self.dimensions }
     }
 
-    /// Which row `word` has.
+    /// Returns the row number of `word`.
     fn at(&self, word: &str) -> Option<usize> {
         let hash = hash(word);
         let key = |at: usize| {
@@ -170,17 +174,17 @@ impl StaticModel {
         }
     }
 
-    /// The vector of `word` as it is asked for.
+    /// Returns the vector of `word` in queries.
     pub fn asked(&self, word: &str) -> Option<Row<'_>> {
         self.at(word).map(|at| self.row(0, at))
     }
 
-    /// The vector of `word` as it stands in code.
+    /// Returns the vector of `word` in code.
     pub fn found(&self, word: &str) -> Option<Row<'_>> {
         self.at(word).map(|at| self.row(1, at))
     }
 
-    /// The vector, of length 1, of a question; `None` where no word of it is known.
+    /// Returns the vector of a query, of length 1; `None` if no word is known.
     pub fn query(&self, text: &str) -> Option<Vec<f32>> {
         let mut counts = HashMap::new();
         for concept in concepts(text) {
@@ -193,7 +197,7 @@ impl StaticModel {
         normalised(sum)
     }
 
-    /// The vector, of length 1, of a chunk; `None` where no word of it is known.
+    /// Returns the vector of a chunk, of length 1; `None` if no word is known.
     pub fn chunk(&self, texts: &Texts<'_>) -> Option<Vec<f32>> {
         let mut sum = vec![0.0; self.dimensions];
         for (field, text) in texts.iter().enumerate() {
@@ -205,7 +209,7 @@ impl StaticModel {
                     *counts.entry(at).or_insert(0) += 1;
                 }
             });
-            // A doc comment speaks as those do who ask.
+            // Doc comments use the language of queries.
             let table = usize::from(field != Field::Doc as usize);
             self.add(&mut sum, table, counts, self.gains[field]);
         }
@@ -216,7 +220,7 @@ impl StaticModel {
     fn add(&self, sum: &mut [f32], table: usize, counts: HashMap<usize, u32>, gain: f32) {
         let mut counts: Vec<(usize, f32)> =
             counts.into_iter().map(|(at, count)| (at, 1.0 + (count as f32).ln())).collect();
-        // In one order, so that a text has one vector.
+        // A fixed order of additions makes the sum reproducible.
         counts.sort_unstable_by_key(|it| it.0);
         let length = counts.iter().map(|it| it.1 * it.1).sum::<f32>().sqrt().max(1e-6);
         for (at, weight) in counts {
@@ -233,7 +237,7 @@ fn normalised(mut sum: Vec<f32>) -> Option<Vec<f32>> {
     })
 }
 
-/// FNV-1a, then the finishing step of SplitMix64.
+/// Hashes a word with FNV-1a, then the final mix of SplitMix64.
 fn hash(word: &str) -> u64 {
     let hash = word.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -243,17 +247,17 @@ fn hash(word: &str) -> u64 {
     hash ^ (hash >> 31)
 }
 
-/// The space of the built-in vectors.
+/// Returns the space of the built-in vectors.
 pub fn space() -> Space {
     StaticModel::built_in().space()
 }
 
-/// The built-in vector of a question; see [`StaticModel::query`].
+/// Returns the built-in vector of a query; see [`StaticModel::query`].
 pub fn query(text: &str) -> Option<Vec<f32>> {
     StaticModel::built_in().query(text)
 }
 
-/// The built-in vector of a chunk; see [`StaticModel::chunk`].
+/// Returns the built-in vector of a chunk; see [`StaticModel::chunk`].
 pub fn chunk(texts: &Texts<'_>) -> Option<Vec<f32>> {
     StaticModel::built_in().chunk(texts)
 }

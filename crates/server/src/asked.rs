@@ -1,4 +1,4 @@
-//! What the upstreams of a folder have now: each is asked, by a process that serves nothing.
+//! Lists the current tools of a workspace's upstreams, from a process that serves nothing.
 
 use std::path::Path;
 
@@ -12,11 +12,12 @@ use crate::config::Config;
 use crate::ground::Ground;
 use crate::{telemetry, upstreams};
 
-/// What each of the upstreams of `config` says that it has, or why it does not, by its name; of
-/// those in `wanted`, all if that is empty.
+/// Connects to the upstreams of `config` that are in `wanted`, or to all if it is empty.
+///
+/// Returns each upstream's name with its listing or the reason for its failure.
 ///
 /// # Errors
-/// When one is wanted that there is not.
+/// When a wanted upstream does not exist or is not enabled.
 pub async fn ask(
     root: &Path,
     config: &Config,
@@ -41,7 +42,7 @@ pub async fn ask(
     let said = upstreams.ask(is_wanted).await;
     upstreams.close();
     processes.close().await;
-    // What a program said last may be anything.
+    // An upstream's error text is untrusted, so secrets and line breaks are removed.
     let clean = |why: String| one_line(&secrets.redacted(&why));
     Ok(said.into_iter().map(|(name, listing)| (name, listing.map_err(clean))).collect())
 }

@@ -1,4 +1,4 @@
-//! A client that stays connected: its messages in, its answers and what it watches out.
+//! One connected client: reads its messages and writes its answers and notifications.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,32 +18,33 @@ use toolgate_dialects::{Ask, Listening, OnLeave, Reading, Refused};
 use crate::going::{Running, now_or_spawned};
 use crate::session::{Answered, Out, Session, locked};
 
-/// How many messages may wait to be written before calls wait to answer.
+/// Messages that may wait to be written before calls wait to answer.
 const OUTBOX: usize = 256;
 
-/// How many KiB of answers may wait to be written before nothing more is begun.
+/// Answers that may wait to be written before no new call begins, in KiB.
 const UNWRITTEN_KIB_MAX: usize = 16 << 10;
 
-/// Up to this size an answer is not counted among them: as many as may wait come to little.
+/// Largest answer that does not count against [`UNWRITTEN_KIB_MAX`], in bytes.
 const UNCOUNTED_BYTES: usize = 4 << 10;
 
-/// A client that stays connected.
+/// Client that stays connected, over stdio, a WebSocket or a duplex conversation.
 pub(crate) struct Client {
     pub(crate) session: Arc<Session>,
     outbox: mpsc::Sender<Bytes>,
     places: Arc<Semaphore>,
     places_max: usize,
-    /// Places of those who wait for what the client or a job does, and for nothing here.
+    /// Permits for requests that only wait for a job, a subscription or the client's own answer.
     waiting: Arc<Semaphore>,
-    /// Room for answers that wait to be written, in KiB.
+    /// Permits for answers that wait to be written, one per KiB.
     room: Arc<Semaphore>,
     answering: TaskTracker,
-    /// Whether it is told what is told unasked.
+    /// Set once notifications are sent to the client.
     is_told: AtomicBool,
 }
 
 impl Client {
-    /// A client with up to `in_flight_max` asks in flight, and what is to be written to it.
+    /// Creates a client with up to `in_flight_max` calls in flight. Returns it with the queue of
+    /// messages to write.
     pub(crate) fn new(
         session: Arc<Session>,
         in_flight_max: usize,
@@ -62,19 +63,19 @@ impl Client {
         (Arc::new(client), queue)
     }
 
-    /// Takes one message; waits while too much is in flight.
+    /// Handles one message from the session's own caller. Waits while too much is in flight.
     pub(crate) async fn take(self: Arc<Self>, message: Bytes) {
         let caller = self.session.caller.clone();
         self.take_from(&caller, message).await;
     }
 
-    /// The same from `caller`, who says with each message who they are.
+    /// Handles one message that `caller` sent. Waits while too much is in flight.
     pub(crate) async fn take_from(self: Arc<Self>, caller: &Caller, message: Bytes) {
         let reading = self.session.read(&Frame::line(message));
         self.follow(reading, caller).await;
     }
 
-    /// Answers a message that was not taken in.
+    /// Answers a message that was refused unread.
     pub(crate) async fn refuse(self: &Arc<Self>, why: &Refused) {
         let reading = self.session.dialect.turn_away(&Frame::line(Bytes::new()), why);
         self.clone().follow(reading, &self.session.caller).await;
@@ -85,7 +86,7 @@ impl Client {
             Reading::Reply(reply) | Reading::Closed(reply) => self.send(reply).await,
             Reading::Opened(reply) => {
                 self.send(reply).await;
-                // Some begin again on the same line.
+                // Some clients initialize twice on one connection.
                 if !self.is_told.swap(true, Ordering::Relaxed) {
                     self.session.tell_tidings(self.outbox.clone());
                 }
@@ -101,7 +102,7 @@ impl Client {
             }
             Reading::Watch(job) => self.session.watch(job, self.outbox.clone()),
             Reading::Listen(listening) => self.listen(listening, caller).await,
-            // Who is connected is told anyway.
+            // A connected client gets notifications anyway.
             Reading::Tidings { .. } => {}
             Reading::Unwatch { uri, reply } => {
                 self.session.unwatch(&uri);
@@ -111,8 +112,8 @@ impl Client {
                 self.session.told(&id, &heard);
                 self.send(reply).await;
             }
-            // Who only waits for a job has a place of its own, so that what would end the job is
-            // still read.
+            // Waiting for a job uses a separate permit, so that the message that ends the job can
+            // still be read.
             Reading::Ask(Ask { request: Request::AwaitJob { .. }, ref ticket, .. }) => {
                 match self.waiting.clone().try_acquire_owned() {
                     Ok(place) => {
@@ -130,7 +131,7 @@ impl Client {
         }
     }
 
-    /// Does what `reading` asks, as far as it goes at once, and the rest in a task of its own.
+    /// Starts the work of `reading` in place and finishes it in a task if it has to wait.
     async fn answer(self: Arc<Self>, reading: Reading, place: Arc<Place>, caller: &Caller) {
         let out = Out::Connected(self.outbox.clone(), place.clone());
         let pending = Pending::of(reading, &self.session, &out, caller);
@@ -147,7 +148,7 @@ impl Client {
         if let Running::On(work) = running
             && self.session.dialect.in_order()
         {
-            // The next message is read when this one is answered.
+            // This dialect needs answers in order, so the next message waits.
             let _ = work.await;
         }
     }
@@ -170,11 +171,10 @@ impl Client {
         CallError::Unavailable { message }
     }
 
-    /// Waits for room: for the answer, among those that nobody has read yet, and a place for each
-    /// message.
+    /// Waits for room for the answer, and for one permit per message of a batch.
     async fn place_for(&self, reading: &Reading) -> Result<OwnedSemaphorePermit, AcquireError> {
-        // How large the answer will be is not known: it is enough that there is some, since it is
-        // waited for in turn.
+        // The size of the answer is unknown yet. It waits for its own room later, so some free room
+        // is enough.
         drop(self.room.acquire().await?);
         let wanted = match reading {
             Reading::Batch(readings) => readings.len().min(self.places_max),
@@ -203,12 +203,12 @@ impl Client {
     async fn send(&self, reply: Reply) {
         if let Body::Json(bytes) = reply.body {
             let bytes = self.owed(bytes).await;
-            // The writer only ends when the client is gone, and then nobody is owed anything.
+            // The writer ends only after the client has left. Nobody needs the answer then.
             let _ = self.outbox.send(bytes).await;
         }
     }
 
-    /// The same `bytes`, which have their room until they are written.
+    /// Attaches permits for the size of `bytes`, released after they are written.
     async fn owed(&self, bytes: Bytes) -> Bytes {
         if bytes.len() <= UNCOUNTED_BYTES {
             return bytes;
@@ -216,12 +216,12 @@ impl Client {
         let kib = u32::try_from((bytes.len() >> 10).min(UNWRITTEN_KIB_MAX)).unwrap_or(u32::MAX);
         match self.room.clone().acquire_many_owned(kib).await {
             Ok(room) => Bytes::from_owner(Owed { bytes, _room: room }),
-            // It is never closed.
+            // The semaphore is never closed.
             Err(_) => bytes,
         }
     }
 
-    /// Lets what is in flight finish within `patience`, then cancels it, and says `why`.
+    /// Waits up to `patience` for calls in flight, then cancels them and answers with `why`.
     pub(crate) async fn stop(&self, patience: Duration, why: &'static str) {
         self.session.hears_no_more();
         self.answering.close();
@@ -229,13 +229,13 @@ impl Client {
             self.session.end(why);
             self.answering.wait().await;
         }
-        // Who watches a job would watch it for as long as it runs.
+        // A watched job would keep its watcher running for as long as the job does.
         self.session.end(why);
         self.session.is_over();
     }
 }
 
-/// An answer that waits to be written, and its room.
+/// Answer that waits to be written, with its permits.
 struct Owed {
     bytes: Bytes,
     _room: OwnedSemaphorePermit,
@@ -247,10 +247,10 @@ impl AsRef<[u8]> for Owed {
     }
 }
 
-/// A place among a client's calls in flight.
+/// Permit for one of a client's calls in flight.
 ///
-/// A call gives it up while it waits for the client's answer: else as many calls as may be in
-/// flight could all wait for answers that nobody reads, since the next call waits for a place.
+/// A call returns it while it waits for the client's answer. Otherwise all calls in flight could
+/// wait for answers that nobody reads, because the reader waits for a permit.
 pub(crate) struct Place {
     held: Mutex<Held>,
     places: Arc<Semaphore>,
@@ -258,9 +258,9 @@ pub(crate) struct Place {
 }
 
 enum Held {
-    /// It is taken.
+    /// The call holds its permit.
     Here(#[allow(dead_code, reason = "taken until it is dropped")] OwnedSemaphorePermit),
-    /// It was given up for a while.
+    /// The call returned its permit while it waits for the client.
     Aside,
     /// The call is over.
     Over,
@@ -276,10 +276,10 @@ impl Place {
         Arc::new(Self { held, places: places.clone(), waiting: waiting.clone() })
     }
 
-    /// Gives the place up for one of those who wait.
+    /// Returns the permit while the call waits for the client, and takes one for waiting instead.
     ///
     /// # Errors
-    /// When as many wait as may.
+    /// When too many questions are open with this client.
     pub(crate) fn step_aside(&self) -> Result<OwnedSemaphorePermit, ToolError> {
         let mut held = locked(&self.held);
         if let Held::Here(_) = &*held {
@@ -291,7 +291,7 @@ impl Place {
         })
     }
 
-    /// Waits for the place again.
+    /// Takes the permit again, and waits for it if necessary.
     pub(crate) async fn step_back(&self) {
         if !matches!(&*locked(&self.held), Held::Aside) {
             return;
@@ -303,13 +303,13 @@ impl Place {
         }
     }
 
-    /// The call is over, whatever its tool keeps of it.
+    /// Releases the permit for good, even if the tool keeps a reference to it.
     fn leave(&self) {
         *locked(&self.held) = Held::Over;
     }
 }
 
-/// What a frame will be answered with.
+/// Answer to a frame: ready, or still to be computed.
 pub(crate) enum Pending {
     Ready(Reply),
     Work(BoxFuture<'static, Answered>),
@@ -317,7 +317,7 @@ pub(crate) enum Pending {
 }
 
 impl Pending {
-    /// Takes all that `reading` asks for `caller`; what is said meanwhile goes to `out`.
+    /// Begins everything that `reading` requests for `caller`. Events go to `out` meanwhile.
     pub(crate) fn of(reading: Reading, session: &Arc<Session>, out: &Out, caller: &Caller) -> Self {
         match reading {
             Reading::Ask(ask) => match session.begin(ask, out.clone(), caller) {
@@ -336,7 +336,7 @@ impl Pending {
             Reading::Reply(reply) | Reading::Opened(reply) | Reading::Closed(reply) => {
                 Self::Ready(reply)
             }
-            // No wire we speak watches, or answers several times, from within a batch.
+            // No dialect of ours watches, or answers several times, within a batch.
             Reading::Unwatch { uri, reply } => {
                 session.unwatch(&uri);
                 Self::Ready(reply)
@@ -352,7 +352,7 @@ impl Pending {
         }
     }
 
-    /// The answer, once all work for it is done.
+    /// Waits for all work and returns the answer.
     pub(crate) async fn answer(self, session: &Session) -> Answered {
         match self {
             Self::Ready(reply) => Answered { reply: Some(reply), follow: None },
@@ -366,7 +366,7 @@ impl Pending {
     }
 }
 
-/// The client's being there. Dropped, it cancels what only that client wanted.
+/// Presence of a client. Dropping it cancels the call if the dialect demands that.
 pub(crate) struct Presence(#[allow(dead_code, reason = "cancels on drop")] Option<DropGuard>);
 
 impl Presence {
@@ -378,7 +378,7 @@ impl Presence {
     }
 }
 
-/// 128 random bits in hex.
+/// Returns 128 random bits in hexadecimal.
 pub(crate) fn random_id() -> Result<String, getrandom::Error> {
     let mut bits = [0; 16];
     getrandom::fill(&mut bits)?;

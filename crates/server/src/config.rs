@@ -1,4 +1,5 @@
-//! Every setting: its default, its environment variable, its meaning. Read once, at start.
+//! All settings with their defaults, environment variables and meaning. They are read once, at
+//! start.
 mod audit;
 mod load;
 mod contracts;
@@ -35,91 +36,98 @@ pub use setting::{reference, schema};
 pub use telemetry::Telemetry;
 pub use validation::{OutputRule, Validation};
 
-/// The file's name, in the folder that is served.
+/// Name of the settings file in the workspace.
 pub const FILE_NAME: &str = "toolgate.toml";
 
-/// The settings of one toolgate.
+/// Settings of one toolgate server.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Where and how HTTP is served.
+    /// HTTP server: address, TLS, limits and sessions.
     pub server: Server,
-    /// Further addresses to listen at, each for one dialect alone, at the root: a table
-    /// `[[listen]]` each.
+    /// Additional addresses to listen on, each for a single dialect at the root path. One
+    /// `[[listen]]` table each.
     pub listen: Vec<Listen>,
-    /// Who may call over HTTP, a table `[[keys]]` for each key, beside those of `server.keys_file`.
-    /// With one, every request needs one; without any, nobody is asked. `toolgate key NAME` makes one.
+    /// API keys of callers over HTTP, in addition to those of `server.keys_file`. One `[[keys]]`
+    /// table each.
+    ///
+    /// As soon as one key exists, every request needs a credential. Without any key or issuer,
+    /// anyone who reaches the address may call. Create one with `toolgate key new NAME`.
     pub keys: Vec<Key>,
-    /// Whose tokens are taken from callers over HTTP (OAuth 2.1), a table `[[oauth]]` for each
-    /// issuer. With one, every request needs a token, or a key.
+    /// OAuth 2.1 issuers whose tokens are accepted from callers over HTTP. One `[[oauth]]` table
+    /// each.
+    ///
+    /// As soon as one issuer exists, every request needs a token or an API key.
     pub oauth: Vec<oauth::Issuer>,
-    /// What the scopes of tokens are for, a table `[[scopes]]` for each. With one, a caller with a
-    /// token may use only those tools that a scope of its token is for; without any, scopes do not
-    /// matter.
+    /// Tools that each scope of a token allows. One `[[scopes]]` table each.
+    ///
+    /// As soon as one scope is listed, a caller with a token may use only the tools of its token's
+    /// scopes. Without any, scopes are ignored.
     pub scopes: Vec<oauth::Scope>,
-    /// Which tools are offered.
+    /// Selection of the available tools.
     pub tools: Tools,
-    /// Rules over who may call what with which input.
+    /// Rules that allow, deny or confirm calls by caller, tool and input.
     pub policy: Policy,
-    /// How much may go on at once, how large and how long.
+    /// Limits of concurrency, size, rate and time.
     pub limits: Limits,
-    /// How the output of tools is checked.
+    /// Validation of tool output against schemas.
     pub validation: Validation,
-    /// What is known of each call once it has ended: its envelope.
+    /// Envelopes: the structured result of each call, with its ids and times.
     pub envelope: Envelope,
-    /// Where the record of each call goes.
+    /// Audit log: one record for each call.
     pub audit: Audit,
-    /// Values that are taken out of whatever is told.
+    /// Values that are redacted from all output.
     pub secrets: Secrets,
-    /// What is logged on standard error.
+    /// Log on standard error.
     pub log: Log,
-    /// What is told of calls to those who watch many servers.
+    /// Metrics and traces of calls.
     pub telemetry: Telemetry,
-    /// The tools that read and write files.
+    /// Tools that read and write files.
     pub files: files::Settings,
-    /// Searching the workspace by meaning.
+    /// Semantic search of the workspace.
     pub search: search::Settings,
-    /// The tools that load, make and find documents.
+    /// Tools that load, create and find documents.
     pub docs: docs::Settings,
-    /// The tools that run programs.
+    /// Tools that run programs.
     pub exec: exec::Settings,
-    /// What programs that tools start can see, write and reach.
+    /// Sandbox of programs that tools start: visible files, writable folders and network.
     pub sandbox: sandbox::Settings,
-    /// The tools over git repositories.
+    /// Tools for git repositories.
     pub git: git::Settings,
-    /// The tools that build and test projects.
+    /// Tools that build and test projects.
     pub ci: ci::Settings,
-    /// Command lines made tools: where their packs are.
+    /// Packs of declared commands, which turn command lines into tools.
     pub commands: commands::Settings,
-    /// Command lines made tools, each a table `[command."stage.name"]`.
+    /// Declared commands, which turn command lines into tools. One `[command."stage.name"]` table
+    /// each.
     pub command: commands::Tables,
-    /// Other MCP servers that are served here, each a table `[upstream.NAME]`.
+    /// Upstream MCP servers whose tools are served here. One `[upstream.NAME]` table each.
     pub upstream: toolgate_upstream::Tables,
-    /// Which of their tools were agreed to.
+    /// Approval of upstream tools.
     pub pins: toolgate_upstream::pins::Pins,
-    /// Calls whose outcome is collected later.
+    /// Jobs: calls whose results are collected later.
     pub jobs: Jobs,
-    /// What can be read beside what can be called.
+    /// Resources that clients can read.
     pub resources: Resources,
-    /// Words that a person chooses and an agent starts from.
+    /// Prompts that a user can choose for an agent.
     pub prompts: prompts::Settings,
-    /// Folders that tell an agent how to do something well.
+    /// Skills: folders of instructions for an agent.
     pub skills: skills::Settings,
-    /// JSON schemas and examples, and the backend that takes assets.
+    /// Asset schemas and examples, and the backend that stores assets.
     pub assets: assets::Settings,
-    /// What the contracts' own environment says that is no setting.
+    /// Values from the environment of the contracts that are not settings.
     #[serde(skip)]
     pub contracts: Contracts,
-    /// The file itself, so that what is wrong with a command is told with its line.
+    /// Settings file, so that an error in a command can name its line.
     #[serde(skip)]
     pub source: Option<commands::Source>,
 }
 
 impl Config {
-    /// Whether who calls over HTTP must say who they are.
+    /// Returns true if HTTP callers need a credential.
     ///
     /// # Errors
-    /// When there is a file of keys that cannot be believed.
+    /// When the key file exists but cannot be trusted or parsed.
     pub fn asks(&self) -> anyhow::Result<bool> {
         if !self.keys.is_empty() || !self.oauth.is_empty() {
             return Ok(true);
@@ -129,60 +137,77 @@ impl Config {
     }
 }
 
-/// Where and how HTTP is served.
+/// HTTP server: address, TLS, limits and sessions.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Server {
-    /// The address to listen at. One that other machines reach needs a credential (a key, or
-    /// `[[oauth]]`) and TLS, or `plaintext`.
+    /// Address to listen on. An address that other machines can reach needs a credential (an API
+    /// key or `[[oauth]]`), and TLS or `plaintext`.
     #[schemars(with = "String")]
     #[serde(deserialize_with = "written_address")]
     pub listen: SocketAddr,
-    /// Further names, as a `Host` header writes them (`tools.example:8443`), under which this server is reached.
+    /// Additional `Host` header values under which clients reach this server, such as
+    /// `tools.example:8443`.
     pub allowed_hosts: Vec<String>,
-    /// The dialects that are spoken there, by name, or `*` for all.
+    /// Names of the dialects to serve, or `*` for all.
     pub dialects: Vec<String>,
-    /// Further headers that a key may stand in, beside `X-API-Key` and `Authorization: Bearer`.
+    /// Additional headers that may carry an API key, besides `X-API-Key` and `Authorization:
+    /// Bearer`.
     pub key_headers: Vec<String>,
-    /// The file of keys that `toolgate key new` writes, read again when it changes: an absolute path, `off`, or `state` for `toolgate/keys.toml` in the user's state folder.
+    /// Key file that `toolgate key new` writes. The server reads it again when it changes.
+    ///
+    /// Set an absolute path, `off`, or `state` for `toolgate/keys.toml` in the user's state folder.
     pub keys_file: String,
-    /// The file of the certificate, with those between it and whom clients trust, by which clients know this server: TLS is spoken with it, and nothing else. PEM, read again when it changes.
+    /// PEM file with the server's TLS certificate and its intermediate certificates. If set, the
+    /// server accepts only TLS. It reads the file again when it changes.
     pub tls_certificate: Option<String>,
-    /// The file of the certificate's private key. PEM, read again when it changes.
+    /// PEM file with the private key of the TLS certificate. The server reads it again when it
+    /// changes.
     pub tls_key: Option<String>,
-    /// The file of the key, 32 bytes or more, that session ids are sealed with: whichever server has it takes a session up (MCP before 2026-07-28). Without one the key is this process's own.
+    /// File with a key of at least 32 bytes that seals session ids. Servers that share it can
+    /// resume each other's sessions (MCP before 2026-07-28). Without it, each process has a random
+    /// key.
     pub session_key: Option<String>,
-    /// Whether other machines may be answered without TLS, since what is between encrypts: a reverse proxy on the same network.
+    /// Allows other machines to connect without TLS. Set it only if something else encrypts the
+    /// connection, such as a reverse proxy on the same network.
     pub plaintext: bool,
-    /// Whether the server itself is kept from all of the machine's files but those it serves, keeps and was told of, where the kernel has Landlock.
+    /// Restricts the server process to the files it needs, if the kernel supports Landlock.
     pub confined: bool,
-    /// Pages that may call this server, as an `Origin` header writes them (`https://app.example`).
+    /// Origins of web pages that may call this server, such as `https://app.example`.
     pub allowed_origins: Vec<String>,
-    /// The most connections at once; for one more, the one that has waited for its client for longest is closed, and while all are being answered it waits.
+    /// Highest number of connections. At the limit, a new connection closes the one that has been
+    /// idle longest. If all are busy, the new one waits.
     pub connections_max: usize,
-    /// The most event streams and WebSockets that clients may keep open, at most half of `connections_max`; further ones are refused.
+    /// Highest number of open event streams and WebSockets, at most half of `connections_max`. More
+    /// are refused.
     pub streams_max: usize,
-    /// The most of these for one caller with a key.
+    /// Highest number of open event streams and WebSockets per authenticated caller.
     pub streams_each: usize,
-    /// The most MCP sessions at once (revisions before 2026-07-28); for one more, the one silent for longest ends.
+    /// Highest number of MCP sessions (revisions before 2026-07-28). At the limit, a new session
+    /// ends an idle one: the longest silent one of the caller with the most sessions.
     pub sessions_max: usize,
-    /// How long headers may take to arrive and a connection may idle, in milliseconds.
+    /// Time for request headers to arrive, and idle time after which a connection is closed, in
+    /// milliseconds.
     pub head_time_ms: u64,
-    /// How long a body may take to arrive, in milliseconds.
+    /// Time for a request body to arrive, in milliseconds.
     pub body_time_ms: u64,
-    /// How long a client may take to read the next piece of an answer, in milliseconds.
+    /// Time for a client to read the next part of a response, in milliseconds.
     pub write_time_ms: u64,
-    /// After how long a call that is not answered yet is answered by an event stream, in milliseconds.
+    /// Time until a slow call is answered with an event stream instead of a single message, in
+    /// milliseconds.
     pub stream_after_ms: u64,
-    /// How often a quiet event stream says that it lives, in milliseconds.
+    /// Silence after which the server sends a keep-alive comment on an event stream, or a ping on a
+    /// WebSocket, in milliseconds.
     pub keep_alive_ms: u64,
-    /// How long calls in flight may take to finish once the server is told to stop, in milliseconds.
+    /// Time for calls in flight to finish after shutdown starts, in milliseconds.
     pub drain_ms: u64,
-    /// Whether clients of 2024-11-05 are served over HTTP too, at `/sse` and `/messages`.
+    /// Serves clients of MCP 2024-11-05 over HTTP too, at `/sse` and `/messages`.
     pub http_sse: bool,
-    /// A name all over the world, e.g. `com.example/tools`, under which the server says who it is at `/mcp/server-card` and `/.well-known/ai-catalog.json`; without, it does not.
+    /// Globally unique server name, such as `com.example/tools`. If set, the server describes
+    /// itself at `/mcp/server-card` and `/.well-known/ai-catalog.json`.
     pub card: Option<String>,
-    /// Where clients reach the endpoint, e.g. `https://tools.example/mcp`, where that is not where their requests arrive.
+    /// Public URL of the MCP endpoint, such as `https://tools.example/mcp`. Set it if clients reach
+    /// the server through a proxy.
     pub url: Option<String>,
 }
 
@@ -217,22 +242,22 @@ impl Default for Server {
     }
 }
 
-/// An address to listen at for one dialect alone.
+/// Additional address to listen on, for a single dialect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Listen {
-    /// The address, e.g. `127.0.0.1:3001`, or a port alone. What holds for `server.listen` holds for it.
+    /// Address such as `127.0.0.1:3001`, or a port. The rules of `server.listen` apply.
     #[schemars(with = "String")]
     #[serde(deserialize_with = "written_address")]
     pub addr: SocketAddr,
-    /// The dialect that is spoken there.
+    /// Name of the dialect to serve there.
     pub dialect: String,
 }
 
-/// An address as people write it: `127.0.0.1:8000`, `localhost:8000`, `:8000` or `8000`.
+/// Parses an address such as `127.0.0.1:8000`, `localhost:8000`, `:8000` or `8000`.
 ///
 /// # Errors
-/// When it is none, with how to write one.
+/// When `text` is not an address. The message gives the expected form.
 pub fn address(text: &str) -> Result<SocketAddr, String> {
     let port = text.strip_prefix("localhost").unwrap_or(text);
     let port = port.strip_prefix(':').unwrap_or(port).parse::<u16>();
@@ -246,17 +271,20 @@ fn written_address<'de, D: Deserializer<'de>>(text: D) -> Result<SocketAddr, D::
     address(&text).map_err(|why| D::Error::custom(format!("`{text}` is no address; {why}")))
 }
 
-/// Which tools are offered.
+/// Selection of the available tools.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tools {
-    /// Patterns over tools of which one must match, e.g. `files.*` (or `files_*`).
+    /// Patterns of tools to allow, such as `files.*` (or `files_*`). A tool is available only if
+    /// one of them matches.
     pub allow: Vec<String>,
-    /// Patterns over tools of which none may match, e.g. `exec.*` (or `exec_*`).
+    /// Patterns of tools to deny, such as `exec.*` (or `exec_*`). They override `allow`.
     pub deny: Vec<String>,
-    /// Patterns over tools that a person must agree to, each time; clients that cannot ask one are refused.
+    /// Patterns of tools whose calls a person must confirm, every time. A client that cannot ask
+    /// for confirmation is refused.
     pub confirm: Vec<String>,
-    /// The most a tool may do to be offered: `reads`, `adds`, `changes` or `runs` programs.
+    /// Highest effect that an available tool may have: `reads`, `adds`, `changes` or `runs`
+    /// (programs).
     pub effects: EffectsMax,
 }
 
@@ -271,85 +299,93 @@ impl Default for Tools {
     }
 }
 
-/// The most a tool may do to be offered.
+/// Highest effect that a tool may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum EffectsMax {
-    /// Tools that change nothing.
+    /// Only tools that change nothing.
     Reads,
-    /// And tools that add without taking away.
+    /// Also tools that add but remove nothing.
     Adds,
-    /// And tools that overwrite or remove.
+    /// Also tools that overwrite or remove.
     Changes,
-    /// And tools that run programs: all of them.
+    /// Also tools that run programs, so all tools.
     Runs,
 }
 
-/// How much may go on at once, how large and how long.
+/// Limits of concurrency, size, rate and time.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// The largest message, in bytes; a larger one is refused before it is parsed.
+    /// Largest message, in bytes. A larger one is refused before it is parsed.
     pub message_bytes: usize,
-    /// The most calls at once.
+    /// Highest number of concurrent calls, not counting those that run programs.
     pub calls: usize,
-    /// The most calls at once that run programs; they do not count among the others.
+    /// Highest number of concurrent calls that run programs.
     pub programs: usize,
-    /// The most calls at once of one caller, that run no programs; further ones wait in its own
-    /// queue. 0 is three quarters of `calls` where there are keys, and else no bound.
+    /// Highest number of concurrent calls per caller, not counting those that run programs. Further
+    /// calls wait in the caller's own queue.
+    ///
+    /// 0 means three quarters of `calls` if there are keys or tokens, and no limit otherwise.
     pub calls_each: usize,
-    /// The same for calls that run programs.
+    /// Highest number of concurrent calls per caller that run programs. 0 means three quarters of
+    /// `programs` if there are keys or tokens, and no limit otherwise.
     pub programs_each: usize,
-    /// How much each caller may write by the tools of files, in bytes, before it is to wait; 0 is no bound.
+    /// Amount that each caller may write with file tools at once, in bytes. Beyond it,
+    /// `written_per_s_bytes` applies. 0 means no limit.
     pub written_bytes: u64,
-    /// How much more each caller may write each second, in bytes.
+    /// Rate at which `written_bytes` refills for each caller, in bytes per second.
     pub written_per_s_bytes: u64,
-    /// How much each caller may ask and be answered, in bytes, before it is to wait, where there are keys or tokens; 0 is no bound.
+    /// Size of requests and answers that each caller may exchange at once, in bytes, if there are
+    /// keys or tokens. Beyond it, `carried_per_s_bytes` applies. 0 means no limit.
     pub carried_bytes: u64,
-    /// How much more each second, in bytes.
+    /// Rate at which `carried_bytes` refills for each caller, in bytes per second.
     pub carried_per_s_bytes: u64,
-    /// How many calls of each caller may be refused one after the other, of one that had none refused for long; further ones are told to come back later, and leave no record. 0 is no bound.
+    /// Number of refused calls per caller before further ones are rejected without an audit record.
+    /// 0 means no limit.
     pub refused: u32,
-    /// How many more each second.
+    /// Rate at which `refused` refills for each caller, in calls per second.
     pub refused_per_s: u32,
-    /// The most calls that wait for one to end; more are refused.
+    /// Highest number of calls that wait for a slot. More are refused.
     pub waiting: usize,
-    /// How long a call waits for another to end, in milliseconds.
+    /// Time for which a call waits for a slot, in milliseconds.
     pub wait_ms: u64,
-    /// How long a call may take where its tool does not say, in milliseconds.
+    /// Time limit of a call whose tool has none of its own, in milliseconds.
     pub deadline_ms: u64,
-    /// How long a call may wait, beyond that, for answers to what it asks of whoever called, in
-    /// milliseconds. A job may for as long as jobs may run.
+    /// Additional time for which a call may wait for the client's answer to a question, in
+    /// milliseconds. A job may wait until its own time limit.
     pub answer_ms: u64,
-    /// How long a cancelled call may take to stop in order, in milliseconds.
+    /// Time for a cancelled call to stop cleanly, in milliseconds.
     pub cancel_grace_ms: u64,
-    /// The most requests in flight from one client over stdio; beyond, it is not read.
+    /// Highest number of requests in flight from one stdio client. At the limit, its messages are
+    /// not read.
     pub in_flight: usize,
-    /// How long calls in flight may take to finish once a stdio client has closed its end, in milliseconds.
+    /// Time for calls in flight to finish after a stdio client closes its end, in milliseconds.
     pub eof_grace_ms: u64,
-    /// The most tools in one page of a list.
+    /// Highest number of tools in one page of a list.
     pub page_size: usize,
-    /// How often each caller may call each tool, a table `[[limits.rate]]` for each rule. The first
-    /// rule that matches a tool counts for it; a tool that none matches is called as often as one
-    /// likes. These take the place of the default rule, which no caller meets in earnest: any tool
-    /// 1000000 times at once, then 50000 times a second.
+    /// Rate limits of calls per caller and tool. One `[[limits.rate]]` table each; the first rule
+    /// that matches a tool applies. A tool that no rule matches has no limit.
+    ///
+    /// Your rules replace the default rule, which only stops runaway callers: 1000000 calls of any
+    /// tool at once, then 50000 per second.
     pub rate: Vec<Rate>,
 }
 
-/// How often each caller may call each of some tools.
+/// Rate limit of some tools, per caller and tool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rate {
-    /// A pattern over tools, e.g. `exec.*` (or `exec_*`).
+    /// Pattern of tools, such as `exec.*` (or `exec_*`).
     pub tools: String,
-    /// How many calls in `in_ms`, in the long run.
+    /// Number of calls that are allowed per `in_ms`, on average.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub calls: u32,
-    /// In how long, in milliseconds.
+    /// Length of the interval, in milliseconds. The default is 60000.
     #[serde(default = "one_minute")]
     #[schemars(range(min = 1, max = 86_400_000))]
     pub in_ms: u64,
-    /// How many calls one after the other, by a caller that made none for long; as many as `calls` by default.
+    /// Number of calls that are allowed at once after a pause. The default is `calls`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000))]
     pub burst: Option<u32>,
@@ -391,17 +427,20 @@ impl Default for Limits {
     }
 }
 
-/// What is known of each call once it has ended: its envelope.
+/// Envelopes: the structured result of each call, with its ids and times.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Envelope {
-    /// What happens to an envelope that breaks its schema: `off`, `shadow` (logged) or `enforce` (refused).
+    /// Reaction to an envelope that does not match its schema: `off`, `shadow` (log it) or
+    /// `enforce` (refuse it).
     pub validation: OutputCheck,
-    /// Whether the same request always has the same envelope: its ids are reckoned from it, and no time passes.
+    /// Gives the same request the same envelope every time: its ids are derived from the request,
+    /// and its duration is zero.
     pub deterministic_ids: bool,
-    /// Where envelopes of all calls, whatever their wire, are logged: a folder, or `off`.
+    /// Folder for a log of the envelopes of all calls, or `off`.
     pub log_dir: String,
-    /// Folders beneath the one that is served, whose `*.schema.json` are read at start: those of the envelopes and of tool IO stand for what comes along, those of tools are asked for beside the tools' own.
+    /// Workspace folders whose `*.schema.json` files are read at start. Schemas of envelopes and
+    /// tool IO replace the built-in ones. Schemas of tools apply in addition to the tools' own.
     pub schemas: Vec<String>,
 }
 
@@ -418,27 +457,28 @@ impl Default for Envelope {
     }
 }
 
-/// Calls whose outcome is collected later.
+/// Jobs: calls whose results are collected later.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Jobs {
-    /// Where they are kept, in a folder of each workspace's own: an absolute folder, `off`, or `state` for the user's state folder.
+    /// Folder in which jobs are kept, with a subfolder for each workspace: an absolute path, `off`,
+    /// or `state` for the user's state folder.
     pub to: String,
-    /// How many run at once.
+    /// Highest number of jobs that run at once.
     pub running: usize,
-    /// How many wait for their turn; more are refused.
+    /// Highest number of jobs that wait to run. More are refused.
     pub queued: usize,
-    /// How long one may run where its tool does not say, in milliseconds.
+    /// Time limit of a job whose tool has none of its own, in milliseconds.
     pub deadline_ms: u64,
-    /// How long one is kept once it has ended, where whoever starts it does not say, in milliseconds.
+    /// Time for which an ended job is kept if the request sets none, in milliseconds.
     pub keep_ms: u64,
-    /// How long one is kept at most, whatever whoever starts it says, in milliseconds.
+    /// Longest time for which a request may keep an ended job, in milliseconds.
     pub keep_max_ms: u64,
-    /// How many are kept that have ended; beyond, the oldest are forgotten.
+    /// Highest number of ended jobs that are kept. Beyond it, the oldest are deleted.
     pub ended: usize,
-    /// How much of what one job's program prints is kept, in bytes.
+    /// Amount of program output that is kept for each job, in bytes.
     pub output_bytes: usize,
-    /// How much of the files that one job leaves is kept, in bytes.
+    /// Size of the files that are kept for each job, in bytes.
     pub files_bytes: u64,
 }
 
@@ -458,15 +498,16 @@ impl Default for Jobs {
     }
 }
 
-/// What can be read beside what can be called. Whoever may not use a tool does not see what it reads either.
+/// Resources that clients can read. A caller sees a resource only if it may use the tool that reads
+/// the same data.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Resources {
-    /// Whether the workspace's files are resources (`file://`), as `files.read` reads them.
+    /// Offers the workspace's files as resources (`file://`).
     pub files: bool,
-    /// Whether a caller's jobs, what they printed and what they left are resources (`job://`).
+    /// Offers a caller's jobs, with their output and files, as resources (`job://`).
     pub jobs: bool,
-    /// Whether the newest records of a caller's own calls are a resource (`audit://tail`).
+    /// Offers the newest audit records of a caller's own calls as a resource (`audit://tail`).
     pub audit: bool,
 }
 
@@ -476,11 +517,12 @@ impl Default for Resources {
     }
 }
 
-/// What is logged on standard error.
+/// Log on standard error.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Log {
-    /// Least level (`error`, `warn`, `info`, `debug`, `trace`), or a filter such as `info,toolgate_host=debug`.
+    /// Minimum level (`error`, `warn`, `info`, `debug`, `trace`, `off`), or a filter such as
+    /// `info,toolgate_host=debug`.
     pub level: String,
 }
 

@@ -1,5 +1,5 @@
-//! Conversations of two halves over HTTP: what is said to the client is a stream of events, what
-//! it says are requests of their own.
+//! Conversations over HTTP with separate directions: an event stream to the client, and one request
+//! for each client message.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -18,18 +18,19 @@ use crate::client::Client;
 use crate::lines::LineBounds;
 use crate::session::{Session, locked};
 
-/// The conversations that are open, by what they are called.
+/// Open duplex conversations, by id.
 #[derive(Default, Clone)]
 pub(crate) struct Duplexes(Arc<Mutex<HashMap<String, Arc<Client>>>>);
 
 impl Duplexes {
-    /// How many there are.
+    /// Returns the number of open conversations.
     pub(crate) fn len(&self) -> usize {
         locked(&self.0).len()
     }
 
-    /// Opens one called `id`, until its stream is dropped or the server stops; `first` is said
-    /// before anything else.
+    /// Opens the conversation `id`, which sends `first` before any other event.
+    ///
+    /// It ends when its stream is dropped or the server stops.
     pub(crate) fn open(
         &self,
         id: String,
@@ -48,7 +49,7 @@ impl Duplexes {
                 () = left.cancelled() => (Duration::ZERO, "the client has left"),
                 () = closing.cancelled() => (drain, "the server is stopping"),
             };
-            // Gone from the list, its stream ends once its answers are out.
+            // Once it is removed, the stream ends after the remaining answers.
             let client = locked(&duplexes.0).remove(&id);
             if let Some(client) = client {
                 client.stop(patience, why).await;
@@ -57,7 +58,8 @@ impl Duplexes {
         Outgoing::Feed(Box::pin(half))
     }
 
-    /// Takes what the client of the conversation `id` says; `None` if `caller` has none.
+    /// Passes a client message to the conversation `id`. Returns `None` if `caller` has no such
+    /// conversation.
     pub(crate) async fn say(&self, id: &str, caller: &Caller, message: Bytes) -> Option<Reply> {
         let client = locked(&self.0).get(id).cloned();
         let client = client.filter(|client| client.session.caller == *caller);
@@ -66,7 +68,7 @@ impl Duplexes {
     }
 }
 
-/// What is said to the client.
+/// Event stream to the client of one duplex conversation.
 struct Half {
     first: Option<SentEvent>,
     queue: mpsc::Receiver<Bytes>,

@@ -1,4 +1,4 @@
-//! How the servers before which we are one are entered: what a person does about it.
+//! OAuth sign-in at an upstream, with the user's browser.
 
 use std::path::Path;
 use std::pin::pin;
@@ -24,12 +24,12 @@ use crate::config::Config;
 use crate::ground::Ground;
 use crate::upstreams;
 
-/// How many browsers are listened to at once.
+/// Most browser connections at once.
 const BROWSERS_MAX: usize = 16;
-/// How long one may take to say what it wants.
+/// Time for a browser to send its request.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How one upstream is entered.
+/// Sign-in session for one upstream.
 pub struct Entry {
     name: String,
     access: Access,
@@ -38,10 +38,10 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Of the upstream called `name` of the folder `root` under `config`.
+    /// Prepares the sign-in at the upstream `name` of the workspace `root` under `config`.
     ///
     /// # Errors
-    /// When there is none, or none that asks for OAuth.
+    /// When the upstream does not exist or does not use OAuth.
     pub fn of(root: &Path, config: &Config, name: &str) -> anyhow::Result<Self> {
         let Some(settings) = config.upstream.get(name) else {
             let there: Vec<_> = config.upstream.keys().map(String::as_str).collect();
@@ -59,11 +59,14 @@ impl Entry {
         Ok(Self { name: name.to_owned(), access, upstreams, processes: ground.processes })
     }
 
-    /// Signs somebody in, who is shown a page by `show`; what that came to. `pasted` is where the
-    /// address may come from that the page ended at, where that is on another machine.
+    /// Signs the user in and returns a summary.
+    ///
+    /// `show` displays the URL of the sign-in page. `pasted` receives the final URL if the browser
+    /// runs on another machine.
     ///
     /// # Errors
-    /// Why nobody is signed in.
+    /// When the redirect port is unavailable, nobody signs in within `within`, or the upstream
+    /// refuses.
     pub async fn sign_in(
         &self,
         told: &mut Told<'_>,
@@ -94,26 +97,26 @@ impl Entry {
                     bail!("nobody signed in within {} s; try again", within.as_secs())
                 }
             };
-            // What answers nothing that was asked may be anybody's.
+            // Any local program can connect, so unrelated redirects are ignored.
             if pending.is_answered_by(&query) {
                 break query;
             }
         };
         let signed_in = pending.came_back(&query).await.map_err(|why| anyhow!(why));
-        // The browser is shown its page yet.
+        // Gives the browser time to receive its page.
         let _ = tokio::time::timeout(Duration::from_millis(300), listening).await;
         signed_in
     }
 
-    /// Forgets who signed in; whether anybody had.
+    /// Deletes the stored credentials. Returns false if there were none.
     ///
     /// # Errors
-    /// When it cannot be forgotten.
+    /// When the credentials cannot be deleted.
     pub async fn sign_out(&self) -> anyhow::Result<bool> {
         self.access.sign_out().await.map_err(|why| anyhow!(why))
     }
 
-    /// Goes through all that is needed to be let in, and to be answered; whether all of it went.
+    /// Checks each step of signing in and calling. Returns true if all succeeded.
     pub async fn examine(&self, told: &mut Told<'_>) -> bool {
         if !self.access.examine(told).await {
             return false;
@@ -130,14 +133,14 @@ impl Entry {
         answered.is_ok()
     }
 
-    /// Ends what was begun.
+    /// Stops the programs and connections of the upstreams.
     pub async fn close(self) {
         self.upstreams.close();
         self.processes.close().await;
     }
 }
 
-/// Hands on what browsers come back with, as long as it is waited for.
+/// Serves browsers that return from the sign-in page, and forwards their queries.
 async fn listen(listener: TcpListener, queries: mpsc::Sender<String>) {
     let mut browsers = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
@@ -160,7 +163,7 @@ async fn listen(listener: TcpListener, queries: mpsc::Sender<String>) {
 fn answer(request: &Request<Incoming>, queries: &mpsc::Sender<String>) -> Response<Full<Bytes>> {
     let (status, text) = match (request.uri().path(), request.uri().query()) {
         ("/callback", Some(query)) => {
-            // Whether it is good is said where it was asked for.
+            // The terminal reports if the sign-in succeeded.
             let _ = queries.try_send(query.to_owned());
             (StatusCode::OK, "Back to the terminal: it says what this came to.")
         }
@@ -177,7 +180,7 @@ fn answer(request: &Request<Incoming>, queries: &mpsc::Sender<String>) -> Respon
     let plain = HeaderValue::from_static;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, plain("text/html; charset=utf-8"));
-    // The address has a code in it.
+    // The URL contains an authorization code.
     headers.insert(CACHE_CONTROL, plain("no-store"));
     headers.insert("referrer-policy", plain("no-referrer"));
     let policy = "default-src 'none'; style-src 'unsafe-inline'";

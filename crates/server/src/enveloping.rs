@@ -1,4 +1,4 @@
-//! Envelopes of whatever is asked, and the schemas they are held against.
+//! Creates envelopes for requests, and loads the schemas that validate them.
 #![allow(
     clippy::disallowed_methods,
     reason = "the person's own files, read before anything is served"
@@ -24,27 +24,28 @@ use toolgate_toolsets::world::Root;
 
 use crate::config::{self, Config};
 
-/// The largest schema that is read.
+/// Largest schema file, in bytes.
 const SCHEMA_BYTES_MAX: u64 = 1 << 20;
-/// How much of a name is kept of a call that is only logged.
+/// Longest tool or prompt name in the log, in characters.
 const NAME_CHARS_MAX: usize = 1000;
-/// How many files of one folder are looked at.
+/// Most files that are listed in one folder.
 const FILES_MAX: usize = 10_000;
-/// How much the schemas of one folder may have together.
+/// Most bytes of all schemas in one folder.
 const FOLDER_BYTES_MAX: u64 = 16 << 20;
 
-/// The envelope of one ask, to be sealed when it has been answered.
+/// Envelope of one request, sealed when the answer is known.
 pub(crate) struct Seal {
     via: Via,
     trace: Option<Trace>,
     began: Instant,
-    /// Whether the answer is the envelope; else it is only logged.
+    /// True if the envelope is the answer. Otherwise it is only logged.
     is_answer: bool,
 }
 
 impl Seal {
-    /// What `ask`, which came by `dialect` over `transport`, is enveloped in, if anybody wants it.
-    /// What its wire's envelopes refuse becomes a refusal.
+    /// Creates the envelope of `ask`, if its dialect uses envelopes or they are logged.
+    ///
+    /// If the envelope's schema rejects the request, `ask` becomes a refusal.
     pub(crate) fn before(
         host: &Host,
         ask: &mut Ask,
@@ -69,11 +70,11 @@ impl Seal {
             None => return None,
         };
         let trace = ask.beside.trace.clone();
-        // Most calls have none, and each holds a place for it while it goes on.
+        // Boxed because most calls have no envelope, but reserve space for one.
         Some(Box::new(Self { via, trace, began: Instant::now(), is_answer }))
     }
 
-    /// The answer, in its envelope if its wire has one.
+    /// Returns the answer, in its envelope if the dialect uses envelopes.
     pub(crate) fn reply(
         self,
         host: &Host,
@@ -90,12 +91,12 @@ impl Seal {
         ticket.reply(outcome)
     }
 
-    /// Nobody wants the answer any more; that is known of the call all the same.
+    /// Seals the envelope of a cancelled call.
     pub(crate) fn unwanted(self, host: &Host) {
         self.unanswered(host, CallError::Canceled);
     }
 
-    /// It was never begun: its id is in use, or its session is over.
+    /// Seals the envelope of a call that was refused because of a duplicate id or an ended session.
     pub(crate) fn never_begun(self, host: &Host) {
         let message = "its id is in flight already, or its session is over".to_owned();
         self.unanswered(host, CallError::Conflict { message, details: Value::Null });
@@ -107,7 +108,8 @@ impl Seal {
     }
 }
 
-/// How a call came by a wire that has no envelopes; nothing for what is no call.
+/// Returns the envelope data of a request from a dialect without envelopes, or `None` if it is not
+/// logged.
 fn via_of(request: &Request, dialect: &str, transport: &'static str) -> Option<Via> {
     let via = |route: &str, verb: &str, payload: Value| {
         let (route, method) = (route.to_owned(), format!("{dialect}:{verb}"));
@@ -147,12 +149,12 @@ fn via_of(request: &Request, dialect: &str, transport: &'static str) -> Option<V
     })
 }
 
-/// As much of `name` as the log looks at.
+/// Returns the first 1000 characters of `name`.
 fn clipped(name: &str) -> String {
     name.chars().take(NAME_CHARS_MAX).collect()
 }
 
-/// What makes envelopes under `config`, held against `schemas`.
+/// Creates the envelope factory for `config` with `schemas`.
 pub(crate) fn envelopes(
     config: &config::Envelope,
     schemas: Arc<SchemaRegistry>,
@@ -171,7 +173,7 @@ pub(crate) fn envelopes(
     Ok(Envelopes::new(settings, schemas, log.transpose()?))
 }
 
-/// Where envelopes are logged, made if it is not there; `None` if they are not.
+/// Returns the folder of the envelope log, and creates it. Returns `None` if the log is off.
 pub(crate) fn log_folder(config: &config::Envelope) -> anyhow::Result<Option<PathBuf>> {
     if config.log_dir == "off" {
         return Ok(None);
@@ -182,10 +184,10 @@ pub(crate) fn log_folder(config: &config::Envelope) -> anyhow::Result<Option<Pat
     Ok(Some(folder))
 }
 
-/// The schemas that come along, and those of the folders that `config` names beneath `root`.
+/// Loads the built-in schemas and those in the folders of `config` under `root`.
 ///
-/// A file of the folders that are looked at unasked is passed over, with a warning, where it is of
-/// no use: whoever can write there must not keep the server from starting.
+/// An unusable file in a default folder only causes a warning. Otherwise anyone who can write there
+/// could keep the server from starting.
 pub(crate) fn schemas(root: &Path, config: &Config) -> anyhow::Result<Arc<SchemaRegistry>> {
     let folders = &config.envelope.schemas;
     let is_unasked = *folders == config::Envelope::default().schemas;
@@ -204,8 +206,8 @@ pub(crate) fn schemas(root: &Path, config: &Config) -> anyhow::Result<Arc<Schema
     Ok(Arc::new(registry))
 }
 
-/// The folders of `config` as paths that are kept from being changed: what lies there says what
-/// tools may take.
+/// Returns the schema folders as workspace paths to protect, since their content decides which tool
+/// calls are valid.
 pub(crate) fn schema_folders(config: &config::Envelope) -> impl Iterator<Item = String> {
     config.schemas.iter().map(|folder| {
         let mut names = Vec::new();
@@ -220,7 +222,7 @@ pub(crate) fn schema_folders(config: &config::Envelope) -> impl Iterator<Item = 
     })
 }
 
-/// Reads the schemas in `folder`; none where there is no such folder.
+/// Reads the schemas in `folder`. A missing folder has none.
 fn read_folder(
     root: &Root,
     folder: &str,
@@ -233,7 +235,7 @@ fn read_folder(
         Err(why) if why.fault == Fault::NotFound => return Ok(()),
         Err(why) => bail!("{}: {}", at(), why.message),
     };
-    // The folder that was found beneath the root, whatever becomes of its path.
+    // Listed through the open descriptor, in case the path is replaced meanwhile.
     let listed = format!("/proc/self/fd/{}", dir.as_fd().as_raw_fd());
     let mut names = Vec::new();
     for entry in fs::read_dir(listed).with_context(at)?.take(FILES_MAX) {
@@ -257,11 +259,11 @@ fn read_folder(
     Ok(())
 }
 
-/// What a schema is of, by the name of its file.
+/// Target of a schema, derived from its file name.
 enum Place {
     Tool(String, Side),
     Shared(Shared),
-    /// Two are called so.
+    /// Two schemas share this name; the content decides.
     Envelope,
 }
 
@@ -272,7 +274,7 @@ impl Place {
             Some((tool, side))
         });
         match (stem, side) {
-            // The names that these tools had before, in either spelling.
+            // Older tool names are accepted, in both spellings.
             (_, Some((tool, side))) => {
                 Some(Self::Tool(catalog_name(&tool.replace('_', ".")).to_owned(), side))
             }
@@ -299,8 +301,7 @@ fn add(files: &mut SchemaFiles, found: SchemaFiles) {
     files.tools.extend(found.tools);
 }
 
-/// Reads the schema at `path`, which takes its part of `room`: of a regular file beneath the root,
-/// never more than a schema may have.
+/// Reads the schema at `path`, a regular file under `root`, and subtracts its size from `room`.
 fn read(root: &Root, path: &str, room: &mut u64) -> anyhow::Result<SchemaFile> {
     let mut bytes = Vec::new();
     let mut fill = || -> anyhow::Result<()> {
@@ -323,7 +324,8 @@ fn read(root: &Root, path: &str, room: &mut u64) -> anyhow::Result<SchemaFile> {
     Ok(SchemaFile { path: path.to_owned(), schema })
 }
 
-/// Two schemas are called `envelope.schema.json`: of requests, which need a method, and of answers.
+/// Determines the envelope that `envelope.schema.json` describes: a request requires `method`, an
+/// answer `ok`.
 fn which_envelope(file: &SchemaFile) -> anyhow::Result<Shared> {
     let needs = |name: &str| {
         let required = file.schema["required"].as_array();

@@ -1,4 +1,4 @@
-//! Serves clients that speak over HTTP: a dialect a path, sessions where the dialect has them.
+//! Serves HTTP clients: routes paths to dialects and keeps sessions for dialects that have them.
 
 mod giving_up;
 mod sealed;
@@ -33,21 +33,21 @@ use crate::streams::tidings_event;
 use crate::telemetry::Page;
 pub(crate) use sealed::{KEY_BYTES, Sealed};
 
-/// How many events may wait for a client that does not keep up; beyond, it misses some.
+/// Events that may wait for a slow client. Beyond them, events are dropped.
 const EVENTS_WAITING: usize = 64;
 
-/// How sessions over HTTP are bounded.
+/// Limits of sessions over HTTP.
 #[derive(Debug, Clone)]
 pub struct SessionBounds {
-    /// The most sessions at once.
+    /// Most sessions at once.
     pub sessions_max: usize,
-    /// How long a client that takes streams waits for an answer before it gets one.
+    /// Time until a client that accepts streams gets one instead of a single answer.
     pub stream_after: Duration,
-    /// What a client that converses over a socket is borne.
+    /// Limits of a conversation over a WebSocket.
     pub socket: LineBounds,
 }
 
-/// The dialects served over HTTP, each at its paths, and the sessions begun there.
+/// HTTP endpoints of the dialects, and their open sessions.
 pub struct Endpoints {
     desk: Arc<Desk>,
     routes: Routes,
@@ -59,14 +59,14 @@ pub struct Endpoints {
     metrics: Option<Page>,
 }
 
-/// A session and when it was last heard of.
+/// Open session with its last activity.
 struct Seat {
     session: Arc<Session>,
     heard: Instant,
 }
 
 impl Endpoints {
-    /// Serves each dialect at its paths, to whom `identity` knows.
+    /// Serves each dialect at its paths, to callers that `identity` accepts.
     pub(crate) fn new(
         desk: Arc<Desk>,
         dialects: Vec<Arc<dyn Dialect>>,
@@ -77,7 +77,7 @@ impl Endpoints {
         Self::at(desk, Routes::new(dialects), (identity, sealed), bounds)
     }
 
-    /// Serves one dialect, where it is spoken on a listener of its own.
+    /// Serves one dialect on a listener of its own.
     pub(crate) fn of_one(
         desk: Arc<Desk>,
         dialect: Arc<dyn Dialect>,
@@ -99,12 +99,12 @@ impl Endpoints {
         Self { desk, routes, identity, sessions, duplexes, sealed, bounds, metrics: None }
     }
 
-    /// The same, with the page that says what is counted, if there is one.
+    /// Adds the metrics page, if there is one.
     pub(crate) fn with_metrics(self, metrics: Option<Page>) -> Self {
         Self { metrics, ..self }
     }
 
-    /// The page that says what is counted, if it is at `path`.
+    /// Returns the metrics page if `path` is its path.
     fn metrics(&self, path: &str) -> Option<&Page> {
         self.metrics.as_ref().filter(|_| Page::is_at(path))
     }
@@ -148,7 +148,7 @@ impl Endpoints {
         self.follow(session.read(frame), (id, Some(frame)), session, &caller).await
     }
 
-    /// What becomes of a frame from nobody who may say it.
+    /// Answers a frame from an unauthenticated sender.
     async fn turn_away(
         &self,
         dialect: &Arc<dyn Dialect>,
@@ -170,8 +170,8 @@ impl Endpoints {
         }
     }
 
-    /// The answer to what nobody known asks: neither recorded nor logged, since whoever reaches the
-    /// port could have it push out what is kept of others.
+    /// Answers an unauthenticated request without a record or a log line. Otherwise strangers could
+    /// push out the records of others.
     fn refused_unrecorded(&self, dialect: &Arc<dyn Dialect>, ask: Ask, why: &Refused) -> Reply {
         let Ask { request, ticket, via, .. } = ask;
         let reply = match (request, via) {
@@ -181,14 +181,13 @@ impl Endpoints {
             (Request::Refuse(why) | Request::RefuseCall { why, .. }, None) => {
                 ticket.reply(Err(why))
             }
-            // Nothing else is done for nobody.
+            // No other request is answered without authentication.
             _ => None,
         };
         reply.unwrap_or_else(|| dialect.refuse(why))
     }
 
-    /// Does what `frame` of `session`, which is known as `id` if it was opened before, turned out
-    /// to be that `caller` says.
+    /// Acts on a frame that the dialect has read. `id` is the id of an existing session.
     async fn follow(
         &self,
         reading: Reading,
@@ -198,7 +197,7 @@ impl Endpoints {
     ) -> Outgoing {
         match reading {
             Reading::Reply(reply) => Outgoing::Whole(reply),
-            // They come only to a frame whose head is a line.
+            // These occur only on line-based transports.
             Reading::Replies(_) => Outgoing::Whole(Reply::empty(500)),
             Reading::Opened(reply) => Outgoing::Whole(self.seat(reply, frame, session)),
             Reading::Closed(reply) => {
@@ -244,7 +243,7 @@ impl Endpoints {
         }
     }
 
-    /// Opens a socket for what the dialect has one for.
+    /// Opens the kind of WebSocket that the dialect selected.
     fn upgrade(
         &self,
         dialect: &Arc<dyn Dialect>,
@@ -256,7 +255,7 @@ impl Endpoints {
             Err(refusal) => return Outgoing::Whole(refusal),
         };
         let session = Session::over("websocket", self.desk.clone(), dialect.clone(), caller);
-        // Its client never hears it: it only tells the calls of one conversation from others'.
+        // The client never sees this id. It separates the calls of conversations in records.
         if let Ok(id) = random_id() {
             session.is_known_as(&id);
         }
@@ -269,8 +268,8 @@ impl Endpoints {
         })
     }
 
-    /// Runs one ask. A client that takes streams gets one as soon as there is an event to send or
-    /// the answer is long in coming; else the answer is one message.
+    /// Runs one call. A client that accepts streams gets one once an event or a delay occurs;
+    /// otherwise the answer is one message.
     async fn work(&self, session: &Arc<Session>, ask: Ask, caller: &Caller) -> Outgoing {
         let (say, mut events) = mpsc::channel(EVENTS_WAITING);
         let (on_leave, accepts) = (ask.on_leave, ask.events);
@@ -308,8 +307,7 @@ impl Endpoints {
         }
     }
 
-    /// A conversation of two halves: what is said to the client is a stream, what it says are
-    /// requests.
+    /// Opens a duplex conversation: an event stream to the client, and requests from it.
     fn open_duplex(&self, dialect: &Arc<dyn Dialect>, caller: Caller) -> Outgoing {
         let id = match random_id() {
             Ok(id) if self.duplexes.len() < self.bounds.sessions_max => id,
@@ -414,7 +412,7 @@ impl Exchange for Endpoints {
     }
 }
 
-/// An answer that is there at once: a message, or a stream if something was said before it.
+/// Returns a finished answer: one message, or a stream if events came before it.
 fn answered(
     session: &Session,
     answer: Option<Reply>,
@@ -424,7 +422,7 @@ fn answered(
     match (events.try_recv(), answer) {
         (Err(_), Some(reply)) => Outgoing::Whole(reply),
         (_, answer) if accepts == Accepts::Message => Outgoing::Whole(owed(answer)),
-        // Nobody wants the answer; who waits for it all the same gets a stream that ends.
+        // The client cancelled the call, so a waiting request gets a stream that just ends.
         (first, answer) => {
             let (first, state) = (first.ok(), Working::Ended(answer.and_then(message)));
             match accepts {
@@ -437,11 +435,11 @@ fn answered(
     }
 }
 
-/// How long what is told unasked is kept for a client that has gone.
+/// Time for which notifications are kept for a client that has left.
 const LINGER: Duration = Duration::from_secs(60);
 
-/// What is said while the work goes on, then its answer, on a stream that the client can come back
-/// to; the work goes on without it.
+/// Returns a resumable stream of the call's events and answer. The work continues without the
+/// client.
 fn resumable(
     session: &Session,
     first: Option<Word>,
@@ -463,7 +461,7 @@ fn resumable(
     Outgoing::Events(events_read)
 }
 
-/// What is told unasked; or, after the event `after`, the rest of the stream that it was on.
+/// Returns the notification stream, or the rest of the stream that the event `after` was on.
 fn tidings(session: &Arc<Session>, after: Option<&str>) -> Outgoing {
     let after = match after {
         None => None,
@@ -474,7 +472,7 @@ fn tidings(session: &Arc<Session>, after: Option<&str>) -> Outgoing {
         },
     };
     let (log, is_new) = session.streams.tidings();
-    // Who does not say what it heard last hears what comes from now on.
+    // A client without a last event id gets only new events.
     let last = log.last();
     let events = log.read(after.map_or(last, |after| after.min(last)));
     if is_new {
@@ -496,12 +494,12 @@ fn tidings(session: &Arc<Session>, after: Option<&str>) -> Outgoing {
     Outgoing::Feed(events)
 }
 
-/// Messages as events, as they come.
+/// Returns a stream of `told`, with each message made into an event by `made`.
 fn events_of(mut told: mpsc::Receiver<Bytes>, made: fn(Bytes) -> SentEvent) -> Outgoing {
     Outgoing::Feed(Box::pin(poll_fn(move |cx| told.poll_recv(cx).map(|next| next.map(made)))))
 }
 
-/// What is said while the work goes on, then its answer.
+/// Stream of a call's events, followed by its answer.
 struct Telling {
     first: Option<Word>,
     events: mpsc::Receiver<Word>,
@@ -509,11 +507,11 @@ struct Telling {
     _presence: Option<Presence>,
 }
 
-/// How far the work is.
+/// State of a call's work.
 enum Working {
-    /// It goes on.
+    /// Task that runs the work.
     On(JoinHandle<Option<Answered>>),
-    /// It has ended; this is its answer, and events may come before it.
+    /// Finished work with its answer. Earlier events may still be queued.
     Ended(Option<Bytes>),
 }
 
@@ -547,7 +545,7 @@ impl Stream for Telling {
                 Some(Word::Message(message)) => {
                     return Poll::Ready(Some(SentEvent::message(message)));
                 }
-                // Nobody can come back to this one.
+                // This stream cannot be resumed, so its connection stays open.
                 Some(Word::LetGo) => {}
                 None => return Poll::Ready(None),
             }
@@ -570,7 +568,7 @@ fn told(telling: Telling) -> Outgoing {
     Outgoing::Events(Box::pin(telling))
 }
 
-/// HTTP owes every request an answer, even one that nobody wants any more.
+/// Returns the answer, or an empty 202: HTTP requires a response even to a cancelled call.
 fn owed(answer: Option<Reply>) -> Reply {
     answer.unwrap_or_else(|| Reply::empty(202))
 }

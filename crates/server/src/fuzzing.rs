@@ -1,11 +1,11 @@
-//! What fuzzing calls: settings, keys, tokens, and ids that clients send.
+//! Fuzz targets for settings, keys, tokens and event ids.
 
 use crate::{config, identity, streams};
 
-/// Takes one input, and panics if it finds a bug.
+/// Function that takes one input and panics if it finds a bug.
 type Target = fn(&[u8]);
 
-/// Every fuzz target of this crate, by the name of its folder in `fuzz/corpus`.
+/// All fuzz targets of this crate, by the name of their folder in `fuzz/corpus`.
 pub const TARGETS: &[(&str, Target)] = &[
     ("settings", settings),
     ("key_file", key_file),
@@ -18,27 +18,27 @@ pub const TARGETS: &[(&str, Target)] = &[
 #[path = "../../../fuzz/src/kept_inputs.rs"]
 mod kept_inputs;
 
-/// Settings, and after the byte 0x1f variables of the environment, a line each.
+/// Parses settings, followed by the byte 0x1f and environment variables, one per line.
 fn settings(bytes: &[u8]) {
     config::fuzz_settings(bytes);
 }
 
-/// The file of keys.
+/// Parses a key file.
 fn key_file(bytes: &[u8]) {
     config::key_file::check(bytes);
 }
 
-/// Tokens: none is good that nobody signed.
+/// Checks that an unsigned token is never accepted.
 fn tokens(bytes: &[u8]) {
     identity::fuzzing::tokens(bytes);
 }
 
-/// Sets of keys.
+/// Parses key sets.
 fn key_sets(bytes: &[u8]) {
     identity::fuzzing::key_sets(bytes);
 }
 
-/// Ids of events: one that is read is one that is written.
+/// Checks that a parsed event id formats to the same text.
 fn event_ids(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     if let Some((stream, event)) = streams::numbers(text) {

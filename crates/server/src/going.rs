@@ -1,5 +1,5 @@
-//! Work that was begun and may have to wait: where it goes on, so that a client that leaves can
-//! cancel it and never cuts it half way.
+//! Work that outlives the request it began in: a client that disconnects can cancel it, but never
+//! cuts it off midway.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,16 +10,16 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use toolgate_contract::BoxFuture;
 
-/// Work that was begun: done already, or going on in a task of its own.
+/// Work that is either finished or runs in its own task.
 pub(crate) enum Running<T> {
-    /// It is done.
+    /// Finished work with its result.
     Done(T),
-    /// It goes on.
+    /// Task that continues the work.
     On(JoinHandle<T>),
 }
 
-/// Runs `work` as far as it goes without waiting, and what is left in a task of its own: a call that
-/// has nothing to wait for, as most have not, costs no task.
+/// Polls `work` once and spawns a task only if it has to wait. Most calls finish at once and need
+/// no task.
 pub(crate) async fn now_or_spawned<T: Send + 'static>(
     mut work: BoxFuture<'static, T>,
 ) -> Running<T> {
@@ -29,12 +29,12 @@ pub(crate) async fn now_or_spawned<T: Send + 'static>(
     }
 }
 
-/// Work that goes on where it is waited for, at the cost of no task, and in a task of its own once
-/// nobody waits any more.
+/// Work that runs in place while it is awaited, without a task. Dropping it moves the rest to a
+/// task of its own.
 pub(crate) struct Going<T: Send + 'static>(Option<BoxFuture<'static, T>>);
 
 impl<T: Send + 'static> Going<T> {
-    /// `work`, as far as it goes without waiting; what is left goes on.
+    /// Polls `work` once. Returns its result, or the unfinished rest.
     pub(crate) async fn begin(work: BoxFuture<'static, T>) -> Result<T, Self> {
         let mut going = Self(Some(work));
         match poll_fn(|cx| Poll::Ready(Pin::new(&mut going).poll(cx))).await {
@@ -43,7 +43,7 @@ impl<T: Send + 'static> Going<T> {
         }
     }
 
-    /// Has it go on in a task of its own.
+    /// Spawns a task that finishes the work.
     pub(crate) fn apart(mut self) -> JoinHandle<Option<T>> {
         let work = self.0.take();
         tokio::spawn(async move { Self(work).await })
@@ -53,10 +53,10 @@ impl<T: Send + 'static> Going<T> {
 impl<T: Send + 'static> Future for Going<T> {
     type Output = Option<T>;
 
-    /// What it comes to; nothing if it broke off.
+    /// Yields the result, or `None` if the work panicked.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
         let Some(work) = &mut self.0 else { return Poll::Ready(None) };
-        // A fault in it is not one of the connection that waits.
+        // A panic in the work must not take down the connection that awaits it.
         let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx)));
         match polled {
             Ok(Poll::Pending) => Poll::Pending,

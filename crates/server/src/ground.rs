@@ -1,4 +1,4 @@
-//! A folder that is to be served, and all that must be there before the server confines itself.
+//! Preparation of a workspace: everything that must exist before the server confines itself.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -18,7 +18,7 @@ use crate::recording;
 use crate::upstreams;
 use crate::wiring::{jobs_folder, real};
 
-/// What of a folder is known before it is served.
+/// Prepared workspace that is ready to be confined and served.
 pub struct Ground {
     pub(crate) root: PathBuf,
     pub(crate) files: files::Settings,
@@ -27,10 +27,10 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// The folder `root` under `config`. What starts its programs is there from now on.
+    /// Prepares the folder `root` under `config` and creates the process launcher for its programs.
     ///
     /// # Errors
-    /// When it cannot be served so.
+    /// When the configuration does not fit the folder or this system.
     pub fn of(root: &Path, config: &Config) -> anyhow::Result<Self> {
         recording::own(config)?.iter().for_each(|path| hide(path));
         upstreams::check(config)?;
@@ -45,11 +45,14 @@ impl Ground {
         Ok(Self { root: root.to_owned(), files, declared, processes })
     }
 
-    /// Confines this process to what it needs of the machine's files to serve the folder, if
-    /// `config` says so and this system can: before any other thread is there.
+    /// Confines this process to the files it needs, if `config` enables it and this system supports
+    /// it.
+    ///
+    /// Call it before any other thread starts. If confinement is not possible, the server logs that
+    /// and goes on.
     ///
     /// # Errors
-    /// When the configuration names a place that cannot be.
+    /// When a configured path is invalid.
     pub fn confine_server(&self, config: &Config) -> anyhow::Result<()> {
         if !config.server.confined {
             tracing::warn!("the server itself is not confined, as `server.confined` says");
@@ -62,7 +65,7 @@ impl Ground {
         Ok(())
     }
 
-    /// Where a server of it reads and writes.
+    /// Returns the folders that the server reads and writes.
     fn reach(&self, config: &Config) -> anyhow::Result<Reach> {
         let around = |path: PathBuf| path.parent().map(Path::to_owned);
         let own = [state_folder(), cache_folder(), enveloping::log_folder(&config.envelope)?];
@@ -77,12 +80,12 @@ impl Ground {
         kept.iter().for_each(|folder| make(folder));
         let writes = [real(&self.root), std::env::temp_dir()].into_iter().chain(kept);
 
-        // What is replaced is another file in the same folder.
+        // Watch the parent folders: a replaced file is a new file in the same folder.
         let server = &config.server;
         let tls = [&server.tls_certificate, &server.tls_key, &server.session_key];
         let tls = tls.into_iter().flatten();
         let secrets = config.secrets.files.iter().chain(tls).map(PathBuf::from);
-        // It is read again when it changes.
+        // The configuration is read again when it changes.
         let source = config.source.iter().map(|source| source.file.clone());
         let named = secrets.chain(key_file::path(server)?).chain(source).filter_map(around);
         let roots = config.search.roots.values().map(PathBuf::from);
@@ -94,7 +97,7 @@ impl Ground {
         let trusted = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
         let trusted = trusted.into_iter().filter_map(|name| self.processes.variable(name));
         let trusted = trusted.map(PathBuf::from);
-        // To say which program was probably meant.
+        // Needed to suggest a similar program name in errors.
         let path = self.processes.path(config.exec.path.as_deref());
         let programs = path.split(':').map(PathBuf::from);
         let reads = named.chain(roots).chain(model).chain(assets).chain(trusted).chain(programs);
@@ -102,7 +105,8 @@ impl Ground {
     }
 }
 
-/// Makes a folder of the server's own, if it is not there; who uses it says what is wrong with it.
+/// Creates a folder of the server if it is missing. Failures are ignored here: its user reports
+/// them.
 #[allow(clippy::disallowed_methods, reason = "the server's own folders, outside of what is served")]
 pub(crate) fn make(folder: &Path) {
     let _ = DirBuilder::new().recursive(true).mode(0o700).create(folder);

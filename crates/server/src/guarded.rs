@@ -1,5 +1,5 @@
-//! What of a folder that is served its tools and their programs do not change: what steers or
-//! holds them, and what is kept of them.
+//! Protected paths of a workspace, which tools and their programs cannot change: settings, schemas,
+//! logs and jobs.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,8 @@ use crate::config::{Config, cache_folder, state_folder};
 use crate::wiring::{beneath, jobs_folder, real};
 use crate::{enveloping, recording};
 
-/// `config.files` with all that is protected in `root` beside, `declared` among it.
+/// Returns `config.files` with every protected path under `root` added, those of `declared`
+/// commands included.
 pub(crate) fn files(
     root: &Path,
     config: &Config,
@@ -22,10 +23,10 @@ pub(crate) fn files(
     let mut files = config.files.clone();
     let source = config.source.iter().map(|source| source.file.clone());
     let declaring = declared.iter().map(|command| command.file().to_owned());
-    // What is put beside them in a folder would declare something with the next start.
+    // A new file in a pack folder would declare a command at the next start.
     let packs = declaring.chain(commands::packs(&config.commands, config.source.as_ref()));
     let log = enveloping::log_folder(&config.envelope)?;
-    // As they are named, and where they lie.
+    // Protect each folder by its configured path and by its real path.
     let schemas = enveloping::schema_folders(&config.envelope);
     let real_schemas = config.envelope.schemas.iter().map(|named| root.join(named));
     let records = recording::paths(&config.audit)?;
@@ -33,18 +34,18 @@ pub(crate) fn files(
     let all = source.chain(packs).chain(log).chain(real_schemas).chain(records).chain(own);
     let real_root = real(root);
     let inside: Vec<String> = all.filter_map(|path| beneath(&real_root, &path)).collect();
-    // It need not be there yet.
+    // The folder of jobs may not exist yet.
     let jobs = jobs_folder(root, &config.jobs.to)?
         .and_then(|folder| Some(folder.strip_prefix(&real_root).ok()?.to_str()?.to_owned()));
     inside.into_iter().chain(schemas).chain(jobs).for_each(|path| files.protect(&path));
     Ok(files)
 }
 
-/// Refuses programs that `config` allows by name of a file which programs can write: any of them
-/// could put another in its place.
+/// Rejects `exec.allow` entries whose file lies in a folder that programs can write, since any
+/// program could replace it.
 ///
 /// # Errors
-/// Which it is, and where.
+/// Names the program and the writable folder.
 pub(crate) fn check_allowed(root: &Path, config: &Config) -> anyhow::Result<()> {
     let writable = config.sandbox.write.iter().map(|folder| real(Path::new(folder)));
     let writable: Vec<_> = writable.chain([real(root)]).collect();
@@ -63,8 +64,10 @@ pub(crate) fn check_allowed(root: &Path, config: &Config) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// What is said of programs by a server with the environment `variables`, where `files` is what is
-/// protected.
+/// Returns the paths that the sandbox adds to its settings: program folders, the protected paths of
+/// `files`, and hidden folders.
+///
+/// `variables` is the environment of the server.
 pub(crate) fn beside(
     config: &Config,
     files: &files::Settings,
@@ -76,10 +79,10 @@ pub(crate) fn beside(
         let (_, value) = variables.iter().find(|(known, _)| known == name)?;
         Some(value.to_str()?.to_owned())
     };
-    // What is around a program that is named by its place is for it.
+    // A program that is named by its path may read its own folder.
     let named = declared.iter().filter_map(|command| command.place(set));
     let allowed = config.exec.allow.iter().map(PathBuf::from).filter(|path| path.is_absolute());
-    // Where it is named, and where it lies.
+    // Include both the configured path and the real path.
     let programs = named.chain(allowed).flat_map(|program| [real(&program), program]);
     let folders = programs.filter_map(|program| Some(program.parent()?.to_str()?.to_owned()));
     Beside {

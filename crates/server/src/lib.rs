@@ -1,7 +1,7 @@
-//! Wires the rooms: settings in, a server out. The only crate that sees all others.
+//! Builds a server from settings and serves it. This is the only crate that depends on all others.
 //!
-//! A program with tools, prompts or resources of its own says so in an [`Offer`] and serves it
-//! with [`serve_http`] or [`serve_stdio`].
+//! A program with tools, prompts or resources of its own lists them in an [`Offer`]. It then calls
+//! [`serve_http`] or [`serve_stdio`].
 
 pub mod config;
 pub mod wiring;
@@ -63,7 +63,11 @@ pub use toolgate_transports::http::Workers;
 use config::Config;
 use telemetry::{Connected, Page};
 
-/// Serves `served` on `listeners` (a `TcpListener` is enough) until `shutdown`.
+/// Serves `served` over HTTP on `listeners` (a `TcpListener` is enough) until `shutdown` is
+/// cancelled.
+///
+/// # Errors
+/// When a key file or certificate is unusable, a dialect is unknown, or a listener fails.
 pub async fn serve_http(
     served: &Served,
     listeners: impl Into<Listeners>,
@@ -123,7 +127,7 @@ pub async fn serve_http(
         }
     });
     let over = try_join_all(serving).await.map(drop);
-    // Calls whose clients have left go on until they are done, or the time is over.
+    // Calls of disconnected clients run until they finish or the drain time ends.
     desk.idle().await;
     stopping.abort();
     host.stop_jobs().await;
@@ -133,8 +137,12 @@ pub async fn serve_http(
     over
 }
 
-/// Serves `served` to whoever started this process, over its standard streams, in the dialect
-/// named so (`mcp`), until they close.
+/// Serves `served` on standard input and output in the dialect named `dialect` (such as `mcp`).
+///
+/// Returns when the streams close or `shutdown` is cancelled.
+///
+/// # Errors
+/// When the dialect is unknown or a stream fails.
 pub async fn serve_stdio(
     served: &Served,
     dialect: &str,
@@ -155,11 +163,11 @@ pub async fn serve_stdio(
     Ok(over?)
 }
 
-/// Looks after the jobs for as long as it serves, and after memory when nobody asks anything.
+/// Spawns the task that maintains jobs and releases unused memory while the server is idle.
 fn tend(desk: &Arc<Desk>) -> JoinHandle<()> {
     let desk = desk.clone();
     tokio::spawn(async move {
-        // To start takes much that is not needed again.
+        // Startup uses much memory that is not needed again.
         desk.bustle.is_now();
         tokio::join!(desk.host.tend_jobs(), desk.bustle.let_go_after());
     })

@@ -1,4 +1,4 @@
-//! Serves one client that speaks in lines: stdio, and memory in tests.
+//! Serves one client that sends a message per line, over stdio or over memory in tests.
 
 use std::io;
 use std::sync::Arc;
@@ -15,24 +15,28 @@ use toolgate_transports::stdio::{Line, read_lines, write_lines};
 use crate::client::Client;
 use crate::session::{Desk, Session};
 
-/// What a line-speaking client is borne.
+/// Limits of a client on a line-based stream.
 #[derive(Debug, Clone)]
 pub struct LineBounds {
-    /// The longest line, in bytes.
+    /// Longest line, in bytes.
     pub line_bytes_max: usize,
-    /// The most asks in flight; beyond them the client is not read.
+    /// Most calls in flight. At this limit the client's messages are not read.
     pub in_flight_max: usize,
-    /// How long calls in flight may take once the client has closed its end.
+    /// Time for calls in flight to finish after the client closes its end.
     pub eof_grace: Duration,
-    /// How long calls in flight may take once the server is to stop.
+    /// Time for calls in flight to finish after shutdown starts.
     pub drain: Duration,
-    /// How long cancelled calls may take to end and answers to be read after that.
+    /// Time after that for cancelled calls to end and answers to be read.
     pub wrap_up: Duration,
 }
 
-/// Serves one client until it closes its end or `shutdown`, then lets calls in flight finish.
+/// Serves one client until it closes its end or `shutdown` is cancelled, then lets calls in flight
+/// finish.
 ///
-/// Ends at once when the client no longer reads.
+/// It ends at once if the client no longer reads.
+///
+/// # Errors
+/// When reading or writing the streams fails.
 pub async fn serve_lines(
     desk: Arc<Desk>,
     dialect: Arc<dyn Dialect>,
@@ -57,7 +61,7 @@ pub async fn serve_lines(
     let (ended, patience, why) = tokio::select! {
         ended = reading => (ended, bounds.eof_grace, "the client has closed its end"),
         () = shutdown.cancelled() => (Ok(()), bounds.drain, "the server is stopping"),
-        // Nobody reads the answers: what is in flight is for nobody.
+        // The client no longer reads, so no answer can be delivered.
         written = &mut writing => {
             client.stop(Duration::ZERO, "the client is gone").await;
             return gone(written);
@@ -68,7 +72,7 @@ pub async fn serve_lines(
         drop(client);
         (&mut writing).await
     };
-    // A client that does not read is not waited for: its answers would never be out.
+    // The wait is bounded, because a client that does not read would never get its answers.
     match timeout(patience.saturating_add(bounds.wrap_up), wrap_up).await {
         Ok(written) => ended.and(gone(written)),
         Err(_) => {
@@ -78,12 +82,12 @@ pub async fn serve_lines(
     }
 }
 
-/// The longest line that both the server and the wire bear.
+/// Returns the longest line that both the server and the dialect accept, in bytes.
 fn dialect_limit(session: &Session, bytes_max: usize) -> usize {
     session.dialect.line_bytes_max().map_or(bytes_max, |limit| limit.min(bytes_max))
 }
 
-/// How writing ended; that the client went is no failure.
+/// Returns the result of writing. A broken pipe is not an error.
 fn gone(written: Result<io::Result<()>, JoinError>) -> io::Result<()> {
     match written.map_err(io::Error::other)? {
         Err(err) if err.kind() != io::ErrorKind::BrokenPipe => Err(err),

@@ -1,4 +1,4 @@
-//! Where HTTP is served: one address for all dialects, others for one dialect each.
+//! Listening sockets for HTTP: one for all dialects, and others for one dialect each.
 
 use std::sync::Arc;
 
@@ -11,30 +11,29 @@ use crate::config::Config;
 use crate::identity::Identity;
 use crate::tls;
 
-/// Where HTTP is served.
+/// Listening sockets and how they are served.
 pub struct Listeners {
-    /// Where each dialect is spoken at its paths.
+    /// Socket that serves every dialect at its paths.
     pub all: TcpListener,
-    /// Where one dialect is spoken alone.
+    /// Sockets that each serve a single dialect.
     pub own: Vec<(TcpListener, Arc<dyn Dialect>)>,
-    /// Whom they let in; without, as the configuration has it.
+    /// Authentication and TLS. If absent, they come from the configuration.
     pub front: Option<Front>,
-    /// Who serves the connections; without, whoever accepts them.
+    /// Threads that serve connections. If absent, the accepting thread serves them.
     pub workers: Option<Workers>,
 }
 
-/// Whom listeners let in, and how they speak with them: the files that the configuration names for
-/// that, read.
+/// Authentication and TLS of the listeners, loaded from the configured files.
 pub struct Front {
     pub(crate) identity: Arc<Identity>,
     pub(crate) secure: Option<Arc<ServerConfig>>,
 }
 
 impl Front {
-    /// As `config` has it.
+    /// Loads the key, certificate and authorization settings of `config`.
     ///
     /// # Errors
-    /// When a file of keys, or a certificate, cannot be read, or others could have written it.
+    /// When a key file or certificate cannot be read, or other users could have written it.
     pub fn of(config: &Config) -> anyhow::Result<Self> {
         let identity = Arc::new(Identity::of(config)?);
         Ok(Self { identity, secure: tls::configured(&config.server)? })

@@ -1,4 +1,4 @@
-//! Tells clients what changes: those that ask for it, and those of a session, who are told unasked.
+//! Sends change notifications: to clients that request them, and to sessions.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -16,13 +16,12 @@ use toolgate_host::{Asked, Host};
 
 use crate::session::locked;
 
-/// How many resources one client may have watched.
+/// Most resources that one client may subscribe to.
 const WATCHED_MAX: usize = 1024;
-/// How many changed jobs may wait to be told.
+/// Job changes that may wait to be sent.
 const JOBS_WAITING: usize = 64;
 
-/// Tells `out` of what is in `interest`, as far as the caller may know of it; ends once nobody
-/// hears it any more.
+/// Sends to `out` the changes in `interest` that the caller may see, until the receiver is gone.
 pub(crate) async fn tell(
     host: &Arc<Host>,
     caller: &Caller,
@@ -30,11 +29,11 @@ pub(crate) async fn tell(
     ticket: &dyn ListenTicket,
     out: &mpsc::Sender<Bytes>,
 ) {
-    // From before anything is promised, so that nothing is missed.
+    // Subscribed first, so that no change is missed.
     let mut changes = host.listen();
     let _resources = watched(host, caller, &mut interest).await;
     let (told, mut jobs) = mpsc::channel(JOBS_WAITING);
-    // Dropped, it ends them all.
+    // Dropping the set ends the watchers.
     let _watches = jobs_watched(host, caller, &mut interest, &told).await;
     let _lists = host.watch_lists(&interest);
     if say(out, ticket.begin(&interest)).await.is_none() {
@@ -61,7 +60,7 @@ pub(crate) async fn tell(
     }
 }
 
-/// Has the resources of `interest` watched, and takes those out of it that cannot be.
+/// Subscribes to the resources of `interest`, and removes those that cannot be watched.
 async fn watched(host: &Host, caller: &Caller, interest: &mut Interest) -> Vec<Hold> {
     let mut holds = Vec::new();
     let mut heard = interest.uris.clone();
@@ -79,7 +78,7 @@ async fn watched(host: &Host, caller: &Caller, interest: &mut Interest) -> Vec<H
     holds
 }
 
-/// Has the jobs of `interest` watched, and takes those out of it that the caller has not.
+/// Watches the jobs of `interest`, and removes those that the caller cannot see.
 async fn jobs_watched(
     host: &Arc<Host>,
     caller: &Caller,
@@ -107,7 +106,7 @@ async fn jobs_watched(
     watches
 }
 
-/// Tells how a job is whenever something happens to it that its status shows.
+/// Sends the job's status whenever an event changes it.
 async fn watch_job(host: &Host, caller: &Caller, job: &Job, told: &mpsc::Sender<Job>) {
     let Ok(jobs) = host.jobs() else { return };
     let id = job.id.to_string();
@@ -130,7 +129,7 @@ async fn next(watch: &mut dyn Watch) -> Option<Watched> {
     watch.next().await
 }
 
-/// Whether a job's status is another after this; that it ended is told on its own.
+/// Returns true if `event` changes the job's status. The end of a job is handled separately.
 fn shows(event: &JobEvent) -> bool {
     match event.what {
         Happened::Started { .. } | Happened::Asks { .. } => true,
@@ -143,7 +142,7 @@ fn shows(event: &JobEvent) -> bool {
     }
 }
 
-/// Tells everything as changed: some changes were missed, and nobody knows which.
+/// Reports everything as changed, because some changes were missed.
 async fn say_all(
     interest: &Interest,
     ticket: &dyn ListenTicket,
@@ -164,31 +163,31 @@ async fn say(out: &mpsc::Sender<Bytes>, message: Option<Bytes>) -> Option<()> {
     }
 }
 
-/// What the client of a session wants to be told of unasked: resources it subscribed to, and the
-/// lists it has asked for.
+/// Notification subscriptions of a session: resources, and lists that the client has requested.
 pub(crate) struct Subscribed {
     resources: Mutex<Resources>,
     interest: watch::Sender<Interest>,
 }
 
-/// Resources by what they are read by, each held where somebody is told of it.
+/// Subscribed resources by URI. Each has a hold on its watcher while somebody receives
+/// notifications.
 #[derive(Default)]
 struct Resources {
     held: HashMap<String, Option<Hold>>,
-    /// How many are told.
+    /// Number of receivers.
     hearers: usize,
 }
 
 impl Default for Subscribed {
     fn default() -> Self {
-        // Which tools there are is always told: it is known without watching anything.
+        // Changes of the tool list are always sent: they cost no watcher.
         let interest = Interest { tools: true, ..Interest::default() };
         Self { resources: Mutex::default(), interest: watch::Sender::new(interest) }
     }
 }
 
 impl Subscribed {
-    /// Notes that changes of these lists are wanted as well.
+    /// Adds the prompt or resource list to the subscriptions.
     pub(crate) fn to_lists(&self, prompts: bool, resources: bool) {
         self.interest.send_if_modified(|interest| {
             let before = (interest.prompts, interest.resources);
@@ -198,11 +197,11 @@ impl Subscribed {
         });
     }
 
-    /// Notes that changes of the resource `uri` are wanted, which are told while `hold` is held; it
-    /// is let go while nobody is told.
+    /// Subscribes to the resource `uri`. `hold` keeps its watcher, and is dropped while nobody
+    /// receives notifications.
     ///
     /// # Errors
-    /// When as many are wanted as may be.
+    /// When the session has too many subscriptions.
     pub(crate) fn to(&self, uri: String, hold: Hold) -> Result<Answer, CallError> {
         let mut resources = locked(&self.resources);
         if resources.held.len() >= WATCHED_MAX && !resources.held.contains_key(&uri) {
@@ -217,12 +216,12 @@ impl Subscribed {
         Ok(Answer::Watched { uri, hold })
     }
 
-    /// Notes that they are not.
+    /// Ends the subscription to the resource `uri`.
     pub(crate) fn not_to(&self, uri: &str) {
         locked(&self.resources).held.remove(uri);
     }
 
-    /// Whether `change` is wanted.
+    /// Returns true if the session is subscribed to `change`.
     fn has(&self, change: &Change) -> bool {
         match change {
             Change::Tools | Change::Prompts | Change::Resources => {
@@ -232,13 +231,14 @@ impl Subscribed {
         }
     }
 
-    /// All of it as it is now.
+    /// Returns all current subscriptions.
     fn now(&self) -> Interest {
         let uris = locked(&self.resources).held.keys().cloned().collect();
         Interest { uris, ..self.interest.borrow().clone() }
     }
 
-    /// Tells `out` of it, whatever it becomes; ends once nobody hears it any more.
+    /// Sends to `out` the changes that the session subscribes to, now or later, until the receiver
+    /// is gone.
     pub(crate) async fn tell(
         &self,
         host: &Host,
@@ -262,7 +262,7 @@ impl Subscribed {
                     Err(RecvError::Lagged(_)) => say_all(&self.now(), ticket, out).await,
                     Err(RecvError::Closed) => None,
                 },
-                // The sender lives in `self`, so this cannot fail.
+                // `self` owns the sender, so this cannot fail.
                 _ = wanted.changed() => {
                     _lists = host.watch_lists(&wanted.borrow_and_update().clone());
                     Some(())
@@ -275,7 +275,7 @@ impl Subscribed {
     }
 }
 
-/// Somebody who is told. While there is one, what is wanted is watched.
+/// Receiver of notifications. While one exists, subscribed resources are watched.
 struct Hearing<'s>(&'s Subscribed);
 
 impl<'s> Hearing<'s> {
@@ -284,7 +284,7 @@ impl<'s> Hearing<'s> {
         Self(subscribed)
     }
 
-    /// Has those watched that were let go.
+    /// Watches the subscribed resources that have no watcher.
     async fn watch(&self, host: &Host, caller: &Caller, session: Option<Arc<str>>) {
         let unheld = |(uri, hold): (&String, &Option<Hold>)| hold.is_none().then(|| uri.clone());
         let resources = &self.0.resources;

@@ -1,11 +1,11 @@
-//! The command line.
+//! Entry point of the `toolgate` program.
 
 mod cli;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // What it is asked for here is no command, and nothing may come before.
+    // This call comes first: sandbox helpers are this binary under another name and never return.
     toolgate_toolsets::world::sandbox::enter_if_asked();
     cli::main()
 }

@@ -1,4 +1,4 @@
-//! Gives back the pages of the program that nobody needs now.
+//! Releases memory pages of the program's code that are not needed now.
 
 use std::fs;
 use std::ops::Range;
@@ -9,13 +9,13 @@ use rustix::mm::{Advice, madvise};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-/// How long after it began a server lets go of what only its start needs, busy or not: by then
-/// whoever started it has its first answer.
+/// Delay after the start before startup-only code is released, even if the server is busy. By then
+/// the first answer is out.
 const STARTED: Duration = Duration::from_millis(500);
-/// How long nothing must have been asked before what was needed for it is let go of.
+/// Idle time before the code that the last requests needed is released.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// Whether a server has had anything to do of late.
+/// Records if the server had recent requests.
 #[derive(Debug, Default)]
 pub(crate) struct Bustle {
     is_now: AtomicBool,
@@ -23,17 +23,18 @@ pub(crate) struct Bustle {
 }
 
 impl Bustle {
-    /// Something is asked now.
+    /// Records that a request has just begun.
     pub(crate) fn is_now(&self) {
         if !self.is_now.load(Ordering::Relaxed) && !self.is_now.swap(true, Ordering::Relaxed) {
             self.begins.notify_one();
         }
     }
 
-    /// Lets go of the program once it has started, and whenever nothing was asked for a while.
+    /// Releases code once after startup, and again each time the server becomes idle. Never
+    /// returns.
     pub(crate) async fn let_go_after(&self) {
         sleep(STARTED).await;
-        // Beside what is asked by now, which would wait for the look through all mappings.
+        // A blocking thread, because reading all mappings would delay current requests.
         let _ = tokio::task::spawn_blocking(let_go).await;
         loop {
             self.begins.notified().await;
@@ -45,17 +46,17 @@ impl Bustle {
     }
 }
 
-/// Lets go of the program's code and of what is written in it: what is needed again is mapped
-/// again, from memory as long as nobody else needs that.
+/// Releases resident pages of the program's code and read-only data. The kernel maps them again on
+/// demand.
 ///
-/// Most of the code runs once, to read settings and to make schemas, and is kept in memory for
-/// nothing by a server that lives for days.
+/// Most code runs once, to read settings and build schemas. A server that lives for days need not
+/// keep it in memory.
 #[allow(unsafe_code, reason = "the kernel is told about mappings by address")]
 fn let_go() {
     for Range { start, end } in unchanged() {
         let start = std::ptr::without_provenance_mut::<std::ffi::c_void>(start);
-        // SAFETY: the mapping is of the program's own file and has no page that differs from it,
-        // and nobody can write to it, so what comes back is what was there.
+        // SAFETY: the mapping belongs to the program's own file, is not writable, and has no
+        // modified page. Reading it again yields the same bytes.
         let told = unsafe { madvise(start, end - start.addr(), Advice::LinuxDontNeed) };
         if let Err(err) = told {
             tracing::debug!("code that is not needed any more stays in memory: {err}");
@@ -63,8 +64,9 @@ fn let_go() {
     }
 }
 
-/// Where the program's own file is mapped so that nobody can write, and nobody has: what was
-/// relocated at its start has pages of its own, and is not among it.
+/// Returns the address ranges of the program's own file that are read-only and unmodified.
+///
+/// Relocated data is excluded, because its pages differ from the file.
 #[allow(clippy::disallowed_methods, reason = "the process's own mappings")]
 fn unchanged() -> Vec<Range<usize>> {
     let own = fs::read_link("/proc/self/exe").unwrap_or_default();

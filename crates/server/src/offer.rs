@@ -1,4 +1,4 @@
-//! A server of one's own: what it offers, said in one place.
+//! Server builder for programs that embed toolgate.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use crate::config::Config;
 use crate::telemetry::Told;
 use crate::{enveloping, wiring};
 
-/// What a server offers, and what it says of itself.
+/// Tools, prompts and resources that a server offers, and its description.
 ///
-/// Everything else (the wire, the gate, limits, the audit log) is toolgate's, under a [`Config`].
+/// The wire, the gate, limits and the audit log follow a [`Config`].
 pub struct Offer {
     facts: Facts,
     tools: Vec<Arc<dyn AnyTool>>,
@@ -25,19 +25,19 @@ pub struct Offer {
     jobs: Option<PathBuf>,
 }
 
-/// A server that is ready: what answers, and what it says of itself. Clones are one.
+/// Server that is ready to serve. Clones share its state.
 #[derive(Clone)]
 pub struct Served {
-    /// Answers requests.
+    /// Host that answers requests.
     pub host: Arc<Host>,
-    /// What it says of itself.
+    /// Description of the server, as dialects report it.
     pub facts: Arc<Facts>,
-    /// What is told of its calls.
+    /// Metrics and traces of its calls.
     pub(crate) told: Told,
 }
 
 impl Offer {
-    /// Nothing yet, by a server that programs know as `name`.
+    /// Creates an empty server that clients know as `name`.
     pub fn new(name: impl Into<String>, version: impl Into<String>) -> Self {
         let name = name.into();
         let facts = Facts {
@@ -60,77 +60,77 @@ impl Offer {
         Self { facts, tools, prompts, library: Library::default(), jobs: None }
     }
 
-    /// The server's name for people.
+    /// Sets the display name. The default is the name.
     pub fn title(mut self, title: impl Into<String>) -> Self {
         self.facts.title = title.into();
         self
     }
 
-    /// What the server is, in a sentence.
+    /// Sets a one-sentence description of the server.
     pub fn about(mut self, about: impl Into<String>) -> Self {
         self.facts.about = about.into();
         self
     }
 
-    /// How to use it well, for the agent.
+    /// Sets the usage instructions for agents.
     pub fn instructions(mut self, instructions: impl Into<String>) -> Self {
         self.facts.instructions = instructions.into().into();
         self
     }
 
-    /// A tool.
+    /// Adds a tool.
     pub fn tool<T: Tool>(self, tool: T) -> Self {
         self.any_tool(erase(tool))
     }
 
-    /// A tool whose types are forgotten already.
+    /// Adds a type-erased tool.
     pub fn any_tool(mut self, tool: Arc<dyn AnyTool>) -> Self {
         self.tools.push(tool);
         self
     }
 
-    /// A prompt.
+    /// Adds a prompt.
     pub fn prompt<P: Prompt>(mut self, prompt: P) -> Self {
         self.prompts.push(erase_prompt(prompt));
         self
     }
 
-    /// Prompts that change while they are served.
+    /// Adds a source of prompts that may change at run time.
     pub fn prompts(mut self, prompts: impl Prompts) -> Self {
         self.library.prompts.push(Arc::new(prompts));
         self
     }
 
-    /// Resources, such as a [`crate::Shelf`].
+    /// Adds a source of resources, such as a [`crate::Shelf`].
     pub fn resources(mut self, resources: impl Resources) -> Self {
         self.library.resources.push(Arc::new(resources));
         self
     }
 
-    /// Skills. Their files are to be offered as resources too.
+    /// Adds a source of skills. Add their files as resources too.
     pub fn skills(mut self, skills: impl Skills) -> Self {
         self.library.skills.push(Arc::new(skills));
         self
     }
 
-    /// Where it is told what changes: keep a clone, to tell of it.
+    /// Sets the channel for change notifications. Keep a clone to send changes.
     pub fn changes(mut self, changes: Changes) -> Self {
         self.library.changes = changes;
         self
     }
 
-    /// With calls that go on by themselves, kept in `folder`: an absolute one that no other
-    /// server uses for anything else.
+    /// Enables jobs and keeps them in `folder`, an absolute path that no other server uses
+    /// differently.
     pub fn keeping_jobs_in(mut self, folder: impl Into<PathBuf>) -> Self {
         self.jobs = Some(folder.into());
         self
     }
 
-    /// The server, under `config`.
+    /// Builds the server under `config`.
     ///
     /// # Errors
-    /// When two tools have one name, a schema is none, the configuration names tools that are not
-    /// there, or the audit log cannot be opened.
+    /// When two tools share a name, a schema is invalid, the configuration names an unknown tool,
+    /// or the audit log cannot be opened.
     pub fn open(self, config: &Config) -> anyhow::Result<Served> {
         let Self { facts, mut tools, prompts, mut library, jobs } = self;
         if !prompts.is_empty() {
@@ -159,7 +159,7 @@ impl Offer {
 }
 
 impl Served {
-    /// A server of `host` that says `facts` of itself; what it has is looked up.
+    /// Wraps `host` and completes `facts` with the host's features.
     pub(crate) fn new(host: Arc<Host>, facts: Facts, told: Told) -> Self {
         let library = host.library();
         let facts = Arc::new(Facts {
@@ -178,15 +178,15 @@ impl Served {
         Self { host, facts, told }
     }
 
-    /// The dialects, as this server speaks them.
+    /// Returns all dialects, configured for this server.
     pub fn dialects(&self) -> Vec<Arc<dyn Dialect>> {
         toolgate_dialects::all(&self.facts)
     }
 
-    /// The dialects that `config` serves at one address over HTTP.
+    /// Returns the dialects that `config` serves over HTTP on the shared address.
     ///
     /// # Errors
-    /// When it names one that there is not, with those that there are.
+    /// When the configuration names an unknown dialect. The message lists the known ones.
     pub fn dialects_over_http(&self, config: &Config) -> anyhow::Result<Vec<Arc<dyn Dialect>>> {
         let named = &config.server.dialects;
         for name in named.iter().filter(|name| *name != "*") {
@@ -199,10 +199,10 @@ impl Served {
         Ok(dialects)
     }
 
-    /// The dialect named so.
+    /// Returns the dialect named `name`.
     ///
     /// # Errors
-    /// When there is none, with those that there are.
+    /// When no dialect has that name. The message lists the known ones.
     pub fn dialect(&self, name: &str) -> anyhow::Result<Arc<dyn Dialect>> {
         let dialects = self.dialects();
         let found = dialects.iter().find(|dialect| dialect.name() == name).cloned();

@@ -1,4 +1,4 @@
-//! One frame, answered in this process as if it had come over HTTP.
+//! Answers one frame in this process as if it had come over HTTP.
 
 use anyhow::bail;
 use toolgate_contract::{Caller, Frame, Reply};
@@ -7,11 +7,12 @@ use toolgate_dialects::Reading;
 use crate::offer::Served;
 use crate::session::{Desk, Out, Session};
 
-/// The answer of `served` to `frame`, in the dialect named so, for whoever runs this process: read
-/// by the dialect, answered behind the gate, enveloped, as over a socket.
+/// Returns the answer of `served` to `frame` in the dialect named `dialect`, for the local caller.
+///
+/// The frame passes the dialect, the gate and the envelope, as it would over a socket.
 ///
 /// # Errors
-/// When there is no such dialect, or the frame asks for more than one answer.
+/// When the dialect is unknown, or the frame needs more than one answer.
 pub async fn answer_once(served: &Served, dialect: &str, frame: Frame) -> anyhow::Result<Reply> {
     let dialect = served.dialect(dialect)?;
     let desk = Desk::new(served.host.clone());

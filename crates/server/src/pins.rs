@@ -1,4 +1,4 @@
-//! Upstreams as someone agreed to them: `toolgate.lock`, in the folder that is served.
+//! Approved upstream tools: reads and writes `toolgate.lock` in the workspace.
 #![allow(clippy::disallowed_methods, reason = "the owner's file, which tools may not change")]
 
 use std::collections::BTreeMap;
@@ -14,15 +14,15 @@ use crate::asked;
 use crate::config::Config;
 use crate::trusted::{self, Links};
 
-/// The file's name, in the folder that is served.
+/// Name of the lock file in the workspace.
 pub const FILE_NAME: &str = "toolgate.lock";
-/// How much of such a file is read.
+/// Largest lock file that is read: 64 MiB.
 const BYTES_MAX: u64 = 64 << 20;
 
-/// What `file` holds; nothing if there is none.
+/// Reads the lock `file`. Returns `None` if it does not exist.
 ///
 /// # Errors
-/// When it cannot be read or believed, with why.
+/// A description, when the file cannot be read, is not a regular file, or is invalid.
 pub fn read(file: &Path) -> Result<Option<Lock>, String> {
     if fs::symlink_metadata(file).is_err_and(|why| why.kind() == ErrorKind::NotFound) {
         return Ok(None);
@@ -31,23 +31,23 @@ pub fn read(file: &Path) -> Result<Option<Lock>, String> {
     Lock::read(&text).map(Some)
 }
 
-/// What was agreed to of the upstreams of a folder, and what they have now.
+/// Comparison between the approved tools of a workspace's upstreams and their current tools.
 pub struct Compared {
     file: PathBuf,
     lock: Lock,
-    /// What each upstream has that answered.
+    /// Current tools and instructions of each upstream that answered.
     now: BTreeMap<String, Accepted>,
-    /// The upstreams that did not, and why.
+    /// Upstreams that did not answer, each with the reason.
     pub silent: Vec<(String, String)>,
-    /// The tools that an upstream lists twice, so that neither is served or agreed to.
+    /// Duplicate tool names, each after its upstream. Such tools are neither served nor approved.
     pub twice: Vec<(String, String)>,
 }
 
 impl Compared {
-    /// Asks the upstreams of `config` that are in `wanted`, all if that is empty.
+    /// Lists the tools of the upstreams of `config` that are in `wanted`, or of all if it is empty.
     ///
     /// # Errors
-    /// When one is wanted that there is not, or what was agreed to cannot be read.
+    /// When a wanted upstream does not exist, or the lock file cannot be read.
     pub async fn of(root: &Path, config: &Config, wanted: &[String]) -> anyhow::Result<Self> {
         let file = root.join(FILE_NAME);
         let lock = read(&file).map_err(|why| anyhow!(why))?.unwrap_or_default();
@@ -65,7 +65,7 @@ impl Compared {
         Ok(Self { file, lock, now, silent, twice })
     }
 
-    /// What became of each upstream, of those of which anything did.
+    /// Returns the changes of each upstream that differs from its approved state.
     pub fn changes(&self) -> impl Iterator<Item = (&str, Became)> {
         let none = Accepted::default();
         self.now.iter().filter_map(move |(name, now)| {
@@ -74,22 +74,23 @@ impl Compared {
         })
     }
 
-    /// The upstreams that nobody agreed to anything of.
+    /// Returns the upstreams for which nothing is approved yet.
     pub fn unpinned(&self) -> impl Iterator<Item = &str> {
         let names = self.now.keys().map(String::as_str);
         names.filter(|name| !self.lock.upstreams.contains_key(*name))
     }
 
-    /// Writes down that what each has now is agreed to; gives back the file.
+    /// Approves the current tools of each upstream that answered. Returns the path of the lock
+    /// file.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When the lock file cannot be written.
     pub fn accept(&mut self) -> anyhow::Result<&Path> {
         let now = self.now.iter().map(|(name, now)| (name.clone(), now.clone()));
         self.lock.upstreams.extend(now);
         let write = || -> anyhow::Result<()> {
             let folder = self.file.parent().unwrap_or(Path::new("."));
-            // A server may read it meanwhile.
+            // A server may read the file at the same time, so it is replaced atomically.
             let mut beside = tempfile::NamedTempFile::new_in(folder)?;
             beside.write_all(self.lock.write().as_bytes())?;
             let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
@@ -102,8 +103,8 @@ impl Compared {
     }
 }
 
-/// What there is to agree to of `listing`, and the names that more than one tool has, so that none
-/// of these is.
+/// Returns the approvable content of `listing` and its duplicate tool names. Tools with a duplicate
+/// name are left out.
 fn all(listing: Listing) -> (Accepted, Vec<String>) {
     let mut tools = BTreeMap::new();
     let mut doubles = Vec::new();

@@ -1,4 +1,4 @@
-//! What a connected client was asked while its calls run, and has not answered.
+//! Questions to a connected client that wait for its answer while calls run.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,14 +13,14 @@ use toolgate_dialects::{Heard, Ticket};
 
 use crate::session::{Out, locked};
 
-/// The questions one client was asked.
+/// Open questions to one client.
 pub(crate) struct Questions {
-    /// Those without an answer; `None` once no answer can come any more.
+    /// Unanswered questions by id. `None` once no answer can arrive any more.
     open: Mutex<Option<HashMap<String, Open>>>,
     serial: AtomicU64,
 }
 
-/// A question without an answer.
+/// Unanswered question.
 struct Open {
     question: Question,
     ticket: Arc<dyn Ticket>,
@@ -28,26 +28,25 @@ struct Open {
 }
 
 impl Questions {
-    /// None asked yet.
+    /// Creates an empty set of questions.
     pub(crate) fn new() -> Self {
         Self { open: Mutex::new(Some(HashMap::new())), serial: AtomicU64::new(0) }
     }
 
-    /// Takes what the client says to the question it was asked as `id`; what was not asked, or
-    /// asked in vain, is ignored.
+    /// Passes the client's response to the question `id`. Unknown ids are ignored.
     pub(crate) fn told(&self, id: &str, heard: &Heard) {
         if let Some(Open { question, ticket, answer }) = self.taken(id) {
-            // Nobody may want it any more.
+            // The call may have ended, and then nobody receives it.
             let _ = answer.send(ticket.told(&question, heard));
         }
     }
 
-    /// Says that no answer can come any more: whoever waits for one waits no longer.
+    /// Fails all open questions, and every later one.
     pub(crate) fn end(&self) {
         locked(&self.open).take();
     }
 
-    /// Keeps `question` until it is answered; whether an answer can come.
+    /// Stores `question` until it is answered. Returns false if no answer can arrive any more.
     fn put(&self, id: String, question: Open) -> bool {
         match &mut *locked(&self.open) {
             Some(open) => {
@@ -63,14 +62,14 @@ impl Questions {
     }
 }
 
-/// Asks the client that made a request, while it is worked on.
+/// Asks the client of a running call.
 pub(crate) struct SessionAsks {
     pub(crate) questions: Arc<Questions>,
     pub(crate) ticket: Arc<dyn Ticket>,
     pub(crate) out: Out,
-    /// Cancelled when nobody wants the request's answer.
+    /// Cancelled when the call is cancelled.
     pub(crate) cancel: CancellationToken,
-    /// Cancelled when nothing more is read.
+    /// Cancelled when shutdown starts and no more answers are read.
     pub(crate) closing: CancellationToken,
 }
 
@@ -85,7 +84,7 @@ impl AskNow for SessionAsks {
                 },
                 Err(too_many) => Err(too_many),
             };
-            // Without an answer the call is about to end, and is to end at once.
+            // After a failure the call ends, so it need not wait for its permit.
             if given.is_ok() {
                 self.out.step_back().await;
             }
@@ -95,7 +94,7 @@ impl AskNow for SessionAsks {
 }
 
 impl SessionAsks {
-    /// Asks all of `wanted` and waits for all answers.
+    /// Sends all questions of `wanted` and waits for every answer.
     async fn answers(&self, wanted: Wanted) -> Result<Given, ToolError> {
         let mut asked = Vec::with_capacity(wanted.len());
         for (key, question) in wanted {
@@ -111,7 +110,7 @@ impl SessionAsks {
         Ok(given)
     }
 
-    /// Asks the question that the call knows by `key`.
+    /// Sends the question that the call knows as `key`.
     async fn put(&self, key: &str, question: Question) -> Result<Waiting, ToolError> {
         let id = format!("toolgate-{}", self.questions.serial.fetch_add(1, Ordering::Relaxed));
         let message = self.ticket.question(&id, key, &question);
@@ -128,7 +127,7 @@ impl SessionAsks {
     }
 }
 
-/// A question that is waited for; dropped, its answer is not wanted any more, and the client told.
+/// Question that waits for its answer. Dropping it withdraws the question at the client.
 struct Waiting {
     questions: Arc<Questions>,
     id: String,

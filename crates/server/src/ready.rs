@@ -1,4 +1,4 @@
-//! The file that says a stdio server is ready: there while it serves, gone when it ends.
+//! The ready file of a stdio server: present while it serves, removed when it ends.
 #![allow(
     clippy::disallowed_methods,
     reason = "the file that whoever started the server asked for, outside what is served"
@@ -12,20 +12,20 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use rustix::fs::OFlags;
 
-/// The file, for as long as this is kept.
+/// Ready file of this process. Dropping it removes the file.
 pub struct ReadyFile {
     path: PathBuf,
-    /// What it holds: which process made it, and when.
+    /// Content of the file: process id and creation time.
     line: String,
 }
 
 impl ReadyFile {
-    /// Puts the file at `path`, whole at once, in place of what another server left there.
+    /// Writes the file at `path` atomically and replaces a file that another server left there.
     ///
-    /// A link that stands there is replaced, never followed.
+    /// A symbolic link at `path` is replaced, not followed.
     ///
     /// # Errors
-    /// When its folder cannot be written.
+    /// When the folder cannot be created or written.
     pub fn put(path: &Path) -> io::Result<Self> {
         let pid = std::process::id();
         let line = format!("{pid} {}\n", Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6f+00:00"));
@@ -34,9 +34,9 @@ impl ReadyFile {
         let folder = folder.unwrap_or(Path::new("."));
         fs::create_dir_all(folder)?;
         let beside = folder.join(format!(".{}.{:016x}", name.to_string_lossy(), chance()?));
-        // Fails where anything stands there already, a link too.
+        // `create_new` fails if the path exists, even as a symbolic link.
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&beside)?;
-        // Whoever started the server may be another user, whatever the umask says.
+        // The starting process may run as another user, so the umask must not hide the file.
         let put = file
             .set_permissions(fs::Permissions::from_mode(0o644))
             .and_then(|()| file.write_all(line.as_bytes()))
@@ -48,16 +48,16 @@ impl ReadyFile {
         Ok(Self { path: path.to_owned(), line })
     }
 
-    /// Takes the file away, if it is still ours.
+    /// Removes the file if this process still owns it.
     pub fn remove(&self) {
         if self.is_ours() {
-            // Somebody else may have been quicker.
+            // Another process may have removed it first; that is fine.
             let _ = fs::remove_file(&self.path);
         }
     }
 
     fn is_ours(&self) -> bool {
-        // Neither a link is followed nor the writer of a pipe waited for.
+        // Do not follow a link, and do not block on a named pipe.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let opened =
             OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(&self.path);

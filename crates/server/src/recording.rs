@@ -1,4 +1,4 @@
-//! Where records go, and what proves them whole.
+//! Location of the audit log and of the key that seals it.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use toolgate_host::{Audit, AuditDestination, AuditFile};
 
 use crate::config::{self, Config, key_file, state_folder};
 
-/// The file that records go to, its key and its bounds; `None` where they go to none.
+/// Returns the file settings of the audit log, or `None` if it is not a file.
 pub fn file(config: &config::Audit) -> anyhow::Result<Option<AuditFile>> {
     Ok(match destination(config)? {
         AuditDestination::File(file) => Some(file),
@@ -15,7 +15,8 @@ pub fn file(config: &config::Audit) -> anyhow::Result<Option<AuditFile>> {
     })
 }
 
-/// What tools must not write: the files that records go to, and what proves them whole.
+/// Returns the paths of the audit log that tools must not write: the log, its rotated files and its
+/// key.
 pub(crate) fn paths(config: &config::Audit) -> anyhow::Result<Vec<PathBuf>> {
     let Some(AuditFile { path, key, keep, .. }) = file(config)? else { return Ok(Vec::new()) };
     let aside = (1..=keep).map(|number| number.to_string()).chain(["head".to_owned()]);
@@ -23,9 +24,8 @@ pub(crate) fn paths(config: &config::Audit) -> anyhow::Result<Vec<PathBuf>> {
     Ok(beside.chain([path.clone(), key]).collect())
 }
 
-/// What no tool may read, though it lie in the folder that is served: the key that records are
-/// sealed with, those that callers are known by, TLS is spoken and session ids are sealed with, and the state
-/// folder.
+/// Returns the paths that no tool may read: the state folder, and the keys of the audit log,
+/// callers, TLS and session ids.
 pub(crate) fn own(config: &Config) -> anyhow::Result<Vec<PathBuf>> {
     let key = file(&config.audit)?.map(|file| file.key);
     let keys = key_file::path(&config.server)?;
@@ -34,7 +34,7 @@ pub(crate) fn own(config: &Config) -> anyhow::Result<Vec<PathBuf>> {
     Ok([state_folder(), key, keys, tls, sessions].into_iter().flatten().collect())
 }
 
-/// Where records go.
+/// Returns the destination of the audit log.
 pub(crate) fn destination(config: &config::Audit) -> anyhow::Result<AuditDestination> {
     let path = match config.to.as_str() {
         "off" => return Ok(AuditDestination::Off),
@@ -53,11 +53,11 @@ pub(crate) fn destination(config: &config::Audit) -> anyhow::Result<AuditDestina
     Ok(AuditDestination::File(AuditFile { key: key(config, &path)?, path, keep, bytes_max }))
 }
 
-/// Where the key is of the log at `path`.
+/// Returns the path of the key that seals the log at `path`.
 fn key(config: &config::Audit, path: &Path) -> anyhow::Result<PathBuf> {
     match config.key.as_str() {
         "state" => Ok(state_folder().map_or_else(
-            // Beside the log it proves less, but a user without a home has no other place.
+            // A key beside its log proves less, but a user without a home has no better place.
             || PathBuf::from(format!("{}.key", path.display())),
             |folder| folder.join("audit.key"),
         )),
@@ -69,8 +69,10 @@ fn key(config: &config::Audit, path: &Path) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Opens the audit log. The user's own state folder may be missing or read-only, which must not
-/// keep anyone from working; a file that was asked for must be had.
+/// Opens the audit log.
+///
+/// If the default state folder is not writable, records go to standard error instead. An explicitly
+/// configured file must be writable.
 pub(crate) fn audit(config: &config::Audit) -> anyhow::Result<Audit> {
     match Audit::open(&destination(config)?, config.strict) {
         Ok(audit) => Ok(audit),

@@ -1,5 +1,5 @@
-//! Other upstreams while a server runs: what its configuration says of them is taken over when it
-//! changes, and nothing else of it.
+//! Applies changes of upstreams in the configuration file while the server runs. Other changes need
+//! a restart.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,21 +14,21 @@ use crate::ground::make;
 use crate::trusted::{Stamp, stamp_of};
 use crate::upstreams::{self, Offered};
 
-/// How long what happens is gathered before the file is looked at.
+/// Delay after a file event, so that several events cause one check.
 const GATHERED: Duration = Duration::from_millis(200);
 
-/// A configuration that is followed.
+/// Configuration file that is watched for changes.
 pub(crate) struct Follows<L> {
     pub(crate) offered: Offered,
-    /// Where it is, or would be.
+    /// Path of the configuration file, which need not exist.
     pub(crate) file: PathBuf,
-    /// Reads it.
+    /// Function that loads the configuration.
     pub(crate) load: L,
-    /// What is in force beside upstreams, as it was written.
+    /// Text of the configuration that the server started with.
     pub(crate) began_with: String,
 }
 
-/// What tells one state of the file, and of whether it is believed, from another.
+/// Stamps of the file and of its trust mark.
 #[derive(PartialEq, Eq)]
 struct State {
     file: Option<Stamp>,
@@ -36,7 +36,7 @@ struct State {
 }
 
 impl<L: Fn() -> anyhow::Result<Loaded> + Send + 'static> Follows<L> {
-    /// Follows it for as long as the result is held.
+    /// Watches the file until the result is dropped.
     pub(crate) fn begin(self) -> Hold {
         let stirring = match self.watched() {
             Ok(stirring) => stirring,
@@ -46,14 +46,13 @@ impl<L: Fn() -> anyhow::Result<Loaded> + Send + 'static> Follows<L> {
                 return Hold::nothing();
             }
         };
-        // What happens from here on is heard.
+        // The watch is active, so later changes are noticed.
         let seen = self.state();
         let task = tokio::spawn(self.go_on(stirring, seen));
         Hold::of(Ends(task))
     }
 
-    /// Tells that something happened where the file is, or where it is marked whether it is
-    /// believed.
+    /// Watches the folders of the file and of its trust mark.
     fn watched(&self) -> io::Result<Stirring> {
         let folder = self.file.parent().filter(|path| !path.as_os_str().is_empty());
         let marks = trust::marks();
@@ -83,9 +82,10 @@ impl<L: Fn() -> anyhow::Result<Loaded> + Send + 'static> Follows<L> {
         }
     }
 
-    /// Takes over what it says of upstreams. What cannot be leaves all as it was; so does what has
-    /// changed together with anything else, but for those that are not served any more: a rule that
-    /// is to guard an upstream may be what else has changed, and it does not hold yet.
+    /// Applies the upstreams of the changed file. An invalid file changes nothing.
+    ///
+    /// If other settings have changed too, only removals are applied. The other change may be a
+    /// rule that guards a new upstream, and it is not in force before a restart.
     fn take_over(&self) {
         let file = self.file.display();
         let taken = (self.load)().and_then(|Loaded { config, .. }| {
@@ -114,19 +114,19 @@ impl<L: Fn() -> anyhow::Result<Loaded> + Send + 'static> Follows<L> {
     }
 }
 
-/// What `config` was read from.
+/// Returns the text that `config` was read from.
 pub(crate) fn written(config: &Config) -> String {
     config.source.as_ref().map(|source| source.text.clone()).unwrap_or_default()
 }
 
-/// What is said in `text` beside upstreams.
+/// Returns the settings of `text` without upstreams.
 fn rest(text: &str) -> toml::Table {
     let mut table: toml::Table = toml::from_str(text).unwrap_or_default();
     table.remove("upstream");
     table
 }
 
-/// A task that ends with whoever has it.
+/// Task that is aborted on drop.
 struct Ends(tokio::task::JoinHandle<()>);
 
 impl Drop for Ends {

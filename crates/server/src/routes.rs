@@ -1,4 +1,4 @@
-//! Whose a request over HTTP is: the dialect at its path, or the one that claims it.
+//! Routes HTTP requests to dialects, by claim or by path.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,22 +6,22 @@ use std::sync::Arc;
 use toolgate_contract::Head;
 use toolgate_dialects::Dialect;
 
-/// Which dialect is spoken where.
+/// Table of HTTP paths and their dialects.
 pub(crate) struct Routes {
     dialects: Vec<Arc<dyn Dialect>>,
-    /// By path, into `dialects`.
+    /// Exact paths, with an index into `dialects`.
     exact: HashMap<&'static str, usize>,
-    /// Paths that end in `/` and stand for all below them.
+    /// Prefixes that end in `/`, with an index into `dialects`.
     below: Vec<(&'static str, usize)>,
 }
 
 impl Routes {
-    /// Each dialect at its paths.
+    /// Routes each dialect at its standard paths.
     pub(crate) fn new(dialects: Vec<Arc<dyn Dialect>>) -> Self {
         Self::at_paths(dialects, |dialect| dialect.paths())
     }
 
-    /// Each where `paths` says.
+    /// Routes each dialect at the paths that `paths` returns for it.
     pub(crate) fn at_paths(
         dialects: Vec<Arc<dyn Dialect>>,
         paths: impl Fn(&dyn Dialect) -> &'static [&'static str],
@@ -32,7 +32,7 @@ impl Routes {
                 if path.ends_with('/') {
                     below.push((*path, at));
                 } else {
-                    // Where two have the same path, it is the first one's.
+                    // If two dialects share a path, the first one gets it.
                     exact.entry(*path).or_insert(at);
                 }
             }
@@ -40,7 +40,7 @@ impl Routes {
         Self { dialects, exact, below }
     }
 
-    /// Whose `path` is.
+    /// Returns the dialect that serves `path`.
     pub(crate) fn at(&self, path: &str) -> Option<&Arc<dyn Dialect>> {
         let below = || {
             let mut below = self.below.iter();
@@ -50,12 +50,12 @@ impl Routes {
         self.dialects.get(at)
     }
 
-    /// Whose a request is: what a dialect claims is its own, whatever its path.
+    /// Returns the dialect of a request: the first that claims it, or the one at its path.
     pub(crate) fn of(&self, head: &Head) -> Option<&Arc<dyn Dialect>> {
         self.dialects.iter().find(|dialect| dialect.claims(head)).or_else(|| self.at(head.path()))
     }
 
-    /// Where anything is spoken, in order.
+    /// Returns all served paths in alphabetical order.
     pub(crate) fn paths(&self) -> Vec<&str> {
         let below = self.below.iter().map(|(path, _)| *path);
         let mut paths: Vec<_> = self.exact.keys().copied().chain(below).collect();

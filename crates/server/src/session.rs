@@ -1,4 +1,4 @@
-//! One conversation with one client: its frames in, its calls in flight, its answers out.
+//! One conversation with one client: reads frames, tracks calls in flight and returns answers.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,31 +27,31 @@ use crate::questions::{Questions, SessionAsks};
 use crate::streams::{Ended, Streams};
 use crate::watching;
 
-/// What every session of a server shares.
+/// State that all sessions of a server share.
 pub struct Desk {
-    /// Answers requests.
+    /// Host that answers requests.
     pub host: Arc<Host>,
-    /// Cancelled when nobody need listen any more: nothing new is begun.
+    /// Cancelled when shutdown starts. No new call or subscription begins after that.
     pub(crate) closing: CancellationToken,
-    /// Cancelled when calls in flight must end.
+    /// Cancelled when the drain time ends. Calls in flight are cancelled then.
     stop: CancellationToken,
-    /// All that goes on, whether its client is still there or not.
+    /// All running work, including that of disconnected clients.
     running: TaskTracker,
-    /// What was said on streams that have ended, for clients that come back.
+    /// Ended streams that clients may come back to read.
     ended: Arc<Ended>,
-    /// Whether anything was asked of late.
+    /// Tracks if the server is idle.
     pub(crate) bustle: Bustle,
 }
 
 impl Desk {
-    /// A desk before `host`.
+    /// Creates the state of a server that answers with `host`.
     pub fn new(host: Arc<Host>) -> Arc<Self> {
         let (closing, stop) = (CancellationToken::new(), CancellationToken::new());
         let (running, ended) = (TaskTracker::new(), Arc::default());
         Arc::new(Self { host, closing, stop, running, ended, bustle: Bustle::default() })
     }
 
-    /// Once `shutdown` is cancelled, lets calls in flight go on for `drain`, then cancels them.
+    /// Waits for `shutdown`, lets calls in flight run for `drain`, then cancels them.
     pub(crate) async fn stop_after(self: Arc<Self>, shutdown: CancellationToken, drain: Duration) {
         shutdown.cancelled().await;
         self.closing.cancel();
@@ -59,56 +59,56 @@ impl Desk {
         self.stop.cancel();
     }
 
-    /// Waits until nothing goes on.
+    /// Waits until all work has ended.
     pub(crate) async fn idle(&self) {
         self.running.close();
         self.running.wait().await;
     }
 }
 
-/// One conversation with one client.
+/// Conversation with one client.
 pub(crate) struct Session {
     desk: Arc<Desk>,
     pub(crate) dialect: Arc<dyn Dialect>,
     pub(crate) caller: Caller,
-    /// How its client is connected: `http`, `stdio` or `websocket`.
+    /// Transport of its client: `http`, `stdio` or `websocket`.
     transport: &'static str,
-    /// What it is known by in records, once it is one that is known by anything.
+    /// Name of the session in audit records, once it has an id.
     name: OnceLock<Arc<str>>,
     conversation: Mutex<Box<dyn Conversation>>,
     in_flight: Mutex<InFlight>,
     serial: AtomicU64,
-    /// What the client was asked and has not answered.
+    /// Questions to the client that it has not answered.
     questions: LazyLock<Arc<Questions>>,
-    /// What the client wants to be told of unasked.
+    /// Changes about which the client receives notifications.
     subscribed: LazyLock<Subscribed>,
-    /// What is said to it on streams that it can come back to.
+    /// Event streams that the client can resume.
     pub(crate) streams: Streams,
-    /// Cancelled when nothing more is to be told.
+    /// Cancelled when no more notifications are to be sent.
     over: CancellationToken,
 }
 
-/// Where what is said to a client goes while it is worked for.
+/// Destination of the events of a running call.
 #[derive(Clone)]
 pub(crate) enum Out {
-    /// Nowhere: its answer is all it gets.
+    /// No destination: the client gets only the answer.
     Nowhere,
-    /// To a client that stays connected, from this place of its calls in flight.
+    /// Connected client, with the in-flight permit of the call.
     Connected(mpsc::Sender<Bytes>, Arc<Place>),
-    /// To the stream that its request is answered by.
+    /// Event stream that answers the call's HTTP request.
     Stream(mpsc::Sender<Word>),
 }
 
-/// What is said on a stream.
+/// Item on an event stream.
 pub(crate) enum Word {
-    /// A message.
+    /// Message for the client.
     Message(Bytes),
-    /// The connection may go.
+    /// Request to close the connection. The client may resume the stream later.
     LetGo,
 }
 
 impl Out {
-    /// Says what may be missed by a client that does not keep up.
+    /// Sends an event, or drops it if the client does not keep up.
     pub(crate) fn say(&self, message: Bytes) {
         match self {
             Self::Nowhere => {}
@@ -117,7 +117,7 @@ impl Out {
         }
     }
 
-    /// Says what must not be missed; whether there is anybody to hear it.
+    /// Sends a message and waits for room. Returns false if nobody receives it.
     pub(crate) async fn insist(&self, message: Bytes) -> bool {
         match self {
             Self::Nowhere => false,
@@ -126,10 +126,10 @@ impl Out {
         }
     }
 
-    /// Takes no place in flight while the client is waited for.
+    /// Returns the in-flight permit while the call waits for the client.
     ///
     /// # Errors
-    /// When as much is waited for as may be.
+    /// When too many questions are open with this client.
     pub(crate) fn step_aside(&self) -> Result<Option<OwnedSemaphorePermit>, ToolError> {
         match self {
             Self::Nowhere | Self::Stream(_) => Ok(None),
@@ -137,7 +137,7 @@ impl Out {
         }
     }
 
-    /// Waits for the place that [`Out::step_aside`] gave up.
+    /// Takes back the permit that [`Out::step_aside`] returned.
     pub(crate) async fn step_back(&self) {
         match self {
             Self::Nowhere | Self::Stream(_) => {}
@@ -152,11 +152,11 @@ impl Out {
     }
 }
 
-/// What was begun and not answered.
+/// Calls in flight, by key.
 #[derive(Default)]
 struct InFlight {
     asks: HashMap<Key, Begin>,
-    /// Why nothing more is begun, once that is so.
+    /// Reason why no call begins any more, if the session has ended.
     ended: Option<&'static str>,
 }
 
@@ -165,26 +165,26 @@ struct Begin {
     cancel: CancellationToken,
 }
 
-/// An ask that was taken: its work, and the way to end it.
+/// Accepted call: its work and its cancel token.
 pub(crate) struct Begun {
-    /// To be run by [`crate::going::now_or_spawned`] or as [`crate::going::Going`].
+    /// Work of the call. Run it by [`crate::going::now_or_spawned`] or as [`crate::going::Going`].
     pub(crate) work: BoxFuture<'static, Answered>,
-    /// Ends the work.
+    /// Token that cancels the work.
     pub(crate) cancel: CancellationToken,
 }
 
-/// What an ask came to.
+/// Result of a call.
 pub(crate) struct Answered {
-    /// The answer; `None` if none is owed any more.
+    /// Answer for the client. `None` if the client cancelled the call.
     pub(crate) reply: Option<Reply>,
-    /// The job that is the answer, where the client wants to hear of it.
+    /// Job to watch after the answer, if the client asked to follow it.
     pub(crate) follow: Option<Watching>,
 }
 
-/// How much of the hash of its id a session is known by in records.
+/// Length of a session's name in records: the first characters of its id's hash.
 const NAME_CHARS: usize = 16;
 
-/// Nothing is told of a followed job but what happens.
+/// Pace of a followed job: events only, with no heartbeat.
 const FOLLOW: Pace = Pace::Events { quiet: Duration::MAX };
 
 impl Session {
@@ -192,7 +192,7 @@ impl Session {
         Self::over("http", desk, dialect, caller)
     }
 
-    /// With a client that is connected by `transport`.
+    /// Creates a session with a client that is connected by `transport`.
     pub(crate) fn over(
         transport: &'static str,
         desk: Arc<Desk>,
@@ -210,7 +210,7 @@ impl Session {
             conversation,
             in_flight: Mutex::default(),
             serial: AtomicU64::new(0),
-            // Most sessions are one request, which asks and subscribes to nothing.
+            // Created on demand: most sessions are one request without questions or subscriptions.
             questions: LazyLock::new(|| Arc::new(Questions::new())),
             subscribed: LazyLock::new(Subscribed::default),
             streams,
@@ -218,30 +218,29 @@ impl Session {
         })
     }
 
-    /// It is known by `id` from now on: to its client as it is, in records by its hash, since
-    /// whoever has an id may take up the session.
+    /// Sets the session's id. Records name it by a hash, because anyone with the id could resume
+    /// the session.
     pub(crate) fn is_known_as(&self, id: &str) {
         let hash = blake3::hash(id.as_bytes()).to_hex();
         let _ = self.name.set(hash[..NAME_CHARS].into());
     }
 
-    /// Reads one frame.
+    /// Parses one frame.
     pub(crate) fn read(&self, frame: &Frame) -> Reading {
         locked(&self.conversation).read(frame)
     }
 
-    /// One reply out of the replies to a batch.
+    /// Joins the replies to a batch into one reply.
     pub(crate) fn join(&self, replies: Vec<Reply>) -> Reply {
         locked(&self.conversation).join(replies)
     }
 
-    /// Takes `ask`, which `caller` makes now, and gives the work it makes; what is said meanwhile
-    /// goes to `out`.
+    /// Begins `ask` for `caller`. Events go to `out` while it runs.
     ///
-    /// Whoever makes it is whose the session is, and may by now be allowed more than when it began,
-    /// or less.
+    /// `caller` owns the session, but its permissions may have changed since the session began.
     ///
-    /// Refused if its key is in flight already.
+    /// # Errors
+    /// A refusal, when a call with the same key is in flight or the session has ended.
     pub(crate) fn begin(
         self: &Arc<Self>,
         mut ask: Ask,
@@ -283,14 +282,14 @@ impl Session {
             let session = listed.session.clone();
             let outcome = session.desk.host.answer(asked).await;
             mouth.shut();
-            // Gone from the list, it was cancelled, and whoever cancels wants no answer.
+            // Not listed any more, so the client cancelled it and expects no answer.
             if !listed.strike() {
                 if let Some(seal) = seal {
                     seal.unwanted(&session.desk.host);
                 }
                 return Answered { reply: None, follow: None };
             }
-            // Still listed, nobody cancelled it but whoever ends the session or the server.
+            // Still listed, so only the end of the session or server can have cancelled it.
             let outcome = outcome.map_err(|error| match error {
                 CallError::Canceled => CallError::Unavailable {
                     message: format!("{}; the call was cancelled", session.ending()),
@@ -318,7 +317,7 @@ impl Session {
         Ok(Begun { work: Box::pin(work), cancel })
     }
 
-    /// How whoever made a request can be asked something while it is worked on.
+    /// Returns the way in which the call can ask its client questions.
     fn asker(
         &self,
         asking: Asking,
@@ -342,17 +341,17 @@ impl Session {
         }
     }
 
-    /// Takes what the client says to the question it was asked as `id`.
+    /// Passes the client's response to the question `id`.
     pub(crate) fn told(&self, id: &str, heard: &Heard) {
         self.questions.told(id, heard);
     }
 
-    /// Says that nothing more is read of the client: what it was asked it cannot answer.
+    /// Fails all open questions, because the client's messages are not read any more.
     pub(crate) fn hears_no_more(&self) {
         self.questions.end();
     }
 
-    /// Whoever asks for a list is told when it changes.
+    /// Subscribes the client to a list that it has requested.
     fn notes_interest(&self, request: &Request) {
         match request {
             Request::ListResources { .. } => self.subscribed.to_lists(false, true),
@@ -361,15 +360,17 @@ impl Session {
         }
     }
 
-    /// Changes of the resource `uri` are not told any more.
+    /// Ends the subscription to the resource `uri`.
     pub(crate) fn unwatch(&self, uri: &str) {
         self.subscribed.not_to(uri);
     }
 
-    /// Tells `out` of changes as `listening` wants, until it is cancelled, nobody hears it any
-    /// more or the session ends.
+    /// Sends change notifications to `out` as `listening` requests.
     ///
-    /// Refused if its key is in flight already.
+    /// It ends when the request is cancelled, the receiver is gone or the session ends.
+    ///
+    /// # Errors
+    /// A refusal, when a request with the same key is in flight or the session has ended.
     pub(crate) fn listen(
         self: &Arc<Self>,
         listening: Listening,
@@ -389,14 +390,14 @@ impl Session {
             let telling =
                 listening::tell(&session.desk.host, &caller, interest, ticket.as_ref(), &out);
             tokio::select! {
-                // Who has cancelled is told nothing more, though there be room for it again.
+                // After a cancel nothing more is sent, even if there is room again.
                 biased;
                 () = cancel.cancelled() => {}
                 () = session.over.cancelled() => {}
                 () = out.closed() => return,
                 () = telling => return,
             }
-            // Cancelled by its client it is not listed any more, and nothing more is said.
+            // If the client cancelled, the entry is gone and no end message is sent.
             if listed.strike() {
                 for message in ticket.end() {
                     if out.send(message).await.is_err() {
@@ -408,8 +409,8 @@ impl Session {
         Ok(())
     }
 
-    /// Tells `out` what is told unasked, until nobody hears it any more or the session ends;
-    /// nothing if the wire has no such words.
+    /// Sends the session's notifications to `out` until the receiver is gone or the session ends.
+    /// Does nothing if the dialect has none.
     pub(crate) fn tell_tidings(self: &Arc<Self>, out: mpsc::Sender<Bytes>) {
         let Some(ticket) = locked(&self.conversation).tidings() else { return };
         let session = self.clone();
@@ -425,7 +426,7 @@ impl Session {
         }));
     }
 
-    /// Tells of a job to `out`, until it has ended, the client is gone or the session ends.
+    /// Sends a job's events to `out` until the job ends, the client leaves or the session ends.
     pub(crate) fn watch(self: &Arc<Self>, job: Watching, out: mpsc::Sender<Bytes>) {
         let session = self.clone();
         tokio::spawn(self.desk.running.track_future(async move {
@@ -443,14 +444,15 @@ impl Session {
         }));
     }
 
-    /// Cancels the ask called `key`, if it is in flight; it is not answered then.
+    /// Cancels the call `key` if it is in flight. It gets no answer.
     pub(crate) fn cancel(&self, key: &Key) {
         if let Some(ask) = locked(&self.in_flight).asks.remove(key) {
             ask.cancel.cancel();
         }
     }
 
-    /// Begins nothing more and cancels all that is in flight; each ask is answered `why`.
+    /// Ends the session: cancels all calls in flight, which are answered with `why`, and refuses
+    /// new ones.
     pub(crate) fn end(&self, why: &'static str) {
         self.over.cancel();
         let mut in_flight = locked(&self.in_flight);
@@ -460,19 +462,19 @@ impl Session {
         }
     }
 
-    /// It is over for good: what was had for it alone is let go.
+    /// Releases everything that the host keeps for this session alone.
     pub(crate) fn is_over(&self) {
         if let Some(name) = self.name.get() {
             self.desk.host.left(name);
         }
     }
 
-    /// Whether nothing is in flight and nobody listens.
+    /// Returns true if no call is in flight and no stream is read.
     pub(crate) fn is_idle(&self) -> bool {
         locked(&self.in_flight).asks.is_empty() && !self.streams.are_read()
     }
 
-    /// Cancelled when nobody need listen any more.
+    /// Returns the token that is cancelled when shutdown starts.
     pub(crate) fn closing(&self) -> CancellationToken {
         self.desk.closing.clone()
     }
@@ -494,7 +496,7 @@ impl Session {
     }
 }
 
-/// An ask's place in the list of those in flight, struck off when it is dropped at the latest.
+/// Entry of a call in the list of calls in flight. Dropping it removes the entry.
 struct Listed {
     session: Arc<Session>,
     key: Key,
@@ -502,7 +504,7 @@ struct Listed {
 }
 
 impl Listed {
-    /// Strikes the ask off; whether it was still there.
+    /// Removes the entry. Returns false if it was already gone.
     fn strike(&self) -> bool {
         let mut in_flight = locked(&self.session.in_flight);
         let there = in_flight.asks.get(&self.key).is_some_and(|ask| ask.serial == self.serial);
@@ -519,11 +521,12 @@ impl Drop for Listed {
     }
 }
 
-/// Lets a call's events out until it is answered, and never after.
+/// Gate for a call's events. It closes once the call is answered.
 struct Mouth(Option<Arc<Mutex<Option<Out>>>>);
 
 fn mouth(ticket: &Arc<dyn Ticket>, events: Accepts, out: &Out) -> (EventSink, Mouth) {
-    // Who can come back is let go, whether or not they listen.
+    // Resumable streams need the sink even if the client wants no events, to receive requests to
+    // close.
     if events != Accepts::Resumable && !ticket.listens() {
         return (EventSink::none(), Mouth(None));
     }
@@ -531,7 +534,7 @@ fn mouth(ticket: &Arc<dyn Ticket>, events: Accepts, out: &Out) -> (EventSink, Mo
     let mouth = Mouth(Some(open.clone()));
     let (ticket, lines) = (ticket.clone(), ticket.lines());
     let events = EventSink::new(move |event: Event| {
-        // Held while speaking, so that nothing is said once the mouth is shut.
+        // The lock is held while sending, so that no event follows the close.
         let open = locked(&open);
         let Some(out) = &*open else { return };
         match (&event, ticket.event(&event)) {
@@ -545,7 +548,7 @@ fn mouth(ticket: &Arc<dyn Ticket>, events: Accepts, out: &Out) -> (EventSink, Mo
 }
 
 impl Mouth {
-    /// A tool may keep its sink for as long as it likes; what the events went to is let go here.
+    /// Closes the gate and drops the destination, since a tool may keep its sink for longer.
     fn shut(&self) {
         if let Some(open) = &self.0 {
             *locked(open) = None;
@@ -553,7 +556,7 @@ impl Mouth {
     }
 }
 
-/// The lock, whoever panicked while holding it: each guards a value that is whole at every step.
+/// Locks `mutex` even if it is poisoned. Each guarded value is consistent at every step.
 pub(crate) fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Resources that are known when the server starts: fixed texts and bytes, and patterns of them.
+//! In-memory resources: fixed texts and bytes, and URI templates.
 
 mod pattern;
 
@@ -12,18 +12,18 @@ use toolgate_contract::{
 
 use pattern::Pattern;
 
-/// What the variables of a template are in a URI, by name.
+/// Values of a template's variables in a URI, by name.
 pub type Variables = BTreeMap<String, String>;
 
-/// What is at a URI that a template matches, if it is there.
+/// Function that makes the content for a URI of a template. `None` means that it does not exist.
 type Fill = Box<dyn Fn(&Variables) -> Option<Held> + Send + Sync>;
 
-/// What a resource is that holds others.
+/// Media type of a resource that contains others.
 const FOLDER: &str = "inode/directory";
 
-/// A source of resources that are held in memory, in order of URI.
+/// Source of resources that are held in memory, sorted by URI.
 ///
-/// Those below one another, as `a://b/c` is below `a://b`, are folders too.
+/// A URI that is a prefix of others is also a folder: `a://b` contains `a://b/c`.
 pub struct Shelf {
     guard: ToolSpec,
     fixed: BTreeMap<String, (ResourceSpec, Held)>,
@@ -31,22 +31,22 @@ pub struct Shelf {
 }
 
 impl Shelf {
-    /// An empty shelf, known to policy and the audit log as `name`.
+    /// Creates an empty shelf. Policy and the audit log call it `name`.
     ///
     /// # Panics
-    /// When `name` is not a tool id: a mistake of the author, seen at start.
+    /// When `name` is not a valid tool id.
     pub fn new(name: &str) -> Self {
         let id = ToolId::new(name).unwrap_or_else(|| panic!("`{name}` is not a tool id"));
         let guard = ToolSpec::new(id, name, "Reads resources.", Effects::Reads);
         Self { guard, fixed: BTreeMap::new(), templates: Vec::new() }
     }
 
-    /// With a text, read as it is.
+    /// Adds a text resource.
     pub fn text(self, spec: ResourceSpec, text: impl Into<String>) -> Self {
         self.put(spec, Held::Text(text.into()))
     }
 
-    /// With bytes, read as they are.
+    /// Adds a binary resource.
     pub fn bytes(self, spec: ResourceSpec, bytes: impl Into<Bytes>) -> Self {
         self.put(spec, Held::Bytes(toolgate_contract::Blob(bytes.into())))
     }
@@ -60,12 +60,13 @@ impl Shelf {
         self
     }
 
-    /// With every resource whose URI is of `template`, made by `fill`; `None` is not there.
+    /// Adds all resources whose URI matches `template`. `fill` makes the content, or returns `None`
+    /// if it does not exist.
     ///
-    /// Of RFC 6570 it knows `{name}`, which ends at a `/`, and `{+name}`, which does not.
+    /// Two expressions of RFC 6570 are supported: `{name}` stops at a `/`, and `{+name}` does not.
     ///
     /// # Panics
-    /// When the template is written otherwise: a mistake of the author, seen at start.
+    /// When the template uses any other expression.
     pub fn template(
         mut self,
         template: ResourceTemplate,
@@ -76,7 +77,7 @@ impl Shelf {
         self
     }
 
-    /// The resources below the folder `uri`, and where in their URIs their own path begins.
+    /// Returns the resources in the folder `uri`, each with its path relative to the folder.
     fn below(&self, uri: &str) -> impl Iterator<Item = (&str, &ResourceSpec)> {
         let folder = format!("{}/", uri.trim_end_matches('/'));
         let from = self.fixed.range(folder.clone()..);

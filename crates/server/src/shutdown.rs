@@ -1,17 +1,23 @@
-//! When to stop: at a signal in order, at a second one at once.
+//! Shutdown signals: the first stops the server in order, the second at once.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// A token that is cancelled at the first SIGINT, SIGTERM or SIGHUP; the last unless whoever
-/// started this process had it ignored, as `nohup` does.
+/// Returns a token that is cancelled at the first SIGINT, SIGTERM or SIGHUP.
 ///
-/// Whoever sends SIGINT or SIGTERM again means it: the process ends there and then.
+/// SIGHUP does nothing if the process was started with it ignored, as by `nohup`. A second SIGINT
+/// or SIGTERM exits at once with code 130.
+///
+/// # Errors
+/// When a signal handler cannot be installed.
 pub fn on_signal() -> std::io::Result<CancellationToken> {
     on_signal_or(|| {})
 }
 
-/// The same; before the process ends there and then, it does `last`.
+/// Returns a token as [`on_signal`] does, and runs `last` before an immediate exit.
+///
+/// # Errors
+/// When a signal handler cannot be installed.
 pub fn on_signal_or(last: impl FnOnce() + Send + 'static) -> std::io::Result<CancellationToken> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -35,7 +41,7 @@ pub fn on_signal_or(last: impl FnOnce() + Send + 'static) -> std::io::Result<Can
     Ok(stop)
 }
 
-/// Tells whoever watches a server that it is stopping.
+/// Logs that the server is stopping, once `stop` is cancelled.
 pub(crate) fn tell(stop: CancellationToken) {
     tokio::spawn(async move {
         stop.cancelled().await;
@@ -50,7 +56,7 @@ async fn received(signal: Option<&mut Signal>) {
     }
 }
 
-/// Whether SIGHUP, the first of the signals, is among those that this process ignores.
+/// Returns true if this process ignores SIGHUP (signal 1).
 #[allow(clippy::disallowed_methods, reason = "the kernel's word on this process, not a file")]
 fn hangup_is_ignored() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Serves clients that speak over WebSockets: conversations, and watchers of jobs.
+//! Serves WebSocket clients: conversations, and watchers of jobs.
 
 use std::sync::Arc;
 
@@ -13,22 +13,22 @@ use crate::client::Client;
 use crate::lines::LineBounds;
 use crate::session::Session;
 
-/// How many words about a job may wait for whoever watches it.
+/// Job events that may wait for a watcher.
 const WORDS: usize = 2;
 
-/// A client that converses over a socket.
+/// WebSocket client that holds a conversation.
 pub(crate) struct Conversing {
     pub(crate) session: Arc<Session>,
     pub(crate) bounds: LineBounds,
 }
 
-/// A client that watches one job over a socket.
+/// WebSocket client that watches one job.
 pub(crate) struct Viewing {
     pub(crate) session: Arc<Session>,
     pub(crate) job: Watching,
 }
 
-/// A client that is told one thing, and no more.
+/// WebSocket client that gets one message and is then disconnected.
 pub(crate) struct Closing {
     pub(crate) message: Bytes,
     pub(crate) code: u16,
@@ -37,7 +37,7 @@ pub(crate) struct Closing {
 impl Talk for Closing {
     fn talk(self: Box<Self>, socket: Socket) -> BoxFuture<'static, Close> {
         Box::pin(async move {
-            // It may have gone already.
+            // The client may have left already.
             let _ = socket.outbox.send(self.message).await;
             Close { code: self.code, reason: String::new() }
         })
@@ -66,7 +66,7 @@ impl Talk for Conversing {
             };
             client.stop(patience, why).await;
             drop(client);
-            // It ends with its queue, or sooner if the client has gone.
+            // Ends with its queue, or sooner if the client has left.
             let _ = writing.await;
             if stopped { Close::going_away(why) } else { Close::normal() }
         })
@@ -79,7 +79,7 @@ impl Talk for Viewing {
             let Self { session, job } = *self;
             let (words, queue) = mpsc::channel(WORDS);
             session.watch(job, words);
-            // A watcher has nothing to say, but only who is listened to is seen to leave.
+            // A watcher sends nothing, but its disconnect shows only while the socket is read.
             let left = CancellationToken::new();
             let listening = async {
                 while socket.inbox.next().await.is_some() {}
@@ -103,7 +103,7 @@ impl Talk for Viewing {
     }
 }
 
-/// Sends what is in `queue` until it ends or the client is gone.
+/// Sends the messages of `queue` until it ends or the client leaves.
 async fn write(mut queue: mpsc::Receiver<Bytes>, outbox: Outbox) {
     while let Some(message) = queue.recv().await {
         if outbox.send(message).await.is_err() {

@@ -1,8 +1,8 @@
-//! What is said to a client of a session over HTTP: kept for a while, so that a client that loses
-//! its connection, or is let go, comes back for the rest.
+//! Resumable event streams of HTTP sessions: events are kept so that a client can reconnect and
+//! read the rest.
 //!
-//! Each stream has a number, each event on it one too, and an event's id is both: `7-3`. Stream 0
-//! is the one for what is told unasked. Who reads a stream that another reads takes its place.
+//! Streams and their events are numbered, and an event id is both numbers: `7-3`. Stream 0 carries
+//! the notifications. A new reader of a stream replaces the previous one.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -18,43 +18,43 @@ use toolgate_transports::http::SentEvent;
 
 use crate::session::locked;
 
-/// How many events of a stream are kept; of more, the oldest go.
+/// Most events that a stream keeps. Beyond them, the oldest are dropped.
 const EVENTS_MAX: usize = 256;
-/// How many bytes of them, but for the newest.
+/// Most bytes of events that a stream keeps. The newest event is always kept.
 const EVENTS_BYTES_MAX: usize = 1 << 20;
-/// How many streams that have ended are kept for each session.
+/// Most ended streams that a session keeps.
 const ENDED_MAX: usize = 256;
-/// How many of them that somebody has read to the end, and might not have received whole.
+/// Most fully read streams that a session keeps, in case their end did not arrive.
 const HEARD_MAX: usize = 16;
-/// How many bytes of them, but for the newest.
+/// Most bytes of ended streams that a session keeps. The newest stream is always kept.
 const ENDED_BYTES_MAX: usize = 1 << 20;
-/// How many bytes of streams that have ended are kept for all sessions together.
+/// Most bytes of ended streams that all sessions keep together.
 const ALL_BYTES_MAX: usize = 64 << 20;
-/// How long a client should wait before it comes back.
+/// Reconnection delay that clients are asked for.
 const RETRY: Duration = Duration::from_millis(500);
-/// What the stream for what is told unasked is called.
+/// Number of the notification stream.
 const TIDINGS: u64 = 0;
 
-/// The streams of a session.
+/// Event streams of a session.
 #[derive(Default)]
 pub(crate) struct Streams {
     kept: Mutex<Kept>,
     ended: Arc<Ended>,
 }
 
-/// The streams of all sessions that have ended, oldest first, and how many bytes they hold.
+/// Ended streams of all sessions, oldest first, with a common size limit.
 #[derive(Default)]
 pub(crate) struct Ended(Mutex<Heap>);
 
 #[derive(Default)]
 struct Heap {
-    /// Each with how many bytes it held.
+    /// Ended streams, each with its size in bytes at its end.
     logs: VecDeque<(Weak<Log>, usize)>,
     bytes: usize,
 }
 
 impl Ended {
-    /// Keeps `log`, and lets the oldest go beyond what is kept in all.
+    /// Adds `log`, and empties the oldest streams if the common limit is exceeded.
     fn keep(&self, log: &Arc<Log>) {
         let mut heap = locked(&self.0);
         let Heap { logs, bytes } = &mut *heap;
@@ -69,7 +69,7 @@ impl Ended {
                 oldest.forget();
             }
         }
-        // What its session let go is not counted any more.
+        // Streams that their session has dropped no longer count.
         while logs.front().is_some_and(|(log, _)| log.strong_count() == 0) {
             *bytes -= logs.pop_front().map_or(0, |(_, less)| less);
         }
@@ -78,20 +78,20 @@ impl Ended {
 
 #[derive(Default)]
 struct Kept {
-    /// What the newest stream is called.
+    /// Number of the newest stream.
     last: u64,
-    /// Oldest first.
+    /// Streams in order of age, the oldest first.
     logs: VecDeque<Arc<Log>>,
     tidings: Option<Arc<Log>>,
 }
 
 impl Streams {
-    /// Those of a new session; what has ended of all sessions is in `ended`.
+    /// Creates the streams of a new session. Ended ones are also added to `ended`.
     pub(crate) fn new(ended: Arc<Ended>) -> Self {
         Self { kept: Mutex::default(), ended }
     }
 
-    /// A new stream.
+    /// Opens a new stream.
     pub(crate) fn open(&self) -> Arc<Log> {
         let mut kept = locked(&self.kept);
         kept.last += 1;
@@ -101,21 +101,21 @@ impl Streams {
         log
     }
 
-    /// The stream for what is told unasked, and whether nothing is told on it yet.
+    /// Returns the notification stream, and true if it is new.
     pub(crate) fn tidings(&self) -> (Arc<Log>, bool) {
         let mut kept = locked(&self.kept);
         if let Some(log) = kept.tidings.as_ref().filter(|log| !log.has_ended()) {
             return (log.clone(), false);
         }
-        // No two events have one id, whichever stream they were told on.
+        // Numbering continues, so that event ids stay unique.
         let last = kept.tidings.as_ref().map_or(0, |log| log.last());
         let log = Log::new(TIDINGS, last, &self.ended);
         kept.tidings = Some(log.clone());
         (log, true)
     }
 
-    /// The stream that the event `id` is of, and which of its events that is; `None` if there is
-    /// none, or it is the one for what is told unasked.
+    /// Returns the stream of the event `id` and the event's number. Returns `None` for unknown or
+    /// notification streams.
     pub(crate) fn of_event(&self, id: &str) -> Option<(Arc<Log>, u64)> {
         let (stream, event) = numbers(id)?;
         let kept = locked(&self.kept);
@@ -124,19 +124,19 @@ impl Streams {
         Some((log.clone(), event))
     }
 
-    /// Whether anybody reads any.
+    /// Returns true if any stream has a reader.
     pub(crate) fn are_read(&self) -> bool {
         let kept = locked(&self.kept);
         kept.logs.iter().chain(&kept.tidings).any(|log| log.is_read())
     }
 }
 
-/// Whether the event `id` is of the stream for what is told unasked, and which it is there.
+/// Returns the event's number if `id` belongs to the notification stream.
 pub(crate) fn tidings_event(id: &str) -> Option<u64> {
     numbers(id).filter(|(stream, _)| *stream == TIDINGS).map(|(_, event)| event)
 }
 
-/// The stream and the event of an id.
+/// Parses an event id into the numbers of its stream and event.
 pub(crate) fn numbers(id: &str) -> Option<(u64, u64)> {
     let (stream, event) = id.split_once('-')?;
     let number = |text: &str| text.parse().ok().filter(|n: &u64| n.to_string() == text);
@@ -144,7 +144,7 @@ pub(crate) fn numbers(id: &str) -> Option<(u64, u64)> {
 }
 
 impl Kept {
-    /// Lets the oldest go of the streams that have ended, beyond what is kept of them.
+    /// Drops the oldest ended streams beyond the limits.
     fn forget_some(&mut self) {
         let (mut ended, mut heard, mut bytes) = (0, 0, 0);
         let keep: Vec<bool> = self
@@ -166,7 +166,7 @@ impl Kept {
                 }
                 ended += 1;
                 bytes += log.bytes();
-                // The newest, however large its answer is.
+                // The newest stream is kept whatever its size.
                 ended == 1 || ended <= ENDED_MAX && bytes <= ENDED_BYTES_MAX
             })
             .collect();
@@ -175,12 +175,12 @@ impl Kept {
     }
 }
 
-/// One stream: what was said on it, as far as it is kept.
+/// Log of one stream's events.
 pub(crate) struct Log {
     number: u64,
     said: Mutex<Said>,
     now: watch::Sender<Now>,
-    /// Where it is kept once it has ended.
+    /// Common store of ended streams.
     ended: Arc<Ended>,
 }
 
@@ -188,40 +188,40 @@ pub(crate) struct Log {
 struct Said {
     events: VecDeque<(u64, Bytes)>,
     bytes: usize,
-    /// Whether nothing is kept any more.
+    /// True once the events were dropped to free memory.
     forgotten: bool,
 }
 
-/// How a stream is.
+/// State of a stream, as its readers watch it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Now {
-    /// The number of the newest event.
+    /// Number of the newest event.
     last: u64,
-    /// Whether nothing more comes.
+    /// True if no more events follow.
     ended: bool,
-    /// Whether somebody has read it to its end.
+    /// True if a reader reached the end.
     heard: bool,
-    /// How often somebody began to read; who came last reads.
+    /// Number of readers so far. Only the newest one gets events.
     came: u64,
-    /// Who was let go: all that had come by then.
+    /// Newest reader whose connection is to close. It may reconnect.
     let_go: u64,
-    /// How many are connected.
+    /// Number of connected readers.
     readers: usize,
 }
 
 impl Log {
-    /// An empty one, whose events are numbered from after `last` on.
+    /// Creates an empty log whose events are numbered from `last` + 1.
     fn new(number: u64, last: u64, ended: &Arc<Ended>) -> Arc<Self> {
         let now = watch::Sender::new(Now { last, ..Now::default() });
         Arc::new(Self { number, said: Mutex::default(), now, ended: ended.clone() })
     }
 
-    /// The number of the newest event.
+    /// Returns the number of the newest event.
     pub(crate) fn last(&self) -> u64 {
         self.now.borrow().last
     }
 
-    /// Adds a message.
+    /// Appends a message.
     pub(crate) fn push(&self, message: Bytes) {
         let mut said = locked(&self.said);
         let number = self.last() + 1;
@@ -237,18 +237,18 @@ impl Log {
         self.now.send_modify(|now| now.last = number);
     }
 
-    /// Says that nothing more comes.
+    /// Ends the stream.
     pub(crate) fn end(self: &Arc<Self>) {
         self.now.send_modify(|now| now.ended = true);
         self.ended.keep(self);
     }
 
-    /// Ends the connection of whoever reads; they come back.
+    /// Closes the connection of the current reader, which may reconnect.
     pub(crate) fn let_go(&self) {
         self.now.send_modify(|now| now.let_go = now.came);
     }
 
-    /// Lets go what was said, unless somebody is being told it.
+    /// Drops all events, unless a reader is connected.
     fn forget(&self) {
         if !self.is_read() {
             *locked(&self.said) = Said { forgotten: true, ..Said::default() };
@@ -275,10 +275,10 @@ impl Log {
         locked(&self.said).bytes
     }
 
-    /// Waits until nobody has read it for `time`.
+    /// Waits until the stream had no reader for `time`.
     pub(crate) async fn deserted_for(&self, time: Duration) {
         let mut now = self.now.subscribe();
-        // The sender lives in `self`, so waiting cannot fail.
+        // `self` owns the sender, so waiting cannot fail.
         loop {
             let _ = now.wait_for(|now| now.readers == 0).await;
             if timeout(time, now.wait_for(|now| now.readers > 0)).await.is_err() {
@@ -287,8 +287,8 @@ impl Log {
         }
     }
 
-    /// What comes after the event numbered `after`, as events with ids; at first one that says
-    /// nothing but its id and when to come back.
+    /// Returns the events after the number `after`. The first one is empty and carries an id and
+    /// the reconnection delay.
     pub(crate) fn read(
         self: &Arc<Self>,
         after: u64,
@@ -313,13 +313,13 @@ impl Log {
     }
 }
 
-/// Somebody who reads a stream.
+/// Reader of a stream.
 struct Reader {
     log: Arc<Log>,
     now: watch::Receiver<Now>,
-    /// For how manieth it came.
+    /// Number of this reader.
     me: u64,
-    /// The number of the last event it was told.
+    /// Number of the last event it received.
     after: u64,
     primed: bool,
 }

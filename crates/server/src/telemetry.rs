@@ -1,4 +1,4 @@
-//! The log, on standard error: standard output belongs to the protocol and to results.
+//! Logging on standard error. Standard output belongs to the protocol and to results.
 
 mod told;
 mod metrics;
@@ -22,7 +22,10 @@ pub(crate) use metrics::Connected;
 pub(crate) use page::Page;
 pub(crate) use told::Told;
 
-/// Starts logging at `level`, a least level or a filter.
+/// Starts logging at `level`: a minimum level or a filter.
+///
+/// # Errors
+/// When `level` is neither.
 pub fn start(level: &str) -> anyhow::Result<()> {
     let filter = filter(level).ok_or_else(|| {
         anyhow!(
@@ -34,16 +37,19 @@ pub fn start(level: &str) -> anyhow::Result<()> {
         .with_env_filter(filter)
         .with_writer(|| Log)
         .with_ansi(io::stderr().is_terminal());
-    // A program that embeds us may log already.
+    // An embedding program may have set up logging already.
     let _ = log.try_init();
     Ok(())
 }
 
-/// What the log does not say.
+/// Secrets that are redacted from the log.
 static SECRETS: LazyLock<RwLock<Secrets>> = LazyLock::new(|| RwLock::new(own(&environment(), &[])));
 
-/// What is to be said nowhere from now on, in the log either: the secrets among this process's
-/// variables, and those that `config` names.
+/// Returns the secrets of the environment and of `config`, and redacts them from the log from now
+/// on.
+///
+/// # Errors
+/// When a configured secret is missing or too short.
 pub(crate) fn secrets(config: &Config) -> anyhow::Result<Secrets> {
     let (variables, named) = (environment(), &config.secrets);
     let theirs = crate::upstreams::secrets(&config.upstream, &variables);
@@ -53,34 +59,34 @@ pub(crate) fn secrets(config: &Config) -> anyhow::Result<Secrets> {
     Ok(secrets)
 }
 
-/// The values of these variables that are called a secret, by one of `names` too.
+/// Returns the values of variables with a secret-like name, or one that contains any of `names`.
 fn own(variables: &[(OsString, OsString)], names: &[String]) -> Secrets {
     let texts =
         variables.iter().filter_map(|(name, value)| Some((name.to_str()?, value.to_str()?)));
     Secrets::among_named(texts, names)
 }
 
-/// What was logged while it is held back.
+/// Log output that is held back, if it is held back.
 static HELD: Mutex<Option<Vec<u8>>> = Mutex::new(None);
 
-/// Holds back what is logged until [`let_go`], for clients that wait for a line of their own first.
+/// Holds back the log until [`let_go`], for clients that expect another line first.
 pub fn hold() {
     *HELD.lock().unwrap_or_else(PoisonError::into_inner) = Some(Vec::new());
 }
 
-/// Lets out what was held back.
+/// Prints the log that was held back, and logs directly from now on.
 pub fn let_go() {
     let held = HELD.lock().unwrap_or_else(PoisonError::into_inner).take();
-    // Nobody need read the log.
+    // A closed standard error is not a failure.
     let _ = io::stderr().write_all(&held.unwrap_or_default());
 }
 
-/// Standard error, unless it is held back.
+/// Log writer: standard error, or the buffer while the log is held back.
 struct Log;
 
 impl Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // A line comes whole.
+        // Each write is one complete line.
         let line = String::from_utf8_lossy(bytes);
         let secrets = SECRETS.read().unwrap_or_else(PoisonError::into_inner);
         let line = secrets.redacted(&line);
@@ -96,8 +102,8 @@ impl Write for Log {
     }
 }
 
-/// What `level` lets through. A word alone must be a level: as a filter it would name a module, and
-/// silence all others.
+/// Parses `level`. A single word must be a level: as a filter it would name a module and silence
+/// the rest.
 fn filter(level: &str) -> Option<EnvFilter> {
     if level.contains(['=', ',']) {
         return EnvFilter::builder().parse(level).ok();

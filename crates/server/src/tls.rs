@@ -1,5 +1,4 @@
-//! The certificate by which clients know this server, and its key: read from files, and again when
-//! they change.
+//! TLS certificate and key of the server, read again when their files change.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -17,13 +16,13 @@ use crate::config::Server;
 use crate::session::locked;
 use crate::trusted::{self, Links, Stamp};
 
-/// How often the files are looked at, at most: when a client comes in.
+/// Shortest time between two checks of the files, which occur when clients connect.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
-/// How TLS is spoken, if it is: with the certificate and the key that `server` names, both PEM.
+/// Returns the TLS settings for the certificate and key of `server`, or `None` if it has none.
 ///
 /// # Errors
-/// When they cannot be read, or are none that belong together.
+/// When the PEM files cannot be read, or the key does not belong to the certificate.
 pub(crate) fn configured(server: &Server) -> anyhow::Result<Option<Arc<ServerConfig>>> {
     let (Some(certificate), Some(key)) = (&server.tls_certificate, &server.tls_key) else {
         return Ok(None);
@@ -39,7 +38,7 @@ pub(crate) fn configured(server: &Server) -> anyhow::Result<Option<Arc<ServerCon
     Ok(Some(Arc::new(config)))
 }
 
-/// What is shown to clients: the certificate in force.
+/// Certificate resolver with the current certificate.
 #[derive(Debug)]
 struct Shown {
     files: Files,
@@ -54,7 +53,7 @@ struct Files {
     key: PathBuf,
 }
 
-/// When the files were last looked at, and what they were then.
+/// Time of the last check, and the stamps of the files that were read.
 #[derive(Debug)]
 struct Looked {
     at: Instant,
@@ -72,8 +71,8 @@ impl Shown {
         Ok(Self { files, provider, in_force: Mutex::new(key), looked: Mutex::new(looked) })
     }
 
-    /// Takes what the files are now, if they have changed. Who comes in meanwhile is shown what was
-    /// in force before.
+    /// Reads the files again if they have changed. Clients that connect meanwhile get the previous
+    /// certificate.
     fn look_again(&self) {
         let Ok(mut looked) = self.looked.try_lock() else { return };
         if looked.at.elapsed() < LOOK_AGAIN {
@@ -90,7 +89,7 @@ impl Shown {
                 looked.stamps = stamps;
                 tracing::info!("the certificate was read again");
             }
-            // Where one of the two is written and the other not yet, they are looked at again.
+            // If only one of the two files is new yet, the next check tries again.
             Err(err) => {
                 tracing::warn!("the certificate stays as it was: {err:#}");
             }

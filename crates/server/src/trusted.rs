@@ -1,5 +1,5 @@
-//! Files that whoever runs the server vouches for: keys, certificates. Read only where nobody else
-//! can have written them.
+//! Reads owner-controlled files, such as keys and certificates, only if no other user could have
+//! written them.
 #![allow(
     clippy::disallowed_methods,
     reason = "the owner's own files, named in the configuration, outside what is served"
@@ -13,45 +13,45 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use rustix::fs::OFlags;
 
-/// How large such a file may be.
+/// Largest such file: 1 MiB.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// What tells one state of a file from another.
+/// File identity and times, which reveal if a file has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {
     inode: (u64, u64),
     bytes: u64,
-    /// When its content was written, in seconds and nanoseconds.
+    /// Modification time, in seconds and nanoseconds.
     written: (i64, i64),
-    /// When it or its permissions were changed.
+    /// Time of the last change of content or permissions.
     changed: (i64, i64),
 }
 
-/// Whether a file may be named by a link.
+/// Treatment of symbolic links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Links {
-    /// It may: secrets that are mounted into a container are.
+    /// Follow links, as for secrets that are mounted into a container.
     Followed,
-    /// It may not.
+    /// Refuse links.
     Refused,
 }
 
-/// What is in the file at `path`, and its stamp.
+/// Reads the file at `path` and returns its content and stamp.
 ///
-/// All is asked of the open file: what was looked at is what is read.
+/// All checks use the open file, so that the checked file is the one that is read.
 ///
 /// # Errors
-/// When it cannot be read, or others than its owner could have written it.
+/// When the file cannot be read, or other users could have written it.
 pub(crate) fn read(path: &Path, links: Links) -> anyhow::Result<(Vec<u8>, Stamp)> {
     let file = open(path, links)?;
     let stamp = vouched(&file, path)?;
     Ok((whole(&file, path, BYTES_MAX)?, stamp))
 }
 
-/// The text of the file at `path`, whoever wrote it, which has no more than `bytes_max`.
+/// Reads the text file at `path` without checking its owner. It may have at most `bytes_max` bytes.
 ///
 /// # Errors
-/// When it cannot be read, or is none.
+/// When it cannot be read, is not a regular file, is too large, or is not UTF-8.
 pub(crate) fn text(path: &Path, links: Links, bytes_max: u64) -> anyhow::Result<String> {
     let (file, shown) = (open(path, links)?, path.display());
     if !file.metadata().with_context(|| format!("{shown} cannot be looked at"))?.is_file() {
@@ -61,7 +61,7 @@ pub(crate) fn text(path: &Path, links: Links, bytes_max: u64) -> anyhow::Result<
     String::from_utf8(bytes).with_context(|| format!("{shown} is not UTF-8"))
 }
 
-/// Whoever has put a pipe there is not waited for.
+/// Opens the file without blocking on a named pipe.
 fn open(path: &Path, links: Links) -> anyhow::Result<File> {
     let mut flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     if links == Links::Refused {
@@ -86,7 +86,7 @@ fn whole(file: &File, path: &Path, bytes_max: u64) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The stamp of `file`, if it is one that only its owner, and that us or root, can write.
+/// Returns the stamp of `file`, if only its owner can write it and the owner is this user or root.
 fn vouched(file: &File, path: &Path) -> anyhow::Result<Stamp> {
     let shown = path.display();
     let found = file.metadata().with_context(|| format!("{shown} cannot be looked at"))?;
@@ -103,12 +103,12 @@ fn vouched(file: &File, path: &Path) -> anyhow::Result<Stamp> {
     Ok(stamp(&found))
 }
 
-/// Whether others than the owner and the group of the file at `path` can read it.
+/// Returns true if every user can read the file at `path`.
 pub(crate) fn is_open_to_all(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|found| found.mode() & 0o004 != 0)
 }
 
-/// The stamp of what is at `path` now; `None` where nothing is that can be looked at.
+/// Returns the current stamp of `path`, or `None` if it cannot be examined.
 pub(crate) fn stamp_of(path: &Path) -> Option<Stamp> {
     Some(stamp(&std::fs::metadata(path).ok()?))
 }

@@ -1,4 +1,5 @@
-//! What upstreams are handed: programs, connections, a folder to remember in, a catalog to offer in.
+//! Gives upstreams access to the machine (programs, connections, secrets) and offers their tools in
+//! the catalog.
 
 pub(crate) mod kept;
 mod memory;
@@ -35,17 +36,18 @@ use crate::pins;
 use kept::Kept;
 pub(crate) use memory::Memory;
 
-/// How long connecting may take.
+/// Timeout for opening a connection, and for its TLS handshake.
 const CONNECT: Duration = Duration::from_secs(10);
-/// Who offers what reads their long answers: before all upstreams, whose names have no dot.
+/// Catalog owner of the tool that reads long results. It sorts before all upstreams, whose names
+/// have no dot.
 const RESULTS: &str = ".results";
-/// How long a program that is not wanted any more may go on.
+/// Time for a program to exit before it is killed.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// The upstreams of `config`, by a server of the folder `root`.
+/// Opens the upstreams of `config` for a server of the workspace `root`.
 ///
 /// # Errors
-/// When one cannot be.
+/// When the settings of an upstream are invalid.
 pub(crate) fn open(
     root: &Root,
     processes: &Processes,
@@ -65,7 +67,7 @@ pub(crate) fn open(
     Ok((upstreams.map_err(|why| anyhow!(why))?, memory))
 }
 
-/// What upstreams of a server of `root` are handed of the world.
+/// Returns the [`World`] of upstreams of a server of `root`.
 pub(crate) fn world(root: &Root, processes: &Processes, config: &Config) -> Arc<dyn World> {
     Arc::new(Outside {
         root: root.clone(),
@@ -76,12 +78,12 @@ pub(crate) fn world(root: &Root, processes: &Processes, config: &Config) -> Arc<
     })
 }
 
-/// Where it stands what was agreed to of the upstreams of a server of `root`.
+/// Returns the path of the lock file in the workspace `root`.
 fn pins_file(root: &Root) -> PathBuf {
     root.path().join(pins::FILE_NAME)
 }
 
-/// Has `host` offer what `upstreams` have.
+/// Adds the tools of `upstreams` to `host`.
 pub(crate) fn serve(upstreams: &Upstreams, memory: &Memory, host: &Arc<Host>) -> Offered {
     memory.offers_in(host);
     host.lists_after(Arc::new(All(upstreams.clone())));
@@ -91,7 +93,7 @@ pub(crate) fn serve(upstreams: &Upstreams, memory: &Memory, host: &Arc<Host>) ->
     offered
 }
 
-/// Upstreams as they are offered.
+/// Upstreams whose tools are in a host's catalog.
 #[derive(Clone)]
 pub(crate) struct Offered {
     pub(crate) upstreams: Upstreams,
@@ -99,10 +101,11 @@ pub(crate) struct Offered {
 }
 
 impl Offered {
-    /// Offers those of `tables` in place of those there were; their names, and what became of them.
+    /// Replaces the upstreams by those of `tables`. Returns each changed upstream's name and its
+    /// change.
     ///
     /// # Errors
-    /// When one cannot be, with which and why. Then nothing has changed.
+    /// When settings are invalid. Then nothing has changed.
     pub(crate) fn change(&self, tables: &Tables) -> Result<Vec<(String, &'static str)>, String> {
         let became = self.upstreams.change(tables)?;
         if !became.is_empty() {
@@ -111,7 +114,7 @@ impl Offered {
         Ok(became)
     }
 
-    /// What reads answers that were too long, for as long as there is whose they could be.
+    /// Adds the tool that reads long results while there is any upstream, and removes it otherwise.
     fn offer_results(&self) {
         let Some(host) = self.host.upgrade() else { return };
         let tool = self.upstreams.results().tool();
@@ -124,14 +127,14 @@ impl Offered {
     }
 }
 
-/// Tells what is not served.
+/// Logs the tools that the catalog refused.
 fn told(refused: Vec<NotOffered>) {
     for NotOffered { owner, tool, why } in refused {
         tracing::warn!("the tool `{tool}` of the upstream `{owner}` is not served: {why}");
     }
 }
 
-/// What can be read of upstreams.
+/// Resources, prompts and skills of all upstreams.
 pub(crate) struct Readable(pub(crate) Upstreams);
 
 impl Sources for Readable {
@@ -173,7 +176,7 @@ impl Listed for All {
     }
 }
 
-/// The machine around.
+/// Access of upstreams to this machine.
 struct Outside {
     root: Root,
     processes: Processes,
@@ -182,7 +185,7 @@ struct Outside {
     kept: Kept,
 }
 
-/// What a program prints, over a pipe.
+/// Output of a program, read from a pipe.
 struct Printed(ChildStdout);
 
 impl AsyncRead for Printed {
@@ -197,7 +200,7 @@ impl AsyncRead for Printed {
 
 impl Output for Printed {
     fn look(&self, end: Instant, piece: &mut ReadBuf<'_>) -> bool {
-        // What fails here fails again where it is waited for, and is told there.
+        // A failure here occurs again at the next read, which reports it.
         toolgate_transports::stdio::look(&self.0, end, piece).unwrap_or_default()
     }
 }
@@ -208,7 +211,8 @@ impl World for Outside {
             let Program { command, env, keep_env, cwd, sandbox } = program;
             let (name, args) = command.split_first().ok_or("no command is said")?;
             let workspace = self.folder_at(".")?;
-            // Where nothing is said, none in which others write what programs look for.
+            // The default folder is empty and private, so that nobody else can place files that
+            // programs look for.
             let (cwd, empty) = match cwd {
                 Some(cwd) => (self.folder_at(cwd)?, None),
                 None => {
@@ -217,11 +221,11 @@ impl World for Outside {
                     (opened(empty.path())?, Some(empty))
                 }
             };
-            // A program that is named by its place is one of the workspace, if it is of any.
+            // A relative path to a program is resolved in the workspace.
             let path = self.processes.unwritten(&self.path, &self.root);
             let found = processes::Program::find(name, workspace.as_fd(), &path);
             let mut found = found.map_err(|why| self.missing(name, why))?;
-            // Wherever it starts.
+            // The path must be absolute, because the working directory may differ.
             found.path = self.root.path().join(found.path);
             let mut variables = self.processes.environment(keep_env, &path);
             let own = env.iter().map(|(name, value)| (name.into(), value.into()));
@@ -324,14 +328,14 @@ impl Outside {
         }
     }
 
-    /// The folder `at`, which may lie outside of what is served.
+    /// Opens the folder `at`, which may lie outside the workspace.
     fn folder_at(&self, at: &str) -> Result<std::os::fd::OwnedFd, String> {
         opened(&self.root.path().join(at))
     }
 
     async fn secure(&self) -> Result<Secure, String> {
         if self.secure.get().is_none() {
-            // The system's certificates are files.
+            // Blocking: the system's certificates are read from files.
             let made = tokio::task::spawn_blocking(|| Secure::new(&Trust::System)).await;
             let made = made.map_err(|err| err.to_string())?;
             self.secure.get_or_init(|| made);
@@ -340,13 +344,14 @@ impl Outside {
     }
 }
 
-/// Whether whoever connects to `address` reaches this machine, whatever it is called elsewhere.
+/// Returns true if `address` is this machine (loopback or unspecified).
 fn is_here(address: IpAddr) -> bool {
     let address = address.to_canonical();
     address.is_loopback() || address.is_unspecified()
 }
 
-/// Where `place` is, of what may be reached there.
+/// Resolves `place` to the addresses that the upstream may use. Private and loopback ones need
+/// permission.
 async fn addresses(place: &Place) -> Result<Vec<SocketAddr>, String> {
     let Place { host, port, private_network, near, .. } = place;
     if let Ok(address) = host.parse::<IpAddr>() {
@@ -387,13 +392,13 @@ fn private(what: &str) -> String {
     )
 }
 
-/// How the programs of an upstream are confined.
+/// Parses the `sandbox` setting of an upstream.
 fn profile(name: &str) -> Result<Profile, String> {
     let read = serde_json::from_value(Value::from(name));
     read.map_err(|_| format!("`sandbox` is `{name}`; it is read-only, workspace, network or off"))
 }
 
-/// Whether an address is one that anybody has all over the world.
+/// Returns true if an address is globally routable.
 fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => is_public_v4(v4),
@@ -401,14 +406,14 @@ fn is_public(address: IpAddr) -> bool {
             Some(v4) => is_public_v4(v4),
             None => {
                 let first = v6.segments()[0];
-                // Global unicast, but for what is written in documentation.
+                // Global unicast, without the documentation range 2001:db8::/32.
                 (0x2000..0x4000).contains(&first) && !(first == 0x2001 && v6.segments()[1] == 0xdb8)
             }
         },
     }
 }
 
-/// The address that an IPv6 address is another spelling of: mapped, NAT64, 6to4.
+/// Returns the IPv4 address that an IPv6 address embeds: IPv4-mapped, NAT64 or 6to4.
 fn embedded(v6: Ipv6Addr) -> Option<Ipv4Addr> {
     let s = v6.segments();
     let of = |high: u16, low: u16| {
@@ -435,14 +440,14 @@ fn is_public_v4(v4: Ipv4Addr) -> bool {
         || v4.is_documentation()
         || a == 0
         || a >= 240
-        // Shared by carriers, for protocols, for benchmarks.
+        // Ranges for carrier-grade NAT, protocol assignments and benchmarks.
         || (a == 100 && (64..128).contains(&b))
         || (a == 192 && b == 0 && c == 0)
         || (a == 198 && (b == 18 || b == 19));
     !special
 }
 
-/// What is needed of the machine's files for `config`'s upstreams to start.
+/// Checks the settings of all upstreams of `config`.
 pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
     for (name, settings) in &config.upstream {
         let checked = settings.check().and_then(|()| profile(&settings.sandbox).map(drop));
@@ -451,10 +456,10 @@ pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How short a value is that is in too much that is no secret.
+/// Shortest value that counts as a secret, in bytes. Shorter ones occur in ordinary text.
 const SECRET_BYTES_MIN: usize = 8;
 
-/// The values of `variables` that `tables` hand to upstreams in what is said to them alone.
+/// Returns the values of `variables` that `tables` send to upstreams as credentials.
 pub(crate) fn secrets(tables: &Tables, variables: &[(OsString, OsString)]) -> Vec<String> {
     let said = tables.values().flat_map(Settings::said_alone);
     let names = said.flat_map(|text| toolgate_upstream::named(text).collect::<Vec<_>>());
@@ -462,7 +467,7 @@ pub(crate) fn secrets(tables: &Tables, variables: &[(OsString, OsString)]) -> Ve
         let found = variables.iter().find(|(it, _)| it.to_str() == Some(name));
         found.and_then(|(_, value)| value.to_str()).map(str::to_owned)
     };
-    // A folder or a word that is in much else is none.
+    // A path or a lower-case word occurs in ordinary text, so it is not treated as a secret.
     let is_one = |value: &String| {
         value.len() >= SECRET_BYTES_MIN
             && !value.starts_with('/')

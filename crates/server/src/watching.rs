@@ -1,4 +1,4 @@
-//! Tells whoever watches what happens to a job, at their pace and in their spelling.
+//! Streams a job's events or status to a client, at its pace and in its dialect.
 
 use std::time::Duration;
 
@@ -9,12 +9,11 @@ use toolgate_contract::{Caller, Job, Watched};
 use toolgate_dialects::{Pace, Watching};
 use toolgate_host::Host;
 
-/// Tells all there is to tell; ends then, or once nobody listens any more.
+/// Sends everything about the job to `out`, until the job ends or the receiver is gone.
 ///
-/// It waits for a client that reads slowly, and the job never waits for it: what is not told yet
-/// is in the store.
+/// A slow client delays only this function, never the job: events wait in the store.
 pub(crate) async fn tell(host: &Host, caller: &Caller, job: &Watching, out: &Sender<Bytes>) {
-    // `None` is that whoever watched has left, which ends it as well as its own end.
+    // `None` means that the client left, which ends the stream as well.
     let _ = match job.pace {
         Pace::Events { quiet } => events(host, caller, job, quiet, out).await,
         Pace::Snapshots { every, at_most } => {
@@ -23,7 +22,7 @@ pub(crate) async fn tell(host: &Host, caller: &Caller, job: &Watching, out: &Sen
     };
 }
 
-/// `None` once nobody listens any more.
+/// Sends each event, and a heartbeat after `quiet`. Returns `None` if the receiver is gone.
 async fn events(
     host: &Host,
     caller: &Caller,

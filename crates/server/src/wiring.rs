@@ -1,4 +1,4 @@
-//! Builds a host from settings: the one place that knows every room.
+//! Builds a host from settings. This is the only module that knows every toolset.
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -30,15 +30,16 @@ use crate::telemetry::{self, Told};
 use crate::trusted;
 use crate::upstreams::{self, Offered};
 
-/// How many messages may wait for a client at a WebSocket before it is too slow.
+/// Messages that may wait for a WebSocket client before it counts as too slow.
 const SOCKET_MESSAGES: usize = 256;
 
-/// How much of them; one larger message is let in when nothing waits.
+/// Bytes of messages that may wait for a WebSocket client. A single larger message is allowed if
+/// none waits.
 const SOCKET_BYTES: usize = 1 << 20;
 
-/// A folder being served: the host before it, and what its tools hold of the world.
+/// Workspace being served: its host, programs and upstreams.
 pub struct Workspace {
-    /// Answers requests.
+    /// Host that answers requests.
     pub host: Arc<Host>,
     processes: Processes,
     http_sse: bool,
@@ -52,12 +53,18 @@ pub struct Workspace {
 }
 
 impl Workspace {
-    /// Serves the folder `root` under `config`.
+    /// Opens the folder `root` under `config`.
+    ///
+    /// # Errors
+    /// When the configuration, a schema or the audit log is unusable.
     pub fn open(root: &Path, config: &Config) -> anyhow::Result<Self> {
         Self::on(Ground::of(root, config)?, config)
     }
 
-    /// Serves the folder of `ground` under `config`.
+    /// Opens the prepared folder of `ground` under `config`.
+    ///
+    /// # Errors
+    /// When the configuration, a schema or the audit log is unusable.
     pub fn on(ground: Ground, config: &Config) -> anyhow::Result<Self> {
         let Ground { root, files, declared, processes } = ground;
         let root = &*root;
@@ -105,7 +112,10 @@ impl Workspace {
         })
     }
 
-    /// The same to look at: nothing is called there, so no audit log is opened.
+    /// Opens the folder for inspection only, without audit log, envelope log and traces.
+    ///
+    /// # Errors
+    /// When the configuration or a schema is unusable.
     pub fn look(root: &Path, config: &Config) -> anyhow::Result<Self> {
         recording::destination(&config.audit)?;
         let mut config = config.clone();
@@ -115,7 +125,7 @@ impl Workspace {
         Self::open(root, &config)
     }
 
-    /// The folder as a server.
+    /// Returns the workspace as a server.
     pub fn served(&self) -> Served {
         let looking = if self.searches {
             "files_tree, search_semantic (by meaning) and search_text (exact text)"
@@ -147,8 +157,9 @@ impl Workspace {
         Served::new(self.host.clone(), facts, self.told.clone())
     }
 
-    /// Takes over what the configuration at `file` says of upstreams whenever it changes, for as
-    /// long as the result is held. `load` reads it; `config` is what it said.
+    /// Applies changes of upstreams in the configuration `file` until the result is dropped.
+    ///
+    /// `load` reads the file again. `config` is the configuration that is in force.
     pub fn follow(
         &self,
         config: &Config,
@@ -159,7 +170,7 @@ impl Workspace {
         Follows { offered, file, load, began_with }.begin()
     }
 
-    /// Ends every job and program still running, and waits until every record is written.
+    /// Stops all jobs and programs, and waits until every record is written.
     pub async fn close(&self) {
         self.host.stop_jobs().await;
         self.offered.upstreams.close();
@@ -169,12 +180,12 @@ impl Workspace {
     }
 }
 
-/// What a server says of itself before anybody connects.
+/// Returns the server card that `server` configures.
 pub(crate) fn card(server: &config::Server) -> Option<Card> {
     server.card.clone().map(|name| Card { name, url: server.url.clone() })
 }
 
-/// The gate before `catalog` and `library`, under `config`; `root` is the folder that is served.
+/// Builds the gate over `catalog` and `library` under `config`. `root` is the workspace.
 pub(crate) fn gate(
     catalog: Catalog,
     mut library: Library,
@@ -187,7 +198,7 @@ pub(crate) fn gate(
             .with_confirm(&config.tools.confirm)?
             .with_scopes(&scopes(&config.scopes))?;
     let policy = match root {
-        // As the tools know it: with all links resolved.
+        // Tools use the path with all links resolved.
         Some(root) => policy.with_root(&real(root)),
         None => policy,
     };
@@ -198,16 +209,16 @@ pub(crate) fn gate(
         library.resources.extend(audit.resources());
     }
     let guards = library.resources.iter().map(|source| source.guard().id.clone());
-    // Where nothing is recorded, as where one only looks, a rule over the records is none too many.
+    // Without an audit log, a rule about records is still valid.
     let records = config.resources.audit.then(toolgate_host::audit_guard);
     let tools: Vec<_> = catalog.ids().into_iter().chain(guards).chain(records).collect();
-    // What others offer is known once they said so; of one that is not enabled there may be rules.
+    // Upstream tools are not known yet, and a disabled upstream may have rules too.
     let prefixes = config.upstream.values().filter_map(|upstream| upstream.prefix.clone());
-    // What reads on in their long answers is there with them.
+    // The tool that reads long results exists if there are upstreams.
     let results = config.upstream.values().next().map(|_| "results".to_owned());
     let later = config.upstream.keys().cloned().chain(prefixes).chain(results).collect();
     let named = KnownTools { tools, later };
-    // A server without tools, which has resources or prompts, is none that rules could miss.
+    // A server without tools may still have resources or prompts, so its rules are not checked.
     let named = (!named.tools.is_empty()).then_some(named);
     if let Some(named) = &named {
         policy.check(named)?;
@@ -245,13 +256,14 @@ pub(crate) fn gate(
         .with_secrets(telemetry::secrets(config)?))
 }
 
-/// The patterns of tools that are offered: whoever may call an upstream's reads on in its answers.
+/// Returns the patterns of available tools. An upstream's tools need the one that reads long
+/// results.
 fn allowed(config: &Config) -> Vec<String> {
     let results = config.upstream.values().next().map(|_| "results.read".to_owned());
     config.tools.allow.iter().cloned().chain(results).collect()
 }
 
-/// What each scope of tokens is for.
+/// Converts the configured scopes of tokens.
 fn scopes(scopes: &[config::oauth::Scope]) -> Vec<Scope> {
     let scopes = scopes.iter().map(|scope| Scope {
         name: scope.name.clone(),
@@ -261,7 +273,7 @@ fn scopes(scopes: &[config::oauth::Scope]) -> Vec<Scope> {
     scopes.collect()
 }
 
-/// `slots`, with what each caller may take of them.
+/// Adds each caller's share to `slots`.
 fn bounded_each(slots: Limits, config: &Config) -> Limits {
     let limits = &config.limits;
     let share = share(config);
@@ -289,15 +301,15 @@ fn bounded_each(slots: Limits, config: &Config) -> Limits {
     }
 }
 
-/// What one caller may take of so much.
+/// Returns a function that computes one caller's share of a limit.
 fn share(config: &Config) -> impl Fn(usize) -> usize {
-    // A file of keys that is not believed ends the server elsewhere.
+    // An invalid key file stops the server elsewhere.
     let several = config.asks().unwrap_or(true);
-    // Of one caller there is nobody to keep out.
+    // A single caller gets everything; one of several gets three quarters.
     move |all| if several { (all * 3).div_ceil(4) } else { all }
 }
 
-/// How often each caller may call what.
+/// Converts the configured rate rules.
 fn rates(rules: &[config::Rate]) -> Vec<Rate> {
     let rules = rules.iter().filter_map(|rule| {
         Some(Rate {
@@ -310,13 +322,13 @@ fn rates(rules: &[config::Rate]) -> Vec<Rate> {
     rules.collect()
 }
 
-/// What the toolsets over a folder offer.
+/// Tools and resources of a workspace.
 struct Toolsets {
     tools: Vec<Arc<dyn AnyTool>>,
     library: Library,
 }
 
-/// Every toolset over the folder `root`: a new one is a folder and a line here.
+/// Creates every toolset of the folder `root`. A new toolset needs one line here.
 fn toolsets(
     root: &Path,
     processes: &Processes,
@@ -352,8 +364,8 @@ fn toolsets(
     Ok(Toolsets { tools: displaced(tools, declared, &programs)?, library })
 }
 
-/// `tools` and `declared`, of which one takes the place of a tool that has its name where it says
-/// so: an agent that knows the one must not be given the other unasked.
+/// Combines `tools` and `declared` commands. A command replaces a built-in tool of its name only if
+/// it declares so.
 fn displaced(
     mut tools: Vec<Arc<dyn AnyTool>>,
     declared: Vec<commands::Declared>,
@@ -378,7 +390,7 @@ fn displaced(
     Ok(tools)
 }
 
-/// How the jobs over the folder `root` are kept; `None` if they are not.
+/// Returns the settings of jobs in the folder `root`, or `None` if jobs are off.
 fn jobs(
     root: &Path,
     processes: &Processes,
@@ -402,7 +414,7 @@ fn jobs(
     }))
 }
 
-/// How jobs are kept in `folder` whose tools leave no programs running.
+/// Returns job settings for `folder`, for tools that leave no programs running.
 pub(crate) fn jobs_in(folder: PathBuf, config: &config::Jobs) -> JobSettings {
     JobSettings {
         folder,
@@ -420,7 +432,8 @@ pub(crate) fn jobs_in(folder: PathBuf, config: &config::Jobs) -> JobSettings {
     }
 }
 
-/// Where the jobs over the folder `root` are kept. Servers of one folder share them.
+/// Returns the folder in which jobs of the workspace `root` are kept. Servers of one workspace
+/// share it.
 pub(crate) fn jobs_folder(root: &Path, to: &str) -> anyhow::Result<Option<PathBuf>> {
     let folder = match to {
         "off" => return Ok(None),
@@ -431,11 +444,11 @@ pub(crate) fn jobs_folder(root: &Path, to: &str) -> anyhow::Result<Option<PathBu
              that tools can write), `state` or `off`"
         ),
     };
-    // A folder of each workspace's own: no server runs the jobs of another's.
+    // Each workspace has its own folder, so that servers never run each other's jobs.
     Ok(folder.map(|folder| folder.join(own_name(&real(root)))))
 }
 
-/// Where what is searched over the folder `root` is kept. Servers of one folder share it.
+/// Returns the folders of the search index. Servers of one workspace share them.
 fn search_folders(root: &Path, cache: &str) -> search::Folders {
     let cache = match cache {
         "memory" => None,
@@ -446,7 +459,7 @@ fn search_folders(root: &Path, cache: &str) -> search::Folders {
     search::Folders { cache, documents }
 }
 
-/// A name for what is the workspace's own that lies at `real`.
+/// Returns a folder name for the workspace at the resolved path `real`.
 fn own_name(real: &Path) -> String {
     let hash = blake3::hash(real.as_os_str().as_encoded_bytes()).to_hex();
     let name = real.file_name().unwrap_or_default().to_string_lossy();
@@ -454,22 +467,22 @@ fn own_name(real: &Path) -> String {
     format!("{name}-{}", &hash[..16])
 }
 
-/// The path of `file` in the folder that is served, which is called `root` by its [one name](real),
-/// if it lies there: tools must not change what they are held by.
+/// Returns the path of `file` relative to `root`, a [resolved](real) path, if it lies inside.
 pub fn beneath(root: &Path, file: &Path) -> Option<String> {
     Some(real(file).strip_prefix(root).ok()?.to_str()?.to_owned())
 }
 
-/// The one name of `path`, however it is spelled; as it is spelled where it is not there.
+/// Resolves all links of `path`. Returns it unchanged if it does not exist.
 #[allow(clippy::disallowed_methods, reason = "the person's own paths, before anything is served")]
 pub fn real(path: &Path) -> PathBuf {
     std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// What session ids are sealed with.
+/// Returns the sealer of session ids, with the configured key or a random one.
 ///
 /// # Errors
-/// When the file of the key cannot be read, others could have written it, or it is too short.
+/// When the key file cannot be read, other users could have written it, or it is shorter than 32
+/// bytes.
 pub(crate) fn sealed(config: &Config) -> anyhow::Result<Sealed> {
     let mut key = [0; KEY_BYTES];
     match &config.server.session_key {
@@ -490,7 +503,7 @@ pub(crate) fn sealed(config: &Config) -> anyhow::Result<Sealed> {
     Ok(Sealed::new(&key))
 }
 
-/// What a stdio client is borne.
+/// Returns the limits of a stdio client.
 pub fn line_bounds(config: &Config) -> LineBounds {
     LineBounds {
         line_bytes_max: config.limits.message_bytes,
@@ -501,12 +514,12 @@ pub fn line_bounds(config: &Config) -> LineBounds {
     }
 }
 
-/// How long cancelled calls may take to end, and a moment for their answers to be read.
+/// Returns the time for cancelled calls to end, plus 1 s for their answers to be read.
 fn wrap_up(config: &Config) -> Duration {
     Duration::from_millis(config.limits.cancel_grace_ms.saturating_add(1_000))
 }
 
-/// What an HTTP server bears.
+/// Returns the limits of the HTTP server.
 pub fn http_bounds(config: &Config) -> toolgate_transports::http::Bounds {
     toolgate_transports::http::Bounds {
         body_bytes_max: config.limits.message_bytes,
@@ -521,14 +534,14 @@ pub fn http_bounds(config: &Config) -> toolgate_transports::http::Bounds {
         socket_waiting_bytes: SOCKET_BYTES,
         occupancy: toolgate_transports::http::Occupancy::default(),
         keep_alive: Duration::from_millis(config.server.keep_alive_ms),
-        // Calls are cancelled when the drain is over, and then still answered.
+        // Calls that are cancelled after the drain time still get an answer.
         drain: Duration::from_millis(
             config.server.drain_ms + config.limits.cancel_grace_ms + 1_000,
         ),
     }
 }
 
-/// How sessions over HTTP are bounded.
+/// Returns the limits of HTTP sessions.
 pub fn session_bounds(config: &Config) -> SessionBounds {
     SessionBounds {
         sessions_max: config.server.sessions_max,

@@ -1,24 +1,24 @@
-//! Whether a person agrees to what is about to be done.
+//! Asks a person to confirm an action before a tool does it.
 
 use serde_json::json;
 use toolgate_contract::{Choice, Ctx, Fault, ToolError};
 
-/// Something that is done only if a person agrees.
+/// An action that needs a person's confirmation.
 pub(crate) struct Deed<'a> {
-    /// What the question is known by.
+    /// The key of the question in its form.
     pub(crate) key: &'a str,
-    /// What is asked, all of it.
+    /// The full text of the question.
     pub(crate) question: String,
-    /// What would be done, for a refusal.
+    /// A short description of the action, used in the refusal.
     pub(crate) what: &'a str,
-    /// The setting that has it asked.
+    /// The name of the setting that requires the confirmation.
     pub(crate) setting: &'a str,
 }
 
-/// Asks whoever called whether `deed` should be done.
+/// Asks the caller to confirm `deed`.
 ///
 /// # Errors
-/// When they do not agree or cannot be asked, and those of [`Ctx::form`].
+/// Fails if the caller declines or cannot be asked, or if [`Ctx::form`] fails.
 pub(crate) async fn agreed(ctx: &Ctx, deed: Deed<'_>) -> Result<(), ToolError> {
     let Deed { key, question, what, setting } = deed;
     let form = ctx.form(key, question, json!({ "type": "object", "properties": {} }));

@@ -1,4 +1,4 @@
-//! The front matter of a Markdown file: what stands in YAML before its text.
+//! Parses the front matter of a Markdown file: the YAML before its text.
 
 mod wishes;
 
@@ -10,26 +10,26 @@ use serde_saphyr::options::{DuplicateKeyPolicy, MergeKeyPolicy};
 
 pub(crate) use wishes::Wishes;
 
-/// How much YAML is read, which may say more than it is long.
+/// The most YAML nodes that are read. Aliases can make a short text expand to many nodes.
 const NODES_MAX: usize = 10_000;
-/// How much text it may say.
+/// The most bytes of scalar text in the YAML, after aliases are expanded.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// A Markdown file in its two parts.
+/// A Markdown file, split into front matter and body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Parts<'t> {
-    /// The YAML between the lines `---`.
+    /// The YAML between the `---` lines.
     pub(crate) head: &'t str,
-    /// What comes after.
+    /// The text after the front matter.
     pub(crate) body: &'t str,
-    /// The line that the body begins on.
+    /// The line of the file that the body starts on, from 1.
     pub(crate) body_line: usize,
 }
 
-/// The line that the head begins on: the one after the first `---`.
+/// The line of the file that the YAML starts on, after the first `---`.
 const HEAD_LINE: usize = 2;
 
-/// What is wrong with a file, and on which line of it, from 1.
+/// An error in a file, with its line number from 1. Line 0 means the whole file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wrong {
     pub(crate) line: usize,
@@ -41,43 +41,44 @@ impl Wrong {
         Self { line, message: message.into() }
     }
 
-    /// About the whole file.
+    /// Creates an error about the whole file.
     pub(crate) fn whole(message: impl Into<String>) -> Self {
         Self::at(0, message)
     }
 
-    /// The same, told of `what` that is the file at `file`.
+    /// Adds the file's path and its kind (`what`, such as `a prompt`) to the error.
     pub(crate) fn of(self, what: &'static str, file: &str) -> LeftOut {
         let Self { line, message } = self;
         LeftOut { what: Some(what), file: file.to_owned(), line, message }
     }
 }
 
-/// A file (or a folder) that cannot be used and why, for whoever reads the log or asks for it.
+/// A file or folder that was skipped because it is unusable, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LeftOut {
-    /// What is left out, e.g. `a prompt`; nothing that is more than the file.
+    /// The kind of item that was skipped, such as `a prompt`. `None` if only the file itself was
+    /// skipped.
     pub(crate) what: Option<&'static str>,
-    /// Where it is, relative to the workspace root.
+    /// The path of the file, relative to the workspace root.
     pub(crate) file: String,
-    /// The line, from 1; 0 where it is about the whole.
+    /// The line number from 1; 0 means the whole file.
     pub(crate) line: usize,
-    /// What is wrong, and what to do.
+    /// A description of the error and its fix.
     pub(crate) message: String,
 }
 
 impl LeftOut {
-    /// About the whole of `file`, which is `what`.
+    /// Creates a report about the whole of `file`, which is `what` (such as `a prompt`).
     pub(crate) fn whole(what: &'static str, file: &str, message: impl Into<String>) -> Self {
         Wrong::whole(message).of(what, file)
     }
 
-    /// About `file`, without which all else is as it would be.
+    /// Creates a report about `file` alone: nothing else depends on it.
     pub(crate) fn alone(file: &str, message: impl Into<String>) -> Self {
         Self { what: None, ..Self::whole("", file, message) }
     }
 
-    /// What whoever asks for it is told.
+    /// Returns the error message for a caller that requests the file.
     pub(crate) fn trouble(&self) -> String {
         format!("`{}` cannot be used: {}", self.place(), self.message)
     }
@@ -90,7 +91,7 @@ impl LeftOut {
     }
 }
 
-/// A line of the log.
+/// Formats the report as a log line.
 impl fmt::Display for LeftOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (place, message) = (self.place(), &self.message);
@@ -101,7 +102,7 @@ impl fmt::Display for LeftOut {
     }
 }
 
-/// Takes `text` apart: a first line `---`, YAML, a line `---`, the body.
+/// Splits `text` into front matter and body: a line `---`, YAML, a line `---`, the body.
 pub(crate) fn split(text: &str) -> Result<Parts<'_>, Wrong> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let first = text.split_inclusive('\n').next().unwrap_or_default();
@@ -122,21 +123,23 @@ pub(crate) fn split(text: &str) -> Result<Parts<'_>, Wrong> {
     Err(Wrong::at(1, "the front matter has no end; close it with a line `---`"))
 }
 
-/// The same of a file that need not have a front matter: without one all of it is the body.
+/// Splits `text` like [`split`], but the front matter is optional. Without one, the whole text is
+/// the body.
 pub(crate) fn split_if_any(text: &str) -> Result<Parts<'_>, Wrong> {
     let body = text.strip_prefix('\u{feff}').unwrap_or(text);
-    // What nearly begins one was meant to.
+    // A `---` after blank lines was probably meant as front matter, so `split` reports it.
     if body.trim_start().lines().next().is_some_and(|line| line.trim_end() == "---") {
         return split(text);
     }
     Ok(Parts { head: "", body, body_line: 1 })
 }
 
-/// What the YAML `head` says, as YAML 1.2 means it; where it is not as `wishes` say, it is told so.
+/// Parses the front matter `head` as YAML 1.2. An error about a key's value uses the text in
+/// `wishes`.
 pub(crate) fn parse<T: DeserializeOwned>(head: &str, wishes: Wishes) -> Result<T, Wrong> {
     serde_saphyr::from_str_with_options(head, options()).map_err(|err| {
         let line = err.location().and_then(|place| usize::try_from(place.line()).ok());
-        // What is missing of the whole has no place.
+        // An error about the whole, such as a missing key, has no location.
         let line = line.filter(|&line| line > 0).unwrap_or(1);
         Wrong::at(line + HEAD_LINE - 1, wishes::told(&err, head, wishes))
     })
@@ -156,12 +159,12 @@ fn options() -> Options {
     }
 }
 
-/// The line in the file of a place in its head.
+/// Returns the line number in the file of a value in its front matter.
 pub(crate) fn line_of<T>(what: &serde_saphyr::Spanned<T>) -> usize {
     usize::try_from(what.referenced.line()).unwrap_or(1).max(1) + HEAD_LINE - 1
 }
 
-/// Takes a file apart, which loses nothing, and reads its head.
+/// Splits and parses fuzzed bytes, and checks that no text is lost and line numbers are in range.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn fuzz(bytes: &[u8]) {
     #[derive(Debug, serde::Deserialize)]
@@ -180,7 +183,7 @@ pub(crate) fn fuzz(bytes: &[u8]) {
         let before = &text[..text.len() - body.len()];
         assert_eq!(before.matches('\n').count() + 1, body_line, "{body:?}");
     }
-    // To YAML, as to most editors, a carriage return alone ends a line, too.
+    // YAML, like most editors, also ends a line at a lone carriage return.
     let lines = text.replace("\r\n", "\n").matches(['\n', '\r']).count() + 1;
     let all = [
         parse::<Head>(head, &[("tags", "must be a list")]).err(),

@@ -1,14 +1,14 @@
-//! What fuzzing calls: edits, patches, paths, packs, and what else is written by others.
+//! Fuzz targets of this crate, for code that reads input from others.
 
 use toolgate_contract::ToolError;
 
 use crate::files::cursor;
 use crate::{assets, commands, files, front_matter, world};
 
-/// Takes one input, and panics if it finds a bug.
+/// A function that takes one fuzz input and panics if it finds a bug.
 type Target = fn(&[u8]);
 
-/// Every fuzz target of this crate, by the name of its folder in `fuzz/corpus`.
+/// Every fuzz target of this crate, with the name of its folder in `fuzz/corpus`.
 pub const TARGETS: &[(&str, Target)] = &[
     ("edits", edits),
     ("json_patch", json_patch),
@@ -25,22 +25,23 @@ pub const TARGETS: &[(&str, Target)] = &[
 #[path = "../../../fuzz/src/kept_inputs.rs"]
 mod kept_inputs;
 
-/// Edits of a file, and their diff.
+/// Fuzzes edits of a file and their diff.
 fn edits(bytes: &[u8]) {
     files::fuzz_edits(bytes);
 }
 
-/// Patches between two documents.
+/// Fuzzes JSON patches between two documents.
 fn json_patch(bytes: &[u8]) {
     assets::fuzz_patch(bytes);
 }
 
-/// URIs of files.
+/// Fuzzes file URIs.
 fn uris(bytes: &[u8]) {
     files::fuzz_uris(bytes);
 }
 
-/// Cursors of listings: one that is read is one that was written, for this question.
+/// Fuzzes listing cursors: reading a written cursor gives the original value, for the same
+/// question.
 fn file_cursors(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let (question, given) = text.split_once('\u{1f}').unwrap_or(("", text));
@@ -52,27 +53,27 @@ fn file_cursors(bytes: &[u8]) {
     assert_eq!(read.ok().as_deref(), Some(given.as_bytes()));
 }
 
-/// Packs of commands, and calls of what they declare.
+/// Fuzzes command packs, and calls of the commands they declare.
 fn packs(bytes: &[u8]) {
     commands::fuzz_packs(bytes);
 }
 
-/// What stands before the text of a Markdown file.
+/// Fuzzes the front matter of Markdown files.
 fn front_matter(bytes: &[u8]) {
     front_matter::fuzz(bytes);
 }
 
-/// Protected names, however they are spelled.
+/// Fuzzes the many spellings of protected names.
 fn protected(bytes: &[u8]) {
     world::root::fuzz_protected(bytes);
 }
 
-/// Paths as callers write them.
+/// Fuzzes paths in a caller's notation.
 fn paths(bytes: &[u8]) {
     world::root::fuzz_paths(bytes);
 }
 
-/// What the sandbox's helper is told.
+/// Fuzzes the plans that the sandbox helper receives.
 fn plans(bytes: &[u8]) {
     world::sandbox::fuzz_plans(bytes);
 }

@@ -1,8 +1,8 @@
-//! The picture of each toolset: line drawings that take the colour of the text around them.
+//! Icons of the toolsets: line drawings in the color of the surrounding text.
 
 use toolgate_contract::Icon;
 
-/// What stands for `toolset`.
+/// Returns the icon of `toolset`, as an inline SVG image.
 pub fn of(toolset: &str) -> Vec<Icon> {
     let strokes = match toolset {
         "files" => "<path d='M6 3h8l4 4v14H6zM14 3v4h4M9 12h6M9 16h6'/>",
@@ -20,7 +20,7 @@ pub fn of(toolset: &str) -> Vec<Icon> {
         "assets" => "<path d='M8 4c-3 0-1 7-4 8 3 1 1 8 4 8M16 4c3 0 1 7 4 8-3 1-1 8-4 8'/>",
         "search" => "<circle cx='11' cy='11' r='7'/><path d='m16 16 5 5M8 11h6'/>",
         "docs" => "<path d='M5 3h14v18H5zM9 8h6M9 12h6M9 16h3'/>",
-        // Command lines that somebody declared.
+        // Any other toolset is a pack of declared commands.
         _ => "<path d='M13 3 5 13h6l-1 8 8-10h-6z'/>",
     };
     vec![Icon::svg(&format!(

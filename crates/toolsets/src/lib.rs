@@ -1,4 +1,4 @@
-//! The tools built in: a folder is a toolset, a file is a tool.
+//! Built-in tools: each folder is a toolset, each file a tool.
 
 pub mod exec;
 pub mod git;

@@ -1,15 +1,15 @@
-//! What a file is, by its name and by whether it is text.
+//! Media types of files, from their name and content.
 
 use std::path::Path;
 
 use mime_guess::Mime;
 use toolgate_contract::Contents;
 
-/// What is no text by its name, to the registry of types alone: `.ts` is a video there, and
-/// TypeScript to everybody else.
+/// File extensions that the media type registry lists as binary but that are often text. For
+/// example, `.ts` is a video type there, and TypeScript almost everywhere else.
 const TEXT_OR_NOT: [&str; 9] = ["ts", "mts", "mod", "m3u", "m3u8", "pls", "xbm", "xpm", "dump"];
 
-/// What a file called `name` that holds `bytes` is, read by `uri`.
+/// Returns the content of the file `name` for the resource `uri`, as text or bytes.
 pub(crate) fn contents(uri: impl Into<String>, name: &str, bytes: Vec<u8>) -> Contents {
     if !is_text(name, &bytes) {
         return Contents::bytes(uri, type_of(name, false), bytes);
@@ -20,14 +20,14 @@ pub(crate) fn contents(uri: impl Into<String>, name: &str, bytes: Vec<u8>) -> Co
     }
 }
 
-/// Whether `bytes`, of a file called `name`, are text: they could be by their name, and are UTF-8
-/// without a NUL.
+/// Checks whether `bytes` of the file `name` are text: UTF-8 without a NUL, and no binary
+/// extension.
 pub(crate) fn is_text(name: &str, bytes: &[u8]) -> bool {
     let could_be = guess(name).is_none_or(|guess| !is_binary(&guess) || is_either(name));
     could_be && memchr::memchr(0, bytes).is_none() && std::str::from_utf8(bytes).is_ok()
 }
 
-/// The media type of a file called `name`.
+/// Returns the media type of the file `name`.
 pub(crate) fn type_of(name: &str, is_text: bool) -> String {
     match guess(name) {
         Some(guess) if !(is_text && is_binary(&guess)) => guess.essence_str().to_owned(),
@@ -36,8 +36,7 @@ pub(crate) fn type_of(name: &str, is_text: bool) -> String {
     }
 }
 
-/// The media type of a file called `name`, as far as a name tells; of some it is told once they
-/// are read.
+/// Returns the media type of the file `name`. `None` if the name alone does not determine it.
 pub(crate) fn by_name(name: &str) -> Option<String> {
     guess(name).filter(|_| !is_either(name)).map(|guess| guess.essence_str().to_owned())
 }
@@ -51,7 +50,7 @@ fn is_either(name: &str) -> bool {
     end.is_some_and(|end| TEXT_OR_NOT.iter().any(|one| end.eq_ignore_ascii_case(one)))
 }
 
-/// Whether what is of this type is no text, whatever its bytes are.
+/// Checks whether a file of this type is always binary.
 fn is_binary(guess: &Mime) -> bool {
     match guess.type_().as_str() {
         "image" | "audio" | "video" | "font" => guess.suffix().is_none_or(|it| it != "xml"),

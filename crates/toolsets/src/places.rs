@@ -1,11 +1,11 @@
-//! Paths in URIs and settings: what may stand there, and what a list continues after.
+//! Workspace paths in URIs and settings, and pages of resource lists.
 
 use std::path::{Component, Path};
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use toolgate_contract::ResourceSpec;
 
-/// What is written otherwise in a path than it is (RFC 3986: all but `pchar` and `/`).
+/// The bytes to percent-encode in a URI path (RFC 3986: all but `pchar` and `/`).
 const IN_PATHS: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -26,15 +26,15 @@ const IN_PATHS: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'@')
     .remove(b'/');
 
-/// `path` as it is written in a URI.
+/// Percent-encodes `path` for a URI.
 pub(crate) fn in_uri(path: impl AsRef<[u8]>) -> String {
     percent_encode(path.as_ref(), IN_PATHS).collect()
 }
 
-/// Refuses `folder`, which the setting `setting` names, where it is none of the workspace.
+/// Checks that `folder`, the value of `setting`, is inside the workspace.
 ///
 /// # Errors
-/// When it is empty or leads out, in a sentence that names the setting.
+/// Fails if the folder is empty or leads out of the workspace. The message names the setting.
 pub fn check_folder(setting: &str, folder: &str) -> Result<(), String> {
     let mut depth = 0_usize;
     let is_inside = Path::new(folder).components().all(|part| match part {
@@ -62,7 +62,7 @@ pub fn check_folder(setting: &str, folder: &str) -> Result<(), String> {
     }
 }
 
-/// Up to `at_most` of `specs`, which are in order of URI, after the one read by `after`.
+/// Returns up to `at_most` of `specs` with a URI greater than `after`. `specs` are sorted by URI.
 pub(crate) fn page(
     specs: impl Iterator<Item = ResourceSpec>,
     after: Option<&str>,

@@ -1,16 +1,16 @@
-//! What strangers wrote, for people and terminals to read: shown, and not obeyed.
+//! Escapes untrusted text for people and terminals.
 //!
-//! A name or a message may have escape sequences in it that a terminal acts on, marks that turn
-//! the direction in which it is read, and characters that nobody sees.
+//! A name or a message may contain escape sequences that a terminal executes, marks that change the
+//! reading direction, and invisible characters.
 
 use std::borrow::Cow;
 
-/// `text` on one line, with each character that would do something else than be read as `\u{…}`.
+/// Returns `text` on one line, with each active or invisible character escaped as `\u{…}`.
 pub(crate) fn line(text: &str) -> Cow<'_, str> {
     escaped(text, |_| false)
 }
 
-/// [`line()`], but line breaks and tabs stay.
+/// Escapes `text` like [`line()`], but keeps line breaks and tabs.
 pub(crate) fn lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| matches!(c, '\n' | '\t'))
 }
@@ -31,13 +31,13 @@ fn escaped(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
     plain.into()
 }
 
-/// Whether `c` does something else than be read.
+/// Checks whether `c` has an effect besides being displayed.
 fn acts(c: char) -> bool {
     c.is_control()
         || matches!(c,
-            // The direction of writing, and line breaks of another kind.
+            // Directional marks and Unicode line separators.
             '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-            // Tags, which models read and people do not see.
+            // Tag characters, which models read and people do not see.
             | '\u{e0000}'..='\u{e007f}')
 }
 

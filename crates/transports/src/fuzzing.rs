@@ -1,4 +1,4 @@
-//! What fuzzing calls: bytes as they come off the wire, before anybody parses them.
+//! Fuzz targets for raw bytes from the network.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,22 +7,22 @@ use futures_util::FutureExt;
 use crate::http;
 use crate::stdio::{Line, read_lines};
 
-/// Takes one input, and panics if it finds a bug.
+/// Function that takes one input and panics if it finds a bug.
 type Target = fn(&[u8]);
 
-/// Every fuzz target of this crate, by the name of its folder in `fuzz/corpus`.
+/// All fuzz targets of this crate, by the name of their folder in `fuzz/corpus`.
 pub const TARGETS: &[(&str, Target)] = &[("http_heads", http_heads), ("lines", lines)];
 
 #[cfg(test)]
 #[path = "../../../fuzz/src/kept_inputs.rs"]
 mod kept_inputs;
 
-/// The heads of requests on one connection.
+/// Checks the request heads of one connection.
 fn http_heads(bytes: &[u8]) {
     http::check_heads(bytes);
 }
 
-/// Lines, as splitting the whole at once gives them.
+/// Checks line reading against a simple split of the whole input.
 fn lines(bytes: &[u8]) {
     const LINE_BYTES_MAX: usize = 64;
     let taken = Mutex::new(Vec::new());

@@ -1,4 +1,4 @@
-//! Messages as HTTP requests; answers as one message, a file, server-sent events or a conversation.
+//! HTTP transport: requests in; single messages, files, event streams or WebSockets out.
 
 mod admission;
 mod cors;
@@ -50,50 +50,50 @@ pub use secure::Entrance;
 use secure::{Secure, Wire};
 pub use workers::Workers;
 
-/// The room behind HTTP.
+/// Application behind the HTTP transport.
 pub trait Exchange: Send + Sync + 'static {
-    /// Whether anything is served at `path`.
+    /// Returns true if `path` is served.
     fn serves(&self, path: &str) -> bool;
-    /// Where something is served.
+    /// Returns all served paths.
     fn paths(&self) -> Vec<&str>;
-    /// Who sends what begins with `head`, from `peer`; by default whoever reaches the address may.
-    /// Asked before the body is read.
+    /// Authenticates the sender of `head` at `peer`, before the body is read. By default, everyone
+    /// is accepted.
     fn sender<'a>(&'a self, _head: &'a Head, _peer: SocketAddr) -> BoxFuture<'a, Sender> {
         Box::pin(async { Sender::Known(Caller::http()) })
     }
-    /// Answers one message. Dropped when the client goes away first.
+    /// Answers one message. The future is dropped if the client disconnects first.
     fn exchange<'a>(&'a self, incoming: &'a Incoming) -> BoxFuture<'a, Outgoing>;
-    /// What to answer to a message that did not come as one that can be read; `None` leaves it to
-    /// the transport.
+    /// Returns the answer to a message that could not be read, or `None` to use the transport's
+    /// own.
     fn unread<'a>(&'a self, head: &'a Head, why: &'a Unread) -> BoxFuture<'a, Option<Reply>>;
-    /// Whether `/healthz` is answered like any other path; else the transport answers it.
+    /// Returns true if the application answers `/healthz`. Otherwise the transport does.
     fn answers_health(&self) -> bool {
         false
     }
 }
 
-/// Why a message cannot be read.
+/// Reason why a message cannot be read or answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unread {
-    /// It is larger than it may be.
+    /// Body beyond the size limit.
     TooLarge {
-        /// The cap in bytes.
+        /// Size limit in bytes.
         limit: usize,
     },
-    /// It did not arrive in time.
+    /// Body that did not arrive in time.
     Late,
-    /// It did not arrive whole.
+    /// Body that broke off.
     Broken,
-    /// It is not of a kind that is read here.
+    /// Content type or encoding that is not supported, with an explanation.
     Unfit(String),
-    /// It asks for a feed or a conversation where there are as many as there may be.
+    /// Request for a stream or WebSocket while the limit is reached.
     Crowded,
-    /// So much is being read of others', or of other messages of whoever sent it, that it must wait.
+    /// Body that found no room among other bodies.
     Full,
 }
 
 impl Unread {
-    /// A sentence for whoever sent it.
+    /// Returns an explanation for the sender.
     pub fn told(&self) -> String {
         match self {
             Self::TooLarge { limit } => format!("the body is larger than {limit} bytes"),
@@ -121,113 +121,116 @@ impl Unread {
     }
 }
 
-/// Who sent a message.
+/// Sender of a message, as authenticated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sender {
-    /// Somebody who may.
+    /// Authenticated caller.
     Known(Caller),
-    /// Whoever it is, where anybody may ask.
+    /// Anonymous sender of a request that needs no authentication.
     Anybody,
-    /// Nobody known.
+    /// Sender without a valid credential.
     Nobody {
-        /// Whether they said who they are.
+        /// True if a credential was sent.
         said: bool,
     },
-    /// Somebody who says in one place several times who they are.
+    /// Sender of several credentials in one header.
     Several,
-    /// Somewhere that has said too often who it is not.
+    /// Address with too many failed attempts.
     Guesser {
-        /// How long it is to wait.
+        /// Time to wait before the next attempt.
         retry_after: Duration,
     },
 }
 
-/// One message as it came.
+/// Received message.
 #[derive(Debug)]
 pub struct Incoming {
-    /// The message; of one from nobody known without its body, where that is long or cannot be read.
+    /// Message content. The body may be missing if the sender is not authenticated.
     pub frame: Frame,
-    /// Whether the client asks for a conversation (a WebSocket), and so may be answered with one.
+    /// True if the client requests a WebSocket, and so may be answered with one.
     pub upgrade: bool,
-    /// Who sent it.
+    /// Sender of the message.
     pub sender: Sender,
 }
 
-/// What goes back.
+/// Response to a message.
 pub enum Outgoing {
-    /// One message.
+    /// Single message.
     Whole(Reply),
-    /// What is said until the answer, and the answer; dropped when the client goes away.
+    /// Event stream that ends with the answer. Dropped if the client disconnects.
     Events(Pin<Box<dyn Stream<Item = SentEvent> + Send>>),
-    /// Events for as long as the client likes; dropped when it goes away. There may be
-    /// `Bounds::streams_max` of these and of conversations.
+    /// Event stream that lasts until the client disconnects. Counts towards `Bounds::streams_max`,
+    /// as WebSockets do.
     Feed(Pin<Box<dyn Stream<Item = SentEvent> + Send>>),
-    /// A conversation, for a client that asked for one.
+    /// WebSocket conversation, for a client that requested one.
     Socket(Box<dyn Talk>),
 }
 
-/// A server-sent event.
+/// Server-sent event.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SentEvent {
-    /// What kind it is of; without, a browser takes it for a `message`.
+    /// Event type. If absent, browsers use `message`.
     pub name: Option<&'static str>,
-    /// What a client that comes back says it heard last; no line breaks.
+    /// Event id, without line breaks. A reconnecting client sends back the last one.
     pub id: Option<String>,
-    /// How long a client that loses the connection should wait before it comes back.
+    /// Reconnection delay for the client.
     pub retry: Option<Duration>,
-    /// What it says; no line breaks.
+    /// Content, without line breaks.
     pub data: Bytes,
 }
 
 impl SentEvent {
-    /// A message, which says that it is one.
+    /// Creates an event of type `message`.
     pub fn message(data: Bytes) -> Self {
         Self { name: Some("message"), ..Self::plain(data) }
     }
 
-    /// A message and nothing else.
+    /// Creates an event that has only data.
     pub fn plain(data: Bytes) -> Self {
         Self { name: None, id: None, retry: None, data }
     }
 }
 
-/// What a server bears.
+/// Limits of the HTTP server.
 #[derive(Debug, Clone)]
 pub struct Bounds {
-    /// The largest body, and the largest message of a conversation, in bytes.
+    /// Largest request body or WebSocket message, in bytes.
     pub body_bytes_max: usize,
-    /// How long a body may take to arrive.
+    /// Time for a body to arrive.
     pub body_time_max: Duration,
-    /// How much of answers may wait to be sent over all connections: beyond, whoever does not read
-    /// and is owed most is cut off.
+    /// Most bytes of answers that may wait to be sent over all connections. Beyond it, the slowest
+    /// client with the most is disconnected.
     pub unsent_bytes_max: usize,
-    /// How long headers may take to arrive, and a connection may idle.
+    /// Time for headers to arrive, and idle time of a connection.
     pub head_time_max: Duration,
-    /// How long a client may take to read the next piece of what it is sent.
+    /// Time for a client to read the next part of a response.
     pub write_time_max: Duration,
-    /// The most connections at once, WebSockets among them; for one more, the one goes that has
-    /// waited for its client for longest, and while all are being answered it waits.
+    /// Most connections at once, WebSockets included. At the limit, a new one replaces the
+    /// connection that has waited longest for its client. If all are busy, it waits.
     pub connections_max: usize,
-    /// The most that feeds and conversations may keep of them.
+    /// Most long-lived event streams and WebSockets at once.
     pub streams_max: usize,
-    /// The most of these for one caller who says who it is.
+    /// Most long-lived event streams and WebSockets per authenticated caller.
     pub streams_each: usize,
-    /// How often a quiet event stream says that it lives, and a quiet WebSocket client is asked
-    /// whether it does; silent for three times as long, it is given up.
+    /// Pause after which an event stream sends a comment and a WebSocket a ping. A WebSocket client
+    /// is dropped after three pauses of silence.
     pub keep_alive: Duration,
-    /// How long requests and conversations may go on once the server is to stop, before they are
-    /// cut.
+    /// Time for requests and conversations to finish after shutdown starts.
     pub drain: Duration,
-    /// How many messages may wait for a WebSocket client before it is too slow.
+    /// Messages that may wait for a WebSocket client before it is dropped as too slow.
     pub socket_waiting_messages: usize,
-    /// How many bytes of them: it is too slow when as many wait and one more message comes.
+    /// Bytes of messages that may wait for a WebSocket client. With this many waiting, one more
+    /// message drops the client.
     pub socket_waiting_bytes: usize,
-    /// Where it is said how many connections there are.
+    /// Counter of connections and streams.
     pub occupancy: Occupancy,
 }
 
-/// Serves `exchange` at `entrance` (a `TcpListener` is enough) until `shutdown`, then lets requests
-/// in flight finish.
+/// Serves `exchange` at `entrance` (a `TcpListener` is enough) until `shutdown` is cancelled, then
+/// lets requests in flight finish.
+///
+/// # Errors
+/// When the listener fails.
 pub async fn serve(
     entrance: impl Into<Entrance>,
     exchange: Arc<dyn Exchange>,
@@ -273,7 +276,8 @@ pub async fn serve(
                 }
             }
             Err(err) => {
-                // Out of descriptors, or the client left already: the next may fare better.
+                // Out of file descriptors, or the client has left already. The next attempt may
+                // succeed.
                 tracing::warn!("a connection was not accepted: {err}");
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
@@ -288,7 +292,7 @@ pub async fn serve(
     Ok(())
 }
 
-/// Answers the requests of one client, and talks with it if that is what they come to.
+/// Serves the requests of one connection, and its WebSocket conversation if there is one.
 async fn serve_connection(
     door: Arc<Door>,
     secure: Option<Secure>,
@@ -296,7 +300,7 @@ async fn serve_connection(
     client: Arc<Client>,
     shutdown: CancellationToken,
 ) {
-    // Without this an answer in two writes waits for the client's delayed acknowledgement.
+    // Without this, an answer in two writes waits for the client's delayed acknowledgement.
     let _ = stream.set_nodelay(true);
     let stream = match secure {
         None => Wire::Plain(stream),
@@ -356,7 +360,7 @@ async fn serve_requests(
     client.agreed.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-/// The conversation a client is to have once its last answer has left.
+/// WebSocket conversation that starts once the last HTTP response is sent.
 struct Agreed {
     talk: Box<dyn Talk>,
     upgrade: OnUpgrade,

@@ -1,7 +1,7 @@
-//! How bytes travel: stdio, HTTP, WebSockets and, for tests, memory.
+//! Transports: stdio, HTTP, WebSockets and, for tests, memory.
 //!
-//! A transport frames, caps sizes before anything is parsed, and passes
-//! back-pressure on. It never looks inside a body.
+//! A transport frames messages, caps their size before parsing, and passes back-pressure on. It
+//! never reads a body's content.
 
 pub mod stdio;
 pub mod http;

@@ -1,4 +1,4 @@
-//! A client and a server in one process, for tests: the same lines, no pipes.
+//! In-memory client and server streams for tests.
 
 use std::io;
 
@@ -6,16 +6,16 @@ use tokio::io::{
     AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, ReadHalf, WriteHalf, duplex, split,
 };
 
-/// The client's end.
+/// Client's end of the streams.
 pub struct Client {
     lines: tokio::io::Lines<BufReader<ReadHalf<DuplexStream>>>,
     output: WriteHalf<DuplexStream>,
 }
 
-/// The server's end: what it reads and what it writes.
+/// Server's end: its input and its output.
 pub type Server = (ReadHalf<DuplexStream>, WriteHalf<DuplexStream>);
 
-/// Both ends, with room for `bytes` on the way in each direction.
+/// Creates both ends, with a buffer of `bytes` in each direction.
 pub fn pair(bytes: usize) -> (Client, Server) {
     let (near, far) = duplex(bytes);
     let (input, output) = split(near);
@@ -29,12 +29,12 @@ impl Client {
         self.output.write_all(b"\n").await
     }
 
-    /// The next line; `None` when the server is gone.
+    /// Receives the next line. Returns `None` after the server has closed its end.
     pub async fn receive(&mut self) -> io::Result<Option<String>> {
         self.lines.next_line().await
     }
 
-    /// Says that nothing more will be sent.
+    /// Closes the client's sending direction.
     pub async fn close(&mut self) -> io::Result<()> {
         self.output.shutdown().await
     }

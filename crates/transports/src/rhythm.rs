@@ -1,50 +1,49 @@
-//! Whether somebody asks so quickly that what comes next is worth looking for instead of sleeping.
+//! Decides if a peer sends so quickly that busy polling beats sleeping.
 //!
-//! To put a thread to sleep and wake it takes longer than a quick client takes to ask again. A
-//! client that is not quick costs nothing here but a look at the clock.
+//! Putting a thread to sleep and waking it takes longer than a quick peer takes to send again. A
+//! slow peer costs only a look at the clock.
 
 use std::sync::LazyLock;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-/// Within how long something has come soon; for longer than this it is not looked for.
+/// Longest gap that counts as quick, and longest time of busy polling.
 pub(crate) const SOON: Duration = Duration::from_micros(100);
-/// How often in a row it has to, before what comes next is looked for.
+/// Number of quick arrivals in a row after which busy polling starts.
 pub(crate) const OFTEN: u32 = 4;
 
-/// Whether there is a processor beside the one that looks: else what comes next would be looked for
-/// in the place of whoever sends it.
+/// True if there are at least two processors. With only one, busy polling would block the sender.
 static CAN: LazyLock<bool> =
     LazyLock::new(|| available_parallelism().is_ok_and(|processors| processors.get() > 1));
 
-/// Whether what comes next is likely to come soon.
+/// Record of how quickly the peer's data arrives.
 #[derive(Debug)]
 pub(crate) struct Rhythm {
-    /// Whether it matters at all.
+    /// True if busy polling is possible.
     pub(crate) can: bool,
-    /// Within how long it comes soon.
+    /// Longest gap that counts as quick.
     pub(crate) within: Duration,
-    /// How often in a row it came soon.
+    /// Number of quick arrivals in a row, up to [`OFTEN`].
     pub(crate) soon: u32,
 }
 
 impl Rhythm {
-    /// Of somebody who has not asked yet.
+    /// Creates the record of a new peer.
     pub(crate) fn new() -> Self {
         Self { can: *CAN, within: SOON, soon: 0 }
     }
 
-    /// Something came after so long.
+    /// Records that data arrived after `waited`.
     pub(crate) fn came_after(&mut self, waited: Duration) {
         self.soon = if waited <= self.within { (self.soon + 1).min(OFTEN) } else { 0 };
     }
 
-    /// It was looked for, and has not come soon.
+    /// Records that busy polling was in vain.
     pub(crate) fn missed(&mut self) {
         self.soon = 0;
     }
 
-    /// Whether it came soon often enough.
+    /// Returns true if busy polling is worthwhile.
     pub(crate) fn is_quick(&self) -> bool {
         self.can && self.soon == OFTEN
     }

@@ -17,25 +17,28 @@ use tokio::sync::mpsc;
 use eager::Eager;
 pub use eager::look;
 
-/// How much is read at once; lines that come together are served together.
+/// Size of one read, and of one write, in bytes.
 const CHUNK: usize = 64 << 10;
-/// Above this a message is written by itself instead of copied beside others.
+/// Largest message that is copied into a joint write, in bytes. Larger ones are written separately.
 const COPY_MAX: usize = 32 << 10;
 
-/// One line, without its end.
+/// Line without its line ending.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Line {
-    /// A line within the cap.
+    /// Line within the size limit.
     Whole(Bytes),
-    /// One beyond it, which was skipped unread.
+    /// Line beyond the size limit, whose content was skipped.
     TooLong,
 }
 
-/// Gives every line of `input` to `take`, in order, until the input ends.
+/// Passes every line of `input` to `take`, in order, until the input ends.
 ///
-/// While `take` waits nothing more is read, so a client that does not read its
-/// answers is soon not read either. Blank lines are skipped, `\r\n` ends a line
-/// too, and a last line need not end.
+/// Nothing is read while `take` waits, so a client that does not read its answers is soon not read
+/// either. Blank lines are skipped. A line ends with `\n` or `\r\n`, and the last one may lack its
+/// ending.
+///
+/// # Errors
+/// When reading fails.
 pub async fn read_lines<Taken: Future<Output = ()>>(
     mut input: impl AsyncRead + Unpin,
     line_bytes_max: usize,
@@ -76,7 +79,8 @@ async fn give<Taken: Future<Output = ()>>(
     take: &mut impl FnMut(Line) -> Taken,
 ) {
     let mut line = line.freeze();
-    // One end, so that how long a line may be does not depend on how it arrives.
+    // Only one line ending is removed, so that the size limit does not depend on how the data
+    // arrives.
     for end in *b"\n\r" {
         if line.last() == Some(&end) {
             line.truncate(line.len() - 1);
@@ -89,7 +93,11 @@ async fn give<Taken: Future<Output = ()>>(
     }
 }
 
-/// Writes each message of `queue` as a line until the queue closes; all that is ready goes out together.
+/// Writes each message of `queue` as a line until the queue closes. Messages that are ready are
+/// written together.
+///
+/// # Errors
+/// When writing fails.
 pub async fn write_lines(
     mut output: impl AsyncWrite + Unpin,
     mut queue: mpsc::Receiver<Bytes>,
@@ -118,7 +126,7 @@ pub async fn write_lines(
     Ok(())
 }
 
-/// This process's standard input.
+/// Opens this process's standard input.
 pub fn stdin() -> Box<dyn AsyncRead + Send + Unpin> {
     match Kind::of(&io::stdin()) {
         Kind::Pipe => match pipe::OpenOptions::new().open_receiver("/proc/self/fd/0") {
@@ -133,14 +141,14 @@ pub fn stdin() -> Box<dyn AsyncRead + Send + Unpin> {
     }
 }
 
-/// How much may lie in a pipe that is written: what is large is handed over in fewer pieces, each
-/// of which wakes whoever reads. All pipes of a user together may have 64 MiB.
+/// Buffer size of an output pipe, in bytes. A larger buffer takes fewer writes, each of which wakes
+/// the reader. A user's pipes may have 64 MiB in all.
 const PIPE_BYTES: usize = 256 << 10;
 
-/// This process's standard output.
+/// Opens this process's standard output.
 pub fn stdout() -> Box<dyn AsyncWrite + Send + Unpin> {
     let stdout = io::stdout();
-    // One that somebody made larger stays so, and as much as it has will do, too.
+    // A larger buffer is kept, and failure to enlarge it is harmless.
     if fcntl_getpipe_size(&stdout).is_ok_and(|bytes| bytes < PIPE_BYTES) {
         let _ = fcntl_setpipe_size(&stdout, PIPE_BYTES);
     }
@@ -157,11 +165,10 @@ pub fn stdout() -> Box<dyn AsyncWrite + Send + Unpin> {
     }
 }
 
-/// What stands behind a standard stream.
+/// File type of a standard stream.
 ///
-/// A pipe or a socket is waited for without a thread, which costs a call two
-/// hand-overs less. A pipe is opened anew for that, so that whoever else holds
-/// it does not find it non-blocking.
+/// A pipe or socket needs no thread to wait for, which saves two hand-overs per call. A pipe is
+/// opened again, so that other processes that share it do not see it become non-blocking.
 enum Kind {
     Pipe,
     Socket,

@@ -1,8 +1,7 @@
-//! Conversations: messages both ways for as long as both sides stay.
+//! WebSocket conversations.
 //!
-//! A talker says what it wants to say and hears what the client says. Pings,
-//! closing, slow clients and lost ones are seen to here, in the same task,
-//! while the talker is busy.
+//! The application sends and receives messages. This module handles pings, closing, and slow or
+//! lost clients in the same task, while the application is busy.
 
 mod line;
 mod queue;
@@ -22,38 +21,39 @@ use crate::http::{Bounds, Patient};
 use line::Line;
 use queue::{Queue, Refused};
 
-/// Our side of a conversation.
+/// Application side of a conversation.
 pub trait Talk: Send {
-    /// Holds the conversation until it is over, and says why it is.
+    /// Runs the conversation until it ends, and returns the reason for the close.
     ///
-    /// When the client leaves first, the inbox and the outbox say so; a talker
-    /// that does not end within `Bounds::drain` after that is dropped.
+    /// The inbox and outbox report when the client leaves. The future is dropped if it does not end
+    /// within `Bounds::drain` after that.
     fn talk(self: Box<Self>, socket: Socket) -> BoxFuture<'static, Close>;
 }
 
-/// What a talker holds of a client.
+/// Connection to a client.
 #[derive(Debug)]
 pub struct Socket {
-    /// What the client says.
+    /// Messages from the client.
     pub inbox: Inbox,
-    /// What is said to it.
+    /// Messages to the client.
     pub outbox: Outbox,
-    /// Cancelled when the server is to stop; who talks on is cut after `Bounds::drain`.
+    /// Cancelled when shutdown starts. The conversation is cut after `Bounds::drain`.
     pub stopping: CancellationToken,
 }
 
-/// What the client says, message by message.
+/// Queue of messages from the client.
 ///
-/// While a few messages wait here nothing more is read, and so no ping is answered either.
+/// While it is full, nothing is read from the client, and so pings are not answered.
 #[derive(Debug)]
 pub struct Inbox {
     queue: Arc<Queue>,
 }
 
 impl Inbox {
-    /// The next message, text or binary, whole; `None` once the client left or broke the protocol.
+    /// Returns the next complete message, text or binary. Returns `None` after the client left or
+    /// broke the protocol.
     ///
-    /// Dropped before it is done, it takes nothing.
+    /// Cancel safe: no message is lost if the future is dropped.
     pub async fn next(&mut self) -> Option<Bytes> {
         self.queue.pop().await
     }
@@ -65,18 +65,22 @@ impl Drop for Inbox {
     }
 }
 
-/// What is said to the client: text messages that wait in a bounded queue to be read.
+/// Sender of text messages to the client, over a bounded queue.
 #[derive(Debug, Clone)]
 pub struct Outbox {
     outbound: Arc<Outbound>,
 }
 
-/// The client is not there any more, or was dropped for being too slow.
+/// Error for a client that has left or was dropped as too slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gone;
 
 impl Outbox {
-    /// Says `text`, which is UTF-8, without waiting: a client whose queue is full is dropped.
+    /// Queues `text`, which must be UTF-8, without waiting. A client whose queue is full is
+    /// dropped.
+    ///
+    /// # Errors
+    /// When the client is gone or was dropped.
     pub fn say(&self, text: Bytes) -> Result<(), Gone> {
         debug_assert!(std::str::from_utf8(&text).is_ok(), "what is said is text");
         match self.outbound.queue.offer(text) {
@@ -86,9 +90,13 @@ impl Outbox {
         }
     }
 
-    /// Says `text`, which is UTF-8, when there is room; a client that makes none in time is dropped.
+    /// Queues `text`, which must be UTF-8, and waits for room. A client that makes none in time is
+    /// dropped.
     ///
-    /// Those who wait are served in their order; who does not wait may overtake them.
+    /// Waiting senders are served in order, but [`say`](Self::say) may overtake them.
+    ///
+    /// # Errors
+    /// When the client is gone or was dropped.
     pub async fn send(&self, text: Bytes) -> Result<(), Gone> {
         debug_assert!(std::str::from_utf8(&text).is_ok(), "what is said is text");
         let outbound = &self.outbound;
@@ -103,17 +111,17 @@ impl Outbox {
         }
     }
 
-    /// Ends when the client is gone.
+    /// Waits until the client is gone.
     pub async fn closed(&self) {
         self.outbound.gone.cancelled().await;
     }
 }
 
-/// What all outboxes of one client share.
+/// State that all outboxes of one client share.
 #[derive(Debug)]
 struct Outbound {
     queue: Queue,
-    /// Where those stand who wait for room, so that one at a time does.
+    /// Lock that lets one sender at a time wait for room.
     turnstile: Turnstile<()>,
     gone: CancellationToken,
     patience: Duration,
@@ -126,65 +134,65 @@ impl Outbound {
         Gone
     }
 
-    /// Takes nothing more; what waits may still be sent.
+    /// Accepts no more messages. Queued ones may still be sent.
     fn end(&self) {
         self.queue.end();
         self.gone.cancel();
     }
 }
 
-/// Why a conversation is over, as the client is told.
+/// Reason for closing a conversation, as sent to the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Close {
-    /// The code, of those that RFC 6455 lets be sent.
+    /// Status code that RFC 6455 allows to be sent.
     pub code: u16,
-    /// The reason, of which the first 123 bytes are sent.
+    /// Explanation, of which the first 123 bytes are sent.
     pub reason: String,
 }
 
 impl Close {
-    /// All was said (1000).
+    /// Creates a normal closure (1000).
     pub fn normal() -> Self {
         Self { code: 1000, reason: String::new() }
     }
 
-    /// We go (1001).
+    /// Creates a closure because the server stops (1001).
     pub fn going_away(reason: impl Into<String>) -> Self {
         Self { code: 1001, reason: reason.into() }
     }
 
-    /// The client broke the rules of WebSockets (1002).
+    /// Creates a closure because of a protocol error (1002).
     pub fn protocol(reason: impl Into<String>) -> Self {
         Self { code: 1002, reason: reason.into() }
     }
 
-    /// The client sent what is not text as text (1007).
+    /// Creates a closure because of invalid text (1007).
     pub fn not_text(reason: impl Into<String>) -> Self {
         Self { code: 1007, reason: reason.into() }
     }
 
-    /// The client did what it may not (1008).
+    /// Creates a closure because of a policy violation (1008).
     pub fn policy(reason: impl Into<String>) -> Self {
         Self { code: 1008, reason: reason.into() }
     }
 
-    /// The client sent a message that is too large (1009).
+    /// Creates a closure because of a message beyond the size limit (1009).
     pub fn too_large(reason: impl Into<String>) -> Self {
         Self { code: 1009, reason: reason.into() }
     }
 
-    /// Something failed here (1011).
+    /// Creates a closure because of an internal error (1011).
     pub fn failed(reason: impl Into<String>) -> Self {
         Self { code: 1011, reason: reason.into() }
     }
 
-    /// The client may come back later (1013).
+    /// Creates a closure that invites the client to try again later (1013).
     pub fn try_again_later(reason: impl Into<String>) -> Self {
         Self { code: 1013, reason: reason.into() }
     }
 }
 
-/// Lets `talk` talk to the client at the other end of `stream`, of which `early` was read already.
+/// Runs the conversation `talk` over `stream`, of which `early` was read already.
 pub(crate) async fn converse(
     stream: Patient,
     early: Vec<u8>,
@@ -205,7 +213,7 @@ pub(crate) async fn converse(
     let talking = async move { talk.talk(Socket { inbox, outbox, stopping }).await };
     let mut talking = std::pin::pin!(AssertUnwindSafe(talking).catch_unwind());
     tokio::select! {
-        // What the talker says now is sent in the same breath.
+        // A close that is ready now is sent together with the last messages.
         biased;
         close = &mut talking => {
             let close = close.unwrap_or_else(|_panic| {
@@ -225,7 +233,7 @@ pub(crate) async fn converse(
     }
 }
 
-/// How many messages wait for a talker before no more are read.
+/// Messages that may wait for the application before reading stops.
 const INBOX_MESSAGES: usize = 16;
-/// How many bytes of them.
+/// Bytes of messages that may wait for the application before reading stops.
 const INBOX_BYTES: usize = 64 << 10;

@@ -1,5 +1,5 @@
-//! Calls of upstreams, carried to their ends: over rounds of questions, and from one request of a
-//! client to the next.
+//! Drives calls to upstreams to their ends, over rounds of questions and over several requests of
+//! one client.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -19,40 +19,40 @@ use crate::lanes::Lane;
 use crate::link::Link;
 use crate::upstream::{EndsTask, Rounds};
 
-/// How many calls may wait for their clients to come back.
+/// Most calls that may be suspended at once.
 const PARKED_MAX: usize = 256;
-/// How long one does.
+/// Longest time that a suspended call waits for its client.
 const PARKED_FOR: Duration = Duration::from_secs(600);
-/// How many questions are asked together, and how far apart they may come.
+/// Most questions that are asked together.
 const TOGETHER_MAX: usize = 16;
 const TOGETHER: Duration = Duration::from_millis(20);
-/// How many rounds of questions one call may have.
+/// Most rounds of questions per call.
 const ROUNDS_MAX: usize = 32;
 
-/// Calls that wait for their clients to come back with answers, for a bounded time.
+/// Calls that are suspended until their clients return with answers, for at most ten minutes.
 #[derive(Default)]
 pub(crate) struct Parking(Arc<Mutex<Parked>>);
 
-/// By the names that they are taken by.
+/// Suspended calls by the name that resumes them.
 type Parked = HashMap<String, Waits>;
 
-/// A call that waits.
+/// A suspended call.
 struct Waits {
     whose: Caller,
     since: Instant,
     going: Going,
-    /// Gives it up when its time is over.
+    /// Timer that drops the call when its time is over.
     _over: AbortOnDrop,
 }
 
-/// What a call has come to, with what it goes on over.
+/// The first response to a call, with the connection that the call continues on.
 pub(crate) struct Begun {
-    /// Its result, or the task that it has become.
+    /// The result, or the task that the call became.
     pub(crate) first: Value,
     pub(crate) link: Arc<Link>,
-    /// The connection, where it is the call's own.
+    /// The dedicated connection, if the call has one.
     pub(crate) lane: Option<Lane>,
-    /// The task that it has become, which ends where nobody goes on with it.
+    /// The task that the call became. It is cancelled if nobody waits for it.
     pub(crate) task: Option<EndsTask>,
 }
 
@@ -68,20 +68,20 @@ impl Begun {
     }
 }
 
-/// A call that goes on.
+/// A call that is still running.
 pub(crate) struct Going {
     task: Task<Begun>,
     open: mpsc::Receiver<Open>,
     hearing: Arc<Hearing>,
-    /// What it asks now.
+    /// Questions that wait for the caller's answers.
     waits: Vec<Open>,
 }
 
-/// Work that ends when nobody waits for it.
+/// A spawned task that is aborted on drop.
 struct Task<T>(JoinHandle<Result<T, ToolError>>);
 
 impl<T> Task<T> {
-    /// What it comes to.
+    /// Waits for the task's result.
     async fn done(&mut self) -> Result<T, ToolError> {
         let done = (&mut self.0).await;
         done.map_err(|err| ToolError::because("the call broke off", err))?
@@ -94,7 +94,7 @@ impl<T> Drop for Task<T> {
     }
 }
 
-/// Work that ends with this.
+/// Handle of a task that is aborted on drop.
 struct AbortOnDrop(AbortHandle);
 
 impl Drop for AbortOnDrop {
@@ -112,8 +112,10 @@ impl Parking {
         self.all().remove(name).map(|waits| waits.going)
     }
 
-    /// Gives up a call for another of `caller`'s, if any waits: the one of theirs that has waited
-    /// for longest, or, if they have none and what it holds `is_shared`, of whoever has most.
+    /// Drops one suspended call to make room for a call of `caller`.
+    ///
+    /// Prefers the caller's own call that has waited longest. If the caller has none and the
+    /// connections are shared (`is_shared`), drops a call of the caller who has most.
     pub(crate) fn give_one_up(&self, caller: &Caller, is_shared: bool) {
         let mut all = self.all();
         let mut counts = HashMap::<_, usize>::new();
@@ -131,7 +133,7 @@ impl Parking {
         }
     }
 
-    /// Has `going`, a call of `whose`, wait; the name it is taken by again.
+    /// Suspends a call of `whose` and returns the name that resumes it.
     fn put(&self, whose: &Caller, going: Going) -> Result<String, ToolError> {
         let mut all = self.all();
         if all.len() >= PARKED_MAX {
@@ -143,7 +145,7 @@ impl Parking {
             .map_err(|err| ToolError::because("a call cannot be named", err))?;
         let name = blake3::hash(&name).to_hex().to_string();
         let (parked, over) = (Arc::downgrade(&self.0), name.clone());
-        // Nobody need come for it to be given up.
+        // A timer drops the call even if no other call arrives.
         let over = tokio::spawn(async move {
             sleep(PARKED_FOR).await;
             let Some(parked) = parked.upgrade() else { return };
@@ -157,16 +159,16 @@ impl Parking {
     }
 }
 
-/// What has come of a call in the time that was left for it.
+/// The state of a call when the time for it is over.
 pub(crate) enum Driven {
     Done(Begun),
     Going(Going),
-    /// A call in rounds of which one has no answer yet.
+    /// A call in rounds whose last request has no answer yet.
     Sent(Box<(Rounds, Sent)>),
 }
 
 impl Driven {
-    /// Whether it has its result: no task was made of it.
+    /// Returns true if the call has its final result and did not become a task.
     pub(crate) fn has_result(&self) -> bool {
         match self {
             Self::Done(begun) => begun.task.is_none() && begun.first["resultType"] != "task",
@@ -175,8 +177,10 @@ impl Driven {
     }
 }
 
-/// Carries a call of an upstream that asks while it runs to its end. Where whoever called answers
-/// with another request, it goes on meanwhile: what an upstream has begun is not begun again.
+/// Drives a call to an upstream that asks questions while it runs, until it ends.
+///
+/// If the caller answers with another request, the call keeps running meanwhile and is not started
+/// again.
 pub(crate) async fn in_one(
     parking: &Parking,
     ctx: &Ctx,
@@ -188,7 +192,7 @@ pub(crate) async fn in_one(
     go_on(parking, ctx, going(parking, ctx, begin)?).await
 }
 
-/// The same for as long as `within`, and then what is left of it.
+/// Drives a call for at most `within` and returns the call if it is still running then.
 pub(crate) async fn in_time(
     parking: &Parking,
     ctx: &Ctx,
@@ -198,7 +202,7 @@ pub(crate) async fn in_time(
     drive(parking, ctx, going(parking, ctx, begin)?, within).await
 }
 
-/// Carries a call that goes on to its end.
+/// Drives a running call until it ends.
 pub(crate) async fn go_on(
     parking: &Parking,
     ctx: &Ctx,
@@ -214,7 +218,7 @@ pub(crate) async fn go_on(
     }
 }
 
-/// The call that waits for what `ctx` brings, or one that begins.
+/// Resumes the call that `ctx` refers to, or starts a new one.
 fn going(
     parking: &Parking,
     ctx: &Ctx,
@@ -251,7 +255,7 @@ async fn drive(
                     ctx.asker.note(Some(parking.put(&ctx.caller, going)?));
                     return Err(why);
                 }
-                // Nobody waits if the call has ended meanwhile.
+                // The receiver is gone if the call has ended meanwhile.
                 told => going.waits.drain(..).for_each(|open| drop(open.reply.send(told.clone()))),
             }
         }
@@ -260,7 +264,7 @@ async fn drive(
             done = going.task.done() => return done.map(Driven::Done),
             Some(open) = going.open.recv() => {
                 going.waits.push(open);
-                // What is asked together comes together.
+                // Questions that arrive within a few milliseconds are sent to the caller together.
                 while going.waits.len() < TOGETHER_MAX
                     && let Ok(Some(open)) = timeout(TOGETHER, going.open.recv()).await
                 {
@@ -272,7 +276,7 @@ async fn drive(
     }
 }
 
-/// What is remembered between two rounds, as the client carries it.
+/// State of a call between two rounds. The client carries it in `requestState`.
 #[derive(Serialize, Deserialize)]
 struct Round {
     asked: Questions,
@@ -286,21 +290,22 @@ pub(crate) struct Sent {
     answer: Task<Value>,
 }
 
-/// Where a call in rounds begins, or goes on.
+/// The point at which a call in rounds starts or continues.
 pub(crate) enum Whence {
     Start(Map<String, Value>),
     Sent(Sent),
 }
 
-/// What a call in rounds has come to.
+/// The outcome of a call in rounds.
 pub(crate) enum Rounded {
     Done(Value),
     Sent(Sent),
 }
 
-/// Carries a call of an upstream that ends with its questions and is made again with the answers;
-/// with `within`, until an answer takes longer than that. Where there are `folders`, these are told
-/// to whoever asks for some.
+/// Drives a call that ends with questions and is repeated with the answers (`input_required`).
+///
+/// With `within`, returns early when an answer takes longer than that. If `folders` is set, they
+/// answer the upstream's questions for roots.
 pub(crate) async fn in_rounds<F>(
     ctx: &Ctx,
     from: Whence,
@@ -341,10 +346,10 @@ where
         }
         let round = asked(&result)?;
         if round.asked.is_empty() {
-            // It wants no answer, but to be asked again.
+            // A round without questions asks to be called again later.
             sleep(Duration::from_millis(50 << at.min(6))).await;
         }
-        // What was answered under such a name before was another question.
+        // An earlier answer under the same key belongs to an earlier question.
         ctx.asker.forget(round.asked.keys().filter(|key| before.contains(*key)));
         before.extend(round.asked.keys().cloned());
         answered(ctx, round, folders, &mut params).await?;
@@ -353,7 +358,7 @@ where
     Err(ToolError::new(Fault::Failed, message))
 }
 
-/// Asks what a round asks, and adds the answers to `params`.
+/// Asks the caller the questions of a round and adds the answers to `params`.
 async fn answered(
     ctx: &Ctx,
     round: Round,
@@ -381,7 +386,7 @@ async fn answered(
     Ok(())
 }
 
-/// What a result or a task asks.
+/// Parses the questions of a result or a task.
 pub(crate) fn questions(requests: Option<&Value>) -> Result<Questions, ToolError> {
     let requests = requests.and_then(Value::as_object);
     let read = |(key, request): (&String, &Value)| {

@@ -1,4 +1,4 @@
-//! Which URIs belong to an upstream, how surely, and which several say that they have.
+//! Decides which URIs belong to an upstream, how surely, and which of them several upstreams claim.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,16 +9,16 @@ use toolgate_contract::Claim;
 use crate::listing::Listing;
 use crate::skills::Shelved;
 
-/// How many clashes of one list are told.
+/// Most conflicts of one listing that are logged.
 const TOLD_MAX: usize = 3;
 
-/// What each upstream says that it has. Clones are one.
+/// The URIs that each upstream lists. Clones share one map.
 #[derive(Clone, Default)]
 pub(crate) struct Claims(Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>);
 
 impl Claims {
-    /// Takes in that the upstream `name` has what is in `listing`, and tells of what another has,
-    /// too.
+    /// Records the URIs in `listing` as those of the upstream `name`, and logs conflicts with other
+    /// upstreams.
     pub(crate) fn has(&self, name: &str, listing: &Listing) {
         let own = uris(listing).chain(templates(listing)).chain(skills(listing));
         let own: BTreeSet<_> = own.map(str::to_owned).collect();
@@ -40,13 +40,14 @@ impl Claims {
     }
 }
 
-/// How surely `uri` belongs to whoever has `listing`, and its skills `shelved`, if it may.
+/// Returns how surely `uri` belongs to the upstream with `listing` and the skills `shelved`, if it
+/// may at all.
 pub(crate) fn claim(listing: &Listing, shelved: &Shelved, uri: &str) -> Option<Claim> {
     let schemes = || uris(listing).chain(templates(listing)).filter_map(scheme);
     if uris(listing).any(|one| one == uri) || shelved.has_file(uri) {
         Some(Claim::Listed)
     } else if shelved.skill_of(uri).is_some() {
-        // Nothing else is in the folder of a skill.
+        // A skill's folder holds only files of that skill.
         Some(Claim::Inside)
     } else if templates(listing).any(|template| fits(template, uri)) {
         Some(Claim::Template)
@@ -65,20 +66,21 @@ fn templates(listing: &Listing) -> impl Iterator<Item = &str> {
     listing.templates.iter().filter_map(|entry| entry.get("uriTemplate").and_then(Value::as_str))
 }
 
-/// What is read of each skill first.
+/// Returns the URI of each skill's main file.
 fn skills(listing: &Listing) -> impl Iterator<Item = &str> {
     listing.skills.iter().filter_map(|entry| entry.get("uri").and_then(Value::as_str))
 }
 
-/// The scheme of `uri`, unless others have that, too.
+/// Returns the scheme of `uri` with `://`, unless it is a shared one such as `https://`.
 pub(crate) fn scheme(uri: &str) -> Option<&str> {
     let end = uri.find("://")? + 3;
     let scheme = &uri[..end];
     (!matches!(scheme, "file://" | "http://" | "https://")).then_some(scheme)
 }
 
-/// Whether `uri` is written as `template` says: with all that is no variable, in its order. One
-/// that does not begin with a whole scheme fits nothing.
+/// Returns true if `uri` matches the literal parts of `template` in their order.
+///
+/// A template that does not start with a whole scheme matches nothing.
 fn fits(template: &str, uri: &str) -> bool {
     let mut literals = template.split('{');
     let start = literals.next().unwrap_or_default();

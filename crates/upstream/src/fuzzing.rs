@@ -1,5 +1,4 @@
-//! What fuzzing calls: what upstreams and whoever lets us in say, and the file of what was agreed
-//! to of them.
+//! Fuzz targets for messages of upstreams and authorization servers, and for the lock file of pins.
 
 use serde_json::Value;
 use toolgate_dialects::mcp::upstream::{
@@ -12,7 +11,7 @@ use crate::pins::{Accepted, Became, Definition, Lock, shown};
 use crate::wires::events::Events;
 use crate::{hearing, instructions, names};
 
-/// Takes one input, and panics if it finds a bug.
+/// A fuzz target. It takes one input and panics if it finds a bug.
 type Target = fn(&[u8]);
 
 /// Every fuzz target of this crate, by the name of its folder in `fuzz/corpus`.
@@ -28,7 +27,7 @@ pub const TARGETS: &[(&str, Target)] = &[
 #[path = "../../../fuzz/src/kept_inputs.rs"]
 mod kept_inputs;
 
-/// Messages of an upstream, and what each of them may mean.
+/// Reads messages of an upstream and converts each of them.
 fn upstream_messages(bytes: &[u8]) {
     for message in message::read(bytes).unwrap_or_default() {
         match message {
@@ -61,13 +60,13 @@ fn named(definition: Definition) -> (String, Definition) {
     (definition.name.clone(), definition)
 }
 
-/// What is written of `lock` is it.
+/// Checks that a written lock file reads back unchanged.
 fn agreed(lock: &Lock) {
     let written = lock.write();
     assert_eq!(Lock::read(&written).as_ref(), Ok(lock), "{written}");
 }
 
-/// The file of what was agreed to: what is read of it is written as it was read.
+/// Checks that a lock file that can be read is written back unchanged.
 fn lock(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     match Lock::read(text) {
@@ -76,7 +75,7 @@ fn lock(bytes: &[u8]) {
     }
 }
 
-/// Two files of what was agreed to, parted by the byte 0x1f: in what they differ is told.
+/// Compares two lock files, separated by the byte 0x1f, and checks the report of their differences.
 fn pins(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let (before, after) = text.split_once('\u{1f}').unwrap_or((text, ""));
@@ -90,14 +89,14 @@ fn pins(bytes: &[u8]) {
     }
 }
 
-/// How to be let in, as a header says it.
+/// Reads a `WWW-Authenticate` header.
 fn challenges(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let challenge = Challenge::read(text);
     assert!(challenge.scopes.iter().all(|scope| !scope.contains(char::is_whitespace)));
 }
 
-/// Events of an upstream come out alike however their bytes are cut.
+/// Checks that events of an upstream are the same for any split of their bytes.
 fn upstream_events(bytes: &[u8]) {
     let read = |size: usize| {
         let mut events = Events::default();

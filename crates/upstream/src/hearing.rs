@@ -1,4 +1,5 @@
-//! What is heard while a call of an upstream runs, and how whoever called is asked.
+//! Handles notifications and requests that an upstream sends during a call, and asks the caller its
+//! questions.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,30 +16,30 @@ use toolgate_dialects::mcp::upstream::{QUESTION_KEY, answer, question};
 use crate::message::RpcError;
 use crate::wire::Hears;
 
-/// How a person is asked, and that one has been where they were sent.
+/// Method of a request that asks the caller for input.
 const ELICIT: &str = "elicitation/create";
 pub(crate) const VISITED: &str = "notifications/elicitation/complete";
 
-/// Hears for one call.
+/// Receiver of an upstream's notifications and requests during one call.
 pub(crate) struct Hearing {
-    /// Whose call it is.
+    /// Name of the caller.
     caller: Arc<str>,
     events: Mutex<EventSink>,
     way: Way,
     can: Askable,
-    /// The folders that are told, whatever those of whoever called are.
+    /// Folders that answer `roots/list` in place of the caller's own.
     folders: OnceLock<Value>,
     asked: AtomicU64,
-    /// What was asked that whoever called cannot be.
+    /// Kind of a question that was asked but that the caller does not support.
     lacks: Mutex<Option<Kind>>,
-    /// The visits that were asked for.
+    /// Ids of the page visits that were requested.
     visits: Mutex<BTreeSet<String>>,
 }
 
 enum Way {
-    /// Whoever called answers while the call runs.
+    /// The caller answers while the call runs.
     Now(Asker),
-    /// The questions go to whoever carries the call on.
+    /// The questions go to the driver of the call.
     Handed(mpsc::Sender<Open>),
 }
 
@@ -49,12 +50,12 @@ pub(crate) struct Open {
 }
 
 impl Hearing {
-    /// For a call whose caller answers while it runs, if at all.
+    /// Creates a receiver for a call whose caller answers while it runs.
     pub(crate) fn now(ctx: &Ctx) -> Arc<Self> {
         Self::by(ctx, Way::Now(ctx.asker.clone()))
     }
 
-    /// For a call whose questions are handed to whoever takes them from the other end.
+    /// Creates a receiver for a call whose questions are taken from the other end of `open`.
     pub(crate) fn handed(ctx: &Ctx, open: mpsc::Sender<Open>) -> Arc<Self> {
         Self::by(ctx, Way::Handed(open))
     }
@@ -66,24 +67,24 @@ impl Hearing {
         Arc::new(Self { caller, events, way, can, folders, asked, lacks, visits })
     }
 
-    /// Has `folders`, if there are any, told in place of whoever called.
+    /// Sets the folders that answer `roots/list` in place of the caller's, if `folders` has any.
     pub(crate) fn has_folders(&self, folders: Option<Value>) {
         if let Some(folders) = folders {
             let _ = self.folders.set(folders);
         }
     }
 
-    /// What was asked that whoever called cannot be, if anything was.
+    /// Returns the kind of a question that the caller does not support, if one was asked.
     pub(crate) fn lacked(&self) -> Option<Kind> {
         *self.lacks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether whoever called can be asked questions of `kind`.
+    /// Returns true if the caller supports questions of `kind`.
     pub(crate) fn can(&self, kind: Kind) -> bool {
         self.can.has(kind)
     }
 
-    /// Sends whoever called to `pages`, each as a server names it that asks for a visit.
+    /// Asks the caller to visit `pages`, each given as the parameters of a URL elicitation.
     pub(crate) async fn visits(&self, pages: &[&Value]) -> Result<Given, ToolError> {
         let read = |page: &&Value| {
             let key = self.key(ELICIT);
@@ -100,7 +101,7 @@ impl Hearing {
         self.given(pages.iter().map(read).collect::<Result<_, ToolError>>()?).await
     }
 
-    /// What the next question is known by where it has no name of its own.
+    /// Returns a key for the next question that has none of its own.
     fn key(&self, method: &str) -> String {
         let at = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
         format!("{}-{at}", method.replace('/', "-"))
@@ -112,7 +113,7 @@ impl Hearing {
         }
     }
 
-    /// Whether it was sent on the visit that `event` says is done, if it says that.
+    /// Returns false for an event that completes a visit this call did not request.
     fn is_of_it(&self, event: &Event) -> bool {
         match event {
             Event::Visited { id } => {
@@ -122,7 +123,7 @@ impl Hearing {
         }
     }
 
-    /// Tells what happens to `events` from now on.
+    /// Sends events to `events` from now on.
     pub(crate) fn tells(&self, events: EventSink) {
         *self.events.lock().unwrap_or_else(PoisonError::into_inner) = events;
     }
@@ -189,7 +190,7 @@ impl Hears for Hearing {
     }
 }
 
-/// What is said, as an event of a call.
+/// Converts a notification into an event of the call.
 pub(crate) fn event(method: &str, params: &Value) -> Option<Event> {
     match method {
         "notifications/progress" => Some(Event::Progress {
@@ -208,7 +209,7 @@ pub(crate) fn event(method: &str, params: &Value) -> Option<Event> {
     }
 }
 
-/// Hears nothing: for requests that nobody follows.
+/// Receiver that ignores notifications and refuses every request.
 pub(crate) struct Deaf;
 
 impl Hears for Deaf {

@@ -1,14 +1,13 @@
-//! What an upstream says of how its tools are used well: kept up to a bound, and told as its words,
-//! not as the server's.
+//! Limits an upstream's instructions in length and quotes them as the upstream's own words.
 
 use toolgate_contract::fold;
 
-/// The most bytes that are kept: every client reads them when it begins.
+/// Most bytes of instructions that are kept. Every client reads them at its start.
 pub(crate) const BYTES_MAX: usize = 4 << 10;
-/// What stands where more was said.
+/// Marker at the end of instructions that were cut.
 const CUT: &str = " […]";
 
-/// As much of what the upstream `name` says as is kept, if it says anything.
+/// Returns the instructions of the upstream `name`, cut to the limit, or `None` if they are empty.
 pub(crate) fn kept(name: &str, said: &str) -> Option<String> {
     let said = said.trim();
     if is_bounded(said) {
@@ -22,14 +21,15 @@ pub(crate) fn kept(name: &str, said: &str) -> Option<String> {
     Some(format!("{}{CUT}", &said[..said.floor_char_boundary(BYTES_MAX - CUT.len())]))
 }
 
-/// Whether `said` is no longer than what is kept.
+/// Returns true if `said` is within the limit.
 pub(crate) fn is_bounded(said: &str) -> bool {
     said.len() <= BYTES_MAX
 }
 
-/// What the upstream `name`, whose tools are called after `prefix`, says, as clients are told it.
+/// Returns the instructions of the upstream `name`, whose tools start with `prefix`, as clients get
+/// them.
 ///
-/// Each line is marked: none can pass for what another says, or the server.
+/// Each line is quoted, so that none can pass for another upstream's words or the server's.
 pub(crate) fn told(name: &str, prefix: &str, said: &str) -> String {
     let (mut told, whose) = match prefix.is_empty() {
         true => (String::new(), "which are called by their own names here".to_owned()),

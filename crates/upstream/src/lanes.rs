@@ -1,5 +1,7 @@
-//! Connections of which each call of an upstream that asks has one for itself: over a pipe nothing
-//! says which of several calls asks, and what a client can be asked is said once, at the start.
+//! Dedicated connections, each used by one call at a time.
+//!
+//! A pipe does not show which of several calls asks a question, and the client's capabilities are
+//! sent only once, in the handshake.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -10,23 +12,23 @@ use toolgate_contract::{Askable, Caller, ToolError};
 use crate::link::Link;
 use crate::upstream::Upstream;
 
-/// The connections of an upstream that nobody shares.
+/// The dedicated connections of an upstream.
 pub(crate) struct Lanes {
     places: Arc<Semaphore>,
-    /// With whom they are of use to.
+    /// Idle connections, each with the callers that it fits.
     idle: Mutex<VecDeque<(Fit, Arc<Link>)>>,
     most: usize,
 }
 
-/// Whom a connection is of use to.
+/// The callers that a connection can be used for.
 #[derive(Clone, PartialEq, Eq)]
 struct Fit {
     can: Askable,
-    /// Whose folders it may have been told, by whoever called: a server remembers these.
+    /// The caller and session whose folders the server may know. A server remembers folders.
     whose: Option<(Caller, Option<Arc<str>>)>,
 }
 
-/// One of them, while a call has it.
+/// A dedicated connection while a call uses it.
 pub(crate) struct Lane {
     pub(crate) link: Arc<Link>,
     fit: Fit,
@@ -40,8 +42,9 @@ impl Lanes {
         Self { places: Arc::new(Semaphore::new(most)), idle: Mutex::default(), most }
     }
 
-    /// A connection for one call of `caller` in `session`, who can be asked `can`. Where all are
-    /// taken, a call that waits for its client gives way.
+    /// Returns a connection for one call of `caller` in `session`, with the capabilities `can`.
+    ///
+    /// If all are in use, a suspended call is dropped to free one.
     pub(crate) async fn take(
         &self,
         upstream: &Arc<Upstream>,
@@ -66,7 +69,7 @@ impl Lanes {
         Ok(Lane { link, fit, upstream, is_done: false, _place: place })
     }
 
-    /// One that nobody has, and that fits.
+    /// Takes an idle connection that fits.
     fn idle(&self, fit: &Fit) -> Option<Arc<Link>> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain(|(_, link)| !link.wire.gone().is_cancelled());
@@ -74,7 +77,7 @@ impl Lanes {
         idle.remove(at).map(|(_, link)| link)
     }
 
-    /// Keeps one that nobody has, in place of the oldest if there are too many.
+    /// Keeps a connection for reuse and drops the oldest if there are too many.
     fn keep(&self, fit: Fit, link: Arc<Link>) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.push_back((fit, link));
@@ -83,7 +86,7 @@ impl Lanes {
         }
     }
 
-    /// Lets go of `link`, if it is one that nobody has; whether it was.
+    /// Removes `link` if it is idle. Returns true if it was.
     pub(crate) fn lets_go(&self, link: &Arc<Link>) -> bool {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let before = idle.len();
@@ -91,21 +94,23 @@ impl Lanes {
         idle.len() < before
     }
 
-    /// Lets go of those that nobody has, and of whoever waits for one.
+    /// Drops the idle connections and fails the calls that wait for one.
     pub(crate) fn close(&self) {
         self.places.close();
         self.let_go();
     }
 
-    /// Lets go of those that nobody has.
+    /// Drops the idle connections.
     pub(crate) fn let_go(&self) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
 impl Lane {
-    /// The call has its answer: another may have the connection. One that is broken off takes it
-    /// along, for what it still asks is nobody else's.
+    /// Returns the connection for reuse once the call has its answer.
+    ///
+    /// A call that is broken off drops its connection, because the upstream may still ask questions
+    /// of that call over it.
     pub(crate) fn done(mut self) {
         self.is_done = true;
     }

@@ -1,8 +1,8 @@
-//! Other MCP servers, seen as toolsets: connected when they are needed, watched over, and bridged
-//! from any revision to any other.
+//! Serves other MCP servers (upstreams) as toolsets: connects when needed, watches them, and
+//! translates between protocol revisions.
 //!
-//! What of the world they are made of (programs, connections) they are handed as a [`World`]; what
-//! is kept and offered of them is told to [`Keeps`].
+//! Programs and network connections are handed in as a [`World`]. Storage and the catalog are
+//! handed in as [`Keeps`].
 
 mod settings;
 mod world;
@@ -43,11 +43,11 @@ pub use settings::{Settings, SharedBy, Tables, Transport};
 pub use upstream::{Keeps, State, Upstream, named};
 pub use world::{Bytes, Output, Place, Program, Started, World};
 
-/// All upstreams of a server. Clones are one.
+/// All upstreams of a server. Clones share one set.
 #[derive(Clone)]
 pub struct Upstreams(Arc<Set>);
 
-/// Those there are now, and what each is made with.
+/// The current upstreams and everything that new ones are made with.
 struct Set {
     now: RwLock<Arc<[Served]>>,
     results: Results,
@@ -57,7 +57,7 @@ struct Set {
     changes: Changes,
 }
 
-/// An upstream, with what can be read of it.
+/// An upstream, with its resources, prompts and skills.
 #[derive(Clone)]
 struct Served {
     upstream: Arc<Upstream>,
@@ -78,10 +78,11 @@ impl Served {
 }
 
 impl Upstreams {
-    /// The upstreams of `tables`, which connect to nothing yet.
+    /// Creates the upstreams of `tables` without connecting to them.
     ///
     /// # Errors
-    /// When one cannot be, with which and why.
+    ///
+    /// Returns an error that names the first upstream whose settings are invalid, and the reason.
     pub fn new(
         tables: &Tables,
         world: Arc<dyn World>,
@@ -113,11 +114,16 @@ impl Upstreams {
         std::mem::replace(&mut *now, all.into())
     }
 
-    /// Serves those of `tables` in place of those there were: who is as before stays, and who is
-    /// not served any more ends what it was called for. Their names, and what became of them.
+    /// Replaces the upstreams by those of `tables`.
+    ///
+    /// Upstreams with unchanged settings stay. Upstreams that are removed are closed once their
+    /// calls have ended. Returns the names of the upstreams that changed, each with a short text on
+    /// the change.
     ///
     /// # Errors
-    /// When one cannot be, with which and why. Then nothing has changed.
+    ///
+    /// Returns an error that names an upstream with invalid settings, and the reason. Nothing has
+    /// changed then.
     pub fn change(&self, tables: &Tables) -> Result<Vec<(String, &'static str)>, String> {
         check(tables)?;
         let (before, mut became) = (self.now(), Vec::new());
@@ -156,7 +162,7 @@ impl Upstreams {
         Ok(became)
     }
 
-    /// `tables` without what is new in them, and what is other in them as it is served now.
+    /// Returns `tables` without new upstreams, and with the settings in use for changed ones.
     pub fn as_they_are(&self, tables: &Tables) -> Tables {
         let now = self.now();
         let served = |name: &String| now.iter().find(|one| one.upstream.name == *name);
@@ -165,56 +171,56 @@ impl Upstreams {
         same.collect()
     }
 
-    /// Their answers that were too long to be given at once.
+    /// Returns the store of results that were too long to return at once.
     pub fn results(&self) -> &Results {
         &self.0.results
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no upstreams.
     pub fn is_empty(&self) -> bool {
         self.now().is_empty()
     }
 
-    /// How each is, by its name.
+    /// Returns the state of each upstream, by name.
     pub fn states(&self) -> Vec<(String, State)> {
         let now = self.now();
         now.iter().map(|one| (one.upstream.name.clone(), one.upstream.state())).collect()
     }
 
-    /// Offers what each is known to have.
+    /// Adds the known tools of each upstream to the catalog.
     pub fn offer(&self) {
         self.now().iter().for_each(|one| one.upstream.offer());
     }
 
-    /// Whether it is known of each what it has; with a name, of those that may have a tool that is
-    /// called so.
+    /// Returns true if the listing of each upstream is known. With `name`, only upstreams that may
+    /// have a tool of that name count.
     pub fn are_known(&self, name: Option<&str>) -> bool {
         let now = self.now();
         let mut wanted = now.iter().filter(|one| one.upstream.may_have(name));
         wanted.all(|one| one.upstream.is_known())
     }
 
-    /// Asks those what they have of which that is known from long ago alone. Nobody waits for it.
+    /// Refreshes listings that are only known from long ago, in the background.
     pub fn renew(&self) {
         self.now().iter().for_each(|one| one.upstream.renew());
     }
 
-    /// Their resources.
+    /// Returns the resources of all upstreams.
     pub fn resources(&self) -> Vec<Arc<dyn Resources>> {
         self.now().iter().filter_map(|one| one.resources.clone()).collect()
     }
 
-    /// Their prompts.
+    /// Returns the prompts of all upstreams.
     pub fn prompts(&self) -> Vec<Arc<dyn Prompts>> {
         self.now().iter().filter_map(|one| one.prompts.clone()).collect()
     }
 
-    /// Their skills.
+    /// Returns the skills of all upstreams.
     pub fn skills(&self) -> Vec<Arc<dyn Skills>> {
         self.now().iter().filter_map(|one| one.skills.clone()).collect()
     }
 
-    /// What those say of how their tools are used well that say anything, by their names.
+    /// Returns the instructions of each upstream that has any, by name.
     pub fn instructions(&self) -> Vec<(String, String)> {
         let now = self.now();
         if now.iter().all(|one| one.upstream.listing().instructions.is_none()) {
@@ -225,7 +231,7 @@ impl Upstreams {
         said.filter_map(|one| Some((one.name.clone(), one.instructions(&pinned)?))).collect()
     }
 
-    /// What each of those `wanted` by name has now, or why it does not say.
+    /// Lists each upstream whose name is `wanted`, or returns the reason why listing failed.
     pub async fn ask(
         &self,
         wanted: impl Fn(&str) -> bool,
@@ -236,8 +242,10 @@ impl Upstreams {
         join_all(asked).await
     }
 
-    /// Waits until each, or each that may have a tool called `name`, has been asked once what it
-    /// has, for as long as it may take to begin.
+    /// Waits until the first listing of each upstream is done, or of each that may have the tool
+    /// `name`.
+    ///
+    /// The wait ends when the upstreams' start timeouts expire.
     pub fn listed<'a>(&'a self, name: Option<&'a str>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let now = self.now();
@@ -246,12 +254,12 @@ impl Upstreams {
         })
     }
 
-    /// Ends the connections and programs that `session`, which is over, had for itself.
+    /// Closes the connections and programs that belong to `session`, which has ended.
     pub fn left(&self, session: &str) {
         self.now().iter().for_each(|one| one.upstream.left(session));
     }
 
-    /// Ends all connections and programs.
+    /// Closes all connections and programs.
     pub fn close(&self) {
         self.now().iter().for_each(|one| one.upstream.close());
     }
@@ -261,7 +269,7 @@ fn enabled(tables: &Tables) -> impl Iterator<Item = (&String, &Settings)> {
     tables.iter().filter(|(_, settings)| settings.enabled)
 }
 
-/// Refuses tables of which one cannot be.
+/// Checks the names and settings of `tables`.
 fn check(tables: &Tables) -> Result<(), String> {
     for (name, settings) in enabled(tables) {
         let sound = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';

@@ -1,4 +1,4 @@
-//! A connection over which a revision is agreed on.
+//! A connection to an upstream, on which both sides agreed on a protocol revision.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,69 +14,70 @@ use crate::message::{self, RpcError};
 use crate::upstream::Agreed;
 use crate::wire::{Hears, Sent, Trouble, Wire};
 
-/// How long a server may think about a question that older ones do not know.
+/// Longest wait for an answer to `server/discover` and `logging/setLevel`, which older servers do
+/// not know.
 const PROBE: Duration = Duration::from_secs(3);
-/// No refusal of ours: the revision is not spoken there.
+/// Error code of an unsupported protocol version.
 const UNSUPPORTED_VERSION: i64 = -32022;
 
-/// A connection to an upstream that speaks one revision.
+/// A connection to an upstream that uses one protocol revision.
 pub(crate) struct Link {
     pub(crate) wire: Arc<dyn Wire>,
     pub(crate) revision: &'static Revision,
-    /// What it said of itself: `capabilities`, `instructions`, `serverInfo`.
+    /// The server's description of itself: `capabilities`, `instructions`, `serverInfo`.
     pub(crate) said: Value,
     pub(crate) since: Instant,
-    /// Who hears what belongs to no call.
+    /// Receiver of messages that belong to no call.
     pub(crate) hears: Arc<dyn Hears>,
     ids: AtomicU64,
-    /// How many requests are in flight that it is used for.
+    /// Number of requests in flight that keep the connection in use.
     busy: AtomicUsize,
-    /// Whether the last one did not get there, was lost or was not let in.
+    /// True if the last request was not delivered, was lost or was not authorized.
     trouble: AtomicBool,
-    /// When the last one ended, in milliseconds after it began.
+    /// End of the last request, in milliseconds after the connection began.
     used: AtomicU64,
-    /// The least level of a line that it was told to log.
+    /// Lowest log level that the server was asked to send.
     logs: Mutex<Option<Level>>,
-    /// The tools that were seen to be as they were agreed to, as they are listed here.
+    /// Pinned tools that were checked over this connection.
     pub(crate) agreed: Agreed,
 }
 
-/// A request of ours.
+/// A request to an upstream.
 pub(crate) struct Asks<'a> {
     pub(crate) method: &'static str,
     pub(crate) params: Map<String, Value>,
-    /// What it is about: a tool, a prompt, a URI.
+    /// Target of the request: a tool, a prompt or a URI.
     pub(crate) name: Option<&'a str>,
     pub(crate) beside: Beside<'a>,
-    /// Whether progress is to be told.
+    /// True if the caller wants progress notifications.
     pub(crate) tells: bool,
     pub(crate) mirrored: Vec<(String, String)>,
-    /// Whether the connection is in use for it.
+    /// True if the request keeps the connection in use.
     pub(crate) uses: bool,
 }
 
 impl<'a> Asks<'a> {
-    /// `method` with `params`.
+    /// Creates a request of `method` with `params`.
     pub(crate) fn of(method: &'static str, params: Map<String, Value>) -> Self {
         let (name, mirrored) = (None, Vec::new());
         let beside = Beside::default();
         Self { method, params, name, beside, tells: false, mirrored, uses: true }
     }
 
-    /// The same, for which alone no connection is kept.
+    /// Marks the request as one that does not keep the connection in use.
     pub(crate) fn unused(self) -> Self {
         Self { uses: false, ..self }
     }
 
-    /// The same, about `name`.
+    /// Sets the target of the request.
     pub(crate) fn about(self, name: &'a str) -> Self {
         Self { name: Some(name), ..self }
     }
 }
 
 impl Link {
-    /// Agrees on a revision over `wire`: the newest that both know, or `wanted`; for whoever can be
-    /// asked `can`.
+    /// Agrees on a protocol revision over `wire`: `wanted`, or the newest that both sides support.
+    /// The handshake offers the capabilities `can`.
     pub(crate) async fn agree(
         wire: Arc<dyn Wire>,
         wanted: Option<&'static Revision>,
@@ -102,7 +103,8 @@ impl Link {
             let probe = || sent(Some(1), "server/discover", None, &discover(stateless));
             let found = async {
                 match wire.request(probe(), hears.clone()).await {
-                    // The revision is refused and offered in one: another try tells which holds.
+                    // Some servers both refuse and list the revision in one answer. A second try
+                    // decides.
                     Err(Trouble::Refused(error))
                         if error.code == UNSUPPORTED_VERSION && names(&error, stateless) =>
                     {
@@ -128,7 +130,7 @@ impl Link {
                 {
                     return Err(trouble);
                 }
-                // Who does not know what was asked answers it in all sorts of ways.
+                // Older servers answer an unknown method in many ways.
                 Ok(Err(_)) => {}
                 Err(_) if wanted.is_some() => {
                     return Err(Trouble::Lost("it does not answer `server/discover`".to_owned()));
@@ -161,8 +163,8 @@ impl Link {
         Ok(link)
     }
 
-    /// Has it log what is as grave as `least` from now on, where it does not already: which lines
-    /// reach whom is decided here.
+    /// Lowers the server's log level to `least` if it is higher. The caller's own filter decides
+    /// which lines it gets.
     pub(crate) async fn logs(&self, least: Option<Level>) {
         let Some(least) = least.filter(|_| self.has("logging")) else { return };
         {
@@ -173,22 +175,22 @@ impl Link {
             *logs = Some(least);
         }
         let level = Map::from_iter([("level".to_owned(), json!(least))]);
-        // Who does not take it logs as it likes.
+        // A server that refuses logs at the level that it likes.
         let asks = Asks::of("logging/setLevel", level);
         let _ = tokio::time::timeout(PROBE, self.ask(asks, self.hears.clone())).await;
     }
 
-    /// Whether it says that it has `capability`.
+    /// Returns true if the server declared `capability`.
     pub(crate) fn has(&self, capability: &str) -> bool {
         self.said["capabilities"].get(capability).is_some_and(Value::is_object)
     }
 
-    /// Whether it says that `capability` has `more`.
+    /// Returns true if the server declared the option `more` of `capability`.
     pub(crate) fn does(&self, capability: &str, more: &str) -> bool {
         self.said["capabilities"][capability][more].as_bool().unwrap_or(false)
     }
 
-    /// Makes a request, and gives its result.
+    /// Sends a request and returns its result.
     pub(crate) async fn ask(
         &self,
         asks: Asks<'_>,
@@ -212,12 +214,12 @@ impl Link {
         serde_json::from_str(result.get()).map_err(|err| Trouble::Lost(err.to_string()))
     }
 
-    /// Whether what was asked last did not get there, was lost or was not let in.
+    /// Returns true if the last request was not delivered, was lost or was not authorized.
     pub(crate) fn is_in_trouble(&self) -> bool {
         self.trouble.load(Ordering::Relaxed)
     }
 
-    /// For how long it has had nothing to do; `None` while it has.
+    /// Returns how long the connection has been idle, or `None` while it is in use.
     pub(crate) fn idle(&self) -> Option<Duration> {
         if self.busy.load(Ordering::Acquire) > 0 {
             return None;
@@ -227,7 +229,7 @@ impl Link {
     }
 }
 
-/// A request in flight.
+/// Counter guard of a request in flight.
 struct Busy<'a>(&'a Link);
 
 impl<'a> Busy<'a> {
@@ -257,7 +259,7 @@ fn speaks(found: &Value, revision: &Revision) -> bool {
     all.is_some_and(|all| all.iter().any(|one| one == revision.name))
 }
 
-/// Whether a refusal says that `revision` is spoken.
+/// Returns true if a refusal lists `revision` as supported.
 fn names(error: &RpcError, revision: &Revision) -> bool {
     let all = error.data.as_ref().and_then(|data| data["supported"].as_array());
     all.is_some_and(|all| all.iter().any(|one| one == revision.name))

@@ -1,4 +1,5 @@
-//! What an upstream has, as it said: kept, so that a list need not wait for it.
+//! The listing of an upstream: its tools, resources, prompts and skills, kept so that lists need
+//! not wait for it.
 
 use std::collections::HashSet;
 use std::io;
@@ -13,79 +14,79 @@ use crate::link::{Asks, Link};
 use crate::message::RpcError;
 use crate::wire::Trouble;
 
-/// The most of one kind that are taken in.
+/// Most items of one kind.
 const ITEMS_MAX: usize = 10_000;
-/// The most skills, which are more than a line each.
+/// Most skills, whose entries are larger than others.
 const SKILLS_MAX: usize = 1_000;
-/// The most pages of one kind.
+/// Most pages of one kind.
 const PAGES_MAX: usize = 1_000;
-/// The most bytes of all together.
+/// Most bytes of all items together.
 const BYTES_MAX: usize = 64 << 20;
 
-/// What a server says that does not know what it is asked.
+/// JSON-RPC error code of an unknown method.
 const METHOD_NOT_FOUND: i64 = -32601;
 
-/// How long lists are good that nobody tells the changes of: as long as their upstream says, within
-/// these bounds, or this.
+/// Shortest lifetime of a listing that the upstream sends no changes for. It bounds the upstream's
+/// own `ttlMs`.
 const GOOD_FOR_LEAST: Duration = Duration::from_secs(60);
 const GOOD_FOR_MOST: Duration = Duration::from_secs(3600);
 pub(crate) const GOOD_FOR: Duration = Duration::from_secs(300);
 
-/// What an upstream has.
+/// The listing of an upstream.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Listing {
-    /// The entries of `tools/list`.
+    /// Entries of `tools/list`.
     pub tools: Vec<Value>,
-    /// The entries of `resources/list`.
+    /// Entries of `resources/list`.
     pub resources: Vec<Value>,
-    /// The entries of `resources/templates/list`.
+    /// Entries of `resources/templates/list`.
     pub templates: Vec<Value>,
-    /// The entries of `prompts/list`.
+    /// Entries of `prompts/list`.
     pub prompts: Vec<Value>,
-    /// The entries of `skills/list`.
+    /// Entries of `skills/list`.
     #[serde(default)]
     pub skills: Vec<Value>,
-    /// Whether it has skills, of which not all need be listed.
+    /// True if the upstream has skills. Not all of them need be listed.
     #[serde(default)]
     pub has_skills: bool,
-    /// Whether it says what is in a folder.
+    /// True if the upstream can list folders (`resources/directory/read`).
     #[serde(default)]
     pub has_folders: bool,
-    /// What it says of how its tools are used well.
+    /// The upstream's instructions for its tools.
     #[serde(default)]
     pub instructions: Option<String>,
-    /// Whether its calls may become tasks, as it decides.
+    /// True if the upstream may turn calls into tasks.
     #[serde(default)]
     pub tasks: bool,
-    /// Which revision it speaks.
+    /// Protocol revision of the upstream.
     #[serde(default)]
     pub revision: String,
 }
 
-/// How an upstream is called, whatever the tool.
+/// Properties of the upstream that apply to the calls of all its tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Manner {
-    /// Whether its calls may become tasks, as it decides.
+    /// True if the upstream may turn calls into tasks.
     pub(crate) tasks: bool,
-    /// Whether it is called in a session.
+    /// True if calls run in a session.
     pub(crate) in_session: bool,
 }
 
 impl Listing {
-    /// Whether there is nothing.
+    /// Returns true if nothing is listed.
     pub(crate) fn is_empty(&self) -> bool {
         let Self { tools, resources, templates, prompts, skills, .. } = self;
         [tools, resources, templates, prompts, skills].iter().all(|all| all.is_empty())
     }
 
-    /// How it is called.
+    /// Returns the properties that apply to all calls.
     pub(crate) fn manner(&self) -> Manner {
         let in_session = Revision::named(&self.revision, Era::Session).is_some();
         Manner { tasks: self.tasks, in_session }
     }
 
-    /// All that the upstream `name` at the other end of `link` has, and for how long that is good,
-    /// where it does not tell what changes.
+    /// Lists everything that the upstream `name` has. The second value is the listing's lifetime,
+    /// or `None` if the upstream notifies of changes.
     pub(crate) async fn of(name: &str, link: &Link) -> Result<(Self, Option<Duration>), Trouble> {
         let mut room = Room { name, bytes: BYTES_MAX, ttl_ms: None };
         let extensions = &link.said["capabilities"]["extensions"];
@@ -113,7 +114,7 @@ impl Listing {
         if link.has("prompts") {
             all.prompts = room.all_or_none(link, "prompts/list", "prompts").await?;
         }
-        // Skills change as resources do.
+        // Changes of skills are announced as changes of resources.
         let has = |kind| link.has(kind) || (kind == "resources" && all.has_skills);
         let tells = |kind| !has(kind) || link.does(kind, "listChanged");
         let good_for = match ["tools", "resources", "prompts"].into_iter().all(tells) {
@@ -124,16 +125,16 @@ impl Listing {
     }
 }
 
-/// How much more is taken in of one upstream.
+/// Remaining space for the items of one upstream.
 struct Room<'a> {
     name: &'a str,
     bytes: usize,
-    /// How long the first list to change may be kept, as it was said, in milliseconds.
+    /// Shortest `ttlMs` of the lists, in milliseconds.
     ttl_ms: Option<u64>,
 }
 
 impl Room<'_> {
-    /// Takes `items`, of which there are `of`, into `all`; whether there was room for them.
+    /// Moves `items` of the kind `of` to `all`. Returns false if there was no room for all of them.
     fn take(&mut self, all: &mut Vec<Value>, items: Vec<Value>, of: &str) -> bool {
         for item in items {
             let Some(left) = self.bytes.checked_sub(json_bytes(&item)) else {
@@ -151,8 +152,9 @@ impl Room<'_> {
         true
     }
 
-    /// All of what `method` lists, or nothing where the server does not know the word, which some say
-    /// that they do.
+    /// Lists all items of `method`, or none if the server refuses the method.
+    ///
+    /// Some servers declare a capability but do not know its methods.
     async fn all_or_none(
         &mut self,
         link: &Link,
@@ -161,7 +163,8 @@ impl Room<'_> {
     ) -> Result<Vec<Value>, Trouble> {
         match pages(link, self, method, of).await {
             Err(Trouble::Refused(why)) => {
-                // Templates are asked for wherever there are resources.
+                // Templates are requested from every server with resources, so an unknown method is
+                // expected there.
                 if why.code != METHOD_NOT_FOUND || method != "resources/templates/list" {
                     let (name, RpcError { message, code, .. }) = (self.name, why);
                     tracing::warn!(
@@ -186,7 +189,7 @@ impl Room<'_> {
     }
 }
 
-/// How long `value` is as JSON.
+/// Returns the length of `value` as JSON, in bytes.
 pub(crate) fn json_bytes(value: &Value) -> usize {
     struct Count(usize);
     impl io::Write for Count {
@@ -200,12 +203,12 @@ pub(crate) fn json_bytes(value: &Value) -> usize {
         }
     }
     let mut count = Count(0);
-    // Counting does not fail.
+    // The counting writer never fails.
     let _ = serde_json::to_writer(&mut count, value);
     count.0
 }
 
-/// The tools that whoever is at the other end of `link` lists; `name` is what it is called here.
+/// Lists the tools of the upstream `name` over `link`.
 pub(crate) async fn tools(name: &str, link: &Link) -> Result<Vec<Value>, Trouble> {
     let mut room = Room { name, bytes: BYTES_MAX, ttl_ms: None };
     pages(link, &mut room, "tools/list", "tools").await
@@ -230,7 +233,7 @@ async fn pages(
         let is_again = next.is_some() && next == before;
         if let Some(Value::Array(mut items)) = page.get_mut(of).map(Value::take) {
             if is_again {
-                // Whoever does not look at the cursor lists the same once more.
+                // A server that ignores the cursor sends the first page again.
                 let known: HashSet<_> = all.iter().map(Value::to_string).collect();
                 items.retain(|item| !known.contains(&item.to_string()));
             }

@@ -1,4 +1,4 @@
-//! JSON-RPC messages, read and written.
+//! Reads and writes JSON-RPC messages.
 
 use std::fmt;
 
@@ -10,18 +10,18 @@ use serde_json::value::RawValue;
 
 use crate::wires::cut::{self, Is};
 
-/// One message.
+/// A JSON-RPC message.
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// The answer to a request of ours, if its id is one of ours.
+    /// An answer, with the id if it is one of ours.
     Answer(Option<u64>, Result<Box<RawValue>, RpcError>),
-    /// A request of the other side's.
+    /// A request of the server.
     Request { id: Box<RawValue>, method: String, params: Value },
-    /// Something that is only said.
+    /// A notification.
     Notification { method: String, params: Value },
 }
 
-/// A refusal in the words of JSON-RPC.
+/// A JSON-RPC error.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RpcError {
     pub(crate) code: i64,
@@ -46,14 +46,15 @@ struct Members {
     error: Option<Box<RawValue>>,
 }
 
-/// The messages of `text`: one, or those of a batch.
+/// Parses `text` as one message or as a batch.
 ///
 /// # Errors
-/// When it is no JSON-RPC, with what is wrong.
+///
+/// Returns the reason if `text` is not JSON-RPC.
 pub(crate) fn read(text: &[u8]) -> Result<Vec<Message>, String> {
     if text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
         let Batch(all) = serde_json::from_slice(text).map_err(|err| err.to_string())?;
-        // What cannot be read takes nothing of what can along.
+        // An invalid message does not invalidate the rest of its batch.
         let (mut read, mut odd) = (Vec::new(), None);
         for raw in all {
             match one(raw.get().as_bytes()) {
@@ -69,10 +70,10 @@ pub(crate) fn read(text: &[u8]) -> Result<Vec<Message>, String> {
     one(text).map(|one| vec![one])
 }
 
-/// The messages of a batch, each as it is written.
+/// The raw messages of a batch.
 struct Batch<'a>(Vec<&'a RawValue>);
 
-/// How many there may be in one.
+/// Most messages per batch.
 const BATCH_MAX: usize = 10_000;
 
 impl<'de> Deserialize<'de> for Batch<'de> {
@@ -100,7 +101,7 @@ impl<'de> Deserialize<'de> for Batch<'de> {
     }
 }
 
-/// The message that `text` is. An answer that cannot be read fails whatever it answers.
+/// Parses one message. An answer that cannot be parsed becomes an error for its request.
 fn one(text: &[u8]) -> Result<Message, String> {
     let read = serde_json::from_slice(text).map_err(|err| err.to_string()).and_then(meant);
     read.or_else(|why| match cut::is(text) {
@@ -129,7 +130,7 @@ fn meant(members: Members) -> Result<Message, String> {
     }
 }
 
-/// What refuses, however it is written.
+/// Parses an error object, tolerating common deviations.
 fn refusal(error: &str) -> RpcError {
     if let Ok(error) = serde_json::from_str(error) {
         return error;
@@ -141,12 +142,12 @@ fn refusal(error: &str) -> RpcError {
     RpcError { code: code.unwrap_or(-32603), message: message.to_owned(), data: None }
 }
 
-/// The number that `id` is, some servers' text too.
+/// Parses the number in `id`. Some servers send it as a string.
 fn ours(id: Option<&RawValue>) -> Option<u64> {
     id?.get().trim_matches('"').parse().ok()
 }
 
-/// What a message of ours is: its id, if it is a request, and its method, if it is no answer.
+/// Returns the id (of a request) and the method of a message that we wrote.
 pub(crate) fn of_ours(text: &[u8]) -> (Option<u64>, String) {
     #[derive(Default, Deserialize)]
     struct Ours {
@@ -158,7 +159,7 @@ pub(crate) fn of_ours(text: &[u8]) -> (Option<u64>, String) {
     (id, ours.method.unwrap_or_default())
 }
 
-/// A request or, without an id, something only said.
+/// Writes a request, or a notification if there is no id.
 pub(crate) fn written(id: Option<u64>, method: &str, params: &Value) -> Bytes {
     #[derive(Serialize)]
     struct Said<'a> {
@@ -176,9 +177,9 @@ pub(crate) fn written(id: Option<u64>, method: &str, params: &Value) -> Bytes {
     serde_json::to_vec(&said).unwrap_or_default().into()
 }
 
-/// The answer to a request of the other side's.
+/// Writes the answer to a request of the server.
 pub(crate) fn answered(id: &RawValue, outcome: Result<Value, RpcError>) -> Bytes {
-    // The id goes back as it came: not all that is written as one can be a value.
+    // The id is returned verbatim, because not every JSON number survives conversion to a value.
     #[derive(Serialize)]
     struct Answer<'a> {
         jsonrpc: &'static str,

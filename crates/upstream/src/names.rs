@@ -1,22 +1,22 @@
-//! What tools of others are called here: a pure function of the upstream and the tool.
+//! Derives the names of upstreams' tools and prompts from the upstream and its own name for them.
 
 use std::collections::HashMap;
 
 use toolgate_contract::{ToolId, fold};
 
-/// The most characters of a name that model APIs take.
+/// Longest tool name that model APIs accept, in characters.
 pub(crate) const NAME_MAX: usize = 64;
-/// How much of a hash tells one name that was cut from another.
+/// Length of the hash that tells shortened names apart, in characters.
 const HASH: usize = 8;
 
-/// The id of the tool that an upstream calls `name`, after `prefix`, if that is not empty.
+/// Returns the id of the upstream tool `name` with `prefix`, if that is not empty.
 ///
-/// What no id has becomes `_`. A name that is too long is cut, and ends with a hash of all of it; so
-/// does one with letters that no id has, of which too little would be left to know it by.
+/// Invalid characters become `_`. A name that is too long is cut and ends with a hash of the whole.
+/// The same applies to a name with characters outside ASCII, of which too little would remain.
 pub(crate) fn tool(prefix: &str, name: &str) -> ToolId {
     let sound = |c: char| if c.is_ascii_alphanumeric() || "_-.".contains(c) { c } else { '_' };
     let clean: String = name.chars().map(sound).collect();
-    // Neither an empty part nor none.
+    // A part must not be empty, and there must be at least one.
     let parts: Vec<_> = clean.split('.').filter(|part| !part.is_empty()).collect();
     let clean = if parts.is_empty() { "_".to_owned() } else { parts.join(".") };
     let whole = if prefix.is_empty() { clean } else { format!("{prefix}.{clean}") };
@@ -31,8 +31,7 @@ pub(crate) fn tool(prefix: &str, name: &str) -> ToolId {
     ToolId::foreign(&id).expect("each part has a letter of those that an id has")
 }
 
-/// Which of the tools that an upstream calls `names` no other of them is spelled like, in their
-/// order.
+/// Returns for each of `names` whether its id is spelled like no other.
 pub(crate) fn alone(prefix: &str, names: &[&str]) -> Vec<bool> {
     let spelled = |name: &&str| fold(tool(prefix, name).as_str()).into_owned();
     let spelled: Vec<_> = names.iter().map(spelled).collect();
@@ -41,7 +40,7 @@ pub(crate) fn alone(prefix: &str, names: &[&str]) -> Vec<bool> {
     spelled.iter().map(|one| times[one] == 1).collect()
 }
 
-/// The name of the prompt that an upstream calls `name`.
+/// Returns the name of the upstream prompt `name`.
 pub(crate) fn prompt(prefix: &str, name: &str) -> String {
     if prefix.is_empty() { name.to_owned() } else { format!("{prefix}_{name}") }
 }

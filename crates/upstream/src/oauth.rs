@@ -1,5 +1,6 @@
-//! How we are let in at an upstream that asks for OAuth: tokens are found, kept and renewed here,
-//! and said to that upstream alone. What a client of ours is let in with never goes there.
+//! Authorizes requests to upstreams with OAuth: discovers, requests, stores and renews tokens.
+//!
+//! Tokens go to their upstream only. The credentials of our own clients are never forwarded.
 
 mod settings;
 mod steps;
@@ -32,76 +33,77 @@ use fetch::Fetcher;
 use steps::Steps;
 use tokens::{Client, Denied, Proof, Tokens};
 
-/// How long an authorization server that gave no token is left alone.
+/// Pause after a failed token request.
 const LEFT_ALONE: Duration = Duration::from_secs(5);
-/// How often it is looked whether who has signed in still has.
+/// Interval at which the stored sign-in is checked for changes.
 const LOOKS: Duration = Duration::from_secs(2);
-/// What a token is that is exchanged, and that it is exchanged for.
+/// Token type of both tokens in an exchange (RFC 8693).
 const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 
-/// What lets us in at one upstream: as a person, as this server, or as one caller.
+/// OAuth credentials for one upstream: of a person, of this server, or of one caller.
 pub(crate) struct Credentials {
     upstream: String,
     url: String,
     settings: OAuth,
-    /// What shows who we are.
+    /// Credential that proves the client's identity.
     proof: Proof,
-    /// Whether it is said that it asks for OAuth.
+    /// True if the settings have an `oauth` table.
     is_meant: bool,
     fetcher: Fetcher,
     world: Arc<dyn World>,
-    /// Whose token is exchanged.
+    /// Caller whose token is exchanged.
     caller: Option<Bearer>,
     now: RwLock<Option<Arc<Held>>>,
-    /// Whether it was looked who has signed in.
+    /// True if the stored sign-in was read.
     has_looked: AtomicBool,
-    /// When it was looked whether who has signed in still has.
+    /// Time of the last check of the stored sign-in.
     looked: Mutex<Option<Instant>>,
-    /// Whether the token in use could not be kept, so that nothing is known of it elsewhere.
+    /// True if the token in use could not be stored, so that storage is out of date.
     unkept: AtomicBool,
-    /// One asks at a time.
+    /// State of token requests. The lock admits one request at a time.
     asking: tokio::sync::Mutex<Asking>,
 }
 
-/// A token that is in use.
+/// A token in use.
 struct Held {
     tokens: Tokens,
     header: HeaderValue,
 }
 
-/// What is known of who gives tokens, by who asks for them.
+/// Results of discovery and of failed requests.
 #[derive(Default)]
 struct Asking {
     found: Option<Found>,
-    /// What the upstream wanted a token for, over time.
+    /// All scopes that the upstream has asked for.
     wanted: Vec<String>,
     failed: Option<(Instant, String)>,
 }
 
-/// What is kept of somebody who has signed in.
+/// A stored sign-in.
 #[derive(Clone, Serialize, Deserialize)]
 struct Kept {
     found: Found,
     client: Client,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tokens: Option<Tokens>,
-    /// What the upstream wanted a token for beyond what there is one for.
+    /// Scopes that the upstream asked for beyond the token's.
     #[serde(default)]
     wanted: Vec<String>,
 }
 
 impl Credentials {
-    /// For the upstream called `upstream`, which is at `url`; where `caller` is said, for them.
+    /// Creates credentials for `upstream` at `url`, on behalf of `caller` if there is one.
     ///
     /// # Errors
-    /// When the URL is none, or a variable is not set.
+    ///
+    /// Returns an error if the URL or a key is invalid, or a variable is not set.
     pub(crate) fn new(
         (upstream, url, private_network): (&str, &str, bool),
         settings: Option<&OAuth>,
         world: Arc<dyn World>,
         caller: Option<Bearer>,
     ) -> Result<Self, String> {
-        // A WebSocket is found where its request over HTTP goes.
+        // The metadata of a WebSocket upstream is found at its HTTP URL.
         let url = over_http(url);
         let is_meant = settings.is_some();
         let mut settings = settings.cloned().unwrap_or_default();
@@ -138,15 +140,16 @@ impl Credentials {
         })
     }
 
-    /// What a request says, if we are let in by anything.
+    /// Returns the `Authorization` header, if there is a token.
     ///
     /// # Errors
-    /// Why not, where we should be, and what to do.
+    ///
+    /// Returns the reason and the fix if there should be a token but is none.
     pub(crate) async fn header(self: &Arc<Self>) -> Result<Option<HeaderValue>, String> {
         self.lets_go_of_what_is_not_kept();
         match self.held() {
             Some(held) if held.tokens.is_good() => return Ok(Some(held.header.clone())),
-            // Whether there is more is looked at once the upstream has refused.
+            // Without a token, discovery starts only after the upstream has refused a request.
             None if self.has_looked.load(Ordering::Acquire) => return Ok(None),
             Some(_) | None => {}
         }
@@ -172,11 +175,11 @@ impl Credentials {
         }
     }
 
-    /// Sees to it that the upstream, which refused `used` with `status` and `challenge`, is asked
-    /// with something else.
+    /// Obtains another token after the upstream refused `used` with `status` and `challenge`.
     ///
     /// # Errors
-    /// Why there is nothing else, and what to do.
+    ///
+    /// Returns the reason and the fix if there is no other token.
     pub(crate) async fn refused(
         self: &Arc<Self>,
         used: Option<&HeaderValue>,
@@ -185,7 +188,7 @@ impl Credentials {
     ) -> Result<(), String> {
         let (this, used) = (self.clone(), used.cloned());
         let seen_to = async move { this.seen_to(used.as_ref(), status, &challenge).await };
-        // Boxed, or each request would have room for it.
+        // Boxed, because every request would otherwise reserve space for this future.
         Box::pin(to_its_end(seen_to)).await
     }
 
@@ -198,7 +201,7 @@ impl Credentials {
         let mut asking = self.asking.lock().await;
         let held = self.held();
         if held.as_ref().is_some_and(|held| held.tokens.is_good() && Some(&held.header) != used) {
-            // Somebody else was refused before, and has seen to it.
+            // Another request was refused before and has already renewed the token.
             return Ok(());
         }
         let wants_more = status == 403 && challenge.wants_more();
@@ -224,20 +227,20 @@ impl Credentials {
         if wants_more && wanted.len() == asking.wanted.len() {
             return Err(format!("it wants a token for more than it was said: {wanted:?}"));
         }
-        // The token may be of a server that is not the one any more.
+        // The upstream may have moved to another authorization server.
         if asking.found.is_none() || (used.is_some() && !wants_more) {
             self.rested(&asking)?;
             let steps = &mut Steps::default();
             let (fetcher, settings) = (&self.fetcher, &self.settings);
             let found = discovery::find(fetcher, &self.url, challenge, settings, steps).await;
-            // Until another is known, the one that was is asked.
+            // The old server remains in use until another is discovered.
             asking.found = Some(found.map_err(|why| fails(&mut asking, why))?);
         }
         add(&mut wanted, asking.found.as_ref().map_or(&[], |found| &found.scopes));
         let before = std::mem::replace(&mut asking.wanted, wanted);
         let granted = self.granted(&mut asking, &mut Steps::default()).await;
         if granted.is_err() {
-            // What nobody gets a token for is not asked for with the next one.
+            // Scopes that the server does not grant are not requested again.
             asking.wanted = before;
         }
         granted.map(drop)
@@ -247,8 +250,8 @@ impl Credentials {
         self.now.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Lets go of a token whose person has signed out, or in anew, by another process: that is
-    /// looked at now and then.
+    /// Drops the token if another process has signed the person out or in again. Storage is checked
+    /// every two seconds.
     fn lets_go_of_what_is_not_kept(&self) {
         let Some(held) = self.held() else { return };
         let is_a_persons = self.settings.grant == Grant::AuthorizationCode;
@@ -265,7 +268,7 @@ impl Credentials {
         let kept = self.kept().and_then(|kept| kept.tokens);
         if kept.is_none_or(|kept| kept.access != held.tokens.access) {
             let mut now = self.now.write().unwrap_or_else(PoisonError::into_inner);
-            // Or another is in use by now.
+            // Another token may be in use by now.
             now.take_if(|now| Arc::ptr_eq(now, &held));
             self.has_looked.store(false, Ordering::Release);
         }
@@ -278,7 +281,7 @@ impl Credentials {
         Ok(header)
     }
 
-    /// Refuses while the authorization server is left alone.
+    /// Returns the last error while the pause after a failure lasts.
     fn rested(&self, asking: &Asking) -> Result<(), String> {
         match &asking.failed {
             Some((at, why)) if at.elapsed() < LEFT_ALONE => Err(why.clone()),
@@ -286,7 +289,7 @@ impl Credentials {
         }
     }
 
-    /// A token for this server, or for the caller.
+    /// Requests a token for this server, or exchanges the caller's.
     async fn granted(
         &self,
         asking: &mut Asking,
@@ -326,8 +329,7 @@ impl Credentials {
         }
     }
 
-    /// What somebody who signed in may use: what is kept, unless it is `used` or over; then what it
-    /// is renewed to.
+    /// Returns the stored token of a person, renewed if it is expired or equals `used`.
     async fn kept_or_renewed(
         &self,
         used: Option<&HeaderValue>,
@@ -341,7 +343,7 @@ impl Credentials {
         if let Some((tokens, _)) = usable(&kept) {
             return self.holds(tokens).map(Some);
         }
-        // Another server may be about to renew it, too, and what it was renewed by counts once.
+        // Another server may renew it at the same time, and a refresh token may work only once.
         let _held = self.hold().await?;
         let Some(kept) = self.kept() else { return Ok(None) };
         if let Some((tokens, _)) = usable(&kept) {
@@ -354,7 +356,7 @@ impl Credentials {
         }
     }
 
-    /// The tokens that `kept` is renewed to, which are kept in its place.
+    /// Renews the tokens of `kept` and stores the new ones.
     async fn renewed(&self, mut kept: Kept) -> Result<Tokens, Denied> {
         let over = |why: &str| Denied { is_over: true, why: why.to_owned() };
         let before = kept.tokens.take().ok_or_else(|| over("nobody is signed in"))?;
@@ -374,7 +376,7 @@ impl Credentials {
             return Err(over("the authorization server that is meant is another now"));
         }
         if client_id.as_ref() == Some(&kept.client.id) {
-            // What shows that we are it is what the settings say now.
+            // The settings may hold a new secret or key for the client.
             kept.client = Client::known(&kept.found.server, kept.client.id, &self.proof);
         }
         if kept.client.lacks_its_key() {
@@ -383,7 +385,7 @@ impl Credentials {
         let server = &kept.found.server;
         let asked = tokens::ask(&self.fetcher, server, &kept.client, &fields, &[]).await;
         if asked.as_ref().is_err_and(|denied| denied.is_over) {
-            // What is of no use is not kept; as whom we are known is.
+            // The spent token is dropped, but the client registration is kept.
             let _ = self.keep(&kept);
         }
         let mut tokens = asked?;
@@ -395,13 +397,13 @@ impl Credentials {
         let is_kept = self.keep(&kept);
         self.unkept.store(is_kept.is_err(), Ordering::Release);
         if let Err(why) = is_kept {
-            // What it was renewed by is spent: this is all there is.
+            // The refresh token is spent, so these tokens are all there is.
             tracing::warn!("whoever is signed in at `{}` is not kept: {why}", self.upstream);
         }
         Ok(tokens)
     }
 
-    /// Remembers that a token is wanted for `scopes`, too; what to do about it.
+    /// Stores that a token needs `scopes`, too. Returns the instruction to sign in.
     async fn wants(&self, scopes: &[String]) -> String {
         if let Ok(_held) = self.hold().await
             && let Some(mut kept) = self.kept()
@@ -416,7 +418,7 @@ impl Credentials {
         format!("{why}: run `toolgate login {}`", self.upstream)
     }
 
-    /// What it is kept as: what lets in at one place says nothing of another.
+    /// Returns the storage key. It includes the URL, so that a token never goes to another place.
     fn kept_as(&self) -> String {
         let at = blake3::hash(self.url.as_bytes()).to_hex();
         format!("{}-{}", self.upstream, &at[..16])
@@ -436,8 +438,8 @@ impl Credentials {
     }
 }
 
-/// What `work` comes to, which goes on when nobody waits for it any more: what a token is renewed by
-/// may be good for once, and what came of it must be kept.
+/// Runs `work` to its end even if the caller stops waiting. A refresh token may work only once, so
+/// the result must be stored.
 async fn to_its_end<T: Send + 'static>(
     work: impl Future<Output = Result<T, String>> + Send + 'static,
 ) -> Result<T, String> {
@@ -450,10 +452,10 @@ fn fails(asking: &mut Asking, why: String) -> String {
     why
 }
 
-/// Of how many scopes a token is wanted for at most, whatever an upstream says.
+/// Most scopes that are requested for one upstream.
 const SCOPES_MAX: usize = 100;
 
-/// Adds what of `more` is not among `all`.
+/// Adds those of `more` that are not in `all`.
 fn add(all: &mut Vec<String>, more: &[String]) {
     for one in more {
         if all.len() < SCOPES_MAX && !all.contains(one) {
@@ -462,7 +464,7 @@ fn add(all: &mut Vec<String>, more: &[String]) {
     }
 }
 
-/// `tokens` in a few words, of which none is a secret.
+/// Describes `tokens` without secrets.
 fn shown(tokens: &Tokens) -> String {
     let left = match tokens.left() {
         Some(left) => format!("good for {} s", left.as_secs()),

@@ -1,8 +1,7 @@
-//! The tools of upstreams and their instructions as they were when someone agreed to them, and what
-//! differs since.
+//! Pins: the approved definitions of upstreams' tools and instructions, and their differences from
+//! the current ones.
 //!
-//! It reads and writes the text of `toolgate.lock` and knows no file. What follows from a
-//! difference is decided elsewhere.
+//! This module reads and writes the text of `toolgate.lock` but opens no file.
 
 use std::collections::{BTreeMap, btree_map};
 use std::fmt::Write as _;
@@ -25,40 +24,40 @@ pub use judged::{OnChange, Pinned, Pins};
 pub use shown::shown;
 pub use unseen::line as one_line;
 
-/// The version of the file that is written here.
+/// Version of the lock file format.
 const VERSION: i64 = 1;
 const HEAD: &str = "# Written by toolgate: its upstreams as someone agreed to them. \
                     Pin one again to change it; what is changed here by hand is refused.";
-/// What to do about a file that cannot be believed.
+/// Advice for a lock file that cannot be trusted.
 const AGAIN: &str =
     "take the file from version control, or remove it, look at the tools and pin them again";
 
 const BY_HAND: &str = "its hash does not fit, so it was changed by hand";
 const TWICE: &str = "it stands there twice";
 
-/// What an upstream says of one of its tools, as far as a model or a caller goes by it.
+/// The definition of an upstream's tool, as far as a model or a caller relies on it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Definition {
-    /// The upstream's own name for it.
+    /// The upstream's own name for the tool.
     pub name: String,
-    /// Its name for people.
+    /// Display name.
     pub title: Option<String>,
-    /// What it does, as models are told.
+    /// Description for models.
     pub description: Option<String>,
-    /// What it is said to do to the world.
+    /// Behaviour hints, such as `readOnlyHint`.
     pub annotations: Option<Value>,
-    /// What it takes.
+    /// JSON schema of the input.
     pub input_schema: Value,
-    /// What it returns, if that is said.
+    /// JSON schema of the output, if there is one.
     pub output_schema: Option<Value>,
-    /// What is said of it for whoever shows it.
+    /// The `_meta` object, for clients that display the tool.
     pub meta: Option<Value>,
 }
 
 impl Definition {
-    /// What `tool`, an entry of an answer to `tools/list`, says; nothing if it has no name.
+    /// Reads an entry of `tools/list`. Returns `None` if it has no name.
     ///
-    /// A tool that says nothing of its input takes any.
+    /// A tool without an input schema accepts any input.
     pub fn of(tool: &Value) -> Option<Self> {
         let text = |key: &str| tool.get(key)?.as_str().map(str::to_owned);
         let value = |key: &str| tool.get(key).filter(|value| !value.is_null()).cloned();
@@ -73,7 +72,7 @@ impl Definition {
         })
     }
 
-    /// The entry of an answer to `tools/list` that says so.
+    /// Returns the entry of `tools/list` for this definition.
     pub(crate) fn entry(&self) -> Value {
         let Self { name, title, description, annotations, input_schema, output_schema, meta } =
             self;
@@ -92,7 +91,7 @@ impl Definition {
         entry
     }
 
-    /// Its BLAKE3 in hex: two have the same if they say the same, in whatever order.
+    /// Returns the BLAKE3 hash in hex. It does not depend on the order of keys.
     pub fn hash(&self) -> String {
         let mut parts = Map::new();
         let mut part = |key: &str, value: Option<Value>| {
@@ -109,29 +108,30 @@ impl Definition {
     }
 }
 
-/// What `toolgate.lock` holds.
+/// The contents of `toolgate.lock`.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Lock {
-    /// What was agreed to of each upstream, by its name.
+    /// Pins of each upstream, by name.
     pub upstreams: BTreeMap<String, Accepted>,
 }
 
-/// What was agreed to of an upstream.
+/// The pins of one upstream.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Accepted {
-    /// What it says of how its tools are used well.
+    /// Instructions of the upstream.
     pub instructions: Option<String>,
-    /// Its tools, each under its own name.
+    /// Tools, by the upstream's own names.
     pub tools: BTreeMap<String, Definition>,
 }
 
 impl Lock {
-    /// What `text` holds.
+    /// Parses a lock file.
     ///
     /// # Errors
-    /// What is wrong, with which tool of which upstream, and what to do.
+    ///
+    /// Returns the tool, the problem and the fix.
     pub fn read(text: &str) -> Result<Self, String> {
-        // What is written has no `\r\n`, but whoever checks it out may have put some there.
+        // A checkout may have changed the line ends to `\r\n`.
         let table = text.replace("\r\n", "\n").parse::<toml::Table>();
         let table = table.map_err(|err| unread(err.message()))?;
         match table.get("version").map(toml::Value::as_integer) {
@@ -153,7 +153,7 @@ impl Lock {
                 let whose = format!("the instructions of upstream `{upstream}` in `toolgate.lock`");
                 unseen::line(&format!("{whose}: {why}; {AGAIN}"))
             };
-            // The hash is nobody's signature: what is kept of an upstream is no longer.
+            // Anyone can compute the hash, so the length limit is checked as well.
             if hash != hash_of(&text) || !is_bounded(&text) {
                 return Err(wrong(BY_HAND));
             }
@@ -179,7 +179,7 @@ impl Lock {
         Ok(lock)
     }
 
-    /// Its text, which is the same for the same upstreams.
+    /// Returns the text of the file. It is the same for the same pins.
     pub fn write(&self) -> String {
         let mut text = format!("{HEAD}\nversion = {VERSION}\n");
         let bare = self.upstreams.iter().filter(|(_, accepted)| accepted.tools.is_empty());
@@ -237,7 +237,7 @@ struct Entry {
     meta: Option<String>,
 }
 
-/// The BLAKE3 of `text` in hex.
+/// Returns the BLAKE3 hash of `text` in hex.
 fn hash_of(text: &str) -> String {
     blake3::hash(text.as_bytes()).to_hex().to_string()
 }
@@ -290,13 +290,14 @@ fn write(text: &mut String, upstream: &str, definition: &Definition) {
     }
 }
 
-/// `text` as a string of TOML, over as many lines as it has; what nobody sees is written out.
+/// Returns `text` as a TOML string, over several lines if it has several. Invisible characters are
+/// escaped.
 fn quoted(text: &str) -> String {
     let lines = text.contains('\n');
     let mut quoted = String::from(if lines { "\"\"\"\n" } else { "\"" });
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
-        // An editor may take away spaces at the end of a line.
+        // Editors may strip trailing spaces.
         let at_end = matches!(chars.peek(), None | Some('\n'));
         match c {
             '\n' => quoted.push('\n'),
@@ -312,17 +313,17 @@ fn quoted(text: &str) -> String {
     quoted
 }
 
-/// `value` as JSON in a string of TOML in which nothing is escaped, a line for each of its parts.
+/// Returns `value` as indented JSON in a TOML literal string.
 fn literal(value: &Value) -> String {
     let json = pretty(value).replace("'''", "''\\u0027");
     format!("'''\n{json}\n'''")
 }
 
-/// `value` as JSON, a line for each of its parts, keys in order; what nobody sees is written out.
+/// Returns `value` as indented JSON with sorted keys and escaped invisible characters.
 fn pretty(value: &Value) -> String {
     let mut json = String::new();
     for c in format!("{:#}", sorted(value)).chars() {
-        // Only within a string of JSON is there any such character.
+        // Such a character can only be part of a JSON string.
         if c != '\n' && unseen::acts(c) {
             for unit in c.encode_utf16(&mut [0; 2]) {
                 _ = write!(json, "\\u{unit:04x}");
@@ -334,7 +335,7 @@ fn pretty(value: &Value) -> String {
     json
 }
 
-/// `value` with the keys of its objects in order.
+/// Returns `value` with sorted object keys.
 fn sorted(value: &Value) -> Value {
     match value {
         Value::Object(members) => {

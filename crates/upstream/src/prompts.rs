@@ -1,4 +1,4 @@
-//! The prompts of an upstream.
+//! Prompts of an upstream.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub(crate) struct Source(pub(crate) Arc<Upstream>);
 
 struct RemotePrompt {
     upstream: Arc<Upstream>,
-    /// What the upstream calls it.
+    /// The upstream's own name for the prompt.
     name: String,
     spec: PromptSpec,
     guard: ToolSpec,

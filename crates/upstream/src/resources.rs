@@ -1,4 +1,4 @@
-//! What can be read of an upstream.
+//! Resources of an upstream.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::claims;
 use crate::listing::json_bytes;
 use crate::upstream::{Asked, Upstream};
 
-/// The most pages of a folder that are asked for, and after how many bytes no more.
+/// Most pages and most bytes of one folder listing.
 const FOLDER_PAGES_MAX: usize = 100;
 const FOLDER_BYTES_MAX: usize = 8 << 20;
 
-/// The resources of an upstream, and its skills, whose files are among them.
+/// The resources of an upstream, including the files of its skills.
 pub(crate) struct Source {
     pub(crate) upstream: Arc<Upstream>,
-    /// What policy knows reading of it by.
+    /// Pseudo-tool that policy checks for reads from this source.
     pub(crate) guard: ToolSpec,
 }
 
@@ -31,7 +31,7 @@ impl Source {
         Arc::new(Self { upstream: upstream.clone(), guard })
     }
 
-    /// All pages of what is in the folder `uri`.
+    /// Lists a folder, over all its pages.
     async fn all_in_folder(&self, ctx: &Ctx, uri: &str) -> Result<Vec<ResourceSpec>, ToolError> {
         let within = format!("{}/", uri.trim_end_matches('/'));
         let (mut all, mut cursor, mut bytes) = (Vec::new(), None, 0);
@@ -51,7 +51,7 @@ impl Source {
         Ok(all)
     }
 
-    /// Whether `uri` is this server's own, whatever an upstream says.
+    /// Returns true if `uri` belongs to this server, which an upstream cannot override.
     pub(crate) fn is_own(&self, uri: &str) -> bool {
         self.upstream.keeps.is_own_uri(uri)
     }
@@ -156,7 +156,7 @@ impl Resources for Source {
     }
 }
 
-/// Up to `at_most` of `all` after the one read by `after`, in order of URI, each once.
+/// Returns up to `at_most` distinct items after the URI `after`, sorted by URI.
 fn page(mut all: Vec<ResourceSpec>, after: Option<&str>, at_most: usize) -> Vec<ResourceSpec> {
     all.sort_by(|a, b| a.uri.cmp(&b.uri));
     all.dedup_by(|a, b| a.uri == b.uri);
@@ -165,7 +165,7 @@ fn page(mut all: Vec<ResourceSpec>, after: Option<&str>, at_most: usize) -> Vec<
     all
 }
 
-/// What an upstream says that an argument may be.
+/// Requests completions of an argument from an upstream.
 pub(crate) async fn completed(
     upstream: &Upstream,
     ctx: &Ctx,

@@ -1,4 +1,4 @@
-//! Answers that are larger than a model is to be given at once: kept here, to be read on.
+//! Stores results that are too large for a model, so that it can read on.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,38 +20,38 @@ pub(crate) use cutting::Budget;
 use reading::Read;
 use source::Source;
 
-/// How long a result is kept.
+/// Lifetime of a stored result.
 const KEPT: Duration = Duration::from_secs(3600);
-/// How many bytes of all.
+/// Most bytes of all stored results together.
 const KEPT_BYTES: usize = 64 << 20;
-/// What keeping one takes beside what is kept, in bytes.
+/// Overhead of a stored result, in bytes.
 const EACH: usize = 512;
-/// What its URI begins with, before its id.
+/// URI prefix before the id.
 const SCHEME: &str = "result://";
 
-/// Results that are kept. Clones are one.
+/// Store of long results. Clones share one store.
 #[derive(Clone, Default)]
 pub struct Results(Arc<Mutex<All>>);
 
-/// All that are kept.
+/// All stored results.
 #[derive(Default)]
 struct All {
-    /// The newest last.
+    /// Results, newest last.
     kept: VecDeque<Kept>,
-    /// How much they take.
+    /// Bytes in use.
     bytes: usize,
 }
 
-/// A result, or a part of one.
+/// A stored result, or a part of one.
 struct Kept {
     whose: Caller,
-    /// As it is listed and linked to; its URI has its id.
+    /// Entry for lists and links. Its URI contains the id.
     spec: ResourceSpec,
     whole: Whole,
     since: Instant,
 }
 
-/// What is kept of it.
+/// Stored data.
 #[derive(Clone)]
 enum Whole {
     Text(Arc<str>),
@@ -59,19 +59,19 @@ enum Whole {
 }
 
 impl Results {
-    /// The tool that reads them.
+    /// Returns the tool that reads stored results.
     pub fn tool(&self) -> Arc<dyn AnyTool> {
         erase(Read(self.clone()))
     }
 
-    /// Them as resources.
+    /// Returns the stored results as resources.
     pub fn resources(&self) -> Arc<dyn Resources> {
         let id = ToolId::new(Read::NAME).expect("an id");
         let guard = ToolSpec::new(id, Read::TITLE, Read::ABOUT, Effects::Reads);
         Arc::new(Source { results: self.clone(), guard })
     }
 
-    /// All that there still are.
+    /// Locks the store after removing expired results.
     fn all(&self) -> MutexGuard<'_, All> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         while all.kept.front().is_some_and(|kept| kept.since.elapsed() >= KEPT) {
@@ -80,7 +80,7 @@ impl Results {
         all
     }
 
-    /// Keeps `whole` for `whose`, known as `spec`; gives that back with its URI and its length.
+    /// Stores `whole` for `whose`. Returns `spec` with its URI and size.
     fn keep(
         &self,
         whose: &Caller,
@@ -103,7 +103,7 @@ impl Results {
         Ok(spec)
     }
 
-    /// The result that `id` names, or its URI, if it is the caller's.
+    /// Returns the caller's result with the given id or URI.
     fn of(&self, caller: &Caller, id: &str) -> Result<(ResourceSpec, Whole), ToolError> {
         let id = id.strip_prefix(SCHEME).unwrap_or(id);
         let all = self.all();
@@ -119,7 +119,7 @@ impl Results {
 }
 
 impl All {
-    /// Lets go of the oldest.
+    /// Removes the oldest result.
     fn forget(&mut self) {
         if let Some(gone) = self.kept.pop_front() {
             self.bytes -= gone.bytes();
@@ -128,7 +128,7 @@ impl All {
 }
 
 impl Kept {
-    /// How much it takes.
+    /// Returns the bytes that the result takes.
     fn bytes(&self) -> usize {
         let ResourceSpec { name, about, media_type, .. } = &self.spec;
         let said = [about, media_type].into_iter().flatten().map(String::len).sum::<usize>();
@@ -145,12 +145,12 @@ impl Whole {
     }
 }
 
-/// What a result that is kept as `spec` is read by, beside its URI.
+/// Returns the id in the URI of `spec`.
 fn id_of(spec: &ResourceSpec) -> &str {
     spec.uri.strip_prefix(SCHEME).unwrap_or(&spec.uri)
 }
 
-/// At most `len` bytes of `text` from `at` on, with no character cut in two.
+/// Returns at most `len` bytes of `text` from `at` on, at character boundaries.
 fn piece(text: &str, at: usize, len: usize) -> &str {
     let start = text.floor_char_boundary(at.min(text.len()));
     let end = text.floor_char_boundary((start + len).min(text.len()));

@@ -1,4 +1,4 @@
-//! What is said of an upstream in `[upstream.NAME]`.
+//! Settings of `[upstream.NAME]`.
 
 use std::collections::BTreeMap;
 
@@ -11,82 +11,105 @@ use toolgate_contract::ToolId;
 use crate::oauth::OAuth;
 use crate::upstream::revision;
 
-/// The upstreams by name: each a table `[upstream.NAME]`.
+/// The upstreams' settings by name, one table `[upstream.NAME]` each.
 pub type Tables = BTreeMap<String, Settings>;
 
-/// Another MCP server whose tools, resources and prompts are served here: give `command` or `url`.
+/// Another MCP server whose tools, resources and prompts are served here. Set `command` or `url`.
 ///
-/// Where a value says `${NAME}`, the server's own variable `NAME` stands there, and is said to
-/// nobody but that upstream.
+/// `${NAME}` in a value inserts the server's environment variable `NAME`. It is sent to that
+/// upstream only.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Whether it is served.
+    /// Serve this upstream. `true` by default; `false` leaves it out.
     pub enabled: bool,
-    /// The program that speaks MCP on its standard input and output, and its arguments, e.g. `["npx", "-y", "@modelcontextprotocol/server-everything"]`.
+    /// Program that serves MCP on its standard input and output, with its arguments, e.g.
+    /// `["npx", "-y", "@modelcontextprotocol/server-everything"]`.
     pub command: Vec<String>,
-    /// Variables of the program's environment, beside those of `keep_env`.
+    /// Environment variables of the program, in addition to `keep_env`.
     pub env: BTreeMap<String, String>,
-    /// The server's own variables that the program is given.
+    /// Environment variables of the server that the program inherits.
     pub keep_env: Vec<String>,
-    /// The folder that the program starts in, relative to the one that is served, e.g. `.`; an empty one unless it is said. In a folder that others write they decide what is run: `npx`, `python -m` and the like look there first.
+    /// Folder that the program starts in, relative to the workspace, e.g. `.`. By default, an empty
+    /// folder. In a folder that others can write to, they can replace the program: `npx`,
+    /// `python -m` and the like look there first.
     pub cwd: Option<String>,
-    /// How the program is confined: `read-only`, `workspace`, `network` or `off`, as `sandbox.profile` has them.
+    /// Sandbox profile of the program, as in `sandbox.profile`: `read-only`, `workspace`, `network`
+    /// or `off` (the default).
     pub sandbox: String,
-    /// Where it is reached, e.g. `https://mcp.example/mcp`.
+    /// URL of the server, e.g. `https://mcp.example/mcp`.
     pub url: Option<String>,
-    /// How it is spoken to at `url`: `http` (Streamable HTTP), `sse` (HTTP+SSE of 2024-11-05) or `websocket`.
+    /// Transport at `url`: `http` (Streamable HTTP, the default), `sse` (HTTP+SSE of 2024-11-05) or
+    /// `websocket`.
     pub transport: Transport,
-    /// Headers of each request to `url`, e.g. `Authorization = "Bearer ${TOKEN}"`. The client's own never go there.
+    /// Headers of each request to `url`, e.g. `Authorization = "Bearer ${TOKEN}"`. A client's own
+    /// headers are never forwarded.
     pub headers: BTreeMap<String, String>,
-    /// How we are let in at `url`, where it asks for OAuth.
+    /// OAuth settings, if the server at `url` requires OAuth.
     pub oauth: Option<OAuth>,
-    /// Whether `url` may be an address of a private network. This machine's own always may.
+    /// Permission for `url` to resolve to a private network address. `false` by default. Loopback
+    /// addresses are always allowed.
     pub private_network: bool,
-    /// The revision of MCP that is spoken to it, where it is not to be found out, e.g. `2025-06-18`.
+    /// MCP revision to use, e.g. `2025-06-18`. By default, it is negotiated.
     pub revision: Option<String>,
-    /// What its tools and prompts are called after: the upstream's name, unless said otherwise; empty for their own names. Letters, digits, `_` and `-`, in parts with a dot between them.
+    /// Prefix of its tools and prompts. By default, the upstream's name. Empty keeps their own
+    /// names. Allowed are letters, digits, `_` and `-`, in parts separated by dots.
     pub prefix: Option<String>,
-    /// Which of its tools are served, by its own names with `*`.
+    /// Tools to serve, by the upstream's own names; `*` matches any text. All by default.
     pub tools: Vec<String>,
-    /// Which of them are not, whatever `tools` says.
+    /// Tools to leave out, even if `tools` matches them.
     pub without: Vec<String>,
-    /// Whether its resources are served.
+    /// Serve its resources. `true` by default.
     pub resources: bool,
-    /// Whether its prompts are served.
+    /// Serve its prompts. `true` by default.
     pub prompts: bool,
-    /// Whether clients are told its `instructions`, after this server's own, up to 4 KiB of them.
+    /// Pass its `instructions` on to clients, after the server's own, up to 4 KiB. `true` by
+    /// default.
     pub instructions: bool,
-    /// The folders it is told that it works in, as absolute paths, in place of those of whoever calls. Without it a client's own are told to an upstream that asks for them while it works for that client.
+    /// Folders to send as its roots, as absolute paths. By default, an upstream that asks for roots
+    /// during a call gets those of the calling client.
     pub roots: Vec<String>,
-    /// How long it may take to begin, in milliseconds.
+    /// Longest time to start and answer, in milliseconds. 30000 by default.
     pub start_ms: u64,
-    /// Who share a connection to it, or a program: `all`, the calls of one `caller`, or those of one `session`, for a server that keeps something of its clients. Where a client has no session (2026-07-28), those of its caller. At most 256 are kept, each until its session is over, or it has had nothing to do for `idle_ms`, or for five minutes.
+    /// Callers that share one connection or program: `all` (the default), the calls of one
+    /// `caller`, or those of one `session`. Restrict it for a server that keeps state per client. A
+    /// client without a session (2026-07-28) counts as its caller. At most 256 connections are
+    /// kept. Each ends with its session, or when idle for `idle_ms`, or for five minutes if that is
+    /// 0.
     pub shared_by: SharedBy,
-    /// How long one call of its tools may take, in milliseconds; without it, as long as any.
+    /// Timeout of a tool call, in milliseconds. By default, the server's general timeout.
     pub deadline_ms: Option<u64>,
-    /// How long a program may have nothing to do before it is ended, in milliseconds; 0 for ever.
+    /// Idle time after which its program is stopped, in milliseconds. 0, the default, never stops
+    /// it.
     pub idle_ms: u64,
-    /// How long a program may live before another takes its place once it has nothing to do, in milliseconds; 0 for ever.
+    /// Age at which its program is replaced when idle, in milliseconds. 0, the default, never
+    /// replaces it.
     pub lifetime_ms: u64,
-    /// The most connections, or processes, of an upstream that asks its clients (revisions before 2026-07-28): over a pipe nothing says which call asks, and what a client can be asked is said once, so each call whose client can be asked has one for itself.
+    /// Most dedicated connections or processes, 8 by default. An upstream that asks its clients
+    /// questions (revisions before 2026-07-28) needs one for each concurrent call, because a pipe
+    /// does not show which call asks.
     pub processes: usize,
-    /// The most calls of it at once, which count apart from `limits.calls`; further ones wait as `limits.waiting` and `limits.wait_ms` say.
+    /// Most concurrent calls, 64 by default, not counted in `limits.calls`. Further calls wait
+    /// within `limits.waiting` and `limits.wait_ms`.
     pub at_once: usize,
-    /// How much text of an answer is given at once, in bytes: the rest of a longer one is kept, to be read on with `results.read`; 0 for all. What is structured counts as its JSON, unless its schema was promised.
+    /// Most bytes of text in a result, 262144 by default; 0 for no limit. The rest is stored for
+    /// `results.read`. A structured value counts as its JSON, unless its schema is promised.
     pub answer_bytes: usize,
-    /// How much of an answer that is no text (pictures, sounds, files) is given at once, in bytes: links stand for the largest of more, which are kept; 0 for all.
+    /// Most bytes of images, audio and files in a result, 4 MiB by default; 0 for no limit. The
+    /// largest are stored and replaced by links.
     pub media_bytes: usize,
-    /// Whether its tools' output schemas are promised to clients. Where they are not, a structured answer above `answer_bytes` is cut as a text is; answers are held against the schemas all the same.
+    /// Publish its tools' output schemas to clients. `true` by default. If `false`, structured
+    /// results above `answer_bytes` are cut like text. Results are validated against the schemas in
+    /// both cases.
     pub promise_outputs: bool,
-    /// The longest message that is read from it, in bytes.
+    /// Longest message to accept from it, in bytes. 16 MiB by default.
     pub message_bytes: usize,
 }
 
-/// The most calls of one upstream, or programs, at once.
+/// Upper limit of `at_once` and `processes`.
 const AT_ONCE_MAX: usize = 100_000;
 
-/// How an upstream is spoken to at its URL.
+/// Transport of an upstream at a URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
@@ -95,15 +118,15 @@ pub enum Transport {
     Http,
     /// HTTP+SSE of 2024-11-05.
     Sse,
-    /// Messages as texts of a WebSocket, at a `ws:` or `wss:` URL.
+    /// Text messages of a WebSocket at a `ws:` or `wss:` URL.
     WebSocket,
 }
 
-/// Who share a connection to an upstream.
+/// Callers that share a connection to an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SharedBy {
-    /// Whoever calls.
+    /// All callers.
     #[default]
     All,
     /// The calls of one caller.
@@ -113,7 +136,7 @@ pub enum SharedBy {
 }
 
 impl Transport {
-    /// Refuses a URL at which nobody is spoken to so.
+    /// Checks that the scheme of `url` fits the transport.
     fn check(self, url: &str) -> Result<(), String> {
         let url = url.trim();
         let scheme = url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
@@ -122,7 +145,7 @@ impl Transport {
             Self::WebSocket => "`ws://` or `wss://`",
         };
         match (self, scheme.as_deref()) {
-            // What a variable says is seen when it is needed.
+            // A value from a variable is checked when it is used.
             _ if url.starts_with("${") => Ok(()),
             (Self::Http | Self::Sse, Some("http" | "https"))
             | (Self::WebSocket, Some("ws" | "wss")) => Ok(()),
@@ -174,10 +197,11 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What is wrong with it, if anything.
+    /// Checks the settings.
     ///
     /// # Errors
-    /// Which setting, and what to do.
+    ///
+    /// Returns the invalid setting and the fix.
     pub fn check(&self) -> Result<(), String> {
         match (self.command.is_empty(), &self.url) {
             (true, None) => return Err("say `command` or `url`".to_owned()),
@@ -237,7 +261,7 @@ impl Settings {
         self.is_of_use()
     }
 
-    /// What of it is of no use to whoever is spoken to so, or cannot be meant.
+    /// Checks for settings that have no effect for this kind of upstream.
     fn is_of_use(&self) -> Result<(), String> {
         let Self { command, env, cwd, url, headers, sandbox, roots, .. } = self;
         let idle = match url {
@@ -270,21 +294,21 @@ impl Settings {
         if let Some(text) =
             texts.find(|text| text.rsplit_once("${").is_some_and(|(_, name)| !name.contains('}')))
         {
-            // What is said so may be half a secret.
+            // The text before it may be part of a secret.
             let at = text.rfind("${").unwrap_or_default();
             return Err(format!("a `${{` is not closed: `{}`", &text[at..]));
         }
         Ok(())
     }
 
-    /// What is said to it alone.
+    /// Returns the values that only this upstream may see.
     pub fn said_alone(&self) -> impl Iterator<Item = &str> {
         let oauth = self.oauth.iter().flat_map(|oauth| [&oauth.client_secret, &oauth.client_key]);
         let texts = self.headers.values().chain(self.env.values()).chain(oauth.flatten());
         texts.map(String::as_str)
     }
 
-    /// Whether it is said in so many words what we are let in with.
+    /// Returns true if `headers` sets `Authorization`.
     pub(crate) fn says_authorization(&self) -> bool {
         self.headers.keys().any(|name| name.eq_ignore_ascii_case("authorization"))
     }

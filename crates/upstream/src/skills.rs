@@ -1,4 +1,4 @@
-//! The skills of an upstream: listed as it lists them, and held against what is read of them.
+//! Skills of an upstream, listed as it lists them and validated when they are read.
 
 mod held;
 mod shelved;
@@ -12,7 +12,7 @@ use crate::resources::Source;
 
 pub(crate) use shelved::{Shelved, is_plain};
 
-/// How many skills that were got are remembered.
+/// Most fetched skills that are remembered.
 const GOT_MAX: usize = 64;
 
 impl Skills for Source {
@@ -22,7 +22,7 @@ impl Skills for Source {
 
     fn claims(&self, uri: &str) -> Option<Claim> {
         let (shelved, listing) = (self.upstream.shelved(), self.upstream.listing());
-        // Not all that it has need be listed.
+        // An upstream need not list all its skills.
         let may = listing.has_skills && is_plain(uri) && shelved.may_have(uri);
         let claim = match shelved.skill(uri) {
             Some(_) => Some(Claim::Listed),
@@ -54,8 +54,8 @@ impl Skills for Source {
     }
 }
 
-/// The skills that were got of an upstream last: of those that are not listed nothing else is
-/// known, and those that are may be others by now.
+/// The skills that were fetched last. They cover skills that are not listed, and newer versions of
+/// listed ones.
 #[derive(Default)]
 pub(crate) struct Got(Mutex<VecDeque<Skill>>);
 
@@ -69,7 +69,7 @@ impl Got {
         }
     }
 
-    /// The one in whose folder `uri` is.
+    /// Returns the skill whose folder contains `uri`.
     fn skill_of(&self, uri: &str) -> Option<Skill> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let found = all.iter().filter(|skill| shelved::is_in_folder(skill, uri));

@@ -1,4 +1,4 @@
-//! A tool of an upstream, as the catalog holds it.
+//! A tool of an upstream, as an entry of the catalog.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,32 +16,32 @@ use crate::pins::Judged;
 use crate::results::{Budget, Results};
 use crate::upstream::{Asked, Lasting, Upstream};
 
-/// What is done so soon is no job, though whoever called takes one.
+/// Time within which a call that ends does not become a job.
 const SOON: Duration = Duration::from_millis(150);
-/// What becomes a task of the upstream's does so sooner, with what it asks before.
+/// Longest wait for a call to become a task of the upstream.
 const AS_TASK: Duration = Duration::from_secs(5);
 
 /// A tool of an upstream.
 pub(crate) struct RemoteTool {
     upstream: Arc<Lasting>,
-    /// What the upstream calls it.
+    /// The upstream's own name for the tool.
     name: String,
     spec: ToolSpec,
-    /// As it is listed, and whether it is called.
+    /// Entry of the tool list, and whether calls are refused.
     judged: Judged,
-    /// How its upstream is called.
+    /// Call properties of the upstream.
     manner: Manner,
-    /// How much of what it answers is given at once, and where the rest is kept.
+    /// Size limits of results, and the store for the rest.
     budget: Budget,
     results: Results,
-    /// Whether its calls may become tasks there.
+    /// True if calls may become tasks of the upstream.
     tasked: bool,
-    /// The arguments that are said in headers, too: by which name, and where they are.
+    /// Arguments that are repeated in headers, as header name and path.
     mirrored: Vec<(String, Vec<String>)>,
 }
 
 impl RemoteTool {
-    /// The tool that the entry of `tools/list` describes, if it describes one.
+    /// Creates the tool from its entry in `tools/list`. Returns `None` if the entry is invalid.
     pub(crate) fn new(of: &Upstream, judged: Judged) -> Option<Self> {
         let (entry, manner) = (&judged.entry, of.listing().manner());
         let text = |at: &str| entry.pointer(at).and_then(Value::as_str).map(str::to_owned);
@@ -49,7 +49,7 @@ impl RemoteTool {
         let title = text("/title").or(text("/annotations/title")).unwrap_or_else(|| name.clone());
         let about = text("/description").unwrap_or_default();
         let hint = |name: &str| entry["annotations"][name].as_bool();
-        // Hints are the upstream's own word; what it does not say is taken for the worst.
+        // The hints come from the upstream. A missing one is taken as the riskiest.
         let effects = match (hint("readOnlyHint"), hint("destructiveHint")) {
             (Some(true), _) => Effects::Reads,
             (_, Some(false)) => Effects::Adds,
@@ -60,7 +60,7 @@ impl RemoteTool {
         let mut mirrored = Vec::new();
         gather(&input, &mut Vec::new(), &mut mirrored);
         let support = entry.pointer("/execution/taskSupport").and_then(Value::as_str);
-        // Where it says nothing of each, it decides with each call.
+        // Without a declaration, the upstream decides per call.
         let tasked = match support {
             Some("required" | "optional") => true,
             Some(_) => false,
@@ -68,12 +68,12 @@ impl RemoteTool {
         };
         let job = match support {
             Some("required") => AsJob::Must,
-            // What takes long is a job for whoever takes one; what does not is none.
+            // A slow call becomes a job if the caller accepts jobs.
             _ if tasked || manner.in_session => AsJob::Rather,
             Some(_) | None => AsJob::May,
         };
         let id = names::tool(of.prefix(), &name);
-        // Some write what they have none of as null.
+        // Some servers write a missing schema as null.
         let shape = entry.get("outputSchema").filter(|shape| !shape.is_null());
         let shape = shape.cloned().map(Into::into);
         let (output_schema, unpromised) = match of.settings.promise_outputs {
@@ -104,12 +104,12 @@ impl RemoteTool {
         Some(Self { upstream, name, spec, judged, manner, budget, results, tasked, mirrored })
     }
 
-    /// Whether it is the tool that is listed as `judged`, of an upstream that is called so.
+    /// Returns true if the tool was made from `judged` and `manner`.
     pub(crate) fn is(&self, judged: &Judged, manner: Manner) -> bool {
         self.judged == *judged && self.manner == manner
     }
 
-    /// What of `input` is said in headers, too.
+    /// Returns the arguments of `input` that are repeated in headers.
     fn said(&self, input: &Value) -> Vec<(String, String)> {
         let said = |(header, path): &(String, Vec<String>)| {
             let value = path.iter().try_fold(input, |value, name| value.get(name))?;
@@ -124,7 +124,7 @@ impl RemoteTool {
     }
 }
 
-/// The properties of `schema` that are said in headers, too.
+/// Collects the properties of `schema` that have an `x-mcp-header`.
 fn gather(schema: &Value, path: &mut Vec<String>, found: &mut Vec<(String, Vec<String>)>) {
     let properties = schema.get("properties").and_then(Value::as_object);
     for (name, property) in properties.into_iter().flatten() {
@@ -148,8 +148,8 @@ impl AnyTool for RemoteTool {
         self.spec.job != AsJob::May
     }
 
-    /// Begins a call that may become a task of the upstream's: what it asks before, it asks before
-    /// a job is made of it, too.
+    /// Starts a call that may become a task of the upstream. Its first questions are asked before
+    /// it becomes a job.
     fn before<'a>(
         &'a self,
         ctx: &'a Ctx,
@@ -161,7 +161,7 @@ impl AnyTool for RemoteTool {
                 return Ok(());
             }
             let asked = self.asked(ctx, input.clone());
-            // Of the time that looking before may take it leaves some.
+            // Uses at most half of the time left before the deadline.
             let left = ctx.deadline.saturating_duration_since(Instant::now()) / 2;
             let within = left.min(if self.tasked { AS_TASK } else { SOON });
             ctx.ahead.put(upstream.begin_in_time(ctx, asked, within).await?);
@@ -198,25 +198,25 @@ impl AnyTool for RemoteTool {
 }
 
 impl RemoteTool {
-    /// What it is called there.
+    /// Returns the upstream's own name for the tool.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Why it is not called, if it is not.
+    /// Returns the reason why calls are refused, if they are.
     pub(crate) fn withheld(&self) -> Option<&str> {
         self.judged.withheld.as_deref()
     }
 
-    /// The upstream, unless the tool is withheld.
+    /// Returns the upstream, or an error if the tool is withheld.
     async fn upstream(&self) -> Result<Arc<Upstream>, ToolError> {
         let gone = || ToolError::new(Fault::Unavailable, "the upstream is not served any more");
         let upstream = self.upstream.upstream().ok_or_else(gone)?;
         if self.judged.withheld.is_none() {
             return Ok(upstream);
         }
-        // Someone may have agreed to it since, or it is again as it was: then the next call, which
-        // is held against the schema that it has now, reaches it.
+        // The change may be approved or undone by now. Then the next call reaches the tool,
+        // validated against its current schema.
         upstream.look().await;
         let why = upstream.withholds(&self.name).unwrap_or_else(|| {
             format!("`{}` was held back and is not any more: call it again", self.name)

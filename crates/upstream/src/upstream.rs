@@ -1,4 +1,4 @@
-//! One upstream: connected when it is needed, watched over, and known by what it listed last.
+//! One upstream: connected when needed, watched, and known by its last listing.
 
 mod connecting;
 mod lists;
@@ -46,37 +46,37 @@ pub(crate) use callers::Whose;
 use changes::{Listening, Watched};
 use connecting::Failed;
 
-/// What was remembered for longer is asked for again when a list is wanted, which does not wait.
+/// Age after which a stored listing is refreshed in the background.
 const OLD: Duration = Duration::from_secs(3600);
 
-/// What is kept where, and who is told.
+/// Storage and catalog that upstreams are handed.
 pub trait Keeps: Send + Sync + 'static {
-    /// What was kept of the upstream `name`, and for how long it has been.
+    /// Returns the stored listing `name` and its age.
     fn known(&self, name: &str) -> Option<(Listing, Duration)>;
-    /// Keeps what it has now.
+    /// Stores the listing `name`.
     fn keep(&self, name: &str, listing: &Listing);
-    /// What was agreed to of upstreams.
+    /// Returns the pins of all upstreams.
     fn pinned(&self) -> Pinned;
-    /// Whether the server itself has tools of `toolset`.
+    /// Returns true if the server itself has tools of `toolset`.
     fn is_own(&self, toolset: &str) -> bool;
-    /// Whether `uri` is one of the server's own, or would be.
+    /// Returns true if `uri` belongs to the server, even if nothing is there.
     fn is_own_uri(&self, uri: &str) -> bool;
-    /// Offers its tools in place of those it had before.
+    /// Replaces the tools of the upstream `name` in the catalog.
     fn offer(&self, name: &str, tools: Vec<Arc<dyn AnyTool>>);
 }
 
-/// How an upstream is.
+/// Connection state of an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// Nobody needs it.
+    /// Not connected, because nothing needs it.
     Idle,
-    /// It could not be reached when that was last tried, or ended by itself.
+    /// Last attempt to connect failed, or the connection broke.
     Failing,
-    /// There is a connection to it, or its program runs.
+    /// Connected, or its program runs.
     Connected,
 }
 
-/// What of an upstream outlives a change of its settings.
+/// The parts of an upstream that outlive a change of its settings.
 #[derive(Default)]
 pub(crate) struct Lasting {
     pub(crate) parking: Parking,
@@ -85,78 +85,79 @@ pub(crate) struct Lasting {
 }
 
 impl Lasting {
-    /// The upstream as it is served now, if it is.
+    /// Returns the upstream as it is served now, if it still is.
     pub(crate) fn upstream(&self) -> Option<Arc<Upstream>> {
         self.now.read().unwrap_or_else(PoisonError::into_inner).upgrade()
     }
 }
 
-/// An upstream.
+/// An upstream MCP server.
 pub struct Upstream {
     pub(crate) name: String,
-    /// What its list is kept as.
+    /// Key of its stored listing.
     kept_as: String,
     pub(crate) settings: Settings,
     pub(crate) world: Arc<dyn World>,
     pub(crate) keeps: Arc<dyn Keeps>,
     pub(crate) changes: Changes,
     now: RwLock<Option<Arc<Link>>>,
-    /// One connects at a time.
+    /// Recent failures. The lock admits one attempt to connect at a time.
     connecting: tokio::sync::Mutex<Failed>,
-    /// Whether what was tried last failed.
+    /// True if the last attempt failed.
     failing: AtomicBool,
     listing: RwLock<Arc<Listing>>,
-    /// The skills of that.
+    /// Index of the listed skills.
     shelved: RwLock<Arc<Shelved>>,
-    /// Those that were got one by one.
+    /// Skills that were fetched one by one.
     pub(crate) got: Got,
-    /// Whether its list was ever known.
+    /// True if the listing was ever known.
     has_listed: AtomicBool,
-    /// Whether its list is known, or was tried to be.
+    /// True once the listing is known or its request failed.
     listed: watch::Sender<bool>,
-    /// Whether it is known from long ago alone, and whether it is asked for that.
+    /// `old` is true if the listing is only known from long ago, and `renewing` once a refresh was
+    /// started for that.
     old: AtomicBool,
     renewing: AtomicBool,
-    /// Whether it is asked again and again what it has.
+    /// True while an unknown listing is requested again and again.
     asking: AtomicBool,
     tools: Mutex<Vec<Arc<RemoteTool>>>,
-    /// Of the requests that are in flight for calls.
+    /// Permits for requests of calls.
     places: Arc<Semaphore>,
     pub(crate) lasting: Arc<Lasting>,
     pub(crate) lanes: Lanes,
     pub(crate) results: Results,
     claims: Claims,
-    /// Whether it was seen to ask.
+    /// True if the server was seen to ask questions.
     asks: AtomicBool,
-    /// It says that somebody has been to a page.
+    /// Signal that a page visit is complete.
     visited: Notify,
-    /// Which lists it said have changed.
+    /// Announced changes that were not processed yet.
     said: Mutex<Vec<Change>>,
-    /// Whether lists are being looked at again, and are to be once more.
+    /// `stale` is true if a refresh is wanted, and `looking` while the refresh task runs.
     stale: AtomicBool,
     looking: AtomicBool,
-    /// What looks at them again once they are not good any more.
+    /// Scheduled refresh.
     later: Mutex<Option<AbortOnDropHandle<()>>>,
     this: Weak<Self>,
-    /// Whether the server stops.
+    /// True once the server shuts down.
     closed: AtomicBool,
-    /// Whether another is served in its place. What single callers have of it is then, too.
+    /// True once another upstream is served in its place. Shared with the callers' own instances.
     retired: Arc<AtomicBool>,
-    /// How often its tools may have become others.
+    /// Number of times that its tools may have changed.
     turn: AtomicU64,
-    /// Has it look at its lists again without a pause.
+    /// Signal to refresh the listing without a pause.
     hurry: Arc<Notify>,
-    /// Whether what it says beside is not heard, though it would say that its lists change.
+    /// True if notifications do not arrive, although the server declares them.
     unheard: AtomicBool,
-    /// What is watched of it.
+    /// Watched resources.
     watched: Arc<Watched>,
-    /// What is listened to, over which connection.
+    /// Current listening request.
     listening: Mutex<Option<Listening>>,
-    /// What lets us in, once that was needed.
+    /// OAuth credentials, once they were needed.
     credentials: OnceLock<Arc<Credentials>>,
-    /// Whose it is.
+    /// Owner of this instance.
     whose: Whose,
-    /// It, as single callers have it.
+    /// Instances of single callers.
     callers: Callers,
 }
 
@@ -169,14 +170,14 @@ impl Upstream {
         (before, whose): (Option<&Self>, Whose),
     ) -> Arc<Self> {
         let kept_as = kept_as(name, &settings);
-        // One that had nothing may have something by now, and nobody would call it to see.
+        // An empty listing is not reused, because nobody would call the upstream to refresh it.
         let known = keeps.known(&kept_as).filter(|(known, _)| !known.is_empty());
         let known_before = known.is_some();
         let (known, since) = known.unwrap_or_default();
         let listed = watch::Sender::new(known_before);
         let lanes = Lanes::new(settings.processes);
         let lasting = before.map_or_else(Arc::default, |before| before.lasting.clone());
-        // What one caller watches is watched by what is theirs.
+        // A caller's own instance has its own watches.
         let same = before.filter(|_| whose == Whose::All);
         let theirs = before.filter(|_| whose != Whose::All);
         let watched = same.map_or_else(Arc::default, |before| before.watched.clone());
@@ -231,7 +232,7 @@ impl Upstream {
         upstream
     }
 
-    /// Whether it is served so, as `settings` say.
+    /// Returns true if this upstream was created with `settings`.
     pub(crate) fn is_of(&self, settings: &Settings) -> bool {
         said(&self.settings) == said(settings)
     }
@@ -240,28 +241,28 @@ impl Upstream {
         self.this.upgrade().expect("who is asked is there")
     }
 
-    /// What it has, as it said last.
+    /// Returns the last listing.
     pub(crate) fn listing(&self) -> Arc<Listing> {
         self.listing.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The skills of that.
+    /// Returns the index of the listed skills.
     pub(crate) fn shelved(&self) -> Arc<Shelved> {
         self.shelved.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What rules know its tools by, beside their ids.
+    /// Returns the tags that policy rules can match.
     pub(crate) fn tags(&self) -> Vec<String> {
         vec!["upstream".to_owned(), self.name.clone()]
     }
 
-    /// The id of what it calls `name`, as rules may say it that name the upstream: where its tools
-    /// are called after another prefix, what restricts either holds.
+    /// Returns the tool's id with the upstream's name as prefix, if its own prefix differs. Rules
+    /// for either id apply.
     pub(crate) fn ruled_as(&self, name: &str) -> Option<ToolId> {
         (self.prefix() != self.name).then(|| names::tool(&self.name, name))
     }
 
-    /// What policy knows `what` of it by, which is no tool.
+    /// Returns a pseudo-tool by which policy controls access to `what`, such as its resources.
     pub(crate) fn guard(&self, what: &str, title: String, about: &str) -> ToolSpec {
         let id = names::tool(&self.name, what);
         let after_prefix = (self.prefix() != self.name && !self.prefix().is_empty())
@@ -274,24 +275,23 @@ impl Upstream {
         }
     }
 
-    /// Which calls those of it count among.
+    /// Returns the limit group of its calls.
     pub(crate) fn among(&self) -> Among {
         Among { name: self.name.as_str().into(), at_once: self.settings.at_once }
     }
 
-    /// Whether all who call share it.
+    /// Returns true if all callers share this instance.
     pub(crate) fn is_shared(&self) -> bool {
         self.whose == Whose::All
     }
 
-    /// What its tools are called after.
+    /// Returns the prefix of its tools.
     pub(crate) fn prefix(&self) -> &str {
         self.settings.prefix.as_deref().unwrap_or(&self.name)
     }
 }
 
-/// What the list of `name` is kept as: what it was under other settings says nothing of what it is
-/// under these, but for those that are about answers.
+/// Returns the key of a stored listing. It depends on all settings except those on result sizes.
 fn kept_as(name: &str, settings: &Settings) -> String {
     let Settings { answer_bytes, media_bytes, .. } = Settings::default();
     let said = said(&Settings { answer_bytes, media_bytes, ..settings.clone() });

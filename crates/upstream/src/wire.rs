@@ -1,4 +1,4 @@
-//! A connection to an upstream, whatever it is made of.
+//! Transports: connections to an upstream, and the receivers of its messages.
 
 use std::sync::Arc;
 
@@ -11,51 +11,51 @@ use toolgate_dialects::mcp::upstream::Revision;
 
 use crate::message::RpcError;
 
-/// What is asked to hear of changes where there is no session.
+/// Method that asks for notifications in the stateless protocol.
 pub(crate) const LISTEN: &str = "subscriptions/listen";
 
-/// A message that is sent, and what wires say beside it.
+/// An outgoing message with the details that transports repeat.
 #[derive(Clone)]
 pub(crate) struct Sent {
-    /// Its id, if it is a request.
+    /// Id of the message, if it is a request.
     pub(crate) id: Option<u64>,
     pub(crate) method: String,
-    /// What a request is about: a tool, a prompt, a URI.
+    /// Target of the request: a tool, a prompt or a URI.
     pub(crate) name: Option<String>,
-    /// Arguments that are said in headers, too.
+    /// Arguments that are repeated in headers.
     pub(crate) mirrored: Vec<(String, String)>,
-    /// The whole message.
+    /// Encoded message.
     pub(crate) body: Bytes,
 }
 
 impl Sent {
-    /// Whether it only listens, and is answered when nobody does any more.
+    /// Returns true if the request only listens and is never answered while it lasts.
     pub(crate) fn listens(&self) -> bool {
         self.method == LISTEN
     }
 }
 
-/// Hears what comes beside answers: for one request, or for what belongs to none.
+/// Receiver of notifications and requests, for one request of ours or for the connection.
 pub(crate) trait Hears: Send + Sync + 'static {
-    /// Whose call it hears for, if it is one.
+    /// Returns the caller's name, if the receiver belongs to a call.
     fn caller(&self) -> Option<Arc<str>> {
         None
     }
-    /// What whoever called cannot be asked of what is asked, if it cannot.
+    /// Returns the kind of the question if the caller does not support it.
     fn cannot(&self, _method: &str, _params: &Value) -> Option<Kind> {
         None
     }
-    /// Questions of `kind` were asked, which it may be that asked.
+    /// Records that a question of `kind` was asked, possibly by this call.
     fn lacks(&self, _kind: Kind) {}
-    /// Somebody is asked while a request is worked on.
+    /// Records that the server asks questions while it works.
     fn asks(&self) {}
-    /// What is said to nobody in particular may have been missed.
+    /// Records that notifications may have been missed.
     fn missed(&self) {}
-    /// What is said to nobody in particular is not heard from now on.
+    /// Records that notifications will not arrive from now on.
     fn unheard(&self) {}
-    /// Something is said.
+    /// Handles a notification.
     fn said(&self, method: &str, params: &Value);
-    /// Something is asked.
+    /// Answers a request of the server.
     fn asked(
         self: Arc<Self>,
         method: String,
@@ -63,39 +63,39 @@ pub(crate) trait Hears: Send + Sync + 'static {
     ) -> BoxFuture<'static, Result<Value, RpcError>>;
 }
 
-/// Why there is no answer.
+/// Reason why a request has no answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Trouble {
-    /// The other side refused.
+    /// The server answered with an error.
     Refused(RpcError),
-    /// The session is not known there any more; nothing was done.
+    /// The server does not know the session. Nothing was done.
     SessionGone,
-    /// It never got there.
+    /// The request was not delivered.
     NotSent(String),
-    /// It may have got there.
+    /// The request may have been delivered.
     Lost(String),
-    /// Over HTTP: who asks is not let in, and why.
+    /// The server did not authorize us (HTTP).
     Unauthorized(String),
 }
 
-/// A connection. Drop it and it ends, with what serves it.
+/// A connection over some transport. Dropping it closes the connection and stops its program.
 pub(crate) trait Wire: Send + Sync + 'static {
-    /// Sends a request and waits for its answer; `hears` what comes with it.
+    /// Sends a request and waits for its answer. `hears` receives related messages.
     fn request(
         &self,
         message: Sent,
         hears: Arc<dyn Hears>,
     ) -> BoxFuture<'_, Result<Box<RawValue>, Trouble>>;
-    /// Says something.
+    /// Sends a notification.
     fn say(&self, message: Sent) -> BoxFuture<'_, Result<(), Trouble>>;
-    /// Learns which revision is spoken from now on, or that none is agreed on.
+    /// Sets the agreed protocol revision, or none.
     fn agreed(&self, _revision: Option<&'static Revision>) {}
-    /// Hears from now on what is said to nobody in particular, where that needs a stream.
+    /// Starts receiving notifications, if the transport needs a stream for them.
     fn listen(&self) {}
-    /// Whether what is asked says which request asks it.
+    /// Returns true if the server's requests show which of our requests they belong to.
     fn tells_who_asks(&self) -> bool;
-    /// Cancelled when it is gone.
+    /// Returns a token that is cancelled when the connection is closed.
     fn gone(&self) -> &CancellationToken;
-    /// Why it is gone, as far as that is known.
+    /// Returns the reason why the connection is closed, as far as it is known.
     fn why(&self) -> String;
 }

@@ -1,4 +1,4 @@
-//! What connections are made of: a wire is a file and a line here.
+//! Transports to upstreams, one file each.
 
 mod brisk;
 pub(crate) mod events;

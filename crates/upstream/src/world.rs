@@ -1,4 +1,4 @@
-//! What upstreams are handed of the world: programs that are started, and connections.
+//! Access to programs, the network, variables and secrets, handed to upstreams.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -8,80 +8,80 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{BoxFuture, Hold};
 
-/// Starts programs and connects; whoever serves decides what may be reached and how it is confined.
+/// Starts programs and connects. The implementation decides which addresses are reachable and how
+/// programs are confined.
 pub trait World: Send + Sync + 'static {
-    /// Starts a program. The error says why not.
+    /// Starts a program. Returns the reason if it cannot start.
     fn start<'a>(&'a self, program: &'a Program) -> BoxFuture<'a, Result<Started, String>>;
-    /// Connects to `place`. The error says why not.
+    /// Connects to `place`. Returns the reason if it cannot.
     fn dial<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<Box<dyn Bytes>, String>>;
-    /// What the server's own variable `name` is.
+    /// Returns the server's environment variable `name`.
     fn variable(&self, name: &str) -> Option<String>;
-    /// What is kept as `name`, where nobody but the server's owner reads it.
+    /// Returns the stored secret `name`. Only the server's owner can read it.
     fn secret(&self, name: &str) -> Option<String>;
-    /// Keeps `secret` as `name`, or nothing any more. The error says why not.
+    /// Stores `secret` as `name`, or deletes it. Returns the reason if it cannot.
     fn keep_secret(&self, name: &str, secret: Option<&str>) -> Result<(), String>;
-    /// Waits until nobody else, of whatever process, holds what is kept as `name`. The error says
-    /// why that cannot be.
+    /// Locks the stored secret `name` across processes. Returns the reason if it cannot.
     fn hold_secret<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Hold, String>>;
-    /// What the front matter of `text`, a `SKILL.md`, says. The error says what is wrong with it.
+    /// Parses the front matter of a `SKILL.md`. Returns the reason if it is invalid.
     fn front_matter(&self, text: &str) -> Result<Map<String, Value>, String>;
 }
 
-/// A program to be started.
+/// A program to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
-    /// It and its arguments.
+    /// Program and arguments.
     pub command: Vec<String>,
-    /// What of its environment is not the server's own.
+    /// Additional environment variables.
     pub env: BTreeMap<String, String>,
-    /// Which of the server's own variables it is given.
+    /// Names of inherited environment variables.
     pub keep_env: Vec<String>,
-    /// The folder that it starts in, if not the one that is served.
+    /// Working folder, relative to the workspace.
     pub cwd: Option<String>,
-    /// How it is confined, by the name of a profile.
+    /// Name of the sandbox profile.
     pub sandbox: String,
 }
 
-/// A program that runs.
+/// A running program.
 pub struct Started {
-    /// What it reads.
+    /// Standard input.
     pub input: Box<dyn AsyncWrite + Send + Unpin>,
-    /// What it prints.
+    /// Standard output.
     pub output: Box<dyn Output>,
-    /// What it says beside.
+    /// Standard error.
     pub errors: Box<dyn AsyncRead + Send + Unpin>,
-    /// Cancelled when it has ended, also where something that it started has not.
+    /// Token that is cancelled when the program has exited, even if its child processes run on.
     pub ended: CancellationToken,
-    /// Ends it, and all it started, when dropped.
+    /// Guard that stops the program and its child processes on drop.
     pub hold: Hold,
 }
 
-/// What a program prints.
+/// The standard output of a program.
 pub trait Output: AsyncRead + Send + Unpin {
-    /// Reads into `piece` what comes until `end`, without sleeping, where that can be: whether
-    /// anything did.
+    /// Reads into `piece` until `end` without sleeping, if supported. Returns true if anything was
+    /// read.
     fn look(&self, end: Instant, piece: &mut ReadBuf<'_>) -> bool {
         let _ = (end, piece);
         false
     }
 }
 
-/// Bytes both ways.
+/// A two-way byte stream.
 pub trait Bytes: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Bytes for T {}
 
-/// Where something listens.
+/// A network address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// A name or an address, without brackets.
+    /// Host name or IP address, without brackets.
     pub host: String,
-    /// The port.
+    /// TCP port.
     pub port: u16,
-    /// Whether TLS is spoken there.
+    /// True for TLS.
     pub secure: bool,
-    /// Whether it may be in a private network.
+    /// True if private network addresses are allowed.
     pub private_network: bool,
-    /// Whether a name may lead to this machine that does not say so.
+    /// True if a host name may resolve to this machine.
     pub near: bool,
 }

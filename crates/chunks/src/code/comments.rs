@@ -1,4 +1,4 @@
-//! What comments and strings say of code: of what comes after them, of what they stand in.
+//! Assigns comments and docstrings to the code that they document.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::docs::{self, Mark};
 use crate::grammars::Docs;
 use crate::outline::{PARTS_MAX, Part, PartKind};
 
-/// Comments and attributes, until it is known what they belong to.
+/// Comments and attributes whose definition has not been reached yet.
 pub(super) struct Lead {
     pub(super) first: usize,
     pub(super) last: usize,
@@ -17,7 +17,7 @@ pub(super) struct Lead {
 }
 
 impl Walk<'_, '_> {
-    /// Takes in the comment `node`: it belongs to what it stands in, or to what comes after it.
+    /// Processes the comment `node`: it documents its container or the next definition.
     pub(super) fn comment(&mut self, node: Node<'_>, level: &mut Level) {
         let (first, last) = self.span(node);
         if level.ended == Some(first) {
@@ -35,7 +35,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// The whole lines of a comment, or the comment alone where others share them.
+    /// Returns the bytes of the comment's whole lines, or of the comment alone if it shares them.
     fn comment_bytes(&self, node: Node<'_>, first: usize, last: usize) -> Range<usize> {
         let lines = self.lines.bytes(first, last);
         let is_blank = |range: Range<usize>| {
@@ -46,7 +46,7 @@ impl Walk<'_, '_> {
         if is_alone { lines } else { start..end }
     }
 
-    /// Takes in a comment that speaks of what it stands in.
+    /// Adds a comment to the doc of the part that contains it.
     fn inner_doc(&mut self, outer: Option<usize>, first: usize, last: usize, bytes: Range<usize>) {
         let text = docs::text(&self.lines.text[bytes.clone()]);
         let part = match outer {
@@ -71,7 +71,7 @@ impl Walk<'_, '_> {
         part.doc_bytes.push(bytes);
     }
 
-    /// Takes in the string that a module begins with.
+    /// Adds the docstring of a module.
     pub(super) fn module_doc(&mut self, root: Node<'_>) {
         let Some(string) = docstring(root) else { return };
         let (first, last) = self.span(string);
@@ -81,7 +81,7 @@ impl Walk<'_, '_> {
         self.parts.push(part);
     }
 
-    /// What `comments` say of what they stand above.
+    /// Returns the doc text in `comments` above a definition, and its position.
     pub(super) fn doc(&self, comments: Vec<(Range<usize>, Mark)>) -> (String, Vec<Range<usize>>) {
         let marked = comments.iter().any(|(_, mark)| *mark == Mark::Doc);
         let wanted = match (self.grammar.rules.docs, marked) {
@@ -105,7 +105,7 @@ impl Walk<'_, '_> {
     }
 }
 
-/// Adds the lines from `first` to `last` to `lead`, or begins it anew if they are apart.
+/// Extends `lead` by the lines from `first` to `last`, or restarts it if they are not adjacent.
 pub(super) fn extend(lead: &mut Option<Lead>, first: usize, last: usize) {
     match lead {
         Some(lead) if lead.last + 1 >= first => lead.last = lead.last.max(last),
@@ -113,7 +113,7 @@ pub(super) fn extend(lead: &mut Option<Lead>, first: usize, last: usize) {
     }
 }
 
-/// The string that `body` begins with, if it begins with nothing but one.
+/// Returns the string at the start of `body`, if it is a docstring.
 pub(super) fn docstring(body: Node<'_>) -> Option<Node<'_>> {
     let mut cursor = body.walk();
     let first = body.named_children(&mut cursor).find(|it| it.kind() != "comment")?;

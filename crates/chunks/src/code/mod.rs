@@ -1,4 +1,4 @@
-//! The outline of code, by its grammar: a walk over the tree that looks no deeper than it must.
+//! Outlines code by its grammar: walks the syntax tree no deeper than necessary.
 
 use std::ops::Range;
 
@@ -17,12 +17,12 @@ mod names;
 mod comments;
 mod parse;
 
-/// Longer code is told by its lines alone.
+/// Longest code that is parsed, in bytes. Longer code is outlined line by line.
 const BYTES_MAX: usize = 1 << 20;
-/// It is not looked into what is nested deeper.
+/// Deepest nesting that the walk enters.
 const DEPTH_MAX: u32 = 4000;
 
-/// The outline of the code of `lines`, unless it is too long, or too hard, to parse.
+/// Returns the outline of the code in `lines`, or `None` if it is too long or too complex to parse.
 pub(crate) fn outline(lines: &Lines<'_>, grammar: &'static Grammar) -> Option<Outline> {
     if lines.text.len() > BYTES_MAX {
         return None;
@@ -58,31 +58,31 @@ struct Walk<'w, 't> {
     grammar: &'static Grammar,
     parts: Vec<Part>,
     borders: Vec<u8>,
-    /// The line that says in which namespace the rest of the file is, and which.
+    /// Line of a namespace declaration for the rest of the file, and the names in it.
     package: Option<(usize, Vec<String>)>,
-    /// Lines that the grammar could not read.
+    /// Lines that the grammar could not parse.
     unread: Vec<Range<usize>>,
-    /// How many lines may still be looked at for what a function with an error swallowed.
+    /// Number of lines that may still be searched for definitions inside broken functions.
     looks: usize,
 }
 
-/// What is known where the children of one node are looked at.
+/// State for the children of one node.
 #[derive(Default)]
 struct Level {
-    /// The part they stand in.
+    /// Index of the part that contains them.
     outer: Option<usize>,
     lead: Option<Lead>,
-    /// What is around them and belongs to the first that is defined.
+    /// Wrapper around them that belongs to the first definition.
     wrap: Option<Wrap>,
-    /// The line that the last child that is no comment ended in.
+    /// Last line of the previous child that is not a comment.
     ended: Option<usize>,
 }
 
 #[derive(Clone, Copy)]
 struct Wrap {
-    /// Where it begins.
+    /// Start in the text.
     start: usize,
-    /// Where it begins after its attributes.
+    /// Start in the text, after its attributes.
     head: usize,
 }
 
@@ -115,8 +115,8 @@ impl<'t> Walk<'_, 't> {
         }
     }
 
-    /// Takes in the node that `cursor` is at; what its children are to be looked at with, if they
-    /// are.
+    /// Processes the node at `cursor`. Returns the state for its children, or `None` if they need
+    /// no visit.
     fn visit(&mut self, cursor: &TreeCursor<'_>, levels: &mut [Level]) -> Option<Level> {
         let node = cursor.node();
         let level = levels.last_mut()?;
@@ -205,7 +205,7 @@ impl<'t> Walk<'_, 't> {
         looks_in.then(|| Level { outer: Some(at), ..Level::default() })
     }
 
-    /// Remembers what the grammar could not read.
+    /// Records the lines of an error node, which the grammar could not parse.
     fn see(&mut self, node: Node<'_>) {
         if node.is_error() {
             let (first, last) = self.span(node);
@@ -213,7 +213,8 @@ impl<'t> Walk<'_, 't> {
         }
     }
 
-    /// The lines that `node` is in; one that ends with a line does not end in the next.
+    /// Returns the lines of `node`. A node that ends with a line break does not extend to the next
+    /// line.
     fn span(&self, node: Node<'_>) -> (usize, usize) {
         let (start, end) = (node.start_position(), node.end_position());
         let last = if end.column == 0 && end.row > start.row { end.row - 1 } else { end.row };
@@ -221,7 +222,7 @@ impl<'t> Walk<'_, 't> {
         (start.row.min(most), last.min(most))
     }
 
-    /// Remembers how deep what begins with a line stands.
+    /// Records the depth of the first node that begins a line.
     fn border(&mut self, node: Node<'_>, depth: u32, level: &Level) {
         let start = node.start_position();
         let Some(border) = self.borders.get_mut(start.row) else { return };
@@ -230,14 +231,14 @@ impl<'t> Walk<'_, 't> {
         }
         let before = self.lines.line(start.row).get(..start.column).unwrap_or_default();
         if before.trim().is_empty() {
-            // What a comment speaks of stays with it.
+            // A comment stays with the definition below it.
             let is_led = level.lead.as_ref().is_some_and(|lead| lead.last + 1 == start.row);
             let depth = depth + u32::from(is_led);
             *border = u8::try_from(depth.min(u32::from(NO_BORDER) - 1)).unwrap_or(NO_BORDER - 1);
         }
     }
 
-    /// Takes in what `node` defines, if it is called anything.
+    /// Adds the definition in `node` to the outline, if it has a name.
     fn define(
         &mut self,
         node: Node<'_>,
@@ -265,7 +266,7 @@ impl<'t> Walk<'_, 't> {
             above: named.above,
             ..Part::new(kind, first, last, named.names)
         };
-        // Of `type ( ... )` each is one of several.
+        // In Go's `type ( ... )`, the wrapper contains several definitions.
         let text = |head: usize| &self.lines.text[head..node.start_byte().max(head)];
         let head = wrap.map(|wrap| wrap.head).filter(|&head| !text(head).trim_end().ends_with('('));
         part.head = names::head(node, self.grammar, self.lines.text, head);
@@ -282,8 +283,8 @@ impl<'t> Walk<'_, 't> {
         Some(self.parts.len() - 1)
     }
 
-    /// The first of the lines after `first` to `last` that cannot stand in what begins with `first`,
-    /// for it defines something and is not set in farther: an end is missing before it.
+    /// Finds the first line up to `last` that defines something without being indented further than
+    /// line `first`. Such a line cannot be inside it, so a closing bracket is missing before.
     fn swallowed(&mut self, first: usize, last: usize) -> Option<usize> {
         self.looks = self.looks.checked_sub(last - first)?;
         let indent = self.lines.indent(first);
@@ -297,7 +298,7 @@ impl<'t> Walk<'_, 't> {
         Some((first + 1..line).rev().take_while(is_lead).last().unwrap_or(line))
     }
 
-    /// Takes in what the lines define that the grammar could not read.
+    /// Guesses the definitions in the lines that the grammar could not parse.
     fn guess(&mut self) {
         let mut unread = std::mem::take(&mut self.unread);
         if unread.is_empty() {

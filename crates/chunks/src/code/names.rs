@@ -1,4 +1,4 @@
-//! What a definition is called, and how it reads up to its body.
+//! Names and signatures of definitions.
 
 use std::ops::Range;
 
@@ -8,27 +8,27 @@ use crate::chunk::HEAD_BYTES_MAX;
 use crate::grammars::{Grammar, Role};
 use crate::outline::PartKind;
 
-/// What a definition is called.
+/// Names of a definition.
 #[derive(Debug, Default)]
 pub(super) struct Named {
-    /// What it defines, the main one first.
+    /// Names that it defines, the main one first.
     pub(super) names: Vec<String>,
-    /// What that is in, as it says itself: of `void Server::serve()` the `Server`.
+    /// Enclosing names that it contains itself: `Server` of `void Server::serve()`.
     pub(super) above: Vec<String>,
-    /// What it is to what stands in it.
+    /// Names that it contributes to the path of definitions inside it.
     pub(super) scope: Vec<String>,
 }
 
-/// No definition has more names.
+/// Most names of one definition.
 const NAMES_MAX: usize = 8;
-/// Nor longer ones.
+/// Longest name, in bytes.
 const NAME_BYTES_MAX: usize = 200;
-/// Nor is it told of more that they are in.
+/// Most enclosing names.
 const ABOVE_MAX: usize = 8;
-/// Declarators are not nested deeper, and no more of one declaration are looked at.
+/// Most declarators of a declaration, and their deepest nesting.
 const DECLARATORS_MAX: usize = 32;
 
-/// What `node` defines; no names if it does not say.
+/// Returns the names that `node` defines, possibly none.
 pub(super) fn of(node: Node<'_>, text: &str) -> Named {
     let mut named = Named::default();
     match node.kind() {
@@ -57,7 +57,7 @@ pub(super) fn of(node: Node<'_>, text: &str) -> Named {
     named
 }
 
-/// The names that the fields of `node` tell.
+/// Collects the names in the fields of `node`.
 fn own(node: Node<'_>, text: &str, named: &mut Named) {
     for field in ["name", "property", "key", "left"] {
         if let Some(name) = node.child_by_field_name(field) {
@@ -84,7 +84,7 @@ fn own(node: Node<'_>, text: &str, named: &mut Named) {
                 simple(name, text, named);
             }
         }
-        // Go's `const ( ... )`: each of what it declares.
+        // Go's `const ( ... )` declares each of its entries.
         "const_declaration" | "var_declaration" | "var_spec_list" => {
             let mut cursor = node.walk();
             for spec in node.named_children(&mut cursor).take(NAMES_MAX) {
@@ -104,7 +104,7 @@ fn own(node: Node<'_>, text: &str, named: &mut Named) {
     }
 }
 
-/// Takes in `name`: an identifier, or one in others.
+/// Collects `name`: an identifier, or a qualified one.
 fn simple(name: Node<'_>, text: &str, named: &mut Named) {
     let said = &text[name.byte_range()];
     match name.kind() {
@@ -147,7 +147,7 @@ fn simple(name: Node<'_>, text: &str, named: &mut Named) {
                 push(&mut named.names, name);
             }
         }
-        // Ruby's and Python's variables are no definitions, their constants are.
+        // Variables of objects in Ruby and Python are not definitions; constants are.
         "identifier"
         | "constant"
         | "field_identifier"
@@ -159,7 +159,7 @@ fn simple(name: Node<'_>, text: &str, named: &mut Named) {
     }
 }
 
-/// Takes in what the declarator `node` of C or C++ declares.
+/// Collects the name that the declarator `node` of C or C++ declares.
 fn declared(node: Node<'_>, text: &str, named: &mut Named) {
     let mut node = node;
     for _ in 0..DECLARATORS_MAX {
@@ -195,10 +195,10 @@ fn declared(node: Node<'_>, text: &str, named: &mut Named) {
     }
 }
 
-/// The name of a type, without what it is of: `Etag` of `&mut fmt::Etag<T>`.
+/// Returns the bare name of a type: `Etag` of `&mut fmt::Etag<T>`.
 fn type_name(node: Node<'_>, text: &str) -> Option<String> {
     let said = text[node.byte_range()].trim_start_matches('(');
-    // Go's receiver has a name of its own before its type.
+    // A Go receiver has a name before its type.
     let said = match node.kind() {
         "parameter_list" => {
             said.trim_end_matches(')').rsplit([' ', '*']).find(|it| !it.is_empty())?
@@ -213,7 +213,7 @@ fn type_name(node: Node<'_>, text: &str) -> Option<String> {
     (name.len() <= NAME_BYTES_MAX).then(|| name.to_owned())
 }
 
-/// Adds the last of `said`, from the outermost.
+/// Appends the innermost of `said`, from the outermost.
 fn above_all<'t>(above: &mut Vec<String>, said: impl DoubleEndedIterator<Item = &'t &'t str>) {
     let fitting = said.filter(|it| it.len() <= NAME_BYTES_MAX);
     let mut last: Vec<String> = fitting.rev().take(ABOVE_MAX).map(|it| (*it).to_owned()).collect();
@@ -233,12 +233,12 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '$' | '#'))
 }
 
-/// Whether the declaration `node` says how a function is called.
+/// Returns true if the declaration `node` declares a function.
 pub(super) fn is_prototype(node: Node<'_>) -> bool {
     let mut next = node.child_by_field_name("declarator");
     for _ in 0..DECLARATORS_MAX {
         match next {
-            // `int (*callback)(int)` is a variable.
+            // `int (*callback)(int)` declares a variable.
             Some(it) if it.kind() == "function_declarator" => {
                 let inner = it.child_by_field_name("declarator");
                 return inner.is_some_and(|it| it.kind() != "parenthesized_declarator");
@@ -251,7 +251,7 @@ pub(super) fn is_prototype(node: Node<'_>) -> bool {
     false
 }
 
-/// What is assigned by `node`, if it is a function or a class.
+/// Returns the kind of the value that `node` assigns, if it is a function or a class.
 pub(super) fn assigned(node: Node<'_>) -> Option<PartKind> {
     let value = ["value", "right"].into_iter().find_map(|field| node.child_by_field_name(field))?;
     match value.kind() {
@@ -261,7 +261,7 @@ pub(super) fn assigned(node: Node<'_>) -> Option<PartKind> {
     }
 }
 
-/// How `node` reads from `from`, or its own beginning, up to its body, on one line.
+/// Returns the signature of `node` on one line: from `from` (default: its start) up to the body.
 pub(super) fn head(node: Node<'_>, grammar: &Grammar, text: &str, from: Option<usize>) -> String {
     let from = from.unwrap_or(node.start_byte());
     let to = head_end(node, text).max(from);
@@ -282,7 +282,7 @@ pub(super) fn head(node: Node<'_>, grammar: &Grammar, text: &str, from: Option<u
     bare[..bare.floor_char_boundary(HEAD_BYTES_MAX)].to_owned()
 }
 
-/// Where the head of `node` ends: where its body begins.
+/// Returns the end of the signature of `node`: the start of its body.
 fn head_end(node: Node<'_>, text: &str) -> usize {
     let value = ["value", "right"].into_iter().find_map(|field| node.child_by_field_name(field));
     if let Some(body) = node.child_by_field_name("body") {
@@ -306,7 +306,7 @@ fn head_end(node: Node<'_>, text: &str) -> usize {
     node.start_byte() + until
 }
 
-/// Adds where the attributes and comments of `node` before `to` stand, in order.
+/// Collects the ranges of attributes and comments in `node` before `to`, in order.
 fn leave_out(node: Node<'_>, grammar: &Grammar, to: usize, into: &mut Vec<Range<usize>>) {
     let mut cursor = node.walk();
     if !cursor.goto_first_child() {
@@ -328,7 +328,7 @@ fn leave_out(node: Node<'_>, grammar: &Grammar, to: usize, into: &mut Vec<Range<
     }
 }
 
-/// Adds `text` to `head`, each run of blanks as one.
+/// Appends `text` to `head`, with each run of whitespace as one space.
 fn collapse(text: &str, head: &mut String) {
     for c in text.chars() {
         if head.len() > HEAD_BYTES_MAX {

@@ -1,4 +1,4 @@
-//! The parse of a text, which is given up where it takes too much.
+//! Parses a text, and gives up if it takes too much time or memory.
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
@@ -10,20 +10,20 @@ use tree_sitter::{ParseOptions, ParseState, Parser, Tree};
 use crate::grammars::{Grammar, Letters};
 use crate::memory::Memory;
 
-/// Code is told by its lines alone where its parse goes on after it was asked so often whether it
-/// may, which is within a second; a megabyte that people wrote asks some 7,000 times. Counted, not timed, so that the same
-/// text has the same chunks on a busy machine.
+/// Most progress checks of a parse before it is abandoned, about a second of work. A megabyte of
+/// handwritten code needs some 7,000. The limit is a count and not a time, so that the chunks of a
+/// text do not depend on the load of the machine.
 const ASKS_MAX: usize = 25_000;
-/// So is code whose parse takes more memory; a megabyte that people wrote takes some 45 MiB.
+/// Most memory of a parse, in bytes. A megabyte of handwritten code needs some 45 MiB.
 const MEMORY_MAX: usize = 64 << 20;
-/// A shorter text may take less: this,
+/// Memory limit of an empty text, in bytes.
 const MEMORY_LEAST: usize = 8 << 20;
-/// and so much for each of its bytes.
+/// Additional memory allowed for each byte of text.
 const MEMORY_BY_BYTE: usize = 128;
-/// So is code that takes the processor longer even so: some grammars do much between two asks.
+/// Most processor time of a parse. Some grammars do much work between two progress checks.
 const TIME_MAX: Duration = Duration::from_millis(1500);
 
-/// The tree of `text`, unless it is too hard to parse.
+/// Parses `text`, or returns `None` if that exceeds a limit.
 pub(super) fn parse(text: &str, grammar: &Grammar, memory: &Memory) -> Option<Tree> {
     let mut parser = Parser::new();
     parser.set_language(&grammar.language).ok()?;
@@ -46,12 +46,12 @@ pub(super) fn parse(text: &str, grammar: &Grammar, memory: &Memory) -> Option<Tr
     parser.parse_with_options(&mut read, None, Some(options))
 }
 
-/// `text` with a letter for each byte of what is not ASCII.
+/// Replaces each byte outside of ASCII with a letter.
 fn in_ascii(text: &str) -> Vec<u8> {
     text.bytes().map(|byte| if byte.is_ascii() { byte } else { b'x' }).collect()
 }
 
-/// How long this thread had the processor.
+/// Returns the processor time of this thread.
 fn worked() -> Duration {
     clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
 }

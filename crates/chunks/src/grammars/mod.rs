@@ -1,4 +1,4 @@
-//! The languages whose grammars we know: for each what its nodes mean, a file a language.
+//! Known grammars: one file per language, which assigns roles to the grammar's nodes.
 
 use std::sync::OnceLock;
 
@@ -18,74 +18,74 @@ mod rust;
 mod shell;
 mod typescript;
 
-/// A language as it is written down, one a file.
+/// Definition of one language.
 pub(crate) struct Rules {
-    /// What [`Sort`](crate::Sort) calls it.
+    /// Name of the language in [`Sort`](crate::Sort).
     pub(crate) lang: &'static str,
     pub(crate) grammar: fn() -> Language,
     pub(crate) letters: Letters,
-    /// What the grammar's nodes are; of the others it is only looked at what stands in them.
+    /// Roles of the grammar's nodes. Other nodes are only searched for nodes inside them.
     pub(crate) roles: &'static [(&'static str, Role)],
     pub(crate) docs: Docs,
 }
 
-/// Which letters a grammar reads. Nothing is named by others where it reads only some.
+/// Letters that a grammar accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Letters {
     All,
-    /// Only those of ASCII; others are read as letters of it.
+    /// ASCII letters only. The parser sees every other letter as an ASCII one.
     Ascii,
 }
 
-/// Where a language says what something is for.
+/// Places in which a language documents a definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Docs {
-    /// In comments that are marked for it, above: `///`, `/**`.
+    /// Marked comments above the definition: `///`, `/**`.
     Marked,
-    /// In such, and as well in those inside that speak of what they stand in: `//!`.
+    /// Marked comments above, and marked comments inside for the enclosing item: `//!`.
     MarkedOrInner,
-    /// In any comment directly above, though rather in a marked one.
+    /// Any comment directly above; a marked one is preferred.
     Above,
-    /// In a string that the body begins with.
+    /// A string at the start of the body.
     Strings,
 }
 
-/// What a node of a grammar is.
+/// Role of a grammar node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Function,
-    /// A function if it says how it is called, else a value: C's declarations.
+    /// A function if it declares one, otherwise a value: declarations in C.
     Prototype,
     Type,
-    /// A type if it has a body, else the use of one.
+    /// A type if it has a body, otherwise a mention of one.
     TypeIfBody,
-    /// What only holds others: an `impl`, a namespace.
+    /// Only a container of other definitions: an `impl`, a namespace.
     Scope,
     Value,
-    /// A function or a type if that is what is assigned, else a value.
+    /// A function or a type if one is assigned, otherwise a value.
     Assigned,
-    /// A function or a type if that is what is assigned, else nothing.
+    /// A function or a type if one is assigned, otherwise nothing.
     AssignedFunction,
-    /// What is around a definition and belongs to it: `export`, `template <class T>`.
+    /// A wrapper that belongs to the definition inside it: `export`, `template <class T>`.
     Wrap,
     Comment,
-    /// What stands above a definition and belongs to it.
+    /// An attribute above a definition, which belongs to it.
     Attribute,
-    /// The name of the package that the file is in.
+    /// Name of the file's package.
     Package,
-    /// What the grammar cannot look into: the body of a macro's call.
+    /// Tokens that the grammar does not parse: the arguments of a macro call.
     Tokens,
-    /// What holds nothing that we want to know of.
+    /// A node without anything of interest inside.
     Closed,
-    /// Anything else.
+    /// Any other node.
     Other,
 }
 
-/// A language, ready to parse.
+/// A language that is ready to parse.
 pub(crate) struct Grammar {
     pub(crate) rules: &'static Rules,
     pub(crate) language: Language,
-    /// The role of each kind of node, by its number.
+    /// Role of each node kind, by its id.
     roles: Vec<Role>,
 }
 
@@ -107,7 +107,7 @@ const ALL: [&Rules; 12] = [
 static READY: [OnceLock<Grammar>; ALL.len()] = [const { OnceLock::new() }; ALL.len()];
 
 impl Grammar {
-    /// The grammar of the language that is called `lang`, if we know it.
+    /// Returns the grammar of the language `lang`, if it is known.
     pub(crate) fn of(lang: &str) -> Option<&'static Self> {
         memory::count();
         let at = ALL.iter().position(|rules| rules.lang == lang)?;
@@ -126,7 +126,7 @@ impl Grammar {
         Self { rules, roles: (0..kinds).map(role).collect(), language: language.clone() }
     }
 
-    /// What the nodes of `kind` are.
+    /// Returns the role of the nodes of `kind`.
     pub(crate) fn role(&self, kind: u16) -> Role {
         self.roles.get(usize::from(kind)).copied().unwrap_or(Role::Other)
     }

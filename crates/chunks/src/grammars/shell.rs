@@ -1,11 +1,11 @@
-//! Shell, as Bash has it.
+//! Shell, in the Bash dialect.
 
 use super::{Docs, Letters, Role, Rules};
 
 pub(super) const RULES: Rules = Rules {
     lang: "shell",
     grammar: || tree_sitter_bash::LANGUAGE.into(),
-    // Its scanner looks letters up in C's table of 256, of which it is outside with others.
+    // The scanner uses C's `isalpha` table of 256 entries, and would read outside of it for others.
     letters: Letters::Ascii,
     docs: Docs::Above,
     roles: &[

@@ -1,4 +1,4 @@
-//! TypeScript, without JSX and with it.
+//! TypeScript, with and without JSX.
 
 use super::{Docs, Letters, Role, Rules};
 
@@ -10,7 +10,7 @@ pub(super) const RULES: Rules = Rules {
     roles: &ROLES,
 };
 
-/// The language of files whose names end with `tsx`.
+/// Language of files whose names end with `tsx`.
 pub(super) const TSX: Rules =
     Rules { lang: "tsx", grammar: || tree_sitter_typescript::LANGUAGE_TSX.into(), ..RULES };
 

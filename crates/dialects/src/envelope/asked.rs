@@ -1,38 +1,38 @@
-//! What can be asked, whichever way it comes: a request of the host, and how it is enveloped.
+//! Requests of the envelope dialect: the host request and the metadata for its envelope.
 
 use serde_json::{Map, Value, json};
 use toolgate_contract::{Arguments, CallError, Problem, Request, Via};
 
 use super::names::{catalog_name, prompt_name};
 
-/// How much of a name is repeated.
+/// The most characters of a name that an error repeats.
 const NAME_CHARS_MAX: usize = 200;
 
-/// A request, and how it came.
+/// A request and its origin.
 pub(super) struct Asked {
     pub(super) request: Request,
     pub(super) via: Via,
 }
 
 impl Asked {
-    /// The same, refused because of `why`.
+    /// Replaces the request with a refusal for the reason `why`.
     pub(super) fn refused(self, why: CallError) -> Self {
         let request = match self.request {
             Request::CallTool { tool, .. } => Request::RefuseCall { tool, why },
             _ => Request::Refuse(why),
         };
-        // What is not run is not held against anything.
+        // A refused call is not validated as tool IO.
         Self { request, via: Via { io: None, ..self.via } }
     }
 }
 
-/// Everything on offer.
+/// Creates the request for all tools and prompts.
 pub(super) fn discover(transport: &'static str) -> Asked {
     let via = via(transport, "discover", "mcp.discover", json!({}));
     Asked { request: Request::Discover, via }
 }
 
-/// The prompt `id`, told `arguments`.
+/// Creates the request for the prompt `id` with `arguments`.
 pub(super) fn prompt(transport: &'static str, id: &str, arguments: Arguments) -> Asked {
     let mut payload = json!({ "promptId": id });
     if !arguments.is_empty() {
@@ -46,8 +46,8 @@ pub(super) fn prompt(transport: &'static str, id: &str, arguments: Arguments) ->
     Asked { request, via: Via { prompt: Some(clipped(id)), ..via } }
 }
 
-/// The tool `id` with what stands in `fields`: `arguments`, or `input` as tool IO has it, and what
-/// else tool IO has.
+/// Creates a call of the tool `id`. `fields` holds `arguments` or `input`, and other fields of tool
+/// IO.
 pub(super) fn tool(transport: &'static str, id: &str, mut fields: Map<String, Value>) -> Asked {
     let both = fields.contains_key("arguments") && fields.contains_key("input");
     if let Some(arguments) = fields.remove("arguments") {
@@ -76,12 +76,12 @@ pub(super) fn tool(transport: &'static str, id: &str, mut fields: Map<String, Va
     asked
 }
 
-/// A tool of which nothing could be read but its name.
+/// Creates a refused call of a tool whose arguments could not be read.
 pub(super) fn unread_tool(transport: &'static str, id: &str, why: CallError) -> Asked {
     tool(transport, id, Map::new()).refused(why)
 }
 
-/// What nobody knows.
+/// Creates the refusal of an unknown method.
 pub(super) fn unknown(transport: &'static str, route: &str, method: &str) -> Asked {
     let message = format!(
         "there is no `{}`; there is mcp.discover, mcp.prompt.get and mcp.tool.invoke",
@@ -96,13 +96,13 @@ fn via(transport: &'static str, route: &str, method: &str, payload: Value) -> Vi
     Via { transport, route, method, payload, tool: None, prompt: None, io: None }
 }
 
-/// What is wrong with what was sent, and where.
+/// Creates an error about invalid input at `pointer`.
 pub(super) fn invalid(pointer: &str, why: &str) -> CallError {
     let problem = Problem { pointer: pointer.to_owned(), message: why.to_owned() };
     CallError::InvalidInput { problems: vec![problem] }
 }
 
-/// As much of `name` as is repeated.
+/// Returns at most [`NAME_CHARS_MAX`] characters of `name`.
 pub(super) fn clipped(name: &str) -> String {
     name.chars().take(NAME_CHARS_MAX).collect()
 }

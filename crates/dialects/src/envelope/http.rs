@@ -1,4 +1,4 @@
-//! Requests over HTTP: a path for each thing that can be asked.
+//! Requests of the envelope dialect over HTTP, one path per kind.
 
 use std::collections::BTreeMap;
 
@@ -13,16 +13,16 @@ use super::{ask, health};
 use crate::Reading;
 use crate::json::{NotJson, parse};
 
-/// Every path it is served at beside others; one that ends in `/` stands for all beneath it.
+/// Paths of the dialect on a shared listener. A path that ends in `/` includes everything below it.
 pub(super) const PATHS: &[&str] =
     &["/mcp/discover", "/mcp/prompt", "/mcp/prompt/", "/mcp/tool", "/mcp/tool/"];
-/// Where alone it says that it is there.
+/// The path of the health check.
 pub(super) const HEALTH: &str = "/healthz";
 
 const TRANSPORT: &str = "http";
 const KEY: &str = "http";
 
-/// What a path stands for.
+/// The meaning of a path.
 enum Place {
     Discover,
     Prompt(String),
@@ -31,7 +31,7 @@ enum Place {
     Nothing,
 }
 
-/// Reads a request.
+/// Reads an HTTP request.
 pub(super) fn read(method: &Method, path: &str, query: &str, head: &Head, body: &[u8]) -> Reading {
     let looks = matches!(*method, Method::GET | Method::HEAD);
     let (asked, allow) = match place(path) {
@@ -63,7 +63,7 @@ pub(super) fn read(method: &Method, path: &str, query: &str, head: &Head, body: 
     ask(asked, Over::Http { allow }, Beside { trace, ..Beside::default() }, KEY.to_owned())
 }
 
-/// A request that was turned away before it was read.
+/// Creates the answer to a request that was rejected before it was read.
 pub(super) fn turned_away(_method: &Method, path: &str, why: CallError) -> Reading {
     let asked = match place(path) {
         Ok(place) => unasked(place, path),
@@ -72,7 +72,7 @@ pub(super) fn turned_away(_method: &Method, path: &str, why: CallError) -> Readi
     ask(asked.refused(why), Over::Http { allow: None }, Beside::default(), KEY.to_owned())
 }
 
-/// What is asked for at `place`, of whose body nothing is known.
+/// Creates the request for a path without its body.
 fn unasked(place: Place, path: &str) -> Asked {
     match place {
         Place::Discover => asked::discover(TRANSPORT),
@@ -106,7 +106,7 @@ fn place(path: &str) -> Result<Place, CallError> {
     })
 }
 
-/// What stands in `path` after `above`; nothing at `above` itself.
+/// Returns the rest of `path` after `above` and a `/`; an empty string for `above` itself.
 fn beneath<'p>(path: &'p str, above: &str) -> Option<&'p str> {
     match path.strip_prefix(above)? {
         "" => Some(""),
@@ -119,7 +119,7 @@ fn decoded(part: &str) -> Result<String, CallError> {
     text.map(|text| text.into_owned()).map_err(|_| invalid("", "the path is not UTF-8"))
 }
 
-/// A prompt's arguments, from the query.
+/// Parses the arguments of a prompt from the query. A repeated name is an error.
 fn arguments(query: &str) -> Result<Arguments, CallError> {
     let mut all = BTreeMap::new();
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
@@ -131,7 +131,7 @@ fn arguments(query: &str) -> Result<Arguments, CallError> {
     Ok(all)
 }
 
-/// A call of the tool `id`, with what `body` says.
+/// Parses a call of the tool `id` from the request body.
 fn call(id: &str, body: &[u8]) -> Asked {
     let why = match parse(body) {
         Ok(Value::Object(fields)) => return asked::tool(TRANSPORT, id, fields),

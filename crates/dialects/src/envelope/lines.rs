@@ -1,4 +1,4 @@
-//! Requests on lines: JSON-RPC with three methods.
+//! Requests of the envelope dialect on lines: JSON-RPC with three methods.
 
 use serde_json::{Map, Value};
 use toolgate_contract::{Arguments, Beside, CallError, Reply, Trace};
@@ -12,7 +12,7 @@ use crate::rpc::{ID_BYTES_MAX, Id, PARSE_ERROR, is_too_long};
 
 const TRANSPORT: &str = "stdio";
 
-/// Reads the line that is the `count`th.
+/// Reads line number `count`.
 pub(super) fn read(line: &[u8], count: u64) -> Reading {
     let key = count.to_string();
     let refused = |id: Option<Id>, code, why| {
@@ -33,7 +33,7 @@ pub(super) fn read(line: &[u8], count: u64) -> Reading {
         Err(NotJson::Unfit(why)) => return refused(None, None, invalid("", &why)),
     };
     let id = match fields.remove("id") {
-        // Nobody waits for an answer, and what nobody waits for is not run.
+        // A notification gets no answer. It is not run, because nobody would see the result.
         None => return Reading::Reply(Reply::empty(204)),
         Some(value) => match Id::read(&value) {
             Some(id) => id,
@@ -49,7 +49,7 @@ pub(super) fn read(line: &[u8], count: u64) -> Reading {
     };
     let answers = fields.contains_key("result") || fields.contains_key("error");
     if answers && !fields.contains_key("method") {
-        // An answer to an answer would have no end.
+        // Answering an answer would never end.
         return Reading::Reply(Reply::empty(204));
     }
     let trace = trace(fields.get("meta"));
@@ -57,18 +57,18 @@ pub(super) fn read(line: &[u8], count: u64) -> Reading {
     ask(message(fields), over, Beside { trace, ..Beside::default() }, key)
 }
 
-/// A line that was turned away before it was read.
+/// Creates the answer to a line that was rejected before it was read.
 pub(super) fn turned_away(why: CallError) -> Reading {
     let over = Over::Line { id: None, code: None };
     ask(unread().refused(why), over, Beside::default(), "0".to_owned())
 }
 
-/// A line of which nothing is known.
+/// Creates a request for a line that could not be parsed.
 fn unread() -> Asked {
     asked::unknown(TRANSPORT, "rpc", "unknown")
 }
 
-/// What a message asks.
+/// Converts a JSON-RPC message to a request.
 fn message(mut fields: Map<String, Value>) -> Asked {
     if fields.get("jsonrpc").is_none_or(|version| version != "2.0") {
         return unread().refused(invalid("/jsonrpc", "it must be \"2.0\""));
@@ -95,8 +95,8 @@ fn message(mut fields: Map<String, Value>) -> Asked {
     }
 }
 
-/// A prompt by `promptId`, which may leave its version to `major`, or by `domain`, `name` and
-/// `major`.
+/// Parses a prompt request. The prompt is named by `promptId`, whose version may be in `major`, or
+/// by `domain`, `name` and `major`.
 fn prompt(params: Map<String, Value>) -> Asked {
     let (id, arguments) = (prompt_id(&params), arguments(&params));
     match (id, arguments) {
@@ -156,7 +156,7 @@ fn arguments(params: &Map<String, Value>) -> Result<Arguments, CallError> {
     text.collect()
 }
 
-/// A tool by `toolId`, or as tool IO has it by `tool`.
+/// Parses a tool call. The tool is named by `toolId`, or by `tool` as in tool IO.
 fn tool(mut params: Map<String, Value>) -> Asked {
     let id = match params.remove("toolId") {
         Some(id) => Some(("toolId", id)),
@@ -176,7 +176,7 @@ fn tool(mut params: Map<String, Value>) -> Asked {
     }
 }
 
-/// The trace that a message says it belongs to.
+/// Parses the trace context in the `meta` of a message.
 fn trace(meta: Option<&Value>) -> Option<Trace> {
     let said = |name| meta.and_then(|meta| meta.get(name)).and_then(Value::as_str);
     Trace::of(said("traceparent")?, said("tracestate"), said("baggage"))

@@ -1,4 +1,5 @@
-//! The envelope: tools and prompts over plain HTTP and over lines, every answer in an envelope.
+//! The envelope dialect: tools and prompts over HTTP and JSON-RPC lines, with every answer in an
+//! envelope.
 
 mod asked;
 mod http;
@@ -19,7 +20,7 @@ use crate::{Accepts, Ask, Asking, Conversation, Dialect, Key, OnLeave, Reading, 
 
 pub use names::{canonical_tool, catalog_name};
 
-/// The dialect.
+/// The envelope dialect.
 #[derive(Debug, Default)]
 pub struct EnvelopeWire;
 
@@ -32,7 +33,7 @@ impl Dialect for EnvelopeWire {
         http::PATHS
     }
 
-    /// Alone it answers whatever is asked, in an envelope.
+    /// On its own listener the dialect answers every path with an envelope.
     fn own_paths(&self) -> &'static [&'static str] {
         &["/"]
     }
@@ -41,7 +42,7 @@ impl Dialect for EnvelopeWire {
         Box::new(EnvelopeConversation { read: 0 })
     }
 
-    /// Over HTTP each request is alone.
+    /// HTTP requests are independent, so there are no sessions.
     fn session<'h>(&self, _head: &'h Head) -> Option<&'h str> {
         None
     }
@@ -88,7 +89,7 @@ impl EnvelopeWire {
     }
 }
 
-/// One client's conversation, which has nothing to remember but how much was read.
+/// The conversation of one client. It only counts the frames it has read.
 struct EnvelopeConversation {
     read: u64,
 }
@@ -104,18 +105,18 @@ impl Conversation for EnvelopeConversation {
         }
     }
 
-    /// There are no batches on this wire.
+    /// The dialect has no batches.
     fn join(&self, replies: Vec<Reply>) -> Reply {
         replies.into_iter().next().unwrap_or_else(|| Reply::empty(204))
     }
 }
 
-/// What is asked, as an ask that is answered over `over`.
+/// Creates the reading of a request that is answered over `over`.
 fn ask(asked: Asked, over: Over, beside: Beside, key: String) -> Reading {
     let Asked { request, via } = asked;
     let ticket = EnvelopeTicket { over, tool: via.tool.clone(), prompt: via.prompt.clone() };
     Reading::Ask(Ask {
-        // Nothing is cancelled by its id, so two may have the same.
+        // No request is cancelled by its id, so two requests may share one.
         key: Key(key),
         request,
         ticket: Arc::new(ticket),
@@ -128,7 +129,7 @@ fn ask(asked: Asked, over: Over, beside: Beside, key: String) -> Reading {
     })
 }
 
-/// Why a frame was not taken in, as a refusal of what it asked.
+/// Converts a transport-level refusal to a call error.
 fn refusal(why: &Refused) -> CallError {
     match why {
         Refused::TooLarge { limit } => CallError::TooLarge {
@@ -152,7 +153,7 @@ fn refusal(why: &Refused) -> CallError {
     }
 }
 
-/// A refusal on a line where nobody is left to give it ids.
+/// Creates a refusal with empty ids, for a line outside the host.
 fn unsealed(why: &CallError) -> Reply {
     let Via { transport, route, method, payload, .. } =
         asked::unknown("stdio", "rpc", "unknown").via;
@@ -179,7 +180,7 @@ fn unsealed(why: &CallError) -> Reply {
     said::on_line(None, None, &envelope)
 }
 
-/// What a health probe is told.
+/// Creates the answer to a health check.
 fn health() -> Reading {
     Reading::Reply(Reply::json(crate::rpc::written(&json!({ "status": "ok" }))))
 }

@@ -1,39 +1,39 @@
-//! How this wire spells tools and prompts.
+//! Names of tools and prompts in the envelope dialect.
 
 use toolgate_contract::{CallError, ToolId};
 
 use super::asked::{clipped, invalid};
 
-/// What the id of a tool begins with.
+/// The prefix of a tool's id.
 const TOOL: &str = "mcp.tool:";
-/// What the id of a prompt begins with.
+/// The prefix of a prompt's id.
 const PROMPT: &str = "core.generic.";
-/// The version of every prompt: none was changed so that its clients would have to know.
+/// The major version of every prompt. No prompt has had a breaking change yet.
 pub(super) const PROMPT_MAJOR: u32 = 1;
 
-/// Tools that this wire had names for before: its own, and the catalog's.
+/// Older names of tools in this dialect, with the catalog's names.
 const ALIASES: [(&str, &str); 2] =
     [("exports.render.markdown", "docs.render"), ("vector.query.search", "docs.search")];
 
-/// The id by which this wire knows the catalog's tool `id`.
+/// Returns the dialect's id for the catalog tool `id`.
 pub fn canonical_tool(id: &ToolId) -> String {
     let alias = ALIASES.iter().find(|(_, ours)| *ours == id.as_str());
     format!("{TOOL}{}", alias.map_or(id.as_str(), |(theirs, _)| theirs))
 }
 
-/// The catalog's name for the tool that this wire calls `name`, with or without what ids begin with.
+/// Returns the catalog's name for the tool `name`, which may have the id prefix.
 pub fn catalog_name(name: &str) -> &str {
     let name = name.strip_prefix(TOOL).unwrap_or(name);
     let alias = ALIASES.iter().find(|(theirs, _)| *theirs == name);
     alias.map_or(name, |(_, ours)| ours)
 }
 
-/// The id of the prompt `name`.
+/// Returns the id of the prompt `name`.
 pub(super) fn prompt_id(name: &str) -> String {
     format!("{PROMPT}{name}@{PROMPT_MAJOR}")
 }
 
-/// The prompt's own name in its `id`.
+/// Parses the prompt's name from its `id`.
 pub(super) fn prompt_name(id: &str) -> Result<&str, CallError> {
     let parts = id.rsplit_once('@').and_then(|(path, major)| {
         let sound = !path.is_empty() && major.bytes().all(|b| b.is_ascii_digit());

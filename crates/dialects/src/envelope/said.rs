@@ -1,4 +1,4 @@
-//! Answers: what an envelope holds, and how it is sent.
+//! Answers of the envelope dialect: the envelope's data and its transmission.
 
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
@@ -10,27 +10,27 @@ use super::names::{PROMPT_MAJOR, canonical_tool, prompt_id, prompt_name};
 use crate::Ticket;
 use crate::rpc::{Failure, INTERNAL_ERROR, Id, success, written};
 
-/// The version of every tool: none was changed so that its clients would have to know.
+/// The version of every tool. No tool has had a breaking change yet.
 const TOOL_VERSION: &str = "1.0.0";
 
-/// How the answer goes out.
+/// The transport of an answer.
 #[derive(Debug, Clone)]
 pub(super) enum Over {
-    /// As the body of a response.
+    /// The body of an HTTP response.
     Http {
-        /// The method that was right, where another was used.
+        /// The allowed method, if the request used another one.
         allow: Option<&'static str>,
     },
-    /// On a line.
+    /// A JSON-RPC line.
     Line {
         /// The request's id, if it could be read.
         id: Option<Id>,
-        /// The error's code, where JSON-RPC has one of its own.
+        /// The JSON-RPC error code, if it differs from the canonical one.
         code: Option<i32>,
     },
 }
 
-/// What is needed to answer one request.
+/// The data needed to answer one request.
 pub(super) struct EnvelopeTicket {
     pub(super) over: Over,
     pub(super) tool: Option<String>,
@@ -38,7 +38,7 @@ pub(super) struct EnvelopeTicket {
 }
 
 impl Ticket for EnvelopeTicket {
-    /// There is no answer without an envelope here; whoever asks for one gets to know that.
+    /// Every answer of this dialect has an envelope, so this is always an error.
     fn reply(&self, outcome: Result<Answer, CallError>) -> Option<Reply> {
         let why = match outcome {
             Ok(_) => "the answer has no envelope".to_owned(),
@@ -119,7 +119,7 @@ impl EnvelopeTicket {
     }
 }
 
-/// A tool as discovery lists it.
+/// Converts a tool to its entry in discovery.
 fn tool(tool: &dyn AnyTool) -> Value {
     let spec = tool.spec();
     let effects = match spec.effects {
@@ -135,7 +135,7 @@ fn tool(tool: &dyn AnyTool) -> Value {
         ("version", Some(TOOL_VERSION.into())),
         ("title", Some(spec.title.as_str().into())),
         ("description", Some(spec.about.as_str().into())),
-        // What is looked at changes, whoever looks.
+        // Results may change at any time, so no tool is deterministic.
         ("deterministic", Some(false.into())),
         ("timeoutMs", timeout.map(Value::from)),
         ("limits", Some(json!({}))),
@@ -146,7 +146,7 @@ fn tool(tool: &dyn AnyTool) -> Value {
     object(fields)
 }
 
-/// A prompt as discovery lists it.
+/// Converts a prompt to its entry in discovery.
 fn prompt(prompt: &dyn AnyPrompt) -> Value {
     let spec = prompt.spec();
     let arguments = spec.arguments.iter().map(|one| {
@@ -171,7 +171,7 @@ fn object<const N: usize>(fields: [(&str, Option<Value>); N]) -> Value {
     Value::Object(there.collect::<Map<_, _>>())
 }
 
-/// A result that is only to be seen.
+/// Converts an output without structure to JSON.
 fn shown(output: &Output) -> Value {
     let mut result = json!({ "text": output.text.body });
     if !output.content.is_empty() {
@@ -196,7 +196,7 @@ fn content(content: &Content) -> Value {
     }
 }
 
-/// The envelope as the body of a response, with the status that says why.
+/// Creates the HTTP response for an envelope, with the status of its error.
 fn over_http(envelope: &Envelope, allow: Option<&'static str>) -> Reply {
     let status = envelope.error.as_ref().map_or(200, |error| error.code.http_status());
     let mut reply = Reply::json(written(envelope)).with_status(status);
@@ -211,7 +211,7 @@ fn over_http(envelope: &Envelope, allow: Option<&'static str>) -> Reply {
     }
 }
 
-/// The envelope as a JSON-RPC message.
+/// Creates the JSON-RPC message for an envelope.
 pub(super) fn on_line(id: Option<&Id>, code: Option<i32>, envelope: &Envelope) -> Reply {
     let bytes = match (&envelope.error, id) {
         (Some(error), id) => {

@@ -1,4 +1,5 @@
-//! What the client is asked, and what it answers: in results that end a request, or in requests.
+//! Questions to MCP clients, in results that end a request or as server requests, and their
+//! answers.
 
 use std::borrow::Cow;
 
@@ -19,13 +20,13 @@ use crate::json::Params;
 use crate::rpc::written;
 use crate::{Asking, Heard};
 
-/// What a call knows a question by, where the wire has no words for that.
+/// The `_meta` key that names a question by its key within the call.
 pub const QUESTION_KEY: &str = "io.toolgate/key";
 const ELICIT: &str = "elicitation/create";
 const SAMPLE: &str = "sampling/createMessage";
 const ROOTS: &str = "roots/list";
 
-/// What the client can be asked, by the `capabilities` it declares.
+/// Returns the kinds of question that a client supports, from its declared `capabilities`.
 pub(crate) fn askable(capabilities: &Value, revision: &Revision) -> Askable {
     let declares = |name| capabilities.get(name).is_some_and(Value::is_object);
     let elicits = |mode| {
@@ -37,7 +38,7 @@ pub(crate) fn askable(capabilities: &Value, revision: &Revision) -> Askable {
         Asks::Forms => (declares("elicitation"), false),
         Asks::NamedVisits | Asks::Visits => {
             let (form, visit) = (elicits("form"), elicits("url"));
-            // Whoever names no mode means forms, which there were before there were modes.
+            // A client without modes supports forms. They existed before the modes.
             (form || (declares("elicitation") && !visit), visit)
         }
     };
@@ -46,7 +47,7 @@ pub(crate) fn askable(capabilities: &Value, revision: &Revision) -> Askable {
     Askable { form, visit, sample: declares("sampling"), tools, roots: declares("roots") }
 }
 
-/// The capability that a client lacks which cannot be asked questions of `kind`.
+/// Returns the client capability that questions of `kind` need.
 pub(crate) fn required(kind: Kind) -> Value {
     match kind {
         Kind::Form => json!({ "elicitation": { "form": {} } }),
@@ -57,7 +58,7 @@ pub(crate) fn required(kind: Kind) -> Value {
     }
 }
 
-/// How the client that made a stateless request can be asked, and what it answered so far.
+/// Parses the question support, answers and state in a stateless request.
 pub(crate) fn again(id: &Id, params: &Params, revision: &Revision) -> Result<Asking, Failure> {
     let capabilities = params.get("_meta").and_then(|meta| meta.get(META_CAPABILITIES));
     let can = askable(capabilities.unwrap_or(&Value::Null), revision);
@@ -73,10 +74,10 @@ pub(crate) fn again(id: &Id, params: &Params, revision: &Revision) -> Result<Ask
     Ok(Asking::Again { can, given, state })
 }
 
-/// The answers in a request's `inputResponses`; `None` where it has no such member.
+/// Parses the answers in `inputResponses`; `None` if the member is missing.
 ///
-/// What is an object and no answer to anything is left out, so that it is asked for again; but for
-/// what a person cannot have done with a question that was asked.
+/// An object that is not a recognizable answer is dropped, so that its question is asked again. An
+/// unknown `action` in a repeated request is an error.
 pub(crate) fn given(id: &Id, params: &Params) -> Result<Option<Given>, Failure> {
     let wrong = |why: String| Failure::invalid_params(Some(id.clone()), why);
     let responses = match params.get("inputResponses") {
@@ -93,7 +94,7 @@ pub(crate) fn given(id: &Id, params: &Params) -> Result<Option<Given>, Failure> 
             );
             return Err(wrong(why));
         };
-        // Asked for again without a word, a person is asked twice and nobody knows why.
+        // Otherwise the person would see the question again, without a reason.
         if params.contains_key("requestState")
             && let Some(Value::String(action)) = fields.get("action")
             && !["accept", "decline", "cancel"].contains(&action.as_str())
@@ -110,7 +111,7 @@ pub(crate) fn given(id: &Id, params: &Params) -> Result<Option<Given>, Failure> 
     Ok(Some(given))
 }
 
-/// The result that ends a request with questions.
+/// Creates the result that ends a request with questions.
 pub(crate) fn asks(ticket: &McpTicket, questions: &Questions, state: &str) -> Reply {
     match ticket.revision.era {
         Era::Session => ticket.astray(),
@@ -124,7 +125,7 @@ pub(crate) fn asks(ticket: &McpTicket, questions: &Questions, state: &str) -> Re
     }
 }
 
-/// Questions as the object of requests that a result or a task carries.
+/// Encodes questions as the `inputRequests` object of a result or a task.
 pub(crate) fn input_requests(questions: &Questions, revision: &Revision) -> Value {
     let spelled = questions.iter().filter_map(|(key, question)| {
         let (method, params) = spelled(question, revision)?;
@@ -133,9 +134,9 @@ pub(crate) fn input_requests(questions: &Questions, revision: &Revision) -> Valu
     Value::Object(spelled.collect())
 }
 
-/// A question as a request of the server's, under `id`, and of `task` if it is one's; `None` where
-/// the revision has no words for it. What the call knows it by goes with it, for whoever stands
-/// between and asks a client that answers by that.
+/// Encodes a question as a server request with `id`, for `task` if the question is a task's.
+/// Returns `None` if the revision cannot express it. The metadata holds `key`, for proxies that
+/// forward it.
 pub(crate) fn request(
     (id, key): (&str, &str),
     question: &Question,
@@ -149,14 +150,13 @@ pub(crate) fn request(
     Some(written(&request))
 }
 
-/// Says that the request `id` of the server's need not be answered any more.
+/// Encodes the cancellation of the server request `id`.
 pub(crate) fn withdrawn(id: &str) -> Bytes {
     let reason = "nobody waits for the answer any more";
     notification("notifications/cancelled", &json!({ "requestId": id, "reason": reason }))
 }
 
-/// Says that a person has done what they were sent to a page for, where the revision has words for
-/// it.
+/// Encodes the notification that a person has finished a page visit, if the revision has one.
 pub(crate) fn visited(id: &str, revision: &Revision, task: Option<JobId>) -> Option<Bytes> {
     if revision.asks != Asks::NamedVisits {
         return None;
@@ -168,10 +168,10 @@ pub(crate) fn visited(id: &str, revision: &Revision, task: Option<JobId>) -> Opt
     Some(notification("notifications/elicitation/complete", &params))
 }
 
-/// What a client means by its response to `question`.
+/// Parses a client's response to `question`.
 ///
 /// # Errors
-/// When it is no answer to it, with what it is instead.
+/// Fails if the response does not answer the question. The error describes the expected form.
 pub(crate) fn told(
     question: &Question,
     heard: &Heard,
@@ -196,7 +196,7 @@ pub(crate) fn told(
     told.ok_or_else(|| format!("the client's answer is not one: {like}"))
 }
 
-/// What an answer means of which only its shape says what it answers.
+/// Parses an answer whose kind is known only from its members.
 fn answered(fields: &Map<String, Value>) -> Option<Told> {
     if fields.contains_key("action") {
         choice(fields).map(Told::Choice)
@@ -207,7 +207,7 @@ fn answered(fields: &Map<String, Value>) -> Option<Told> {
     }
 }
 
-/// What a person did.
+/// Parses a person's choice.
 fn choice(fields: &Map<String, Value>) -> Option<Choice> {
     match (fields.get("action")?.as_str()?, fields.get("content")) {
         ("accept", Some(Value::Object(content))) => Some(Choice::Accepted(content.clone())),
@@ -218,7 +218,7 @@ fn choice(fields: &Map<String, Value>) -> Option<Choice> {
     }
 }
 
-/// What a model said.
+/// Parses a model's answer.
 fn sampled(fields: &Map<String, Value>) -> Option<Sampled> {
     fields.get("role")?.as_str()?;
     let model = fields.get("model")?.as_str()?.to_owned();
@@ -228,7 +228,7 @@ fn sampled(fields: &Map<String, Value>) -> Option<Sampled> {
     };
     let mut said = Vec::with_capacity(blocks.len());
     for block in blocks {
-        // A picture, a sound, a tool that the model wants called: in the raw answer.
+        // Images, audio and tool calls stay in the raw answer.
         if block.get("type")?.as_str()? == "text" {
             said.push(block.get("text")?.as_str()?);
         }
@@ -236,7 +236,7 @@ fn sampled(fields: &Map<String, Value>) -> Option<Sampled> {
     Some(Sampled { model, text: said.join("\n"), raw: Value::Object(fields.clone()) })
 }
 
-/// The folders; what is no `file:` is none, such as a client's own file systems.
+/// Parses the client's folders. URIs other than `file:` are dropped.
 fn roots(fields: &Map<String, Value>) -> Option<Vec<ClientRoot>> {
     let mut roots = Vec::new();
     for root in fields.get("roots")?.as_array()? {
@@ -249,7 +249,7 @@ fn roots(fields: &Map<String, Value>) -> Option<Vec<ClientRoot>> {
     Some(roots)
 }
 
-/// A question as a method and its parameters; `None` where the revision has no words for it.
+/// Returns the method and parameters of a question; `None` if the revision cannot express it.
 fn spelled(question: &Question, revision: &Revision) -> Option<(&'static str, Value)> {
     let params = match (question, revision.asks) {
         (Question::Form { .. } | Question::Visit { .. }, Asks::Samples)
@@ -280,8 +280,8 @@ fn spelled(question: &Question, revision: &Revision) -> Option<(&'static str, Va
     Some((method, params))
 }
 
-/// A form's schema in the words of the first forms, where a choice is a list of values and one of
-/// names; `None` if it takes more, as several choices do.
+/// Converts a form schema to revision 2025-06-18, where a choice has `enum` and `enumNames`.
+/// Returns `None` if the form needs more, such as multiple choices.
 fn plain(schema: &Value) -> Option<Cow<'_, Value>> {
     let fields = schema.get("properties").and_then(Value::as_object);
     let fields: Vec<&Value> = fields.into_iter().flat_map(Map::values).collect();
@@ -308,7 +308,7 @@ fn plain(schema: &Value) -> Option<Cow<'_, Value>> {
 fn sampling_params(sampling: &Sampling, revision: &Revision) -> Value {
     let Sampling { messages, system, max_tokens, more } = sampling;
     let mut params = more.clone();
-    // Several blocks are one message, and what tools gave is said, from 2025-11-25 on.
+    // Messages of several blocks and tool results exist since 2025-11-25.
     let takes_all = matches!(revision.asks, Asks::NamedVisits | Asks::Visits);
     if !takes_all || !more.contains_key("messages") {
         let messages = messages.iter().map(|said| message(said, revision)).collect();
@@ -321,12 +321,12 @@ fn sampling_params(sampling: &Sampling, revision: &Revision) -> Value {
     Value::Object(params)
 }
 
-/// Something said, as one block: every revision takes that.
+/// Encodes a message with one block, which every revision accepts.
 fn message(said: &Said, revision: &Revision) -> Value {
     let content = &said.content;
     let block = match content.shown {
         Shape::Text(_) | Shape::Image(_) | Shape::Audio(_) => Block::of(content, revision),
-        // A model is sent no resources.
+        // Sampling messages cannot contain resources.
         Shape::Link(_) | Shape::Resource(_) => Block::text(content.as_text()),
     };
     json!({ "role": said.role, "content": block })

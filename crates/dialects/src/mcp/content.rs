@@ -1,4 +1,4 @@
-//! What is shown, as far as a revision has words for it: blocks of content, resources, icons.
+//! Content blocks, resources and icons as each MCP revision encodes them.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use toolgate_contract::{
 
 use super::revision::{Revision, Shows};
 
-/// One thing shown.
+/// A content block.
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub(crate) enum Block<'a> {
@@ -39,12 +39,12 @@ pub(crate) enum Block<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// Text, for all.
+    /// Creates a text block without annotations.
     pub(crate) fn text(text: impl Into<Cow<'a, str>>) -> Self {
         Self::Text { text: text.into(), annotations: None }
     }
 
-    /// About how many bytes it comes to, where it is text.
+    /// Returns the approximate length of a text block in bytes; 0 for other blocks.
     pub(crate) fn about(&self) -> usize {
         match self {
             Self::Text { text, .. } => text.len(),
@@ -52,7 +52,7 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// `content`; as text where the revision has no words for it.
+    /// Converts `content`. It becomes text if the revision has no block of its kind.
     pub(crate) fn of(content: &'a Content, revision: &Revision) -> Self {
         let Content { shown, meant } = content;
         let annotations = Annotations::of(meant, revision);
@@ -80,7 +80,7 @@ impl<'a> Block<'a> {
     }
 }
 
-/// For whom a thing is and how much it matters.
+/// The audience, priority and age of a block.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Annotations<'a> {
@@ -93,7 +93,7 @@ pub(crate) struct Annotations<'a> {
 }
 
 impl<'a> Annotations<'a> {
-    /// What there is to say of `meant`, if anything.
+    /// Converts `meant`; `None` if nothing is set.
     fn of(meant: &'a Meant, revision: &Revision) -> Option<Self> {
         let Meant { audience, priority, modified } = meant;
         let last_modified = match revision.shows {
@@ -105,7 +105,7 @@ impl<'a> Annotations<'a> {
     }
 }
 
-/// What a resource, or a part of it, holds.
+/// The contents of a resource, or of a part of it.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Holding<'a> {
@@ -118,7 +118,7 @@ pub(crate) struct Holding<'a> {
     meta: Option<&'a MetaFields>,
 }
 
-/// What is held: text where it is text.
+/// The data of a resource.
 #[derive(Serialize)]
 #[serde(rename_all = "lowercase")]
 enum HeldIn<'a> {
@@ -137,7 +137,7 @@ impl<'a> Holding<'a> {
     }
 }
 
-/// What is known of a resource.
+/// A resource in a list or a link.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Resource<'a> {
@@ -169,7 +169,7 @@ impl<'a> Resource<'a> {
     }
 }
 
-/// Many resources by one pattern.
+/// A resource template.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Template<'a> {
@@ -194,7 +194,7 @@ impl<'a> Template<'a> {
     }
 }
 
-/// What a thing is called and what stands for it.
+/// The names, description and icons of an item.
 #[derive(Serialize)]
 pub(crate) struct Face<'a> {
     name: &'a str,
@@ -219,12 +219,12 @@ impl<'a> Face<'a> {
     }
 }
 
-/// What is said for whoever shows a thing, where the revision has words for it.
+/// Returns the metadata if it is not empty and the revision has `_meta` on items.
 pub(crate) fn meta<'a>(meta: &'a MetaFields, revision: &Revision) -> Option<&'a MetaFields> {
     Some(meta).filter(|meta| revision.structured && !meta.is_empty())
 }
 
-/// The icons that the revision has words for.
+/// Returns the icons if the revision has them.
 pub(crate) fn shown<'a>(icons: &'a [Icon], revision: &Revision) -> &'a [Icon] {
     if revision.icons { icons } else { &[] }
 }

@@ -1,4 +1,4 @@
-//! Where the next page of a list begins, as an opaque string.
+//! Page cursors: opaque strings that name the last item of a page.
 
 use std::fmt::Display;
 
@@ -11,17 +11,19 @@ use crate::json::Params;
 
 const MARK: &str = "after:";
 
-/// The cursor of the page after `item`.
+/// Returns the cursor of the page after `item`.
 pub(crate) fn write(item: &impl Display) -> String {
     URL_SAFE_NO_PAD.encode(format!("{MARK}{item}"))
 }
 
-/// The cursor of the page after `item` of a list of `what`: each kind of list has cursors of its own.
+/// Returns the cursor of the page after `item` in a list of `what`. Each kind of list has its own
+/// cursors.
 pub(crate) fn next(what: &str, item: &impl Display) -> String {
     write(&format_args!("{what} {item}"))
 }
 
-/// The item that a request's cursor of a list of `what` stands after.
+/// Parses the cursor of a request for a list of `what`, and returns the last item of the page
+/// before.
 pub(crate) fn after<T>(
     id: &Id,
     params: &Params,
@@ -31,7 +33,7 @@ pub(crate) fn after<T>(
     of(id, params, |text| text.strip_prefix(what)?.strip_prefix(' ').and_then(&item))
 }
 
-/// The item that a request's cursor stands after; `None` without one, which is the start.
+/// Parses the cursor of a request. Returns `None` without a cursor, for the first page.
 pub(crate) fn of<T>(
     id: &Id,
     params: &Params,
@@ -48,13 +50,13 @@ pub(crate) fn of<T>(
     Err(Failure::invalid_params(Some(id.clone()), why))
 }
 
-/// What a cursor stands after; `None` if no server of ours wrote it.
+/// Decodes a cursor; `None` if it was not created by [`write()`].
 fn read(cursor: &str) -> Option<String> {
     let bytes = URL_SAFE_NO_PAD.decode(cursor).ok()?;
     std::str::from_utf8(&bytes).ok()?.strip_prefix(MARK).map(str::to_owned)
 }
 
-/// Refuses a text that reads as a cursor and is none that is written here.
+/// Panics if `text` decodes as a cursor but is not the canonical encoding.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check(text: &str) {
     if let Some(item) = read(text) {

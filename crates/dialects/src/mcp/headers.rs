@@ -1,4 +1,4 @@
-//! What a stateless HTTP request says twice, in its headers and in its body, and whether it agrees.
+//! HTTP headers of stateless requests that repeat the body, and their comparison with it.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -8,17 +8,17 @@ use toolgate_contract::Head;
 use super::message::{Failure, HEADER_MISMATCH, Id};
 use crate::json::Params;
 
-/// The header that names the protocol revision.
+/// The header with the protocol revision.
 pub(crate) const VERSION: &str = "mcp-protocol-version";
-/// The header that names a session.
+/// The header with the session id.
 pub(crate) const SESSION: &str = "mcp-session-id";
 
-/// The header that names the last event a client saw of a stream that broke off.
+/// The header with the last event that a client received of an interrupted stream.
 pub(crate) const LAST_EVENT: &str = "last-event-id";
-/// What the name of a header begins with that says an argument again.
+/// The prefix of headers that repeat an argument.
 const ARGUMENT: &str = "mcp-param-";
 
-/// The only value of the header `name`, trimmed; an error if it stands twice or is not ASCII.
+/// Returns the value of the header `name`, trimmed. Repeated or non-ASCII headers are an error.
 pub(crate) fn single<'h>(head: &'h Head, name: &'static str) -> Result<Option<&'h str>, String> {
     let mut values = head.header(name);
     let Some(first) = values.next() else { return Ok(None) };
@@ -28,7 +28,7 @@ pub(crate) fn single<'h>(head: &'h Head, name: &'static str) -> Result<Option<&'
     text(name, first).map(Some)
 }
 
-/// A header's value, trimmed; an error if it is not ASCII.
+/// Returns a header's value, trimmed. Non-ASCII values are an error.
 fn text<'h>(name: &str, value: &'h [u8]) -> Result<&'h str, String> {
     let visible = value.iter().all(|b| matches!(b, b'\t' | b' '..=b'~'));
     match std::str::from_utf8(value) {
@@ -37,7 +37,7 @@ fn text<'h>(name: &str, value: &'h [u8]) -> Result<&'h str, String> {
     }
 }
 
-/// Whether `Mcp-Method` and `Mcp-Name` say what the body says.
+/// Checks that `Mcp-Method` and `Mcp-Name` match the body.
 pub(crate) fn agree(head: &Head, id: &Id, method: &str, params: &Params) -> Result<(), Failure> {
     let mismatch = |why: String| Failure::new(Some(id.clone()), HEADER_MISMATCH, why);
     let said = single(head, "mcp-method").map_err(mismatch)?;
@@ -49,7 +49,7 @@ pub(crate) fn agree(head: &Head, id: &Id, method: &str, params: &Params) -> Resu
         "tasks/get" | "tasks/update" | "tasks/cancel" => params.get("taskId"),
         _ => return Ok(()),
     };
-    // A name that is no string is the body's own fault, told as such later.
+    // A name that is not a string is reported later, as an error of the body.
     let Some(name) = name.and_then(Value::as_str) else { return Ok(()) };
     let said = single(head, "mcp-name").map_err(mismatch)?;
     let said = said.map(decoded).transpose().map_err(mismatch)?;
@@ -64,10 +64,10 @@ fn same(header: &str, said: Option<&str>, body: &str) -> Result<(), String> {
     }
 }
 
-/// The arguments that a call's headers say, by their names without what all of them begin with.
+/// Returns the arguments in a call's headers, by header name without the prefix.
 ///
-/// What is wrong with one is told of where the tool marks that argument: what it does not know of is
-/// passed over.
+/// A malformed value is an error only if the tool declares that argument as a header. Unknown
+/// arguments are ignored.
 pub(crate) fn mirrored(head: &Head) -> Option<Vec<(String, Result<String, String>)>> {
     let Head::Http { headers, .. } = head else { return None };
     let mut said = Vec::new();
@@ -79,7 +79,7 @@ pub(crate) fn mirrored(head: &Head) -> Option<Vec<(String, Result<String, String
     Some(said)
 }
 
-/// `value` with MCP's Base64 marker taken off, if it has one.
+/// Decodes MCP's Base64 marker in `value`, if it has one.
 fn decoded(value: &str) -> Result<String, String> {
     let Some(inner) = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?="))
     else {

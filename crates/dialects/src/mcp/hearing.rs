@@ -1,4 +1,4 @@
-//! What a client wants to hear while work runs, and how it is told.
+//! Progress and log notifications of one request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,22 +14,22 @@ use crate::Facts;
 use crate::json::Params;
 use crate::rpc::no_id;
 
-/// What the client wants to hear of one request.
+/// The notifications that a client wants for one request.
 pub(crate) struct Hearing {
     revision: &'static Revision,
     facts: Arc<Facts>,
-    /// What the client calls this request's progress, if it wants any.
+    /// The progress token, if the client wants progress.
     progress_token: Option<Value>,
-    /// The least level of log line it wants.
+    /// The lowest level of log lines that the client wants.
     log_level: Option<Level>,
-    /// The bits of the last progress sent, which only grows.
+    /// The bits of the last progress value sent. It only grows.
     progress: AtomicU64,
-    /// The task that all of it belongs to.
+    /// The task that the notifications belong to.
     task: Option<JobId>,
 }
 
 impl Hearing {
-    /// Reads what a request says of it.
+    /// Parses the progress token of a request.
     pub(crate) fn read(
         id: &Id,
         params: &Params,
@@ -49,7 +49,7 @@ impl Hearing {
         Ok(Self { revision, facts, progress_token, log_level, progress, task: None })
     }
 
-    /// The same for the task that the request began.
+    /// Returns the preferences for the task that the request created.
     pub(crate) fn of_task(&self, task: JobId) -> Self {
         Self {
             revision: self.revision,
@@ -61,17 +61,18 @@ impl Hearing {
         }
     }
 
-    /// The task that all of it belongs to.
+    /// Returns the task that the notifications belong to.
     pub(crate) fn task(&self) -> Option<JobId> {
         self.task
     }
 
-    /// Whether it wants to hear anything.
+    /// Returns true if the client wants any notification.
     pub(crate) fn wants_any(&self) -> bool {
         self.progress_token.is_some() || self.log_level.is_some()
     }
 
-    /// How far the work is; nothing unless it is further than before.
+    /// Encodes a progress notification; `None` if the client wants none or the progress did not
+    /// grow.
     pub(crate) fn progress(
         &self,
         done: f64,
@@ -92,12 +93,12 @@ impl Hearing {
         Some(self.notified("notifications/progress", params))
     }
 
-    /// The least level of a line that is said.
+    /// Returns the lowest level of log lines that are sent.
     pub(crate) fn lines(&self) -> Option<Level> {
         self.log_level
     }
 
-    /// A line for whoever watches, by `logger` or by this server.
+    /// Encodes a log notification by `logger`, or by this server if `logger` is `None`.
     pub(crate) fn log(&self, level: Level, logger: Option<&str>, data: &Value) -> Option<Bytes> {
         let wanted = self.log_level.is_some_and(|least| level >= least);
         wanted.then(|| {

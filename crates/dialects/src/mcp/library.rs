@@ -1,4 +1,4 @@
-//! What can be read beside what can be called: how it is asked for, and how it is answered.
+//! MCP requests for resources, prompts, completion and skills, and their answers.
 
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
@@ -15,14 +15,14 @@ use super::ticket::{McpTicket, Stamp, wording};
 use crate::Facts;
 use crate::json::Params;
 
-/// What skills are called as an extension.
+/// The name of the skills extension.
 pub const SKILLS: &str = "io.modelcontextprotocol/skills";
-/// How long a client may keep what changes seldom, and is told of when it does, in milliseconds.
+/// The cache time in milliseconds of lists that change rarely and announce changes.
 pub(crate) const SELDOM_TTL_MS: u64 = 300_000;
-/// The same for what may change at any time.
+/// The cache time in milliseconds of data that may change at any time.
 const ANY_TIME_TTL_MS: u64 = 0;
 
-/// Adds what a server says of what can be read to its `capabilities`.
+/// Declares resources, prompts, completion and skills in the server's `capabilities`.
 pub(crate) fn declare(revision: &Revision, facts: &Facts, capabilities: &mut Value) {
     if facts.resources {
         capabilities["resources"] = json!({ "subscribe": true, "listChanged": true });
@@ -42,38 +42,38 @@ fn completes(facts: &Facts) -> bool {
     facts.prompts || facts.resources
 }
 
-/// Whether there are skills: their files are resources, and the wire has words for them.
+/// Returns true if the revision and the server support skills. Their files need resources.
 fn skilled(revision: &Revision, facts: &Facts) -> bool {
     revision.era == Era::Stateless && facts.skills && facts.resources
 }
 
-/// What is asked for.
+/// A kind of library request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Want {
-    /// The resources.
+    /// A list of resources.
     Resources,
-    /// Their templates.
+    /// A list of resource templates.
     Templates,
-    /// What a resource holds.
+    /// The contents of a resource.
     Contents,
-    /// What is in a folder.
+    /// The children of a folder.
     Folder,
-    /// That changes of a resource be told.
+    /// A subscription to a resource.
     Watch,
-    /// The prompts.
+    /// A list of prompts.
     Prompts,
-    /// A prompt, made.
+    /// A rendered prompt.
     Prompt,
-    /// What a value may be.
+    /// Candidates for a value.
     Completion,
-    /// The skills.
+    /// A list of skills.
     Skills,
     /// A skill.
     Skill,
 }
 
 impl Want {
-    /// What `method` asks for, where the revision and the server have it.
+    /// Returns the request kind of `method`, if the revision and the server support it.
     pub(crate) fn named(method: &str, revision: &Revision, facts: &Facts) -> Option<Self> {
         let (want, there) = match method {
             "resources/list" => (Self::Resources, facts.resources),
@@ -91,7 +91,7 @@ impl Want {
         there.then_some(want)
     }
 
-    /// What it asks of the host.
+    /// Parses the parameters into a host request.
     pub(crate) fn read(self, id: &Id, params: &Params) -> Result<Request, Failure> {
         let uri = || uri_of(id, params);
         let text = |text: &str| Some(text.to_owned());
@@ -100,7 +100,7 @@ impl Want {
                 Request::ListResources { after: cursor::after(id, params, "resource", mark)? }
             }
             Self::Templates => {
-                // They all are on one page: whatever stands after something is not ours.
+                // All templates are on one page, so no cursor is valid.
                 cursor::of(id, params, |_| None::<()>)?;
                 Request::ListTemplates
             }
@@ -129,7 +129,7 @@ impl Want {
     }
 }
 
-/// The resource that `request` names, if it names one.
+/// Returns the URI that `request` names, if it names one.
 pub(crate) fn named(request: &Request) -> Option<&str> {
     match request {
         Request::ReadResource { uri }
@@ -140,12 +140,12 @@ pub(crate) fn named(request: &Request) -> Option<&str> {
     }
 }
 
-/// The resource that the parameters name.
+/// Parses the `uri` parameter.
 pub(crate) fn uri_of(id: &Id, params: &Params) -> Result<String, Failure> {
     text_of(id, "params.uri", params.get("uri"))
 }
 
-/// The text that is `value`, which stands at `at`.
+/// Parses the string `value`, which is the parameter `at`.
 fn text_of(id: &Id, at: &str, value: Option<&Value>) -> Result<String, Failure> {
     match value {
         Some(Value::String(text)) => Ok(text.clone()),
@@ -168,7 +168,7 @@ fn wrong(id: &Id, why: String) -> Failure {
     Failure::invalid_params(Some(id.clone()), why)
 }
 
-/// Text by name; none where nothing stands.
+/// Parses an object of strings. A missing object is empty.
 fn arguments_of(id: &Id, at: &str, value: Option<&Value>) -> Result<Arguments, Failure> {
     let fields = match value {
         None | Some(Value::Null) => return Ok(Arguments::new()),
@@ -210,14 +210,14 @@ fn completing(id: &Id, params: &Params) -> Result<Completing, Failure> {
     })
 }
 
-/// Where a page of resources ends, as a cursor has it.
+/// Parses the end of a page of resources from a cursor.
 fn mark(text: &str) -> Option<ResourceMark> {
     let (source, uri) = text.split_once(' ')?;
     Some(ResourceMark { source: source.to_owned(), uri: uri.to_owned() })
 }
 
 impl McpTicket {
-    /// The answer to a request for `want`.
+    /// Encodes the answer to a request for `want`.
     pub(crate) fn shelved(&self, want: Want, answer: &Answer) -> Reply {
         let revision = self.revision;
         match (want, answer) {
@@ -276,7 +276,7 @@ impl McpTicket {
         }
     }
 
-    /// A list called `name`, or a page of it.
+    /// Encodes a page of the list `name`.
     fn page<T: Serialize>(
         &self,
         name: &'static str,
@@ -317,8 +317,7 @@ impl McpTicket {
         success(&self.id, &Completed { completion, stamp: self.stamp(None) })
     }
 
-    /// The answer to a request for something that can be read which the host refused; `uri` is
-    /// what the request named.
+    /// Encodes the refusal of a library request. `uri` is the URI that the request named.
     pub(crate) fn unshelved(&self, uri: Option<&str>, error: &CallError) -> Reply {
         match (error, uri) {
             (CallError::NotFound { .. }, Some(uri)) => {
@@ -350,7 +349,7 @@ impl<T: Serialize> Serialize for List<T> {
     }
 }
 
-/// A prompt, as far as it is known without making it.
+/// A prompt in a list.
 #[derive(Serialize)]
 struct Prompt<'a> {
     #[serde(flatten)]
@@ -359,7 +358,7 @@ struct Prompt<'a> {
     arguments: Vec<Argument<'a>>,
 }
 
-/// Something a prompt is told.
+/// An argument of a prompt.
 #[derive(Serialize)]
 struct Argument<'a> {
     #[serde(flatten)]
@@ -382,7 +381,7 @@ impl<'a> Prompt<'a> {
     }
 }
 
-/// A prompt, made.
+/// A rendered prompt.
 #[derive(Serialize)]
 struct Made<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -392,7 +391,7 @@ struct Made<'a> {
     stamp: Stamp<'a>,
 }
 
-/// Something said.
+/// A message of a rendered prompt.
 #[derive(Serialize)]
 struct Said<'a> {
     role: Role,
@@ -405,7 +404,7 @@ impl<'a> Said<'a> {
     }
 }
 
-/// One skill.
+/// The result of `skills/get`.
 #[derive(Serialize)]
 struct One<'a> {
     skill: Value,
@@ -413,7 +412,7 @@ struct One<'a> {
     stamp: Stamp<'a>,
 }
 
-/// A skill as the extension writes it.
+/// Converts a skill to the form of the skills extension.
 fn skill(skill: &Skill) -> Value {
     let Skill { uri, front_matter, files } = skill;
     let files = match files {

@@ -1,4 +1,4 @@
-//! A tool as `tools/list` shows it, as far as the revision has words for it.
+//! Tools in `tools/list`, as each MCP revision encodes them.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::content::{meta, shown};
 use super::revision::{Revision, Shapes, Tasks};
 use super::spell;
 
-/// A tool.
+/// A tool in the list.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Listed<'a> {
@@ -33,10 +33,10 @@ struct Listed<'a> {
     meta: Option<&'a MetaFields>,
 }
 
-/// `tool` as `revision` lists it, written once.
+/// Encodes `tool` for `revision`. The result is cached with the tool.
 pub(crate) fn listed(tool: &dyn AnyTool, revision: &'static Revision) -> Arc<RawValue> {
     tool.spec().listed.said(std::ptr::from_ref(revision).addr(), || {
-        // Every part is a string, a bool or a JSON value: none can fail to be written.
+        // All parts are strings, booleans or JSON values, so serialization cannot fail.
         let written = to_raw_value(&Listed::new(tool, revision)).expect("a tool is JSON");
         written.into()
     })
@@ -72,14 +72,14 @@ impl<'a> Listed<'a> {
     }
 }
 
-/// How a tool may be called.
+/// The support for tasks of a tool.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Execution {
     task_support: &'static str,
 }
 
-/// Whether a revision has words for results of `schema`.
+/// Returns true if the revision supports results of `schema`.
 fn sayable(schema: &Value, shapes: Shapes) -> bool {
     match shapes {
         Shapes::Objects => schema["type"] == "object",
@@ -87,8 +87,9 @@ fn sayable(schema: &Value, shapes: Shapes) -> bool {
     }
 }
 
-/// `schema` in the words a revision has: where properties have only objects for schemas, `true`
-/// is `{}`: a client of that time may refuse the whole list over a `true`.
+/// Adapts `schema` to the revision. Older clients require object schemas for properties, so `true`
+/// becomes `{}` and `false` becomes `{"not": {}}`. Such a client may otherwise refuse the whole
+/// list.
 fn worded(schema: &Value, shapes: Shapes) -> Cow<'_, Value> {
     let properties = schema.get("properties").and_then(Value::as_object);
     let odd = properties.is_some_and(|all| all.values().any(Value::is_boolean));
@@ -110,7 +111,7 @@ fn worded(schema: &Value, shapes: Shapes) -> Cow<'_, Value> {
     }
 }
 
-/// What running a tool can change.
+/// The hints about a tool's effects.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Annotations<'a> {

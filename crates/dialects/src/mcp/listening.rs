@@ -1,4 +1,4 @@
-//! What changes while a client listens: how it says what it wants to be told, and how it is told.
+//! Subscriptions to changes, and the notifications of changes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use super::ticket::{Asked, McpTicket};
 use crate::json::Params;
 use crate::{Facts, ListenTicket, Listening, rpc};
 
-/// The member of `_meta` that names the subscription a message belongs to.
+/// The `_meta` key of the subscription that a message belongs to.
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 /// The most resources, and the most tasks, of one subscription.
 const NAMED_MAX: usize = 1000;
 
-/// Reads `subscriptions/listen`; `line` says whether it came by a stream of lines.
+/// Parses `subscriptions/listen`. `line` is true if the request arrived on a stream of lines.
 ///
-/// What this server has none of is no part of what the client will be told.
+/// Kinds of changes that this server never has are left out of the subscription.
 pub(crate) fn read(
     id: &Id,
     params: &Params,
@@ -69,16 +69,16 @@ pub(crate) fn read(
             }
         }
     }
-    // A subscription is told neither progress nor log lines.
+    // A subscription gets neither progress nor log lines.
     let hearing = Hearing::read(id, &Params::default(), revision, facts.clone(), None)?;
     let asked = Asked::About(About::Get);
     let ticket = McpTicket { id: id.clone(), revision, facts, asked, hearing };
     Ok(Listening { key: id.key(), interest, ticket: Arc::new(Subscription { ticket, line }) })
 }
 
-/// What is told of one subscription, which each message names.
+/// The encoder for one subscription. Each message names the subscription.
 struct Subscription {
-    /// Spells tasks as whoever asks for one sees it.
+    /// Encodes tasks like the answer to `tasks/get`.
     ticket: McpTicket,
     line: bool,
 }
@@ -138,13 +138,13 @@ impl ListenTicket for Subscription {
     }
 }
 
-/// What is told unasked in a session.
+/// The encoder for notifications in a session.
 pub(crate) struct Tidings {
     facts: Arc<Facts>,
 }
 
 impl Tidings {
-    /// In a session with the server that `facts` describe. All revisions have the same words.
+    /// Creates the encoder. All revisions encode these notifications in the same way.
     pub(crate) fn new(_revision: &'static Revision, facts: Arc<Facts>) -> Self {
         Self { facts }
     }
@@ -156,7 +156,7 @@ impl ListenTicket for Tidings {
     }
 
     fn changed(&self, change: &Change) -> Option<Bytes> {
-        // What is not declared is not told of.
+        // Only declared capabilities send notifications.
         let declared = match change {
             Change::Tools => true,
             Change::Prompts => self.facts.prompts,
@@ -169,7 +169,7 @@ impl ListenTicket for Tidings {
     }
 
     fn job(&self, _job: &Job) -> Option<Bytes> {
-        // A task is told of on the connection that began it.
+        // Task notifications go to the connection that created the task.
         None
     }
 
@@ -178,7 +178,7 @@ impl ListenTicket for Tidings {
     }
 }
 
-/// A change as a method and its parameters.
+/// Returns the method and parameters of the notification for `change`.
 fn spelled(change: &Change) -> (&'static str, Value) {
     match change {
         Change::Tools => ("notifications/tools/list_changed", json!({})),

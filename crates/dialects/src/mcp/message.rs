@@ -1,4 +1,4 @@
-//! MCP's JSON-RPC messages: read from JSON values, written as bytes.
+//! MCP's JSON-RPC messages: parsing and serialization.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -12,17 +12,17 @@ pub(crate) use crate::rpc::{
 };
 use crate::{Heard, Key};
 
-/// Reads an id, or a token of the same kinds: a string or an integer.
+/// Parses an id or a token: a string or an integer.
 pub(crate) fn read_id(value: &Value) -> Option<Id> {
     Id::read(value).filter(|_| !value.is_f64())
 }
 
-/// The key of the request that a `notifications/cancelled` names.
+/// Returns the key of the request that `notifications/cancelled` names.
 pub(crate) fn cancelled_key(params: &Params) -> Option<Key> {
     params.get("requestId").and_then(read_id).map(|id| id.key())
 }
 
-/// One message, its envelope taken off.
+/// A parsed JSON-RPC message.
 #[derive(Debug)]
 pub(crate) enum Message {
     Request {
@@ -34,7 +34,7 @@ pub(crate) enum Message {
         method: String,
         params: Params,
     },
-    /// An answer to something the server asked; what is asked of ours has a string for an id.
+    /// An answer to a server request. The server's ids are always strings.
     Response {
         id: Option<String>,
         heard: Heard,
@@ -42,10 +42,10 @@ pub(crate) enum Message {
 }
 
 impl Message {
-    /// Reads what is in a message's envelope.
+    /// Parses the members of a message.
     pub(crate) fn read(members: Members) -> Result<Self, Failure> {
         let Members { jsonrpc, id, method, params, result, error } = members;
-        // Before anything is found wrong with it: an answer to an answer would have no end.
+        // This comes before all checks, because answering an answer would never end.
         if method.is_none() && (result.is_some() || error.is_some()) {
             let id = id.as_ref().and_then(Value::as_str).map(str::to_owned);
             let heard = match error {
@@ -75,7 +75,7 @@ impl Message {
         let params = match params {
             None => Params::default(),
             Some(Given::Params(params)) => params,
-            // A notification is never answered, not even with what is wrong with it.
+            // A notification is never answered, even if it is malformed.
             Some(Given::Other(_)) if id.is_none() => Params::default(),
             Some(Given::Other(_)) => {
                 return Err(Failure::invalid_params(id, "`params` must be an object"));
@@ -88,7 +88,7 @@ impl Message {
     }
 }
 
-/// What a client's error says.
+/// Returns a client's error as a sentence.
 fn sentence(error: &Value) -> String {
     let message = error.get("message").and_then(Value::as_str).unwrap_or("it does not say why");
     match error.get("code") {
@@ -97,7 +97,7 @@ fn sentence(error: &Value) -> String {
     }
 }
 
-/// Why a message gets a JSON-RPC error instead of a result; written, the error alone.
+/// A JSON-RPC error. Serialization writes the `error` object without the id.
 #[derive(Debug, Serialize)]
 pub(crate) struct Failure {
     #[serde(skip)]
@@ -106,12 +106,12 @@ pub(crate) struct Failure {
     pub(crate) message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) data: Option<Box<Value>>,
-    /// The HTTP status, where there is one.
+    /// The HTTP status; ignored by other transports.
     #[serde(skip)]
     pub(crate) status: u16,
 }
 
-/// In the older era, what is asked for is not there.
+/// The code for a missing resource in session revisions.
 pub(crate) const RESOURCE_NOT_FOUND: i32 = -32002;
 pub(crate) const HEADER_MISMATCH: i32 = -32020;
 pub(crate) const MISSING_CAPABILITY: i32 = -32021;
@@ -137,7 +137,7 @@ impl Failure {
         }
     }
 
-    /// A version that this server does not speak, or not this way.
+    /// Creates the error for an unsupported protocol version.
     pub(crate) fn unsupported(id: Option<Id>, requested: &str, supported: &[&str]) -> Self {
         let message = format!(
             "protocol version `{requested}` is not supported; supported: {}",
@@ -155,7 +155,7 @@ impl Failure {
         Self { status, ..self }
     }
 
-    /// The error as bytes; `anonymous` leaves an unknown id out instead of writing `null`.
+    /// Encodes the error. If `anonymous` is true, an unknown id is left out instead of `null`.
     pub(crate) fn reply(&self, anonymous: bool) -> Reply {
         #[derive(Serialize)]
         struct Frame<'a> {
@@ -173,7 +173,7 @@ impl Failure {
     }
 }
 
-/// The refusal of what stands at `at` in place of `kind`, or of nothing.
+/// Creates the error for a parameter `at` that is missing or is not a `kind`.
 pub(crate) fn not_a(kind: &str, id: &Id, at: &str, value: Option<&Value>) -> Failure {
     let why = match value {
         None => format!("`{at}` is missing"),
@@ -182,17 +182,17 @@ pub(crate) fn not_a(kind: &str, id: &Id, at: &str, value: Option<&Value>) -> Fai
     Failure::invalid_params(Some(id.clone()), why)
 }
 
-/// A result.
+/// Encodes a successful result.
 pub(crate) fn success(id: &Id, result: &impl Serialize) -> Reply {
     Reply::json(rpc::success(id, result))
 }
 
-/// The same, where about so many bytes are known to come.
+/// Encodes a successful result of about `bytes` bytes.
 pub(crate) fn success_of_about(id: &Id, result: &impl Serialize, bytes: usize) -> Reply {
     Reply::json(rpc::success_of_about(id, result, bytes))
 }
 
-/// The replies to a batch as one array; those without a body are left out.
+/// Joins the replies to a batch into one array. Replies without a body are left out.
 pub(crate) fn batch(replies: Vec<Reply>) -> Reply {
     let mut bytes = vec![b'['];
     for reply in replies {

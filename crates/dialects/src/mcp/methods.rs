@@ -1,4 +1,4 @@
-//! What is said of a method that is not served: it may be another revision's, or misspelled.
+//! Errors for unsupported methods, with hints at other revisions and spellings.
 
 use super::META_LOG_LEVEL;
 use super::message::{Failure, Id, METHOD_NOT_FOUND};
@@ -32,14 +32,14 @@ const METHODS: [&str; 23] = [
     "skills/list",
     "skills/get",
 ];
-/// How alike two methods are of which one is probably meant by the other.
+/// The similarity, from 0 to 1, above which a method is suggested.
 const ALIKE: f64 = 0.75;
 
-/// The refusal of `method`, which `revision` has not.
+/// Creates the error for `method`, which `revision` does not have.
 pub(crate) fn unknown(id: Id, method: &str, revision: &Revision, facts: &Facts) -> Failure {
     let others: Vec<_> = REVISIONS.iter().filter(|other| is_served(method, other, facts)).collect();
     let why = match (others.first(), others.last()) {
-        // A client that means to begin a session, and says that it needs none.
+        // The client wants a session, but the request declares a stateless revision.
         _ if method == "initialize" => format!(
             "`initialize` is not of this revision, in which each request carries all it needs; to \
              begin a session in {}, send it without `_meta` and without `MCP-Protocol-Version`",
@@ -66,7 +66,7 @@ pub(crate) fn unknown(id: Id, method: &str, revision: &Revision, facts: &Facts) 
     Failure::new(Some(id), METHOD_NOT_FOUND, why)
 }
 
-/// Whether a server that `facts` describe has `method` in `revision`.
+/// Returns true if the server supports `method` in `revision`.
 fn is_served(method: &str, revision: &Revision, facts: &Facts) -> bool {
     let revision = if facts.jobs { revision } else { revision.without_tasks() };
     match (method, revision.era) {
@@ -77,7 +77,7 @@ fn is_served(method: &str, revision: &Revision, facts: &Facts) -> bool {
     }
 }
 
-/// What `revision` has for what `method` is for in others.
+/// Returns a hint at the counterpart of `method` in `revision`.
 fn instead(method: &str, revision: &Revision) -> String {
     let instead = match (method, revision.era) {
         ("resources/subscribe" | "resources/unsubscribe", Era::Stateless) => {

@@ -1,4 +1,4 @@
-//! The Model Context Protocol: five revisions of two eras, side by side on one endpoint.
+//! The Model Context Protocol: five revisions of two eras on one endpoint.
 
 mod revision;
 mod unread;
@@ -48,7 +48,7 @@ use crate::{
     Reading, Refused,
 };
 
-/// How long a client may keep what `server/discover` says, in milliseconds.
+/// The cache time of `server/discover` in milliseconds.
 const DISCOVER_TTL_MS: u64 = 300_000;
 /// The most messages in one batch.
 const BATCH_MAX: usize = 100;
@@ -57,18 +57,18 @@ const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 const META_LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 
-/// A tool id as MCP spells it: in `[A-Za-z0-9_-]`, which model APIs accept.
+/// Converts a tool id to MCP's form in `[A-Za-z0-9_-]`, which model APIs accept.
 pub(crate) fn spell(id: &str) -> String {
     id.replace('.', "_")
 }
 
-/// The dialect.
+/// The MCP dialect.
 pub struct Mcp {
     facts: Arc<Facts>,
 }
 
 impl Mcp {
-    /// MCP as spoken by the server that `facts` describe.
+    /// Creates the dialect for the server that `facts` describe.
     pub fn new(facts: Arc<Facts>) -> Self {
         Self { facts }
     }
@@ -89,11 +89,11 @@ impl Dialect for Mcp {
     }
 
     fn session<'h>(&self, head: &'h Head) -> Option<&'h str> {
-        // The stateless era ignores a session id, whoever sent it.
+        // Stateless revisions ignore the session id.
         if stateless::says_header(head) {
             return None;
         }
-        // What is no session id names a session nobody has.
+        // A malformed session id counts as an unknown session.
         headers::single(head, headers::SESSION).unwrap_or(Some(""))
     }
 
@@ -164,7 +164,7 @@ impl Dialect for Mcp {
                     .reply(true)
                     .with_header("retry-after", wait)
             }
-            // Without the id: it belongs to the request that is still in flight.
+            // The id is left out, because it belongs to the request in flight.
             Refused::Repeated { key: Key(id) } => {
                 let why = format!("the id {id} is in flight already; this request was not run");
                 Failure::invalid_request(None, why).reply(true)
@@ -173,20 +173,20 @@ impl Dialect for Mcp {
     }
 }
 
-/// One client's conversation: what `initialize` agreed, if it was ever sent.
+/// The conversation of one client, with the session that `initialize` opened.
 struct McpConversation {
     facts: Arc<Facts>,
     caller: Caller,
     session: Option<Session>,
 }
 
-/// What holds for a session of the older era; in the newer, for one request.
+/// The settings of a session, or of one stateless request.
 #[derive(Clone, Copy)]
 struct Session {
     revision: &'static Revision,
-    /// The least level of log line that the client wants, if it wants any.
+    /// The lowest level of log lines that the client wants; `None` for no log lines.
     log_level: Option<Level>,
-    /// What the client said when it began that it can be asked.
+    /// The kinds of question that the client declared in `initialize`.
     can: Askable,
 }
 
@@ -214,7 +214,7 @@ impl Conversation for McpConversation {
 }
 
 impl McpConversation {
-    /// A request over HTTP that brings no message.
+    /// Reads an HTTP request without a message.
     fn read_verb(&mut self, method: &Method, head: &Head) -> Reading {
         let Some(Session { revision, .. }) = self.session else {
             if let Some(greeting) = places::greeting(&self.facts, head) {
@@ -284,8 +284,7 @@ impl McpConversation {
             if item.get("method").is_some_and(|method| method == "initialize") {
                 return self.fail(&alone("initialize"));
             }
-            // The answers to a batch are one array: neither a stream nor a question has a place in
-            // it.
+            // The answers to a batch are one array, which has no place for streams and questions.
             match self.read_value(frame, item) {
                 Reading::Listen(_) => self.fail(&alone("subscriptions/listen")),
                 Reading::Ask(ask @ Ask { asking: Asking::Now(_), .. }) => {
@@ -333,11 +332,11 @@ impl McpConversation {
 
     fn read_notification(&self, head: &Head, method: &str, params: &Params) -> Reading {
         let reply = Reply::empty(202);
-        // A POST without a session is alone in its conversation: it has nothing to cancel.
+        // A POST without a session is a conversation of its own, with no other request to cancel.
         let alone = matches!(head, Head::Http { .. }) && self.session.is_none();
         match (method, cancelled_key(params)) {
             ("notifications/cancelled", Some(key)) if !alone => Reading::Cancel { key, reply },
-            // An unknown notification is taken and dropped: none is ever answered.
+            // Unknown notifications are accepted and ignored.
             _ => Reading::Reply(reply),
         }
     }
@@ -346,12 +345,13 @@ impl McpConversation {
         let reply = Reply::empty(202);
         match (self.session, id) {
             (Some(_), Some(id)) => Reading::Told { id, heard, reply },
-            // To nothing that was asked: an answer is never answered, not even with that.
+            // The response matches no question. It is ignored, because responses are never
+            // answered.
             (None, _) | (_, None) => Reading::Reply(reply),
         }
     }
 
-    /// The era decides first, the method second.
+    /// Reads a request. The era is determined first, then the method.
     fn read_request(
         &mut self,
         frame: &Frame,
@@ -377,7 +377,7 @@ impl McpConversation {
             ("ping", None) if matches!(frame.head, Head::Line) => {
                 Ok(Reading::Reply(success(&id, &json!({}))))
             }
-            // An error is an answer like another: some clients do not read the body of a 400.
+            // Some clients do not read the body of a 400, so errors get the status 200.
             (_, Some(session)) => self
                 .read_in_session(frame, id, method, params, session)
                 .map_err(|failure| failure.with_status(200)),
@@ -391,7 +391,7 @@ impl McpConversation {
         }
     }
 
-    /// A request of the stateless era: everything it needs is in it.
+    /// Reads a stateless request, which carries all its settings.
     fn read_stateless(
         &self,
         frame: &Frame,
@@ -419,7 +419,7 @@ impl McpConversation {
         }
     }
 
-    /// A request of the older era, after `initialize`.
+    /// Reads a request after `initialize`.
     fn read_in_session(
         &mut self,
         frame: &Frame,
@@ -445,7 +445,7 @@ impl McpConversation {
         }
     }
 
-    /// The revision as this server speaks it.
+    /// Returns the revision without features that this server lacks.
     fn spoken(&self, revision: &'static Revision) -> &'static Revision {
         if self.facts.jobs { revision } else { revision.without_tasks() }
     }
@@ -517,7 +517,7 @@ impl McpConversation {
         let hearing = Hearing::read(&id, &params, revision, facts.clone(), log_level)?;
         let (asked, request) = requests::read(&id, asked, revision, &mut params)?;
         let hearing = match &request {
-            // Whoever waits for a task is asked what it asks.
+            // The client that waits for a task also gets its questions.
             Request::AwaitJob { id: task } => match task.parse() {
                 Ok(task) => hearing.of_task(task),
                 Err(_) => hearing,
@@ -526,15 +526,15 @@ impl McpConversation {
         };
         let beside = requests::beside(&frame.head, &asked, revision, &params);
         let on_leave = match (&asked, revision.era) {
-            // Who cancels a task need not stay to hear that it stops.
+            // A client that cancels a task need not wait for its end.
             (Asked::About(About::Cancel), _) => OnLeave::Continues,
-            // Who waits for a task's end and leaves takes nothing from the task.
+            // The task continues if a client stops waiting for it.
             (Asked::About(About::Result), _) => OnLeave::Cancels,
             (_, Era::Stateless) => OnLeave::Cancels,
             (_, Era::Session) => OnLeave::Continues,
         };
         let events = match asked {
-            // Who asks how a task is asks again, and does not listen.
+            // A status request is answered at once, so a stream is useless.
             Asked::About(About::Get) => Accepts::Message,
             Asked::Tools | Asked::Call | Asked::Task | Asked::About(_) | Asked::Library { .. } => {
                 accepts(&frame.head, revision)
@@ -544,7 +544,7 @@ impl McpConversation {
             _ if !requests::asks(&asked, revision.era) => Asking::Nobody,
             (Era::Stateless, _) => asking::again(&id, &params, revision)?,
             (Era::Session, Accepts::Stream | Accepts::Resumable) => Asking::Now(can),
-            // There is no stream to ask on.
+            // A question needs a stream.
             (Era::Session, Accepts::Message) => Asking::Nobody,
         };
         Ok(Reading::Ask(Ask {
@@ -560,7 +560,7 @@ impl McpConversation {
         }))
     }
 
-    /// Whether the version header, where one came, names a revision.
+    /// Checks that the version header, if sent, names a known revision.
     fn check_version_header(&self, head: &Head, id: Option<&Id>) -> Result<(), Failure> {
         let all = REVISIONS.each_ref().map(|row| row.name);
         let invalid = |why| Failure::invalid_request(id.cloned(), why);
@@ -578,7 +578,7 @@ impl McpConversation {
     }
 }
 
-/// What the server can do, in the words of the revision.
+/// Returns the server's capabilities in `revision`.
 fn capabilities(revision: &Revision, facts: &Facts) -> Value {
     let mut capabilities = json!({ "tools": { "listChanged": true }, "logging": {} });
     tasks::declare(revision, &mut capabilities);
@@ -586,7 +586,7 @@ fn capabilities(revision: &Revision, facts: &Facts) -> Value {
     capabilities
 }
 
-/// The last event that a client saw of the stream it comes back for, if it does.
+/// Returns the last event that a resuming client received, if it resumes a stream.
 fn last_event(head: &Head, revision: &Revision) -> Result<Option<String>, Failure> {
     let last = headers::single(head, headers::LAST_EVENT)
         .map_err(|why| Failure::invalid_request(None, why))?;

@@ -1,5 +1,4 @@
-//! Where MCP is spoken over HTTP: its endpoint; the two halves of 2024-11-05, where they are
-//! wanted; and what the server says of itself before anybody connects.
+//! MCP's HTTP paths: the endpoint, the HTTP+SSE transport of 2024-11-05 and the server card.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -15,14 +14,14 @@ const MESSAGES: &str = "/messages";
 const CARD: &str = "/mcp/server-card";
 const CATALOG: &str = "/.well-known/ai-catalog.json";
 
-/// What names a conversation of two halves, in the query of what its client says.
+/// The query parameter with the conversation id of the HTTP+SSE transport.
 const CONVERSATION: &str = "session_id=";
-/// How long a description may be.
+/// The most characters of a description.
 const ABOUT_CHARS_MAX: usize = 100;
-/// How long a card may be kept, for `cache-control`.
+/// The `cache-control` header of a server card: one hour.
 const KEEP: &str = "public, max-age=3600";
 
-/// The paths of a server that `facts` describe.
+/// Returns the paths that the server uses.
 pub(crate) fn paths(facts: &Facts) -> &'static [&'static str] {
     match (facts.http_sse, &facts.card) {
         (false, None) => &[ENDPOINT],
@@ -32,7 +31,7 @@ pub(crate) fn paths(facts: &Facts) -> &'static [&'static str] {
     }
 }
 
-/// Which half of a conversation a request is, if it is one.
+/// Returns the half of an HTTP+SSE conversation that a request is, if it is one.
 pub(crate) fn duplex(head: &Head) -> Option<Duplex> {
     let Head::Http { method, path, query, .. } = head else { return None };
     match (method, path.as_str()) {
@@ -45,12 +44,12 @@ pub(crate) fn duplex(head: &Head) -> Option<Duplex> {
     }
 }
 
-/// Where the client of the conversation `id` says what it says.
+/// Returns the path to which the client of the conversation `id` posts its messages.
 pub(crate) fn endpoint(id: &str) -> String {
     format!("{MESSAGES}?{CONVERSATION}{id}")
 }
 
-/// What is said to whoever looks at the endpoint with a browser.
+/// Returns the text for a person who opens the endpoint in a browser.
 pub(crate) fn greeting(facts: &Facts, head: &Head) -> Option<Reply> {
     let Head::Http { method: Method::GET | Method::HEAD, path, .. } = head else { return None };
     let looks = |value: &[u8]| String::from_utf8_lossy(value).contains("text/html");
@@ -67,7 +66,7 @@ pub(crate) fn greeting(facts: &Facts, head: &Head) -> Option<Reply> {
     Some(reply.with_header("content-type", "text/plain; charset=utf-8"))
 }
 
-/// What is to be read at the path; `None` where that is for the endpoint to say.
+/// Returns the document at the request's path; `None` if the path belongs to the endpoint.
 pub(crate) fn page(facts: &Facts, head: &Head) -> Option<Reply> {
     let Head::Http { method, path, .. } = head else { return None };
     let (card, path) = (facts.card.as_ref()?, path.as_str());
@@ -109,7 +108,7 @@ fn card(facts: &Facts, Card { name, url }: &Card, head: &Head) -> Value {
 }
 
 fn catalog(facts: &Facts, Card { name, url }: &Card, head: &Head) -> Value {
-    // `com.example/weather` is known as `urn:air:example.com:mcp:weather`.
+    // For example, `com.example/weather` becomes `urn:air:example.com:mcp:weather`.
     let (namespace, short) = name.split_once('/').unwrap_or(("", name));
     let mut labels: Vec<&str> = namespace.split('.').collect();
     labels.reverse();
@@ -127,14 +126,14 @@ fn catalog(facts: &Facts, Card { name, url }: &Card, head: &Head) -> Value {
     })
 }
 
-/// Where the client found the server.
+/// Returns the origin under which the client reached the server.
 fn origin(facts: &Facts, head: &Head) -> String {
     let host = head.header("host").next().and_then(|host| std::str::from_utf8(host).ok());
     let scheme = if facts.tls { "https" } else { "http" };
     format!("{scheme}://{}", host.unwrap_or("localhost"))
 }
 
-/// FNV-1a of `text`: what changes with it.
+/// Returns the FNV-1a hash of `text` in hex, for an etag.
 fn fingerprint(text: &[u8]) -> String {
     let hash = text.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)

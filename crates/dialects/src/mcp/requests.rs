@@ -1,4 +1,4 @@
-//! What a request asks of the host, and what it says beside that.
+//! Parsing of MCP requests into host requests and call metadata.
 
 use serde_json::{Value, json};
 use toolgate_contract::{Beside, Head, Level, Request, ToolId, Trace};
@@ -12,7 +12,7 @@ use super::{cursor, headers};
 use crate::json::Params;
 use crate::{Accepts, Facts};
 
-/// What `method` asks of the host, where the revision and the server have it.
+/// Returns the request kind of `method`, if the revision and the server support it.
 pub(crate) fn asked(method: &str, revision: &Revision, facts: &Facts) -> Option<Asked> {
     match method {
         "tools/list" => Some(Asked::Tools),
@@ -25,7 +25,7 @@ pub(crate) fn asked(method: &str, revision: &Revision, facts: &Facts) -> Option<
     }
 }
 
-/// Reads what is asked, and from that what can answer it.
+/// Parses the parameters into a host request. Also returns the request kind, completed from them.
 pub(crate) fn read(
     id: &Id,
     asked: Asked,
@@ -47,7 +47,7 @@ pub(crate) fn read(
     })
 }
 
-/// A call, or a call that is to be a task.
+/// Parses a tool call, which may be one that becomes a task.
 fn read_call(
     id: &Id,
     revision: &Revision,
@@ -71,7 +71,7 @@ fn read_call(
     })
 }
 
-/// Whether what is asked can need something of whoever asks.
+/// Returns true if the request may lead to questions to the client.
 pub(crate) fn asks(asked: &Asked, era: Era) -> bool {
     match (asked, era) {
         (Asked::Call | Asked::Task, _)
@@ -81,7 +81,7 @@ pub(crate) fn asks(asked: &Asked, era: Era) -> bool {
     }
 }
 
-/// What came beside a request.
+/// Collects the metadata of a request: repeated arguments and trace context.
 pub(crate) fn beside(head: &Head, asked: &Asked, revision: &Revision, params: &Params) -> Beside {
     let mirrored = match (asked, revision.era) {
         (Asked::Call | Asked::Task, Era::Stateless) => headers::mirrored(head),
@@ -106,7 +106,7 @@ pub(crate) fn read_level(id: &Id, level: &Value) -> Result<Level, Failure> {
     })
 }
 
-/// Whether `range`, one of an `Accept`, names streams and wants them.
+/// Returns true if `range`, an entry of `Accept`, names event streams with a nonzero weight.
 fn is_stream(range: &str) -> bool {
     let mut parts = range.split(';').map(str::trim);
     let kind = parts.next().unwrap_or_default();
@@ -114,8 +114,8 @@ fn is_stream(range: &str) -> bool {
     kind == "text/event-stream" && !parts.any(|part| part.strip_prefix("q=").is_some_and(none))
 }
 
-/// Whether a client reads a stream: every line-based one does, an HTTP one if it says so, and comes
-/// back for the rest of it where the revision has that.
+/// Returns the forms of answer that the client accepts. A client on lines reads streams. An HTTP
+/// client does if its `Accept` names them, and can resume them if the revision supports it.
 pub(crate) fn accepts(head: &Head, revision: &Revision) -> Accepts {
     let takes = |value: &[u8]| {
         let text = String::from_utf8_lossy(value).to_ascii_lowercase();

@@ -1,113 +1,113 @@
-//! The revisions of MCP as rows of named differences. Code asks a row, never a date.
+//! The revisions of MCP as rows of named differences. Code tests a row's fields, never its date.
 
 use super::message::MISSING_CAPABILITY;
 use crate::rpc;
 
-/// One revision and how it differs from the others.
+/// A protocol revision and its differences from others.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Revision {
-    /// Its name on the wire.
+    /// The protocol version string.
     pub name: &'static str,
-    /// How a client begins, and what may be remembered between requests.
+    /// The way a client begins, and the scope of its settings.
     pub era: Era,
-    /// Whether several messages may come in one array.
+    /// Support for batches.
     pub batches: Batches,
-    /// How arguments that break a tool's schema are told.
+    /// The form of errors about invalid arguments.
     pub bad_input: BadInput,
-    /// Tools carry annotations; progress carries a message.
+    /// True if tools have annotations and progress has a message.
     pub annotations: bool,
-    /// Tools, prompts and resources carry a title, tools an output schema, results structured
-    /// content.
+    /// True if tools, prompts and resources have titles, tools have output schemas, and results
+    /// have structured content.
     pub structured: bool,
-    /// What can be shown.
+    /// The kinds of content blocks.
     pub shows: Shows,
-    /// Tools, prompts and resources carry icons.
+    /// True if tools, prompts and resources have icons.
     pub icons: bool,
-    /// A server that completes what is typed says so.
+    /// True if a server declares that it supports completion.
     pub declares_completion: bool,
-    /// A stream that broke off can be taken up again.
+    /// True if an interrupted stream can be resumed.
     pub resumes: bool,
-    /// What schemas and structured results may be.
+    /// The allowed forms of schemas and structured results.
     pub shapes: Shapes,
-    /// How a call becomes a task.
+    /// The way a call becomes a task.
     pub tasks: Tasks,
-    /// What the client can be asked in it.
+    /// The kinds of question to the client.
     pub asks: Asks,
-    /// The server says in a sentence what it is.
+    /// True if the server info has a description.
     pub describes_itself: bool,
-    /// An error to a message whose id could not be read has no id at all, instead of `null`.
+    /// True if an error for an unreadable id omits the id. Otherwise the id is `null`.
     pub anonymous_errors: bool,
 }
 
-/// How a client begins.
+/// The way a client begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Era {
-    /// With `initialize`; what was agreed holds for the session.
+    /// With `initialize`. The settings hold for the session.
     Session,
-    /// With any request: each carries all it needs and each result says what it is.
+    /// With any request. Each request carries its settings, and each result names its type.
     Stateless,
 }
 
-/// Whether several messages may come in one array.
+/// Support for several messages in one array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Batches {
-    /// They may.
+    /// Batches are accepted.
     Taken,
-    /// They may not.
+    /// Batches are refused.
     Refused,
 }
 
-/// How arguments that break a tool's schema are told.
+/// The form of errors about invalid arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BadInput {
-    /// As a protocol error, which models do not see.
+    /// A protocol error, which the model does not see.
     Error,
-    /// As a result with `isError`, which they do.
+    /// A result with `isError`, which the model sees.
     Result,
 }
 
-/// What can be shown.
+/// The kinds of content blocks of a revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shows {
-    /// Text, pictures and resources with what they hold.
+    /// Text, images and embedded resources.
     Pictures,
-    /// Sounds, too.
+    /// Audio in addition to [`Shows::Pictures`].
     Sounds,
-    /// Resources to be read, too; and whatever is shown may say when it last changed.
+    /// Resource links and `lastModified` annotations in addition to [`Shows::Sounds`].
     Links,
 }
 
-/// What schemas and structured results may be.
+/// The allowed forms of schemas and structured results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shapes {
-    /// Objects, and the schema of a property is an object too.
+    /// Objects. Schemas of properties are objects, too.
     Objects,
-    /// Whatever JSON Schema 2020-12 has words for.
+    /// Any JSON Schema 2020-12.
     Any,
 }
 
-/// How a call becomes a task, which outlives its request.
+/// The way a call becomes a task, which outlives its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tasks {
-    /// It does not.
+    /// Never.
     None,
-    /// The client asks for it with a parameter.
+    /// By a parameter from the client.
     Param,
-    /// The server decides, where the request declares the extension.
+    /// By the server's decision, if the request declares the extension.
     Extension,
 }
 
-/// What there are words for to ask the client.
+/// The kinds of question to the client of a revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asks {
-    /// What its model answers, and its folders.
+    /// Sampling without tools, and roots.
     Samples,
-    /// That a form be filled in, too: of text, numbers, booleans and one choice of several.
+    /// Forms with text, numbers, booleans and single choices, in addition to [`Asks::Samples`].
     Forms,
-    /// That a page be visited, too, known by an id. A form may have several choices, and the model
-    /// tools.
+    /// Page visits with an id, multiple choices in forms and sampling with tools, in addition to
+    /// [`Asks::Forms`].
     NamedVisits,
-    /// The same, but that a visit has no id.
+    /// All questions of [`Asks::NamedVisits`], with page visits that have no id.
     Visits,
 }
 
@@ -171,7 +171,7 @@ const ROWS: [Revision; 5] = [
     },
 ];
 
-/// The newest revision that begins with `initialize`: what a client is offered that asks for another.
+/// The newest revision with `initialize`. A client that requests an unknown revision gets this one.
 pub const NEWEST_SESSION: Revision = Revision {
     name: "2025-11-25",
     era: Era::Session,
@@ -190,7 +190,7 @@ pub const NEWEST_SESSION: Revision = Revision {
     anonymous_errors: true,
 };
 
-/// The same, as a server speaks them that keeps no jobs.
+/// The revisions for a server without jobs.
 static WITHOUT_TASKS: [Revision; 5] = {
     let mut rows = ROWS;
     let mut at = 0;
@@ -202,33 +202,33 @@ static WITHOUT_TASKS: [Revision; 5] = {
 };
 
 impl Revision {
-    /// This revision without tasks.
+    /// Returns this revision without tasks.
     pub fn without_tasks(&self) -> &'static Self {
         WITHOUT_TASKS.iter().find(|row| row.name == self.name).unwrap_or(&WITHOUT_TASKS[0])
     }
 
-    /// The revision called `name`, if it is of that era.
+    /// Returns the revision `name`, if it belongs to `era`.
     pub fn named(name: &str, era: Era) -> Option<&'static Self> {
         REVISIONS.iter().find(|row| row.name == name && row.era == era)
     }
 
-    /// The names of an era's revisions, newest first.
+    /// Returns the names of an era's revisions, newest first.
     pub fn names(era: Era) -> Vec<&'static str> {
         REVISIONS.iter().filter(|row| row.era == era).map(|row| row.name).collect()
     }
 
-    /// The code of a refusal that another server made with `code`: those that the specification
-    /// has to itself mean here what they meant there only in some revisions.
+    /// Translates the error `code` of another server. Codes that the specification reserves may
+    /// have a different meaning in this revision, and become an internal error.
     pub fn refusal(&self, code: i32) -> i32 {
         match self.era {
-            // What a client lacks it lacks here, too.
+            // The client lacks the capability for this server's request, too.
             Era::Stateless if code == MISSING_CAPABILITY => code,
             Era::Stateless if matches!(code, -32099..=-32020 | -32002) => rpc::INTERNAL_ERROR,
             Era::Stateless | Era::Session => code,
         }
     }
 
-    /// The newest of an era.
+    /// Returns the newest revision of `era`.
     pub fn newest(era: Era) -> &'static Self {
         match era {
             Era::Stateless => &REVISIONS[0],

@@ -1,5 +1,5 @@
-//! Writes what comes of a call as JSON, as serde would: by hand, since every call's answer is, and
-//! each text once, since most results say theirs twice.
+//! A hand-written serializer for call results, in serde's format. It is on the path of every call.
+//! A long text that appears twice in a result is escaped only once.
 
 use std::io::Write;
 use std::ops::Range;
@@ -12,10 +12,10 @@ use super::content::Block;
 use super::message::Id;
 use super::ticket::CallResult;
 
-/// From how many bytes on a text is not escaped again that stands in the answer already.
+/// The length in bytes from which a repeated text is copied instead of escaped again.
 const LONG: usize = 64;
 
-/// The answer with `result` to the request `id`.
+/// Serializes `result` as the answer to the request `id`.
 pub(crate) fn answer(id: &Id, result: &CallResult<'_>) -> Bytes {
     let mut page = Page { json: Vec::with_capacity(256 + result.about()), said: None };
     page.raw("{\"jsonrpc\":\"2.0\",\"id\":");
@@ -43,7 +43,7 @@ pub(crate) fn answer(id: &Id, result: &CallResult<'_>) -> Bytes {
     if !result.stamp.is_empty() {
         let from = page.json.len();
         page.any(&result.stamp);
-        // It is an object of its own, and belongs to the one that is open.
+        // The stamp is an object of its own. Its members move to the open object.
         page.json[from] = b',';
         page.json.pop();
     }
@@ -51,10 +51,10 @@ pub(crate) fn answer(id: &Id, result: &CallResult<'_>) -> Bytes {
     page.json.into()
 }
 
-/// What is written so far.
+/// The output so far.
 struct Page<'t> {
     json: Vec<u8>,
-    /// The first long text, and where it stands.
+    /// The first long text, with its range in the output.
     said: Option<(&'t str, Range<usize>)>,
 }
 
@@ -64,11 +64,11 @@ impl<'t> Page<'t> {
     }
 
     fn any(&mut self, value: &impl Serialize) {
-        // Every part is a string, a number, a bool or a JSON value: none can fail to be written.
+        // All parts are strings, numbers, booleans or JSON values, so serialization cannot fail.
         serde_json::to_writer(&mut self.json, value).expect("a message is JSON");
     }
 
-    /// A text that may be said again.
+    /// Writes a text that may be repeated later.
     fn first(&mut self, text: &'t str) {
         let from = self.json.len();
         self.text(text);
@@ -143,11 +143,12 @@ impl<'t> Page<'t> {
     }
 }
 
-/// How many of `bytes` come before the first that is escaped, looked for eight at a time.
+/// Returns the number of leading `bytes` that need no escape. It tests eight bytes at a time.
 fn plain_bytes(bytes: &[u8]) -> usize {
     const ONES: u64 = u64::MAX / 0xff;
     const HIGHS: u64 = ONES * 0x80;
-    // The high bit of each byte that is `byte`; of one behind it, too, at times.
+    // Sets the high bit of each byte equal to `byte`. A later byte may be set by mistake, so only
+    // the first is reliable.
     let is = |word: u64, byte: u8| {
         let other = word ^ (ONES * u64::from(byte));
         other.wrapping_sub(ONES) & !other

@@ -1,4 +1,4 @@
-//! How a request of the stateless era says which revision it speaks.
+//! The protocol revision of a stateless request.
 
 use serde_json::Value;
 use toolgate_contract::Head;
@@ -8,7 +8,7 @@ use super::revision::{Era, Revision};
 use super::{META_CAPABILITIES, META_VERSION, headers};
 use crate::json::Params;
 
-/// Whether the version header names a revision of the stateless era.
+/// Returns true if the version header names a stateless revision.
 pub(crate) fn says_header(head: &Head) -> bool {
     head.header(headers::VERSION).any(|value| {
         let name = std::str::from_utf8(value).unwrap_or_default().trim();
@@ -16,7 +16,8 @@ pub(crate) fn says_header(head: &Head) -> bool {
     })
 }
 
-/// The revision a stateless request says it speaks, checked in the order the conformance suite pins.
+/// Returns the revision of a stateless request. The conformance suite fixes the order of the
+/// checks.
 pub(crate) fn revision_of(
     head: &Head,
     id: &Id,

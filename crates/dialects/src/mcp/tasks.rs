@@ -1,4 +1,4 @@
-//! MCP's tasks, which are jobs: a parameter in one revision, an extension in the next.
+//! MCP's tasks, which are jobs: a parameter in 2025-11-25, an extension in 2026-07-28.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -18,20 +18,20 @@ use super::{META_CAPABILITIES, asking, cursor};
 use crate::WatchTicket;
 use crate::json::Params;
 
-/// What the extension is called, by server and client.
+/// The name of the tasks extension.
 pub(crate) const EXTENSION: &str = "io.modelcontextprotocol/tasks";
-/// The member of `_meta` that names the task a message belongs to.
+/// The `_meta` key of the task that a message belongs to.
 const RELATED: &str = "io.modelcontextprotocol/related-task";
-/// How often a client should ask how a task is, in milliseconds.
+/// The suggested polling interval in milliseconds.
 const POLL_MS: u64 = 500;
-/// The status of a task that waits for its turn or runs.
+/// The status of a queued or running task.
 const WORKING: &str = "working";
 /// The status of a task that waits for answers.
 const ASKING: &str = "input_required";
-/// How long a call may take before its client gets a task instead of its result.
+/// The time after which a call is answered with a task instead of its result.
 const ANSWER_WITHIN: Duration = Duration::from_millis(500);
 
-/// Adds what a server says of tasks to its `capabilities`.
+/// Declares tasks in the server's `capabilities`.
 pub(crate) fn declare(revision: &Revision, capabilities: &mut Value) {
     match revision.tasks {
         Tasks::None => {}
@@ -43,7 +43,7 @@ pub(crate) fn declare(revision: &Revision, capabilities: &mut Value) {
     }
 }
 
-/// On which terms a call is to be a task; `None` where it is a call like any other.
+/// Parses the job options of a call; `None` if the call is not to be a task.
 pub(crate) fn terms(
     revision: &Revision,
     id: &Id,
@@ -78,23 +78,23 @@ pub(crate) fn terms(
     }
 }
 
-/// What a request asks of tasks that are there.
+/// A kind of request about existing tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum About {
-    /// How one is.
+    /// The state of a task.
     Get,
-    /// What came of one, once it has ended.
+    /// The result of a task, after its end.
     Result,
-    /// Which there are.
+    /// The list of tasks.
     List,
-    /// That one take answers.
+    /// Answers for a task.
     Update,
-    /// That one stop.
+    /// The cancellation of a task.
     Cancel,
 }
 
 impl About {
-    /// What `method` asks, where the revision has it.
+    /// Returns the request kind of `method`, if the revision has it.
     pub(crate) fn named(method: &str, revision: &Revision) -> Option<Self> {
         match (revision.tasks, method) {
             (Tasks::Param | Tasks::Extension, "tasks/get") => Some(Self::Get),
@@ -106,7 +106,7 @@ impl About {
         }
     }
 
-    /// What it asks of the host.
+    /// Parses the parameters into a host request.
     pub(crate) fn read(
         self,
         revision: &Revision,
@@ -141,7 +141,7 @@ fn wrong(id: &Id, why: &str) -> Failure {
     Failure::invalid_params(Some(id.clone()), why)
 }
 
-/// Refuses a request of tasks that does not declare the extension.
+/// Checks that a request about tasks declares the extension.
 pub(crate) fn check_declared(id: &Id, params: &Params) -> Result<(), Failure> {
     if declared(params) {
         return Ok(());
@@ -151,19 +151,19 @@ pub(crate) fn check_declared(id: &Id, params: &Params) -> Result<(), Failure> {
         .with_data(json!({ "requiredCapabilities": required() })))
 }
 
-/// The capability that a client lacks which takes no task for an answer.
+/// Returns the client capability that tasks need.
 pub(crate) fn required() -> Value {
     json!({ "extensions": { EXTENSION: {} } })
 }
 
-/// Whether the request declares the extension.
+/// Returns true if the request declares the tasks extension.
 fn declared(params: &Params) -> bool {
     let capabilities = params.get("_meta").and_then(|meta| meta.get(META_CAPABILITIES));
     let extensions = capabilities.and_then(|capabilities| capabilities.get("extensions"));
     extensions.and_then(|extensions| extensions.get(EXTENSION)).is_some_and(Value::is_object)
 }
 
-/// A number of milliseconds; `None` if it is none.
+/// Parses a number of milliseconds; `None` if it is invalid.
 fn milliseconds(value: &Value) -> Option<Duration> {
     if let Some(whole) = value.as_u64() {
         return Some(Duration::from_millis(whole));
@@ -172,15 +172,15 @@ fn milliseconds(value: &Value) -> Option<Duration> {
     Some(Duration::try_from_secs_f64(some / 1000.0).unwrap_or(Duration::MAX))
 }
 
-/// The `_meta` of what belongs to `task`.
+/// Creates the `_meta` that relates a message to `task`.
 pub(crate) fn related(task: JobId) -> Value {
     json!({ RELATED: { "taskId": task.to_string() } })
 }
 
 impl McpTicket {
-    /// The answer to a call that became a task.
+    /// Encodes the answer to a call that became a task.
     pub(crate) fn created(&self, job: &Job) -> Reply {
-        // What came of it, and what it asks, is for whoever asks how it is.
+        // The result and the questions are left to `tasks/get`.
         let Shown { task, stamp, .. } = self.shown(job);
         match self.revision.tasks {
             Tasks::None | Tasks::Param => {
@@ -193,7 +193,7 @@ impl McpTicket {
         }
     }
 
-    /// The answer to a request about the task that `job` is.
+    /// Encodes the answer to a request about the task of `job`.
     pub(crate) fn about(&self, about: About, job: &Job) -> Reply {
         match (about, self.revision.tasks) {
             (About::Get, Tasks::None | Tasks::Param | Tasks::Extension)
@@ -208,7 +208,7 @@ impl McpTicket {
         }
     }
 
-    /// A page of tasks.
+    /// Encodes a page of tasks.
     pub(crate) fn tasks(&self, page: &JobPage) -> Reply {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
@@ -221,10 +221,10 @@ impl McpTicket {
         success(&self.id, &List { tasks, next_cursor: page.next.as_ref().map(cursor::write) })
     }
 
-    /// The answer to a request about tasks that the host refused.
+    /// Encodes the refusal of a request about tasks.
     pub(crate) fn refused_about(&self, about: About, error: &CallError) -> Reply {
         match (error, about, self.revision.tasks) {
-            // Whoever cancels a task that ends meanwhile has what it wants.
+            // The task ended before it was cancelled, which is the result that the client wanted.
             (CallError::Conflict { .. }, About::Cancel, Tasks::Extension) => self.acknowledged(),
             (CallError::Conflict { .. }, About::Cancel, Tasks::None | Tasks::Param) => {
                 self.failed(wrong(&self.id, "the task has ended already: it cannot be cancelled"))
@@ -243,7 +243,7 @@ impl McpTicket {
         success(&self.id, &self.stamp(None))
     }
 
-    /// A task as it is told whoever listens, which is as whoever asks for it is answered.
+    /// Converts a task to the form of a notification, which equals the answer to `tasks/get`.
     pub(crate) fn detailed(&self, job: &Job) -> Value {
         let mut task = json!(self.shown(job));
         if let Some(fields) = task.as_object_mut() {
@@ -254,7 +254,7 @@ impl McpTicket {
 
     fn shown<'a>(&'a self, job: &'a Job) -> Shown<'a> {
         let (status, result, error) = match (self.revision.tasks, job.state) {
-            // The extension keeps `failed` for what is a protocol error.
+            // In the extension, `failed` means a protocol error.
             (Tasks::Extension, JobState::Succeeded | JobState::Failed) => match self.came_of(job) {
                 Spelled::Result(result) => ("completed", Some(result), None),
                 Spelled::Error(failure) => ("failed", None, Some(failure)),
@@ -270,7 +270,7 @@ impl McpTicket {
         Shown { task, input_requests, result, error, stamp }
     }
 
-    /// What came of a job that has ended, as the call itself would have told it.
+    /// Encodes the outcome of an ended job as the result of the call.
     fn came_of<'a>(&'a self, job: &'a Job) -> Spelled<'a> {
         match &job.outcome {
             Some(outcome) => self.spelled(outcome.as_ref()),
@@ -282,7 +282,7 @@ impl McpTicket {
     }
 }
 
-/// Whether a job waits for answers.
+/// Returns true if the job waits for answers.
 fn asks(job: &Job) -> bool {
     !job.asks.is_empty() && !job.state.is_terminal()
 }
@@ -297,7 +297,7 @@ fn status(job: &Job) -> &'static str {
     }
 }
 
-/// A task with what came of it.
+/// A task with its outcome.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Shown<'a> {
@@ -314,13 +314,13 @@ struct Shown<'a> {
 }
 
 impl<'a> Shown<'a> {
-    /// A task alone.
+    /// Creates a task without an outcome.
     fn seed(task: Task<'a>, stamp: Stamp<'a>) -> Self {
         Self { task, input_requests: None, result: None, error: None, stamp }
     }
 }
 
-/// A task: a job as MCP shows it.
+/// A job in MCP's form.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Task<'a> {
@@ -334,7 +334,7 @@ struct Task<'a> {
     times: Times,
 }
 
-/// How long a task is kept and how often to ask for it, in milliseconds.
+/// The retention time and polling interval of a task, in milliseconds.
 #[derive(Serialize)]
 #[serde(untagged, rename_all_fields = "camelCase")]
 enum Times {
@@ -360,7 +360,7 @@ impl<'a> Task<'a> {
     }
 }
 
-/// What there is to say of how a job is.
+/// Returns the status message of a job.
 fn message(job: &Job) -> Option<Cow<'_, str>> {
     match (job.state, &job.outcome) {
         (JobState::Queued | JobState::Running, _) => job.message.as_deref().map(Cow::Borrowed),
@@ -375,16 +375,16 @@ fn message(job: &Job) -> Option<Cow<'_, str>> {
     }
 }
 
-/// Tells a task's life on the connection that began it.
+/// The encoder for a task's events on the connection that created it.
 pub(crate) struct TaskWatch {
     pub(crate) revision: &'static Revision,
     pub(crate) hearing: Hearing,
-    /// The task as it was when it was made.
+    /// The task at its creation.
     pub(crate) job: Job,
 }
 
 impl TaskWatch {
-    /// How the task is since `event`.
+    /// Encodes a status notification at the time of `event`.
     fn status(&self, status: &'static str, event: &JobEvent) -> Bytes {
         let job = Job { updated: event.at, message: None, ..self.job.clone() };
         notification("notifications/tasks/status", &Task::new(&job, self.revision, status))
@@ -393,7 +393,7 @@ impl TaskWatch {
 
 impl WatchTicket for TaskWatch {
     fn begin(&self, _job: Option<&Job>) -> Option<Bytes> {
-        // The answer to the call said it.
+        // The answer to the call already contained the task.
         None
     }
 
@@ -406,7 +406,7 @@ impl WatchTicket for TaskWatch {
                 Happened::Log { level, message } => self.hearing.log(*level, None, &json!(message)),
                 Happened::Asks { open: 0 } => Some(self.status(WORKING, event)),
                 Happened::Asks { .. } => Some(self.status(ASKING, event)),
-                // Waiting or running, a task works; how it ended is told with all that is known.
+                // The status stays `working`, and the end is reported by `Watched::Ended`.
                 Happened::Queued
                 | Happened::Started { .. }
                 | Happened::Output { .. }

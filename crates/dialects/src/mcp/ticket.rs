@@ -1,4 +1,4 @@
-//! Spells answers, refusals and events for one MCP request.
+//! Answers, refusals and events of one MCP request.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use super::tasks::{About, TaskWatch, related};
 use super::{asking, cursor, spell, spelling, tasks};
 use crate::{Facts, Heard, Ticket, WatchTicket};
 
-/// What is needed to answer one request.
+/// The data needed to answer one request.
 pub(crate) struct McpTicket {
     pub(crate) id: Id,
     pub(crate) revision: &'static Revision,
@@ -33,22 +33,22 @@ pub(crate) struct McpTicket {
     pub(crate) hearing: Hearing,
 }
 
-/// What a request asks for, and so what can answer it.
+/// A kind of request, which determines the form of its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Asked {
-    /// The tools.
+    /// A list of tools.
     Tools,
-    /// A call's result.
+    /// A call.
     Call,
-    /// A call that is or becomes a task.
+    /// A call that is or may become a task.
     Task,
-    /// Something of tasks that are there.
+    /// A request about existing tasks.
     About(About),
-    /// Something that can be read.
+    /// A request for resources, prompts, completion or skills.
     Library {
-        /// What.
+        /// The kind of library request.
         want: Want,
-        /// The resource that the request names, if it names one.
+        /// The URI that the request names, if it names one.
         uri: Option<String>,
     },
 }
@@ -111,15 +111,14 @@ impl Ticket for McpTicket {
             }
             Event::Log { level, logger, data } => self.hearing.log(*level, logger.as_deref(), data),
             Event::Visited { id } => asking::visited(id, self.revision, self.hearing.task()),
-            // What a program prints is in its result; while it runs, its last line is the progress
-            // message. MCP has no words for a file that is left.
+            // A program's output is part of the result. MCP has no message for a produced file.
             Event::Chunk { .. } | Event::Left(_) | Event::LetGo => None,
         }
     }
 
     fn listens(&self) -> bool {
         match (&self.asked, self.revision.tasks) {
-            // A task is told on its own, after it was the answer; asking of one runs nothing.
+            // A created task reports its own events, and requests about tasks run nothing.
             (Asked::Task, Tasks::None | Tasks::Param) | (Asked::About(_), _) => false,
             (Asked::Task, Tasks::Extension)
             | (Asked::Tools | Asked::Call | Asked::Library { .. }, _) => self.hearing.wants_any(),
@@ -181,7 +180,7 @@ impl McpTicket {
         success_of_about(&self.id, &List { tools, next_cursor, stamp }, bytes)
     }
 
-    /// What `tools/call` says of a call's outcome.
+    /// Encodes the outcome of a call as `tools/call` returns it.
     pub(crate) fn spelled<'a>(&'a self, outcome: Result<&'a Output, &CallError>) -> Spelled<'a> {
         match outcome {
             Ok(output) => Spelled::Result(self.result(output)),
@@ -248,7 +247,7 @@ impl McpTicket {
         }
     }
 
-    /// A failure the model is to see.
+    /// Creates a failed result, which the model sees.
     fn failure(&self, message: String) -> CallResult<'_> {
         CallResult {
             content: vec![Block::text(message)],
@@ -273,15 +272,15 @@ impl McpTicket {
             (Asked::Call, _) | (Asked::Task, Tasks::Extension) => {
                 self.said(self.spelled_error(error))
             }
-            // Whoever asked for a task has no place for a call's result.
+            // A request for a task cannot be answered with a call's result.
             (Asked::Tools, _) | (Asked::Task, Tasks::None | Tasks::Param) => self.refused(error),
             (Asked::About(about), _) => self.refused_about(*about, error),
             (Asked::Library { uri, .. }, _) => self.unshelved(uri.as_deref(), error),
         }
     }
 
-    /// The answer to whoever has a token that was not given for this; over HTTP its status has
-    /// clients get another.
+    /// Encodes the error about a missing scope. Over HTTP, the status 403 and `WWW-Authenticate`
+    /// make clients request another token.
     fn lacks_scope(&self, error: &CallError, needs: &[String]) -> Reply {
         let (scope, why) = (needs.join(" "), wording(error).replace(['"', '\\'], "'"));
         let challenge = format!(
@@ -292,7 +291,7 @@ impl McpTicket {
         reply.with_header("www-authenticate", challenge)
     }
 
-    /// The answer to what is no call and was refused.
+    /// Encodes the refusal of a request that is not a call.
     pub(crate) fn refused(&self, error: &CallError) -> Reply {
         self.failed(self.protocol_error(error))
     }
@@ -367,14 +366,14 @@ impl McpTicket {
         }
     }
 
-    /// The answer when the host's does not answer what was asked.
+    /// Encodes the internal error for an answer that does not fit its request.
     pub(crate) fn astray(&self) -> Reply {
         let why = "the server's answer was to another question";
         self.failed(Failure::new(Some(self.id.clone()), INTERNAL_ERROR, why))
     }
 
-    /// An error is an answer like another, since some clients do not read the body of a 400; but
-    /// where the wire demands that.
+    /// Encodes a protocol error. The HTTP status is 200, because some clients do not read the body
+    /// of a 400. Exceptions are the codes for which the specification requires 400.
     pub(crate) fn failed(&self, failure: Failure) -> Reply {
         let status = match (self.revision.era, failure.code) {
             (Era::Stateless, HEADER_MISMATCH | MISSING_CAPABILITY | UNSUPPORTED_VERSION) => 400,
@@ -388,7 +387,7 @@ impl McpTicket {
     }
 }
 
-/// A refusal's sentence, with tools named as this wire names them.
+/// Returns the message of an error, with tool names in MCP's form.
 pub(crate) fn wording(error: &CallError) -> String {
     match error {
         CallError::UnknownTool { name, nearest: Some(nearest) } => {
@@ -400,15 +399,15 @@ pub(crate) fn wording(error: &CallError) -> String {
     }
 }
 
-/// What `tools/call` says of an outcome.
+/// An encoded outcome of `tools/call`.
 pub(crate) enum Spelled<'a> {
     /// A result, which the model sees.
     Result(CallResult<'a>),
-    /// A protocol error, which it does not.
+    /// A protocol error, which the model does not see.
     Error(Failure),
 }
 
-/// What comes of `tools/call`.
+/// The result of `tools/call`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CallResult<'a> {
@@ -421,8 +420,8 @@ pub(crate) struct CallResult<'a> {
 }
 
 impl CallResult<'_> {
-    /// About how many bytes it comes to: its texts, twice where they are in a structured result,
-    /// and some more for what is escaped.
+    /// Returns the approximate length in bytes. Texts count twice if there is a structured result,
+    /// plus a share for escapes.
     pub(crate) fn about(&self) -> usize {
         let texts: usize = self.content.iter().map(Block::about).sum();
         let times = 1 + usize::from(self.structured_content.is_some());
@@ -431,7 +430,7 @@ impl CallResult<'_> {
 }
 
 impl CallResult<'_> {
-    /// The same, saying which task it is the result of.
+    /// Returns the result with a reference to its task.
     pub(crate) fn of_task(mut self, task: JobId) -> Self {
         let said = self.stamp.meta.take().and_then(|meta| serde_json::to_value(meta).ok());
         let ours = Some(ResultMeta::All(related(task)));
@@ -440,7 +439,7 @@ impl CallResult<'_> {
     }
 }
 
-/// What every result of the stateless era carries, and none of the era before.
+/// The members that every result has in the stateless era. It is empty in the session era.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Stamp<'a> {
@@ -461,12 +460,12 @@ enum ResultMeta<'a> {
         #[serde(rename = "io.modelcontextprotocol/serverInfo")]
         server_info: Named<'a>,
     },
-    /// Whatever else there is.
+    /// Any other metadata.
     All(Value),
 }
 
 impl ResultMeta<'_> {
-    /// `first` and, by names that it has not, `more`.
+    /// Merges two sets of metadata. On a conflict, `first` wins.
     fn of(first: Option<Self>, more: Value) -> Self {
         let first = first.and_then(|first| serde_json::to_value(first).ok());
         match (first, more) {
@@ -487,8 +486,8 @@ struct Named<'a> {
 }
 
 impl<'a> Stamp<'a> {
-    /// `ttl_ms` is given for results a client may keep. They are `private`: what is on offer can
-    /// depend on the caller.
+    /// Creates the members. `ttl_ms` is the cache time in milliseconds, for results that a client
+    /// may cache. The scope is `private`, because results may depend on the caller.
     pub(crate) fn new(revision: &Revision, facts: &'a Facts, ttl_ms: Option<u64>) -> Self {
         match revision.era {
             Era::Session => Self { result_type: None, ttl_ms: None, cache_scope: None, meta: None },
@@ -503,7 +502,7 @@ impl<'a> Stamp<'a> {
         }
     }
 
-    /// The same, and `more` for whoever shows the result.
+    /// Returns the stamp with the metadata `more`.
     fn and(self, more: &MetaFields) -> Self {
         if more.is_empty() {
             return self;
@@ -512,19 +511,19 @@ impl<'a> Stamp<'a> {
         Self { meta, ..self }
     }
 
-    /// Whether it says nothing.
+    /// Returns true if no member is set.
     pub(crate) fn is_empty(&self) -> bool {
         let Self { result_type, ttl_ms, cache_scope, meta } = self;
         result_type.is_none() && ttl_ms.is_none() && cache_scope.is_none() && meta.is_none()
     }
 
-    /// The same for a result that is a task instead of what was asked for.
+    /// Returns the stamp for a result that is a task.
     pub(crate) fn of_task(self) -> Self {
         Self { result_type: self.result_type.map(|_| "task"), ..self }
     }
 }
 
-/// What the server says it is, as far as the revision has words for it.
+/// Returns the server's description of itself in `revision`.
 pub(crate) fn server_info(revision: &Revision, facts: &Facts) -> Value {
     let mut about = json!({ "name": facts.name, "version": facts.version });
     if revision.structured {

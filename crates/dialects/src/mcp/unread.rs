@@ -1,13 +1,13 @@
-//! The id of a message that is not JSON: whoever asked waits for an answer that names it.
+//! Recovery of the id from a message with invalid JSON, so that the error can name its request.
 
 use super::message::read_id;
 use crate::rpc::Id;
 
-/// The id of the object in `bytes` that begins as JSON does and goes wrong somewhere, if that stands
-/// in it once, at its top. What is in its texts is passed over, whatever it is.
+/// Returns the top-level `id` of the invalid JSON object in `bytes`. Returns `None` if it is
+/// missing or repeated. The content of strings is ignored.
 pub(crate) fn id(bytes: &[u8]) -> Option<Id> {
     let (mut depth, mut at, mut found) = (0_usize, 0, None);
-    // Whether a name is due, at the top.
+    // True if the next string at the top level is a member name.
     let mut names = false;
     while let Some(byte) = bytes.get(at) {
         match byte {
@@ -15,7 +15,7 @@ pub(crate) fn id(bytes: &[u8]) -> Option<Id> {
                 let end = text_end(bytes, at)?;
                 if depth == 1 && names && &bytes[at..end] == b"\"id\"" {
                     let value = after_colon(bytes, end)?;
-                    // Of two nobody says which is meant.
+                    // A repeated id is ambiguous.
                     if found.replace(scalar(value)?).is_some() {
                         return None;
                     }
@@ -42,7 +42,7 @@ pub(crate) fn id(bytes: &[u8]) -> Option<Id> {
     found
 }
 
-/// Where the text that begins at `at` ends.
+/// Returns the end of the string that begins at `at`.
 fn text_end(bytes: &[u8], at: usize) -> Option<usize> {
     let mut at = at + 1;
     loop {
@@ -58,7 +58,7 @@ fn after_colon(bytes: &[u8], at: usize) -> Option<&[u8]> {
     bytes[at..].trim_ascii_start().strip_prefix(b":").map(<[u8]>::trim_ascii_start)
 }
 
-/// The id that `bytes` begin with.
+/// Parses the id at the start of `bytes`.
 fn scalar(bytes: &[u8]) -> Option<Id> {
     let end = match bytes.first()? {
         b'"' => text_end(bytes, 0)?,

@@ -1,6 +1,6 @@
-//! MCP from the other side: what is said to a server, and what is read of what it says.
+//! MCP from the client's side: requests to a server and parsing of its results.
 //!
-//! Pure, as all of the dialect is: who dials, waits and tries again is elsewhere.
+//! These functions are pure. Connections and retries are in the `upstream` crate.
 
 mod asked;
 mod read;

@@ -1,18 +1,18 @@
-//! The contract's parameters as what its tools take.
+//! Conversion of contract parameters to tool inputs.
 
 use serde_json::{Map, Value, json};
 
 use super::methods::Contracted;
 use super::refusals::dotted;
 
-/// More than any tool gives: its own cap is what counts.
+/// A byte limit above every tool's own limit, so that only the tool's limit applies.
 const ALL_BYTES: u64 = 1 << 40;
-/// The most bytes that one character takes.
+/// The most bytes of one UTF-8 character.
 const CHARACTER_BYTES: u64 = 4;
-/// How long a program may run where the call does not say.
+/// The time limit of a program in milliseconds, if the call sets none.
 const TIMEOUT_MS: u64 = 60_000;
 
-/// A method of the contract's that is called, and what is to be known of the call to answer it.
+/// A called contract method, with the data needed to answer it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Called {
     Read(ReadTerms),
@@ -21,19 +21,19 @@ pub(super) enum Called {
     Search,
 }
 
-/// What is to be known of a read.
+/// The parameters of a read that its answer needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ReadTerms {
-    /// More is refused.
+    /// The limit in bytes. A larger file is refused.
     pub(super) bytes_max: Option<u64>,
 }
 
-/// What is to be known of a write.
+/// The parameters of a write that its answer needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Written {
     pub(super) create: bool,
     pub(super) mkdirs: bool,
-    /// Whether `content` came as base64.
+    /// True if `content` was Base64.
     pub(super) is_base64: bool,
 }
 
@@ -47,7 +47,7 @@ impl Called {
         }
     }
 
-    /// The parameter that `pointer` into the tool's input stands for.
+    /// Returns the contract parameter for a `pointer` into the tool's input.
     pub(super) fn field(&self, pointer: &str) -> String {
         let field = match (self, pointer) {
             (Self::Read(_), "/if_none_match") | (Self::Write(_), "/if_match") => "etag",
@@ -62,10 +62,10 @@ impl Called {
     }
 }
 
-/// What the tool behind `method` takes for `params`, which satisfy the contract's schema.
+/// Converts `params`, which satisfy the contract's schema, to the input of the tool for `method`.
 pub(super) fn input(method: Contracted, params: Value) -> (Value, Called) {
     let Value::Object(mut params) = params else { return (params, Called::Search) };
-    // Null is absent throughout.
+    // Null counts as missing in all parameters.
     params.retain(|_, value| !value.is_null());
     match method {
         Contracted::Read => read(params),
@@ -77,10 +77,10 @@ pub(super) fn input(method: Contracted, params: Value) -> (Value, Called) {
 
 fn read(mut params: Map<String, Value>) -> (Value, Called) {
     let bytes_max = params.get("max_bytes").map(whole);
-    // A byte less than a character needs would be refused for cutting it, and not for its size.
+    // With a limit below one character, the tool would report a split character, not the size.
     let given = bytes_max.map_or(ALL_BYTES, |bytes| bytes.clamp(CHARACTER_BYTES, ALL_BYTES));
     params.insert("max_bytes".to_owned(), json!(given));
-    // Bytes are asked for, always: lines are cut elsewhere.
+    // An offset makes the tool read bytes instead of lines.
     params.entry("offset").or_insert(json!(0));
     rename(&mut params, "etag", "if_none_match");
     (Value::Object(params), Called::Read(ReadTerms { bytes_max }))
@@ -124,8 +124,7 @@ fn rename(params: &mut Map<String, Value>, from: &str, to: &str) {
     }
 }
 
-/// A whole number that is not negative, however it is written; one too large to count is as good
-/// as any that large.
+/// Converts a non-negative whole number. Values above `u64::MAX` saturate.
 pub(super) fn whole(number: &Value) -> u64 {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
     let whole = |number: f64| number as u64;

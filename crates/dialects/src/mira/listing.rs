@@ -1,4 +1,4 @@
-//! `tools/list`: what is wanted, and a page of tools as the contract lists them.
+//! `tools/list`: the filter of a request, and a page of tools in the contract's form.
 
 use std::sync::Arc;
 
@@ -13,34 +13,34 @@ use super::methods::{Contracted, name_of};
 use super::refusals::{Code, Refusal};
 use crate::Facts;
 
-/// How many tools a page has where the request does not say.
+/// The number of tools on a page, if the request sets none.
 const LIMIT: usize = 50;
-/// What a cursor begins with before it is encoded.
+/// The prefix of a cursor before its encoding.
 const MARK: &str = "after ";
-/// The version of the contract, which the methods that it lays down have.
+/// The version of the contract and of its own methods.
 const CONTRACT_VERSION: &str = "1.0.0";
 
-/// What is needed to list tools.
+/// The data needed to list tools.
 pub(super) struct Listing {
     pub(super) wanted: Wanted,
-    /// Where its client found this server.
+    /// The connection on which the request arrived.
     pub(super) over: Over,
     pub(super) facts: Arc<Facts>,
 }
 
-/// Which tools are wanted.
+/// The filter of a `tools/list` request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wanted {
     names: Option<Vec<String>>,
     tags: Option<Vec<String>>,
     enabled: Option<bool>,
-    /// After which.
+    /// The last tool of the previous page.
     pub(super) after: Option<ToolId>,
     limit: usize,
 }
 
 impl Wanted {
-    /// What `params` want, which satisfy the contract's schema.
+    /// Parses `params`, which satisfy the contract's schema.
     pub(super) fn read(params: &Value) -> Result<Self, Refusal> {
         let filter = &params["filter"];
         let list = |name: &str| -> Option<Vec<String>> {
@@ -67,7 +67,7 @@ impl Wanted {
         })
     }
 
-    /// Whether the tool is one of those. What is not enabled is not listed.
+    /// Returns true if the filter matches the tool. All listed tools are enabled.
     fn wants(&self, spec: &ToolSpec) -> bool {
         let named = |names: &Vec<String>| names.contains(&name_of(&spec.id));
         let tagged = |tags: &Vec<String>| tags.iter().any(|wanted| wanted == tag(&spec.id));
@@ -78,7 +78,7 @@ impl Wanted {
 }
 
 impl Listing {
-    /// What of `page` is wanted, and where to go on.
+    /// Encodes the matching tools of `page`, with the cursor of the next page.
     pub(super) fn result(&self, page: &ToolPage) -> Value {
         let mut wanted = page.tools.iter().filter(|tool| self.wanted.wants(tool.spec())).peekable();
         let (mut tools, mut last) = (Vec::new(), None);
@@ -139,7 +139,7 @@ impl Listing {
     }
 }
 
-/// What is said of a tool.
+/// The description of a tool in the list.
 struct Described<'s> {
     title: &'s str,
     description: &'s str,
@@ -148,7 +148,7 @@ struct Described<'s> {
     output_schema: Option<&'s Value>,
 }
 
-/// What a method of the contract's is called, and what it does.
+/// Returns the title and the description of a contract method.
 fn described(method: Contracted) -> (&'static str, &'static str) {
     match method {
         Contracted::Read => (
@@ -178,7 +178,7 @@ fn described(method: Contracted) -> (&'static str, &'static str) {
     }
 }
 
-/// Which group a tool belongs to.
+/// Returns the contract's tag for a tool.
 fn tag(id: &ToolId) -> &str {
     match id.toolset() {
         "files" => "fs",
@@ -196,7 +196,7 @@ fn read_cursor(cursor: &str) -> Option<ToolId> {
     ToolId::foreign(std::str::from_utf8(&bytes).ok()?.strip_prefix(MARK)?)
 }
 
-/// Refuses a text that reads as a cursor and is none that is written here.
+/// Panics if `text` decodes as a cursor but is not the canonical encoding.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check_cursor(text: &str) {
     if let Some(after) = read_cursor(text) {

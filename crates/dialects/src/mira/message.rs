@@ -1,4 +1,4 @@
-//! One message: a request read, a result written.
+//! Parsing of Mira requests, and serialization of results.
 
 use std::sync::Arc;
 
@@ -18,25 +18,25 @@ use crate::json::{NotJson, parse};
 use crate::rpc::{ID_BYTES_MAX, is_too_long, no_id, written};
 use crate::{Accepts, Ask, Asking, Facts, Key, OnLeave, Reading};
 
-/// How a message came.
+/// The connection on which a message arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Over {
-    /// On a connection on which the server speaks when it wants.
+    /// A connection on which the server can send at any time.
     Line,
-    /// In a request with one answer.
+    /// An HTTP request with one answer.
     Http {
-        /// Where its client found this server.
+        /// The URL under which the client reached the server.
         endpoint: Option<String>,
     },
 }
 
-/// A request's id as it was written: a number comes back with the same digits.
+/// A request id in its original spelling, so that numbers keep their digits.
 #[derive(Debug, Clone, Serialize)]
 #[serde(transparent)]
 pub(super) struct Id(Arc<RawValue>);
 
 impl Id {
-    /// The id of the message `body`, whose `id` is `value`; `None` where that is no id.
+    /// Parses the id `value` of the message `body`; `None` if it is invalid or too long.
     fn read(value: &Value, body: &[u8]) -> Option<Self> {
         if is_too_long(value) {
             return None;
@@ -44,7 +44,7 @@ impl Id {
         let text = match value {
             Value::String(_) => value.to_string(),
             Value::Number(number) if !number.is_f64() => number.to_string(),
-            // What is read of it may have lost digits.
+            // The parsed number may have lost digits.
             Value::Number(_) => raw_id(body)?,
             Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => return None,
         };
@@ -52,7 +52,7 @@ impl Id {
         RawValue::from_string(text).ok().map(|raw| Self(raw.into()))
     }
 
-    /// The id as the wire writes it, which tells `1` from `"1"`.
+    /// Returns the id as JSON, which distinguishes `1` from `"1"`.
     fn key(&self) -> Key {
         Key(self.0.get().to_owned())
     }
@@ -67,7 +67,7 @@ fn raw_id(body: &[u8]) -> Option<String> {
     serde_json::from_slice::<Message<'_>>(body).ok().map(|message| message.id.get().to_owned())
 }
 
-/// The id of a message that is not read further.
+/// Parses only the id of a message.
 pub(super) fn id_of(body: &[u8]) -> Option<Id> {
     let message = parse(body).ok()?;
     Id::read(message.get("id")?, body)
@@ -111,7 +111,7 @@ fn read_fields(
     id: Option<&Id>,
     mut fields: Map<String, Value>,
 ) -> Result<Reading, Refusal> {
-    // Before anything is found wrong with it: an answer to an answer would have no end.
+    // This comes before all checks, because answering an answer would never end.
     let answers = fields.contains_key("result") || fields.contains_key("error");
     if answers && !fields.contains_key("method") {
         return Ok(Reading::Reply(Reply::empty(204)));
@@ -127,7 +127,7 @@ fn read_fields(
         Some(_) => return Err(unfit("`method` must be a string")),
         None => return Err(unfit("`method` is missing")),
     };
-    // Nobody would learn how it ended.
+    // A notification is not run, because nobody would see the result.
     let Some(id) = id else { return Ok(Reading::Reply(Reply::empty(204))) };
     let Some(method) = Method::read(&method) else { return Err(Refusal::unknown_method(&method)) };
     let params = match fields.remove("params") {
@@ -144,7 +144,7 @@ fn read_fields(
     Ok(ask(over, CallTicket::new(id.clone(), asked), request))
 }
 
-/// What `method` asks of the host with `params`.
+/// Converts `method` with `params` to a host request.
 fn wanted(
     facts: &Arc<Facts>,
     over: &Over,
@@ -166,7 +166,7 @@ fn wanted(
             }
         },
         Method::Contracted(method) => match unfit(&method.schemas().params) {
-            // The gate tells it, so that a record is left of it as of any call that is refused.
+            // The host refuses the call, so that it leaves an audit record.
             Some(why) => {
                 let tool = method.tool().to_owned();
                 (Request::RefuseCall { tool, why }, Asked::Misshapen)
@@ -214,7 +214,7 @@ fn ask(over: &Over, ticket: CallTicket, request: Request) -> Reading {
     })
 }
 
-/// A result as bytes.
+/// Serializes a result.
 pub(super) fn success(id: &Id, result: &Value) -> Bytes {
     #[derive(Serialize)]
     struct Message<'a> {

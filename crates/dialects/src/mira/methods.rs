@@ -1,4 +1,4 @@
-//! Which tool a method is: the four that the contract names, and every other by its spelling.
+//! Methods of Mira: four methods of the contract, and all other tools under a derived name.
 
 use std::time::Duration;
 
@@ -6,23 +6,23 @@ use toolgate_contract::ToolId;
 
 use super::schemas::{self, Schemas};
 
-/// What a request asks for.
+/// The method of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Method {
-    /// The tools there are.
+    /// The list of tools.
     List,
-    /// One of the contract's own.
+    /// A method of the contract.
     Contracted(Contracted),
     /// Any other tool.
     Tool {
-        /// As it is called here.
+        /// The name in this dialect.
         name: String,
-        /// As it is called everywhere.
+        /// The tool's id.
         tool: String,
     },
 }
 
-/// A method whose parameters and result the contract lays down.
+/// A method whose parameters and result the contract defines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Contracted {
     Read,
@@ -32,7 +32,7 @@ pub(super) enum Contracted {
 }
 
 impl Method {
-    /// The method called `name`; `None` where no tool could be called so.
+    /// Parses the method `name`; `None` if it cannot be a tool's name.
     pub(super) fn read(name: &str) -> Option<Self> {
         if name == "tools/list" {
             return Some(Self::List);
@@ -40,11 +40,11 @@ impl Method {
         if let Some(method) = Contracted::ALL.into_iter().find(|method| method.name() == name) {
             return Some(Self::Contracted(method));
         }
-        // A dot is for versions of methods (`files/read.v2`), and there are none.
+        // A dot marks a version of a method (`files/read.v2`). There are none yet.
         let tool = name.replace('/', ".");
         let is_tools = name.contains('/') && !name.starts_with("notifications/");
         let id = ToolId::foreign(&tool).filter(|_| is_tools && !name.contains('.'))?;
-        // What has a name of the contract's goes by no other.
+        // A tool with a contract method has no other name.
         Contracted::of(&id).is_none().then(|| Self::Tool { name: name.to_owned(), tool })
     }
 }
@@ -52,10 +52,10 @@ impl Method {
 impl Contracted {
     pub(super) const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Run, Self::Search];
 
-    /// How long a client waits where the contract notes nothing else.
+    /// The time limit of methods for which the contract sets no other.
     pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
-    /// As the contract calls it.
+    /// Returns the contract's name.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Read => "files/read",
@@ -65,7 +65,7 @@ impl Contracted {
         }
     }
 
-    /// The tool that does it.
+    /// Returns the id of the tool that implements the method.
     pub(super) fn tool(self) -> &'static str {
         match self {
             Self::Read => "files.read",
@@ -75,7 +75,7 @@ impl Contracted {
         }
     }
 
-    /// The method that the tool `id` does.
+    /// Returns the method that the tool `id` implements.
     pub(super) fn of(id: &ToolId) -> Option<Self> {
         Self::ALL.into_iter().find(|method| method.tool() == id.as_str())
     }
@@ -89,7 +89,7 @@ impl Contracted {
         }
     }
 
-    /// What a fault is about that is about no parameter more than another.
+    /// Returns the parameter to report for an error that concerns no parameter in particular.
     pub(super) fn main_field(self) -> &'static str {
         match self {
             Self::Read => "path",
@@ -100,7 +100,7 @@ impl Contracted {
     }
 }
 
-/// How the tool `id` is called here.
+/// Returns the name of the tool `id` in this dialect.
 pub(super) fn name_of(id: &ToolId) -> String {
     match Contracted::of(id) {
         Some(method) => method.name().to_owned(),

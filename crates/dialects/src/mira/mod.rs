@@ -1,8 +1,8 @@
-//! Mira: JSON-RPC over lines, HTTP and WebSockets, a method a tool, four of them with schemas of
-//! the contract's own.
+//! The Mira dialect: JSON-RPC over lines, HTTP and WebSockets, with one method per tool. The
+//! contract defines schemas for four of the methods.
 //!
-//! Mira's client takes any status but 2xx for a failure of the connection and loses the error's
-//! code, so what is refused over HTTP is refused with status 200.
+//! Mira's client treats every HTTP status but 2xx as a connection failure and loses the error code.
+//! Refusals over HTTP therefore have the status 200.
 
 mod message;
 mod methods;
@@ -26,22 +26,22 @@ use self::message::{Over, id_of, read_message};
 use self::refusals::{Code, Refusal};
 use crate::{Conversation, Dialect, Facts, Key, Reading, Refused, Upgrade};
 
-/// Where messages are posted when other dialects are served beside it.
+/// The HTTP path on a shared listener.
 const CALLS: &str = "/rpc";
-/// Where messages are posted on a listener of its own: what Mira's client takes an endpoint for.
+/// The HTTP path on the dialect's own listener. Mira's client expects the endpoint there.
 const ROOT: &str = "/";
-/// Where there are WebSockets.
+/// The paths of WebSockets.
 const SOCKETS: [&str; 2] = ["/ws/rpc", "/ws"];
-/// How long to wait before a server that has too much to do is asked again.
+/// The suggested wait before a retry in milliseconds, if the server is busy.
 const BUSY_MS: u64 = 1000;
 
-/// The dialect.
+/// The Mira dialect.
 pub struct Mira {
     facts: Arc<Facts>,
 }
 
 impl Mira {
-    /// Mira's wire as spoken by the server that `facts` describe.
+    /// Creates the dialect for the server that `facts` describe.
     pub fn new(facts: Arc<Facts>) -> Self {
         Self { facts }
     }
@@ -64,7 +64,7 @@ impl Dialect for Mira {
         Box::new(MiraConversation { facts: self.facts.clone() })
     }
 
-    /// Over HTTP each request is alone.
+    /// HTTP requests are independent, so there are no sessions.
     fn session<'h>(&self, _head: &'h Head) -> Option<&'h str> {
         None
     }
@@ -82,7 +82,7 @@ impl Dialect for Mira {
         refused(why).reply(None)
     }
 
-    /// The client looks for its answer by the request's id.
+    /// The client matches answers by id, so the refusal has it.
     fn turn_away(&self, frame: &Frame, why: &Refused) -> Reading {
         Reading::Reply(refused(why).reply(id_of(&frame.body).as_ref()))
     }
@@ -100,7 +100,7 @@ impl Dialect for Mira {
     }
 }
 
-/// Why a frame was not taken in.
+/// Converts a transport-level refusal to the contract's form.
 fn refused(why: &Refused) -> Refusal {
     match why {
         Refused::TooLarge { limit } => {
@@ -123,7 +123,7 @@ fn refused(why: &Refused) -> Refusal {
             let why = format!("too many keys that nobody is known by; try again in {ms} ms");
             Refusal::new(Code::RateLimited, why).with("retry_after_ms", json!(ms))
         }
-        // Told without the id: it belongs to the request that is still in flight.
+        // The id is left out, because it belongs to the request in flight.
         Refused::Repeated { key: Key(id) } => {
             let why = format!("the id {id} is in flight already; this request was not run");
             Refusal::new(Code::InvalidRequest, why)
@@ -131,7 +131,7 @@ fn refused(why: &Refused) -> Refusal {
     }
 }
 
-/// One client's conversation, which has nothing to remember.
+/// The conversation of one client. It has no state.
 struct MiraConversation {
     facts: Arc<Facts>,
 }
@@ -153,14 +153,14 @@ impl Conversation for MiraConversation {
         read_message(&self.facts, &over, &frame.body)
     }
 
-    /// There are no batches on this wire.
+    /// The dialect has no batches.
     fn join(&self, replies: Vec<Reply>) -> Reply {
         let mut bodies = replies.into_iter().filter(|reply| !matches!(reply.body, Body::Empty));
         bodies.next().unwrap_or(Reply::empty(204))
     }
 }
 
-/// Where a request that was posted to `path` found this server, as its client knows it.
+/// Returns the URL under which the client reached `path`.
 fn endpoint(head: &Head, path: &str) -> Option<String> {
     let host = head.header("host").next().and_then(|host| std::str::from_utf8(host).ok())?;
     let path = path.trim_end_matches('/');

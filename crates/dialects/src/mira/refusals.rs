@@ -1,4 +1,4 @@
-//! Every refusal as a code of the contract's, with what it is about and why.
+//! Errors with the contract's codes, fields and reasons.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -10,10 +10,10 @@ use super::methods::{Contracted, name_of};
 use super::ticket::Asked;
 use crate::rpc::{self, written};
 
-/// The most characters of a name that are repeated.
+/// The most characters of a name that an error repeats.
 const NAME_CHARS_MAX: usize = 100;
 
-/// The codes there are, and what each is called.
+/// The error codes of the contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Code {
     ParseError,
@@ -68,13 +68,13 @@ impl Code {
         }
     }
 
-    /// Whether it is JSON-RPC's own: the contract shows those with a `detail`.
+    /// Returns true for codes of JSON-RPC itself. The contract adds a `detail` to them.
     fn is_standard(self) -> bool {
         self.number() < 0
     }
 }
 
-/// Why a request gets an error instead of a result.
+/// An error of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Refusal {
     code: Code,
@@ -88,12 +88,12 @@ impl Refusal {
         Self { code, field: None, reason: reason.into(), more: Vec::new() }
     }
 
-    /// The same, about the parameter `field`.
+    /// Returns the error with `field` as the parameter that it concerns.
     pub(super) fn about(self, field: impl Into<String>) -> Self {
         Self { field: Some(field.into()), ..self }
     }
 
-    /// The same, with something else to know.
+    /// Returns the error with an additional member of `data`.
     pub(super) fn with(mut self, name: &str, value: Value) -> Self {
         self.more.push((name.to_owned(), value));
         self
@@ -105,7 +105,7 @@ impl Refusal {
         Self::new(Code::MethodNotFound, why)
     }
 
-    /// The refusal that `error` is of what was `asked`.
+    /// Converts the host's `error` for the request `asked`.
     pub(super) fn of(error: &CallError, asked: &Asked) -> Self {
         let contracted = match asked {
             Asked::Contracted(called) => Some(called.method()),
@@ -124,7 +124,7 @@ impl Refusal {
                 plain(Code::RateLimited).with("retry_after_ms", json!(ms))
             }
             CallError::NotFound { .. } => match asked {
-                // That it must make no folder is what the call says, and cannot mean.
+                // The parameters forbid creating a missing folder, so they are invalid together.
                 Asked::Contracted(Called::Write(Written {
                     create: true, mkdirs: false, ..
                 })) => {
@@ -139,7 +139,7 @@ impl Refusal {
             CallError::TooLarge { .. } => plain(Code::ContentTooLarge),
             CallError::Unavailable { .. } => plain(unavailable(contracted)),
             CallError::TimedOut { .. } => plain(Code::Internal).with("timed_out", json!(true)),
-            // A person or a model is needed, and nobody can be asked here.
+            // The tool needs a person or a model, and this dialect has no questions.
             CallError::CannotAsk { .. } | CallError::Asks { .. } => plain(Code::ToolUnavailable),
             CallError::NeedsJob { tool } => {
                 let tool = spelled(tool);
@@ -160,7 +160,7 @@ impl Refusal {
         }
     }
 
-    /// The refusal of what had `id`.
+    /// Serializes the error for the request `id`.
     pub(super) fn reply(&self, id: Option<&Id>) -> Reply {
         #[derive(Serialize)]
         struct Message<'a> {
@@ -187,7 +187,7 @@ impl Refusal {
     }
 }
 
-/// A tool that is not there, or not for who asks.
+/// Creates the error for a tool that is missing or hidden from the caller.
 fn unknown(asked: &Asked, nearest: Option<&str>) -> Refusal {
     match asked {
         Asked::Contracted(called) => {
@@ -207,7 +207,7 @@ fn unknown(asked: &Asked, nearest: Option<&str>) -> Refusal {
     }
 }
 
-/// The same, about the path where that is all a call names.
+/// Sets the field to `path` if the path is the call's only subject.
 fn about_path(asked: &Asked, refusal: Refusal) -> Refusal {
     match asked {
         Asked::Contracted(Called::Read(_) | Called::Write(_)) => refusal.about("path"),
@@ -218,11 +218,11 @@ fn about_path(asked: &Asked, refusal: Refusal) -> Refusal {
     }
 }
 
-/// What is not as it was expected, with both sides.
+/// Creates the error for a state that differs from the expected one, with both sides.
 fn conflict(asked: &Asked, error: &CallError, details: &Value) -> Refusal {
     let told = match asked {
-        // In this wire's words for its parameters. Not with the path, which may hold a secret: what
-        // the gate says is told without it, and this is not the gate's.
+        // The sentence uses this dialect's parameter names. It omits the path, which the gate has
+        // not redacted.
         Asked::Contracted(Called::Write(_)) => {
             match (details.get("expected"), details.get("actual")) {
                 (Some(Value::Null), _) => Some(
@@ -249,7 +249,7 @@ fn conflict(asked: &Asked, error: &CallError, details: &Value) -> Refusal {
     })
 }
 
-/// What away means of `method`.
+/// Returns the code for an unavailable dependency of `method`.
 fn unavailable(method: Option<Contracted>) -> Code {
     match method {
         Some(Contracted::Search) => Code::VectorDbUnavailable,
@@ -259,7 +259,7 @@ fn unavailable(method: Option<Contracted>) -> Code {
     }
 }
 
-/// Parameters that break a schema, or satisfy the contract's and cannot be meant.
+/// Creates the error for parameters that break a schema or are invalid for the tool.
 fn invalid(asked: &Asked, problems: &[Problem]) -> Refusal {
     let field = |pointer: &str| match asked {
         Asked::Contracted(called) => called.field(pointer),
@@ -284,13 +284,13 @@ fn invalid(asked: &Asked, problems: &[Problem]) -> Refusal {
     refusal.with("problems", told.collect())
 }
 
-/// A JSON pointer as a path with dots: `/env/A` is `env.A`.
+/// Converts a JSON pointer to a dotted path: `/env/A` becomes `env.A`.
 pub(super) fn dotted(pointer: &str) -> String {
     let parts = pointer.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~"));
     parts.collect::<Vec<_>>().join(".")
 }
 
-/// The tool `id` as it is called here, in backquotes.
+/// Returns the name of the tool `id` in this dialect, in backquotes.
 fn spelled(id: &str) -> String {
     match ToolId::foreign(id) {
         Some(id) => format!("`{}`", name_of(&id)),

@@ -1,4 +1,4 @@
-//! What tools give back as the contract's results.
+//! Conversion of tool outputs to the contract's results.
 
 use std::borrow::Cow;
 
@@ -11,10 +11,10 @@ use super::calls::{Called, ReadTerms};
 use super::refusals::{Code, Refusal};
 use crate::confined;
 
-/// The result of a call of the contract's.
+/// Converts the output of a contract method.
 ///
 /// # Errors
-/// When what was asked for is more than may be given.
+/// Fails if a read exceeds its byte limit.
 pub(super) fn contracted(called: &Called, output: &Output) -> Result<Value, Refusal> {
     match called {
         Called::Read(terms) => read(*terms, &output.value),
@@ -26,10 +26,10 @@ pub(super) fn contracted(called: &Called, output: &Output) -> Result<Value, Refu
     }
 }
 
-/// The result of any other tool: its structured result, or else its text.
+/// Converts the output of any other tool: its structured result, or its text.
 ///
 /// # Errors
-/// When it failed without a result that says so.
+/// Fails if the tool failed without a program's exit code.
 pub(super) fn any(output: &Output) -> Result<Value, Refusal> {
     let is_told = output.value.get("exit_code").is_some();
     if output.ending != Ending::Done && !is_told {
@@ -92,8 +92,8 @@ fn ran(value: &Value) -> Value {
     })
 }
 
-/// What a program printed, as text whatever it is; where too much was printed, with a line in place
-/// of what is left out, since the contract has no other place to say so.
+/// Returns a program's output as text. A line marks omitted output, because the contract has no
+/// field for it.
 fn printed(value: &Value, stream: &str) -> String {
     let shown = value[stream].as_str().unwrap_or_default();
     let extent = &value[format!("{stream}_extent")];
@@ -143,7 +143,7 @@ fn found(value: &Value) -> Value {
     })
 }
 
-/// Of `value` what has these names.
+/// Returns the members `names` of `value`.
 fn picked(value: &Value, names: &[&str]) -> Value {
     let there =
         names.iter().filter_map(|name| Some(((*name).to_owned(), value.get(*name)?.clone())));

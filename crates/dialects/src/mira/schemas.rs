@@ -1,4 +1,4 @@
-//! The contract's own schemas: what the parameters of its methods are held against, and listed.
+//! The contract's schemas, for validation of parameters and for `tools/list`.
 
 use std::sync::OnceLock;
 
@@ -7,9 +7,9 @@ use jsonschema::{Draft, ValidationError, Validator};
 use serde_json::Value;
 use toolgate_contract::Problem;
 
-/// The most problems told of one value.
+/// The most problems reported for one value.
 const PROBLEMS_MAX: usize = 8;
-/// The most characters of a name that are repeated.
+/// The most characters of a name that an error repeats.
 const NAME_CHARS_MAX: usize = 100;
 
 /// The schemas of one method.
@@ -18,7 +18,7 @@ pub(super) struct Schemas {
     pub(super) result: Schema,
 }
 
-/// One schema, compiled when it is first needed.
+/// A schema that is compiled on first use.
 pub(super) struct Schema {
     text: &'static str,
     value: OnceLock<Value>,
@@ -45,7 +45,7 @@ impl Schema {
         Self { text, value: OnceLock::new(), validator: OnceLock::new() }
     }
 
-    /// The schema itself.
+    /// Returns the schema as JSON.
     pub(super) fn value(&self) -> &Value {
         self.value.get_or_init(|| serde_json::from_str(self.text).expect("a schema is JSON"))
     }
@@ -57,7 +57,7 @@ impl Schema {
         })
     }
 
-    /// What is wrong with `value`; nothing if it satisfies the schema.
+    /// Returns the problems of `value`, at most [`PROBLEMS_MAX`]; none if it satisfies the schema.
     pub(super) fn problems(&self, value: &Value) -> Vec<Problem> {
         let validator = self.validator();
         if validator.is_valid(value) {
@@ -68,10 +68,10 @@ impl Schema {
     }
 }
 
-/// What is wrong with a parameter that there is not.
+/// The message for an unknown parameter.
 const UNKNOWN: &str = "no parameter is called so; tools/list tells those there are";
 
-/// What `error` says, each about what it names; never with a value in it, which may be a secret.
+/// Converts a validation error to problems. They never contain values, which may be secret.
 fn problems(error: &ValidationError<'_>) -> Vec<Problem> {
     let here = error.instance_path().as_str();
     let at = |name: &str| format!("{here}/{}", escaped(name));

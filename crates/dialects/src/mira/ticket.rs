@@ -1,4 +1,4 @@
-//! Spells what is said in answer to one request.
+//! Answers and events of one Mira request.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,30 +14,30 @@ use super::results;
 use crate::Ticket;
 use crate::rpc::notification;
 
-/// What is needed to answer one request.
+/// The data needed to answer one request.
 pub(super) struct CallTicket {
     pub(super) id: Id,
     pub(super) asked: Asked,
-    /// The number of the next piece of what a program prints, where it is told.
+    /// The number of the next output chunk; `None` if chunks are not sent.
     chunks: Option<AtomicU64>,
 }
 
-/// What a request asks.
+/// The kind of a request.
 pub(super) enum Asked {
     List(Box<Listing>),
     Contracted(Called),
     Tool {
-        /// As it is called here.
+        /// The tool's name in this dialect.
         name: String,
     },
-    /// Nothing: its parameters break the contract's schema.
+    /// A request with invalid parameters.
     Misshapen,
 }
 
-/// A piece of what a program prints.
+/// A piece of a program's output.
 #[derive(Serialize)]
 struct Chunk<'a> {
-    /// The request's.
+    /// The id of the request.
     id: &'a Id,
     stream: &'static str,
     chunk: &'a str,
@@ -50,7 +50,7 @@ impl CallTicket {
         Self { id, asked, chunks: streams.then(AtomicU64::default) }
     }
 
-    /// The same for who takes nothing but the answer.
+    /// Returns the encoder without output chunks, for connections with one answer.
     pub(super) fn without_chunks(self) -> Self {
         Self { chunks: None, ..self }
     }
@@ -80,7 +80,7 @@ impl Ticket for CallTicket {
             Stream::Stdout => "stdout",
             Stream::Stderr => "stderr",
         };
-        // A number left out is a piece that a client which did not keep up has missed.
+        // The number also grows for dropped chunks, so a slow client notices the gap.
         let seq = chunks.fetch_add(1, Ordering::Relaxed);
         Some(notification("exec/stream", &Chunk { id: &self.id, stream, chunk: text, seq }))
     }

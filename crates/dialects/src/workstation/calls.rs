@@ -1,4 +1,4 @@
-//! JSON-RPC: methods read, results and refusals spelled.
+//! JSON-RPC of the workstation contract: parsing of methods, results and errors.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,25 +16,24 @@ use crate::json::parse;
 use crate::rpc::{Failure, INTERNAL_ERROR, Id, METHOD_NOT_FOUND, no_id, success, written};
 use crate::{Accepts, Ask, Asking, Facts, Key, OnLeave, Reading, Ticket};
 
-/// The revisions of MCP that a client may settle on, newest first.
+/// The MCP revisions that a client may choose, newest first.
 const REVISIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
-/// How long the contract lets a call take.
+/// The contract's time limit of a call.
 const CALL_MAX: Duration = Duration::from_secs(30);
 
-/// How much is repeated of what names no tool.
+/// The most characters of an unknown tool name that an error repeats.
 const NAME_CHARS_MAX: usize = 100;
 
-/// How `content` is written.
+/// The form of `content` in a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shown {
-    /// As the contract has it: a string.
+    /// A string, as in the contract.
     Literal,
-    /// As MCP has it, for its clients: a list of blocks.
+    /// A list of blocks, for MCP clients.
     Blocks,
 }
 
-/// Reads one message; what is wrong with it is told in the contract's words, and MCP's handshake
-/// opens a session.
+/// Reads one message. MCP's `initialize` opens a session, and errors use the contract's messages.
 pub(crate) fn read_message(facts: &Facts, shown: Shown, body: &[u8]) -> Reading {
     let fields = match parse(body) {
         Ok(Value::Object(fields)) => fields,
@@ -70,7 +69,7 @@ fn read_fields(
     id: Option<&Id>,
     mut fields: Map<String, Value>,
 ) -> Result<Reading, Failure> {
-    // Before anything is found wrong with it: an answer to an answer would have no end.
+    // This comes before all checks, because answering an answer would never end.
     let answers = fields.contains_key("result") || fields.contains_key("error");
     if answers && !fields.contains_key("method") {
         return Ok(Reading::Reply(Reply::empty(202)));
@@ -86,7 +85,7 @@ fn read_fields(
     let params = match fields.remove("params") {
         None => Map::new(),
         Some(Value::Object(params)) => params,
-        // A notification is never answered, not even with what is wrong with it.
+        // A notification is never answered, even if it is malformed.
         Some(_) if id.is_none() => Map::new(),
         Some(_) => return Err(Failure::invalid_params("`params` must be an object")),
     };
@@ -96,7 +95,7 @@ fn read_fields(
     }
 }
 
-/// A request that nobody waits for is not run: nobody would learn how it ended.
+/// Reads a notification. A request without an id is not run, because nobody would see the result.
 fn read_notification(method: &str, params: &Map<String, Value>) -> Reading {
     let reply = Reply::empty(202);
     let key = params.get("requestId").and_then(Id::read).map(|id| id.key());
@@ -117,7 +116,7 @@ fn read_request(
         "initialize" => initialize(facts, id, &params),
         "ping" => Ok(Reading::Reply(Reply::json(success(id, &json!({}))))),
         "tools/list" => {
-            // There is one page.
+            // The list has one page.
             let params =
                 params.into_iter().filter(|(name, value)| name != "cursor" || !value.is_null());
             only(&params.collect(), &["_meta"])?;
@@ -185,7 +184,7 @@ fn read_call(shown: Shown, id: &Id, mut params: Map<String, Value>) -> Result<Re
     Ok(ask(request, CallTicket { id: id.clone(), shown, name, own }, Some(CALL_MAX)))
 }
 
-/// Whether there is nothing in `params` but `known`.
+/// Checks that `params` has no members but `known`.
 fn only(params: &Map<String, Value>, known: &[&str]) -> Result<(), Failure> {
     match params.keys().find(|name| !known.contains(&name.as_str())) {
         None => Ok(()),
@@ -210,10 +209,10 @@ fn ask(request: Request, ticket: CallTicket, within: Option<Duration>) -> Readin
     })
 }
 
-/// Asks for the tools, to be told at a path of their own.
+/// Creates the request for the short tool list.
 pub(crate) fn ask_summary() -> Reading {
     Reading::Ask(Ask {
-        // It is alone in its conversation.
+        // The request is alone in its conversation, so any key is unique.
         key: Key("tools".to_owned()),
         request: Request::Discover,
         ticket: Arc::new(SummaryTicket),
@@ -226,13 +225,13 @@ pub(crate) fn ask_summary() -> Reading {
     })
 }
 
-/// What is needed to answer one request.
+/// The data needed to answer one request.
 struct CallTicket {
     id: Id,
     shown: Shown,
-    /// The tool that is called, as the client named it.
+    /// The called tool's name as the client sent it.
     name: String,
-    /// The same, if it is one of the contract's own and is called as the contract has it.
+    /// The contract's tool, if the call uses its name and parameters.
     own: Option<&'static Contracted>,
 }
 
@@ -294,12 +293,12 @@ impl CallTicket {
     }
 }
 
-/// A wait in whole seconds, never less than it is.
+/// Returns a wait in whole seconds, rounded up, at least 1.
 pub(crate) fn seconds(wait: Duration) -> String {
     wait.as_millis().div_ceil(1000).max(1).to_string()
 }
 
-/// What is needed to answer who looks what tools there are.
+/// The encoder for the short tool list.
 struct SummaryTicket;
 
 impl Ticket for SummaryTicket {

@@ -1,55 +1,54 @@
-//! The contract's own tools: what each is called, takes and answers, and which of the catalog's
-//! does it.
+//! The contract's own tools: names, parameters and answers, and the catalog tools that implement
+//! them.
 
 use serde_json::{Map, Value, json};
 use toolgate_contract::{CallError, Ending, Output, Problem, Stream};
 
 use crate::confined::told;
 
-/// How much of a program's output, and of a diff, is asked for; the tools give less where they
-/// are set to.
+/// The requested limit of a program's output. The tools may have lower limits.
 const OUTPUT_BYTES: u64 = 1 << 20;
 const DIFF_BYTES: u64 = 1 << 20;
-/// How much of a file is asked for: all that the server gives at once.
+/// The requested limit of a file, so high that only the server's own limit applies.
 const FILE_BYTES: u64 = 1 << 40;
-/// How many names of a folder are asked for.
+/// The requested limit of names in a folder.
 const NAMES: u64 = 10_000;
 
-/// One of the contract's tools.
+/// A tool of the contract.
 #[derive(Debug)]
 pub(crate) struct Contracted {
-    /// What the wire calls it.
+    /// The name in this dialect.
     pub(crate) name: &'static str,
-    /// The tool of the catalog that does it.
+    /// The id of the catalog tool that implements it.
     pub(crate) tool: &'static str,
-    /// What it does, for whoever chooses.
+    /// The description for the agent.
     pub(crate) about: &'static str,
     takes: &'static [Parameter],
     does: Does,
 }
 
-/// One parameter.
+/// A parameter of a contract tool.
 #[derive(Debug)]
 struct Parameter {
     name: &'static str,
     about: &'static str,
     takes: Takes,
-    /// What the catalog's tool calls it, in a pointer into its input.
+    /// The JSON pointer to the parameter in the catalog tool's input.
     there: &'static str,
 }
 
-/// What a parameter may be.
+/// The type of a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Takes {
-    /// A text.
+    /// A required string.
     Text,
-    /// A text, `null` or nothing.
+    /// An optional string, which may be `null`.
     MaybeText,
-    /// A whole number from 1 to `most`; without it, `or`.
+    /// A whole number from 1 to `most`; the default is `or`.
     Count { or: u64, most: u64 },
 }
 
-/// Which of them it is.
+/// The behavior of a contract tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Does {
     Read,
@@ -86,7 +85,7 @@ const PROJECT: Parameter = Parameter {
     ..text("projectPath", "The project's folder; the workspace itself by default.", "/project")
 };
 
-/// All of them, in the contract's order.
+/// All tools, in the contract's order.
 pub(crate) static ALL: [Contracted; 19] = [
     one("filesystem/read", "files.read", "Read contents of a file", &[PATH], Does::Read),
     one(
@@ -219,18 +218,18 @@ const fn one(
     Contracted { name, tool, about, takes, does }
 }
 
-/// The contract's tool called `name`.
+/// Returns the contract's tool `name`.
 pub(crate) fn named(name: &str) -> Option<&'static Contracted> {
     ALL.iter().find(|tool| tool.name == name)
 }
 
-/// The first of the contract's tools that the catalog's tool `id` does.
+/// Returns the first contract tool that the catalog tool `id` implements.
 pub(crate) fn done_by(id: &str) -> Option<&'static Contracted> {
     ALL.iter().find(|tool| tool.tool == id)
 }
 
 impl Contracted {
-    /// JSON Schema of what it takes.
+    /// Returns the JSON Schema of the parameters.
     pub(crate) fn schema(&self) -> Value {
         let property = |parameter: &Parameter| {
             let about = parameter.about;
@@ -255,7 +254,7 @@ impl Contracted {
         })
     }
 
-    /// What the catalog's tool takes for `arguments`; or what is wrong with them.
+    /// Converts `arguments` to the input of the catalog tool, or returns the problems.
     pub(crate) fn input(&self, arguments: &Map<String, Value>) -> Result<Value, Vec<Problem>> {
         let known = |name: &str| self.takes.iter().any(|parameter| parameter.name == name);
         let mut problems: Vec<_> = arguments
@@ -306,7 +305,7 @@ impl Contracted {
         Ok(Value::Object(input))
     }
 
-    /// Which arguments there are, in words.
+    /// Returns a phrase that lists the parameters.
     fn told(&self) -> String {
         let names: Vec<_> = self.takes.iter().map(|one| format!("`{}`", one.name)).collect();
         if names.is_empty() {
@@ -316,7 +315,7 @@ impl Contracted {
         }
     }
 
-    /// What the wire says of `output`.
+    /// Converts `output` to the contract's text.
     pub(crate) fn text(&self, output: &Output) -> Result<String, CallError> {
         let value = &output.value;
         let body = || output.text.body.clone();
@@ -375,7 +374,7 @@ impl Contracted {
         })
     }
 
-    /// Whether `ending` is told as a result: a program that fails has run, and says why.
+    /// Returns true if an output with this ending is a result. Programs that ran and failed are.
     pub(crate) fn tells(&self, ending: Ending) -> bool {
         match (ending, self.does) {
             (Ending::Done, _) | (Ending::ProgramFailed, Does::Project | Does::Run) => true,
@@ -401,10 +400,10 @@ impl Contracted {
         }
     }
 
-    /// `error` in the contract's own terms.
+    /// Converts `error` to the contract's parameter names.
     pub(crate) fn blamed(&self, error: CallError) -> CallError {
         let CallError::InvalidInput { problems } = error else { return error };
-        // What is said of arguments that the contract does not have is about what they are of.
+        // The contract has no `encoding` parameter, so the error must concern the file's content.
         let of_text = |problem: &Problem| self.does == Does::Read && problem.pointer == "/encoding";
         if let Some(problem) = problems.iter().find(|problem| of_text(problem)) {
             let why = problem.message.split("; ").next().unwrap_or_default();
@@ -421,7 +420,7 @@ impl Contracted {
 }
 
 impl Parameter {
-    /// What is wrong with `value` as this one.
+    /// Returns the problem with `value` as this parameter.
     fn wrong(&self, value: Option<&Value>) -> Option<String> {
         match (self.takes, value) {
             (Takes::Text, None) => Some(format!("it is missing: {}", lower(self.about))),
@@ -431,7 +430,7 @@ impl Parameter {
             (Takes::Text, Some(_)) => Some("it must be a string".to_owned()),
             (Takes::MaybeText, Some(_)) => Some("it must be a string, or left out".to_owned()),
             (Takes::Count { most, .. }, Some(value)) => {
-                // `2.0` is an integer to JSON Schema.
+                // JSON Schema counts `2.0` as an integer.
                 let count = value.as_f64().filter(|count| count.fract() == 0.0);
                 #[allow(clippy::cast_precision_loss, reason = "it is small")]
                 let fits = count.is_some_and(|count| (1.0..=most as f64).contains(&count));
@@ -452,12 +451,12 @@ fn problem(name: &str, message: String) -> Problem {
     Problem { pointer: format!("/{name}"), message }
 }
 
-/// A name that takes one line, whatever is in it.
+/// Escapes line breaks in a name.
 fn on_a_line(name: &str) -> String {
     name.replace('\n', "\\n").replace('\r', "\\r")
 }
 
-/// What a program printed, after how it ended.
+/// Returns a program's output after its exit code.
 fn exit(value: &Value, printed: &str) -> String {
     format!("Exit Code: {}\n{printed}", value["exit_code"].as_i64().unwrap_or(-1))
 }

@@ -1,7 +1,7 @@
-//! Workstation: the tools of a developer's machine, by JSON-RPC in lines and over HTTP.
+//! The workstation dialect: tools of a developer's machine, by JSON-RPC in lines and over HTTP.
 //!
-//! The contract has a result's `content` a string. Clients of MCP cannot read that, so who says
-//! that it is one, by MCP's handshake or its headers, is given a list of blocks.
+//! In the contract, the `content` of a result is a string. MCP clients cannot read that. A client
+//! that uses MCP's handshake or headers therefore gets a list of blocks.
 
 mod contracted;
 mod calls;
@@ -17,37 +17,37 @@ use self::words::failure;
 use crate::rpc::{INTERNAL_ERROR, INVALID_REQUEST, written};
 use crate::{Conversation, Dialect, Facts, Key, Reading, Refused};
 
-/// What it is chosen and recorded by.
+/// The dialect's name.
 const NAME: &str = "workstation";
-/// Where it is spoken among others.
+/// The HTTP paths on a shared listener.
 const PATHS: &[&str] = &["/workstation", "/mcp/tools", "/health"];
-/// Where it is spoken on a listener of its own, where its clients have it at the root or at `/mcp`.
+/// The HTTP paths on the dialect's own listener. Clients expect the endpoint at `/` or `/mcp`.
 const OWN_PATHS: &[&str] = &["/", "/mcp", "/workstation", "/mcp/tools", "/health"];
-/// The header that names a session of MCP.
+/// The header with the MCP session id.
 const SESSION: &str = "mcp-session-id";
-/// The header by which a client of MCP says what it speaks.
+/// The header with the MCP protocol version.
 const VERSION: &str = "mcp-protocol-version";
 
-/// The dialect.
+/// The workstation dialect.
 pub struct Workstation {
     facts: Arc<Facts>,
 }
 
 impl Workstation {
-    /// The contract as spoken by the server that `facts` describe.
+    /// Creates the dialect for the server that `facts` describe.
     pub fn new(facts: Arc<Facts>) -> Self {
         Self { facts }
     }
 }
 
-/// What a path stands for.
+/// The meaning of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// JSON-RPC.
     Calls,
-    /// Which tools there are.
+    /// The short tool list.
     Tools,
-    /// Whether the server is well.
+    /// The health check.
     Health,
 }
 
@@ -76,14 +76,14 @@ impl Dialect for Workstation {
         Box::new(WorkstationConversation { facts: self.facts.clone(), opened: false })
     }
 
-    /// A client of MCP has one; others speak in messages that stand alone.
+    /// Only MCP clients have sessions. Other requests are independent.
     fn session<'h>(&self, head: &'h Head) -> Option<&'h str> {
         if place(head.path()) != Place::Calls {
             return None;
         }
         let mut values = head.header(SESSION);
         let first = values.next()?;
-        // What is no session id names a session nobody has.
+        // A malformed session id counts as an unknown session.
         let id = std::str::from_utf8(first).unwrap_or_default();
         Some(if values.next().is_some() { "" } else { id })
     }
@@ -127,7 +127,7 @@ impl Dialect for Workstation {
                     .with_status(429)
                     .with_header("retry-after", wait)
             }
-            // Without the id: it belongs to the request that is still in flight.
+            // The id is left out, because it belongs to the request in flight.
             Refused::Repeated { key: Key(id) } => {
                 let why = format!("the id {id} is in flight already; this request was not run");
                 told(INVALID_REQUEST, "repeated_id", &why)
@@ -135,23 +135,23 @@ impl Dialect for Workstation {
         }
     }
 
-    /// Whoever watches over a server asks how it is, and has no key.
+    /// Monitoring calls the health check without a key.
     fn is_open(&self, head: &Head) -> bool {
         place(head.path()) == Place::Health
     }
 }
 
-/// One client's conversation.
+/// The conversation of one client.
 struct WorkstationConversation {
     facts: Arc<Facts>,
-    /// Whether it has begun as one of MCP.
+    /// True after MCP's `initialize`.
     opened: bool,
 }
 
 impl WorkstationConversation {
     fn calls(&mut self, shown: Shown, body: &[u8]) -> Reading {
         match read_message(&self.facts, shown, body) {
-            // Some begin again.
+            // A client may send `initialize` again.
             Reading::Opened(reply) if self.opened => Reading::Reply(reply),
             reading => {
                 self.opened |= matches!(reading, Reading::Opened(_));
@@ -182,13 +182,13 @@ impl Conversation for WorkstationConversation {
         }
     }
 
-    /// There are no batches on this wire.
+    /// The dialect has no batches.
     fn join(&self, replies: Vec<Reply>) -> Reply {
         replies.into_iter().next().unwrap_or(Reply::empty(202))
     }
 }
 
-/// A refusal of any method but `allowed`.
+/// Creates the refusal of all HTTP methods but `allowed`.
 fn only(allowed: &str) -> Reply {
     let why = format!("this path takes {allowed}");
     Reply::json(failure(INVALID_REQUEST, "method_not_allowed", &why).written(None))

@@ -1,4 +1,4 @@
-//! The workstation contract's words: how it spells tools, refusals and what is shown.
+//! Tool names, errors and text results of the workstation contract.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use crate::rpc::{
     Failure, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR,
 };
 
-/// The code of a call that took too long.
+/// The code of a call that exceeded its time limit.
 const TIMED_OUT: i32 = -32000;
-/// What the toolset `files` is called.
+/// The contract's name of the toolset `files`.
 const FILES: &str = "filesystem";
 
-/// What the wire calls the tool `id`; `None` where it cannot be called by any name of its own,
-/// or the contract has names for it.
+/// Returns the dialect's name of the tool `id`. Returns `None` for tools that implement a contract
+/// tool, and for names that would be ambiguous.
 pub(crate) fn spell(id: &str) -> Option<String> {
     let (toolset, _) = id.split_once('.').unwrap_or((id, ""));
     if done_by(id).is_some() || toolset == FILES {
@@ -30,32 +30,31 @@ pub(crate) fn spell(id: &str) -> Option<String> {
     })
 }
 
-/// The catalog's id of what the wire calls `name`, where it is none of the contract's own tools;
-/// `None` where no tool can be called so.
+/// Returns the catalog id of the tool `name`, if it is not one of the contract's own tools. Returns
+/// `None` if no tool can have this name.
 pub(crate) fn unspell(name: &str) -> Option<String> {
     let id = match name.strip_prefix("filesystem/") {
         Some(verb) => format!("files.{}", verb.replace('/', ".")),
         None => name.replace('/', "."),
     };
-    // The catalog would take `files_read` for `files.read`, which has another name and shape here.
+    // The catalog would resolve `files_read` to `files.read`, which has another name and form here.
     if name.starts_with("files_") {
         return None;
     }
-    // Every tool has one name here: no other spelling of it is any, as `exec-run` would be.
+    // Each tool has exactly one name here, so spellings such as `exec-run` are refused.
     let is_id =
         ToolId::new(&id).is_some() || (name.contains('/') && ToolId::foreign(&id).is_some());
     (is_id && spell(&id).as_deref() == Some(name)).then_some(id)
 }
 
-/// The catalog's id of the tool that whoever calls `name` probably means: the contract spells it
-/// otherwise.
+/// Returns the catalog id of the contract tool that a misspelled `name` probably means.
 pub(crate) fn meant(name: &str) -> Option<String> {
     let name = fold(name);
     let own = ALL.iter().find(|own| [own.name, own.tool].into_iter().any(|one| fold(one) == name));
     own.map(|own| own.tool.to_owned())
 }
 
-/// The tools as `tools/list` tells them: the contract's own first.
+/// Encodes the tools for `tools/list`, the contract's own first.
 pub(crate) fn listed(tools: &[Arc<dyn AnyTool>]) -> Vec<Value> {
     named(
         tools,
@@ -63,7 +62,7 @@ pub(crate) fn listed(tools: &[Arc<dyn AnyTool>]) -> Vec<Value> {
     )
 }
 
-/// The same in a word each.
+/// Encodes the short tool list: names and descriptions.
 pub(crate) fn summed(tools: &[Arc<dyn AnyTool>]) -> Vec<Value> {
     named(tools, |name, about, _| json!({ "name": name, "description": about }))
 }
@@ -79,7 +78,7 @@ fn named(tools: &[Arc<dyn AnyTool>], tell: impl Fn(&str, &str, Value) -> Value) 
     own.chain(others).collect()
 }
 
-/// What a tool takes, with all that the contract's shape of it has.
+/// Returns the input schema, with the `properties` and `required` that the contract expects.
 fn parameters(spec: &ToolSpec) -> Value {
     let mut schema = Value::clone(&spec.input_schema);
     if let Some(fields) = schema.as_object_mut() {
@@ -89,7 +88,7 @@ fn parameters(spec: &ToolSpec) -> Value {
     schema
 }
 
-/// All that a tool gave back, as text.
+/// Returns the whole output of a tool as text.
 pub(crate) fn text(output: &Output) -> String {
     let mut text = output.text.body.clone();
     let mut add = |more: &str| {
@@ -113,12 +112,12 @@ pub(crate) fn text(output: &Output) -> String {
     text
 }
 
-/// A line in place of what text cannot show.
+/// Returns a placeholder for content that is not text.
 fn unshown(what: &str, more: &str) -> String {
     format!("[{what}, {more}, which this contract cannot show]")
 }
 
-/// An error as the contract says it: its words, and in `data` what is wrong and the way out.
+/// Creates an error with the contract's message. `data` has the reason and details.
 pub(crate) fn failure(code: i32, reason: &str, detail: &str) -> Failure {
     let message = match code {
         PARSE_ERROR => "Parse error",
@@ -131,7 +130,7 @@ pub(crate) fn failure(code: i32, reason: &str, detail: &str) -> Failure {
     Failure::new(code, message).with_data(json!({ "reason": reason, "detail": detail }))
 }
 
-/// The same failure in the contract's words.
+/// Converts a parser's error to the contract's message.
 pub(crate) fn reworded(found: &Failure) -> Failure {
     let reason = match found.code {
         PARSE_ERROR => "parse_error",
@@ -142,11 +141,11 @@ pub(crate) fn reworded(found: &Failure) -> Failure {
     failure(found.code, reason, &found.message)
 }
 
-/// How a refusal of the call of `name` is told.
+/// Converts the refusal of the call of `name`.
 pub(crate) fn refusal(name: &str, error: &CallError) -> Failure {
     let (code, detail): (i32, Cow<'_, str>) = match error {
         CallError::UnknownTool { name: unknown, nearest } => {
-            // As the client has it, unless that is not to be said.
+            // The client's own spelling is shown unless the catalog reported another name.
             let said = unspell(name).is_some_and(|id| id == *unknown);
             let name = if said { name } else { unknown };
             (METHOD_NOT_FOUND, no_tool(name, nearest.as_deref()).into())
@@ -200,7 +199,7 @@ fn no_tool(name: &str, nearest: Option<&str>) -> String {
     }
 }
 
-/// How a program of another tool than the contract's own is told that failed.
+/// Creates the error for a failed program of a tool outside the contract.
 pub(crate) fn program_failed(name: &str, output: &Output) -> Failure {
     let value = &output.value;
     let note = output.text.note.as_deref().unwrap_or("the program failed");

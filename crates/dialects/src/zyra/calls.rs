@@ -1,4 +1,4 @@
-//! JSON-RPC, over HTTP and over a WebSocket: methods read, results and refusals spelled.
+//! JSON-RPC of the Zyra dialect over HTTP and WebSockets: methods, results and errors.
 
 use std::sync::Arc;
 
@@ -20,15 +20,15 @@ use crate::rpc::{
 };
 use crate::{Accepts, Ask, Asking, Facts, OnLeave, Reading, Ticket, WatchTicket};
 
-/// The revision of MCP that `initialize` names, whichever the client asks for.
+/// The MCP revision in the answer to `initialize`, independent of the request.
 const PROTOCOL: &str = "2025-06-18";
 
-/// How a message came.
+/// The transport of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Over {
-    /// A request with one answer.
+    /// An HTTP request with one answer.
     Http,
-    /// A connection on which the server speaks when it wants.
+    /// A connection on which the server can send at any time.
     WebSocket,
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn read_message(facts: &Facts, over: Over, body: &[u8]) -> Reading {
         .unwrap_or_else(|failure| failed(id.as_ref(), &failure))
 }
 
-/// The id of the message in `body`, if it is one and has one.
+/// Parses only the id of the message in `body`.
 fn id_in(body: &[u8]) -> Option<Id> {
     Id::read(parse(body).ok()?.get("id")?)
 }
@@ -81,12 +81,12 @@ fn read_fields(
     id: Option<&Id>,
     mut fields: Map<String, Value>,
 ) -> Result<Reading, Failure> {
-    // Before anything is found wrong with it: an answer to an answer would have no end.
+    // This comes before all checks, because answering an answer would never end.
     let answers = fields.contains_key("result") || fields.contains_key("error");
     if answers && !fields.contains_key("method") {
         return Ok(Reading::Reply(Reply::empty(204)));
     }
-    // Zyra's own clients may leave it out.
+    // Zyra's own clients may omit it.
     if fields.get("jsonrpc").is_some_and(|version| version != "2.0") {
         return Err(Failure::invalid_request("`jsonrpc` must be \"2.0\""));
     }
@@ -98,7 +98,7 @@ fn read_fields(
     let params = match fields.remove("params") {
         None | Some(Value::Null) => Map::new(),
         Some(Value::Object(params)) => params,
-        // A notification is never answered, not even with what is wrong with it.
+        // A notification is never answered, even if it is malformed.
         Some(_) if id.is_none() => Map::new(),
         Some(_) => return Err(Failure::invalid_params("`params` must be an object")),
     };
@@ -108,7 +108,7 @@ fn read_fields(
     }
 }
 
-/// A request that nobody waits for is not run: nobody would learn how it ended.
+/// Reads a notification. A request without an id is not run, because nobody would see the result.
 fn read_notification(over: Over, method: &str, params: &Map<String, Value>) -> Reading {
     let reply = Reply::empty(204);
     let key = params.get("requestId").and_then(Id::read).map(|id| id.key());
@@ -145,7 +145,8 @@ fn read_request(
 }
 
 fn initialize(facts: &Facts, over: Over, id: &Id) -> Reading {
-    // Every change of the list would be told over the WebSocket; there is none while the server runs.
+    // Only a WebSocket could carry such notifications. None is sent, because the list never changes
+    // here.
     let list_changed = match over {
         Over::WebSocket => true,
         Over::Http => false,
@@ -165,7 +166,7 @@ fn initialize(facts: &Facts, over: Over, id: &Id) -> Reading {
     }
 }
 
-/// `input` without arguments that are said to be nothing: to Zyra these are not said.
+/// Removes `null` arguments. Zyra treats them as missing.
 fn without_nulls(mut input: Value) -> Value {
     if let Value::Object(fields) = &mut input {
         fields.retain(|_, value| !value.is_null());
@@ -173,8 +174,8 @@ fn without_nulls(mut input: Value) -> Value {
     input
 }
 
-/// A tool by `name` and `arguments`, or by `stage`, `command` and `args`, whatever the method is
-/// called.
+/// Parses a tool call. The tool is named by `name` with `arguments`, or by `stage` and `command`
+/// with `args`. Both forms work with both method names.
 fn read_call(over: Over, id: &Id, params: &mut Map<String, Value>) -> Result<Reading, Failure> {
     let (name, stage, command) = match text(params, "name")? {
         Some(name) => {
@@ -218,7 +219,7 @@ fn read_call(over: Over, id: &Id, params: &mut Map<String, Value>) -> Result<Rea
     Ok(ask(request, CallTicket { id: id.clone(), over, tool, progress_token }, on_leave))
 }
 
-/// The text at `name`; one that is `null` or empty is not there.
+/// Removes and returns the string `name`. Null and empty strings count as missing.
 fn text(params: &mut Map<String, Value>, name: &str) -> Result<Option<String>, Failure> {
     match params.remove(name) {
         None | Some(Value::Null) => Ok(None),
@@ -253,17 +254,17 @@ fn ask(request: Request, ticket: CallTicket, on_leave: OnLeave) -> Reading {
     })
 }
 
-/// What is needed to answer one request.
+/// The data needed to answer one request.
 struct CallTicket {
     id: Id,
     over: Over,
-    /// The tool that is called, if one is.
+    /// The called tool, if the request is a call.
     tool: Option<Tool>,
-    /// What the client calls this request's progress, if it wants it called so.
+    /// The progress token, if the client sent one.
     progress_token: Option<Value>,
 }
 
-/// A tool as the client named it.
+/// A tool's name as the client sent it.
 struct Tool {
     stage: String,
     command: String,
@@ -390,7 +391,8 @@ impl CallTicket {
         }
     }
 
-    /// A refusal told as a program's failure would be, and in a word why; with `more` about it.
+    /// Encodes a refusal in the form of a failed program, with its reason and the members of
+    /// `more`.
     fn not_done(&self, error: &CallError, message: String, more: &Value) -> Reply {
         let printed = Printed { stderr: message.as_str().into(), ..Printed::default() };
         let mut data = self.data(&printed);
@@ -423,7 +425,7 @@ impl CallTicket {
     }
 }
 
-/// One piece of content, as MCP's clients read it.
+/// Creates a text block for MCP clients.
 fn block(text: &str) -> Value {
     json!({ "type": "text", "text": text })
 }

@@ -1,4 +1,4 @@
-//! Zyra: JSON-RPC over HTTP and WebSocket, jobs by their paths, and their progress as it comes.
+//! The Zyra dialect: JSON-RPC over HTTP and WebSockets, with jobs and their progress by path.
 
 mod places;
 mod calls;
@@ -17,23 +17,23 @@ use self::places::{OWN_PATHS, PATHS, Place, place, probes, single};
 use crate::rpc::{Failure, INTERNAL_ERROR};
 use crate::{Conversation, Dialect, Facts, Key, Reading, Refused, Upgrade};
 
-/// What the wire calls whoever serves it.
+/// The name that the server reports in this dialect.
 const NAME: &str = "zyra";
-/// The code of what failed while it ran.
+/// The error code of a failed call.
 const FAILED: i32 = -32000;
-/// The code of a request that was too large to be read.
+/// The error code of an oversized request.
 const TOO_LARGE: i32 = -32001;
 
-/// The status that RFC 6455 has for who may not talk.
+/// The WebSocket close code for a policy violation (RFC 6455).
 const POLICY_VIOLATION: u16 = 1008;
 
-/// The dialect.
+/// The Zyra dialect.
 pub struct Zyra {
     facts: Arc<Facts>,
 }
 
 impl Zyra {
-    /// Zyra's wire as spoken by the server that `facts` describe.
+    /// Creates the dialect for the server that `facts` describe.
     pub fn new(facts: Arc<Facts>) -> Self {
         Self { facts }
     }
@@ -60,7 +60,7 @@ impl Dialect for Zyra {
         Box::new(ZyraConversation { facts: self.facts.clone() })
     }
 
-    /// Over HTTP each request is alone.
+    /// HTTP requests are independent, so there are no sessions.
     fn session<'h>(&self, _head: &'h Head) -> Option<&'h str> {
         None
     }
@@ -92,7 +92,7 @@ impl Dialect for Zyra {
                 rest::detail(429, "Too many failed attempts; wait")
                     .with_header("retry-after", rest::seconds(*retry_after))
             }
-            // Without the id: it belongs to the request that is still in flight.
+            // The id is left out, because it belongs to the request in flight.
             Refused::Repeated { key: Key(id) } => {
                 let why = format!("the id {id} is in flight already; this request was not run");
                 Reply::json(Failure::invalid_request(why).written(None))
@@ -100,7 +100,7 @@ impl Dialect for Zyra {
         }
     }
 
-    /// A browser cannot send headers with a WebSocket.
+    /// A browser cannot add headers to a WebSocket request, so the key is in the query.
     fn credential(&self, head: &Head) -> Option<String> {
         let Head::Http { path, query, .. } = head else { return None };
         match place(path)? {
@@ -118,7 +118,8 @@ impl Dialect for Zyra {
         place(head.path()) == Some(Place::Health)
     }
 
-    /// Without a key there is no socket; who says a wrong one is told so on it.
+    /// Without a key, the WebSocket is refused. With a wrong key, it opens, reports the error and
+    /// closes.
     fn turn_away_socket(&self, head: &Head, why: &Refused) -> Result<Upgrade, Reply> {
         let socket = matches!(place(head.path()), Some(Place::Talk | Place::Watch(_)));
         match why {
@@ -161,7 +162,7 @@ impl Dialect for Zyra {
     }
 }
 
-/// One client's conversation, which has nothing to remember.
+/// The conversation of one client. It has no state.
 struct ZyraConversation {
     facts: Arc<Facts>,
 }
@@ -182,7 +183,7 @@ impl Conversation for ZyraConversation {
         }
     }
 
-    /// There are no batches on this wire.
+    /// The dialect has no batches.
     fn join(&self, replies: Vec<Reply>) -> Reply {
         let mut bodies = replies.into_iter().filter(|reply| !matches!(reply.body, Body::Empty));
         bodies.next().unwrap_or(Reply::empty(204))

@@ -1,12 +1,12 @@
-//! What each of Zyra's paths stands for, and what a query says.
+//! Zyra's HTTP paths and query parameters.
 
 use http::Method;
 use percent_encoding::percent_decode_str;
 use toolgate_contract::Head;
 
-/// Every path it is served at; one that ends in `/` stands for all beneath it.
+/// The paths on a shared listener. A path that ends in `/` includes everything below it.
 ///
-/// `/mcp` alone is MCP's, but for who [`probes`] it.
+/// `/mcp` belongs to MCP, except for requests that [`probes`] matches.
 pub(crate) const PATHS: &[&str] = &[
     "/v1/mcp",
     "/v1/mcp/progress/",
@@ -21,7 +21,7 @@ pub(crate) const PATHS: &[&str] = &[
     "/health",
 ];
 
-/// The same on a listener of its own, where `/mcp` is nobody else's.
+/// The paths on the dialect's own listener, including `/mcp`.
 pub(crate) const OWN_PATHS: &[&str] = &[
     "/mcp",
     "/v1/mcp",
@@ -37,13 +37,13 @@ pub(crate) const OWN_PATHS: &[&str] = &[
     "/health",
 ];
 
-/// Whether it is a Zyra client that asks at `/mcp`: MCP's own have nothing to look for there but a
-/// stream of events, and say that they take one.
+/// Returns true if a Zyra client asks at `/mcp`. An MCP client only requests event streams there,
+/// and names them in `Accept`.
 pub(crate) fn probes(head: &Head) -> bool {
     let Head::Http { method, path, .. } = head else { return false };
     let others = |value: &[u8]| {
         let takes = String::from_utf8_lossy(value).to_ascii_lowercase();
-        // Who takes pages looks with a browser, and is no client of either.
+        // A client that accepts HTML but not JSON is a browser.
         let pages = takes.contains("text/html") && !takes.contains("application/json");
         takes.contains("text/event-stream") || (pages && method != Method::OPTIONS)
     };
@@ -54,28 +54,28 @@ pub(crate) fn probes(head: &Head) -> bool {
         && !marks.iter().any(|name| head.header(name).next().is_some())
 }
 
-/// What a path stands for; a job's id is whatever the path has in its place.
+/// The meaning of a path. Job ids are not validated.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Discovery, and JSON-RPC.
+    /// Discovery and JSON-RPC.
     Calls,
     /// A job's progress as server-sent events.
     Progress(String),
     /// A job.
     Job(String),
-    /// A job's file.
+    /// A file of a job.
     Download(String),
-    /// What files a job left.
+    /// The list of a job's files.
     Manifest(String),
     /// JSON-RPC over a WebSocket.
     Talk,
-    /// A job's life over a WebSocket.
+    /// A job's events over a WebSocket.
     Watch(String),
-    /// Whether the server is there.
+    /// The health check.
     Health,
 }
 
-/// What `path` stands for, with or without `/v1` before it.
+/// Parses `path`, with or without the prefix `/v1`.
 pub(crate) fn place(path: &str) -> Option<Place> {
     let path = path.strip_prefix("/v1").filter(|rest| rest.starts_with('/')).unwrap_or(path);
     let segments: Vec<&str> = path.strip_prefix('/')?.split('/').collect();
@@ -92,13 +92,13 @@ pub(crate) fn place(path: &str) -> Option<Place> {
     })
 }
 
-/// A segment decoded after the path was cut, so that `%2F` cuts nothing. What is not UTF-8 is no
-/// job's id, and its replacement is none either.
+/// Decodes a path segment. Decoding after the split keeps `%2F` inside its segment. Invalid UTF-8
+/// becomes a replacement character, which no job id contains.
 fn decoded(segment: &str) -> String {
     percent_decode_str(segment).decode_utf8_lossy().into_owned()
 }
 
-/// The value of `name` in `query`, or why it cannot be told.
+/// Returns the value of the query parameter `name`. A repeated parameter is an error.
 pub(crate) fn single(query: &str, name: &str) -> Result<Option<String>, String> {
     let mut values =
         form_urlencoded::parse(query.as_bytes()).filter(|(key, _)| key == name).map(|(_, v)| v);

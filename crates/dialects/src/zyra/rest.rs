@@ -1,4 +1,4 @@
-//! Discovery and jobs by their paths: what is asked for, and the answers with their statuses.
+//! Discovery and jobs over plain HTTP: requests by path, and answers with statuses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use super::words::{Printed, output_file, parameters, spell, wording};
 use crate::rpc::written;
 use crate::{Accepts, Ask, Asking, Facts, Key, OnLeave, Reading, Ticket};
 
-/// What the wire says that the server is.
+/// The server description in discovery.
 const ABOUT: &str = "Zyra MCP server for domain-specific data visualization";
 
-/// Reads a request for what is at `place`.
+/// Reads a request for `place`.
 pub(crate) fn read(facts: &Facts, place: Place, method: &str, query: &str) -> Reading {
     match (place, method) {
         (Place::Health, "GET" | "HEAD") => Reading::Reply(json_reply(&status(facts))),
@@ -44,7 +44,7 @@ pub(crate) fn read(facts: &Facts, place: Place, method: &str, query: &str) -> Re
             Ok(ask(Request::OpenArtefact { id, which }, View::File))
         }),
         (Place::Progress(id), "GET") => watch::as_events(id, query),
-        // No body, so nothing to watch.
+        // HEAD has no body, so no events are watched.
         (Place::Progress(_), "HEAD") => {
             Reading::Reply(Reply::empty(200).with_header("content-type", "text/event-stream"))
         }
@@ -59,12 +59,12 @@ pub(crate) fn read(facts: &Facts, place: Place, method: &str, query: &str) -> Re
     }
 }
 
-/// That it is there, and in which version.
+/// Returns the status report with the server's version.
 pub(crate) fn status(facts: &Facts) -> Value {
     json!({ "status": "ok", "version": facts.version })
 }
 
-/// A request about the job `id`; what is no job's id names no job.
+/// Reads a request about the job `id`. A malformed id is answered like an unknown job.
 fn of_job(id: String, read: impl FnOnce(String) -> Result<Reading, String>) -> Reading {
     let reading = match id.parse::<JobId>() {
         Ok(_) => read(id),
@@ -77,7 +77,7 @@ pub(crate) fn no_job(id: &str) -> String {
     format!("no job is named `{id}`")
 }
 
-/// Which of a job's files `query` asks for.
+/// Parses the selection of a job's files from `query`.
 fn which(query: &str) -> Result<Which, String> {
     let zip = match single(query, "zip")?.as_deref() {
         None | Some("" | "0" | "false") => false,
@@ -105,7 +105,7 @@ fn ask(request: Request, view: View) -> Reading {
         View::Discovery | View::Job | View::Manifest | View::File => OnLeave::Cancels,
     };
     Reading::Ask(Ask {
-        // It is alone in its conversation.
+        // The request is alone in its conversation, so any key is unique.
         key: Key("rest".to_owned()),
         request,
         ticket: Arc::new(RestTicket { view }),
@@ -118,7 +118,7 @@ fn ask(request: Request, view: View) -> Reading {
     })
 }
 
-/// What is needed to answer one request: what of the answer is wanted.
+/// The encoder for one request, with the selected view of the answer.
 struct RestTicket {
     view: View,
 }
@@ -183,7 +183,7 @@ fn record(job: &Job) -> Value {
         "stderr": printed.stderr,
         "exit_code": printed.exit_code,
         "output_file": output_file(job),
-        // Zyra keeps here what placeholders in the arguments stood for; there are none.
+        // Zyra lists the resolved placeholders of arguments here. toolgate has no placeholders.
         "resolved_input_paths": [],
     })
 }
@@ -206,11 +206,12 @@ fn manifest(job: &Job) -> Value {
 fn file(OpenArtefact { name, file }: OpenArtefact) -> Reply {
     Reply { status: 200, headers: Vec::new(), body: Body::File(file) }
         .with_header("content-disposition", disposition(&name))
-        // Whatever a job left, no browser is to take it for a page of this server's.
+        // This stops browsers from running a job's file as a page of this server.
         .with_header("x-content-type-options", "nosniff")
 }
 
-/// `name` as RFC 6266 has it: in ASCII without anything that could end it, and whole in UTF-8.
+/// Returns the `Content-Disposition` of a file (RFC 6266): an ASCII name, and the full name in
+/// UTF-8.
 fn disposition(name: &str) -> String {
     let plain =
         |c: char| if matches!(c, ' '..='~') && !matches!(c, '"' | '\\' | '%') { c } else { '_' };
@@ -248,22 +249,22 @@ fn refusal(error: &CallError) -> Reply {
     }
 }
 
-/// A wait as `Retry-After` has it: in seconds, never none.
+/// Returns a wait for `Retry-After` in whole seconds, rounded up, at least 1.
 pub(crate) fn seconds(wait: Duration) -> String {
     wait.as_millis().div_ceil(1000).max(1).to_string()
 }
 
-/// A refusal with its reason.
+/// Creates an error reply with its reason.
 pub(crate) fn detail(status: u16, why: impl Into<String>) -> Reply {
     json_reply(&json!({ "detail": why.into() })).with_status(status)
 }
 
-/// The refusal of a method that is not among `allow`.
+/// Creates the refusal of all HTTP methods but `allow`.
 pub(crate) fn only(allow: &'static str) -> Reply {
     detail(405, format!("only {allow} here")).with_header("allow", allow)
 }
 
-/// The refusal of a path that stands for nothing.
+/// Creates the reply for an unknown path.
 pub(crate) fn nothing_here(path: &str) -> Reply {
     detail(404, format!("there is nothing at `{path}`"))
 }

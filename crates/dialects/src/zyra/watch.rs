@@ -1,5 +1,5 @@
-//! A job's life as it is told: on the socket that started it, on one of its own, as server-sent
-//! events.
+//! Encoders for job events: on the WebSocket that started the job, on its own WebSocket, or as
+//! server-sent events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use super::words::{Printed, output_file};
 use crate::rpc::{notification, written};
 use crate::{Pace, Reading, Upgrade, WatchTicket, Watching};
 
-/// How long a WebSocket is quiet before a sign of life.
+/// The quiet period of a WebSocket before a keep-alive message.
 const QUIET: Duration = Duration::from_secs(5);
-/// How often snapshots may be had, in milliseconds.
+/// The allowed interval between snapshots, in milliseconds.
 const INTERVAL_MS: Bounds = Bounds { least: 50, usual: 200, most: 60_000 };
-/// For how long, in milliseconds.
+/// The allowed duration of a snapshot stream, in milliseconds.
 const MAX_MS: Bounds = Bounds { least: 0, usual: 10_000, most: 3_600_000 };
 
-/// What a number in a query may be: what is beyond is taken for the bound.
+/// The range and default of a query parameter. Values outside the range are clamped.
 struct Bounds {
     least: u64,
     usual: u64,
@@ -40,7 +40,7 @@ impl Bounds {
     }
 }
 
-/// The job `id` as server-sent events; one that nobody knows is told as `unknown`.
+/// Starts server-sent events for the job `id`. An unknown job has the status `unknown`.
 pub(crate) fn as_events(id: String, query: &str) -> Reading {
     let pace = INTERVAL_MS.read(query, "interval_ms").and_then(|every| {
         let at_most = MAX_MS.read(query, "max_ms")?;
@@ -55,21 +55,21 @@ pub(crate) fn as_events(id: String, query: &str) -> Reading {
     }
 }
 
-/// The job `id` over a WebSocket of its own.
+/// Starts the events of the job `id` on its own WebSocket.
 pub(crate) fn over_websocket(id: String, query: &str) -> Result<Upgrade, Reply> {
     let told = Told::read(query).map_err(|why| detail(400, why))?;
     let ticket = Arc::new(Live { id: id.clone(), told });
     Ok(Upgrade::Watch(Watching { id, pace: Pace::Events { quiet: QUIET }, ticket }))
 }
 
-/// Spells how a job stands, every so often.
+/// The encoder for snapshots of a job.
 struct Snapshots {
-    /// As the path has it: an unknown job has no other.
+    /// The id as in the path. An unknown job has no other.
     id: String,
 }
 
 impl WatchTicket for Snapshots {
-    /// The first snapshot says it.
+    /// The first snapshot is sent separately.
     fn begin(&self, _job: Option<&Job>) -> Option<Bytes> {
         None
     }
@@ -95,7 +95,7 @@ impl WatchTicket for Snapshots {
     }
 }
 
-/// Spells what happens to a job, for whoever watches it on a socket of its own.
+/// The encoder for a job's events on its own WebSocket.
 struct Live {
     id: String,
     told: Told,
@@ -140,7 +140,7 @@ impl WatchTicket for Live {
     }
 }
 
-/// What of a job's life is told.
+/// The selected parts of a job's events.
 #[derive(Debug, PartialEq, Eq)]
 struct Told {
     stdout: bool,
@@ -149,7 +149,7 @@ struct Told {
 }
 
 impl Told {
-    /// What `?stream=` asks for; all, where it asks for nothing.
+    /// Parses the query parameter `stream`. Without it, all parts are selected.
     fn read(query: &str) -> Result<Self, String> {
         let chosen = single(query, "stream")?.unwrap_or_default().to_ascii_lowercase();
         let names = || chosen.split(',').map(str::trim).filter(|name| !name.is_empty());
@@ -162,7 +162,8 @@ impl Told {
         Ok(Self { stdout: has("stdout"), stderr: has("stderr"), progress: has("progress") })
     }
 
-    /// Whether a message's field `name` is told: how it stands and how it ended is progress.
+    /// Returns true if the field `name` is selected. Fields other than the outputs count as
+    /// progress.
     fn has(&self, name: &str) -> bool {
         match name {
             "stdout" => self.stdout,
@@ -172,10 +173,10 @@ impl Told {
     }
 }
 
-/// Spells what happens to a job, for the client whose request it was, on the same socket.
+/// The encoder for a job's events on the WebSocket that started it.
 pub(crate) struct Follow {
     pub(crate) job: JobId,
-    /// What the client calls the request's progress, if it wants it called so.
+    /// The progress token, if the client sent one.
     pub(crate) token: Option<Value>,
 }
 
@@ -216,7 +217,7 @@ impl Follow {
     }
 }
 
-/// What is told of a job on its way; that it is queued, began or ended is told in other words.
+/// Encodes progress and output events; `None` for all others, which are reported otherwise.
 fn step(what: &Happened) -> Option<Map<String, Value>> {
     match what {
         Happened::Progress { fraction, message } => {

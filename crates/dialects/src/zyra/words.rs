@@ -1,4 +1,4 @@
-//! Zyra's words: how it spells tools, and a result as a command line leaves it.
+//! Tool names and results of the Zyra dialect, in the form of a command line.
 
 use std::borrow::Cow;
 
@@ -7,19 +7,19 @@ use toolgate_contract::{CallError, Ending, Job, JobId, JobState, Output, Stream,
 
 use crate::confined::told;
 
-/// A tool's id as it is listed: `process.decode_grib2` is `process-decode-grib2`.
+/// Converts a tool id to Zyra's form: `process.decode_grib2` becomes `process-decode-grib2`.
 pub(crate) fn spell(id: &str) -> String {
     fold(id).replace('_', "-")
 }
 
-/// The stage and the command that a tool's name is made of, to be said back with what went wrong.
+/// Splits a tool's name into stage and command, which errors repeat.
 pub(crate) fn parts(name: &str) -> (String, String) {
     let cut = name.split_once(['.', ':', ' ', '/']).or_else(|| name.split_once(['-', '_']));
     let (stage, command) = cut.unwrap_or((name, ""));
     (stage.to_owned(), spell(command))
 }
 
-/// What a tool takes; `properties` is there even where nothing is declared.
+/// Returns the input schema, with `properties` even if there are none.
 pub(crate) fn parameters(spec: &ToolSpec) -> Cow<'_, Value> {
     let schema: &Value = &spec.input_schema;
     if schema.get("properties").is_some() {
@@ -32,7 +32,7 @@ pub(crate) fn parameters(spec: &ToolSpec) -> Cow<'_, Value> {
     Cow::Owned(schema)
 }
 
-/// A refusal's sentence, with tools named as they are listed.
+/// Returns the message of an error, with tool names in Zyra's form.
 pub(crate) fn wording(error: &CallError) -> String {
     match error {
         CallError::UnknownTool { name, nearest: Some(nearest) } => {
@@ -42,17 +42,17 @@ pub(crate) fn wording(error: &CallError) -> String {
     }
 }
 
-/// A result as a command line leaves it.
+/// A result in the form of a command line.
 #[derive(Debug, Default)]
 pub(crate) struct Printed<'a> {
     pub(crate) stdout: Cow<'a, str>,
     pub(crate) stderr: Cow<'a, str>,
-    /// `None` where no program ran.
+    /// The exit code; `None` if no program ran.
     pub(crate) exit_code: Option<i64>,
 }
 
 impl<'a> Printed<'a> {
-    /// Of a program, what it printed; of another tool, its text.
+    /// Converts an output: a program's streams, or the text of another tool.
     pub(crate) fn of(output: &'a Output) -> Self {
         let exit_code = output.value.get("exit_code").and_then(Value::as_i64);
         let body = output.text.body.as_str();
@@ -66,7 +66,7 @@ impl<'a> Printed<'a> {
         }
     }
 
-    /// Of a job, what has come of it; nothing before it has ended.
+    /// Converts the outcome of a job. It is empty until the job has ended.
     pub(crate) fn of_job(job: &'a Job) -> Self {
         match &job.outcome {
             None => Self::default(),
@@ -76,7 +76,7 @@ impl<'a> Printed<'a> {
     }
 }
 
-/// Where a job's file is fetched, once there is one.
+/// Returns the path of a succeeded job's file, with the prefix `/v1`; otherwise `None`.
 pub(crate) fn output_file(job: &Job) -> Option<String> {
     match job.state {
         JobState::Succeeded => Some(format!("/v1{}", download(job.id))),
@@ -84,7 +84,7 @@ pub(crate) fn output_file(job: &Job) -> Option<String> {
     }
 }
 
-/// Where a job's file is fetched, as the answer to its acceptance says.
+/// Returns the path of a job's file, as in the answer to its start.
 pub(crate) fn download(id: JobId) -> String {
     format!("/jobs/{id}/download")
 }

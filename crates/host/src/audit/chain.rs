@@ -1,5 +1,7 @@
-//! What makes a changed log known: each line's `mac` is a keyed hash over the line and the `mac`
-//! before it, and a head beside the log says where it ends.
+//! Chains the lines of the log, so that changes are detected.
+//!
+//! Each line's `mac` is a keyed BLAKE3 hash over the line and the previous `mac`. A head file
+//! beside the log holds the end of the chain.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -9,16 +11,16 @@ use std::path::Path;
 use blake3::Hash;
 use serde::Deserialize;
 
-/// How long a head is, whatever it says: it is written in place, over the one before.
+/// Fixed length of the head file, which is overwritten in place.
 pub(super) const HEAD_BYTES: usize = 256;
-/// What a line ends with, and what comes before its `mac`.
+/// Ending of a line before its `mac`, and other parts of its fixed format.
 const MAC: &[u8] = b",\"mac\":\"";
 const PREV: &[u8] = b",\"prev\":\"";
 const SEQ: &[u8] = b",\"seq\":";
 const HEX: usize = 64;
 
-/// `hash` as it is written. Twice a line is: digit by digit, as the library has it, that would take
-/// as long as the hash itself.
+/// Encodes `hash` as lower-case hexadecimal digits. The formatter of the library is as slow as
+/// hashing, and each line needs this twice.
 pub(super) fn hex(hash: &Hash) -> [u8; HEX] {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut hex = [0; HEX];
@@ -29,7 +31,7 @@ pub(super) fn hex(hash: &Hash) -> [u8; HEX] {
     hex
 }
 
-/// What the log is sealed with. Whoever has it can write any log.
+/// Key that seals the log. Anyone who has it can forge a log.
 #[derive(Clone)]
 pub struct Key {
     lines: [u8; 32],
@@ -37,7 +39,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key in the file at `path`, made there if there is none.
+    /// Reads the key in the file at `path`, and creates it if the file is missing.
     pub fn at(path: &Path) -> io::Result<Self> {
         match Self::read(path) {
             Err(err) if err.kind() == io::ErrorKind::NotFound => {
@@ -48,7 +50,10 @@ impl Key {
         }
     }
 
-    /// The key in the file at `path`.
+    /// Reads the key in the file at `path`.
+    ///
+    /// # Errors
+    /// If others may access the file, or it holds no key.
     pub fn read(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         if file.metadata()?.mode() & 0o077 != 0 {
@@ -64,7 +69,7 @@ impl Key {
         Ok(Self::of(secret.as_bytes()))
     }
 
-    /// Two keys of one secret, so that no line can be taken for a head.
+    /// Derives separate keys for lines and heads, so that a line cannot pass as a head.
     pub(super) fn of(secret: &[u8; 32]) -> Self {
         Self {
             lines: blake3::derive_key("toolgate 2026-11 audit line", secret),
@@ -73,7 +78,7 @@ impl Key {
     }
 }
 
-/// Makes a key at `path`, unless another process is first. It is there whole or not at all.
+/// Creates a key file at `path` atomically, unless another process does so first.
 fn make(path: &Path) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     std::fs::create_dir_all(folder)?;
@@ -92,7 +97,7 @@ fn make(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The end of a chain: how many lines it has, and the last one's `mac`.
+/// The end of a chain: the number of its lines and the last `mac`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Link {
     pub(super) seq: u64,
@@ -100,7 +105,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Where a chain begins that goes on from nothing, after so many lines of others.
+    /// Returns the start of a new chain after `seq` unrelated lines.
     pub(super) const fn none(seq: u64) -> Self {
         Self { seq, mac: Hash::from_bytes([0; 32]) }
     }
@@ -112,8 +117,9 @@ impl Link {
         hasher.finalize()
     }
 
-    /// Adds the JSON object `body` to `lines` as the line after this one. The first line of a
-    /// file names the `mac` before it, so that files can be told to belong together.
+    /// Appends the JSON object `body` to `lines` as the next line and returns the new end.
+    ///
+    /// The first line of a file also contains the previous `mac`, which ties the files together.
     pub(super) fn add(
         self,
         key: &Key,
@@ -139,18 +145,18 @@ impl Link {
     }
 }
 
-/// A line as it says itself to be, without its line break.
+/// A parsed line without its line break, not yet verified.
 pub(super) struct Line<'l> {
-    /// What its `mac` is over.
+    /// Part of the line that its `mac` covers.
     pub(super) body: &'l [u8],
     pub(super) seq: u64,
-    /// The `mac` before it, where it is the first line of a file.
+    /// Previous `mac`, present in the first line of a file.
     pub(super) prev: Option<Hash>,
     mac: Hash,
 }
 
 impl<'l> Line<'l> {
-    /// `None` where it is no line of a chain. There is one way to write each.
+    /// Parses a line. Returns `None` if it is not in the canonical form.
     pub(super) fn of(line: &'l [u8]) -> Option<Self> {
         let (body, mac) = hex_at_end(line.strip_suffix(b"\"}")?, MAC)?;
         let digits = body.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
@@ -161,7 +167,7 @@ impl<'l> Line<'l> {
         Some(Self { body, seq, prev, mac })
     }
 
-    /// The chain's end with it, if it is the line after `link` and was written with `key`.
+    /// Returns the end of the chain after this line, if it follows `link` and its `mac` is valid.
     pub(super) fn after(&self, link: Link, key: &Key) -> Option<Link> {
         let sound = self.seq == link.seq + 1
             && self.prev.is_none_or(|prev| prev == link.mac)
@@ -170,7 +176,7 @@ impl<'l> Line<'l> {
     }
 }
 
-/// What stands before `name` and a hash in lower case, and that hash.
+/// Splits `text` into the part before `name` and the lower-case hash after it.
 fn hex_at_end<'t>(text: &'t [u8], name: &[u8]) -> Option<(&'t [u8], Hash)> {
     let (rest, hex) = text.split_at_checked(text.len().checked_sub(HEX)?)?;
     let hash = Hash::from_hex(hex).ok()?;
@@ -178,18 +184,18 @@ fn hex_at_end<'t>(text: &'t [u8], name: &[u8]) -> Option<(&'t [u8], Hash)> {
     Some((rest.strip_suffix(name)?, hash)).filter(|_| canonical)
 }
 
-/// Where the log begins and ends: what finds lines that were cut off at either end.
+/// Start and end of the log, by which lines missing at either end are detected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Head {
-    /// The first line of the oldest file that is kept.
+    /// Number of the first line in the oldest kept file.
     pub(super) from: u64,
     pub(super) link: Link,
-    /// How long the newest file is.
+    /// Length of the newest file in bytes.
     pub(super) bytes: u64,
 }
 
 impl Head {
-    /// As it is written. It is sealed, so that nobody without the key moves the log's end.
+    /// Encodes and seals the head, so that nobody without the key can move the log's end.
     pub(super) fn written(&self, key: &Key) -> io::Result<[u8; HEAD_BYTES]> {
         let mut text = [b' '; HEAD_BYTES];
         let mut rest = &mut text[..HEAD_BYTES - 1];
@@ -204,7 +210,7 @@ impl Head {
         Ok(text)
     }
 
-    /// The head in `text`, if it was sealed with `key` and stands as it was written.
+    /// Parses the head in `text`. Returns `None` if its seal is invalid or its form differs.
     pub(super) fn of(text: &[u8], key: &Key) -> Option<Self> {
         #[derive(Deserialize)]
         struct Said {

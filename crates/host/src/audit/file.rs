@@ -1,5 +1,6 @@
-//! The chained file: written by every toolgate of a user, each batch under a lock, and put aside
-//! when it is full.
+//! Writes the chained log file, which all toolgate processes of a user share.
+//!
+//! Each batch is written under a file lock. A full file is renamed and a new one begun.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -10,36 +11,36 @@ use jiff::Timestamp;
 
 use super::chain::{HEAD_BYTES, Head, Key, Line, Link};
 
-/// How long the rest of a log may be that is read to see how it ends.
+/// Largest part of a log that is read to find its end, in bytes.
 const REST_BYTES_MAX: u64 = 64 << 20;
 
-/// The file that records are chained in.
+/// Log file whose records are chained.
 pub(super) struct Chain {
     path: PathBuf,
     key: Key,
-    /// How many older files are kept.
+    /// Number of older files that are kept.
     keep: u32,
-    /// How large the file grows before it is put aside.
+    /// Size in bytes at which the file is rotated.
     bytes_max: u64,
     file: File,
-    /// Held while anything is written, by whichever process writes.
+    /// Head file, locked by the process that writes.
     head_file: File,
-    /// Where the log ended when this process last wrote.
+    /// End of the log when this process last wrote.
     known: Option<(Head, [u8; HEAD_BYTES])>,
     lines: Vec<u8>,
 }
 
-/// How a log ends that is about to be written.
+/// End of a log that is about to be written.
 struct End {
     head: Head,
-    /// What must be said before anything else, as the body of a line.
+    /// Body of a line to write before all others, such as a recovery note.
     news: Option<String>,
-    /// Whether a record was cut off: its line is to be ended first.
+    /// True if the last line is incomplete and needs a line break first.
     torn: bool,
 }
 
 impl Chain {
-    /// The log at `path`, made with its folders if there is none.
+    /// Opens the log at `path`, and creates it and its folders if needed.
     pub(super) fn open(path: &Path, key: Key, keep: u32, bytes_max: u64) -> io::Result<Self> {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)?;
@@ -52,26 +53,26 @@ impl Chain {
         Ok(chain)
     }
 
-    /// Adds these JSON objects as lines: all of them or, where it fails, none.
+    /// Appends these JSON objects as lines: all of them, or none on failure.
     pub(super) fn add(&mut self, bodies: &[&[u8]]) -> io::Result<()> {
         self.lock()?;
         let added = self.add_locked(bodies);
-        // It is given back when the process ends, too.
+        // The end of the process releases the lock as well.
         let _ = self.head_file.unlock();
         added
     }
 
-    /// Waits until what was added is on the disk.
+    /// Flushes the log file to disk.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         self.file.sync_data()
     }
 
-    /// The same for where it ends.
+    /// Flushes the head file to disk.
     pub(super) fn sync_head(&mut self) -> io::Result<()> {
         self.head_file.sync_data()
     }
 
-    /// Holds the lock of the head that is at its path: somebody may have removed the one we had.
+    /// Locks the head file that is now at its path, as ours may have been removed.
     fn lock(&mut self) -> io::Result<()> {
         loop {
             self.head_file.lock()?;
@@ -97,7 +98,7 @@ impl Chain {
             is_first = false;
         }
         if let Err(err) = self.file.write_all(&self.lines) {
-            // None of it was written, then; where even that fails, it counts as cut off.
+            // Removes a partial write. If that fails too, the next batch treats it as torn.
             let _ = self.file.set_len(head.bytes);
             return Err(err);
         }
@@ -105,7 +106,7 @@ impl Chain {
         self.tell(head)
     }
 
-    /// Writes where the log ends.
+    /// Writes the head file.
     fn tell(&mut self, head: Head) -> io::Result<()> {
         let text = head.written(&self.key)?;
         if self.known.as_ref().is_none_or(|(_, known)| *known != text) {
@@ -115,7 +116,7 @@ impl Chain {
         Ok(())
     }
 
-    /// Where the log ends now, whoever wrote last and however that ended.
+    /// Finds the end of the log, after any process wrote or crashed.
     fn end(&mut self) -> io::Result<End> {
         if !is_at(&self.path, &self.file) {
             self.file = append(&self.path)?;
@@ -127,7 +128,7 @@ impl Chain {
             Some((head, known)) if text[..length] == *known => Some(*head),
             Some(_) | None => Head::of(&text[..length], &self.key),
         };
-        // What this process wrote last was the end once, whatever a head says since.
+        // A head older than the last write of this process is outdated or forged.
         let known = self.known.as_ref().map(|(head, _)| *head);
         let head = match (told, known) {
             (Some(told), Some(known)) if told.link.seq < known.link.seq => Some(known),
@@ -140,7 +141,7 @@ impl Chain {
         }
     }
 
-    /// Goes on from `head` in a file of `size`, which was told to be as long as the head says.
+    /// Advances from `head` to the actual end of a file of `size` bytes.
     fn caught_up(&self, mut head: Head, size: u64) -> io::Result<End> {
         if size < head.bytes {
             let (path, link) = (self.path.display(), head.link.seq);
@@ -170,7 +171,7 @@ impl Chain {
         Ok(end(head, size, unread))
     }
 
-    /// What is in the file from `from` on.
+    /// Reads the file from the offset `from` on, but at most the last 64 MiB.
     fn rest(&self, from: u64, size: u64) -> io::Result<Vec<u8>> {
         let from = from.max(size.saturating_sub(REST_BYTES_MAX));
         let mut rest = vec![0; usize::try_from(size - from).unwrap_or(usize::MAX)];
@@ -178,7 +179,7 @@ impl Chain {
         Ok(rest)
     }
 
-    /// Begins a chain: there is no head, or none that was sealed with this key.
+    /// Begins a new chain, because the head is missing or sealed with another key.
     fn anew(&mut self, no_head: bool) -> io::Result<End> {
         let newest = [self.path.clone(), aside(&self.path, 1)];
         let before = newest.iter().find_map(|path| last_line(path).transpose()).transpose()?;
@@ -202,9 +203,9 @@ impl Chain {
         Ok(End { head, news, torn: false })
     }
 
-    /// Goes on in a new file.
+    /// Rotates the log and continues in a new file.
     fn roll(&mut self, mut head: Head) -> io::Result<Head> {
-        // Told before: a server that is killed in between has let go of nothing that is missed.
+        // The head is written first: after a crash here, no removed line counts as missing.
         if let Some(from) = self.left_by_one_more()? {
             head.from = head.from.max(from);
             self.tell(head)?;
@@ -215,8 +216,8 @@ impl Chain {
         Ok(head)
     }
 
-    /// Which line is the first that is left once one file more is put aside, if the oldest is
-    /// forgotten for that.
+    /// Returns the first line that remains after the next rotation, if that removes the oldest
+    /// file.
     fn left_by_one_more(&self) -> io::Result<Option<u64>> {
         if self.aside() < self.keep {
             return Ok(None);
@@ -228,7 +229,7 @@ impl Chain {
         Ok(first_line(&oldest)?.as_deref().and_then(|line| Some(Line::of(line)?.seq)))
     }
 
-    /// Puts the file aside, and forgets the oldest beyond those that are kept.
+    /// Renames the file and its predecessors, and removes the oldest beyond the limit.
     fn put_aside(&mut self) -> io::Result<()> {
         for number in (1..=self.aside().min(self.keep - 1)).rev() {
             std::fs::rename(aside(&self.path, number), aside(&self.path, number + 1))?;
@@ -238,14 +239,14 @@ impl Chain {
         Ok(())
     }
 
-    /// How many older files there are: not those behind a gap that a crash left.
+    /// Counts the older files, up to the first gap that a crash left.
     fn aside(&self) -> u32 {
         let taken = |number: &u32| aside(&self.path, *number).exists();
         u32::try_from((1..=self.keep).take_while(taken).count()).unwrap_or(u32::MAX)
     }
 }
 
-/// The end after `size` bytes, of which the last are `torn`.
+/// Returns the end after `size` bytes, the last of which are an incomplete record.
 fn end(mut head: Head, size: u64, torn: &[u8]) -> End {
     head.bytes = size;
     let cut = !torn.is_empty();
@@ -256,12 +257,12 @@ fn end(mut head: Head, size: u64, torn: &[u8]) -> End {
     End { head, news, torn: cut }
 }
 
-/// Where the file at `path` is put when it is full, and where those before it are.
+/// Returns the path of the rotated file with this number; 1 is the newest.
 pub(super) fn aside(path: &Path, number: u32) -> PathBuf {
     with_suffix(path, &format!(".{number}"))
 }
 
-/// Where it is kept where the log at `path` ends.
+/// Returns the path of the head file of the log at `path`.
 pub(super) fn head_of(path: &Path) -> PathBuf {
     with_suffix(path, ".head")
 }
@@ -307,7 +308,7 @@ fn opened(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// The first line of the file at `path`, if there is one.
+/// Returns the first line of the file at `path`, if there is one.
 pub(super) fn first_line(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let Some(file) = opened(path)? else { return Ok(None) };
     let mut line = Vec::new();
@@ -317,12 +318,12 @@ pub(super) fn first_line(path: &Path) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(line).filter(|line| !line.is_empty()))
 }
 
-/// The last whole line of the file at `path`, empty where there is none in it.
+/// Returns the last whole line of the file at `path`. It is empty if the file has none.
 fn last_line(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let Some(mut file) = opened(path)? else { return Ok(None) };
     let mut text = Vec::new();
     file.read_to_end(&mut text)?;
-    // What stands after the last line break is no whole line.
+    // Text after the last line break is an incomplete line.
     let last = text.rsplit(|byte| *byte == b'\n').nth(1).unwrap_or_default();
     Ok((!text.is_empty()).then(|| last.to_vec()))
 }

@@ -1,17 +1,17 @@
-//! What fuzzing calls: a log that somebody changes who has not its key.
+//! Fuzzes a log that is changed without its key.
 
 use super::chain::{Head, Key, Line, Link};
 use super::verify::{Whole, verify_text};
 
-/// Takes bytes as a list of changes to a log, parted by the byte 0x1f, and sees that it is whole
-/// only if none of them changed anything. What is no change is a line of nobody's.
+/// Applies `bytes` as edits, separated by the byte 0x1f, to a log. Checks that verification
+/// succeeds only if nothing changed.
 pub(crate) fn log(bytes: &[u8]) {
     let key = Key::of(&[7; 32]);
     let (written, head) = written(&key);
     let mut lines: Vec<Vec<u8>> = written.clone();
     for change in bytes.split(|byte| *byte == 0x1f) {
         edit(&mut lines, change);
-        // Nobody without the key makes a line, or a head.
+        // Without the key no line and no head can be forged.
         if let Some(line) = Line::of(change) {
             let before = Link { seq: line.seq.wrapping_sub(1), ..head.link };
             assert!(line.seq == 0 || line.after(before, &key).is_none());
@@ -21,7 +21,7 @@ pub(crate) fn log(bytes: &[u8]) {
     let (written, text) = (written.concat(), lines.concat());
     match verify_text(&text, &key, &head) {
         Err(_) => assert_ne!(text, written, "what was written is whole"),
-        // What was cut off while it was written is told, and nothing else may be other.
+        // A torn end is reported; nothing else may differ.
         Ok(Whole { torn_bytes, .. }) => {
             let torn = usize::try_from(torn_bytes).expect("it is in memory");
             assert_eq!(text[..text.len() - torn], written);
@@ -29,7 +29,7 @@ pub(crate) fn log(bytes: &[u8]) {
     }
 }
 
-/// A log of a few lines, and its head.
+/// Returns a log of a few lines, and its head.
 fn written(key: &Key) -> (Vec<Vec<u8>>, Head) {
     let (mut link, mut bytes) = (Link::none(3), 0);
     let mut lines = Vec::new();
@@ -45,7 +45,7 @@ fn written(key: &Key) -> (Vec<Vec<u8>>, Head) {
     (lines, head)
 }
 
-/// Does what `change` says: a letter, and which line and byte of it.
+/// Applies one edit: a letter for its kind, then the line, the byte and the text.
 fn edit(lines: &mut Vec<Vec<u8>>, change: &[u8]) {
     let [what, which, at, rest @ ..] = change else { return };
     let Some(line) = usize::from(*which).checked_rem(lines.len()) else { return };

@@ -1,17 +1,17 @@
-//! How much a call came to, told without writing it down once more.
+//! Measures the size of a call's input or output without serializing it.
 
 use std::fmt::{self, Write};
 
 use serde_json::{Map, Number, Value};
 use toolgate_contract::{Blob, Content, Contents, Held, Media, Output, PromptText, Shape};
 
-/// What a call comes to.
+/// A value whose size is recorded.
 pub(crate) trait Measured {
-    /// How many bytes it is: see each.
+    /// Returns the approximate size in bytes. Each implementation documents its parts.
     fn bytes(&self) -> u64;
 }
 
-/// Its structured value, or its text where it has none; and what is shown or said beside it.
+/// Counts the structured value (or the text), the content blocks and the metadata.
 impl Measured for Output {
     fn bytes(&self) -> u64 {
         let said = match self.structured {
@@ -23,21 +23,21 @@ impl Measured for Output {
     }
 }
 
-/// What was read, without what it is read by.
+/// Counts the contents without their URIs.
 impl Measured for Vec<Contents> {
     fn bytes(&self) -> u64 {
         sum(self)
     }
 }
 
-/// What its messages say.
+/// Counts the contents of the messages.
 impl Measured for PromptText {
     fn bytes(&self) -> u64 {
         self.messages.iter().map(|message| message.content.bytes()).sum()
     }
 }
 
-/// As compact JSON, of which what is to be escaped counts as if it were not: no text is looked into.
+/// Counts compact JSON without its escapes, so that texts need not be scanned.
 impl Measured for Value {
     fn bytes(&self) -> u64 {
         match self {
@@ -90,7 +90,7 @@ fn length(text: &str) -> u64 {
 }
 
 fn digits(number: &Number) -> u64 {
-    /// Counts what is written.
+    /// Writer that counts bytes.
     struct Count(u64);
     impl Write for Count {
         fn write_str(&mut self, text: &str) -> fmt::Result {
@@ -99,7 +99,7 @@ fn digits(number: &Number) -> u64 {
         }
     }
     let mut count = Count(0);
-    // It cannot fail.
+    // Writing to a counter cannot fail.
     let _ = write!(count, "{number}");
     count.0
 }

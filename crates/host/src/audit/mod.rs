@@ -1,10 +1,9 @@
-//! One record per call, whatever came of it.
+//! Writes one audit record for each call, whatever its outcome.
 //!
-//! A call takes a place in the queue before it runs, so laying its record down
-//! never waits. A thread of its own writes what has come every few milliseconds.
-//! While it cannot, it tries again, and calls beyond the queue are refused: none
-//! runs without a record. In a file each line is chained to the one before, so that
-//! [`verify`] finds what was changed.
+//! A call reserves a place in the queue before it runs, so that closing its record never waits. A
+//! separate thread writes the records every few milliseconds and retries on failure. Meanwhile
+//! calls beyond the queue's capacity are refused, because none runs without a record. In a file
+//! each line is chained to the previous one, and [`verify`] detects changes.
 #![allow(clippy::disallowed_methods, reason = "the log is the host's own file, outside every root")]
 
 mod record;
@@ -35,46 +34,47 @@ pub(crate) use record::{Laid, OpenRecord, outcome};
 pub use tail::guard as audit_guard;
 pub use verify::{Broken, Whole, verify};
 
-/// How many calls may have a record open or unwritten.
+/// Largest number of records that are open or unwritten.
 const PLACES: usize = 16_384;
 
-/// Where records go.
+/// Destination of audit records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Destination {
-    /// Nowhere.
+    /// No records are written.
     Off,
     /// Standard error.
     Stderr,
-    /// A file, created with its folders, appended to.
+    /// A file, which is appended to. It is created with its folders if needed.
     File(ToFile),
 }
 
-/// Records in a file.
+/// Settings of a log file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToFile {
-    /// Where it is.
+    /// Path of the log file.
     pub path: PathBuf,
-    /// Where the key is that it is sealed with, made there if there is none.
+    /// Path of the key file that seals the log. It is created if missing.
     pub key: PathBuf,
-    /// How many older files are kept beside it, at least one.
+    /// Number of older files that are kept, at least 1.
     pub keep: u32,
-    /// How large it grows before it is put aside.
+    /// Size in bytes at which the file is rotated.
     pub bytes_max: u64,
 }
 
 impl ToFile {
-    /// Records at `path` as they are kept where nobody says how, its key in the folder `state`.
+    /// Creates default settings for a log at `path`: key in the folder `state`, 10 older files, 32
+    /// MiB per file.
     pub fn at(path: PathBuf, state: &Path) -> Self {
         Self { path, key: state.join("audit.key"), keep: 10, bytes_max: 32 << 20 }
     }
 }
 
-/// The audit log.
+/// The audit log, or nothing if it is off.
 pub struct Audit(Option<Arc<Queue>>);
 
 impl Audit {
-    /// An audit log that writes to `destination`. If it is `strict`, no call is answered before
-    /// its record is on the disk.
+    /// Opens an audit log that writes to `destination`. With `strict`, each call waits until its
+    /// record is on disk.
     pub fn open(destination: &Destination, strict: bool) -> io::Result<Self> {
         let (sink, file) = match destination {
             Destination::Off => return Ok(Self(None)),
@@ -92,17 +92,18 @@ impl Audit {
 
     /// Begins the record of `call`. It is written when it is closed or dropped.
     ///
-    /// Refused while the log cannot be written and the queue is full.
+    /// # Errors
+    /// If the log cannot be written and the queue stays full for 2 s.
     pub(crate) async fn begin(&self, call: &Call) -> Result<OpenRecord<'_>, CallError> {
         let Some(queue) = &self.0 else { return Ok(OpenRecord::of(call, None)) };
         let place = queue.place().await?;
         Ok(OpenRecord::of(call, Some((queue, place))))
     }
 
-    /// Waits until the record that was `laid` is kept, if no call is to be answered before.
+    /// Waits until the record `laid` is on disk, if the log is strict.
     ///
     /// # Errors
-    /// When it could not be written for long.
+    /// If the record is not written within 10 s.
     pub(crate) async fn kept(&self, laid: Laid) -> Result<(), CallError> {
         match &self.0 {
             Some(queue) => queue.kept(laid.0).await,
@@ -110,17 +111,17 @@ impl Audit {
         }
     }
 
-    /// How many records wait to be written, of how many; `None` where none are kept.
+    /// Returns the load of the queue, or `None` if the log is off.
     pub(crate) fn gauge(&self) -> Option<RecordGauge> {
         Some(self.0.as_ref()?.gauge(PLACES))
     }
 
-    /// The last records as a resource; `None` where they are in no file.
+    /// Returns the latest records as a resource, or `None` if they are not in a file.
     pub fn resources(&self) -> Option<Arc<dyn Resources>> {
         tail::of(self.0.as_ref()?)
     }
 
-    /// Waits until every record so far is written, for a while at most.
+    /// Waits until all records so far are written, for 2 s at most.
     pub fn flush(&self) {
         if let Some(queue) = &self.0 {
             queue.flush();
@@ -132,14 +133,15 @@ impl Drop for Audit {
     fn drop(&mut self) {
         if let Some(queue) = &self.0 {
             queue.flush();
-            // The writer is not waited for: it may be stuck in a write that never ends.
+            // Joining the writer could block forever in a stuck write.
             queue.close();
         }
     }
 }
 
 impl ToFile {
-    /// What is no file on a disk, a pipe or a terminal, cannot be gone back in and is not chained.
+    /// Opens the sink. A pipe, terminal or other special file is written without a chain, because
+    /// it cannot be read again.
     fn sink(&self) -> io::Result<Sink> {
         let Self { path, key, keep, bytes_max } = self;
         let no_file = std::fs::metadata(path).is_ok_and(|there| !there.is_file());

@@ -1,4 +1,4 @@
-//! Where records wait to be written, and the thread that writes them.
+//! Queues records, and writes them on a separate thread.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -16,80 +16,80 @@ use super::record::Record;
 use super::tail;
 use crate::gauges::RecordGauge;
 
-/// How long a call waits for a place.
+/// Longest wait of a call for a place in the queue.
 const PLACE_WAIT: Duration = Duration::from_secs(2);
-/// How long a record waits for others to be written with.
+/// Time that a record waits to be written together with others.
 const GATHER: Duration = Duration::from_millis(5);
-/// How long to wait before trying a failed write again.
+/// Pause before a failed write is tried again.
 const RETRY: Duration = Duration::from_millis(250);
-/// How long whoever ends waits for what is not written yet.
+/// Longest wait for unwritten records at a flush.
 const FLUSH_MAX: Duration = Duration::from_secs(2);
-/// How long a call that ran waits for its record to be kept.
+/// Longest wait of a finished call for its record to be on disk.
 const KEPT_WAIT: Duration = Duration::from_secs(10);
-/// How many callers' news wait for whoever listens to them; who is further behind looks anyway.
+/// Notifications that may wait for a listener. A slower listener looks at the file in any case.
 const NEWS: usize = 64;
 
-/// What calls and the writer share.
+/// State shared by calls and the writer thread.
 pub(super) struct Queue {
-    /// A place for each record that is open or unwritten.
+    /// Permits for records that are open or unwritten.
     places: Arc<Semaphore>,
     pile: Mutex<Pile>,
-    /// Told when there is something to write, or someone waits for it.
+    /// Notified when there are records to write or a flush waits.
     to_write: Condvar,
-    /// Told when something was written.
+    /// Notified after a write.
     written: Condvar,
-    /// The file that is written, if it is one.
+    /// Path of the log, if it is a file.
     pub(super) file: Option<PathBuf>,
-    /// Which process lays records here, as the end of each.
+    /// Identity of this process, as the end of each record's JSON.
     server: String,
-    /// Told whose records were written.
+    /// Callers whose records were just written.
     pub(super) news: broadcast::Sender<Arc<str>>,
-    /// Whether no call is answered before its record is kept.
+    /// True if each call waits until its record is on disk.
     strict: bool,
-    /// Whether the last try to write failed.
+    /// True if the last write failed.
     failing: AtomicBool,
-    /// How many records are kept, for calls that wait for it.
+    /// Number of records on disk, for calls that wait for theirs.
     kept: watch::Sender<u64>,
 }
 
-/// Records that wait to be written, and what the writer must know.
+/// Records that wait to be written, and signals to the writer.
 #[derive(Default)]
 struct Pile {
     records: Vec<(Record, OwnedSemaphorePermit)>,
-    /// How many were ever laid here, and how many of them are written.
+    /// Number of records ever queued; `done` is the number written.
     laid: u64,
     done: u64,
-    /// Whether someone waits for what is here.
+    /// True if a flush waits.
     hurry: bool,
-    /// Whether the writer sleeps until it is told.
+    /// True if the writer sleeps until it is notified.
     asleep: bool,
-    /// Whether nothing more will come.
+    /// True if no more records will come.
     closed: bool,
 }
 
-/// Where records are written.
+/// Target that records are written to.
 pub(super) enum Sink {
-    /// One after the other, as they are.
+    /// A stream without a chain.
     Stream(Box<dyn Write + Send>),
-    /// Chained.
+    /// A chained file.
     Chain(Box<Chain>),
 }
 
-/// Records as they are written.
+/// Serialized records of one write.
 #[derive(Default)]
 struct Batch {
     text: Vec<u8>,
-    /// Where each is in it, without its line break.
+    /// Range of each record within the text, without its line break.
     bodies: Vec<Range<usize>>,
-    /// How much of it was written already, to a stream.
+    /// Number of bytes already written to a stream.
     written: usize,
-    /// Whether it is in the chain already, and the disk alone is waited for.
+    /// True if the batch is already in the chain and waits only for the disk.
     added: bool,
 }
 
 impl Queue {
     pub(super) fn new(places: usize, file: Option<PathBuf>, strict: bool) -> Self {
-        // Process ids come again; with this much beside them they do not.
+        // Process ids are reused, so a random number is added.
         let mut more = [0; 4];
         let _ = getrandom::fill(&mut more);
         let (pid, more) = (std::process::id(), u32::from_ne_bytes(more));
@@ -111,14 +111,14 @@ impl Queue {
         self.pile.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for one record, once there is one.
+    /// Reserves a place for one record, and waits up to 2 s for it.
     pub(super) async fn place(&self) -> Result<OwnedSemaphorePermit, CallError> {
         let stuck = self.strict && self.failing.load(Ordering::Relaxed);
         if let Some(place) = self.places.clone().try_acquire_owned().ok().filter(|_| !stuck) {
             return Ok(place);
         }
         let place = async {
-            // What runs now could not be answered.
+            // In a strict log the call could not be answered now.
             while self.strict && self.failing.load(Ordering::Relaxed) {
                 tokio::time::sleep(RETRY).await;
             }
@@ -132,26 +132,27 @@ impl Queue {
         })
     }
 
-    /// How much waits to be written, where there are so many `places`.
+    /// Returns the number of waiting records out of `places`.
     pub(super) fn gauge(&self, places: usize) -> RecordGauge {
         let pile = self.pile();
         let waiting = pile.laid - pile.done;
         RecordGauge { waiting, places, failing: self.failing.load(Ordering::Relaxed) }
     }
 
-    /// Lays `record` on the pile, where its place is; which one it is.
+    /// Queues `record` in its reserved place and returns its number.
     pub(super) fn lay(&self, record: Record, place: OwnedSemaphorePermit) -> u64 {
         let mut pile = self.pile();
         pile.records.push((record, place));
         pile.laid += 1;
-        // A writer that gathers wakes by itself; waking it for each record would cost more than the record.
+        // A gathering writer wakes by itself. Waking it for each record would cost more than the
+        // record.
         if pile.asleep {
             self.to_write.notify_one();
         }
         pile.laid
     }
 
-    /// Waits until the record that was laid so is kept, if no call is to be answered before.
+    /// Waits until the record with the number `laid` is on disk, if the log is strict.
     pub(super) async fn kept(&self, laid: u64) -> Result<(), CallError> {
         if !self.strict {
             return Ok(());
@@ -185,13 +186,13 @@ impl Queue {
         }
     }
 
-    /// Says that nothing more will come.
+    /// Marks the queue as closed; no more records will come.
     pub(super) fn close(&self) {
         self.pile().closed = true;
         self.to_write.notify_one();
     }
 
-    /// Takes what is on the pile, gathered for a moment; `None` when nothing more will come.
+    /// Takes the queued records after a short gathering time, or `None` if the queue is closed.
     fn take(&self) -> Option<Vec<(Record, OwnedSemaphorePermit)>> {
         let mut pile = self.pile();
         while pile.records.is_empty() {
@@ -202,7 +203,7 @@ impl Queue {
             pile = self.to_write.wait(pile).unwrap_or_else(PoisonError::into_inner);
         }
         pile.asleep = false;
-        // Where calls wait for it they share the next write, for as long as this one takes.
+        // In a strict log, waiting calls share the next write, so do not gather.
         let idle = |pile: &mut Pile| !pile.hurry && !pile.closed && !self.strict;
         let gathered = self.to_write.wait_timeout_while(pile, GATHER, idle);
         let (mut pile, _) = gathered.unwrap_or_else(PoisonError::into_inner);
@@ -210,7 +211,7 @@ impl Queue {
         Some(std::mem::take(&mut pile.records))
     }
 
-    /// Writes what comes until nothing more does.
+    /// Writes records until the queue is closed.
     pub(super) fn write_all(&self, mut sink: Sink) {
         let mut batch = Batch::default();
         while let Some(records) = self.take() {
@@ -227,13 +228,13 @@ impl Queue {
             }
             self.tell(&records);
         }
-        // Where no call waits for the disk nothing does before: it may take long, and meanwhile
-        // records would fill their places.
+        // Without `strict` no write waits for the disk, so sync once at the end.
         sink.sync();
     }
 
-    /// Tells whose records were written, but for those of looking at records: whoever looks
-    /// whenever there are new ones must not make new ones by it.
+    /// Notifies listeners of the callers whose records were written.
+    ///
+    /// Reads of the log itself are left out, or each look would trigger another one.
     fn tell(&self, records: &[(Record, OwnedSemaphorePermit)]) {
         if self.news.receiver_count() == 0 {
             return;
@@ -241,16 +242,16 @@ impl Queue {
         let records = records.iter().filter(|(record, _)| record.tool != tail::ID);
         let callers: BTreeSet<_> = records.map(|(record, _)| record.caller.clone()).collect();
         for caller in callers {
-            // Whoever listened may have left.
+            // Sending fails if the listener has left.
             let _ = self.news.send(caller);
         }
     }
 
-    /// Writes all of `batch`, however often that has to be tried, unless the log is closed;
-    /// whether it did.
+    /// Writes all of `batch` with retries. Returns false if the log was closed before that
+    /// succeeded.
     fn write(&self, sink: &mut Sink, batch: &mut Batch) -> bool {
         while let Err(err) = sink.write(batch, self.strict) {
-            // Said once, not once a try: a full disk must not fill the log about it.
+            // Logged once, not at each retry, so that a full disk is not filled further.
             if !self.failing.swap(true, Ordering::Relaxed) {
                 tracing::error!("the audit log cannot be written, trying again: {err}");
             }
@@ -266,7 +267,7 @@ impl Queue {
 }
 
 impl Sink {
-    /// Writes all of `batch`, or what was not written of it when this failed before.
+    /// Writes `batch`, or the rest of it after an earlier failure.
     fn write(&mut self, batch: &mut Batch, strict: bool) -> io::Result<()> {
         let stream = match self {
             Self::Stream(stream) => stream,
@@ -290,7 +291,7 @@ impl Sink {
         stream.flush()
     }
 
-    /// Has what was written put on the disk.
+    /// Flushes written records to disk.
     fn sync(&mut self) {
         if let Self::Chain(chain) = self
             && let Err(err) = chain.sync().and_then(|()| chain.sync_head())
@@ -301,7 +302,7 @@ impl Sink {
 }
 
 impl Batch {
-    /// Holds `records` and nothing else, each as a JSON object that ends with `server`.
+    /// Replaces the batch with `records`, each as a JSON object that ends with `server`.
     fn fill(&mut self, records: &[(Record, OwnedSemaphorePermit)], server: &str) {
         (self.written, self.added) = (0, false);
         self.text.clear();

@@ -1,4 +1,4 @@
-//! What is known of one call after it ended, and the record that is open until then.
+//! Holds the audit record of one call, from its start to its end.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -18,73 +18,73 @@ use super::queue::Queue;
 use crate::policy::{Decision, RuleName};
 use crate::secrets::Secrets;
 
-/// How much of a tool's name is written down.
+/// Most characters of a tool's name that are recorded.
 const NAME_CHARS_MAX: usize = 200;
-/// How long an input may be that is hashed though nobody knows its tool.
+/// Largest input of an unknown tool that is hashed, in bytes.
 const UNKNOWN_BYTES_MAX: u64 = 1 << 20;
 
-/// What is known of one call after it ended.
+/// Audit record of one call.
 #[derive(Debug, Serialize)]
 pub(super) struct Record {
-    /// When it began.
+    /// Start of the call.
     ts: Timestamp,
-    /// Who called.
+    /// Name of the caller.
     pub(super) caller: Arc<str>,
-    /// By which dialect.
+    /// Name of the dialect.
     dialect: Cow<'static, str>,
-    /// Which job it was, if it was one.
+    /// Id of the job, if the call ran as one.
     #[serde(skip_serializing_if = "Option::is_none")]
     job: Option<String>,
-    /// Which trace it belongs to, as `traceparent` says it.
+    /// Trace context in the form of `traceparent`.
     #[serde(skip_serializing_if = "Option::is_none")]
     trace: Option<String>,
-    /// Which session it was made in, if it was made in one.
+    /// Session of the call, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     session: Option<Arc<str>>,
-    /// The tool's name as called.
+    /// Name of the tool as called.
     pub(super) tool: String,
-    /// What policy decided about it, if it came so far: `allow`, `deny` or `confirm`.
+    /// Policy decision, if the call came that far: `allow`, `deny` or `confirm`.
     #[serde(skip_serializing_if = "Option::is_none")]
     decision: Option<&'static str>,
-    /// Which rule did.
+    /// Rule that made the decision.
     #[serde(skip_serializing_if = "Option::is_none")]
     rule: Option<RuleName>,
-    /// `ok`, `program_failed`, or the reason there is no result, in a word.
+    /// Outcome: `ok`, `program_failed`, or the reason of the failure in one word.
     outcome: &'static str,
-    /// Why it failed, where the caller was told less.
+    /// Cause of a failure, which the caller may not see.
     #[serde(skip_serializing_if = "Option::is_none")]
     cause: Option<String>,
-    /// What it was called with, by its hash.
+    /// Hash of the input.
     #[serde(skip_serializing_if = "Option::is_none")]
     input: Option<Input>,
-    /// How long that is, as compact JSON.
+    /// Length of the input as compact JSON, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes_in: Option<u64>,
-    /// How much it came to; see [`Measured`].
+    /// Size of the output in bytes; see [`Measured`].
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes_out: Option<u64>,
-    /// How the programs were confined that it ran, if it ran any.
+    /// Confinement of the programs that the call ran, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     sandbox: Option<String>,
-    /// How long it took.
+    /// Duration of the call in microseconds.
     duration_us: u64,
 }
 
-/// As much of a tool's name as is written down.
+/// Returns as much of a tool's name as is recorded.
 fn shortened(name: &str) -> String {
-    // A byte is a character at most.
+    // A character has at least one byte, so this test suffices.
     match name.len() <= NAME_CHARS_MAX {
         true => name.to_owned(),
         false => name.chars().take(NAME_CHARS_MAX).collect(),
     }
 }
 
-/// What a call was called with, as its record has it.
+/// Input of a call as its record shows it.
 #[derive(Debug)]
 enum Input {
-    /// The BLAKE3 hash of it as compact JSON, its keys in the order in which they came.
+    /// BLAKE3 hash of the compact JSON, with keys in their original order.
     Hashed(Hash),
-    /// It is of an unknown tool, and too long to be hashed for that.
+    /// Input of an unknown tool that is too long to be hashed.
     Large,
 }
 
@@ -100,15 +100,15 @@ impl Serialize for Input {
     }
 }
 
-/// A record whose call has not ended. Dropped, it says so: a call leaves one however it ends.
+/// Record of a call that has not ended. Dropping it writes it with the outcome `dropped`.
 pub(crate) struct OpenRecord<'a> {
     began: Instant,
     open: Option<(&'a Queue, Record, OwnedSemaphorePermit)>,
 }
 
 impl<'a> OpenRecord<'a> {
-    /// The record of `call`, to be laid in `queue` where `place` is kept for it; of nobody's
-    /// interest without.
+    /// Opens the record of `call`, with the queue and the reserved place. Without these nothing is
+    /// recorded.
     pub(super) fn of(call: &Call, at: Option<(&'a Queue, OwnedSemaphorePermit)>) -> Self {
         let began = Instant::now();
         let open = at.map(|(queue, place)| {
@@ -135,7 +135,7 @@ impl<'a> OpenRecord<'a> {
         Self { began, open }
     }
 
-    /// Notes what it is called with; of a long one only if `is_known` says that its tool is.
+    /// Notes the input. A long input is hashed only if `is_known` confirms its tool.
     pub(crate) fn takes(&mut self, input: &impl Serialize, is_known: impl FnOnce() -> bool) {
         let Some((_, record, _)) = &mut self.open else { return };
         let mut short = Counted::up_to(UNKNOWN_BYTES_MAX);
@@ -151,12 +151,12 @@ impl<'a> OpenRecord<'a> {
         record.input = Some(counted.map_or(Input::Large, |counted| Input::Hashed(counted.hash())));
     }
 
-    /// Leaves none.
+    /// Discards the record.
     pub(crate) fn forget(mut self) {
         self.open = None;
     }
 
-    /// The same without `secrets`: what is no tool's name may be anything.
+    /// Redacts `secrets` from the tool's name, which the caller chose freely.
     pub(crate) fn without(mut self, secrets: &Secrets) -> Self {
         if let Some((_, record, _)) = &mut self.open
             && let Cow::Owned(clean) = secrets.redacted(&record.tool)
@@ -166,28 +166,28 @@ impl<'a> OpenRecord<'a> {
         self
     }
 
-    /// Notes what was decided about the call, and by which rule.
+    /// Notes the policy decision and its rule.
     pub(crate) fn decided(&mut self, decision: Decision, rule: &RuleName) {
         if let Some((_, record, _)) = &mut self.open {
             (record.decision, record.rule) = (Some(decision.word()), Some(rule.clone()));
         }
     }
 
-    /// Notes how the programs were confined that it ran.
+    /// Notes the confinement of the programs that the call ran.
     pub(crate) fn ran(&mut self, ran: &Ran) {
         if let Some((_, record, _)) = &mut self.open {
             record.sandbox = ran.told();
         }
     }
 
-    /// Notes how much it came to.
+    /// Notes the size of the output.
     pub(crate) fn gives(&mut self, what: &impl Measured) {
         if let Some((_, record, _)) = &mut self.open {
             record.bytes_out = Some(what.bytes());
         }
     }
 
-    /// Lays it down; see [`super::Audit::kept`].
+    /// Closes and queues the record; see [`super::Audit::kept`].
     pub(crate) fn close(mut self, end: Result<Ending, &CallError>) -> Laid {
         if let Some((_, record, _)) = &mut self.open {
             record.outcome = outcome(end);
@@ -209,7 +209,7 @@ impl Drop for OpenRecord<'_> {
     }
 }
 
-/// How a call ended, in a word.
+/// Returns the outcome of a call in one word.
 pub(crate) fn outcome(end: Result<Ending, &CallError>) -> &'static str {
     match end {
         Ok(Ending::Done) => "ok",
@@ -219,22 +219,21 @@ pub(crate) fn outcome(end: Result<Ending, &CallError>) -> &'static str {
     }
 }
 
-/// Which record was laid down, counted from 1.
+/// Number of a queued record, counted from 1; 0 if nothing was recorded.
 #[must_use]
 pub(crate) struct Laid(pub(super) u64);
 
-/// Hashes and counts what is written, up to a bound.
+/// Writer that hashes and counts bytes, up to a limit.
 struct Counted {
-    /// Of what no longer waits.
+    /// Hasher of the bytes before `waiting`; created when needed.
     hasher: Option<Box<Hasher>>,
-    /// What is written comes in pieces of a few bytes, each of which would take longer to hash than
-    /// all of them together.
+    /// Buffer for small writes, because hashing them one by one is slower.
     waiting: Vec<u8>,
     bytes: u64,
     bytes_max: u64,
 }
 
-/// How much waits to be hashed together.
+/// Size of the buffer in bytes.
 const WAITING: usize = 4 << 10;
 
 impl Counted {

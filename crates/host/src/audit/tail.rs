@@ -1,4 +1,4 @@
-//! The last records of whoever looks, read from the end of the log's file.
+//! Serves the caller's latest audit records as a resource, read from the end of the log file.
 
 use std::fs::File;
 use std::io;
@@ -22,29 +22,29 @@ use toolgate_contract::{
 use super::file::aside;
 use super::queue::Queue;
 
-/// What reading it is known by to policy and to the log.
+/// Guard id of this resource, for policy and records.
 pub(super) const ID: &str = "audit.read";
-/// What it is read by.
+/// URI of the resource.
 const URI: &str = "audit://tail";
-/// What it is.
+/// Media type of the resource.
 const MEDIA_TYPE: &str = "application/x-ndjson";
-/// How many records are told.
+/// Largest number of records returned.
 const RECORDS_MAX: usize = 100;
-/// How many bytes they have at most.
+/// Largest total size of the returned records in bytes.
 const BYTES_MAX: usize = 1 << 20;
-/// How long a record may be that is told.
+/// Longest record that is returned, in bytes.
 const LINE_BYTES_MAX: usize = 256 << 10;
-/// How much is read at once.
+/// Bytes that are read at once.
 const PIECE: usize = 64 << 10;
-/// How long what was written waits for more to be told with.
+/// Time that a change waits to be combined with others.
 const GATHER: Duration = Duration::from_millis(100);
 
-/// What reading it is known by, as an id.
+/// Returns the guard id of the audit resource.
 pub fn guard() -> ToolId {
     ToolId::new(ID).expect("an id")
 }
 
-/// The last records of `queue` as a resource; `None` where they are in no file.
+/// Creates the resource for `queue`, or returns `None` if the log is not a file.
 pub(super) fn of(queue: &Arc<Queue>) -> Option<Arc<dyn Resources>> {
     queue.file.as_ref()?;
     let about =
@@ -123,7 +123,7 @@ impl Resources for Tail {
                         Err(RecvError::Closed) => return,
                     }
                     tokio::time::sleep(GATHER).await;
-                    // What came meanwhile is told with it.
+                    // Drops the notifications that this one covers.
                     news = news.resubscribe();
                     changes.tell(&Change::Resource(uri.clone()));
                 }
@@ -141,14 +141,15 @@ fn is_there(uri: &str) -> Result<(), ToolError> {
     Err(ToolError::not_found(format!("no resource is at `{uri}`; the records are at {URI}")))
 }
 
-/// Whose a record is.
+/// Caller of a record.
 #[derive(Deserialize)]
 struct Whose {
     caller: String,
 }
 
-/// The record in `line` as its caller may see it: a cause is for whoever runs the server, and so
-/// is what proves the log whole.
+/// Returns the record in `line` as its caller may see it.
+///
+/// The cause and the fields that prove the chain are only for the operator.
 fn told(line: &[u8]) -> String {
     match serde_json::from_slice::<Map<String, Value>>(line) {
         Ok(mut record) => {
@@ -161,7 +162,7 @@ fn told(line: &[u8]) -> String {
     }
 }
 
-/// The last records of `caller` in the file at `path` and the one before it, oldest first.
+/// Returns the latest records of `caller` in the file at `path` and its predecessor, oldest first.
 fn last_of(caller: &str, path: &Path, cancel: &CancellationToken) -> io::Result<String> {
     let (mut lines, mut bytes) = (Vec::new(), 0);
     let mut take = |line: &[u8]| {
@@ -188,7 +189,7 @@ fn last_of(caller: &str, path: &Path, cancel: &CancellationToken) -> io::Result<
     if going.is_continue()
         && let Some(older) = open(&aside(path, 1))?
     {
-        // Put aside since it was opened, the newest is the older one, too.
+        // The newest file may have been rotated since it was opened.
         let is_read = match &newest {
             Some(newest) => is_same(newest, &older)?,
             None => false,
@@ -215,20 +216,19 @@ fn is_same(one: &File, other: &File) -> io::Result<bool> {
     Ok((one.dev(), one.ino()) == (other.dev(), other.ino()))
 }
 
-/// Gives `take` the lines of `file`, last first, until it wants no more; but for such as are too
-/// long.
+/// Passes the lines of `file` to `take`, last first, until it breaks. Overlong lines are skipped.
 fn backwards(
     file: &File,
     take: &mut impl FnMut(&[u8]) -> ControlFlow<()>,
 ) -> io::Result<ControlFlow<()>> {
     let mut at = file.metadata()?.len();
     let mut piece = vec![0; PIECE];
-    // What was read of a line whose start was not, unless that is too much already.
+    // Tail of a line whose start is not read yet, or `None` if it is too long.
     let mut end_of_line: Option<Vec<u8>> = Some(Vec::new());
     while at > 0 {
         let size = at.min(PIECE as u64);
         at -= size;
-        // It is no more than a piece.
+        // It never exceeds one piece.
         let piece = &mut piece[..usize::try_from(size).unwrap_or(PIECE)];
         file.read_exact_at(piece, at)?;
         let mut rest: &[u8] = piece;
@@ -249,7 +249,7 @@ fn backwards(
     }
 }
 
-/// A line of a beginning and an end, unless it is too long.
+/// Joins the two parts of a line, unless the line is too long.
 fn joined(start: &[u8], end: Option<&[u8]>) -> Option<Vec<u8>> {
     let end = end.filter(|end| start.len() + end.len() <= LINE_BYTES_MAX)?;
     Some([start, end].concat())

@@ -1,4 +1,4 @@
-//! Whether a log is as it was written: every line in its place, and none gone.
+//! Verifies that a log is complete and unchanged.
 
 use std::fmt;
 use std::fs::File;
@@ -10,42 +10,42 @@ use blake3::Hash;
 use super::chain::{HEAD_BYTES, Head, Key, Line, Link};
 use super::file::{first_line, head_of};
 
-/// What the line says that a chain begins with where there was something before it.
+/// JSON fields of the line that starts a chain after earlier records.
 pub(super) const BEGAN: &str = "\"log\":\"began\",\"after\":";
-/// What it says where that had been a chain, whose end is not known any more.
+/// Fields of that line if an earlier chain's end is unknown.
 const UNPROVEN: &[u8] = b"\"log\":\"began\",\"after\":\"unproven\"";
 
-/// What the line says that ends a record of which only `torn` was written.
+/// Returns the JSON fields of the line that follows an incomplete record `torn`.
 pub(super) fn recovered(torn: &[u8]) -> String {
     let (bytes, hash) = (torn.len(), blake3::hash(torn).to_hex());
     format!("\"log\":\"recovered\",\"torn_bytes\":{bytes},\"torn\":\"{hash}\"")
 }
 
-/// A log that is as it was written.
+/// Result for a log that is unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Whole {
-    /// The first line that is kept, and the last; none where the first comes after the last.
+    /// Number of the first kept line. It is greater than `until` if there are no lines.
     pub from: u64,
-    /// The last.
+    /// Number of the last line.
     pub until: u64,
-    /// The last line's `mac`, which stands for all that came before it.
+    /// The last line's `mac`, which covers all lines before it.
     pub mac: String,
-    /// How many bytes at the end are of a record that was cut off while it was written.
+    /// Length in bytes of an incomplete record at the end.
     pub torn_bytes: u64,
-    /// Older files, which are not of this chain.
+    /// Older files that do not belong to this chain.
     pub unchecked: Vec<PathBuf>,
 }
 
-/// A log that is not, and where that shows first.
+/// First place at which a log is broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Broken {
-    /// In which file.
+    /// File of the problem.
     pub file: PathBuf,
-    /// In which line of it, counted from 1.
+    /// Line in that file, counted from 1.
     pub line: u64,
-    /// Which line of the log should be there.
+    /// Number of the log line that is expected there.
     pub seq: u64,
-    /// What is wrong.
+    /// Description of the problem.
     pub why: String,
 }
 
@@ -56,11 +56,10 @@ impl fmt::Display for Broken {
     }
 }
 
-/// Looks whether the log at `path`, with the older files beside it, is as it was written with
-/// `key`. Servers may go on writing to it.
+/// Verifies the log at `path` and its older files with `key`. Servers may write to it meanwhile.
 ///
 /// # Errors
-/// When it cannot be read.
+/// If the log cannot be read.
 pub fn verify(path: &Path, key: &Key) -> io::Result<Result<Whole, Broken>> {
     let Opened { head, files } = open(path)?;
     let Some(head) = head.as_deref().and_then(|text| Head::of(text, key)) else {
@@ -89,11 +88,11 @@ pub fn verify(path: &Path, key: &Key) -> io::Result<Result<Whole, Broken>> {
     Ok(walk.end(path, unchecked))
 }
 
-/// What is found where no file begins as the oldest that is kept does.
+/// Returns the result if no file begins with the oldest kept line.
 fn nothing_from(path: &Path, head: &Head, files: Vec<LogFile>) -> Result<Whole, Broken> {
     let Head { from, link, bytes } = *head;
     let torn_bytes = files.last().map_or(0, |file| file.bytes);
-    // Nothing was laid yet, but perhaps a record was begun.
+    // The log has no lines yet, but perhaps an incomplete record.
     if link.seq < from && bytes == 0 && files.last().is_none_or(|file| file.first.is_none()) {
         let unchecked = files.into_iter().map(|file| file.path).filter(|file| file != path);
         let (mac, unchecked) = (link.mac.to_hex().to_string(), unchecked.collect());
@@ -104,10 +103,10 @@ fn nothing_from(path: &Path, head: &Head, files: Vec<LogFile>) -> Result<Whole, 
     Err(Broken { file, line: 1, seq, why })
 }
 
-/// A log's files as they were at one moment.
+/// Files of a log at one moment.
 struct Opened {
     head: Option<Vec<u8>>,
-    /// The oldest first.
+    /// Files of records, oldest first.
     files: Vec<LogFile>,
 }
 
@@ -118,7 +117,7 @@ struct LogFile {
     first: Option<Vec<u8>>,
 }
 
-/// Opens the log at `path`, between two batches of whoever writes to it.
+/// Opens the log at `path` under a shared lock, between two batches.
 fn open(path: &Path) -> io::Result<Opened> {
     let mut head_file = match File::open(head_of(path)) {
         Ok(file) => Some(file),
@@ -145,7 +144,7 @@ fn open(path: &Path) -> io::Result<Opened> {
     Ok(Opened { head, files })
 }
 
-/// The files of the log at `path` that there are, the oldest first.
+/// Returns the existing files of the log at `path`, oldest first.
 fn paths(path: &Path) -> io::Result<Vec<PathBuf>> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
@@ -163,16 +162,16 @@ fn paths(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found.into_iter().map(|(_, path)| path).collect())
 }
 
-/// What is known after so many lines.
+/// Progress of the verification.
 struct Walk<'k> {
     key: &'k Key,
     link: Option<Link>,
-    /// The first line, and the last that the head tells of.
+    /// Number of the first kept line; `head` is the last line by the head file.
     from: u64,
     head: Link,
-    /// What is no line, which the next line must know of.
+    /// An incomplete record, which the next line must confirm.
     torn: Option<Torn>,
-    /// How many lines the newest file has.
+    /// Number of lines in the newest file.
     lines: u64,
 }
 
@@ -180,7 +179,7 @@ struct Torn {
     at: Broken,
     bytes: u64,
     said: String,
-    /// Whether it ends with a line break.
+    /// True if it ends with a line break.
     ended: bool,
 }
 
@@ -216,7 +215,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Takes one more line, or says why it is not the next.
+    /// Checks the next line. Returns the problem if it does not follow.
     fn step(&mut self, text: &[u8], is_first: bool, ended: bool) -> Result<(), String> {
         let Some(line) = Line::of(text).filter(|_| ended) else {
             if self.torn.is_some() {
@@ -261,7 +260,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Which line is the next.
+    /// Returns the number of the expected line.
     fn next(&self) -> u64 {
         self.link.map_or(self.from, |link| link.seq + 1)
     }
@@ -283,7 +282,7 @@ impl Walk<'_> {
     }
 }
 
-/// The same as [`verify`] of a log that is `text` in one file, where it ends as `head` says.
+/// Verifies a log in memory like [`verify`]. Its one file is `text`, and it ends as `head` states.
 #[cfg(any(fuzzing, test))]
 pub(super) fn verify_text(text: &[u8], key: &Key, head: &Head) -> Result<Whole, Broken> {
     let path = Path::new("log");

@@ -1,7 +1,7 @@
-//! The log of envelopes: a line each, in files of which the last few are kept.
+//! Logs envelopes as JSON lines, in files of which the last few are kept.
 //!
-//! A thread of its own writes. No call waits for it: what it is too slow for is left out, and it
-//! is told how much that was.
+//! A separate thread writes. No call waits for it: lines that it cannot keep up with are dropped,
+//! and their number is logged.
 #![allow(clippy::disallowed_methods, reason = "the log is the host's own file, outside every root")]
 
 use std::fs::{self, File, OpenOptions};
@@ -21,66 +21,67 @@ use toolgate_contract::{Envelope, EnvelopeError, Meta, Problem, Trace};
 use super::ids;
 use crate::secrets::Secrets;
 
-/// The folder of the log within the one it was given.
+/// Subfolder of the log in the configured folder.
 const FOLDER: &str = "mcp_server";
-/// What the names of its files begin with.
+/// Prefix of the names of its files.
 const STEM: &str = "envelope_validation";
-/// The name of the newest file.
+/// Name of the link to the newest file.
 const LATEST: &str = "envelope_validation.latest.jsonl";
-/// Who writes the log, as its readers know it.
+/// Agent id that readers of the log expect.
 const AGENT: &str = "mcp_server";
-/// What the log is of, as its readers know it.
+/// Task id that readers of the log expect.
 const TASK: &str = "06cV2B_mcp_envelope_and_schema_validation_B";
-/// How many files are kept.
+/// Number of files that are kept.
 const KEPT: usize = 5;
-/// How large a file grows before the next is begun.
+/// Size in bytes at which the next file is begun.
 const FILE_BYTES_MAX: u64 = 64 << 20;
-/// How much larger the last one may grow before it is tried again where there can be no next.
+/// Further bytes written to a full file before a failed rotation is tried again.
 const RETRY_BYTES: u64 = 1 << 20;
-/// How much of a name that a caller wrote is written down.
+/// Most characters of a caller's name that are logged.
 const NAME_CHARS_MAX: usize = 200;
-/// How much of it is looked at for secrets: more, so that no piece of one is left at its end.
+/// Most characters of it that are searched for secrets. It is larger, so that no part of a secret
+/// remains at the cut.
 const NAME_CHARS_SEEN: usize = 1000;
-/// How many lines may wait to be written.
+/// Largest number of lines that wait to be written.
 const WAITING: usize = 4096;
-/// How long whoever ends waits for what is not written yet.
+/// Longest wait for unwritten lines at a flush.
 const FLUSH_MAX: Duration = Duration::from_secs(2);
-/// When the first thing happens where no time passes; the next happens a second later.
+/// Time of the first line in deterministic mode; each further line is a second later.
 const EPOCH: Timestamp = Timestamp::constant(1_735_689_600, 0);
 
-/// Where envelopes are written down.
+/// Log of envelopes.
 #[derive(Debug)]
 pub struct EnvelopeLog {
     to_write: Mutex<SyncSender<Box<Line>>>,
-    /// How many lines were ever given to the writer.
+    /// Number of lines that were handed to the writer.
     laid: AtomicU64,
     written: Arc<Written>,
     left_out: Arc<AtomicU64>,
 }
 
-/// How many of the lines are on disk, as far as they will ever be.
+/// Number of lines that the writer has finished, written or failed.
 #[derive(Debug, Default)]
 struct Written {
     lines: Mutex<u64>,
     grown: Condvar,
 }
 
-/// What is known of one envelope.
+/// Log line of one envelope.
 struct Line {
     ts: Timestamp,
     meta: Meta,
     error: Option<Value>,
-    /// Where it broke its schema, if it did.
+    /// JSON pointers of schema violations, if the envelope breaks its schema.
     at: Option<Vec<String>>,
     traceparent: Option<String>,
-    /// What is to stand nowhere in it.
+    /// Secrets to redact from it.
     secrets: Arc<Secrets>,
 }
 
-/// The thread that writes.
+/// State of the writer thread.
 struct Writer {
     folder: PathBuf,
-    /// The folder as it was given, for the log itself.
+    /// Path of the log as configured, which appears in its lines.
     named: String,
     deterministic: bool,
     mode: &'static str,
@@ -93,10 +94,10 @@ struct Writer {
 }
 
 impl EnvelopeLog {
-    /// A log beneath `folder`, of envelopes that are checked in `mode`.
+    /// Opens a log under `folder`. `mode` names the envelope check in each line.
     ///
     /// # Errors
-    /// When there can be no file.
+    /// If the folder or file cannot be created.
     pub fn open(folder: &Path, mode: &'static str, deterministic: bool) -> io::Result<Self> {
         let named = format!("{}/{FOLDER}/{LATEST}", folder.display());
         let folder = folder.join(FOLDER);
@@ -125,7 +126,7 @@ impl EnvelopeLog {
         Ok(log)
     }
 
-    /// A log without its writer, and what that is to write.
+    /// Creates a log without a writer, and the receiver of its lines.
     fn unwritten() -> (Self, Receiver<Box<Line>>) {
         let (to_write, lines) = sync_channel(WAITING);
         let log = Self {
@@ -137,7 +138,7 @@ impl EnvelopeLog {
         (log, lines)
     }
 
-    /// Writes down `envelope`, without `secrets`; with `problems`, that it broke its schema.
+    /// Logs `envelope` with `secrets` redacted. If there are `problems`, it is logged as broken.
     pub(super) fn write(
         &self,
         envelope: &Envelope,
@@ -174,7 +175,7 @@ impl EnvelopeLog {
         };
     }
 
-    /// Waits until every line so far is written, for a while at most.
+    /// Waits until all lines so far are written, for 2 s at most.
     pub(super) fn flush(&self) {
         self.flush_within(FLUSH_MAX);
     }
@@ -182,7 +183,7 @@ impl EnvelopeLog {
     fn flush_within(&self, at_most: Duration) {
         let laid = self.laid.load(Ordering::Relaxed);
         let behind = |lines: &mut u64| *lines < laid;
-        // Whoever waited in vain has waited long enough.
+        // A timeout needs no handling.
         let _ = self.written.grown.wait_timeout_while(self.written.lines(), at_most, behind);
     }
 }
@@ -203,7 +204,7 @@ impl Writer {
     fn write_all(mut self, lines: &Receiver<Box<Line>>) {
         while let Ok(first) = lines.recv() {
             let mut written = 0;
-            // What has come meanwhile goes to the disk at once.
+            // Lines that came meanwhile share one flush.
             for line in std::iter::once(first).chain(lines.try_iter().take(WAITING)) {
                 self.or_complain(|writer| writer.write(&line));
                 written += 1;
@@ -235,9 +236,9 @@ impl Writer {
         self.file.write_all(text.as_bytes())
     }
 
-    /// Goes on in the next file; where there can be none, in this one.
+    /// Continues in the next file, or in this one if no other can be created.
     fn go_on(&mut self) -> io::Result<()> {
-        // Whatever fails, it is not tried again with every line.
+        // After a failure, wait for `RETRY_BYTES` before the next try.
         self.bytes = FILE_BYTES_MAX.saturating_sub(RETRY_BYTES);
         self.file.flush()?;
         let (file, name) = begin_file(&self.folder)?;
@@ -300,7 +301,7 @@ impl Writer {
     }
 }
 
-/// What the log says of a reason: the canonical surface, and nothing that a caller wrote.
+/// Returns an error without any text that a caller wrote.
 fn told(EnvelopeError { code, details, .. }: &EnvelopeError) -> Value {
     let reason = details.as_ref().map(|details| details["reason"].clone());
     json!({
@@ -314,12 +315,12 @@ fn told(EnvelopeError { code, details, .. }: &EnvelopeError) -> Value {
     })
 }
 
-/// As much of `name` as is looked at for secrets.
+/// Returns the part of `name` that is searched for secrets.
 fn beginning(name: &str) -> &str {
     name.char_indices().nth(NAME_CHARS_SEEN).map_or(name, |(end, _)| &name[..end])
 }
 
-/// The next file in `folder`, and its name.
+/// Creates the next file in `folder` and returns it with its name.
 fn begin_file(folder: &Path) -> io::Result<(File, String)> {
     let now = Timestamp::now().to_zoned(TimeZone::UTC).strftime("%Y%m%dT%H%M%S%3fZ").to_string();
     let run = ids::random();
@@ -329,9 +330,9 @@ fn begin_file(folder: &Path) -> io::Result<(File, String)> {
     Ok((file, name))
 }
 
-/// Makes the file `name` the latest in `folder`, and removes those too many.
+/// Links the file `name` as the latest in `folder`, and removes the oldest files.
 fn make_latest(folder: &Path, name: &str) -> io::Result<()> {
-    // The link changes from one file to the next in one step.
+    // Renaming the link replaces it in one step.
     let link = folder.join(format!(".{name}.link"));
     symlink(name, &link)?;
     if let Err(err) = fs::rename(&link, folder.join(LATEST)) {
@@ -346,12 +347,12 @@ fn make_latest(folder: &Path, name: &str) -> io::Result<()> {
             old.push(text.to_owned());
         }
     }
-    // Their names begin with when they were begun.
+    // Names begin with their creation time.
     old.sort();
     let many = old.len().saturating_sub(KEPT);
     for name in &old[..many] {
         match fs::remove_file(folder.join(name)) {
-            // Another toolgate that logs here has removed it.
+            // Another toolgate process that logs here has removed it.
             Err(err) if err.kind() == io::ErrorKind::NotFound => {}
             other => other?,
         }

@@ -1,4 +1,4 @@
-//! Envelopes: what is known of a call once it has ended, held against their schema and logged.
+//! Builds the envelopes of finished calls, validates them against their schema and logs them.
 
 mod ids;
 mod log;
@@ -17,23 +17,23 @@ use crate::validate::OutputCheck;
 
 pub use log::EnvelopeLog;
 
-/// Makes envelopes.
+/// Maker of envelopes.
 #[derive(Debug, Default)]
 pub struct Envelopes {
     settings: EnvelopeSettings,
     schemas: Arc<SchemaRegistry>,
     log: Option<EnvelopeLog>,
-    /// What the log says nothing of.
+    /// Secrets that are redacted from the log.
     secrets: Arc<Secrets>,
 }
 
-/// How envelopes are made.
+/// Settings of envelopes.
 #[derive(Debug, Clone, Copy)]
 pub struct EnvelopeSettings {
-    /// What happens to one that breaks its schema.
+    /// Treatment of an envelope that breaks its schema; logged and sent by default.
     pub validation: OutputCheck,
-    /// Whether the same request always has the same envelope: its ids are reckoned from it, and
-    /// no time passes.
+    /// True if equal requests must have equal envelopes: ids are derived from the request, and
+    /// durations are 0. False by default.
     pub deterministic: bool,
 }
 
@@ -44,7 +44,8 @@ impl Default for EnvelopeSettings {
 }
 
 impl Envelopes {
-    /// Envelopes made so, held against what `schemas` say, and written to `log` if there is one.
+    /// Creates a maker of envelopes that validates against `schemas` and writes to `log`, if there
+    /// is one.
     pub fn new(
         settings: EnvelopeSettings,
         schemas: Arc<SchemaRegistry>,
@@ -53,20 +54,20 @@ impl Envelopes {
         Self { settings, schemas, log, secrets: Arc::default() }
     }
 
-    /// The same, saying none of `secrets` in the log.
+    /// Redacts `secrets` from the log.
     pub(crate) fn with_secrets(self, secrets: Secrets) -> Self {
         Self { secrets: Arc::new(secrets), ..self }
     }
 
-    /// Whether every call is to have one, whatever its wire makes of it.
+    /// Returns true if each call needs an envelope for the log, whatever its dialect.
     pub fn are_logged(&self) -> bool {
         self.log.is_some()
     }
 
-    /// Whether the call that came by `via` has what every tool is called with.
+    /// Checks the tool input that came by `via` against the shared schema of tool calls.
     ///
     /// # Errors
-    /// When it has not, with what is wrong.
+    /// If the input does not match, or names another tool.
     pub fn admit(&self, via: &Via) -> Result<(), CallError> {
         let Some(io) = &via.io else { return Ok(()) };
         let mut problems = self.schemas.shared(Shared::ToolIo).problems(io);
@@ -78,7 +79,7 @@ impl Envelopes {
         if problems.is_empty() { Ok(()) } else { Err(CallError::InvalidInput { problems }) }
     }
 
-    /// The envelope of a call that came by `via`, in `trace`, and took `took`.
+    /// Builds and logs the envelope of a call that came by `via`, in `trace`, and took `took`.
     pub fn seal(
         &self,
         via: &Via,
@@ -94,13 +95,13 @@ impl Envelopes {
         sealed
     }
 
-    /// The envelope that refuses what came by `via`, of which the log hears nothing: whoever is
-    /// nobody known must not roll away what it says of others.
+    /// Builds the envelope of a refusal without logging it, so that unauthenticated clients cannot
+    /// push other lines out of the log.
     pub fn seal_unlogged(&self, via: &Via, why: CallError) -> Envelope {
         self.sealed(via, Err(why), Duration::ZERO).0
     }
 
-    /// The envelope, and what was wrong with the one that was made first.
+    /// Builds the envelope to send. The problems are those of its first form.
     fn sealed(
         &self,
         via: &Via,
@@ -114,7 +115,7 @@ impl Envelopes {
             Some(error) if self.settings.validation == OutputCheck::Enforce => {
                 let Meta { request_id, trace_id, span_id, duration_ms, .. } = made.meta;
                 let again = self.make(via, Err(error.clone()), took);
-                // It is still the same request.
+                // The replacement keeps the ids of the request.
                 let meta = Meta { request_id, trace_id, span_id, duration_ms, ..again.meta };
                 Envelope { meta, ..again }
             }
@@ -123,7 +124,7 @@ impl Envelopes {
         (sealed, problems)
     }
 
-    /// Waits until every envelope so far is in the log, for a while at most.
+    /// Waits until all envelopes so far are logged, for 2 s at most.
     pub fn flush(&self) {
         if let Some(log) = &self.log {
             log.flush();
@@ -135,7 +136,7 @@ impl Envelopes {
         let [request_id, trace_id, span_id] = ids::of(via, deterministic);
         let (data, error) = match came {
             Ok(data @ Value::Object(_)) => (Some(data), None),
-            // `data` is an object or nothing.
+            // In an envelope `data` is an object or absent.
             Ok(other) => (Some(json!({ "value": other })), None),
             Err(why) => (None, Some(why)),
         };
@@ -163,12 +164,12 @@ impl Envelopes {
         }
     }
 
-    /// The envelope, and what is wrong with it.
+    /// Returns the envelope and its schema problems.
     fn check(&self, mut made: Envelope) -> (Envelope, Vec<Problem>) {
         if self.settings.validation == OutputCheck::Off {
             return (made, Vec::new());
         }
-        // The data may be large: it is lent, not copied.
+        // The data may be large, so it is moved and not cloned.
         let data = made.data.take();
         let mut value = serde_json::to_value(&made).unwrap_or_default();
         let fields = value.as_object_mut();
@@ -187,7 +188,7 @@ impl Envelopes {
     }
 }
 
-/// What is said instead of an envelope that breaks its schema.
+/// Returns the error that replaces an envelope that breaks its schema.
 fn broken(problems: &[Problem]) -> EnvelopeError {
     EnvelopeError {
         code: Canonical::InvalidOutput,
@@ -196,7 +197,7 @@ fn broken(problems: &[Problem]) -> EnvelopeError {
     }
 }
 
-/// In thousandths: more digits than mean anything only make lines longer.
+/// Converts to milliseconds with three decimals; more digits only lengthen lines.
 fn milliseconds(took: Duration) -> f64 {
     (took.as_secs_f64() * 1e6).round() / 1e3
 }

@@ -1,4 +1,4 @@
-//! The files that jobs left, copied to a folder of their own while the job ends.
+//! Keeps the files that jobs leave, copied to a separate folder when the job ends.
 #![allow(clippy::disallowed_methods, reason = "the folder is the host's own, outside every root")]
 
 use std::any::Any;
@@ -18,23 +18,23 @@ use toolgate_contract::{
 use zip::CompressionMethod;
 use zip::write::{SimpleFileOptions, ZipWriter};
 
-/// How much is copied at once.
+/// Bytes that are copied at once.
 const PIECE: usize = 256 << 10;
 
-/// How long whoever wants one more is told to wait.
+/// Retry time that is reported if too many zips are open.
 const ZIP_RETRY: Duration = Duration::from_secs(5);
-/// How many zips there are at once.
+/// Largest number of zips at once.
 const ZIPS_MAX: usize = 4;
 
-/// What the file of what a job printed is called.
+/// Name of the file with a job's printed output.
 const PRINTED: &str = "output.txt";
 
-/// Where jobs' files are kept, and how much of one job.
+/// Folder of jobs' files, and the size limit per job.
 #[derive(Debug, Clone)]
 pub(super) struct Files {
     folder: PathBuf,
     bytes_max: u64,
-    /// Each zip being sent is a copy of all its files.
+    /// Permits for zips, because each open zip is a full copy of the files.
     zips: Arc<Semaphore>,
 }
 
@@ -43,7 +43,7 @@ impl Files {
         Self { folder: folder.join("files"), bytes_max, zips: Arc::new(Semaphore::new(ZIPS_MAX)) }
     }
 
-    /// Copies what a job left, and says what could not be kept.
+    /// Copies the files that a job left. Returns the kept files and messages about the others.
     pub(super) fn keep(&self, id: JobId, left: Vec<LeftFile>) -> (Vec<Artefact>, Vec<String>) {
         let (mut kept, mut lost) = (Vec::new(), Vec::new());
         let mut names = HashSet::new();
@@ -64,7 +64,7 @@ impl Files {
 
     fn keep_one(&self, id: JobId, name: &str, left: &LeftFile, room: u64) -> io::Result<Artefact> {
         let folder = self.of(id);
-        // Looked at first: what will not be kept is not copied either.
+        // Checked first, so that an oversized file is not copied.
         if left.handle.metadata()?.len() > room {
             return Err(too_large());
         }
@@ -91,7 +91,7 @@ impl Files {
         })
     }
 
-    /// Opens one of the files of `job`, or all of them in a zip, or what it printed.
+    /// Opens one file of `job`, all files as a zip, or the printed output.
     pub(super) fn open(&self, job: &Job, which: &Which) -> Result<OpenArtefact, CallError> {
         match which {
             Which::Named(name) => {
@@ -135,7 +135,7 @@ impl Files {
         })?;
         let held: Arc<dyn Any + Send + Sync> = Arc::new(place);
         let zipped = move || -> io::Result<OpenFile> {
-            // Without a name: it is gone when nobody reads it any more.
+            // The temporary file has no name and vanishes with its last reader.
             let mut zip = ZipWriter::new(tempfile::tempfile_in(&self.folder)?);
             for artefact in &job.artefacts {
                 let options = SimpleFileOptions::default()
@@ -157,10 +157,10 @@ impl Files {
         Ok(OpenArtefact { name: format!("{}.zip", job.id), file: zipped().map_err(failed)? })
     }
 
-    /// Removes what jobs that are forgotten left.
+    /// Removes the files of forgotten jobs.
     pub(super) fn forget(&self, jobs: &[JobId]) {
         for id in jobs {
-            // Most jobs left nothing.
+            // Most jobs have no files.
             let _ = fs::remove_dir_all(self.of(*id));
         }
     }
@@ -170,7 +170,7 @@ impl Files {
     }
 }
 
-/// The last part of `path`, made different from all in `names` and put there.
+/// Returns the last part of `path`, made unique among `names`, and adds it there.
 fn free_name(names: &mut HashSet<String>, path: &str) -> String {
     let base = path.rsplit('/').next().filter(|base| !matches!(*base, "" | "." | ".."));
     let base = base.unwrap_or("file");
@@ -189,7 +189,10 @@ fn media_type(name: &str) -> String {
     mime_guess::from_path(name).first_or_octet_stream().essence_str().to_owned()
 }
 
-/// Copies `from`, whatever its offset is, unless it is longer than `room`.
+/// Copies `from` from its start, whatever its offset is.
+///
+/// # Errors
+/// If it is longer than `room` bytes.
 fn copy_all(from: &File, to: &File, room: u64) -> io::Result<u64> {
     let mut piece = vec![0; PIECE];
     let mut done = 0;
@@ -213,7 +216,7 @@ fn too_large() -> io::Error {
     io::Error::new(io::ErrorKind::FileTooLarge, why)
 }
 
-/// What a job printed, as a file.
+/// Returns the printed output of a job as a file.
 fn printed(job: &Job) -> Result<OpenArtefact, CallError> {
     let output = match &job.outcome {
         Some(Ok(output)) if output.ending == Ending::Done => output,

@@ -1,4 +1,4 @@
-//! What a running job asks of whoever called it, who is told when they look and answers when they can.
+//! Handles questions of a running job to its caller, who sees and answers them later.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,20 +9,20 @@ use toolgate_contract::{AskNow, BoxFuture, Given, Happened, Question, Questions,
 use super::live::Live;
 use super::pump::Pump;
 
-/// What a job asks, and what it was told.
+/// Open questions of a job, and the answers so far.
 #[derive(Default)]
 pub(super) struct Asking {
     open: Questions,
-    /// All it was ever told, however often it began.
+    /// All answers so far, also from earlier runs.
     told: Given,
-    /// What its questions were known by. None is known by what another was: whoever answered one
-    /// takes another of that name for the same.
+    /// Names already used by questions. Names are never reused, because an old answer would seem to
+    /// fit.
     used: BTreeSet<String>,
 }
 
 impl Asking {
-    /// Asks `question` as `key`, or as something like it, unless it was answered before; gives
-    /// what it is known by.
+    /// Opens `question` under `key` or a numbered variant, unless it was answered before. Returns
+    /// its name.
     fn open(&mut self, key: &str, question: Question) -> String {
         let mut name = key.to_owned();
         for turn in 2_u64.. {
@@ -40,22 +40,22 @@ impl Asking {
 }
 
 impl Live {
-    /// What it asks now.
+    /// Returns the open questions.
     pub(super) fn asks(&self) -> Questions {
         self.asking.borrow().open.clone()
     }
 
-    /// What it asks, once it asks something.
+    /// Waits until questions are open, and returns them.
     pub(super) async fn asks_something(&self) -> Questions {
         let mut heard = self.asking.subscribe();
         match heard.wait_for(|asking| !asking.open.is_empty()).await {
             Ok(asking) => asking.open.clone(),
-            // The sender lives in `self`, so this cannot be.
+            // Unreachable: the sender lives in `self`.
             Err(_) => Questions::new(),
         }
     }
 
-    /// Remembers what was answered before it began.
+    /// Adds answers that were given before the job began.
     pub(super) fn remember(&self, given: &Given) {
         self.asking.send_modify(|asking| {
             for (key, told) in given {
@@ -64,7 +64,7 @@ impl Live {
         });
     }
 
-    /// Those of `given` that answer what it asks now.
+    /// Returns those of `given` that answer an open question.
     pub(super) fn fitting(&self, mut given: Given) -> Given {
         let asking = self.asking.borrow();
         given.retain(|key, told| {
@@ -73,7 +73,7 @@ impl Live {
         given
     }
 
-    /// Takes answers to what it asks; those to anything else, and those that are none, are ignored.
+    /// Accepts answers to open questions. Answers that fit no open question are ignored.
     pub(super) fn tell(&self, given: Given) {
         self.asking.send_if_modified(|asking| {
             let mut any = false;
@@ -90,7 +90,7 @@ impl Live {
     }
 }
 
-/// Asks on behalf of a running job.
+/// Asker for a running job.
 pub(super) struct JobAsks {
     pub(super) live: Arc<Live>,
     pub(super) pump: Arc<Pump>,
@@ -122,7 +122,7 @@ impl AskNow for JobAsks {
                 }
                 tokio::select! {
                     changed = heard.changed() => if changed.is_err() {
-                        // The sender lives in `live`, so this cannot be.
+                        // Unreachable: the sender lives in `live`.
                         return Err(ToolError::canceled());
                     },
                     () = self.live.cancel.cancelled() => return Err(ToolError::canceled()),
@@ -139,20 +139,19 @@ impl JobAsks {
     }
 }
 
-/// Questions that are waited for, by key and what they are known by. When nobody waits for them
-/// any more they are not open any more.
+/// Questions that a job waits for, by key and name. Dropping it closes them.
 struct Waiting<'a> {
     asks: &'a JobAsks,
     names: Vec<(String, String)>,
 }
 
 impl Waiting<'_> {
-    /// How many are not answered.
+    /// Returns the number of unanswered questions.
     fn left(&self, asking: &Asking) -> usize {
         self.names.iter().filter(|(_, name)| !asking.told.contains_key(name)).count()
     }
 
-    /// The answers.
+    /// Returns the answers by key.
     fn told(&self, asking: &Asking) -> Given {
         let told = self.names.iter().filter_map(|(key, name)| {
             let told = asking.told.get(name)?;

@@ -1,4 +1,4 @@
-//! What can be asked of jobs: to start one, to see it, to wait for it, to stop it.
+//! Offers the operations on jobs: start, get, wait, list, cancel, read and watch.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,39 +19,39 @@ use super::store::{Answered, End, NewJob};
 use super::{Inner, Jobs};
 use crate::pipeline;
 
-/// How long whoever comes too early is told to wait.
+/// Retry time that is reported if the queue is full.
 const QUEUE_RETRY: Duration = Duration::from_secs(5);
-/// How long a job that was told to stop is waited for, beyond its grace.
+/// Longest wait for a cancelled job to stop, beyond its grace period.
 const STOP_WAIT: Duration = Duration::from_secs(5);
-/// How often it is looked whether a job that another server runs has ended.
+/// Interval at which a job of another server is checked for its end.
 const LOOK: Duration = Duration::from_millis(250);
-/// How long a job is kept at least once it has ended: whoever started it must be able to ask.
+/// Shortest time that an ended job is kept, so that its caller can fetch the outcome.
 const KEEP_MIN: Duration = Duration::from_secs(60);
-/// How many of a caller's jobs are looked at for the one that was meant.
+/// Number of the caller's jobs that are compared with an unknown id.
 const NEAREST_OF: usize = 200;
-/// How many letters may differ in an id that was meant.
+/// Largest edit distance of an id that is suggested.
 const NEAREST_LETTERS: usize = 4;
 
-/// A job to be started.
+/// A request to start a job.
 pub(crate) struct Wanted {
     pub(crate) call: Call,
     pub(crate) terms: JobTerms,
     pub(crate) later: AskLater,
 }
 
-/// Whether whoever starts a job has words to be asked something once it runs.
+/// Availability of questions to the caller while the job runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AskLater {
-    /// As far as it can be asked at all.
+    /// Questions may be asked as far as the client supports them.
     May,
-    /// It would never learn of it.
+    /// Questions would never reach the caller.
     Never,
 }
 
 impl Inner {
-    /// Stops a job for good: what waits ends at once, what runs as soon as it can.
+    /// Cancels a job for good. A queued job ends at once, a running one as soon as it can.
     ///
-    /// In a task of its own, so that whoever asks and leaves does not cut it half way.
+    /// The work runs in its own task, so that a departing caller does not interrupt it.
     fn give_up(self: &Arc<Self>, live: &Arc<Live>) {
         live.give_up();
         if !self.queue().remove(live.id) {
@@ -68,7 +68,7 @@ impl Inner {
         });
     }
 
-    /// Why no further job of `caller` is accepted, if as many wait as may.
+    /// Returns the refusal of a further job of `caller`, if the queue is full.
     fn waits_too_many(&self, caller: &Caller) -> Option<CallError> {
         let queue = self.queue();
         let (all, each) = (self.settings.queued_max, self.settings.queued_each);
@@ -84,18 +84,18 @@ impl Inner {
 }
 
 impl Jobs {
-    /// Whether a call that only may become a job should.
+    /// Returns true if a call that may become a job should become one.
     pub(crate) fn suits(&self, call: &Call) -> bool {
         let found = self.0.gate.find(&call.caller, &call.tool);
         found.is_ok_and(|entry| match entry.spec().job {
             AsJob::Never => false,
-            // What runs programs may take long.
+            // Programs may run for long.
             AsJob::May => entry.spec().effects == Effects::Runs,
             AsJob::Rather | AsJob::Must => true,
         })
     }
 
-    /// Gives the job `id` of `caller` answers to what it asks, and gives it as it is then.
+    /// Passes answers to the questions of the job `id` of `caller`, and returns the job.
     pub(crate) async fn tell(
         &self,
         caller: &Caller,
@@ -107,7 +107,7 @@ impl Jobs {
             Some(live) => {
                 let given = live.fitting(given);
                 if !given.is_empty() {
-                    // Stored first: who was told that it is taken is not asked again.
+                    // Stored first: an answer that was acknowledged must not be asked for again.
                     self.0.store().await?.tell(job.id, given.clone()).await?;
                     live.tell(given);
                 }
@@ -115,7 +115,7 @@ impl Jobs {
             }
             None if job.state.is_terminal() => Ok(job),
             None => {
-                // It may have ended since it was looked at.
+                // It may have ended since the first look.
                 let job = self.fetch(job.id).await?;
                 if job.state.is_terminal() {
                     return Ok(job);
@@ -126,7 +126,7 @@ impl Jobs {
         }
     }
 
-    /// Accepts a job: once this returns, it is never lost.
+    /// Accepts a job and stores it. Once this returns, the job is never lost.
     pub(crate) async fn start(&self, wanted: Wanted) -> Result<Answer, CallError> {
         let Wanted { mut call, terms, later } = wanted;
         call.beside.as_job = true;
@@ -147,7 +147,7 @@ impl Jobs {
         let spec = entry.spec();
         let (tool, priority, as_job) = (spec.id.clone(), spec.priority, spec.job);
         let caller = call.caller.clone();
-        // As it is accepted, however far it is once that is told.
+        // Snapshot at acceptance; the job may be further when the client reads this.
         let accepted = Job {
             id,
             tool: tool.clone(),
@@ -182,7 +182,7 @@ impl Jobs {
         };
         let accepting = {
             let jobs = jobs.clone();
-            // In a task of its own: whoever leaves half way leaves no job that nobody runs.
+            // A separate task, so that a departing caller leaves no job that nobody runs.
             tokio::spawn(async move {
                 let store = jobs.store().await?;
                 let live = jobs.enlist(id, 0, ahead);
@@ -207,7 +207,7 @@ impl Jobs {
         };
         tokio::select! {
             _ = timeout(patience, live.gone()) => {}
-            // Whoever leaves before it knows of a job leaves none.
+            // A caller who leaves before learning the job id leaves no job.
             () = cancel.cancelled() => {
                 jobs.give_up(&live);
                 return Err(CallError::Canceled);
@@ -220,7 +220,8 @@ impl Jobs {
         }
     }
 
-    /// The job `id` of `caller`; of anybody for `None`, who is whoever owns this machine.
+    /// Returns the job `id` of `caller`. `None` stands for the owner of this machine, who sees all
+    /// jobs.
     pub async fn get(&self, caller: Option<&Caller>, id: &str) -> Result<Job, CallError> {
         let found = match id.parse::<JobId>() {
             Ok(id) => self.0.store().await?.job(id).await?,
@@ -232,9 +233,9 @@ impl Jobs {
         }
     }
 
-    /// The job `id` of `caller`, once it has ended.
+    /// Waits for the end of the job `id` of `caller` and returns the job.
     ///
-    /// What it asks meanwhile is asked of whoever waits, if `asker` can.
+    /// Questions of the job are passed to `asker`, if that can ask.
     pub(crate) async fn ended(
         &self,
         caller: &Caller,
@@ -256,8 +257,8 @@ impl Jobs {
         }
     }
 
-    /// Asks `asker` whatever the job asks, and passes the answers on. Whoever cannot be asked, or
-    /// does not answer, is not asked again here; others may answer.
+    /// Passes questions of the job to `asker`, and its answers back. After a failure this asker is
+    /// not asked again; others may still answer.
     async fn pass_on(
         &self,
         caller: &Caller,
@@ -275,8 +276,8 @@ impl Jobs {
         std::future::pending().await
     }
 
-    /// The jobs of `caller`, newest first; everybody's for `None`, who is whoever owns this
-    /// machine.
+    /// Lists the jobs of `caller`, newest first. `None` stands for the owner of this machine, who
+    /// sees all jobs.
     pub async fn list(
         &self,
         caller: Option<&Caller>,
@@ -289,7 +290,7 @@ impl Jobs {
         Ok(self.0.store().await?.list(caller.cloned(), after, size).await?)
     }
 
-    /// Stops the job `id` of `caller`, and gives it as it is then.
+    /// Cancels the job `id` of `caller`, waits for its end for a bounded time, and returns the job.
     pub(crate) async fn cancel(&self, caller: &Caller, id: &str) -> Result<Job, CallError> {
         let job = self.get(Some(caller), id).await?;
         let jobs = &self.0;
@@ -300,7 +301,7 @@ impl Jobs {
             });
         }
         let Some(live) = jobs.live(job.id) else {
-            // It may have ended since it was looked at.
+            // It may have ended since the first look.
             let job = self.fetch(job.id).await?;
             return if job.state.is_terminal() {
                 Ok(job)
@@ -314,8 +315,8 @@ impl Jobs {
         self.fetch(job.id).await
     }
 
-    /// The job `id` of `caller`, and what happened to it after the event numbered `after`, about
-    /// `bytes_max` bytes of it.
+    /// Returns the job `id` of `caller` and about `bytes_max` bytes of its events after number
+    /// `after`.
     pub(crate) async fn page(
         &self,
         caller: &Caller,
@@ -328,7 +329,7 @@ impl Jobs {
         Ok((job, events))
     }
 
-    /// A file that the job `id` of `caller` left.
+    /// Opens a file that the job `id` of `caller` left.
     pub(crate) async fn open(
         &self,
         caller: &Caller,
@@ -344,8 +345,8 @@ impl Jobs {
         })?
     }
 
-    /// The life of the job `id` of `caller`, from after the event numbered `after`; of anybody's
-    /// for `None`, who is whoever owns this machine.
+    /// Watches the events of the job `id` of `caller` after number `after`. `None` stands for the
+    /// owner of this machine, who sees all jobs.
     pub async fn watch(
         &self,
         caller: Option<&Caller>,
@@ -364,18 +365,18 @@ impl Jobs {
         Ok((job, Box::new(watch)))
     }
 
-    /// Changes when a job was accepted or has ended, whoever's it is.
+    /// Subscribes to the acceptance and end of any job.
     pub(super) fn changed(&self) -> watch::Receiver<()> {
         self.0.changed.subscribe()
     }
 
-    /// A job that is there.
+    /// Returns an existing job.
     async fn fetch(&self, id: JobId) -> Result<Job, CallError> {
         let job = self.0.store().await?.job(id).await?.map(|job| self.with_asks(job));
         job.ok_or_else(|| CallError::NotFound { message: format!("job {id} is not kept any more") })
     }
 
-    /// The job with what it asks now: that is nowhere but here.
+    /// Adds the open questions to the job; the store does not contain them.
     fn with_asks(&self, mut job: Job) -> Job {
         if !job.state.is_terminal()
             && let Some(live) = self.0.live(job.id)

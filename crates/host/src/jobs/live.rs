@@ -1,4 +1,4 @@
-//! A job that has not ended: its newest events, and who waits for more.
+//! Tracks a job that has not ended: its newest events and its watchers.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,23 +13,23 @@ use super::Inner;
 use super::asking::Asking;
 use super::store::{Said, StoreError};
 
-/// How many of a job's newest events are at hand; whoever is further behind reads the store.
+/// Newest events of a job kept in memory. Slower watchers read the store.
 const RECENT: usize = 512;
-/// How many bytes they hold at most.
+/// Largest total size of these events in bytes.
 const RECENT_BYTES: usize = 256 << 10;
-/// How much is read from the store at once.
+/// Bytes that are read from the store at once.
 const PAGE_BYTES: usize = 128 << 10;
-/// How often in a row the store may fail a watch.
+/// Consecutive failures of the store after which a watch ends.
 const FAILURES_MAX: u32 = 20;
-/// How often the store is asked about a job that another server runs.
+/// Interval at which the store is read for a job of another server.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// A job of this server that has not ended.
 pub(super) struct Live {
     pub(super) id: JobId,
-    /// Cancelled when nobody wants it any more, or the server stops.
+    /// Cancelled when the job is no longer wanted or the server stops.
     pub(super) cancel: CancellationToken,
-    /// What was begun of it before it was accepted.
+    /// Work that was begun for the job before it was accepted.
     pub(super) ahead: Ahead,
     unwanted: AtomicBool,
     recent: Mutex<Recent>,
@@ -37,12 +37,12 @@ pub(super) struct Live {
     pub(super) asking: watch::Sender<Asking>,
 }
 
-/// How far a job has come.
+/// Progress of a job, for its watchers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// The number of its last event.
+    /// Number of its last event.
     pub(super) last: u64,
-    /// Whether it has left this server: ended, or left to the next.
+    /// True if the job has left this server: it ended or was left to the next server.
     pub(super) gone: bool,
 }
 
@@ -65,18 +65,18 @@ impl Live {
         })
     }
 
-    /// Stops it for good.
+    /// Cancels the job for good.
     pub(super) fn give_up(&self) {
         self.unwanted.store(true, Ordering::Release);
         self.cancel.cancel();
     }
 
-    /// Whether somebody stopped it for good.
+    /// Returns true if the job was cancelled for good.
     pub(super) fn is_unwanted(&self) -> bool {
         self.unwanted.load(Ordering::Acquire)
     }
 
-    /// Shows what was stored, numbered from `first`, to all who watch.
+    /// Shows stored events, numbered from `first`, to all watchers.
     pub(super) fn publish(&self, first: u64, what: Vec<Said>) {
         let mut recent = self.recent();
         let mut last = first;
@@ -88,8 +88,7 @@ impl Live {
         self.seen.send_modify(|seen| seen.last = seen.last.max(last));
     }
 
-    /// Says that nothing more comes from here. What was begun of it and not gone on with is given
-    /// up, whoever watches still.
+    /// Ends the event stream of this server. Unused work from before acceptance is discarded.
     pub(super) fn leave(&self) {
         self.ahead.give_up();
         self.seen.send_modify(|seen| seen.gone = true);
@@ -99,13 +98,13 @@ impl Live {
         self.seen.subscribe()
     }
 
-    /// Waits until nothing more comes from here.
+    /// Waits until the job has left this server.
     pub(super) async fn gone(&self) {
-        // The sender lives in `self`, so this cannot fail.
+        // Cannot fail: the sender lives in `self`.
         let _ = self.seen().wait_for(|seen| seen.gone).await;
     }
 
-    /// The events after `after`, if all of them are at hand.
+    /// Returns the events after `after`, if memory still holds all of them.
     fn since(&self, after: u64) -> Option<VecDeque<Arc<JobEvent>>> {
         let recent = self.recent();
         let first = recent.events.front()?.seq;
@@ -144,26 +143,26 @@ fn weight(event: &JobEvent) -> usize {
     text + 64
 }
 
-/// A job's life, from the store and then as it happens.
+/// Watch of a job's events, first from the store and then live.
 pub(super) struct JobWatch {
     pub(super) jobs: Arc<Inner>,
     pub(super) id: JobId,
-    /// The number of the last event told.
+    /// Number of the last event returned.
     pub(super) after: u64,
     pub(super) ready: VecDeque<Arc<JobEvent>>,
     pub(super) stage: Stage,
-    /// How often in a row the store could not be read.
+    /// Consecutive failures to read the store.
     pub(super) failures: u32,
 }
 
-/// How far a watch is.
+/// Progress of a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     /// More events may come.
     Going,
-    /// All were told, but not yet how it ended.
+    /// All events were returned; the final job is next.
     Finished,
-    /// All was told.
+    /// Everything was returned.
     Over,
 }
 
@@ -199,7 +198,7 @@ impl Watch for JobWatch {
 }
 
 impl JobWatch {
-    /// Waits for events; `None` when the job is not kept any more.
+    /// Waits for events. Returns `None` if the job is no longer kept.
     async fn wait(&mut self) -> Result<Option<()>, StoreError> {
         let live = self.jobs.live(self.id);
         if let Some(live) = &live {
@@ -222,7 +221,7 @@ impl JobWatch {
         } else if live.is_none() {
             tokio::time::sleep(LOOK).await;
         } else {
-            // It has just left this server: the next look finds it in the store alone.
+            // The job has just left this server; the next look finds it in the store.
             tokio::task::yield_now().await;
         }
         Ok(Some(()))
@@ -232,7 +231,7 @@ impl JobWatch {
         self.jobs.store().await?.job(self.id).await
     }
 
-    /// A store that cannot be read now may be read soon; after a while the watch is over.
+    /// Waits before the next try, or ends the watch after too many failures.
     async fn failed(&mut self, err: &StoreError) {
         self.failures += 1;
         if self.failures > FAILURES_MAX {

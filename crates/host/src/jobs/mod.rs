@@ -1,8 +1,8 @@
-//! Jobs: calls whose outcome is collected later, stored before they are acknowledged.
+//! Runs jobs: calls whose outcome is collected later. A job is stored before it is acknowledged.
 //!
-//! A job is parked in the store and run by the same gate as any call. It survives the end of the
-//! server at any instant: what waited is run, what ran is run again if its tool says that this
-//! does no harm, else it ends as interrupted.
+//! A job waits in the store and runs through the same gate as any call. It survives the end of the
+//! server at any instant. The next server runs queued jobs. It runs interrupted ones again if their
+//! tool is idempotent; otherwise they end as interrupted.
 
 mod store;
 mod sqlite;
@@ -42,39 +42,39 @@ use artefacts::Files;
 use live::Live;
 use queue::Queue;
 
-/// How often it is looked for jobs that another server left, and for such as were kept long enough.
+/// Interval between looks for orphaned and expired jobs.
 const TEND: Duration = Duration::from_secs(15);
 
-/// How jobs are kept and run.
+/// Settings of the jobs.
 #[derive(Clone)]
 pub struct JobSettings {
-    /// Where they are kept.
+    /// Folder of the jobs.
     pub folder: PathBuf,
-    /// How many run at once.
+    /// Largest number of running jobs.
     pub running_max: usize,
-    /// How many of one caller do.
+    /// Largest number of running jobs of one caller.
     pub running_each: usize,
-    /// How many wait; more are refused.
+    /// Largest number of queued jobs; more are refused.
     pub queued_max: usize,
-    /// How many of one caller do.
+    /// Largest number of queued jobs of one caller.
     pub queued_each: usize,
-    /// How long one is kept once it has ended, where whoever starts it does not say.
+    /// Time that an ended job is kept, if its caller sets none.
     pub keep: Duration,
-    /// How long one is kept at most.
+    /// Longest time that an ended job is kept.
     pub keep_max: Duration,
-    /// How many are kept that have ended; beyond, the oldest are forgotten.
+    /// Largest number of ended jobs that are kept. Beyond it the oldest are removed.
     pub ended_max: usize,
-    /// How much of what a job's program prints is kept.
+    /// Largest kept output of a job's program in bytes.
     pub output_bytes_max: usize,
-    /// How much of the files it leaves is kept.
+    /// Largest total size of the files kept per job in bytes.
     pub files_bytes_max: u64,
-    /// How this server's programs are known to the next.
+    /// Mark on this server's programs, by which the next server recognizes them.
     pub mark: u64,
-    /// Ends what the programs of the server with that mark left running. It may block.
+    /// Function that ends programs left by the server with the given mark. It may block.
     pub end_left: Arc<dyn Fn(u64) + Send + Sync>,
 }
 
-/// The jobs of a host. Nothing is opened before there is one.
+/// Jobs of a host. The store is opened when the first job needs it.
 #[derive(Clone)]
 pub struct Jobs(Arc<Inner>);
 
@@ -86,13 +86,13 @@ pub(crate) struct Inner {
     live: Mutex<HashMap<JobId, Arc<Live>>>,
     queue: Mutex<Queue>,
     running: TaskTracker,
-    /// Changes when a job was accepted or has ended.
+    /// Notified when a job is accepted or has ended.
     changed: watch::Sender<()>,
     stopping: CancellationToken,
     ended: Ended,
 }
 
-/// How many jobs this server has ended, by how.
+/// Counters of jobs that this server has ended, by state.
 #[derive(Default)]
 struct Ended {
     succeeded: AtomicU64,
@@ -130,12 +130,12 @@ impl Jobs {
         }))
     }
 
-    /// Takes over what another server left, now and from time to time, and forgets what was kept
-    /// long enough; until [`Jobs::stop`].
+    /// Takes over orphaned jobs and removes expired ones, now and periodically, until
+    /// [`Jobs::stop`].
     pub async fn tend(&self) {
         let jobs = &self.0;
         while !jobs.stopping.is_cancelled() {
-            // A folder in which no job ever was stays as it is.
+            // A folder that never had a job is not touched.
             if self.any() {
                 jobs.adopt().await;
                 jobs.forget().await;
@@ -144,7 +144,7 @@ impl Jobs {
         }
     }
 
-    /// How many wait, run, and have ended.
+    /// Returns the numbers of queued, running and ended jobs.
     pub(crate) fn gauge(&self) -> JobGauge {
         let Inner { settings, ended, .. } = self.0.as_ref();
         let queue = self.0.queue();
@@ -162,13 +162,13 @@ impl Jobs {
         }
     }
 
-    /// Whether there are, or were, jobs. Nothing is made to find out.
+    /// Returns true if there are or were jobs. Creates nothing.
     pub fn any(&self) -> bool {
         self.0.store.initialized() || self.0.was_used()
     }
 
-    /// Starts no more jobs and stops those that run; they are run again by the next server, or end
-    /// as interrupted. Waits until that is stored.
+    /// Starts no new jobs and stops the running ones, which the next server runs again or ends as
+    /// interrupted. Returns when that is stored.
     pub async fn stop(&self) {
         let jobs = &self.0;
         jobs.stopping.cancel();
@@ -178,7 +178,7 @@ impl Jobs {
 }
 
 impl Inner {
-    /// The store, opened when it is first needed.
+    /// Returns the store, which is opened at its first use.
     pub(crate) async fn store(&self) -> Result<&Arc<dyn Store>, StoreError> {
         self.store
             .get_or_try_init(|| async {
@@ -190,29 +190,29 @@ impl Inner {
             .await
     }
 
-    /// Whether there ever was a job in the folder.
+    /// Returns true if the folder ever had a job.
     fn was_used(&self) -> bool {
         SqliteStore::is_in(&self.settings.folder)
     }
 
-    /// The job `id`, if it is this server's and has not ended.
+    /// Returns the running or queued job `id` of this server.
     fn live(&self, id: JobId) -> Option<Arc<Live>> {
         self.alive().get(&id).cloned()
     }
 
-    /// Makes the job `id` this server's.
+    /// Registers the job `id` as one of this server.
     fn enlist(&self, id: JobId, last_event: u64, ahead: Ahead) -> Arc<Live> {
         let live = Live::new(id, self.stopping.child_token(), last_event, ahead);
         self.alive().insert(id, live.clone());
         live
     }
 
-    /// Says that there is one job more, or one less that has not ended.
+    /// Notifies listeners that the set of jobs changed.
     fn came_or_went(&self) {
         self.changed.send_replace(());
     }
 
-    /// Says that the job is this server's no more.
+    /// Removes the job from this server.
     fn let_go(&self, live: &Live) {
         self.alive().remove(&live.id);
         live.leave();
@@ -225,7 +225,7 @@ impl Inner {
                 Ok(gone) if gone.is_empty() => return,
                 Ok(gone) => {
                     let files = self.files.clone();
-                    // What is left of the files is found by nobody.
+                    // Remaining files are unreachable, so a failure is harmless.
                     let _ = spawn_blocking(move || files.forget(&gone)).await;
                 }
                 Err(err) => return tracing::warn!("{err}; no job is forgotten for now"),

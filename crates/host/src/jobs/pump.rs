@@ -1,4 +1,4 @@
-//! What a running job says, gathered and stored as it comes.
+//! Collects the events of a running job and stores them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,27 +10,27 @@ use toolgate_contract::{Event, EventSink, Happened, LeftFile, Level, Stream, lin
 use super::live::Live;
 use super::store::{Said, Store};
 
-/// How long what is said waits for more to be stored with.
+/// Time that an event waits to be stored together with others.
 const GATHER: Duration = Duration::from_millis(20);
-/// How long to wait before trying a failed write again.
+/// Pause before a failed write is tried again.
 const RETRY: Duration = Duration::from_millis(500);
-/// How much one event of output holds.
+/// Largest output in one event, in bytes.
 const EVENT_BYTES: usize = 64 << 10;
-/// How much output is stored at once: on its way to the store it is there several times.
+/// Output stored at once, in bytes. Several copies exist on the way to the store.
 const STORED_BYTES: usize = 1 << 20;
-/// How many log lines of one job are kept.
+/// Largest number of log lines kept per job.
 const LOGS_MAX: usize = 10_000;
-/// How many words of progress are kept as they come; beyond, one now and then.
+/// Number of progress reports that are kept as they come. Later ones are thinned out.
 const WORDS_MAX: u32 = 1_000;
-/// How often then.
+/// Interval between kept reports after that.
 const WORD_EVERY: SignedDuration = SignedDuration::from_secs(10);
-/// How much of a message is kept.
+/// Most characters of a message that are kept.
 const MESSAGE_CHARS: usize = 1_000;
-/// How many files one job may leave.
+/// Largest number of files that one job may leave.
 const FILES_MAX: usize = 10_000;
 
-/// Takes what a job says and puts it in the store. The job never waits for it, and what waits here
-/// is bounded by what is kept of a job in all.
+/// Moves a job's events to the store. The job never waits for it, and its buffer is bounded by the
+/// limits on a job.
 pub(super) struct Pump {
     heap: Mutex<Heap>,
     more: Notify,
@@ -40,7 +40,7 @@ struct Heap {
     said: Vec<Said>,
     left: Vec<LeftFile>,
     fraction: f64,
-    /// How many more bytes of output are kept.
+    /// Bytes of output that may still be kept.
     output_room: usize,
     output_bytes_max: usize,
     logs: usize,
@@ -65,7 +65,7 @@ impl Pump {
         Arc::new(Self { heap: Mutex::new(heap), more: Notify::new() })
     }
 
-    /// Where the job's events go.
+    /// Returns the sink for the job's events.
     pub(super) fn sink(self: &Arc<Self>) -> EventSink {
         let pump = self.clone();
         let sink = EventSink::new(move |event| {
@@ -75,26 +75,26 @@ impl Pump {
         sink.for_lines(Some(Level::Info))
     }
 
-    /// Takes something that happened and that no tool says.
+    /// Adds an event that comes from the server, not from the tool.
     pub(super) fn say(&self, what: Happened) {
         self.heap().said.push((Timestamp::now(), what));
         self.more.notify_one();
     }
 
-    /// Says that nothing more comes; [`Pump::run`] ends then.
+    /// Closes the pump, which ends [`Pump::run`].
     pub(super) fn close(&self) {
         self.heap().closed = true;
         self.more.notify_one();
     }
 
-    /// Stores what comes until it is closed. What is not stored then is [`Pump::rest`].
+    /// Stores events until the pump is closed. [`Pump::rest`] returns the remaining ones.
     pub(super) async fn run(&self, store: &dyn Store, live: &Live) {
         loop {
             self.more.notified().await;
             if self.is_closed() {
                 return;
             }
-            // Closed meanwhile, it need not be waited for any longer.
+            // Stop gathering as soon as the pump is closed.
             let _ = tokio::time::timeout(GATHER, self.closed()).await;
             let mut said = self.heap().next();
             while !said.is_empty() {
@@ -102,7 +102,7 @@ impl Pump {
                     Ok(first) => {
                         live.publish(first, std::mem::take(&mut said));
                         let mut heap = self.heap();
-                        // Little is gathered first, as at the beginning.
+                        // Store a full batch at once; otherwise gather again.
                         if heap.is_much() {
                             said = heap.next();
                         } else if !heap.said.is_empty() {
@@ -112,7 +112,7 @@ impl Pump {
                     Err(err) => {
                         tracing::warn!(job = %live.id, "{err}; trying again");
                         if tokio::time::timeout(RETRY, self.closed()).await.is_ok() {
-                            // It has ended: what is left is stored with its end.
+                            // The job has ended: remaining events are stored with its end.
                             self.put_back(said);
                             return;
                         }
@@ -128,7 +128,7 @@ impl Pump {
         heap.said = said;
     }
 
-    /// What was said and is not stored, and the files that were left.
+    /// Takes the events not yet stored and the files that the job left.
     pub(super) fn rest(&self) -> (Vec<Said>, Vec<LeftFile>) {
         let mut heap = self.heap();
         (std::mem::take(&mut heap.said), std::mem::take(&mut heap.left))
@@ -142,7 +142,7 @@ impl Pump {
         while !self.is_closed() {
             self.more.notified().await;
         }
-        // Whoever looks next must not wait for another word.
+        // Pass the wake-up on, since this loop consumed it.
         self.more.notify_one();
     }
 
@@ -165,7 +165,7 @@ impl Heap {
                     self.left.push(file);
                 }
             }
-            // Nobody is connected to a job.
+            // No client is connected to a job.
             Event::LetGo | Event::Visited { .. } => {}
         }
     }
@@ -173,7 +173,7 @@ impl Heap {
     fn progress(&mut self, done: f64, total: Option<f64>, message: Option<String>) {
         if let Some(total) = total.filter(|total| *total > 0.0) {
             let fraction = (done / total).clamp(0.0, 1.0);
-            // Not a number compares as neither more nor less.
+            // NaN compares as not greater and is ignored.
             if fraction > self.fraction {
                 self.fraction = fraction;
             }
@@ -187,7 +187,7 @@ impl Heap {
         }
     }
 
-    /// Whether another word of progress is kept: a job of a day has many.
+    /// Returns true if another progress report is kept, and counts it.
     fn may_say_a_word(&mut self) -> bool {
         let now = Timestamp::now();
         let may = self.words < WORDS_MAX || now.duration_since(self.last_word) >= WORD_EVERY;
@@ -235,7 +235,7 @@ impl Heap {
         self.said.push((Timestamp::now(), what));
     }
 
-    /// Takes what is to be stored next.
+    /// Takes the next batch to store.
     fn next(&mut self) -> Vec<Said> {
         let mut bytes = 0;
         let is_next = |(_, what): &&Said| {
@@ -247,7 +247,7 @@ impl Heap {
         self.said.drain(..count).collect()
     }
 
-    /// Whether there is as much as is stored at once.
+    /// Returns true if a full batch is waiting.
     fn is_much(&self) -> bool {
         let bytes: usize = self.said.iter().map(|(_, what)| output_bytes(what)).sum();
         bytes >= STORED_BYTES

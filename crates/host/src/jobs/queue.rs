@@ -1,5 +1,6 @@
-//! Which job is next: by priority, then of the callers in turn, of each in the order they were
-//! accepted, as far as there is room for it and for its caller.
+//! Chooses the next job: by priority, then in turn among callers, then by acceptance time.
+//!
+//! A job must also fit the limits of its tool, its caller and the server.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -7,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use jiff::Timestamp;
 use toolgate_contract::{Caller, JobId, ToolId};
 
-/// Jobs that wait, and how many of each caller and tool run.
+/// Queued jobs, and counts of running jobs by caller and tool.
 pub(super) struct Queue {
     lines: HashMap<Caller, Line>,
     places: HashMap<JobId, (Caller, Place)>,
@@ -19,33 +20,33 @@ pub(super) struct Queue {
     turns: u64,
 }
 
-/// One caller's jobs.
+/// Jobs of one caller.
 #[derive(Default)]
 struct Line {
     waiting: BTreeMap<Place, Waiting>,
     running: usize,
-    /// Which turn was its last.
+    /// Number of its last turn.
     turn: u64,
 }
 
-/// Where a job stands in its line: the lowest is next.
+/// Position of a job in its caller's line; the lowest is next.
 ///
-/// By when it was accepted, not by when it came here: what another server left comes after what
-/// was accepted meanwhile, and must not wait for ever where servers keep dying.
+/// It contains the acceptance time and not the arrival here. So a job taken over from a dead server
+/// is not delayed each time.
 type Place = (Reverse<i32>, Timestamp, u64);
 
-/// A job that waits.
+/// A queued job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Waiting {
     pub(super) id: JobId,
     pub(super) caller: Caller,
     pub(super) tool: ToolId,
-    /// How many calls of the tool may run at once, if fewer than of any.
+    /// Largest number of running calls of the tool, if it has its own limit.
     pub(super) at_once: Option<usize>,
 }
 
 impl Queue {
-    /// A queue from which `running_max` run at once, `running_each` of one caller.
+    /// Creates a queue that allows `running_max` running jobs, and `running_each` of one caller.
     pub(super) fn new(running_max: usize, running_each: usize) -> Self {
         Self {
             lines: HashMap::new(),
@@ -59,17 +60,17 @@ impl Queue {
         }
     }
 
-    /// How many wait.
+    /// Returns the number of queued jobs.
     pub(super) fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// How many of `caller` wait.
+    /// Returns the number of queued jobs of `caller`.
     pub(super) fn len_of(&self, caller: &Caller) -> usize {
         self.lines.get(caller).map_or(0, |line| line.waiting.len())
     }
 
-    /// How many run.
+    /// Returns the number of running jobs.
     pub(super) fn running(&self) -> usize {
         self.running_now
     }
@@ -81,7 +82,7 @@ impl Queue {
         self.lines.entry(job.caller.clone()).or_default().waiting.insert(place, job);
     }
 
-    /// Takes a job out that waits; whether it did.
+    /// Removes a queued job. Returns false if it was not queued.
     pub(super) fn remove(&mut self, id: JobId) -> bool {
         let Some((caller, place)) = self.places.remove(&id) else { return false };
         let line = self.lines.get_mut(&caller);
@@ -90,7 +91,7 @@ impl Queue {
         was_there
     }
 
-    /// The next job there is room for, which counts as running from now on.
+    /// Takes the next job that fits all limits and counts it as running.
     pub(super) fn next(&mut self) -> Option<Waiting> {
         if self.running_now >= self.running_max {
             return None;
@@ -101,7 +102,7 @@ impl Queue {
         let firsts = self.lines.values().filter(|line| line.running < self.running_each);
         let firsts = firsts.filter_map(|line| {
             let (place, job) = line.waiting.iter().find(|(_, job)| has_room(job))?;
-            // Who has fewer running first, then who has waited for a turn for longest.
+            // Prefer callers with fewer running jobs, then the longest wait for a turn.
             Some(((place.0, line.running, line.turn, *place), job))
         });
         let ((.., place), job) = firsts.min_by_key(|(order, _)| *order)?;
@@ -117,7 +118,7 @@ impl Queue {
         Some(job)
     }
 
-    /// Says that `job` runs no more.
+    /// Counts `job` as no longer running.
     pub(super) fn ended(&mut self, job: &Waiting) {
         self.running_now -= 1;
         if let Some(count) = self.running.get_mut(&job.tool) {
@@ -132,7 +133,7 @@ impl Queue {
         self.tidy(&job.caller);
     }
 
-    /// Forgets who has no job any more.
+    /// Removes callers without jobs.
     fn tidy(&mut self, caller: &Caller) {
         if self.lines.get(caller).is_some_and(|line| line.running == 0 && line.waiting.is_empty()) {
             self.lines.remove(caller);

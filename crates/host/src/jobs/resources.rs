@@ -1,4 +1,4 @@
-//! Jobs as resources: how one is, what it printed, what it left.
+//! Serves jobs as resources: their state, output and files.
 
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -17,20 +17,20 @@ use toolgate_contract::{
 use super::Jobs;
 use super::tools::{Handle, Told, looking, refusal};
 
-/// What the URIs begin with.
+/// Prefix of the URIs.
 const SCHEME: &str = "job://";
-/// How much of what a job printed is read at once.
+/// Largest output that is read at once, in bytes.
 const OUTPUT_BYTES_MAX: usize = 256 << 10;
-/// How long a file may be that is read at once.
+/// Largest file that is read at once, in bytes.
 const FILE_BYTES_MAX: u64 = 4 << 20;
-/// How many jobs are looked at, at once or for what somebody types.
+/// Largest number of jobs read at once, or offered as completions.
 const JOBS_MAX: usize = 200;
-/// How long what changed waits for more to be told with.
+/// Time that a change waits to be combined with others.
 const GATHER: Duration = Duration::from_millis(100);
-/// What stands in a name as it is.
+/// Characters that are percent-encoded in a file name.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The resources of jobs, which find them in `handle`.
+/// Creates the resources that expose the jobs in `handle`.
 pub(crate) fn resources(handle: &Handle) -> Arc<dyn Resources> {
     Arc::new(JobResources { guard: looking(handle), handle: handle.clone() })
 }
@@ -40,21 +40,21 @@ struct JobResources {
     handle: Handle,
 }
 
-/// What a URI names.
+/// Target of a URI.
 #[derive(Debug, PartialEq, Eq)]
 struct Place {
     id: String,
     of: Part,
 }
 
-/// Which part of a job.
+/// Part of a job.
 #[derive(Debug, PartialEq, Eq)]
 enum Part {
-    /// How it is.
+    /// State and result of the job.
     Job,
-    /// What it printed.
+    /// Printed output.
     Output,
-    /// The file of that name that it left.
+    /// File with this name that the job left.
     File(String),
 }
 
@@ -82,7 +82,7 @@ fn uri_of_file(id: JobId, name: &str) -> String {
     format!("{SCHEME}{id}/files/{}", utf8_percent_encode(name, PLAIN))
 }
 
-/// A job as an entry of the list.
+/// Returns the list entry of a job.
 fn entry(job: &Job) -> ResourceSpec {
     let modified = Some(job.updated);
     ResourceSpec {
@@ -94,7 +94,7 @@ fn entry(job: &Job) -> ResourceSpec {
     }
 }
 
-/// A file that a job left, as one.
+/// Returns the list entry of a file that a job left.
 fn entry_of_file(id: JobId, file: &Artefact) -> ResourceSpec {
     ResourceSpec {
         about: Some(format!("left by job {id} as `{}`", file.path)),
@@ -218,7 +218,7 @@ impl Resources for JobResources {
 }
 
 impl JobResources {
-    /// The jobs, if there are or were any. Nothing is made to find out.
+    /// Returns the jobs, if there are or were any. Creates nothing.
     fn some_jobs(&self) -> Option<Jobs> {
         self.handle.jobs().ok().filter(Jobs::any)
     }
@@ -227,7 +227,7 @@ impl JobResources {
         self.some_jobs().ok_or_else(none)
     }
 
-    /// Jobs newest first, each with the files it left.
+    /// Lists jobs, newest first, each followed by its files.
     async fn entries(
         &self,
         ctx: &Ctx,
@@ -241,7 +241,7 @@ impl JobResources {
             let Place { id, of } = Place::of(after).ok_or_else(|| nothing_at(after))?;
             let job = match jobs.get(Some(&ctx.caller), &id).await {
                 Ok(job) => job,
-                // After a job that is forgotten since comes nothing: what is older mostly is, too.
+                // If the job was removed since, older ones mostly were too, so the list ends here.
                 Err(CallError::NotFound { .. }) => return Ok(entries),
                 Err(err) => return Err(refused(err)),
             };
@@ -274,7 +274,7 @@ impl JobResources {
     }
 }
 
-/// What a job printed, as much as is read at once.
+/// Returns the printed output of a job, up to the limit.
 async fn output(jobs: &Jobs, ctx: &Ctx, id: &str) -> Result<String, ToolError> {
     let (mut text, mut after) = (String::new(), 0);
     loop {
@@ -296,7 +296,7 @@ async fn output(jobs: &Jobs, ctx: &Ctx, id: &str) -> Result<String, ToolError> {
     }
 }
 
-/// A file that a job left, if it is not too long to be read at once.
+/// Reads a file that a job left, if it is within the limit.
 async fn file(
     jobs: &Jobs,
     ctx: &Ctx,
@@ -314,7 +314,7 @@ async fn file(
         return Err(ToolError::new(Fault::TooLarge, why));
     }
     let held = spawn_blocking(move || {
-        // No longer than the bound, so it fits.
+        // Bounded by `FILE_BYTES_MAX`, so it fits.
         let mut held = vec![0; usize::try_from(bytes).unwrap_or_default()];
         handle.read_exact_at(&mut held, 0).map(|()| held)
     });
@@ -329,7 +329,7 @@ async fn file(
     })
 }
 
-/// Tells that what `uri` holds, which is `part` of a job, has changed, until the job has ended.
+/// Reports changes of `part` of a job, whose URI is `uri`, until the job ends.
 async fn tell_changes(mut watch: Box<dyn Watch>, part: Part, uri: Arc<str>, changes: Changes) {
     loop {
         match watch.next().await {
@@ -352,14 +352,14 @@ async fn tell_changes(mut watch: Box<dyn Watch>, part: Part, uri: Arc<str>, chan
     }
 }
 
-/// Whether `part` of a job is not as it was after that happened.
+/// Returns true if the event changes `part` of a job.
 fn is_seen(part: &Part, what: &Happened) -> bool {
     match what {
         Happened::Queued | Happened::Started { .. } | Happened::Progress { .. } => {
             *part == Part::Job
         }
         Happened::Output { .. } => *part == Part::Output,
-        // Jobs are not told with what they log.
+        // The representation of a job does not contain its log lines.
         Happened::Log { .. } => false,
         Happened::Asks { .. } => *part == Part::Job,
         Happened::Artefact(file) => match part {

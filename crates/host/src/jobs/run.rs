@@ -1,4 +1,4 @@
-//! One job from its turn to its end, and those that a server left behind.
+//! Runs one job from its turn to its end, and takes over jobs of dead servers.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -23,17 +23,17 @@ use super::store::{Answered, Begun, End, May, Orphan, Said, Store};
 use crate::limits::Slot;
 use crate::pipeline;
 
-/// How long to wait before trying again what the store could not do.
+/// Pause before a failed store operation is tried again.
 const RETRY: Duration = Duration::from_millis(500);
-/// How often a server that stops tries to store how a job ended; the next server ends it else.
+/// Tries to store the end of a job while the server stops. After that the next server ends the job.
 const LAST_TRIES: u32 = 3;
-/// How often a job may begin. One that took its server with it as often is not given another.
+/// Largest number of starts of a job. One that ended with its server that often is not tried again.
 const ATTEMPTS_MAX: u32 = 5;
 
 impl Inner {
-    /// Starts every job whose turn it is.
+    /// Starts each job whose turn it is.
     pub(super) fn dispatch(self: &Arc<Self>) {
-        // Whoever waits for all to end must see that this may still begin some.
+        // Keeps the tracker open, because this function may still start jobs.
         let _here = self.running.token();
         if self.stopping.is_cancelled() {
             return;
@@ -55,8 +55,8 @@ impl Inner {
     async fn run(self: &Arc<Self>, job: &Waiting) {
         let Some(live) = self.live(job.id) else { return };
         let Ok(store) = self.store().await else { return self.let_go(&live) };
-        // Before it begins: one that only waits must not count as begun. A tool that is not on
-        // offer any more needs none to be refused.
+        // The slot comes first, as a waiting job must not count as started. A tool that is gone
+        // needs no slot to be refused.
         let slot = match self.gate.catalog.now().entry(&job.tool) {
             Some(entry) => {
                 match self.gate.limits.admit_job(&job.caller, entry.spec(), &live.cancel).await {
@@ -69,7 +69,7 @@ impl Inner {
                         }
                         return;
                     }
-                    // The server stops, and the next one goes on.
+                    // The server stops; the next one continues.
                     Err(_) => return self.let_go(&live),
                 }
             }
@@ -79,7 +79,7 @@ impl Inner {
             let at = Timestamp::now();
             match store.begin(job.id, at).await {
                 Ok(Some(begun)) => break (begun, at),
-                // It was cancelled while it waited, and whoever did it ended it.
+                // The job was cancelled in the queue and has ended already.
                 Ok(None) => return self.let_go(&live),
                 Err(err) => {
                     tracing::warn!(job = %job.id, "{err}; trying again");
@@ -94,7 +94,7 @@ impl Inner {
         let (outcome, pump) = self.call(store, &live, begun, slot).await;
         let stopping = self.stopping.is_cancelled();
         let outcome = match outcome {
-            // A tool that was told to stop may give another reason for not having done it.
+            // A stopped tool may report another error.
             Err(_) if stopping || live.is_unwanted() => Err(CallError::Canceled),
             done => done,
         };
@@ -112,7 +112,7 @@ impl Inner {
         self.finish(store, &live, end).await;
     }
 
-    /// Runs it through the gate, storing what it says.
+    /// Runs the job through the gate and stores its events.
     async fn call(
         &self,
         store: &Arc<dyn Store>,
@@ -146,7 +146,7 @@ impl Inner {
         (outcome, pump)
     }
 
-    /// How it ended, with the files it left put in safety.
+    /// Returns the end of the job, with its files copied to the jobs' folder.
     async fn end(&self, live: &Live, outcome: Result<Output, CallError>, pump: &Pump) -> End {
         let (mut before, left) = pump.rest();
         let mut artefacts = Vec::new();
@@ -173,7 +173,7 @@ impl Inner {
         End { at: Timestamp::now(), state, outcome, artefacts, before }
     }
 
-    /// Stores how it ended, however long that takes, and tells who watches.
+    /// Stores the end of the job with retries, and notifies its watchers.
     pub(super) async fn finish(&self, store: &Arc<dyn Store>, live: &Arc<Live>, end: End) {
         let mut last_tries = LAST_TRIES;
         loop {
@@ -185,7 +185,7 @@ impl Inner {
                     live.publish(first, said);
                     break;
                 }
-                // Another ended it first.
+                // Another task ended it first.
                 Ok(None) => break,
                 Err(err) if last_tries == 0 => {
                     tracing::error!(job = %live.id, "{err}; the next server ends it");
@@ -202,8 +202,8 @@ impl Inner {
         self.came_or_went();
     }
 
-    /// Takes over what servers that are gone left: what their programs left running is ended,
-    /// what waited waits here, and what ran is run again if it may be.
+    /// Takes over the jobs of dead servers. Their programs are ended, queued jobs are queued here,
+    /// and running ones are run again if their tool allows it.
     pub(super) async fn adopt(self: &Arc<Self>) {
         let store = match self.store().await {
             Ok(store) => store,
@@ -220,7 +220,7 @@ impl Inner {
             marks.into_iter().for_each(|mark| end_left(mark));
             bury();
         });
-        // It panics only if the callback does, and then the jobs are still to be run.
+        // It fails only if the callback panics; the jobs must be run all the same.
         let _ = ended.await;
         if !adopted.jobs.is_empty() {
             tracing::info!("{} jobs that a server left are taken over", adopted.jobs.len());
@@ -258,7 +258,7 @@ impl Inner {
         self.enqueue(*id, tool.clone(), caller.clone(), *priority, *created);
     }
 
-    /// Leaves the record of a job that ends for `why` without being run here.
+    /// Records a job that ends with the error `why` without being run here.
     pub(super) async fn record(&self, id: JobId, tool: &ToolId, caller: Caller, why: CallError) {
         let call = Call {
             tool: tool.to_string(),
@@ -276,8 +276,8 @@ impl Inner {
         pipeline::refuse(&self.gate, &call, why).await;
     }
 
-    /// Whether a job that another server left is this one's to go on with: not one that it hides
-    /// from whoever called it, and another may not.
+    /// Returns true if this server may take over the job. A job of a tool hidden from its caller is
+    /// left to another server.
     fn may_go_on_with(&self, orphan: &Orphan) -> bool {
         let interrupted = orphan.state == JobState::Running && !self.may_run_again(&orphan.tool);
         let is_hidden = self.gate.catalog.now().entry(&orphan.tool).is_some()
@@ -285,7 +285,7 @@ impl Inner {
         interrupted || !is_hidden
     }
 
-    /// Whether running the tool twice does no more than running it once.
+    /// Returns true if the tool is idempotent.
     fn may_run_again(&self, tool: &ToolId) -> bool {
         self.gate.catalog.now().entry(tool).is_some_and(|entry| entry.spec().idempotent)
     }
@@ -302,7 +302,7 @@ impl Inner {
         self.queue().push(priority, created, Waiting { id, caller, tool, at_once });
     }
 
-    /// Waits for `time`, or less if the server is to stop; whether it is.
+    /// Waits for `time`, and returns true at once if the server stops.
     async fn stops_within(&self, time: Duration) -> bool {
         tokio::time::timeout(time, self.stopping.cancelled()).await.is_ok()
     }

@@ -1,9 +1,8 @@
-//! The engine that needs nothing beside the server: jobs in one SQLite file, in a folder that
-//! several servers may share.
+//! Stores jobs in one SQLite file, in a folder that several servers may share. It needs no other
+//! service.
 //!
-//! One thread writes. What came while it committed it commits together, so a thousand jobs cost
-//! a few waits for the disk, and one alone costs one. Others read, each from the last commit, so
-//! that nobody who looks waits for who writes.
+//! One thread writes. Requests that arrive during a commit share the next one, so a thousand jobs
+//! cost only a few disk waits. Other threads read the last commit and never wait for the writer.
 #![allow(
     clippy::disallowed_methods,
     reason = "the jobs' folder is the host's own, outside every root"
@@ -27,26 +26,27 @@ use super::store::{Adopted, Begun, End, May, NewJob, Said, Store, StoreError};
 use servers::Server;
 use threads::{BATCH_BYTES, Durability, Readers, Session, Writer};
 
-/// The jobs, in the folder.
+/// Name of the database file.
 const FILE: &str = "jobs.db";
-/// How many jobs are forgotten in one step, so that others come between.
+/// Number of jobs removed in one step, so that other requests come between.
 const FORGET_STEP: usize = 50;
 
-/// Jobs in a folder on this machine's disk.
+/// Jobs in a folder on a local disk.
 ///
-/// Dropped, it writes what it has accepted, gives the folder back and waits for that, for a
-/// while at most.
+/// Dropping it writes all accepted requests and leaves the folder. The drop waits for that for 10 s
+/// at most.
 pub struct SqliteStore {
-    // In the order in which they end: who closes the file last tidies it up, and must write.
+    // Dropped in this order: the last connection checkpoints the file, and it must be able to
+    // write.
     readers: Readers,
     writer: Writer,
 }
 
 impl SqliteStore {
-    /// Opens the jobs in `folder`, which is made if it is not there.
+    /// Opens the jobs in `folder`, and creates it if needed.
     ///
-    /// `mark` is what the programs of this server are known by, should it die: whoever adopts
-    /// its jobs is told.
+    /// `mark` identifies the programs of this server. A server that adopts its jobs after a crash
+    /// receives it.
     pub fn open(folder: &Path, mark: u64) -> Result<Self, StoreError> {
         let server = Server::enter(folder, mark).map_err(|err| {
             StoreError(format!("its folder `{}` cannot be written: {err}", folder.display()))
@@ -54,7 +54,7 @@ impl SqliteStore {
         Self::over(server, &folder.join(FILE).into())
     }
 
-    /// Whether there are, or were, jobs in `folder`.
+    /// Returns true if there are or were jobs in `folder`.
     pub fn is_in(folder: &Path) -> bool {
         folder.join(FILE).exists()
     }
@@ -76,7 +76,7 @@ impl SqliteStore {
 }
 
 impl SqliteStore {
-    /// Removes what forgotten jobs left, and gives the disk back what is free.
+    /// Removes data of forgotten jobs and returns free space to the disk.
     async fn tidy(&self) -> Result<(), StoreError> {
         while self.writer.ask(Durability::Written, BATCH_BYTES, writes::sweep).await? {}
         while self.writer.ask(Durability::Written, BATCH_BYTES, writes::shrink).await? {}
@@ -173,7 +173,7 @@ impl Store for SqliteStore {
                 match self.writer.ask(Durability::Written, BATCH_BYTES, work).await {
                     Ok(step) => forgotten.extend(step),
                     Err(err) if forgotten.is_empty() => return Err(err),
-                    // Whoever asked must learn of those that are.
+                    // The caller must learn of the jobs removed so far.
                     Err(_) => return Ok(forgotten),
                 }
             }

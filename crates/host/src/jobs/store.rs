@@ -1,4 +1,4 @@
-//! What keeps jobs: one interface, whatever engine is behind it.
+//! Defines the storage interface of jobs, for any engine.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,40 +12,39 @@ use toolgate_contract::{
     JobPage, JobState, Output, ToolId,
 };
 
-/// Keeps jobs, what happens to them and what comes of them.
+/// Storage of jobs, their events and outcomes.
 ///
-/// What it returned from was done and survives the end of this process at any instant; what is
-/// *durable* survives the machine's too. Each job has one owner, the server that runs it; several
+/// An operation that has returned survives the end of this process at any instant. A *durable* one
+/// also survives the end of the machine. Each job has one owner, the server that runs it. Several
 /// servers may share a store.
 pub trait Store: Send + Sync + 'static {
     /// Stores a new job as queued and owned by this server, with its first event. Durable.
     fn accept(&self, job: NewJob) -> BoxFuture<'_, Result<(), StoreError>>;
 
-    /// Moves a queued job of this server to running, with the event, and gives what is to be
-    /// run; `None` if it is not there or not queued any more. Durable.
+    /// Marks a queued job of this server as running, adds the event, and returns the job's input.
+    /// Returns `None` if the job is not queued. Durable.
     fn begin(&self, id: JobId, at: Timestamp) -> BoxFuture<'_, Result<Option<Begun>, StoreError>>;
 
-    /// Moves a running job of this server back to queued. Durable.
+    /// Marks a running job of this server as queued again. Durable.
     fn requeue(&self, id: JobId, at: Timestamp) -> BoxFuture<'_, Result<(), StoreError>>;
 
-    /// Adds what happened to a job that has not ended, in order, and gives the number of the
-    /// first event. The job's progress and message are those of the last [`Happened::Progress`].
+    /// Appends events to a job that has not ended, and returns the number of the first. The last
+    /// [`Happened::Progress`] sets the job's progress and message.
     fn append(&self, id: JobId, what: Vec<Said>) -> BoxFuture<'_, Result<u64, StoreError>>;
 
-    /// Keeps answers to what a job asked, for when it begins again; what was answered before stays.
-    /// Nothing is done for a job that has ended. Durable.
+    /// Stores answers to a job's questions for its next start. Earlier answers stay. Does nothing
+    /// if the job has ended. Durable.
     fn tell(&self, id: JobId, given: Given) -> BoxFuture<'_, Result<(), StoreError>>;
 
-    /// Ends a job that has not ended, with what still happened and last the event that it ended;
-    /// gives the number of the first of these events, or `None` if the job had ended before or is
-    /// not there. Durable.
+    /// Ends a job: appends the remaining events and the final one. Returns the number of the first,
+    /// or `None` if the job has ended or is missing. Durable.
     fn finish(&self, id: JobId, end: End) -> BoxFuture<'_, Result<Option<u64>, StoreError>>;
 
-    /// The job as it is.
+    /// Returns the job in its current state.
     fn job(&self, id: JobId) -> BoxFuture<'_, Result<Option<Job>, StoreError>>;
 
-    /// The events after number `after`, in order, until they hold `bytes_max` bytes or a little
-    /// more; at least one if there is one.
+    /// Returns the events after number `after`, in order, up to about `bytes_max` bytes, and at
+    /// least one if there is one.
     fn events(
         &self,
         id: JobId,
@@ -53,7 +52,7 @@ pub trait Store: Send + Sync + 'static {
         bytes_max: usize,
     ) -> BoxFuture<'_, Result<Vec<JobEvent>, StoreError>>;
 
-    /// Jobs newest first, `caller`'s or everybody's, without their outcomes.
+    /// Lists jobs, newest first, without their outcomes: those of `caller`, or all.
     fn list(
         &self,
         caller: Option<Caller>,
@@ -61,12 +60,12 @@ pub trait Store: Send + Sync + 'static {
         size: usize,
     ) -> BoxFuture<'_, Result<JobPage, StoreError>>;
 
-    /// Makes this server the owner of the jobs that have not ended and whose owner is gone, as far
-    /// as it `may`; the others stay for one that may. Durable.
+    /// Makes this server the owner of unfinished jobs of dead servers, as far as `may` allows.
+    /// Other jobs are left to another server. Durable.
     fn adopt(&self, may: May) -> BoxFuture<'_, Result<Adopted, StoreError>>;
 
-    /// Forgets jobs that ended longer ago than they were to be kept, and the oldest of those that
-    /// ended beyond the newest `ended_max`; gives the ids of at most a thousand of them.
+    /// Removes expired jobs, and the oldest ended ones beyond `ended_max`. Returns the removed ids,
+    /// at most 2000 at once.
     fn forget(
         &self,
         now: Timestamp,
@@ -77,74 +76,74 @@ pub trait Store: Send + Sync + 'static {
 /// A job to be stored.
 #[derive(Debug, Clone)]
 pub struct NewJob {
-    /// Its id.
+    /// Id of the job.
     pub id: JobId,
-    /// The tool that is called.
+    /// Tool that is called.
     pub tool: ToolId,
-    /// The arguments, as they came.
+    /// Arguments as received.
     pub input: Value,
-    /// Who calls.
+    /// Caller of the job.
     pub caller: Caller,
-    /// By which dialect.
+    /// Name of the dialect.
     pub dialect: Cow<'static, str>,
-    /// Which goes first: the higher.
+    /// Priority; higher runs first.
     pub priority: i32,
-    /// When it was accepted.
+    /// Time of acceptance.
     pub created: Timestamp,
-    /// How long it is kept once it has ended.
+    /// Time that the job is kept after its end.
     pub keep: Duration,
-    /// What can be asked of whoever called, and what they answered before.
+    /// Question kinds that the client supports, and earlier answers.
     pub asking: Answered,
 }
 
-/// What can be asked of whoever called a job, and what they answered before it was made.
+/// Question kinds that a client supports, and its answers so far.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Answered {
-    /// What can be asked.
+    /// Supported kinds of questions.
     pub can: Askable,
-    /// What was answered.
+    /// Answers so far.
     pub given: Given,
 }
 
-/// A job whose turn it is.
+/// A job that starts to run.
 #[derive(Debug, Clone)]
 pub struct Begun {
-    /// The tool that is called.
+    /// Tool that is called.
     pub tool: ToolId,
-    /// The arguments.
+    /// Arguments.
     pub input: Value,
-    /// Who calls.
+    /// Caller of the job.
     pub caller: Caller,
-    /// By which dialect.
+    /// Name of the dialect.
     pub dialect: Cow<'static, str>,
-    /// What can be asked of whoever called, and what they answered before.
+    /// Question kinds that the client supports, and earlier answers.
     pub asking: Answered,
-    /// For how manieth time it begins, from 1.
+    /// Number of this start, counted from 1.
     pub attempt: u32,
-    /// The number of the event that it began.
+    /// Number of the start event.
     pub event: u64,
 }
 
-/// Something that happened, and when.
+/// An event and its time.
 pub type Said = (Timestamp, Happened);
 
-/// How a job ended.
+/// End of a job.
 #[derive(Debug, Clone)]
 pub struct End {
-    /// When.
+    /// Time of the end.
     pub at: Timestamp,
     /// A terminal state.
     pub state: JobState,
-    /// What came of it.
+    /// Outcome of the call.
     pub outcome: Result<Output, CallError>,
-    /// What it left.
+    /// Files that the job left.
     pub artefacts: Vec<Artefact>,
-    /// What still happened before it ended.
+    /// Events before the end that are not stored yet.
     pub before: Vec<Said>,
 }
 
 impl End {
-    /// That of a job that was cancelled before it began.
+    /// Creates the end of a job that was cancelled before it began.
     pub(crate) fn canceled() -> Self {
         Self {
             at: Timestamp::now(),
@@ -156,42 +155,42 @@ impl End {
     }
 }
 
-/// Whether a server may go on with a job.
+/// Function that decides if a server may take over a job.
 pub type May = Arc<dyn Fn(&Orphan) -> bool + Send + Sync>;
 
-/// What servers that are gone left undone.
+/// Unfinished jobs of dead servers.
 pub struct Adopted {
-    /// The marks of these servers, by which what their programs left is known.
+    /// Marks of these servers, which identify their leftover programs.
     pub marks: Vec<u64>,
-    /// Their jobs, in the order in which they were accepted.
+    /// Jobs in order of acceptance.
     pub jobs: Vec<Orphan>,
-    /// To be called once what they left running has been ended. Until then they are known to be
-    /// gone, and whoever adopts next is told their marks again.
+    /// Function to call after the leftover programs were ended. Until then the servers stay
+    /// registered as dead, and the next adoption returns their marks again.
     pub bury: Box<dyn FnOnce() + Send>,
 }
 
-/// A job whose owner is gone.
+/// A job whose owner is dead.
 #[derive(Debug, Clone)]
 pub struct Orphan {
-    /// Its id.
+    /// Id of the job.
     pub id: JobId,
-    /// The tool that is called.
+    /// Tool that is called.
     pub tool: ToolId,
-    /// Which goes first: the higher.
+    /// Priority; higher runs first.
     pub priority: i32,
-    /// Queued or running.
+    /// State: queued or running.
     pub state: JobState,
-    /// Who called it.
+    /// Caller of the job.
     pub caller: Caller,
-    /// When it was accepted.
+    /// Time of acceptance.
     pub created: Timestamp,
-    /// How often it began to run.
+    /// Number of starts.
     pub attempts: u32,
-    /// The number of its last event.
+    /// Number of its last event.
     pub last_event: u64,
 }
 
-/// The store cannot do it.
+/// Failure of the job store, with its reason.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("the job store cannot be used: {0}")]
 pub struct StoreError(pub String);

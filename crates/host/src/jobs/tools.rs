@@ -1,4 +1,4 @@
-//! The toolset `jobs`, for clients that have no words of their own for jobs.
+//! Provides the toolset `jobs`, for clients whose protocol has no jobs.
 
 mod start;
 mod get;
@@ -19,13 +19,13 @@ use toolgate_contract::{
 
 use super::{Inner, Jobs};
 
-/// Where tools find the jobs they are among the tools of: tools are there before the host is.
+/// Late-bound reference from these tools to the jobs, because tools are created before the host.
 #[derive(Clone, Default)]
 pub struct Handle(Arc<OnceLock<Weak<Inner>>>);
 
 impl Handle {
     pub(crate) fn fill(&self, jobs: &Jobs) {
-        // The first host that offers these tools is the one they belong to.
+        // The tools belong to the first host that offers them.
         let _ = self.0.set(Arc::downgrade(&jobs.0));
     }
 
@@ -37,7 +37,7 @@ impl Handle {
     }
 }
 
-/// The tools, each of which finds the jobs in `handle`.
+/// Creates the tools, which use the jobs in `handle`.
 pub(crate) fn tools(handle: &Handle) -> Vec<Arc<dyn AnyTool>> {
     vec![
         erase(start::Start(handle.clone())),
@@ -48,35 +48,35 @@ pub(crate) fn tools(handle: &Handle) -> Vec<Arc<dyn AnyTool>> {
     ]
 }
 
-/// What is known of the tool that looks at jobs.
+/// Returns the spec of `jobs.get`, which guards the job resources.
 pub(super) fn looking(handle: &Handle) -> ToolSpec {
     erase(get::Get(handle.clone())).spec().clone()
 }
 
-/// A job as these tools tell it.
+/// A job.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Told {
-    /// What the job is known by.
+    /// The job's id.
     job_id: String,
     /// The tool that is called.
     tool: String,
-    /// Where it is.
+    /// The state.
     state: JobState,
-    /// How far it is, 0 to 1.
+    /// Progress, 0 to 1.
     progress: f64,
-    /// What it last said of itself.
+    /// The last status message.
     message: Option<String>,
-    /// When it was accepted.
+    /// Time of acceptance.
     created: String,
-    /// When it last began to run.
+    /// Time of the last start.
     started: Option<String>,
-    /// When it last changed: its end, if it has ended.
+    /// Time of the last change, or of the end.
     updated: String,
-    /// How often it began to run.
+    /// Number of starts.
     attempts: u32,
-    /// What the tool gave back, once it has ended.
+    /// The tool's result, once it has ended.
     result: Option<Value>,
-    /// Why there is no result, once it has ended without one.
+    /// The error, if it ended without a result.
     error: Option<String>,
     /// The files it left.
     files: Vec<File>,
@@ -85,11 +85,11 @@ pub(super) struct Told {
 /// A file that a job left.
 #[derive(Debug, Serialize, JsonSchema)]
 struct File {
-    /// Where, relative to the workspace.
+    /// Path relative to the workspace.
     path: String,
-    /// How long it is.
+    /// Size in bytes.
     bytes: u64,
-    /// What it is, e.g. `image/png`.
+    /// Media type, e.g. `image/png`.
     media_type: String,
 }
 
@@ -117,7 +117,7 @@ impl Told {
         }
     }
 
-    /// The job in a line.
+    /// Formats the job as one line.
     fn line(&self) -> String {
         let Self { job_id, tool, state, message, error, .. } = self;
         let percent = (self.progress * 100.0).round();
@@ -132,7 +132,7 @@ impl Told {
     }
 }
 
-/// What a tool gave back: what it shows, as text, where that is all.
+/// Returns a tool's result: its structured value, or else its visible content as text.
 fn result_of(output: Output) -> Value {
     let Output { value, structured, text, content, meta: _, ending: _ } = output;
     if structured {
@@ -150,7 +150,7 @@ impl File {
     }
 }
 
-/// A refusal of the jobs as one of a tool; `pointer` says where its input names the job.
+/// Converts an error of the jobs to one of a tool. `pointer` is the input field that caused it.
 pub(super) fn refusal(error: CallError, pointer: &str) -> ToolError {
     let message = error.to_string();
     let fault = match error {
@@ -179,7 +179,7 @@ pub(super) fn refusal(error: CallError, pointer: &str) -> ToolError {
     ToolError::new(fault, message)
 }
 
-/// What is wrong with the input of the tool to be called, which is at `pointer` in ours.
+/// Converts problems in the called tool's input, which is at `pointer` in the input of our tool.
 fn invalid(problems: Vec<Problem>, pointer: &str) -> ToolError {
     let mut problems = problems.into_iter();
     let first =

@@ -1,4 +1,4 @@
-//! Prompts that are listed without secrets which stand in their own words.
+//! Lists prompts with secrets redacted from their names and descriptions.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use toolgate_contract::{
 
 use crate::secrets::Secrets;
 
-/// A prompt whose own words would tell a secret, known without.
+/// A prompt whose own texts contain a secret, with that redacted in its spec.
 pub(super) struct Clean {
     spec: PromptSpec,
     prompt: Arc<dyn AnyPrompt>,
 }
 
 impl Clean {
-    /// `prompt`, or the same known without what is to be nowhere.
+    /// Returns `prompt`, wrapped if its spec needs redaction.
     pub(super) fn of(prompt: Arc<dyn AnyPrompt>, secrets: &Secrets) -> Arc<dyn AnyPrompt> {
         let mut spec = prompt.spec().clone();
         secrets.clear(&mut spec);

@@ -1,4 +1,4 @@
-//! Skills, over all sources that have some.
+//! Lists and reads skills over all sources.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use crate::confirm;
 use crate::pipeline::looked;
 
 impl Reader<'_> {
-    /// Has it looked at what the server itself has, whoever may see it: nothing of that is another's.
+    /// Refreshes this server's own sources for any caller, so that no upstream can claim their
+    /// URIs.
     pub(super) async fn look_at_own(&self) -> Result<(), CallError> {
         let own = &self.gate.library.resources;
         for source in own {
@@ -25,7 +26,7 @@ impl Reader<'_> {
         source.guard().is_none_or(shows)
     }
 
-    /// Whether the caller may be told of the skill at `uri` without anybody being asked.
+    /// Returns true if the caller may see the skill at `uri` without a confirmation.
     fn may_see(&self, guard: Option<&ToolSpec>, uri: &str) -> bool {
         let (policy, caller) = (&self.gate.policy, &self.call.caller);
         let may = |guard| policy.authorise_beside(caller, guard, &json!({ "uri": uri })).is_ok();
@@ -37,7 +38,7 @@ impl Reader<'_> {
         let mut heard = Heard::default();
         let mut others = gate.library.other_skills();
         if !others.is_empty() && heard.take("skills", self.look_at_own().await).is_none() {
-            // One of them could be taken for one of the server's own.
+            // A skill of an upstream could be mistaken for one of this server.
             others.clear();
         }
         let all = gate.library.skills.iter().cloned().chain(others);
@@ -52,7 +53,7 @@ impl Reader<'_> {
             all.extend(said.into_iter().map(|skill| (source.guard(), skill)));
         }
         heard.or_failure()?;
-        // Stable, as with prompts.
+        // The sort is stable: of two skills with one URI, the first source's skill remains.
         all.sort_by(|(_, a), (_, b)| a.uri.cmp(&b.uri));
         all.dedup_by(|(_, a), (_, b)| a.uri == b.uri);
         all.retain(|(guard, skill)| self.may_see(*guard, &skill.uri));
@@ -74,7 +75,7 @@ impl Reader<'_> {
         let claims = |source: Arc<dyn Skills>| Some((source.claims(uri)?, source));
         let mut sources: Vec<_> =
             all.filter(|source| self.shows_skills(&**source)).filter_map(claims).collect();
-        // Stable: of those that are as sure the first is asked first.
+        // The sort is stable: among equal claims, the first source is asked first.
         sources.sort_by_key(|(claim, _)| *claim);
         let mut failed = None;
         for (claim, source) in &sources {
@@ -94,7 +95,7 @@ impl Reader<'_> {
                 Ok(None) => {}
                 Err(err) => failed = failed.or(Some(err)),
             }
-            // Who has it is not asked in vain, and nobody else then.
+            // This source certainly has the skill, so no other is asked.
             if *claim == Claim::Listed {
                 break;
             }

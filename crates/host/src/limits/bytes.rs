@@ -1,7 +1,7 @@
-//! How many bytes each caller may take in the long run: buckets that may go into debt.
+//! Limits the bytes of each caller over time, with buckets that may go into debt.
 //!
-//! What is taken is known only when it is taken, so the last that is let in may take more than
-//! there is; nothing more is let in until that is made up for.
+//! The size of an operation is known only afterwards. So the last admitted operation may exceed the
+//! budget, and the next ones wait until the debt is repaid.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,57 +10,57 @@ use std::time::{Duration, Instant};
 
 use toolgate_contract::{CallError, Caller, Fault, Purse, ToolError};
 
-/// After how many new callers those are let go whose buckets are full again.
+/// Number of new callers after which full buckets are removed.
 const TIDY_EVERY: usize = 1024;
 
-/// How much a caller may take.
+/// Byte budget of a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quantity {
-    /// At once, by a caller that took none for long.
+    /// Burst size in bytes, available after a long pause.
     pub at_once: u64,
-    /// Each second, in the long run.
+    /// Sustained rate in bytes per second.
     pub per_second: u64,
 }
 
-/// What each caller has left.
+/// Byte budgets of all callers.
 pub(super) struct Bytes {
     of: Mutex<HashMap<Caller, Arc<Account>>>,
     each: Quantity,
-    /// What is done with them, as whoever has none left is told.
+    /// Participle in the error message, for example `written`.
     what: &'static str,
     began: Instant,
 }
 
-/// What one caller has left.
+/// Byte budget of one caller.
 struct Account {
     bucket: Bucket,
     began: Instant,
-    /// What it is told.
+    /// Participle in the error message.
     what: &'static str,
 }
 
 impl Bytes {
-    /// With so many for `each` caller, of which `what` is done with them.
+    /// Creates budgets of the size `each` for every caller. The error message names `what`.
     pub(super) fn new(each: Quantity, what: &'static str) -> Self {
         Self { of: Mutex::default(), each, what, began: Instant::now() }
     }
 
-    /// What `caller` has left to write.
+    /// Returns the budget that writes of `caller` draw on.
     pub(super) fn purse(&self, caller: &Caller) -> Arc<dyn Purse> {
         self.account(caller)
     }
 
-    /// Whether `caller` has any left.
+    /// Checks that `caller` has budget left.
     ///
     /// # Errors
-    /// When it has not, with how long that will be so.
+    /// If the budget is used up; the error contains the retry time.
     pub(super) fn are_left(&self, caller: &Caller) -> Result<(), CallError> {
         self.account(caller)
             .take(0)
             .map_err(|(retry_after, message)| CallError::Limited { message, retry_after })
     }
 
-    /// Counts `bytes` of `caller`'s, whether there were so many left or not.
+    /// Charges `bytes` to `caller`, even beyond the budget.
     pub(super) fn owe(&self, caller: &Caller, bytes: u64) {
         self.account(caller).wrote(bytes);
     }
@@ -86,7 +86,7 @@ impl Bytes {
 }
 
 impl Account {
-    /// Takes `bytes`; else how long to wait, and what to say of it.
+    /// Charges `bytes`. If the budget is used up, returns the retry time and the message.
     fn take(&self, bytes: u64) -> Result<(), (Duration, String)> {
         self.bucket.take(bytes, self.began.elapsed()).map_err(|wait| {
             let Quantity { at_once, per_second } = self.bucket.quantity;
@@ -110,7 +110,8 @@ impl Purse for Account {
     }
 }
 
-/// When what was taken will be made up for, by the generic cell rate algorithm, in nanoseconds.
+/// Token bucket by the generic cell rate algorithm. It stores the time in nanoseconds at which the
+/// debt is repaid.
 struct Bucket {
     quantity: Quantity,
     even_at: AtomicU64,
@@ -121,7 +122,7 @@ impl Bucket {
         Self { quantity, even_at: AtomicU64::new(0) }
     }
 
-    /// Takes `bytes` at `now`, unless more is owed than may be; else says how long that will be so.
+    /// Charges `bytes` at `now`, unless the debt is too large. The error is the wait time.
     fn take(&self, bytes: u64, now: Duration) -> Result<(), Duration> {
         let now = nanos(now);
         let room = self.time_of(self.quantity.at_once);
@@ -132,14 +133,14 @@ impl Bucket {
         match self.even_at.fetch_update(Ordering::AcqRel, Ordering::Acquire, next) {
             Ok(_) => Ok(()),
             Err(even_at) => {
-                // Told in milliseconds, and no less: then there is room again, be it for one byte.
+                // Rounded up to milliseconds, so that a retry after this time succeeds.
                 let wait = even_at.saturating_sub(now).saturating_sub(room).saturating_add(1);
                 Err(Duration::from_millis(wait.div_ceil(1_000_000)))
             }
         }
     }
 
-    /// Takes `bytes` at `now`, whatever is owed.
+    /// Charges `bytes` at `now`, even beyond the budget.
     fn owe(&self, bytes: u64, now: Duration) {
         let now = nanos(now);
         let next = |even_at: u64| Some(even_at.max(now).saturating_add(self.time_of(bytes)));
@@ -150,7 +151,7 @@ impl Bucket {
         self.even_at.load(Ordering::Acquire) <= nanos(now)
     }
 
-    /// How long `bytes` take to be made up for.
+    /// Returns the time in nanoseconds in which `bytes` are replenished.
     fn time_of(&self, bytes: u64) -> u64 {
         let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(self.quantity.per_second.max(1));
         u64::try_from(nanos).unwrap_or(u64::MAX)

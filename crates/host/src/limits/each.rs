@@ -1,4 +1,4 @@
-//! How much each caller may have going on at once, so that one cannot keep the others out.
+//! Limits the concurrent calls of each caller, so that one cannot block the others.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -9,7 +9,7 @@ use toolgate_contract::{CallError, Caller};
 
 use super::{Patience, Pool};
 
-/// A pool for each caller that has something going on.
+/// Pools of the callers with calls in progress.
 pub(super) struct Each {
     make: Box<dyn Fn() -> Pool + Send + Sync>,
     held: Arc<Mutex<Held>>,
@@ -17,7 +17,7 @@ pub(super) struct Each {
 
 type Held = HashMap<Caller, Weak<Pool>>;
 
-/// What a caller holds of its pool. The pool is gone with the last that is held or waited for.
+/// Permit from a caller's pool. The pool is removed with its last share.
 pub(super) struct Share {
     #[allow(dead_code, reason = "held, and given back on drop")]
     permit: Option<OwnedSemaphorePermit>,
@@ -27,12 +27,12 @@ pub(super) struct Share {
 }
 
 impl Each {
-    /// With the pool that `make` makes for each caller.
+    /// Creates limits whose pools are made by `make`.
     pub(super) fn new(make: impl Fn() -> Pool + Send + Sync + 'static) -> Self {
         Self { make: Box::new(make), held: Arc::default() }
     }
 
-    /// A share of what `caller` may have going on, at once or after a wait in its own queue.
+    /// Waits for a permit of `caller` in the caller's own queue.
     pub(super) async fn admit(
         &self,
         caller: &Caller,
@@ -41,7 +41,7 @@ impl Each {
     ) -> Result<Share, CallError> {
         let pool = self.pool(caller);
         let (held, caller) = (self.held.clone(), caller.clone());
-        // Dropped however this ends.
+        // Built first, so that its drop cleans up even if the wait fails.
         let mut share = Share { permit: None, pool: Some(pool.clone()), caller, held };
         share.permit = Some(pool.admit(cancel, patience).await?);
         Ok(share)

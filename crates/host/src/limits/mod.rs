@@ -1,4 +1,4 @@
-//! How much may go on at once, and how often.
+//! Limits concurrent calls, call rates and byte volumes.
 
 mod bytes;
 mod each;
@@ -26,15 +26,17 @@ use refusals::Refusals;
 pub use bytes::Quantity;
 pub use rates::Rate;
 
-/// Bounds on calls at once. Programs have a bound of their own, so a slow one never keeps a read
-/// waiting; so has each tool that asks for one, and so have all calls that count apart from others.
+/// Limits on concurrent calls and rates.
+///
+/// Programs have their own pool, so that slow ones never delay reads. Tools with their own limit,
+/// and groups such as upstreams, have separate pools as well.
 pub struct Limits {
     calls: Pool,
     programs: Pool,
     each: HashMap<ToolId, Pool>,
-    /// Calls that count apart, by what they have in common: who offers them comes and goes.
+    /// Pools of groups, such as upstreams, by group name; they come and go.
     apart: Mutex<HashMap<Arc<str>, Arc<Apart>>>,
-    /// How many of them each caller may have going on.
+    /// Largest number of concurrent calls of one caller in each group.
     apart_each: Option<usize>,
     rates: Option<Rates>,
     calls_each: Option<Each>,
@@ -44,7 +46,7 @@ pub struct Limits {
     refusals: Option<Refusals>,
 }
 
-/// Proof that limits admitted a call; what it holds is given back when it is dropped.
+/// Proof that limits admitted a call. Dropping it frees its places.
 pub(crate) struct Slot {
     #[allow(dead_code, reason = "held, and given back on drop")]
     among_all: OwnedSemaphorePermit,
@@ -54,7 +56,7 @@ pub(crate) struct Slot {
     of_its_caller: Option<Share>,
 }
 
-/// How long whoever finds no slot waits.
+/// Behavior of a call that finds no free slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Patience {
     Bounded,
@@ -71,8 +73,10 @@ struct Pool {
 }
 
 impl Limits {
-    /// At most `calls` calls at once, beside them `programs` that run programs; of each up to
-    /// `waiting_max` more wait, none longer than `wait_max`.
+    /// Creates limits of `calls` concurrent calls and, separately, `programs` calls that run
+    /// programs.
+    ///
+    /// For each of both, up to `waiting_max` further calls wait for at most `wait_max`.
     pub fn new(calls: usize, programs: usize, waiting_max: usize, wait_max: Duration) -> Self {
         let pool = |what, size| Pool::new(what, size, waiting_max, wait_max);
         Self {
@@ -90,8 +94,8 @@ impl Limits {
         }
     }
 
-    /// The same, with at most `calls` calls and `programs` that run programs of each caller at
-    /// once; further ones of a caller wait in its own queue.
+    /// Limits the concurrent `calls` and `programs` of each caller. Further calls wait in the
+    /// caller's own queue.
     pub fn with_each(self, calls: usize, programs: usize) -> Self {
         let (waiting_max, wait_max) = (self.calls.waiting_max, self.calls.wait_max);
         let each =
@@ -101,64 +105,67 @@ impl Limits {
         Self { calls_each, programs_each, apart_each: Some(calls), ..self }
     }
 
-    /// The same, with each caller writing only so much.
+    /// Limits the bytes that each caller may write.
     pub fn with_written(self, written: Quantity) -> Self {
         Self { written: Some(Bytes::new(written, "written")), ..self }
     }
 
-    /// The same, with each caller asking and being answered only so much.
+    /// Limits the bytes of inputs and outputs of each caller.
     pub fn with_carried(self, carried: Quantity) -> Self {
         Self { carried: Some(Bytes::new(carried, "asked and answered")), ..self }
     }
 
-    /// Whether it counts how much is asked and answered.
+    /// Returns true if bytes of inputs and outputs are counted.
     pub(crate) fn counts_carried(&self) -> bool {
         self.carried.is_some()
     }
 
-    /// Counts `bytes` that `caller` asked with or was answered.
+    /// Counts `bytes` of input or output of `caller`.
     pub(crate) fn carried(&self, caller: &Caller, bytes: u64) {
         if let Some(carried) = &self.carried {
             carried.owe(caller, bytes);
         }
     }
 
-    /// The same, with so many refused calls of each caller on record: `burst` at once, then
+    /// Limits the refused calls of each caller that are recorded: `burst` at once, then
     /// `per_second`.
     pub fn with_refused(self, burst: NonZeroU32, per_second: NonZeroU32) -> Self {
         Self { refusals: Some(Refusals::new(burst, per_second)), ..self }
     }
 
-    /// Counts a call of `caller` that was refused.
+    /// Counts a refused call of `caller`.
     ///
     /// # Errors
-    /// When there were too many; it is to leave no record then.
+    /// If there were too many; the call must then leave no record.
     pub(crate) fn refused(&self, caller: &Caller) -> Result<(), CallError> {
         self.refusals.as_ref().map_or(Ok(()), |refusals| refusals.take(caller))
     }
 
-    /// How many calls run and wait.
+    /// Returns the load of both main pools.
     pub(crate) fn gauges(&self) -> [PoolGauge; 2] {
         [self.calls.gauge("calls"), self.programs.gauge("programs")]
     }
 
-    /// Where what a call of `caller` takes in bulk is taken from.
+    /// Returns the byte budget that a call of `caller` draws on.
     pub(crate) fn spent(&self, caller: &Caller) -> Spent {
         self.written.as_ref().map_or_else(Spent::none, |bytes| Spent::from(bytes.purse(caller)))
     }
 
-    /// The same, with each caller calling each tool only so often; the first of `rules` that
-    /// matches a tool counts for it.
+    /// Limits the call rates of each caller and tool. The first of `rules` that matches a tool
+    /// applies.
+    ///
+    /// # Errors
+    /// If a pattern is invalid.
     pub fn with_rates(self, rules: &[Rate]) -> Result<Self, BadRule> {
         Ok(Self { rates: Some(Rates::new(rules, MonotonicClock)?), ..self })
     }
 
-    /// Refuses rules that match none of what is `known`.
+    /// Checks that each rule matches one of the `known` tools.
     pub fn check(&self, known: &KnownTools) -> Result<(), BadRule> {
         self.rates.as_ref().map_or(Ok(()), |rates| rates.check(known))
     }
 
-    /// The same, with a bound of its own for each of `tools` that asks for one.
+    /// Adds pools for those `tools` that have their own limit, and rate buckets for all.
     pub(crate) fn with_tools<'t>(mut self, tools: impl Iterator<Item = &'t ToolSpec>) -> Self {
         for spec in tools {
             if let Some(rates) = &mut self.rates {
@@ -177,7 +184,7 @@ impl Limits {
         self
     }
 
-    /// A slot for one call of `spec`, at once or after a bounded wait.
+    /// Waits for a slot for one call of `spec`, for a bounded time, and counts the call.
     pub(crate) async fn admit(
         &self,
         caller: &Caller,
@@ -188,7 +195,7 @@ impl Limits {
         self.admit_taken(caller, spec, cancel).await
     }
 
-    /// The same for a call that is counted already.
+    /// Waits for a slot for a call that is counted already.
     pub(crate) async fn admit_taken(
         &self,
         caller: &Caller,
@@ -198,14 +205,14 @@ impl Limits {
         self.slot(caller, spec, cancel, Patience::Bounded).await
     }
 
-    /// Counts a call of `spec` against what `caller` may.
+    /// Counts a call of `spec` against the byte and rate limits of `caller`.
     pub(crate) fn take(&self, caller: &Caller, spec: &ToolSpec) -> Result<(), CallError> {
         self.carried.as_ref().map_or(Ok(()), |carried| carried.are_left(caller))?;
         self.rates.as_ref().map_or(Ok(()), |rates| rates.take(caller, spec))
     }
 
-    /// A slot for a job of `caller` that calls `spec`, after as long a wait as it takes. How often
-    /// is counted where a job is accepted.
+    /// Waits for a slot for a job that calls `spec`, for as long as it takes. The call was counted
+    /// when the job was accepted.
     pub(crate) async fn admit_job(
         &self,
         caller: &Caller,
@@ -230,7 +237,8 @@ impl Limits {
                 (&self.calls, &self.calls_each)
             }
         };
-        // Its own first: whoever waits for that takes no place that another could use.
+        // The caller's own limit comes first: a call that waits there must not occupy a shared
+        // place.
         let of_its_caller = match each {
             Some(each) => Some(each.admit(caller, cancel, patience).await?),
             None => None,
@@ -243,15 +251,15 @@ impl Limits {
     }
 }
 
-/// Calls that count apart from others.
+/// Pools of one group.
 struct Apart {
     pool: Pool,
     each: Option<Each>,
 }
 
 impl Limits {
-    /// What calls that count `among` others are counted by. Where there may be another number of
-    /// them than before, those that run already count no more.
+    /// Returns the pools of a group. If its size changed, new pools are made, and running calls no
+    /// longer count.
     fn apart(&self, among: &Among) -> Arc<Apart> {
         let mut all = self.apart.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(apart) = all.get(&among.name).filter(|it| it.pool.size == among.at_once) {
@@ -299,7 +307,7 @@ impl Pool {
     ) -> Result<OwnedSemaphorePermit, CallError> {
         match self.free.clone().try_acquire_owned() {
             Ok(permit) => Ok(permit),
-            // Boxed, since few wait and each call would have room for it.
+            // Boxed: few calls wait, and every call would reserve space for it.
             Err(_) if patience == Patience::Endless => {
                 Box::pin(self.wait_for(cancel, Duration::MAX)).await
             }
@@ -331,7 +339,7 @@ impl Pool {
     }
 }
 
-/// A place in the queue, given back on drop.
+/// A place in the queue, freed on drop.
 struct Place<'a>(&'a AtomicUsize);
 
 impl<'a> Place<'a> {

@@ -1,4 +1,4 @@
-//! How often each caller may call each tool: a token bucket for each two, as rules say.
+//! Limits how often each caller may call each tool, with one token bucket per pair.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,41 +14,40 @@ use toolgate_contract::{CallError, Caller, ToolId, ToolSpec};
 
 use crate::policy::{BadRule, KnownTools, Pattern};
 
-/// The setting that rules stand in.
+/// Setting that holds the rules.
 const SETTING: &str = "limits.rate";
-/// After how many calls the buckets that are full again are looked for and let go.
+/// Number of calls after which full buckets are removed.
 const TIDY_EVERY: u32 = 4096;
 
-/// A rule: how often a caller may call each of some tools.
+/// A rate limit for the calls of one caller to each matching tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rate {
-    /// A pattern over tools, e.g. `exec.*`.
+    /// Pattern of tool ids, for example `exec.*`.
     pub tools: String,
-    /// How many calls in `per`, in the long run.
+    /// Sustained number of calls in each `per`.
     pub calls: NonZeroU32,
-    /// In how long.
+    /// Period of the rate.
     pub per: Duration,
-    /// How many calls one after the other, by a caller that made none for long.
+    /// Largest number of calls in a row after a long pause.
     pub burst: NonZeroU32,
 }
 
-/// The rules, and the buckets of each tool that one of them matches.
+/// Rate rules, and the buckets of each matching tool.
 pub(super) struct Rates<C: Clock = MonotonicClock> {
     rules: Vec<(Pattern, Quota)>,
     buckets: HashMap<ToolId, Buckets<C>>,
-    /// Those of tools that were not there from the start; none where no rule matches one.
+    /// Buckets of tools that came later; `None` if no rule matches.
     later: RwLock<HashMap<ToolId, Option<Arc<Buckets<C>>>>>,
     clock: C,
 }
 
-/// Buckets by caller, by the clock `C`.
+/// Rate limiter by caller, with the clock `C`.
 type Keyed<C> =
     RateLimiter<Arc<str>, HashMapStateStore<Arc<str>>, C, NoOpMiddleware<<C as Clock>::Instant>>;
 
-/// Buckets of one kind, one for each caller that took from it lately.
+/// Buckets of one tool, one for each recent caller.
 ///
-/// One that is full again is as if it had never been, so no more are kept than there were callers
-/// within the time that a bucket takes to fill.
+/// A full bucket needs no memory. So only callers within the refill time of a bucket are kept.
 pub(super) struct Buckets<C: Clock = MonotonicClock> {
     of: Keyed<C>,
     quota: Quota,
@@ -56,7 +55,7 @@ pub(super) struct Buckets<C: Clock = MonotonicClock> {
 }
 
 impl<C: Clock + Clone> Rates<C> {
-    /// `rules` by `clock`, of which the first that matches a tool counts for it.
+    /// Creates the limits from `rules`. The first that matches a tool applies.
     pub(super) fn new(rules: &[Rate], clock: C) -> Result<Self, BadRule> {
         let rules = rules.iter().map(|Rate { tools, calls, per, burst }| {
             let one = (*per / calls.get()).max(Duration::from_nanos(1));
@@ -71,18 +70,21 @@ impl<C: Clock + Clone> Rates<C> {
         })
     }
 
-    /// Refuses rules that match none of what is `known`.
+    /// Checks that each rule matches one of the `known` tools.
     pub(super) fn check(&self, known: &KnownTools) -> Result<(), BadRule> {
         self.rules.iter().try_for_each(|(rule, _)| rule.check(known))
     }
 
-    /// Has buckets ready for calls of the tool.
+    /// Prepares the buckets of a tool.
     pub(super) fn offer(&mut self, spec: &ToolSpec) {
         let Some((_, quota)) = self.rules.iter().find(|(rule, _)| rule.holds(spec)) else { return };
         self.buckets.insert(spec.id.clone(), Buckets::new(*quota, self.clock.clone()));
     }
 
-    /// Takes one call of `caller` from its bucket for `spec`, or says when there will be one.
+    /// Takes one call of `caller` from its bucket for `spec`.
+    ///
+    /// # Errors
+    /// If the bucket is empty; the error contains the retry time.
     pub(super) fn take(&self, caller: &Caller, spec: &ToolSpec) -> Result<(), CallError> {
         let refused = |buckets: &Buckets<C>, retry_after| CallError::Limited {
             message: format!("`{}` is called too often: {}", spec.id, buckets.bounds()),
@@ -97,7 +99,7 @@ impl<C: Clock + Clone> Rates<C> {
         }
     }
 
-    /// The buckets of a tool that was not there from the start.
+    /// Returns the buckets of a tool that came later.
     fn of_later(&self, spec: &ToolSpec) -> Option<Arc<Buckets<C>>> {
         let known = self.later.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = known.get(&spec.id) {
@@ -117,7 +119,7 @@ impl<C: Clock + Clone> Buckets<C> {
         Self { of, quota, since_tidied: AtomicU32::new(0) }
     }
 
-    /// Takes one from `caller`'s bucket, or says in how long there will be one.
+    /// Takes one token from the bucket of `caller`. The error is the wait time.
     pub(super) fn take(&self, caller: &Caller, clock: &C) -> Result<(), Duration> {
         if self.since_tidied.fetch_add(1, Ordering::Relaxed) == TIDY_EVERY {
             self.since_tidied.store(0, Ordering::Relaxed);
@@ -127,14 +129,14 @@ impl<C: Clock + Clone> Buckets<C> {
         taken.map_err(|early| whole_ms(early.wait_time_from(clock.now())))
     }
 
-    /// How much is in each, in words.
+    /// Describes the limit in words.
     pub(super) fn bounds(&self) -> String {
         let every = in_ms(self.quota.replenish_interval());
         format!("{} at once, then one every {every} ms", self.quota.burst_size())
     }
 }
 
-/// `wait`, and no less, in whole milliseconds, as it is told.
+/// Rounds `wait` up to whole milliseconds, at least one.
 fn whole_ms(wait: Duration) -> Duration {
     let ms = wait.as_nanos().div_ceil(1_000_000).max(1);
     Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX))

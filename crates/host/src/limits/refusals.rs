@@ -1,6 +1,6 @@
-//! How many refused calls of each caller are told why, and recorded.
+//! Limits the refused calls of each caller that are explained and recorded.
 //!
-//! Who may do nothing could else have the log put aside what it says of others.
+//! Without this limit, a caller without rights could push other records out of the log.
 
 use std::num::NonZeroU32;
 
@@ -10,17 +10,20 @@ use toolgate_contract::{CallError, Caller};
 
 use super::rates::Buckets;
 
-/// A bucket for each caller whose calls were refused lately.
+/// Buckets of callers whose calls were refused recently.
 pub(super) struct Refusals(Buckets);
 
 impl Refusals {
-    /// `burst` at once, then `per_second`.
+    /// Creates buckets of `burst` refusals, refilled at `per_second`.
     pub(super) fn new(burst: NonZeroU32, per_second: NonZeroU32) -> Self {
         let quota = Quota::per_second(per_second).allow_burst(burst);
         Self(Buckets::new(quota, MonotonicClock))
     }
 
-    /// Takes one of `caller`'s, or says when there will be one.
+    /// Counts one refusal of `caller`.
+    ///
+    /// # Errors
+    /// If there were too many; the error contains the retry time.
     pub(super) fn take(&self, caller: &Caller) -> Result<(), CallError> {
         let Self(buckets) = self;
         buckets.take(caller, &MonotonicClock).map_err(|retry_after| CallError::Limited {

@@ -1,5 +1,4 @@
-//! What an expression sees of a call: texts where they are, the rest as values of CEL, and only
-//! what it names.
+//! Converts the parts of a call that an expression uses to CEL values.
 
 use std::collections::HashMap;
 
@@ -12,21 +11,20 @@ use toolgate_contract::{Caller, Effects, ToolSpec};
 
 use super::plain::plain;
 
-/// How many values an expression may see of an input.
+/// Largest number of input values that an expression may use.
 const VALUES_MAX: usize = 10_000;
-/// How much work an expression may be given that goes over values one by one: their number, times
-/// the bytes of all texts it sees.
+/// Limit on the work of an expression with loops: number of values times the bytes of all texts.
 const STEPS_MAX: usize = 1 << 26;
 
-/// What of an input an expression names.
+/// Part of the input that an expression uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// These of its members.
+    /// Members with these names.
     Members(Vec<String>),
     All,
 }
 
-/// How much an expression sees.
+/// Count of the values and text bytes that an expression uses.
 #[derive(Default)]
 struct Meter {
     values: usize,
@@ -45,8 +43,11 @@ impl Meter {
 
 type Bound<'v> = Box<dyn Val + 'v>;
 
-/// What `seen` names of `input`, with the defaults of the tool's schema for what is left out.
-/// `loops` says whether the expression goes over values one by one.
+/// Converts the part `seen` of `input`, and adds defaults of the tool's schema for missing members.
+/// `loops` is true if the expression iterates over values.
+///
+/// # Errors
+/// If the input is no object, or too large for the expression.
 pub(super) fn input<'v>(
     input: &'v Value,
     spec: &'v ToolSpec,
@@ -97,7 +98,7 @@ pub(super) fn input<'v>(
     Ok(CelMap::from(bound))
 }
 
-/// A path, or a list of them, in the plain spelling.
+/// Converts a path, or a list of paths, in normalized form.
 fn path<'v>(value: &'v Value, root: Option<&str>, meter: &mut Meter) -> Result<Bound<'v>, String> {
     match value {
         Value::String(text) => {
@@ -143,7 +144,7 @@ fn convert<'v>(value: &'v Value, meter: &mut Meter) -> Result<Bound<'v>, String>
     })
 }
 
-/// What is known of a caller.
+/// Fields of `caller` in an expression.
 pub(super) const OF_CALLER: [&str; 4] = ["name", "kind", "roles", "scopes"];
 
 pub(super) fn caller(caller: &Caller) -> CelMap<'_> {
@@ -156,7 +157,7 @@ pub(super) fn caller(caller: &Caller) -> CelMap<'_> {
     ])
 }
 
-/// What is known of a tool.
+/// Fields of `tool` in an expression.
 pub(super) const OF_TOOL: [&str; 5] = ["id", "toolset", "ruled_as", "tags", "effects"];
 
 pub(super) fn tool(spec: &ToolSpec) -> CelMap<'_> {

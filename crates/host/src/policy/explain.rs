@@ -1,4 +1,4 @@
-//! Why policy decides as it does, in words: what decides, told of each rule it looks at.
+//! Explains policy decisions: the result, and the outcome of each checked rule.
 
 use std::fmt;
 
@@ -8,32 +8,32 @@ use toolgate_contract::{Caller, ToolSpec};
 use super::rule::{Effect, Matched};
 use super::{Denied, Of, Policy, Ruling, Step, Verdict, What};
 
-/// What policy decides about a call, and each rule that it looked at for that.
+/// Policy decision about a call, with each rule that was checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explained {
-    /// The rules, in order, with what came of each.
+    /// Checked rules, in order, each with its outcome.
     pub steps: Vec<(String, String)>,
-    /// What is decided.
+    /// The decision.
     pub decision: Decision,
-    /// By which rule, as the record has it.
+    /// Name of the deciding rule, as in the audit record.
     pub rule: String,
-    /// Whether the caller sees the tool at all.
+    /// True if the caller can see the tool.
     pub seen: bool,
 }
 
-/// What policy decides about a call.
+/// Policy decision about a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// It may go on.
+    /// The call may run.
     Allowed,
-    /// It may go on once a person has agreed.
+    /// The call may run after a person confirms it.
     Confirm,
-    /// It may not.
+    /// The call is refused.
     Denied,
 }
 
 impl Decision {
-    /// It in a word, as rules and records have it.
+    /// Returns the decision as a word of rules and records: `allow`, `confirm` or `deny`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Allowed => Effect::Allow.word(),
@@ -44,7 +44,7 @@ impl Decision {
 }
 
 impl Policy {
-    /// What it decides about a call of the tool with `input`, and why.
+    /// Decides about a call of the tool with `input`, and explains the decision.
     pub fn explain(&self, caller: &Caller, spec: &ToolSpec, input: &Value) -> Explained {
         let mut steps = Vec::new();
         let asked = Of { caller, spec, input, what: What::Tool };

@@ -1,7 +1,7 @@
-//! `when`: an expression of CEL over a caller, a tool and what it is given.
+//! Evaluates `when`: a CEL expression over the caller, the tool and the input.
 //!
-//! It is compiled once, and refused then if it names what is not there, or could be made to take
-//! long by what it looks at.
+//! An expression is compiled once. It is refused then if it uses unknown names, or could take long
+//! to evaluate.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -21,9 +21,9 @@ use super::plain;
 use super::texts::Test;
 use super::{Of, What};
 
-/// How long an expression may be.
+/// Longest expression in bytes.
 const BYTES_MAX: usize = 4096;
-/// What can be called in one, beside operators.
+/// Functions that expressions may call, besides operators.
 const FUNCTIONS: [&str; 15] = [
     "size",
     "startsWith",
@@ -41,33 +41,33 @@ const FUNCTIONS: [&str; 15] = [
     "under",
     "touches",
 ];
-/// The names of types.
+/// Names of types in expressions.
 const TYPES: [&str; 10] =
     ["bool", "int", "uint", "double", "string", "bytes", "list", "map", "null_type", "type"];
 
-/// What expressions are evaluated within.
+/// Settings that apply to all expressions.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Bounds {
-    /// Where the workspace is, as paths may begin.
+    /// Path of the workspace, which absolute paths may begin with.
     pub(super) root: Option<Arc<str>>,
 }
 
-/// A compiled expression, which is true or false.
+/// A compiled boolean expression.
 pub(super) struct When {
     program: Program,
-    /// The same, where it only compares texts.
+    /// Fast form of the expression, if it only compares texts.
     texts: Option<Test>,
     found: Found,
     root: Option<Arc<str>>,
-    /// What it came to, where that depends on no input.
+    /// Cached results, for expressions that do not use the input.
     known: RwLock<HashMap<Who, Result<bool, String>>>,
 }
 
-/// How much of that is remembered, and then all of it forgotten.
+/// Largest number of cached results, after which the cache is emptied.
 const KNOWN_MAX: usize = 4096;
 
-/// All that an expression can see where it sees no input. What something is read by may have the
-/// id of a tool that is otherwise.
+/// Cache key: all values that an expression without input can use. A guard may share its id with a
+/// tool that differs.
 #[derive(PartialEq, Eq, Hash)]
 struct Who {
     name: Arc<str>,
@@ -80,7 +80,7 @@ struct Who {
     tags: Vec<String>,
 }
 
-/// What an expression names and does.
+/// Names and features that an expression uses.
 #[derive(Default)]
 struct Found {
     caller: bool,
@@ -91,7 +91,10 @@ struct Found {
 }
 
 impl When {
-    /// `source`, compiled; else what is wrong with it, and where.
+    /// Compiles `source`.
+    ///
+    /// # Errors
+    /// A description of the problem with its line and column.
     pub(super) fn new(source: &str, bounds: &Bounds) -> Result<Self, String> {
         if source.len() > BYTES_MAX {
             return Err(format!("`when` is longer than {BYTES_MAX} bytes"));
@@ -111,12 +114,15 @@ impl When {
         Ok(Self { program, texts, found, root: bounds.root.clone(), known: RwLock::default() })
     }
 
-    /// Whether what it comes to may depend on the input.
+    /// Returns true if the result may depend on the input.
     pub(super) fn names_input(&self) -> bool {
         self.found.all || !self.found.members.is_empty()
     }
 
-    /// Whether it is true of what is asked; else why that cannot be told.
+    /// Evaluates the expression for a request.
+    ///
+    /// # Errors
+    /// The reason if it cannot be evaluated.
     pub(super) fn is_true(&self, asked: &Of<'_>) -> Result<bool, String> {
         let told = self.texts.as_ref().and_then(|it| it.is_true(asked, self.root.as_deref()));
         if let Some(is) = told {
@@ -144,7 +150,7 @@ impl When {
         is
     }
 
-    /// The same, as CEL says it.
+    /// Evaluates the expression with CEL, without cache or fast form.
     pub(super) fn by_cel(&self, asked: &Of<'_>) -> Result<bool, String> {
         let input = match self.names_input() {
             false => None,
@@ -175,8 +181,8 @@ impl When {
 }
 
 impl When {
-    /// Refuses to judge by what a call would say what is no call: that it lacks an argument does
-    /// not mean what it means of a call.
+    /// Checks that a request that is no tool call has all members that the expression uses. A
+    /// missing member would otherwise seem an omitted argument.
     fn has_what_it_needs(&self, asked: &Of<'_>) -> Result<(), String> {
         let missing = |name: &&String| asked.input.get(name.as_str()).is_none();
         match (asked.what, self.found.members.iter().find(missing)) {
@@ -208,12 +214,12 @@ impl VariableResolver for Variables<'_> {
 }
 
 thread_local! {
-    /// Where the workspace is of the expression that this thread evaluates: functions are given
-    /// nothing but their arguments.
+    /// Workspace path of the expression that this thread evaluates, since functions receive only
+    /// their arguments.
     static ROOT: RefCell<Option<Arc<str>>> = const { RefCell::new(None) };
 }
 
-/// The time in which an expression is evaluated.
+/// Guard that sets `ROOT` during an evaluation.
 struct Within;
 
 impl Within {
@@ -229,7 +235,7 @@ impl Drop for Within {
     }
 }
 
-/// The functions there are: those of CEL without optional values, and those of paths.
+/// Returns the available functions: those of CEL without optional values, and the path functions.
 fn env() -> Arc<Env> {
     static ENV: OnceLock<Arc<Env>> = OnceLock::new();
     ENV.get_or_init(|| {
@@ -275,7 +281,7 @@ fn text<'a>(args: &'a [CowVal<'_, '_>], at: usize) -> Result<&'a str, ExecutionE
     text.map(CelString::inner).ok_or_else(ExecutionError::missing_argument_or_target)
 }
 
-/// Why an expression could not be evaluated, without what is in the input: that may be secret.
+/// Returns the reason of a failed evaluation without any text of the input, which may be secret.
 fn why(err: &ExecutionError) -> String {
     match err {
         ExecutionError::NoSuchKey(name) => {
@@ -293,12 +299,12 @@ fn why(err: &ExecutionError) -> String {
     }
 }
 
-/// Goes through an expression once, to see what it names and what it must not do.
+/// Walk through an expression that collects its names and refuses forbidden features.
 struct Walk<'e> {
     source: &'e str,
     info: &'e SourceInfo,
     found: Found,
-    /// What expressions around give names to.
+    /// Variables of the enclosing macros.
     scope: Vec<&'e str>,
     looping: bool,
 }
@@ -371,7 +377,7 @@ impl<'e> Walk<'e> {
         }
     }
 
-    /// The name that `at` is, if it is none that an expression around gives.
+    /// Returns the name `at`, unless an enclosing macro defines it.
     fn global(&self, at: &'e IdedExpr) -> Option<&'e str> {
         match &at.expr {
             Expr::Ident(name) if !self.scope.contains(&name.as_str()) => Some(name),
@@ -422,10 +428,10 @@ impl<'e> Walk<'e> {
         }
     }
 
-    /// What is wrong at `at`, with its line and column.
+    /// Returns the error `why` with its line and column.
     fn wrong(&self, at: &IdedExpr, why: &str) -> String {
         let offset = self.info.offset_for(at.id).map_or(0, |(start, _)| start as usize);
-        // It counts characters.
+        // The offset counts characters, not bytes.
         let before: String = self.source.chars().take(offset).collect();
         let line = before.matches('\n').count() + 1;
         let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;

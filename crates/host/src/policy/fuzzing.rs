@@ -1,5 +1,5 @@
-//! What fuzzing calls: expressions, paths and patterns, as whoever writes rules and whoever calls
-//! may write them. Parts are parted by the byte 0x1f.
+//! Fuzzes expressions, paths and patterns from rule authors and callers. The byte 0x1f separates
+//! the parts of an input.
 
 use serde_json::{Value, json};
 use toolgate_contract::{Caller, Effects, ToolId, ToolSpec, fold};
@@ -9,7 +9,7 @@ use super::pattern::{KnownTools, Name, Pattern};
 use super::plain::{plain, under};
 use super::{Of, What};
 
-/// An expression and an input: neither takes long, and the same is said of the same, by CEL, too.
+/// Evaluates an expression over an input. Repeated evaluation and plain CEL must agree.
 pub(crate) fn when(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let (source, input) = text.split_once('\u{1f}').unwrap_or((text, "{}"));
@@ -25,7 +25,7 @@ pub(crate) fn when(bytes: &[u8]) {
     assert_eq!(when.is_true(&of), when.by_cel(&of));
 }
 
-/// A path and a folder, as a walk through names has them.
+/// Compares path functions with a simple model.
 pub(crate) fn paths(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let (path, folder) = text.split_once('\u{1f}').unwrap_or((text, "a"));
@@ -43,13 +43,14 @@ pub(crate) fn paths(bytes: &[u8]) {
         } else {
             up == folder_up && names.starts_with(&folder_names)
         };
-    // What is beneath a folder above is not known by name.
+    // Names beneath a folder outside of the workspace are unknown.
     if up == 0 && folder_up == 0 {
         assert_eq!(under(&path, folder, None), is, "{path:?} under {folder:?}");
     }
 }
 
-/// Where `path` leads by its names alone: as it is written, how far up first, and then which.
+/// Resolves `path` by its names alone: its normalized form, the number of leading `..`, and the
+/// names after them.
 fn walked(path: &str) -> (String, usize, Vec<&str>) {
     let (mut up, mut names) = (0, Vec::new());
     for name in path.split('/') {
@@ -69,7 +70,7 @@ fn walked(path: &str) -> (String, usize, Vec<&str>) {
     (written, up, names)
 }
 
-/// A pattern and a name, as the simplest matcher has them where it can.
+/// Compares patterns with a simple matcher, as far as that supports them.
 pub(crate) fn patterns(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let (pattern, name) = text.split_once('\u{1f}').unwrap_or((text, "files.read"));
@@ -94,7 +95,7 @@ fn letters(text: &str) -> Vec<char> {
     text.chars().collect()
 }
 
-/// Whether `name` is as `pattern` says, in which `*` is anything and `?` any letter.
+/// Returns true if `name` matches `pattern`, in which `*` is any text and `?` any character.
 fn matches(pattern: &[char], name: &[char]) -> bool {
     let (mut at, mut star) = ((0, 0), None);
     while at.1 < name.len() {

@@ -1,7 +1,7 @@
-//! Who may use which tool, and with what: rules in order, of which the first that fits decides.
+//! Decides which caller may use which tool with which input. The first matching rule decides.
 //!
-//! A rule that cannot be decided decides against the caller: one that denies or confirms denies,
-//! one that allows does not.
+//! If a rule cannot be evaluated, the result is strict: a deny or confirm rule denies, and an allow
+//! rule is skipped.
 
 mod permit;
 mod rule;
@@ -36,32 +36,32 @@ pub use pattern::{BadRule, KnownTools, check_pattern};
 pub(crate) use permit::{Denied, Permit};
 pub use rule::{Effect, PolicyRule};
 
-/// What a rule is called in the record.
+/// Name of a rule in the audit record.
 pub(crate) type RuleName = Arc<str>;
 
-/// What decides where no rule does.
+/// Rule name in the record if no rule matches.
 const DEFAULT: &str = "default";
-/// What decides over a token whose scopes are not enough.
+/// Rule name in the record if a token lacks a scope.
 const SCOPES: &str = "scopes";
 
-/// Rules over callers, tools and what these are given.
+/// Rules over callers, tools and inputs.
 pub struct Policy {
-    /// Those of the settings under `[tools]`, which only deny, and then those of `[[policy.rules]]`.
+    /// Rules of the `[tools]` settings, which only deny, followed by those of `[[policy.rules]]`.
     rules: Vec<Rule>,
-    /// How many of them are of `[tools]`: they are over tools alone.
+    /// Number of leading rules that come from `[tools]`; they depend on the tool alone.
     of_tools: usize,
-    /// What a person is asked about, whatever allows it.
+    /// Rules of `tools.confirm`, which apply to allowed calls.
     confirm: Vec<Rule>,
     default: Effect,
     default_name: RuleName,
-    /// Which rules are about each tool, so that a call looks at no other.
+    /// Rules that concern each known tool, so that a call skips the others.
     known: HashMap<ToolId, Known>,
     bounds: Bounds,
-    /// What callers that have a token need beside.
+    /// Scopes that callers with a token need in addition.
     scopes: Scopes,
 }
 
-/// Which rules are about a tool that is like this.
+/// Rules that concern a tool with these properties.
 struct Known {
     effects: Effects,
     ruled_as: Option<ToolId>,
@@ -69,7 +69,7 @@ struct Known {
     rules: Box<[usize]>,
 }
 
-/// What is decided about.
+/// A request to decide about.
 pub(crate) struct Of<'a> {
     pub(crate) caller: &'a Caller,
     pub(crate) spec: &'a ToolSpec,
@@ -77,7 +77,7 @@ pub(crate) struct Of<'a> {
     pub(crate) what: What,
 }
 
-/// What is asked for: a tool, what is known by one and is no call of it, or words alone.
+/// Kind of a request: a tool call, another access guarded by a tool, or a text-only prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
     Tool,
@@ -85,14 +85,14 @@ pub(crate) enum What {
     Words,
 }
 
-/// One rule that was looked at.
+/// One rule that was checked.
 pub(crate) struct Step {
     rule: RuleName,
     effect: Effect,
     matched: Matched,
 }
 
-/// What is decided, and by whom.
+/// A decision and the name of its rule.
 struct Ruling<'p> {
     verdict: Verdict<'p>,
     rule: RuleName,
@@ -102,12 +102,13 @@ enum Verdict<'p> {
     Allowed,
     Confirm,
     Denied(Option<&'p str>),
-    /// Denied, since it could not be decided.
+    /// Denied, because a rule could not be evaluated.
     Failed,
 }
 
 impl Policy {
-    /// Offers the tools that match `allow` and not `deny` and do no more than `effects_max`.
+    /// Creates a policy that allows tools that match `allow`, do not match `deny`, and have at most
+    /// the effects `effects_max`.
     pub fn new(allow: &[String], deny: &[String], effects_max: Effects) -> Result<Self, BadRule> {
         let mut rules = single("tools.deny", deny, Effect::Deny)?;
         if effects_max < Effects::Runs {
@@ -132,18 +133,18 @@ impl Policy {
         })
     }
 
-    /// The same, with a person asked before each call of a tool that matches `confirm`.
+    /// Requires a confirmation for each call of a tool that matches `confirm`.
     pub fn with_confirm(self, confirm: &[String]) -> Result<Self, BadRule> {
         Ok(Self { confirm: single("tools.confirm", confirm, Effect::Confirm)?, ..self })
     }
 
-    /// The same, with paths that begin with `root` seen as the tools see them: without it.
+    /// Sets the workspace path `root`, which is removed from absolute paths before rules see them.
     pub fn with_root(mut self, root: &Path) -> Self {
         self.bounds.root = root.to_str().map(|root| root.trim_end_matches('/').into());
         self
     }
 
-    /// The same with `rules`, in their order, and `default` for what none of them decides.
+    /// Adds `rules` in their order, and sets the `default` effect if none matches.
     pub fn with_rules(mut self, rules: &[PolicyRule], default: Effect) -> Result<Self, BadRule> {
         let mut names = HashSet::new();
         for written in rules {
@@ -157,7 +158,7 @@ impl Policy {
         Ok(Self { default, ..self })
     }
 
-    /// The same, knowing which rules are about each of `tools`.
+    /// Precomputes the rules that concern each of `tools`.
     pub(crate) fn with_tools<'t>(mut self, tools: impl Iterator<Item = &'t ToolSpec>) -> Self {
         for spec in tools {
             let about = |at: &usize| self.rules[*at].covers(spec).is_ok();
@@ -172,16 +173,17 @@ impl Policy {
         self
     }
 
-    /// The same, with callers that have a token held to what its scopes are for, if any are known.
+    /// Restricts callers with a token to the tools of their scopes, if there are any scopes.
     pub fn with_scopes(self, scopes: &[Scope]) -> Result<Self, BadRule> {
         Ok(Self { scopes: Scopes::new(scopes)?, ..self })
     }
 
-    /// Refuses rules that match none of what is `known`: a misspelled one must not seem to hold.
+    /// Checks that each rule matches one of the `known` tools, because a misspelled rule would have
+    /// no effect.
     pub fn check(&self, known: &KnownTools) -> Result<(), BadRule> {
         let (of_tools, others) = self.rules.split_at(self.of_tools);
         of_tools.iter().chain(&self.confirm).try_for_each(|rule| rule.check(known))?;
-        // What prompts are known by that are words alone.
+        // Guard id of text-only prompts.
         let words = ToolId::new("prompts");
         let tools = known.tools.iter().cloned().chain(words).collect();
         let all = KnownTools { tools, later: known.later.clone() };
@@ -189,7 +191,7 @@ impl Policy {
         self.scopes.check(known)
     }
 
-    /// Allows the call of the tool with `input`, or says why not.
+    /// Decides about a call of the tool with `input`.
     pub(crate) fn authorise(
         &self,
         caller: &Caller,
@@ -199,7 +201,7 @@ impl Policy {
         self.permit(&Of { caller, spec, input, what: What::Tool })
     }
 
-    /// The same for what is known by a tool and is no call of it: a resource, a prompt.
+    /// Decides about an access that a tool guards without being called: a resource or a prompt.
     pub(crate) fn authorise_beside(
         &self,
         caller: &Caller,
@@ -209,7 +211,7 @@ impl Policy {
         self.permit(&Of { caller, spec, input, what: What::Beside })
     }
 
-    /// The same for a prompt that is words alone; `spec` is what such are known by.
+    /// Decides about a text-only prompt; `spec` is the common spec of such prompts.
     pub(crate) fn authorise_words(
         &self,
         caller: &Caller,
@@ -236,7 +238,7 @@ impl Policy {
         }
     }
 
-    /// Refuses what the caller's token was not given for.
+    /// Refuses requests that the scopes of the caller's token do not cover.
     fn scoped(&self, asked: &Of<'_>) -> Result<(), Denied> {
         let Of { caller, spec, what, .. } = asked;
         let denied = |message, needs| Err(Denied { rule: SCOPES.into(), message, needs });
@@ -251,25 +253,26 @@ impl Policy {
         }
     }
 
-    /// Whether `caller` sees the tool: what one may not use, whatever it is given, one does not see.
-    /// What another token would be enough for is seen: else nobody could ask for one.
+    /// Returns true if `caller` sees the tool. A tool is hidden if no input of it could be allowed.
+    ///
+    /// A tool that needs another scope is visible, so that the client can request that scope.
     pub(crate) fn shows(&self, caller: &Caller, spec: &ToolSpec) -> bool {
         self.scopes.needed(caller, spec) != Needs::NoScope
             && self.shows_some(&Of { caller, spec, input: &Value::Null, what: What::Tool })
     }
 
-    /// The same for prompts that are words alone.
+    /// Returns true if `caller` sees text-only prompts.
     pub(crate) fn shows_words(&self, caller: &Caller, spec: &ToolSpec) -> bool {
         self.shows_some(&Of { caller, spec, input: &Value::Null, what: What::Words })
     }
 
-    /// Whether `caller`, who sees it, is told what there is of that which `spec` guards: not without a
-    /// token that is given for it.
+    /// Returns true if `caller` may list the contents of sources guarded by `spec`: the token has
+    /// the needed scope.
     pub(crate) fn tells(&self, caller: &Caller, spec: &ToolSpec) -> bool {
         self.scopes.needed(caller, spec) == Needs::Nothing
     }
 
-    /// Whether some input of what is asked for is allowed, as far as that can be told without one.
+    /// Returns true if some input could be allowed, as far as that is known without the input.
     fn shows_some(&self, asked: &Of<'_>) -> bool {
         for at in self.about(asked.spec) {
             let rule = &self.rules[at];
@@ -282,7 +285,7 @@ impl Policy {
                 }
                 match rule.effect {
                     Effect::Allow | Effect::Confirm => return true,
-                    // There may be input that it says nothing of.
+                    // Other inputs may not match this rule.
                     Effect::Deny => continue,
                 }
             }
@@ -296,12 +299,11 @@ impl Policy {
         self.default != Effect::Deny
     }
 
-    /// Decides about what is asked: the one place where it is done. `trace` is told each rule that
-    /// is looked at.
+    /// Makes the decision; no other function does. If given, `trace` receives each checked rule.
     fn decide(&self, asked: &Of<'_>, mut trace: Option<&mut Vec<Step>>) -> Ruling<'_> {
         let mut failed: Option<&RuleName> = None;
         let mut decided = None;
-        // Whoever is told why is told of every rule.
+        // An explanation includes the rules about other tools.
         let about = if trace.is_some() { self.all() } else { self.about(asked.spec) };
         for at in about {
             let rule = &self.rules[at];
@@ -355,7 +357,7 @@ impl Policy {
         };
         let ruling = self.confirmed(asked, ruling, trace);
         match failed {
-            // What would have allowed it may have failed.
+            // The failed rule might have allowed the call.
             Some(name) => {
                 Ruling { rule: format!("{}, {name} (failed)", ruling.rule).into(), ..ruling }
             }
@@ -363,7 +365,7 @@ impl Policy {
         }
     }
 
-    /// `ruling`, with a person asked where `tools.confirm` says so, whichever rule allows it.
+    /// Applies `tools.confirm` to an allowed call.
     fn confirmed<'p>(
         &'p self,
         asked: &Of<'_>,
@@ -384,10 +386,10 @@ impl Policy {
         Ruling { verdict: Verdict::Confirm, rule: rule.name.clone() }
     }
 
-    /// The rules that are about the tool, in order, by their places.
+    /// Returns the indexes of the rules that concern the tool, in order.
     fn about(&self, spec: &ToolSpec) -> Places<'_> {
         let known = self.known.get(&spec.id).filter(|known| {
-            // What something is read by may have the id of a tool that is otherwise.
+            // A guard may share its id with a tool that differs.
             known.effects == spec.effects
                 && known.ruled_as == spec.ruled_as
                 && known.tags == spec.tags
@@ -402,13 +404,13 @@ impl Policy {
         Places::All(0..self.rules.len())
     }
 
-    /// Whether the rule at `at` is over tools alone, and words are asked for.
+    /// Returns true if the rule at `at` concerns only tools and the request is a text-only prompt.
     fn is_beyond(&self, at: usize, asked: &Of<'_>) -> bool {
         asked.what == What::Words && at < self.of_tools
     }
 }
 
-/// Places of rules, in order.
+/// Indexes of rules, in order.
 enum Places<'p> {
     All(std::ops::Range<usize>),
     Some(std::slice::Iter<'p, usize>),
@@ -425,7 +427,7 @@ impl Iterator for Places<'_> {
     }
 }
 
-/// A rule for each of `patterns`, named by it.
+/// Creates a rule for each of `patterns`, named after its pattern.
 fn single(
     setting: &'static str,
     patterns: &[String],

@@ -1,10 +1,10 @@
-//! Patterns over tools and over names, and why one cannot be meant.
+//! Matches tool ids and names against patterns, and checks patterns for errors.
 
 use globset::{Glob, GlobMatcher};
 use regex::Regex;
 use toolgate_contract::{ToolId, ToolSpec, fold, odd_glob};
 
-/// A pattern over tools, by id or as a dialect spells them: `exec.*` and `exec_*` are the same.
+/// A pattern of tool ids in any dialect's spelling: `exec.*` equals `exec_*`.
 #[derive(Debug)]
 pub(crate) struct Pattern {
     pattern: String,
@@ -12,41 +12,41 @@ pub(crate) struct Pattern {
     folded: GlobMatcher,
 }
 
-/// A rule that cannot be meant.
+/// A rule that is invalid or has no effect.
 #[derive(Debug, thiserror::Error)]
 pub enum BadRule {
-    /// It is not a pattern.
+    /// The pattern is invalid.
     #[error("in {setting}: `{pattern}` is not a pattern over tools such as `files.*`: {why}")]
     NoPattern {
-        /// Where it stands.
+        /// Setting of the rule.
         setting: &'static str,
-        /// The rule as written.
+        /// The pattern as written.
         pattern: String,
-        /// What is wrong with it.
+        /// Description of the problem.
         why: String,
     },
-    /// It matches no tool there is, so it would silently do nothing.
+    /// The pattern matches no tool, so the rule would have no effect.
     #[error("in {setting}: `{pattern}` matches no tool{}", nearest.as_ref().map(|id| format!("; did you mean `{id}`?")).unwrap_or_default())]
     NoTool {
-        /// Where it stands.
+        /// Setting of the rule.
         setting: &'static str,
-        /// The rule as written.
+        /// The pattern as written.
         pattern: String,
-        /// The tool that was probably meant.
+        /// Most similar tool id.
         nearest: Option<String>,
     },
-    /// A rule of `[[policy.rules]]` says what cannot be meant.
+    /// A rule of `[[policy.rules]]` is invalid.
     #[error("in policy.rules, `{name}`: {why}")]
     Policy {
-        /// The rule's name.
+        /// Name of the rule.
         name: String,
-        /// What is wrong with it.
+        /// Description of the problem.
         why: String,
     },
 }
 
 impl Pattern {
-    /// The pattern written `pattern` in `setting`.
+    /// Parses `pattern`, which comes from `setting`.
     pub(crate) fn new(setting: &'static str, pattern: &str) -> Result<Self, BadRule> {
         let pattern = pattern.to_owned();
         if let Some(why) = odd_glob(&pattern) {
@@ -61,18 +61,18 @@ impl Pattern {
         }
     }
 
-    /// Whether what it restricts is restricted of the tool: it matches that, or the one whose
-    /// rules hold for it too.
+    /// Returns true if a restriction by this pattern applies to the tool: the pattern matches its
+    /// id, or the id that it is `ruled_as`.
     pub(crate) fn holds(&self, spec: &ToolSpec) -> bool {
         self.matches(&spec.id) || spec.ruled_as.as_ref().is_some_and(|id| self.matches(id))
     }
 
-    /// Whether it matches the tool `id`.
+    /// Returns true if the pattern matches the tool `id`.
     pub(crate) fn matches(&self, id: &ToolId) -> bool {
         self.folded.is_match(&*fold(id.as_str()))
     }
 
-    /// Refuses it if it matches none of the tools that are `known` and could match none that come.
+    /// Checks that the pattern matches a `known` tool, or may match a later one.
     pub(crate) fn check(&self, known: &KnownTools) -> Result<(), BadRule> {
         let KnownTools { tools, later } = known;
         if tools.iter().any(|id| self.matches(id)) || later.iter().any(|of| self.may_match(of)) {
@@ -85,7 +85,7 @@ impl Pattern {
         Err(BadRule::NoTool { setting, pattern: pattern.clone(), nearest })
     }
 
-    /// Whether it may match a tool whose id begins with `toolset`; with nothing, any.
+    /// Returns true if the pattern may match an id in `toolset`, or any id if that is empty.
     fn may_match(&self, toolset: &str) -> bool {
         let pattern = fold(&self.pattern).into_owned();
         let literal = pattern.split(['*', '?', '[', '{', '\\']).next().unwrap_or_default();
@@ -98,10 +98,10 @@ impl Pattern {
     }
 }
 
-/// Refuses `pattern`, which `setting` has, where it is none, or is about no tool of those `known`.
+/// Checks that `pattern` of `setting` is valid and matches one of the `known` tools.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The problem of the pattern.
 pub fn check_pattern(
     setting: &'static str,
     pattern: &str,
@@ -110,17 +110,17 @@ pub fn check_pattern(
     Pattern::new(setting, pattern)?.check(known)
 }
 
-/// What patterns over tools may be about.
+/// Tools that patterns are checked against.
 #[derive(Debug, Clone, Default)]
 pub struct KnownTools {
-    /// The tools that there are.
+    /// Tools that exist now.
     pub tools: Vec<ToolId>,
-    /// The toolsets of those that may come; nothing for tools that are in none.
+    /// Toolsets whose tools may come later; an empty name stands for tools without a toolset.
     pub later: Vec<String>,
 }
 
-/// A pattern over names of callers and of roles, in which `*` is anything and `?` one character:
-/// most are a name alone.
+/// A pattern of caller or role names, in which `*` is any text and `?` one character. Most contain
+/// neither.
 pub(super) enum Name {
     Exact(Box<str>),
     Like(Regex),
@@ -149,7 +149,7 @@ impl Name {
     }
 }
 
-/// What matches what `pattern` does, a character at a time.
+/// Converts `pattern` to a regular expression.
 fn expression(pattern: &str) -> String {
     let letter = |letter: char| match letter {
         '*' => ".*".to_owned(),

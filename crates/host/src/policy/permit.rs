@@ -1,43 +1,43 @@
-//! What comes of a decision: a proof that a call may go on, or what its caller is told.
+//! Defines the two results of a decision: the proof that a call may run, or its refusal.
 
 use toolgate_contract::CallError;
 
 use super::{Decision, RuleName};
 
-/// Proof that policy allowed a call. Only [`Policy::authorise`] makes one.
+/// Proof that policy allowed a call. Only [`Policy::authorise`] creates one.
 pub(crate) struct Permit {
     pub(super) rule: RuleName,
     pub(super) confirm: bool,
 }
 
-/// That policy does not allow a call, by which rule, and what the caller is told.
+/// Refusal of a call, with its rule and the message for the caller.
 #[derive(Debug)]
 pub(crate) struct Denied {
     pub(super) rule: RuleName,
     pub(super) message: String,
-    /// The scope that would be enough for it.
+    /// Scope that would allow the call.
     pub(super) needs: Option<String>,
 }
 
 impl Permit {
-    /// What was decided.
+    /// Returns the decision.
     pub(crate) fn decision(&self) -> Decision {
         if self.confirm { Decision::Confirm } else { Decision::Allowed }
     }
 
-    /// The rule that allowed it.
+    /// Returns the rule that allowed the call.
     pub(crate) fn rule(&self) -> &RuleName {
         &self.rule
     }
 
-    /// Whether a person is to be asked first.
+    /// Returns true if a person must confirm the call first.
     pub(crate) fn confirms(&self) -> bool {
         self.confirm
     }
 }
 
 impl Denied {
-    /// The rule that did not allow it.
+    /// Returns the rule that refused the call.
     pub(crate) fn rule(&self) -> &RuleName {
         &self.rule
     }

@@ -1,12 +1,11 @@
-//! The plain spelling of a path: of all that lead to one place by name, the one that rules see.
+//! Normalizes paths, so that rules see one form of all spellings of a path.
 
 use std::borrow::Cow;
 
-/// `path` without `.`, `..`, doubled slashes and slashes at its end, and without `root`, where the
-/// tools take that away too. What it cannot take away stays: `../x` leads out of the workspace, and
-/// no tool follows it.
+/// Removes `.`, `..`, repeated and trailing slashes from `path`, and the prefix `root` as tools do.
 ///
-/// Links are not looked at: a name that leads to another place is another name.
+/// Leading `..` remain; such a path leads out of the workspace, and no tool follows it. Symbolic
+/// links are not resolved.
 pub(super) fn plain<'p>(path: &'p str, root: Option<&str>) -> Cow<'p, str> {
     let path = root.and_then(|root| beneath(path, root)).unwrap_or(path);
     if is_plain(path) {
@@ -28,13 +27,13 @@ pub(super) fn plain<'p>(path: &'p str, root: Option<&str>) -> Cow<'p, str> {
     }
 }
 
-/// Whether `path` is `folder`, beneath it or around it, however both are spelled: what is done to
-/// all of `path` is done to some of `folder`.
+/// Returns true if `path` equals, is inside, or contains `folder`, in any spelling. An action on
+/// all of `path` then affects `folder`.
 pub(super) fn touches(path: &str, folder: &str, root: Option<&str>) -> bool {
     under(path, folder, root) || under(folder, path, root)
 }
 
-/// Whether `path` is `folder` or beneath it, however both are spelled.
+/// Returns true if `path` equals or is inside `folder`, in any spelling.
 pub(super) fn under(path: &str, folder: &str, root: Option<&str>) -> bool {
     let (path, folder) = (plain(path, root), plain(folder, root));
     let leads_out = |path: &str| path == ".." || path.starts_with("../") || path.starts_with('/');
@@ -47,7 +46,7 @@ pub(super) fn under(path: &str, folder: &str, root: Option<&str>) -> bool {
     }
 }
 
-/// What is left of `path` without `root`, as the tools take it away: as text.
+/// Returns `path` without the prefix `root`, compared as text like the tools do.
 fn beneath<'p>(path: &'p str, root: &str) -> Option<&'p str> {
     let rest = path.strip_prefix(root)?;
     (path.starts_with('/') && (rest.is_empty() || rest.starts_with('/')))

@@ -1,4 +1,4 @@
-//! One rule: whom and what it is about, and what comes of it.
+//! Matches one policy rule against callers and tools.
 
 use toolgate_contract::{Caller, Effects, ToolSpec};
 
@@ -6,42 +6,42 @@ use super::expression::{Bounds, When};
 use super::pattern::{BadRule, KnownTools, Name, Pattern};
 use super::{Of, RuleName};
 
-/// The setting that rules stand in.
+/// Setting that holds the rules.
 const SETTING: &str = "policy.rules";
-/// How long a rule's name may be.
+/// Longest name of a rule.
 const NAME_CHARS_MAX: usize = 64;
 
-/// A rule of policy as it is written. What is left out is not looked at; all that is said must fit.
+/// A policy rule as written in the settings. Empty conditions always hold; all others must hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyRule {
-    /// What it is called in the record and by `toolgate policy explain`.
+    /// Name of the rule in the audit record and in `toolgate policy explain`.
     pub name: String,
-    /// What comes of it where it fits.
+    /// Effect of the rule if it matches.
     pub effect: Effect,
-    /// Patterns over the names of callers, of which one must match.
+    /// Patterns of caller names, one of which must match.
     pub callers: Vec<String>,
-    /// Patterns over roles, of which one must match one of the caller's.
+    /// Patterns of roles, one of which must match a role of the caller.
     pub roles: Vec<String>,
-    /// Patterns over tools, of which one must match.
+    /// Patterns of tool ids, one of which must match.
     pub tools: Vec<String>,
-    /// Tags, of which the tool must have one.
+    /// Tags, one of which the tool must have.
     pub tags: Vec<String>,
-    /// Effects, of which the tool must have one.
+    /// Effects, one of which the tool must have.
     pub effects: Vec<Effects>,
-    /// What must be true, in CEL.
+    /// CEL expression that must be true.
     pub when: Option<String>,
-    /// What a caller is told who is denied by it.
+    /// Message for a caller whom this rule denies.
     pub message: Option<String>,
 }
 
-/// What comes of a rule.
+/// Effect of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// The call may go on.
+    /// The call may run.
     Allow,
-    /// It may not.
+    /// The call is refused.
     Deny,
-    /// It may once a person has agreed.
+    /// The call may run after a person confirms it.
     Confirm,
 }
 
@@ -55,16 +55,16 @@ impl Effect {
     }
 }
 
-/// Whether a rule fits a call, and why not.
+/// Outcome of matching a rule with a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Matched {
     No(Why),
     Yes,
-    /// It cannot be told.
+    /// The match could not be determined, with the reason.
     Failed(String),
 }
 
-/// Why a rule does not fit.
+/// Reason why a rule does not match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Why {
     Tool,
@@ -73,7 +73,7 @@ pub(crate) enum Why {
     Caller,
     Roles,
     When,
-    /// It is over tools, and this is not one.
+    /// The rule concerns tools, and the request is a text-only prompt.
     Words,
 }
 
@@ -91,7 +91,7 @@ impl Why {
     }
 }
 
-/// A rule, compiled.
+/// A compiled rule.
 pub(super) struct Rule {
     pub(super) name: RuleName,
     pub(super) effect: Effect,
@@ -102,24 +102,24 @@ pub(super) struct Rule {
     pub(super) message: Option<String>,
 }
 
-/// Which tools a rule is about.
+/// Tools that a rule concerns.
 pub(super) enum Over {
-    /// Those that fit all three, of which what is empty is not looked at.
+    /// Tools that meet all three conditions; an empty one always holds.
     Those { tools: Vec<Pattern>, tags: Vec<String>, effects: Vec<Effects> },
-    /// Those that do more.
+    /// Tools with stronger effects than this.
     Beyond(Effects),
-    /// Those that none matches.
+    /// Tools that match none of these patterns.
     Outside(Vec<Pattern>),
 }
 
 impl Rule {
-    /// A rule of the settings under `[tools]`, which no caller is beyond.
+    /// Creates a rule of the `[tools]` settings, which applies to all callers.
     pub(super) fn of_tools(name: String, effect: Effect, over: Over) -> Self {
         let (callers, roles) = (Vec::new(), Vec::new());
         Self { name: name.into(), effect, over, callers, roles, when: None, message: None }
     }
 
-    /// `written`, compiled.
+    /// Compiles a rule of `[[policy.rules]]`.
     pub(super) fn new(written: &PolicyRule, bounds: &Bounds) -> Result<Self, BadRule> {
         let PolicyRule { name, effect, callers, roles, tools, tags, effects, when, message } =
             written;
@@ -149,7 +149,7 @@ impl Rule {
         })
     }
 
-    /// Refuses patterns that match none of `tools`.
+    /// Checks that each pattern matches one of the `known` tools.
     pub(super) fn check(&self, known: &KnownTools) -> Result<(), BadRule> {
         match &self.over {
             Over::Those { tools: patterns, .. } | Over::Outside(patterns) => {
@@ -159,7 +159,7 @@ impl Rule {
         }
     }
 
-    /// Whether it fits what is asked.
+    /// Matches the rule with a request.
     pub(super) fn matched(&self, asked: &Of<'_>) -> Matched {
         if let Err(why) = self.covers(asked.spec) {
             return Matched::No(why);
@@ -177,9 +177,10 @@ impl Rule {
         }
     }
 
-    /// Whether the tool is one that it is about.
+    /// Checks that the rule concerns the tool.
     ///
-    /// What restricts a tool restricts what is ruled as that; what allows one allows no other.
+    /// A restriction of a tool also applies to tools that are `ruled_as` it. A permission applies
+    /// to no other tool.
     pub(super) fn covers(&self, spec: &ToolSpec) -> Result<(), Why> {
         match &self.over {
             Over::Beyond(most) if spec.effects > *most => Ok(()),
@@ -207,7 +208,7 @@ impl Rule {
         }
     }
 
-    /// Whether the caller is one that it is about.
+    /// Checks that the rule concerns the caller.
     pub(super) fn is_about(&self, caller: &Caller) -> Result<(), Why> {
         let named = self.callers.iter().any(|name| name.matches(&caller.name));
         if !self.callers.is_empty() && !named {

@@ -1,7 +1,6 @@
-//! Expressions that only compare texts, as most rules do: told without binding values of CEL.
+//! Evaluates expressions that only compare texts without CEL, as most rules do.
 //!
-//! What is said here is what CEL says, or nothing: whatever is not a text that is there is left to
-//! CEL, and so are its errors.
+//! The result is the same as with CEL. Missing members, other types and errors are left to CEL.
 
 use std::borrow::Cow;
 
@@ -15,7 +14,7 @@ use super::Of;
 use super::binding;
 use super::plain::{plain, touches, under};
 
-/// The longest path that is looked at here: longer ones no system takes.
+/// Longest path that is handled here, in bytes. Systems accept no longer ones.
 const PATH_BYTES: usize = 4096;
 
 /// An expression that only compares texts.
@@ -34,11 +33,11 @@ pub(super) enum Text {
     ToolToolset,
     ToolRuledAs,
     ToolEffects,
-    /// A member of the input.
+    /// Member of the input.
     Input(String),
 }
 
-/// How a text is compared, and to what.
+/// Comparison of a text with constants.
 pub(super) enum How {
     OneOf(Vec<String>),
     StartsWith(String),
@@ -49,7 +48,7 @@ pub(super) enum How {
 }
 
 impl Test {
-    /// `expression`, if it only compares texts.
+    /// Converts `expression`, or returns `None` if it does more than compare texts.
     pub(super) fn of(expression: &IdedExpr) -> Option<Self> {
         let Expr::Call(call) = &expression.expr else { return None };
         let CallExpr { func_name, target, args } = call;
@@ -75,10 +74,10 @@ impl Test {
         })
     }
 
-    /// Whether it is true of what is asked, in a workspace at `root`; `None` where CEL has to say.
+    /// Evaluates the expression for a workspace at `root`. Returns `None` if only CEL can decide.
     pub(super) fn is_true(&self, asked: &Of<'_>, root: Option<&str>) -> Option<bool> {
         Some(match self {
-            // All parts are looked at: an error in one that does not matter is still CEL's to tell.
+            // Both sides are evaluated: an error on either side is left to CEL.
             Self::All(both) => {
                 let [a, b] = both.each_ref().map(|it| it.is_true(asked, root));
                 a? & b?
@@ -128,7 +127,7 @@ impl Text {
             Self::Input(member) => {
                 let Value::String(text) = input.as_object()?.get(member)? else { return None };
                 match spec.paths.iter().any(|path| path == member) {
-                    // Each comparison makes it plain anew, CEL once for all.
+                    // Each comparison normalizes the path again, whereas CEL does so once.
                     true if text.len() > PATH_BYTES => return None,
                     true => return Some(plain(text, root)),
                     false => text,

@@ -1,23 +1,23 @@
-//! What it may cost to hold a value against a schema, told before it is compiled.
+//! Estimates the cost of validation against a schema before it is compiled.
 //!
-//! A few lines of `$defs` that each refer twice to the next come to millions of subschemas, and who
-//! offers tools from elsewhere decides which schemas there are.
+//! A few lines of `$defs` that refer to each other twice can expand to millions of subschemas.
+//! Upstreams send us such schemas.
 
 use std::collections::{HashMap, HashSet};
 
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 
-/// How many subschemas one may come to, each counted as often as it is referred to.
+/// Largest number of subschemas, counted once per reference.
 const SUBSCHEMAS_MAX: u64 = 200_000;
-/// How far one may lead into another.
+/// Largest nesting depth of subschemas.
 const DEPTH_MAX: usize = 256;
-/// How often it is looked where a reference may lead, all in all.
+/// Largest total number of lookups of reference targets.
 const LOOKS_MAX: u64 = 1_000_000;
-/// By how many ways what is wrong may be looked for.
+/// Largest number of paths that are searched for the location of an error.
 const WAYS_MAX: u64 = 100_000;
 
-/// Where a subschema stands.
+/// Keywords that hold one subschema.
 const ONE: [&str; 12] = [
     "not",
     "if",
@@ -32,7 +32,7 @@ const ONE: [&str; 12] = [
     "unevaluatedProperties",
     "contentSchema",
 ];
-/// Where several do, in order or by name.
+/// Keywords that hold several subschemas, as a list or by name.
 const SEVERAL: [&str; 9] = [
     "allOf",
     "anyOf",
@@ -44,23 +44,23 @@ const SEVERAL: [&str; 9] = [
     "dependentSchemas",
     "dependencies",
 ];
-/// What says where else to look.
+/// Keywords that refer to another schema.
 const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 
-/// How much a schema comes to.
+/// Size of a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Size {
-    /// How many subschemas, each counted as often as it is referred to.
+    /// Number of subschemas, counted once per reference.
     subschemas: u64,
-    /// In how many places it leads back to what leads there.
+    /// Number of places that refer back to an enclosing schema.
     back: u64,
 }
 
 impl Size {
-    /// The size of `schema`.
+    /// Measures `schema`.
     ///
     /// # Errors
-    /// When it comes to more than is held against, or leads on too far.
+    /// If it exceeds a limit.
     pub(super) fn of(schema: &Value) -> Result<Self, String> {
         let mut names = Names { resources: vec![("", schema)], ..Names::default() };
         names.gather(schema, schema);
@@ -76,8 +76,8 @@ impl Size {
         Ok(size)
     }
 
-    /// Whether it can be told what in `value` is wrong. That something is is known at once; where
-    /// is looked for in each part once for each way that leads there.
+    /// Returns true if locating the errors in `value` is affordable. The search repeats for each
+    /// path through the recursive references.
     pub(super) fn is_told_of(self, value: &Value) -> bool {
         self.back.checked_pow(depth(value)).is_some_and(|ways| ways <= WAYS_MAX)
     }
@@ -90,7 +90,7 @@ impl Size {
     }
 }
 
-/// How deep the lists and objects in `value` are nested, which is bounded where it was read.
+/// Returns the nesting depth of `value`, which the JSON reader has bounded.
 fn depth(value: &Value) -> u32 {
     let below = match value {
         Value::Array(items) => items.iter().map(depth).max(),
@@ -100,24 +100,24 @@ fn depth(value: &Value) -> u32 {
     1 + below.unwrap_or_default()
 }
 
-/// What references may lead to.
+/// Possible targets of references.
 #[derive(Default)]
 struct Names<'s> {
-    /// The root, and what else has an id, with that.
+    /// The root and all schemas with an id, each with that id.
     resources: Vec<(&'s str, &'s Value)>,
-    /// Schemas by an anchor that they have.
+    /// Schemas by their anchor.
     anchors: HashMap<&'s str, Vec<&'s Value>>,
-    /// What has a reference, with the resource that it stands in.
+    /// Schemas that contain a reference, with their resource.
     within: HashMap<*const Value, &'s Value>,
 }
 
 impl<'s> Names<'s> {
-    /// Takes in all that is below `value`, which stands in `resource`.
+    /// Collects ids, anchors and references below `value`, which is part of `resource`.
     fn gather(&mut self, value: &'s Value, mut resource: &'s Value) {
         match value {
             Value::Object(fields) => {
                 let of = |name: &str| fields.get(name).and_then(Value::as_str);
-                // Draft 4 has no `$`, and drafts before 2019-09 have anchors in their ids.
+                // Draft 4 writes `id`, and drafts before 2019-09 put anchors into ids.
                 for id in ["$id", "id"].into_iter().filter_map(of) {
                     let (id, anchor) = id.split_once('#').unwrap_or((id, ""));
                     if !id.is_empty() {
@@ -139,8 +139,8 @@ impl<'s> Names<'s> {
         }
     }
 
-    /// The resources that `name` may be one of, said within the schema `at`. To which of them it
-    /// leads depends on where all of them stand, and to count more than that is safe.
+    /// Returns the resources that `name` may mean within the schema `at`. Base URIs are not
+    /// resolved, so it may return too many, which only overestimates the cost.
     fn resources(&self, name: &str, at: &Value) -> Vec<&'s Value> {
         let root = self.resources[0].1;
         if name.is_empty() {
@@ -159,14 +159,14 @@ impl<'s> Names<'s> {
     }
 }
 
-/// Counts subschemas.
+/// Recursive count of subschemas.
 struct Sum<'s> {
     names: Names<'s>,
-    /// What was counted, by where it is.
+    /// Sizes already counted, by the address of the schema.
     known: HashMap<*const Value, Size>,
-    /// What is being counted: what leads back to it is held against once a value.
+    /// Schemas that are being counted; a reference to one of them is recursive.
     open: HashSet<*const Value>,
-    /// How often it was looked where a reference may lead.
+    /// Number of lookups of reference targets.
     looks: u64,
 }
 
@@ -193,7 +193,7 @@ impl<'s> Sum<'s> {
         Ok(sum)
     }
 
-    /// What a value is held against with a schema that has these `fields`.
+    /// Returns the subschemas that apply to a value of a schema with these `fields`.
     fn parts(
         &mut self,
         at: &Value,
@@ -218,7 +218,7 @@ impl<'s> Sum<'s> {
         Ok(parts)
     }
 
-    /// All that `reference`, said within the schema `at`, may refer to in here.
+    /// Returns all possible targets of `reference` within the schema `at`.
     fn referred(&self, reference: &str, at: &Value) -> Vec<&'s Value> {
         let (resource, fragment) = reference.split_once('#').unwrap_or((reference, ""));
         let Ok(fragment) = percent_decode_str(fragment).decode_utf8() else { return Vec::new() };

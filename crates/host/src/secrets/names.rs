@@ -1,19 +1,19 @@
-//! What secrets are called here beside what they are called everywhere.
+//! Matches names of secrets that the operator configured.
 
 use std::borrow::Cow;
 
 use super::shapes::{self, Form, NAME_BYTES_MAX, named_forms, names_a_secret};
 
-/// Names of secrets, as whoever runs the server says them.
+/// Configured names of secrets.
 #[derive(Default)]
 pub(super) struct Names {
-    /// Their letters and digits, small.
+    /// Lower-case letters and digits of each name.
     folded: Vec<String>,
     forms: Vec<Form>,
 }
 
 impl Names {
-    /// These names, whatever their capitals and what stands between their letters.
+    /// Creates a set of names. Case and separators are ignored.
     pub(super) fn of(names: &[String]) -> Self {
         let folded = names.iter().map(|name| fold(name).collect::<String>());
         let folded: Vec<_> = folded.filter(|name| !name.is_empty()).collect();
@@ -28,7 +28,7 @@ impl Names {
         Self { forms: named_forms(&[], r"\b", &format!("(?:{any})")).into(), folded }
     }
 
-    /// Whether what is called `name` is a secret.
+    /// Returns true if `name` marks a secret, by default or by configuration.
     pub(super) fn are_of(&self, name: &str) -> bool {
         names_a_secret(name) || self.have(name)
     }
@@ -37,13 +37,13 @@ impl Names {
         name.len() <= NAME_BYTES_MAX && self.folded.iter().any(|one| fold(name).eq(one.chars()))
     }
 
-    /// `text` without what it says is called so.
+    /// Redacts values from `text` that follow one of the names.
     pub(super) fn without<'t>(&self, text: Cow<'t, str>) -> Cow<'t, str> {
         shapes::without(&self.forms, text)
     }
 }
 
-/// The letters and digits of `name`, small.
+/// Returns the letters and digits of `name` in lower case.
 fn fold(name: &str) -> impl Iterator<Item = char> {
     let letters = name.chars().filter(char::is_ascii_alphanumeric);
     letters.map(|letter| letter.to_ascii_lowercase())

@@ -1,11 +1,11 @@
-//! What secrets are called and what they look like.
+//! Recognizes secrets by common names and by their format.
 
 use std::borrow::Cow;
 use std::sync::{LazyLock, OnceLock};
 
 use regex::Regex;
 
-/// Words that the name of a secret ends with, without what stands between them.
+/// Endings of names that mark secrets, without separators.
 const NAMES: [&str; 17] = [
     "token",
     "tokens",
@@ -25,23 +25,23 @@ const NAMES: [&str; 17] = [
     "credentials",
     "authorization",
 ];
-/// The letters that those words end with.
+/// Last letters of these endings.
 const LAST: &[u8] = b"delnsty";
-/// Names that end so and count things.
+/// Names that have such an ending but mean a number.
 const COUNTS: [&str; 3] = ["maxtokens", "inputtokens", "outputtokens"];
-/// How long a name may be that is looked at.
+/// Longest name that is checked, in bytes.
 pub(super) const NAME_BYTES_MAX: usize = 64;
 
-/// Whether what is called `name` is a secret: `GITHUB_TOKEN`, `apiKey`, `--password`.
+/// Returns true if `name` marks a secret, like `GITHUB_TOKEN`, `apiKey` or `--password`.
 ///
-/// Asked of every argument of every call, so it allocates nothing.
+/// It runs for each argument of each call, so it does not allocate.
 pub(super) fn names_a_secret(name: &str) -> bool {
     let mut folded = [0; NAME_BYTES_MAX];
     let mut length = 0;
     if name.len() > NAME_BYTES_MAX || name.len() < 3 {
         return false;
     }
-    // Most names end otherwise, and are looked at no further.
+    // Quick check, which most names fail.
     let last = name.bytes().rev().find(u8::is_ascii_alphanumeric);
     if !last.is_some_and(|last| LAST.contains(&last.to_ascii_lowercase())) {
         return false;
@@ -55,16 +55,16 @@ pub(super) fn names_a_secret(name: &str) -> bool {
     NAMES.iter().any(ends) && !COUNTS.iter().any(ends)
 }
 
-/// What a secret looks like.
+/// Format of a secret.
 pub(super) struct Form {
-    /// One of these is in whatever it matches, in small letters; where there are none, anything may
-    /// be. To look for them takes no time beside making the pattern.
+    /// Lower-case words, one of which occurs in each match; any text if empty. Searching for them
+    /// is much cheaper than compiling the pattern.
     words: &'static [&'static str],
-    /// And this.
+    /// Text that occurs in each match as well.
     sign: &'static str,
     pattern: String,
     made: OnceLock<Regex>,
-    /// What is left of what it matches.
+    /// Replacement of a match.
     left: &'static str,
 }
 
@@ -78,10 +78,10 @@ impl Form {
         Self { words, sign, pattern: pattern.into(), made: OnceLock::new(), left }
     }
 
-    /// `text`, which is `small` in small letters, without what looks so.
+    /// Redacts matches in `text`; `small` is the same text in lower case.
     fn without<'t>(&self, text: Cow<'t, str>, small: &str) -> Cow<'t, str> {
         let has_word = self.words.is_empty() || self.words.iter().any(|word| small.contains(word));
-        // Some letters beyond ASCII are small `k` and `s` to a pattern.
+        // In case-insensitive patterns, some non-ASCII letters equal `k` and `s`.
         if small.is_ascii() && !(has_word && small.contains(self.sign)) {
             return text;
         }
@@ -96,26 +96,27 @@ impl Form {
         self.made.get_or_init(|| Regex::new(&self.pattern).expect("a pattern"))
     }
 
-    /// `text` without what looks so, though nothing says that it is there.
+    /// Redacts matches in `text` without the quick check.
     #[cfg(test)]
     pub(super) fn anyway(&self, text: &str) -> String {
         self.made().replace_all(text, self.left).into_owned()
     }
 }
 
-/// `text` without what looks like one of `forms`.
+/// Redacts matches of any of `forms` in `text`.
 pub(super) fn without<'t>(forms: &[Form], text: Cow<'t, str>) -> Cow<'t, str> {
     if forms.is_empty() {
         return text;
     }
-    // What is left of a form has no words that were not there.
+    // A replacement adds no words, so the lower-case text stays valid.
     let small = text.to_ascii_lowercase();
     forms.iter().fold(text, |text, form| form.without(text, &small))
 }
 
-/// What secrets look like.
+/// Formats of known secrets.
 pub(super) static FORMS: LazyLock<Vec<Form>> = LazyLock::new(|| {
-    // OpenAI's, Anthropic's and their like; Stripe's; GitHub's; GitLab's; AWS's; Slack's; Google's.
+    // Keys of OpenAI, Anthropic and similar services, Stripe, GitHub, GitLab, AWS, Slack and
+    // Google.
     let keys = &[
         "sk-",
         "k_live_",
@@ -162,10 +163,11 @@ pub(super) static FORMS: LazyLock<Vec<Form>> = LazyLock::new(|| {
     forms
 });
 
-/// What is said of what is called `named`, with `before` it, in which one of `words` is.
+/// Returns the forms of a value after a name that matches `named`. `before` is the pattern for the
+/// start of the name, and each match contains one of `words`.
 pub(super) fn named_forms(words: &'static [&'static str], before: &str, named: &str) -> [Form; 3] {
     [
-        // `NAME=value`, `--name=value`, in quotation marks or not.
+        // `NAME=value` and `--name=value`, with or without quotes.
         Form::new(
             words,
             "=",

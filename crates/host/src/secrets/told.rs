@@ -1,4 +1,4 @@
-//! What is told without secrets that are known by their values: results, resources, prompts.
+//! Redacts known secret values from results, resources and prompts.
 
 use std::borrow::Cow;
 
@@ -11,9 +11,9 @@ use toolgate_contract::{
 use super::REDACTED;
 use super::values::Values;
 
-/// What a call comes to.
+/// A value that is sent to a client.
 pub(crate) trait Told {
-    /// Rids it of these values.
+    /// Redacts these values in place.
     fn rid(&mut self, of: &Values);
 }
 
@@ -87,7 +87,7 @@ impl Told for Option<String> {
     }
 }
 
-/// Keys, too: whatever is read may have come from anywhere.
+/// Redacts keys as well, since content that is read may come from anywhere.
 impl Told for Map<String, Value> {
     fn rid(&mut self, of: &Values) {
         self.values_mut().for_each(|value| value.rid(of));
@@ -105,7 +105,7 @@ impl Told for Value {
             Self::String(text) => Told::rid(text, of),
             Self::Array(items) => items.iter_mut().for_each(|item| item.rid(of)),
             Self::Object(fields) => fields.rid(of),
-            // A password may be digits alone, which a reader of YAML takes for a number.
+            // A password may consist of digits, and YAML readers turn it into a number.
             Self::Number(number) => {
                 if let Cow::Owned(clean) = of.redacted(&number.to_string()) {
                     *self = Self::String(clean);
@@ -122,13 +122,13 @@ impl Told for Content {
             Shape::Text(text) => Told::rid(text, of),
             Shape::Link(spec) => spec.rid(of),
             Shape::Resource(contents) => contents.rid(of),
-            // In a picture or a sound nothing could be taken out.
+            // Images and audio cannot be redacted.
             Shape::Image(_) | Shape::Audio(_) => {}
         }
     }
 }
 
-/// Where it is as well: whatever is listed may be called anything.
+/// Redacts the URI as well, since a listed entry may have any name.
 impl Told for ResourceSpec {
     fn rid(&mut self, of: &Values) {
         rid_uri(&mut self.uri, of);
@@ -139,7 +139,7 @@ impl Told for ResourceSpec {
     }
 }
 
-/// Not how it is written: what it leads to could not be asked for any more.
+/// Keeps the URI template, because a changed one could no longer be used.
 impl Told for Vec<ResourceTemplate> {
     fn rid(&mut self, of: &Values) {
         for ResourceTemplate { name, title, about, meta, .. } in self {
@@ -151,7 +151,7 @@ impl Told for Vec<ResourceTemplate> {
     }
 }
 
-/// What stands for a secret is not all that a URI may have.
+/// Redacts a URI, with a placeholder that is valid in URIs.
 fn rid_uri(uri: &mut String, of: &Values) {
     if let Cow::Owned(clean) = of.redacted(uri) {
         *uri = clean.replace(REDACTED, "%5Bredacted%5D");

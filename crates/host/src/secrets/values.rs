@@ -1,4 +1,4 @@
-//! Secrets by their values: found all at once, also in text that comes in pieces.
+//! Finds secrets by their values, also in text that arrives in pieces.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -11,10 +11,10 @@ use toolgate_contract::{Event, EventSink, Stream};
 use super::REDACTED;
 use super::told::Told;
 
-/// Values that are looked for.
+/// Values to search for.
 pub(crate) struct Values {
     all: AhoCorasick,
-    /// As they are looked for, the longest first.
+    /// All searched texts, longest first.
     texts: Vec<String>,
 }
 
@@ -25,8 +25,8 @@ impl fmt::Debug for Values {
 }
 
 impl Values {
-    /// `values` as they are and as they stand in JSON; `None` where there are none, or more than
-    /// can be looked for.
+    /// Creates a search for `values` and their JSON-escaped forms. Returns `None` if there are
+    /// none, or too many.
     pub(crate) fn of(values: &[String]) -> Option<Self> {
         let in_json = values.iter().filter_map(|value| {
             let quoted = serde_json::to_string(value).ok()?;
@@ -39,7 +39,7 @@ impl Values {
         Some(Self { all: all.ok()?, texts }).filter(|values| !values.texts.is_empty())
     }
 
-    /// `text` without them.
+    /// Redacts the values from `text`.
     pub(crate) fn redacted<'t>(&self, text: &'t str) -> Cow<'t, str> {
         if !self.all.is_match(text) {
             return Cow::Borrowed(text);
@@ -47,19 +47,19 @@ impl Values {
         Cow::Owned(self.all.replace_all(text, &vec![REDACTED; self.texts.len()]))
     }
 
-    /// The same of what is perhaps no text.
+    /// Redacts the values from `bytes`. Returns `None` if none occurs.
     pub(crate) fn redacted_bytes(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         let some = self.all.is_match(bytes);
         some.then(|| self.all.replace_all_bytes(bytes, &vec![REDACTED; self.texts.len()]))
     }
 
-    /// Takes from `held` what can be told of it without them, whatever comes after it.
+    /// Takes the redacted start of `held` that cannot be part of a longer match.
     fn settled(&self, held: &mut String) -> String {
         let (mut told, mut at) = (String::new(), 0);
         loop {
             let open = self.may_begin(held, at);
             match self.all.find(&held[at..]) {
-                // Where it begins, no longer one can.
+                // At this place no longer match can begin.
                 Some(found) if at + found.start() < open => {
                     told.push_str(&held[at..at + found.start()]);
                     told.push_str(REDACTED);
@@ -74,7 +74,7 @@ impl Values {
         }
     }
 
-    /// Where in `text`, from `from` on, the first begins of which only a part is there yet.
+    /// Returns the position in `text`, from `from` on, at which an incomplete value may begin.
     fn may_begin(&self, text: &str, from: usize) -> usize {
         let longest = self.texts.first().map_or(0, String::len);
         let near = text.floor_char_boundary(text.len().saturating_sub(longest - 1)).max(from);
@@ -87,12 +87,12 @@ impl Values {
     }
 }
 
-/// Events on their way to a sink, without the values. What a program prints is held back for as
-/// long as it may be the beginning of one.
+/// Event sink that redacts values. Program output is held back while it may be the start of a
+/// value.
 pub(crate) struct Veil {
     values: Arc<Values>,
     sink: EventSink,
-    /// What is held back of each stream.
+    /// Held-back output of each stream.
     held: Mutex<[String; 2]>,
 }
 
@@ -101,7 +101,7 @@ impl Veil {
         Arc::new(Self { values, sink, held: Mutex::default() })
     }
 
-    /// Where events go that are to be told without them.
+    /// Returns the sink that redacts events.
     pub(crate) fn sink(self: &Arc<Self>) -> EventSink {
         let veil = self.clone();
         EventSink::new(move |event| veil.take(event)).for_lines(self.sink.lines())
@@ -114,7 +114,7 @@ impl Veil {
         };
         let event = match event {
             Event::Chunk { stream, text } => {
-                // Sent under the lock: pieces stay in order.
+                // Sent under the lock to keep the pieces in order.
                 let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
                 let held = &mut held[place(stream)];
                 held.push_str(&text);
@@ -136,7 +136,7 @@ impl Veil {
         self.sink.send(event);
     }
 
-    /// Tells what is held back: nothing more comes.
+    /// Sends the held-back output; no more will come.
     fn end(&self) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         for stream in [Stream::Stdout, Stream::Stderr] {
@@ -156,7 +156,7 @@ fn place(stream: Stream) -> usize {
     }
 }
 
-/// Held for as long as events may come through a veil.
+/// Guard of an active redaction. Dropping it sends the held-back output.
 pub(crate) struct Veiled(pub(super) Option<Arc<Veil>>);
 
 impl Drop for Veiled {

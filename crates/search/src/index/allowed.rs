@@ -1,4 +1,4 @@
-//! Where it is looked, told of each chunk before the best are taken.
+//! Applies a filter to documents before the best are selected.
 
 use tantivy::schema::{IndexRecordOption, Term};
 use tantivy::{DocId, DocSet, TERMINATED};
@@ -8,11 +8,11 @@ use super::part::Part;
 use super::schema::{Fields, tag};
 use crate::Filter;
 
-/// Which documents of a part are looked at.
+/// Documents of a segment that a search considers.
 pub(super) enum Allowed {
-    /// All of them: there is no filter, and none is deleted.
+    /// All documents: there is no filter, and none is deleted.
     All,
-    /// Those whose bit is set.
+    /// Documents whose bit is set.
     Only(Vec<u64>),
 }
 
@@ -52,8 +52,8 @@ fn keep(bits: &mut [u64], only: &[u64]) {
     }
 }
 
-/// The documents whose path begins with one of `prefixes`. Paths are numbered in order, so each
-/// prefix is a range of numbers.
+/// Returns the documents whose path begins with one of `prefixes`. Paths are numbered in order, so
+/// each prefix is a range of numbers.
 fn beginning(part: &Part, prefixes: &[String]) -> Result<Vec<u64>, IndexError> {
     let mut bits = vec![0_u64; (part.len() as usize).div_ceil(64)];
     let Some(paths) = &part.paths else { return Ok(bits) };
@@ -84,7 +84,7 @@ fn first(hit: &tantivy::columnar::TermOrdHit) -> u64 {
     }
 }
 
-/// The least that comes after all that begin with `prefix`; `None` where nothing does.
+/// Returns the smallest string after all that begin with `prefix`; `None` if there is none.
 fn after(prefix: &[u8]) -> Option<Vec<u8>> {
     let mut after = prefix.to_owned();
     while let Some(last) = after.pop() {

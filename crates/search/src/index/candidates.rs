@@ -1,4 +1,4 @@
-//! What may be meant: the best by words, by static vectors and by the model's, each once.
+//! Collects candidates: the best chunks by words, static vectors and model vectors, each once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,35 +12,36 @@ use crate::Filter;
 use crate::rank::{Candidate, Question};
 use crate::vectors::{Query, Vectors};
 
-/// What is sought besides words.
+/// Vectors and limits of a search, in addition to its words.
 #[derive(Debug, Clone, Copy)]
 pub struct Sought<'s> {
-    /// A static vector.
+    /// Static vector of the query.
     pub near: Option<&'s [f32]>,
-    /// A vector by the model; without one configured it is not looked at.
+    /// Model vector of the query; ignored if no model is configured.
     pub model: Option<&'s [f32]>,
-    /// Where it is looked: only there the best are taken.
+    /// Filter on documents, applied before the best are selected.
     pub filter: &'s Filter,
-    /// How many are taken by each way.
+    /// Most candidates from each kind of search.
     pub limit: usize,
 }
 
-/// What was found.
+/// Candidates of a search.
 #[derive(Debug, Clone, Default)]
 pub struct Found {
-    /// Each once, in no order.
+    /// Distinct candidates, in no order.
     pub candidates: Vec<Candidate>,
-    /// How many chunks have any word of the question.
+    /// Number of chunks with any word of the query.
     pub total: u64,
 }
 
-/// How many documents are told of before it is asked again whether they are wanted.
+/// Number of candidates built between two checks for cancellation.
 const TOLD_AT_ONCE: usize = 64;
 
 impl Snapshot {
-    /// What may be meant: the union of the best by each way, counted and compared in every way.
+    /// Returns the union of the best chunks by words and by each kind of vector, with all their
+    /// scores.
     ///
-    /// It ends early where it is no longer `wanted`.
+    /// The search is canceled once `wanted` returns false.
     pub fn candidates(
         &self,
         question: Option<&Question>,
@@ -100,7 +101,7 @@ impl Snapshot {
         Ok(Some((vectors, vectors.query(vector)?)))
     }
 
-    /// Adds the chunks that have the slots `found`, best first: several where they say the same.
+    /// Adds the chunks with the slots `found`, best first. Chunks of equal text share a slot.
     fn add(
         &self,
         keys: &mut BTreeSet<(usize, DocId)>,

@@ -1,9 +1,8 @@
-//! The files of an index's words, for tantivy: read where and when needed, never mapped.
+//! Directory of tantivy's index files, which reads on demand and never maps files.
 //!
-//! What is mapped ends the process when the file under it is cut short; what is read fails. Each
-//! file is checked whole against its checksum when it is first opened. Nothing is synced: what
-//! survives a killed process is in the kernel's hands already, and what a power cut takes is found
-//! by its checksum and made again.
+//! A truncated mapped file would kill the process; a read only fails. Each file is verified against
+//! its checksum when it is first opened. Writes are not synced: data survives a killed process in
+//! the kernel's cache. Data lost in a power cut is detected by its checksum and made again.
 #![allow(
     clippy::disallowed_methods,
     reason = "the index's own folder is touched here, in header.rs and in vectors/ alone"
@@ -27,13 +26,13 @@ use tantivy::directory::{
     TerminatingWrite, WatchCallback, WatchHandle, WritePtr,
 };
 
-/// A file no larger is read at once and closed again: most of many small ones.
+/// Largest file that is read whole and closed again, in bytes.
 const SMALL_BYTES: usize = 64 << 10;
-/// How much of a file is read at a time to see whether it is as it was written.
+/// Bytes read at a time to verify a file.
 const PIECE_BYTES: usize = 128 << 10;
-/// How long a lock that others hold for moments is waited for.
+/// Longest wait for a lock that others hold briefly.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
-/// How often it is looked whether it is free.
+/// Interval between two attempts to take a lock.
 const LOCK_EVERY: Duration = Duration::from_millis(2);
 
 /// A folder of tantivy's files.
@@ -44,12 +43,12 @@ pub(super) struct Folder {
 
 struct Inner {
     path: PathBuf,
-    /// The files that are known to be as they were written.
+    /// Files whose checksum was verified.
     sound: Mutex<HashSet<PathBuf>>,
 }
 
-/// Which file `meta.json` is, and of when: of two within one tick of the clock, inode and times can
-/// be the same.
+/// Identity of `meta.json`. The size is part of it, because inode and times may coincide within one
+/// clock tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp {
     inode: u64,
@@ -59,14 +58,14 @@ pub(super) struct Stamp {
 }
 
 impl Folder {
-    /// The folder at `path`, made where it is missing.
+    /// Opens the folder at `path`, which is created if missing.
     pub(super) fn make(path: &Path) -> io::Result<Self> {
         make(path)?;
         let inner = Inner { path: path.to_owned(), sound: Mutex::default() };
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// By what it is seen that another has committed.
+    /// Returns the identity of the last commit, to detect commits of other processes.
     pub(super) fn stamp(&self) -> io::Result<Stamp> {
         let meta = fs::metadata(self.at(Path::new("meta.json")))?;
         Ok(Stamp {
@@ -77,7 +76,7 @@ impl Folder {
         })
     }
 
-    /// The names of its files.
+    /// Lists the names of the files.
     pub(super) fn names(&self) -> io::Result<Vec<PathBuf>> {
         fs::read_dir(&self.inner.path)?.map(|entry| Ok(entry?.file_name().into())).collect()
     }
@@ -110,12 +109,12 @@ impl Folder {
     }
 }
 
-/// Makes a folder that only its owner looks into, and what it stands in.
+/// Creates a folder, readable by its owner only, and its parents.
 pub(super) fn make(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// How much the files in `folder` and beneath take.
+/// Returns the size of all files in `folder` and below, in bytes.
 pub(super) fn bytes(folder: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(folder) else { return 0 };
     let of = |entry: fs::DirEntry| match entry.metadata() {
@@ -126,7 +125,7 @@ pub(super) fn bytes(folder: &Path) -> u64 {
     entries.flatten().map(of).sum()
 }
 
-/// Writes a file whole or not at all: a kill in between leaves the one before.
+/// Writes a file atomically: if the process is killed meanwhile, the previous file stays.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
@@ -136,7 +135,8 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::rename(&new, path)
 }
 
-/// Takes the lock on the file at `path`: it ends with `File`, and with the process.
+/// Takes the lock on the file at `path`. The lock ends with the returned `File` or the process. If
+/// `wait` is set, waits up to 10 seconds. Returns `None` if another process holds the lock.
 pub(super) fn lock(path: &Path, wait: bool) -> io::Result<Option<File>> {
     let mut options = OpenOptions::new();
     let file = options.write(true).create(true).truncate(false).mode(0o600).open(path)?;
@@ -145,7 +145,7 @@ pub(super) fn lock(path: &Path, wait: bool) -> io::Result<Option<File>> {
         match file.try_lock() {
             Ok(()) => return Ok(Some(file)),
             Err(TryLockError::WouldBlock) if wait && begun.elapsed() < LOCK_WAIT => {
-                // A lock on a file cannot be waited for with a bound.
+                // File locks offer no wait with a timeout.
                 std::thread::sleep(LOCK_EVERY);
             }
             Err(TryLockError::WouldBlock) => return Ok(None),
@@ -154,19 +154,19 @@ pub(super) fn lock(path: &Path, wait: bool) -> io::Result<Option<File>> {
     }
 }
 
-/// A file that is read where it is asked for.
+/// A file that is read on demand.
 struct Part {
     file: File,
     bytes: usize,
 }
 
 impl Part {
-    /// Fails if the file is not as it was written, by the checksum at its end.
+    /// Verifies the file by the checksum at its end.
     fn check(&self) -> io::Result<()> {
         let again = Self { file: self.file.try_clone()?, bytes: self.bytes };
         let (footer, body) = Footer::extract_footer(FileSlice::new(Arc::new(again)))?;
         let mut hasher = crc32fast::Hasher::new();
-        // One piece of memory for all of a large file.
+        // One buffer for the whole file.
         let mut buffer = vec![0; body.len().min(PIECE_BYTES)];
         let mut at = 0;
         while at < body.len() {
@@ -211,7 +211,7 @@ impl Debug for Folder {
     }
 }
 
-/// A file that is written.
+/// A file that is being written.
 struct Writing(File);
 
 impl Write for Writing {
@@ -254,7 +254,7 @@ impl Directory for Folder {
             ErrorKind::AlreadyExists => OpenWriteError::FileAlreadyExists(name.to_owned()),
             _ => OpenWriteError::wrap_io_error(err, name.to_owned()),
         })?;
-        // What this process wrote it need not check.
+        // This process wrote the file, so it need not be verified.
         self.sound().insert(name.to_owned());
         Ok(BufWriter::new(Box::new(Writing(file))))
     }
@@ -280,7 +280,8 @@ impl Directory for Folder {
         Ok(DirectoryLock::from(Box::new(file)))
     }
 
-    /// Never called: readers look at [`Folder::stamp`] themselves.
+    /// Returns an empty handle. Tantivy does not call it: readers check [`Folder::stamp`]
+    /// themselves.
     fn watch(&self, _: WatchCallback) -> tantivy::Result<WatchHandle> {
         Ok(WatchHandle::empty())
     }

@@ -1,4 +1,4 @@
-//! What made the index in a folder, and who may touch it.
+//! Identifies the program version that made an index, and locks the index folder.
 #![allow(
     clippy::disallowed_methods,
     reason = "the index's own folder is touched here, in folder.rs and in vectors/ alone"
@@ -14,33 +14,32 @@ use toolgate_chunks::words::words;
 use super::{IndexError, folder};
 use crate::static_model;
 
-/// Where the words are.
+/// Subfolder of the word index.
 pub(super) const WORDS: &str = "words";
-/// Where the vectors are that are built in.
+/// Subfolder of the built-in static vectors.
 pub(super) const STATIC: &str = "static";
-/// Where the vectors are that the configured model made: they are dear, and stay when the rest is
-/// made anew.
+/// Subfolder of the configured model's vectors. They are expensive, so a rebuild keeps them.
 pub(super) const MODEL: &str = "model";
 
 const HEADER: &str = "index.json";
 const OPENING: &str = "open.lock";
 const RIGHT: &str = "write.lock";
 
-/// How what is on disk is laid out and what is left out of it; raised when that changes.
+/// Version of the layout and content on disk; raised with every change to it.
 const FORMAT: u32 = 4;
 
-/// Text with something of all that words are taken apart by.
+/// Sample text that covers every rule of the word splitter.
 const SAMPLE: &str = "fn parseHTTPHeader2(x: &str) -> Vec<utf8_lossy> { validated_sessions += 1 } \
                       GRÖSSE stopped caches authentication ユーザー認証 where is the 3rd-party?";
 
-/// What makes an index: it is of use only to what would make it the same way.
+/// Identity of an index. A program may use an index only if it would write the same header.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Header {
     format: u32,
     tantivy: String,
-    /// How words are taken apart: a hash of what becomes of [`SAMPLE`].
+    /// Hash of the words in [`SAMPLE`], which changes with the word splitter.
     words: String,
-    /// The vectors that are built in.
+    /// Name and dimensions of the built-in vectors.
     vectors: String,
 }
 
@@ -60,17 +59,17 @@ impl Header {
     }
 }
 
-/// What is in a folder.
+/// State of an index folder.
 pub(super) enum Read {
-    /// No index yet.
+    /// No index.
     Nothing,
-    /// One that we would make the same way.
+    /// An index that this program version can use.
     Ours,
-    /// Something else: what, as part of a sentence.
+    /// An unusable index. The text completes a sentence that begins with "it".
     Unusable(String),
 }
 
-/// Tells what is in `folder`.
+/// Determines the state of `folder`.
 pub(super) fn read(folder: &Path) -> Result<Read, IndexError> {
     let bytes = match fs::read(folder.join(HEADER)) {
         Ok(bytes) => bytes,
@@ -93,15 +92,15 @@ pub(super) fn read(folder: &Path) -> Result<Read, IndexError> {
     })
 }
 
-/// Says of `folder` that its index is ours: the last thing done when one is begun.
+/// Writes the header of this program version: the last step of creating an index.
 pub(super) fn write(folder: &Path) -> Result<(), IndexError> {
     let header = serde_json::to_vec(&Header::ours()).map_err(std::io::Error::other)?;
     folder::replace(&folder.join(HEADER), &header)?;
     Ok(())
 }
 
-/// Removes the index in `folder`, all but the model's vectors and the locks: whoever does it holds
-/// both.
+/// Deletes the index in `folder`, except the model's vectors and the locks. The caller must hold
+/// both locks.
 pub(super) fn wipe(folder: &Path) -> Result<(), IndexError> {
     let gone = [
         fs::remove_file(folder.join(HEADER)),
@@ -119,13 +118,13 @@ pub(super) fn wipe(folder: &Path) -> Result<(), IndexError> {
     Ok(())
 }
 
-/// Held while the folder is looked through, begun or removed, by one process at a time.
+/// Takes the lock on opening, creating and deleting an index, waiting up to 10 seconds.
 pub(super) fn opening(folder: &Path) -> Result<File, IndexError> {
     folder::lock(&folder.join(OPENING), true)?
         .ok_or_else(|| IndexError::Busy(folder.display().to_string()))
 }
 
-/// Held by whoever writes; `None` while another does.
+/// Takes the lock on writing; `None` if another process holds it.
 pub(super) fn right(folder: &Path) -> Result<Option<File>, IndexError> {
     Ok(folder::lock(&folder.join(RIGHT), false)?)
 }

@@ -1,7 +1,6 @@
-//! What the process that writes an index tells those that only read it: whether all is in it, and
-//! that it still moves.
+//! Status of the indexing process for the processes that only read: completeness and heartbeat.
 //!
-//! A small file beside the index says so; its time is the last sign of life.
+//! It is a small file beside the index. The modification time of the file is the last heartbeat.
 #![allow(clippy::disallowed_methods, reason = "a file of the index's own folder")]
 
 use std::fs::{self, OpenOptions};
@@ -15,18 +14,18 @@ use super::{Index, IndexError, Writer, folder};
 
 const FILE: &str = "leader.json";
 
-/// The process that writes an index, as others see it.
+/// Status of the process that writes an index.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Leader {
-    /// Whether it has taken in all there is.
+    /// Set if the process has indexed everything.
     pub complete: bool,
-    /// Its number, where it told.
+    /// Process id, if known.
     pub process: Option<u32>,
-    /// How long it has given no sign of life.
+    /// Time since the last heartbeat.
     pub silent: Duration,
 }
 
-/// Gives signs of life for whoever writes.
+/// Heartbeat of the process that writes an index.
 #[derive(Debug, Clone)]
 pub struct Pulse(PathBuf);
 
@@ -37,29 +36,30 @@ struct Told {
 }
 
 impl Index {
-    /// Who writes it; `None` of one in memory, which has no followers.
+    /// Returns the status of the writing process; `None` for an index in memory, which has no other
+    /// readers.
     pub fn leader(&self) -> Option<Leader> {
         let (folder, _) = self.inner.folder.as_ref()?;
-        // One that has told nothing yet has not taken in all.
+        // Without a status file, the index is incomplete.
         Some(read(&folder.join(FILE)).unwrap_or_default())
     }
 }
 
 impl Writer {
-    /// Tells those who only read whether all is in the index.
+    /// Publishes whether the index is complete.
     pub fn tell(&self, complete: bool) -> Result<(), IndexError> {
         let Some(Pulse(file)) = self.pulse() else { return Ok(()) };
         let told = Told { complete, process: process::id() };
         let told = serde_json::to_vec(&told).map_err(std::io::Error::other)?;
         let done = folder::replace(&file, &told);
         if done.is_err() {
-            // What it told before is not so any more.
+            // The previous status is not valid any more.
             drop(fs::remove_file(&file));
         }
         Ok(done?)
     }
 
-    /// What shows that it lives; `None` in memory.
+    /// Returns the heartbeat; `None` for an index in memory.
     pub fn pulse(&self) -> Option<Pulse> {
         let (folder, _) = self.index.inner.folder.as_ref()?;
         Some(Pulse(folder.join(FILE)))
@@ -67,10 +67,10 @@ impl Writer {
 }
 
 impl Pulse {
-    /// Gives one sign.
+    /// Records one heartbeat.
     pub fn beat(&self) {
         let file = OpenOptions::new().write(true).open(&self.0);
-        // Where that fails, silence tells.
+        // If it fails, readers see the missing heartbeat.
         drop(file.and_then(|file| file.set_modified(SystemTime::now())));
     }
 }

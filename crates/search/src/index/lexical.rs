@@ -1,4 +1,4 @@
-//! The first stage: chunks by their words, by BM25F, one word after the other.
+//! First stage of a search: scores chunks by their words with BM25F, word by word.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,7 +17,7 @@ use crate::ChunkHash;
 use crate::rank::bm25f::{saturated, worths};
 use crate::rank::{Averages, FIELDS, Question};
 
-/// What a word counts in each field, for each length that is told apart.
+/// Weight of a word in each field, for each encoded field length.
 pub(super) struct Worths([[f32; 256]; FIELDS]);
 
 impl Worths {
@@ -37,14 +37,14 @@ impl Worths {
 pub(super) struct Best {
     most: usize,
     heap: BinaryHeap<Reverse<Entry>>,
-    /// How many there were at all.
+    /// Number of all chunks that matched.
     pub(super) total: u64,
 }
 
-/// A chunk's score, and of equals first what does not depend on which segment it is in.
+/// Score of a chunk. Ties are broken by hash first, because that does not depend on the segment.
 type Entry = (Score, Reverse<ChunkHash>, Reverse<(usize, DocId)>);
 
-/// A score that is in order: never NaN.
+/// A score with a total order.
 #[derive(Clone, Copy, PartialEq)]
 struct Score(f32);
 
@@ -67,7 +67,7 @@ impl Best {
         Self { most, heap: BinaryHeap::new(), total: 0 }
     }
 
-    /// The best of them, in no order.
+    /// Returns the best chunks, in no order.
     pub(super) fn found(self) -> impl Iterator<Item = (usize, DocId)> {
         self.heap.into_iter().map(|Reverse((_, _, Reverse(found)))| found)
     }
@@ -86,7 +86,7 @@ impl Best {
     }
 }
 
-/// Adds to `best` the chunks of `part` that have a word of `question`.
+/// Offers to `best` the chunks of `part` that contain a word of `question`.
 pub(super) fn find(
     best: &mut Best,
     (at, part, fields): (usize, &Part, Fields),
@@ -134,7 +134,7 @@ pub(super) fn find(
     Ok(())
 }
 
-/// How often each word of `question` stands in each field of `docs`, which are in order.
+/// Counts the words of `question` in each field of `docs`, which must be sorted.
 pub(super) fn count(
     part: &Part,
     fields: Fields,
@@ -162,12 +162,12 @@ pub(super) fn count(
     Ok(counts)
 }
 
-/// A count as [`crate::rank::count`] keeps it.
+/// Limits a count as [`crate::rank::count`] does.
 fn limited(count: u32) -> f32 {
     f32::from(u16::try_from(count).unwrap_or(u16::MAX))
 }
 
-/// How many words each field of `doc` has, about.
+/// Returns the approximate number of words in each field of `doc`.
 pub(super) fn lengths(part: &Part, doc: DocId) -> [u32; FIELDS] {
     part.lengths.each_ref().map(|it| it.fieldnorm(doc))
 }

@@ -1,8 +1,8 @@
-//! The index itself: chunks found by their words, their vectors and their names.
+//! Index of chunks by words, vectors and names.
 //!
-//! On disk it is a folder of its own: `words/` is a tantivy index, `static/` and `model/` keep
-//! vectors by what chunks say, `index.json` tells what made it. One process writes at a time, any
-//! number reads.
+//! On disk it is a folder: `words/` is a tantivy index, `static/` and `model/` store vectors by
+//! content hash, and `index.json` identifies the program version. One process writes at a time; any
+//! number of processes read.
 
 mod header;
 mod folder;
@@ -39,72 +39,73 @@ use crate::{Space, static_model};
 use folder::Folder;
 use schema::Fields;
 
-/// Where an index is.
+/// Location of an index.
 #[derive(Debug, Clone, Copy)]
 pub enum Place<'p> {
-    /// In this folder, which is its alone and made where it is missing.
+    /// A folder of its own, which is created if missing.
     Folder(&'p Path),
-    /// In memory: it ends with the last that holds it.
+    /// Memory; the index ends with its last handle.
     Memory,
 }
 
-/// What was found where an index was opened.
+/// State of an index when it was opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Begun {
-    /// Nothing: it is empty.
+    /// Created empty.
     New,
-    /// What was kept before.
+    /// Existing index opened.
     Kept,
-    /// What could not be used, and is gone: why, as part of a sentence. It is empty.
+    /// Unusable index deleted and replaced by an empty one. The text completes a sentence that
+    /// begins with "it".
     Rebuilt(String),
 }
 
-/// Why an index did not do it.
+/// Reason for a failed operation on an index.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IndexError {
-    /// What is on disk is broken: [`Index::remove`] it, open it again and fill it anew.
+    /// The index on disk is damaged. Call [`Index::remove`], open it again and refill it.
     #[error("the search index is damaged ({0}): it is to be made anew")]
     Damaged(String),
-    /// It would have to be made anew, and another process writes it: where it lies.
+    /// The index must be rebuilt, but another process is writing it. Contains its path.
     #[error("the search index is written by another process: try again later")]
     Busy(String),
-    /// What was handed in cannot be taken.
+    /// The input is not acceptable.
     #[error("{0}")]
     Refused(String),
-    /// Whoever asked no longer wants it.
+    /// The caller canceled the operation.
     #[error("the search was given up")]
     Canceled,
-    /// The disk, or what else it stands on.
+    /// The disk or another resource failed.
     #[error("the search index could not be used: {0}")]
     Failed(String),
 }
 
-/// An index. Cheap to clone.
+/// A search index. Cheap to clone.
 #[derive(Clone)]
 pub struct Index {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    /// Of an index on disk its folder, and that of its words.
+    /// Folder of the index and of its words; `None` in memory.
     folder: Option<(PathBuf, Folder)>,
     words: tantivy::Index,
     fields: Fields,
-    /// Vectors that are built in.
+    /// Built-in static vectors.
     statics: Store,
-    /// Vectors by the configured model.
+    /// Vectors of the configured model.
     model: Option<Store>,
-    /// Of an index in memory: held by whoever writes.
+    /// Set while an index in memory has a writer.
     right: Arc<Mutex<bool>>,
-    /// The last moment that was asked for.
+    /// Most recent snapshot.
     latest: Mutex<Option<Snapshot>>,
 }
 
 impl Index {
-    /// The index at `place`; what cannot be used there is removed and begun anew.
+    /// Opens the index at `place`. An unusable one is deleted and replaced by an empty one.
     ///
-    /// `model` is the space of the configured model's vectors. Those of another are removed; the
-    /// rest of the index stays.
+    /// `model` is the space of the configured model's vectors. Vectors of another model are
+    /// deleted, but the rest of the index is kept.
     pub fn open(place: Place<'_>, model: Option<&Space>) -> Result<(Self, Begun), IndexError> {
         match place {
             Place::Folder(folder) => guarded(|| open_folder(folder, model)),
@@ -112,8 +113,8 @@ impl Index {
         }
     }
 
-    /// Removes what was found to be damaged at `place`, all but the model's vectors: what is opened
-    /// there next is empty. Whoever has a [`Writer`] drops it before.
+    /// Deletes a damaged index at `place`, except the model's vectors. The next opened index is
+    /// empty. Drop any [`Writer`] first.
     pub fn remove(place: Place<'_>) -> Result<(), IndexError> {
         let Place::Folder(folder) = place else { return Ok(()) };
         if !folder.try_exists()? {
@@ -125,8 +126,8 @@ impl Index {
         header::wipe(folder)
     }
 
-    /// The right to write, until it is dropped; `None` while another has it. It ends with the
-    /// process that has it, however that ends.
+    /// Returns the writer, or `None` while another one exists. The lock ends with the writer or
+    /// with its process.
     pub fn writer(&self) -> Result<Option<Writer>, IndexError> {
         let right = match &self.inner.folder {
             Some((folder, _)) => header::right(folder)?.map(Right::Folder),
@@ -140,22 +141,22 @@ impl Index {
         guarded(|| Writer::new(self.clone(), right)).map(Some)
     }
 
-    /// Its newest moment, whoever wrote it. Cheap when nothing has changed since the last.
+    /// Returns the newest snapshot, from any process. Cheap if nothing has changed.
     pub fn snapshot(&self) -> Result<Snapshot, IndexError> {
         guarded(|| Snapshot::newest(self))
     }
 
-    /// How much it takes on disk; 0 in memory.
+    /// Returns the size on disk in bytes; 0 in memory.
     pub fn bytes(&self) -> u64 {
         self.inner.folder.as_ref().map_or(0, |(folder, _)| folder::bytes(folder))
     }
 }
 
-/// The right to write.
+/// Exclusive right to write.
 enum Right {
-    /// A lock on a file, which ends with the process.
+    /// Lock on a file, which ends with the process.
     Folder(#[allow(dead_code, reason = "held, not read")] File),
-    /// Of an index in memory.
+    /// Flag of an index in memory.
     Memory(Arc<Mutex<bool>>),
 }
 
@@ -168,7 +169,7 @@ impl Drop for Right {
     }
 }
 
-/// How much of the doc store is compressed, and so read, at once.
+/// Block size of the document store, in bytes: the unit of compression and reading.
 const STORE_BLOCK_BYTES: usize = 4 << 10;
 
 fn settings() -> IndexSettings {
@@ -219,7 +220,7 @@ fn open_folder(folder: &Path, model: Option<&Space>) -> Result<(Index, Begun), I
     Ok((index, why.map_or(Begun::New, Begun::Rebuilt)))
 }
 
-/// The index in `folder`, looked through: every file of it is as it was written.
+/// Opens the index in `folder` after verifying every file.
 fn open_words(folder: &Path, model: Option<&Space>) -> Result<Index, IndexError> {
     let (schema, fields) = schema::schema();
     let directory = Folder::make(&folder.join(header::WORDS))?;
@@ -230,7 +231,8 @@ fn open_words(folder: &Path, model: Option<&Space>) -> Result<Index, IndexError>
     words.set_tokenizers(schema::tokenizers());
     let at = folder.join(header::STATIC);
     let (statics, lost) = Store::open(&at, &static_model::space(), Precision::Coarse)?;
-    // They are made of texts that only documents have: where some are missing, all begins anew.
+    // Static vectors are made from document texts only. If some are missing, the whole index is
+    // rebuilt.
     if let Some(lost) = lost.into_iter().next() {
         return Err(IndexError::Damaged(lost));
     }
@@ -252,8 +254,8 @@ fn open_words(folder: &Path, model: Option<&Space>) -> Result<Index, IndexError>
     Ok(index)
 }
 
-/// What `ask` answers; where it panics, which it does only on what is broken beneath it, that is
-/// told instead.
+/// Runs `ask` and turns a panic into [`IndexError::Damaged`], because tantivy panics only on
+/// damaged files.
 fn guarded<T>(ask: impl FnOnce() -> Result<T, IndexError>) -> Result<T, IndexError> {
     catch_unwind(AssertUnwindSafe(ask)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);

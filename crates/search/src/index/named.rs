@@ -1,4 +1,4 @@
-//! Definitions by what they are called.
+//! Finds definitions by name.
 
 use std::collections::BTreeSet;
 
@@ -15,41 +15,43 @@ use super::snapshot::Snapshot;
 use super::{IndexError, guarded};
 use crate::{Filter, Shown};
 
-/// How a name is like what was asked for, the likeliest first.
+/// Match between a name and the query, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum How {
-    /// It is the same.
+    /// Equal.
     Exact,
-    /// It is the same but for capitals.
+    /// Equal without case.
     Case,
-    /// It begins so.
+    /// The name starts with the query.
     Prefix,
-    /// It has all the words.
+    /// The name contains all words of the query.
     Words,
-    /// It differs by a letter or two.
+    /// The name differs by one or two letters.
     Misspelt,
 }
 
-/// A definition, and why it was found.
+/// A definition that was found by name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Named {
-    /// What is known of it.
+    /// Description for search results.
     pub shown: Shown,
-    /// Which of its names was found.
+    /// Name that matched.
     pub name: String,
-    /// How that is like what was asked for.
+    /// Kind of match.
     pub how: How,
 }
 
-/// So many definitions are looked at for each way, in each segment, and no more.
+/// Most definitions examined in each segment by each kind of match.
 const LOOKED_AT_MAX: usize = 2_000;
-/// A name shorter than this is not taken to be misspelt, and one of twice the length may be by two.
+/// Shortest name, in characters, that may be misspelled by one letter. From twice this length, it
+/// may be by two.
 const MISSPELT_BYTES_MIN: usize = 4;
 
 impl Snapshot {
-    /// Up to `limit` definitions called like `query`, the likeliest first: by [`How`], functions
-    /// and types before others, and short names before long ones. In `Session::new` or
-    /// `session.new` what comes before the last name is where it stands: those that do come first.
+    /// Finds up to `limit` definitions with a name like `query`, best first. They are ordered by
+    /// [`How`], then functions and types first, then short names first. In `Session::new` or
+    /// `session.new`, the part before the last name is the container, and definitions in it come
+    /// first.
     pub fn named(
         &self,
         query: &str,
@@ -60,7 +62,7 @@ impl Snapshot {
             let Some(asked) = Asked::of(query) else { return Ok(Vec::new()) };
             let found = self.look(&asked, filter, Spelt::Right)?;
             let found = asked.likeliest(found, limit);
-            // Where a name is as it was asked for, no other was meant.
+            // After an equal name, misspellings are not searched.
             if found.first().is_some_and(|it| it.how <= How::Case) {
                 return Ok(found);
             }
@@ -84,7 +86,7 @@ impl Snapshot {
         Ok(found)
     }
 
-    /// Chunks of `part` that may define what is asked for.
+    /// Returns chunks of `part` that may define the requested name.
     fn like(
         &self,
         part: &Part,
@@ -105,7 +107,7 @@ impl Snapshot {
         Ok(docs)
     }
 
-    /// Adds the chunks that have all words of what is asked for in their names.
+    /// Adds chunks whose names contain all words of the requested name.
     fn with_words(
         &self,
         part: &Part,
@@ -140,7 +142,7 @@ impl Snapshot {
     }
 }
 
-/// Adds the chunks of `part` that define something called almost as is asked for.
+/// Adds chunks of `part` that define a name with a small spelling difference.
 fn misspelt(
     docs: &mut BTreeSet<DocId>,
     part: &Part,
@@ -176,34 +178,35 @@ fn take(docs: &mut BTreeSet<DocId>, mut postings: SegmentPostings, allowed: &All
     }
 }
 
-/// Which names are looked for.
+/// Spellings that a search considers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Spelt {
-    /// As it was asked for.
+    /// The requested spelling.
     Right,
-    /// That, or almost.
+    /// Similar spellings, too.
     Anyhow,
 }
 
-/// Smaller comes first.
+/// Sort key of a match; smaller comes first.
 type Order = (How, usize, bool, bool, usize, String, u32);
 
-/// A name that is asked for, taken apart.
+/// A parsed name query.
 #[derive(Debug, Clone)]
 pub struct Asked {
-    /// The name, as it was written.
+    /// Requested name, as written.
     name: String,
-    /// The name, as names are kept.
+    /// Requested name in lower case, as the index stores names.
     symbol: String,
-    /// Its words.
+    /// Words of the name.
     words: Vec<String>,
-    /// What it is to stand in, in small letters.
+    /// Names of the requested containers, in lower case.
     within: Vec<String>,
-    /// By how many letters a name may differ.
+    /// Number of letters that may differ.
     misspelt: usize,
 }
 
-/// The words of a name, each once, without the name as a whole: its parts may stand in any order.
+/// Returns the distinct words of a name, without the whole name, so that their order does not
+/// matter.
 fn words(name: &str) -> Vec<String> {
     let mut words = Vec::new();
     parts(name, |word| words.push(word.to_owned()));
@@ -213,11 +216,11 @@ fn words(name: &str) -> Vec<String> {
 }
 
 impl Asked {
-    /// What `query` asks for; `None` where it has no name in it.
+    /// Parses `query`; `None` if it contains no name.
     pub fn of(query: &str) -> Option<Self> {
         let is_between = |c: char| c.is_whitespace() || matches!(c, ':' | '.' | '#' | '/' | '\\');
         let query = query.trim().trim_end_matches(['(', ')', ';', '!', '?']);
-        // Blanks part words of one name; the others what stands in what.
+        // Spaces separate the words of one name. Other separators divide containers and name.
         let mut parts: Vec<&str> = query
             .split(|c| is_between(c) && !char::is_whitespace(c))
             .map(str::trim)
@@ -237,23 +240,23 @@ impl Asked {
         })
     }
 
-    /// The name in small letters.
+    /// Returns the name in lower case.
     pub fn symbol(&self) -> &str {
         &self.symbol
     }
 
-    /// Its words.
+    /// Returns the words of the name.
     pub fn words(&self) -> &[String] {
         &self.words
     }
 
-    /// By how many letters a name may differ and still be meant.
+    /// Returns the number of letters by which a name may differ and still match.
     pub fn misspelt(&self) -> usize {
         self.misspelt
     }
 
-    /// Up to `limit` of `found` that are called like this, the likeliest first: by [`How`], then
-    /// as [`Snapshot::named`] says.
+    /// Returns up to `limit` of `found` that match, best first, in the order of
+    /// [`Snapshot::named`].
     pub fn likeliest(&self, found: impl IntoIterator<Item = Shown>, limit: usize) -> Vec<Named> {
         let named = |shown: Shown| {
             let (how, distance, name) = self.best(&shown.names)?;
@@ -266,7 +269,8 @@ impl Asked {
         found.into_iter().map(|(_, named)| named).collect()
     }
 
-    /// By how many letters `name`, in small letters, differs, where that is not too many.
+    /// Returns the edit distance (optimal string alignment) of the lower-case `name`, or `None` if
+    /// it is too large.
     pub fn distance(&self, name: &str) -> Option<usize> {
         if name.len().abs_diff(self.symbol.len()) > 4 * self.misspelt {
             return None;
@@ -275,7 +279,7 @@ impl Asked {
         (distance <= self.misspelt).then_some(distance)
     }
 
-    /// Which of `names` is the likeliest, and how.
+    /// Returns the best match among `names`: its kind, edit distance and name.
     fn best<'n>(&self, names: &'n [String]) -> Option<(How, usize, &'n String)> {
         let how = |name: &'n String| {
             let kept = symbol(name);

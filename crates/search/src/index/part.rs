@@ -1,4 +1,4 @@
-//! One of tantivy's segments, opened.
+//! An open tantivy segment.
 
 use std::sync::Arc;
 
@@ -14,20 +14,20 @@ use super::schema::{ChunkKept, Fields, FileKept, HASH, KNOWN, NUMBER, PATH};
 use crate::rank::FIELDS;
 use crate::{ChunkHash, Shown};
 
-/// How many blocks of what is kept stay unpacked, of each segment.
+/// Number of decompressed blocks of the document store that are cached for each segment.
 const BLOCKS_HELD: usize = 16;
 
-/// A segment. Its `DocId`s are of files and chunks, deleted ones too.
+/// A segment. A `DocId` in it is a file or a chunk, possibly deleted.
 pub(super) struct Part {
     reader: SegmentReader,
     fields: Fields,
-    /// Where words stand, by field.
+    /// Inverted index of words, by field.
     pub(super) words: [Arc<InvertedIndexReader>; FIELDS],
-    /// How many words each field has, as one byte that stands for about so many.
+    /// Number of words in each field, encoded approximately in one byte.
     pub(super) lengths: [FieldNormReader; FIELDS],
     pub(super) tags: Arc<InvertedIndexReader>,
     pub(super) symbols: Arc<InvertedIndexReader>,
-    /// `None` only of a segment without documents.
+    /// Paths; `None` only in a segment without documents.
     pub(super) paths: Option<StrColumn>,
     known: Option<BytesColumn>,
     hashes: Arc<dyn ColumnValues<u64>>,
@@ -61,14 +61,14 @@ impl Part {
         })
     }
 
-    /// By what it is known again: which segment, and with which deletions.
+    /// Returns true if this is the given segment with the same deletions.
     pub(super) fn is_of(&self, segment: &Segment) -> bool {
         let meta = segment.meta();
         self.reader.segment_id() == meta.id()
             && self.reader.delete_opstamp() == meta.delete_opstamp()
     }
 
-    /// How many documents it has, deleted ones too.
+    /// Returns the number of documents, including deleted ones.
     pub(super) fn len(&self) -> u32 {
         self.reader.max_doc()
     }
@@ -77,23 +77,23 @@ impl Part {
         !self.reader.is_deleted(doc)
     }
 
-    /// Whether none of its documents is deleted.
+    /// Returns true if no document is deleted.
     pub(super) fn is_whole(&self) -> bool {
         !self.reader.has_deletes()
     }
 
-    /// The files and chunks in it, with their numbers, without those deleted.
+    /// Lists the files and chunks with their positions, without deleted ones.
     pub(super) fn numbered(&self) -> impl Iterator<Item = (DocId, u64)> + '_ {
         let alive = (0..self.len()).filter(|doc| self.is_alive(*doc));
         alive.map(|doc| (doc, self.numbers.get_val(doc)))
     }
 
-    /// Whether `doc` is a chunk, deleted or not.
+    /// Returns true if `doc` is a chunk, deleted or not.
     pub(super) fn is_chunk(&self, doc: DocId) -> bool {
         self.numbers.get_val(doc) > 0
     }
 
-    /// The chunks in it, without those deleted.
+    /// Lists the chunks, without deleted ones.
     pub(super) fn chunks(&self) -> impl Iterator<Item = DocId> + '_ {
         self.numbered().filter(|(_, number)| *number > 0).map(|(doc, _)| doc)
     }
@@ -102,11 +102,11 @@ impl Part {
         ChunkHash(self.hashes.get_val(doc))
     }
 
-    /// Tells `each` file's path, and by what its owner knows it again.
+    /// Calls `each` with the path and fingerprint of each file.
     pub(super) fn documents(&self, mut each: impl FnMut(String, Known)) -> Result<(), IndexError> {
         let (Some(paths), Some(known)) = (&self.paths, &self.known) else { return Ok(()) };
         let damaged = || IndexError::Damaged("a file has no path or no stamp".to_owned());
-        // All at once: one after the other each would be looked for in its block.
+        // All terms are read at once, because single lookups would search a block for each.
         let (all_paths, all_known) = (terms(paths)?, terms(known)?);
         for (doc, _) in self.numbered().filter(|(_, number)| *number == 0) {
             let path = at(paths, doc, &all_paths).and_then(|it| String::from_utf8(it.clone()).ok());
@@ -116,17 +116,17 @@ impl Part {
         Ok(())
     }
 
-    /// What is kept of the file at `doc`.
+    /// Returns the stored metadata of the file at `doc`.
     pub(super) fn file(&self, doc: DocId) -> Result<FileKept, IndexError> {
         self.read(doc)
     }
 
-    /// What is kept of the chunk at `doc`.
+    /// Returns the stored metadata of the chunk at `doc`.
     pub(super) fn chunk(&self, doc: DocId) -> Result<ChunkKept, IndexError> {
         self.read(doc)
     }
 
-    /// Where the file is that the chunk at `doc` is of.
+    /// Returns the document of the file that contains the chunk at `doc`.
     pub(super) fn file_of(&self, doc: DocId) -> Result<DocId, IndexError> {
         let number = u32::try_from(self.numbers.get_val(doc)).ok();
         number
@@ -134,7 +134,7 @@ impl Part {
             .ok_or_else(|| IndexError::Damaged("a chunk is of no file".to_owned()))
     }
 
-    /// What is told of the chunk at `doc`.
+    /// Returns the description of the chunk at `doc`.
     pub(super) fn shown(&self, doc: DocId) -> Result<Shown, IndexError> {
         Ok(self.chunk(doc)?.shown(&self.file(self.file_of(doc)?)?))
     }
@@ -147,7 +147,7 @@ impl Part {
     }
 }
 
-/// All that a column says, in order.
+/// Returns all terms of a column, in order.
 fn terms(column: &BytesColumn) -> Result<Vec<Vec<u8>>, IndexError> {
     let mut terms = Vec::with_capacity(column.num_terms());
     let mut all = column.dictionary().stream()?;
@@ -157,7 +157,7 @@ fn terms(column: &BytesColumn) -> Result<Vec<Vec<u8>>, IndexError> {
     Ok(terms)
 }
 
-/// What `column` says of `doc`, of `all` that it says.
+/// Returns the term of `doc` in `column`, out of `all` its terms.
 fn at<'t>(column: &BytesColumn, doc: DocId, all: &'t [Vec<u8>]) -> Option<&'t Vec<u8>> {
     let place = usize::try_from(column.ords().first(doc)?).ok()?;
     all.get(place)

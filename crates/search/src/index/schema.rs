@@ -1,4 +1,5 @@
-//! The fields of tantivy's documents: one for each file, and after it one for each of its chunks.
+//! Fields of tantivy's documents: one document for each file, followed by one for each of its
+//! chunks.
 
 use serde::{Deserialize, Serialize};
 use tantivy::schema::{
@@ -13,38 +14,37 @@ use super::Known;
 use crate::rank::{FIELDS, Texts};
 use crate::{ChunkHash, Document, Shown};
 
-/// What the fields are called that are looked up by name.
+/// Names of the fields that are looked up by name.
 pub(super) const PATH: &str = "path";
 pub(super) const HASH: &str = "hash";
 pub(super) const NUMBER: &str = "number";
 pub(super) const KNOWN: &str = "known";
 
-/// Longer paths cannot be kept: tantivy would leave out the term.
+/// Longest path, in bytes; tantivy would drop a longer term.
 pub(super) const PATH_BYTES_MAX: usize = 16 << 10;
 
-/// Which field is which.
+/// Fields of the schema.
 #[derive(Clone, Copy)]
 pub(super) struct Fields {
-    /// The texts of a chunk, in the order of [`crate::rank::ALL`].
+    /// Texts of a chunk, in the order of [`crate::rank::ALL`].
     pub(super) words: [Field; FIELDS],
-    /// The path of its file, whole; all of one path go at once.
+    /// Whole path of the file; all documents of one path are deleted together.
     pub(super) path: Field,
-    /// Each tag, in small letters.
+    /// Each tag, in lower case.
     pub(super) tag: Field,
-    /// Each name that a chunk defines, whole, in small letters.
+    /// Each whole name that a chunk defines, in lower case.
     pub(super) symbol: Field,
-    /// What a chunk says; 0 of a file.
+    /// Content hash of a chunk; 0 for a file.
     pub(super) hash: Field,
-    /// 0 of a file, and 1 and so on of its chunks, which come right after it.
+    /// Position in the file's documents: 0 for the file, from 1 for its chunks.
     pub(super) number: Field,
-    /// Of a file, [by what its owner knows it again](Known), in a column of its own: that of all
-    /// files is wanted at once.
+    /// For a file, its [fingerprint](Known), in a separate column because all are read at once.
     pub(super) known: Field,
     /// A [`FileKept`] or a [`ChunkKept`].
     pub(super) kept: Field,
 }
 
-/// What is kept of a file.
+/// Stored metadata of a file.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct FileKept {
     pub(super) path: String,
@@ -55,12 +55,12 @@ pub(super) struct FileKept {
 }
 
 impl Known {
-    /// As it is written: the etag, which has no 0 in it, a 0, and the stamp.
+    /// Encodes the etag, which contains no 0 byte, then a 0 byte, then the stamp.
     fn bytes(etag: &str, stamp: &[u8]) -> Vec<u8> {
         [etag.as_bytes(), &[0], stamp].concat()
     }
 
-    /// What [`Known::bytes`] wrote.
+    /// Decodes the result of [`Known::bytes`].
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let end = bytes.iter().position(|byte| *byte == 0)?;
         let etag = String::from_utf8(bytes[..end].to_vec()).ok()?;
@@ -68,7 +68,7 @@ impl Known {
     }
 }
 
-/// What is kept of a chunk, as an array, which is short.
+/// Stored metadata of a chunk, as a compact array.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ChunkKept(u32, u32, u8, Vec<String>, Vec<String>, String);
 
@@ -78,12 +78,12 @@ impl ChunkKept {
         Self(*first, *last, *kind as u8, names.clone(), within.clone(), head.clone())
     }
 
-    /// Its first and last line.
+    /// Returns the first and last line.
     pub(super) fn lines(&self) -> (u32, u32) {
         (self.0, self.1)
     }
 
-    /// What is told of the chunk.
+    /// Returns the description of the chunk.
     pub(super) fn shown(self, file: &FileKept) -> Shown {
         let Self(first, last, kind, names, within, head) = self;
         let kinds = [
@@ -110,7 +110,7 @@ impl ChunkKept {
     }
 }
 
-/// The schema, and which field is which in it.
+/// Returns the schema and its fields.
 pub(super) fn schema() -> (Schema, Fields) {
     let mut schema = Schema::builder();
     let text = TextFieldIndexing::default()
@@ -137,28 +137,28 @@ pub(super) fn schema() -> (Schema, Fields) {
     (schema.build(), fields)
 }
 
-/// How fields are taken apart: [`words`], or not at all.
+/// Returns the tokenizers: [`words`], and one that keeps texts whole.
 pub(super) fn tokenizers() -> TokenizerManager {
     let tokenizers = TokenizerManager::new();
     tokenizers.register("words", Words::default());
     tokenizers.register("raw", RawTokenizer::default());
-    // What is asked for where a field has no text, and never used.
+    // Tantivy requests it for fields without text, and never uses it.
     tokenizers.register("default", RawTokenizer::default());
     tokenizers
 }
 
-/// As tags are kept and asked for.
+/// Normalizes a tag for storing and searching.
 pub(super) fn tag(tag: &str) -> String {
     tag.to_ascii_lowercase()
 }
 
-/// As names are kept and asked for.
+/// Normalizes a name for storing and searching.
 pub(super) fn symbol(name: &str) -> String {
     name.to_lowercase()
 }
 
 impl Fields {
-    /// What is written of a file.
+    /// Builds the document of a file.
     pub(super) fn file(&self, document: &Document<'_>) -> serde_json::Result<TantivyDocument> {
         let kept = FileKept {
             path: document.path.to_owned(),
@@ -173,7 +173,7 @@ impl Fields {
         Ok(written)
     }
 
-    /// What is written of the chunk that comes as the `number`th.
+    /// Builds the document of the chunk at position `number`.
     pub(super) fn chunk(
         &self,
         document: &Document<'_>,
@@ -207,10 +207,10 @@ impl Fields {
     }
 }
 
-/// [`words`] as tantivy asks for them: one after the other.
+/// Adapter of [`words`] to tantivy's tokenizer interface.
 #[derive(Clone, Default)]
 struct Words {
-    /// The words of the text at hand, one after the other, and where each ends.
+    /// Words of the current text, concatenated, and the end of each.
     text: String,
     ends: Vec<usize>,
 }

@@ -1,4 +1,4 @@
-//! One moment of an index, and what can be asked of it.
+//! Snapshot of an index, and its queries.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, OnceLock, PoisonError};
@@ -15,7 +15,7 @@ use crate::ChunkHash;
 use crate::rank::{Averages, FIELDS, Question};
 use crate::vectors::{Slots, Vectors};
 
-/// One moment of an index. Cheap to clone; what is written later does not change it.
+/// Snapshot of an index. Cheap to clone, and unaffected by later writes.
 #[derive(Clone)]
 pub struct Snapshot {
     pub(super) inner: Arc<Inner>,
@@ -29,60 +29,60 @@ pub(super) struct Inner {
     averages: Averages,
     counts: OnceLock<Counts>,
     slots: [OnceLock<Vec<Vec<u32>>>; 2],
-    /// The slots that any chunk has.
+    /// Slots that belong to at least one chunk.
     all_live: [OnceLock<Slots>; 2],
-    /// By what it is known that another was committed since: `None` where that is not known.
+    /// Identity of the commit, to detect newer ones; `None` if unknown.
     stamp: Option<Stamp>,
 }
 
-/// How much is in an index.
+/// Size of an index.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Documents, those without chunks too.
+    /// Number of documents, including those without chunks.
     pub documents: u64,
-    /// Their chunks.
+    /// Number of chunks.
     pub chunks: u64,
-    /// Chunks that have a vector by the model.
+    /// Number of chunks with a vector of the model.
     pub with_vectors: u64,
 }
 
-/// By what the owner of a document knows it again.
+/// Fingerprint and etag of a document, by which its owner detects changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {
-    /// As it was put.
+    /// Fingerprint that the owner supplied.
     pub stamp: Vec<u8>,
-    /// As it was put.
+    /// Etag that the owner supplied.
     pub etag: String,
 }
 
-/// A chunk without a vector by the model.
+/// A chunk without a vector of the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unembedded {
-    /// What it says.
+    /// Hash of its texts.
     pub hash: ChunkHash,
-    /// Its document.
+    /// Path of its document.
     pub path: String,
-    /// Its first line, from 1.
+    /// First line, from 1.
     pub first: u32,
-    /// Its last line.
+    /// Last line.
     pub last: u32,
 }
 
-/// Whose vectors.
+/// Source of vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(usize)]
 pub enum Which {
-    /// Those that are built in.
+    /// The built-in static model.
     Static = 0,
-    /// The configured model's.
+    /// The configured model.
     Model = 1,
 }
 
-/// Instead of a slot: there is no vector.
+/// Placeholder slot of a chunk without a vector.
 pub(super) const NO_SLOT: u32 = u32::MAX;
 
 impl Snapshot {
-    /// Its documents, as last put, by path.
+    /// Returns the documents by path.
     pub fn documents(&self) -> Result<BTreeMap<String, Known>, IndexError> {
         guarded(|| {
             let mut documents = BTreeMap::new();
@@ -95,7 +95,7 @@ impl Snapshot {
         })
     }
 
-    /// How much is in it.
+    /// Returns the size of the index.
     pub fn counts(&self) -> Counts {
         *self.inner.counts.get_or_init(|| {
             let mut counts = Counts::default();
@@ -115,14 +115,14 @@ impl Snapshot {
         })
     }
 
-    /// What a word weighs here, and how long fields are on average. Chunks that were deleted count
-    /// until their segment is written anew.
+    /// Returns the statistics that word weights depend on. Deleted chunks count until their segment
+    /// is rewritten.
     pub fn averages(&self) -> Averages {
         self.inner.averages
     }
 
-    /// What `text` asks for, weighed by how many chunks have each word: in the field where most
-    /// have it, which is about as many as have it in any.
+    /// Parses `text` and weighs its words by the number of chunks that contain them. This number is
+    /// taken from the field in which most chunks have the word, as an estimate for all fields.
     pub fn question(&self, text: &str) -> Result<Question, IndexError> {
         guarded(|| {
             let mut failed = None;
@@ -138,7 +138,7 @@ impl Snapshot {
         })
     }
 
-    /// The vector of the candidate with this key.
+    /// Returns the vector of the candidate with this key.
     pub fn vector(&self, key: u64, which: Which) -> Option<Vec<f32>> {
         let (part, doc) = unkey(key);
         let part = self.inner.parts.get(part).filter(|it| doc < it.len())?;
@@ -146,14 +146,14 @@ impl Snapshot {
         vectors.vector(vectors.slot_of(part.hash(doc))?)
     }
 
-    /// Up to `most` chunks that have no vector by the model, of each hash one; those put last come
-    /// about first.
+    /// Returns up to `most` chunks without a vector of the model, one per hash, roughly the newest
+    /// first.
     pub fn unembedded(&self, most: usize) -> Result<Vec<Unembedded>, IndexError> {
         let Some(model) = &self.inner.model else { return Ok(Vec::new()) };
         guarded(|| {
             let mut told = HashSet::new();
             let mut found = Vec::new();
-            // What was written last is in the last segment, at its end.
+            // The newest chunks are at the end of the last segment.
             for part in self.inner.parts.iter().rev() {
                 for doc in (0..part.len()).rev() {
                     if found.len() == most {
@@ -172,7 +172,7 @@ impl Snapshot {
         })
     }
 
-    /// The newest moment of `index`.
+    /// Returns the newest snapshot of `index`.
     pub(super) fn newest(index: &Index) -> Result<Self, IndexError> {
         let mut latest = index.inner.latest.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = index.inner.folder.as_ref().map(|(_, folder)| folder);
@@ -193,11 +193,12 @@ impl Snapshot {
                 let known = latest.as_ref().map_or(&[][..], |it| &it.inner.parts);
                 match open_parts(index, known) {
                     Ok(parts) => {
-                        // After the words: vectors are written before them.
+                        // Vectors are written before the words, so they must be read after them.
                         index.inner.statics.refresh()?;
                         Self::of(index, parts, stamp)
                     }
-                    // Another process makes it anew just now: the last moment is still readable.
+                    // Another process is rebuilding the index. The previous snapshot stays
+                    // readable.
                     Err(_) if stamp.is_none() && folder.is_some() => match latest.as_ref() {
                         Some(last) => return Ok(last.clone()),
                         None => return Err(IndexError::Damaged("it has no head".to_owned())),
@@ -226,7 +227,7 @@ impl Snapshot {
         }
     }
 
-    /// What all chunks say.
+    /// Returns the hashes of all chunks.
     pub(super) fn hashes(&self) -> HashSet<ChunkHash> {
         let of = |part: &Arc<Part>| part.chunks().map(|doc| part.hash(doc)).collect::<Vec<_>>();
         self.inner.parts.iter().flat_map(of).collect()
@@ -254,8 +255,7 @@ impl Inner {
         }
     }
 
-    /// Of each part the slot of each of its chunks among these vectors, [`NO_SLOT`] where there is
-    /// none.
+    /// Returns the slot of each chunk, by segment, or [`NO_SLOT`] for a chunk without a vector.
     pub(super) fn slots(&self, which: Which) -> &[Vec<u32>] {
         self.slots[which as usize].get_or_init(|| {
             let Some(vectors) = self.vectors(which) else { return Vec::new() };
@@ -270,12 +270,12 @@ impl Inner {
         })
     }
 
-    /// The slots that any chunk has.
+    /// Returns the slots that belong to at least one chunk.
     pub(super) fn all_live(&self, which: Which) -> &Slots {
         self.all_live[which as usize].get_or_init(|| self.live(which, |_, _| true))
     }
 
-    /// The slots that a chunk has for which `is_sought`.
+    /// Returns the slots that belong to a chunk for which `is_sought` is true.
     pub(super) fn live(&self, which: Which, is_sought: impl Fn(usize, DocId) -> bool) -> Slots {
         let mut live = Slots::none(self.vectors(which).map_or(0, Vectors::len));
         for (part, slots) in self.slots(which).iter().enumerate() {
@@ -289,19 +289,19 @@ impl Inner {
     }
 }
 
-/// A candidate's key: which part, and which document of it.
+/// Encodes a segment number and a document id as the key of a candidate.
 pub(super) fn key(part: usize, doc: DocId) -> u64 {
     (part as u64) << 32 | u64::from(doc)
 }
 
-/// What [`key`] was made of.
+/// Decodes a key that [`key`] made.
 #[allow(clippy::cast_possible_truncation, reason = "the two halves of it")]
 pub(super) fn unkey(key: u64) -> (usize, DocId) {
     ((key >> 32) as usize, key as DocId)
 }
 
 fn open_parts(index: &Index, known: &[Arc<Part>]) -> Result<Vec<Arc<Part>>, IndexError> {
-    // While it is held no file is removed between being listed and being opened.
+    // While this lock is held, no file is deleted between listing and opening.
     let locked = match &index.inner.folder {
         Some((_, folder)) => folder.acquire_lock(&META_LOCK),
         None => index.inner.words.directory().acquire_lock(&META_LOCK),
@@ -325,7 +325,7 @@ fn averages(parts: &[Arc<Part>]) -> Averages {
     let mut words = [0_u64; FIELDS];
     let mut chunks = 0;
     for part in parts {
-        // Deleted ones too: their words are counted as well until they are merged away.
+        // Deleted chunks count, too, because their words count until they are merged away.
         chunks += (0..part.len()).filter(|doc| part.is_chunk(*doc)).count() as u64;
         for (sum, field) in words.iter_mut().zip(&part.words) {
             *sum += field.total_num_tokens();
@@ -334,5 +334,5 @@ fn averages(parts: &[Arc<Part>]) -> Averages {
     Averages { chunks, lengths: words.map(|it| it as f32 / chunks.max(1) as f32) }
 }
 
-/// What is read of postings: in which documents, and how often.
+/// Detail read from postings: document ids and word counts.
 pub(super) const COUNTED: IndexRecordOption = IndexRecordOption::WithFreqs;

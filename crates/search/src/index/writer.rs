@@ -1,4 +1,4 @@
-//! What changes an index.
+//! Writer of an index.
 
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -18,33 +18,33 @@ use super::{Index, IndexError, Right, guarded};
 use crate::document::borrowed;
 use crate::{ChunkHash, Document, static_model};
 
-/// How much memory words take before they are written: tantivy takes no less.
+/// Memory for words before they are written, in bytes: tantivy's minimum.
 const WORDS_BYTES: usize = 15_000_000;
-/// How much text waits for being taken apart.
+/// Most text that waits for indexing, in bytes.
 const QUEUED_BYTES_MAX: usize = 4 << 20;
-/// How long nothing of it is taken before something is wrong.
+/// Longest wait for the queue to shrink before it counts as stuck.
 const QUEUE_WAIT: Duration = Duration::from_secs(60);
-/// How many static vectors are held before they are written.
+/// Number of static vectors that are written at once.
 const VECTORS_HELD: usize = 8_192;
-/// So many segments of about one size become one.
+/// Number of segments of similar size that are merged.
 const MERGED_AT: usize = 3;
-/// Segments of so few files and chunks count as of one size.
+/// Number of documents up to which segments count as similar in size.
 const SMALL_DOCUMENTS: u32 = 1_000;
-/// A segment of which so much is deleted is written anew.
+/// Share of deleted documents from which a segment is rewritten.
 const DELETED_MAX: f32 = 0.3;
 
-/// The right to change an index, and what was changed since the last commit.
+/// Exclusive right to change an index, with the changes since the last commit.
 ///
-/// Threads of its own work for it from the first change until [`Writer::rest`].
+/// Background threads run from the first change until [`Writer::rest`].
 pub struct Writer {
-    // Fields go in order: the threads before the right.
+    // Fields drop in order: the threads must end before the right does.
     working: Option<Working>,
     pub(super) index: Index,
     queue: Arc<Queue>,
     /// Static vectors that are not written yet.
     vectors: Vec<(ChunkHash, Vec<f32>)>,
     is_changed: bool,
-    /// Why segments could not be merged, after a commit that was done.
+    /// Error of a merge after a successful commit.
     unmerged: Option<IndexError>,
     _right: Right,
 }
@@ -65,7 +65,7 @@ impl Writer {
         Ok(Self { working, index, queue, vectors, is_changed, unmerged, _right: right })
     }
 
-    /// Takes `document` in, in place of what its path had.
+    /// Adds `document`, replacing any previous one of the same path.
     pub fn put(&mut self, document: &Document<'_>) -> Result<(), IndexError> {
         if document.path.len() > PATH_BYTES_MAX {
             let told = format!("a path of {} bytes is too long to be kept", document.path.len());
@@ -74,7 +74,7 @@ impl Writer {
         guarded(|| self.try_put(document))
     }
 
-    /// Takes out what is at `path`.
+    /// Deletes the document at `path`.
     pub fn remove(&mut self, path: &str) -> Result<(), IndexError> {
         guarded(|| {
             let term = Term::from_field_text(self.index.inner.fields.path, path);
@@ -84,8 +84,8 @@ impl Writer {
         })
     }
 
-    /// Makes visible all that was done since the last time; a process killed at any moment leaves
-    /// the last commit. Where it fails, what was done is gone, and none of it is seen.
+    /// Makes all changes since the last commit visible. If the process is killed, the last commit
+    /// stays. If it fails, the changes are lost and none of them becomes visible.
     pub fn commit(&mut self) -> Result<(), IndexError> {
         guarded(|| {
             if let Some(err) = self.unmerged.take() {
@@ -100,13 +100,14 @@ impl Writer {
                 done?;
                 self.is_changed = false;
             }
-            // What is committed is, though it cannot be merged: that is told the next time.
+            // The commit succeeded, so a failed merge is reported by the next call.
             self.unmerged = guarded(|| self.merge()).err();
             Ok(())
         })
     }
 
-    /// Takes in vectors by the model, for every chunk that says this. The next snapshot has them.
+    /// Adds vectors of the model, for every chunk with one of these hashes. The next snapshot
+    /// includes them.
     pub fn give(&mut self, vectors: &[(ChunkHash, Vec<f32>)]) -> Result<(), IndexError> {
         let Some(model) = &self.index.inner.model else {
             let told = "no model is configured that vectors could be by";
@@ -115,8 +116,8 @@ impl Writer {
         guarded(|| Ok(model.append(vectors)?))
     }
 
-    /// Ends what goes on in the background, and its threads: for when nothing is to change soon.
-    /// What was not committed is.
+    /// Commits, finishes merges and ends the background threads. Call it when no change is expected
+    /// soon.
     pub fn rest(&mut self) -> Result<(), IndexError> {
         self.commit()?;
         self.unmerged.take().map_or(Ok(()), Err)?;
@@ -134,7 +135,7 @@ impl Writer {
         })
     }
 
-    /// Whether no thread works for it.
+    /// Returns true if no background thread runs.
     #[cfg(test)]
     pub(super) fn is_at_rest(&self) -> bool {
         self.working.is_none()
@@ -204,7 +205,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Makes one of several segments, in the background, where there are too many.
+    /// Merges several segments in the background, if there are too many.
     fn merge(&mut self) -> Result<(), IndexError> {
         let Some(working) = &mut self.working else { return Ok(()) };
         if let Some(merging) = &mut working.merging {
@@ -223,7 +224,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Forgets the vectors of what no chunk says any more, where they are many.
+    /// Deletes vectors without a chunk, if there are many.
     fn forget_vectors(&self) -> Result<(), IndexError> {
         let snapshot = self.index.snapshot()?;
         let (chunks, kept) = (snapshot.counts().chunks, self.index.inner.statics.now().len());
@@ -237,7 +238,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // Until a merge has ended its thread writes files, and whoever writes next must not.
+        // A merge writes files until it ends, and must not overlap with the next writer.
         if let Some(merging) = self.working.as_mut().and_then(|it| it.merging.take()) {
             drop(guarded(|| wait(merging)));
         }
@@ -261,8 +262,8 @@ fn wait(mut merging: Pin<Box<Merging>>) -> Result<(), IndexError> {
     }
 }
 
-/// What has become of a merge. Where all that it merged was deleted meanwhile, tantivy finds its
-/// segments gone, and nothing is lost.
+/// Returns the result of a merge. If all its documents were deleted meanwhile, tantivy does not
+/// find the segments, which is no error.
 fn settled(merged: tantivy::Result<Option<SegmentMeta>>) -> Result<(), IndexError> {
     match merged {
         Ok(_) | Err(TantivyError::InvalidArgument(_)) => Ok(()),
@@ -278,7 +279,7 @@ fn policy() -> LogMergePolicy {
     policy
 }
 
-/// Removes files that a writer left who was killed.
+/// Deletes files that a killed writer left behind.
 fn sweep(index: &Index) -> Result<(), IndexError> {
     let Some((_, folder)) = &index.inner.folder else { return Ok(()) };
     let locked = folder.acquire_lock(&META_LOCK);
@@ -287,14 +288,14 @@ fn sweep(index: &Index) -> Result<(), IndexError> {
     for name in folder.names()? {
         let is_ours = name.file_stem().is_some_and(|it| it.len() >= 32);
         if is_ours && !living.contains(&name) {
-            // What cannot be removed is looked for again the next time.
+            // A file that cannot be deleted is tried again the next time.
             drop(folder.delete(&name));
         }
     }
     Ok(())
 }
 
-/// How much text waits.
+/// Text that waits for indexing.
 #[derive(Default)]
 struct Queue {
     bytes: Mutex<usize>,
@@ -307,8 +308,8 @@ impl Queue {
         Room { queue: Arc::clone(queue), bytes }
     }
 
-    /// Waits until so many `bytes` more have room. More than there ever is room for go in where
-    /// nothing else waits.
+    /// Waits until `bytes` more fit into the queue. A larger text than the queue enters when it is
+    /// empty.
     fn wait_for_room(&self, bytes: usize) -> Result<(), IndexError> {
         let mut queued = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
         while *queued > 0 && queued.saturating_add(bytes) > QUEUED_BYTES_MAX {
@@ -325,7 +326,7 @@ impl Queue {
     }
 }
 
-/// What a text takes of the queue, until it is dropped.
+/// Space in the queue, reserved until this is dropped.
 struct Room {
     queue: Arc<Queue>,
     bytes: usize,
@@ -338,7 +339,7 @@ impl Drop for Room {
     }
 }
 
-/// A document on its way to be taken apart.
+/// A document in the queue.
 struct Queued {
     document: TantivyDocument,
     _room: Option<Room>,

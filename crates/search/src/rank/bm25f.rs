@@ -1,15 +1,15 @@
-//! BM25F: how well a chunk's words answer a question's, by field.
+//! BM25F: scores the words of a chunk for a query, by field.
 
 use super::{Averages, FIELDS, Question};
 
-/// What a word counts in each field.
+/// Weight of a word in each field.
 pub const WEIGHTS: [f32; FIELDS] = [3.0, 1.5, 1.5, 1.5, 1.5, 1.0];
-/// How much a long field is held against its words.
+/// Length normalization of each field (`b` of BM25).
 pub const LONG: [f32; FIELDS] = [0.5, 0.3, 0.3, 0.5, 0.6, 0.7];
-/// How soon a word that comes again counts no more.
+/// Saturation of repeated words (`k1` of BM25).
 pub const K1: f32 = 1.2;
 
-/// What each field's counts are worth in a chunk whose fields have `lengths` words.
+/// Returns the weight of one occurrence in each field, for fields of these `lengths` in words.
 #[allow(clippy::cast_precision_loss, reason = "a weight is no count")]
 pub fn worths(averages: &Averages, lengths: &[u32; FIELDS]) -> [f32; FIELDS] {
     std::array::from_fn(|field| {
@@ -19,12 +19,12 @@ pub fn worths(averages: &Averages, lengths: &[u32; FIELDS]) -> [f32; FIELDS] {
     })
 }
 
-/// What a word that counts so much in all fields together adds, as a part of its rarity.
+/// Returns the contribution of a weighted count, as a multiple of the word's rarity.
 pub fn saturated(count: f32) -> f32 {
     count * (K1 + 1.0) / (K1 + count)
 }
 
-/// The score of a chunk with `counts` of each concept by field.
+/// Returns the score of a chunk with `counts` of each concept by field.
 pub fn score(
     question: &Question,
     averages: &Averages,
@@ -39,7 +39,7 @@ pub fn score(
     question.concepts.iter().zip(counts).map(add).sum()
 }
 
-/// The score that no chunk exceeds: every word of the question as often as can be.
+/// Returns the upper bound of all scores: every word of the query with an unlimited count.
 pub fn most(question: &Question) -> f32 {
     question.concepts.iter().map(|it| it.rarity).sum::<f32>() * (K1 + 1.0)
 }

@@ -1,4 +1,4 @@
-//! The closer look: features weighed by a network, and what kind of text it is.
+//! Reranker: scores candidates with a network and by their kind of text.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -11,10 +11,10 @@ use super::network::Network;
 use super::{Averages, Candidate, Question};
 use crate::static_model::StaticModel;
 
-/// What it is called.
+/// Name of the reranker.
 pub(super) const NAME: &str = "features-2";
 
-/// For candidates without a model's vectors, and for those with.
+/// Network for candidates without vectors of a model; [`MODEL`] is for those with.
 static WORDS: LazyLock<Network> = LazyLock::new(|| network(include_bytes!("words.net")));
 static MODEL: LazyLock<Network> = LazyLock::new(|| network(include_bytes!("model.net")));
 
@@ -24,22 +24,22 @@ fn network(bytes: &[u8]) -> Network {
     network
 }
 
-/// What is taken from the logit of tests and examples that are not asked for.
+/// Logit penalty for tests that the query does not ask for.
 const TEST: f32 = 1.0;
 const EXAMPLE: f32 = 0.7;
-/// And of what is no definition: sections, settings, other text.
+/// Logit penalty for text that is no code: sections, settings, other text.
 const SAID: f32 = 0.5;
-/// And for each chunk of the same file that is likelier: an answer shows more than one file.
+/// Logit penalty for each better chunk of the same file, so that results cover several files.
 const SAME_FILE: f32 = 0.1;
 
-/// How likely each candidate is meant.
+/// Returns the estimated probability that each candidate matches.
 pub(super) fn scores(
     question: &Question,
     averages: &Averages,
     candidates: &[Candidate],
 ) -> Vec<f32> {
     let looked = features(StaticModel::built_in(), question, averages, candidates);
-    // While vectors are still being made, what has none yet must not fall behind.
+    // While model vectors are being made, candidates without one must not fall behind.
     let by_model = candidates.iter().filter(|it| it.model.is_some()).count();
     let network = if 2 * by_model > candidates.len() { &*MODEL } else { &*WORDS };
     let wants = Wants::of(question);
@@ -52,7 +52,7 @@ pub(super) fn scores(
     logits.into_iter().map(|logit| 1.0 / (1.0 + (-logit).exp())).collect()
 }
 
-/// What kinds of text a question names itself.
+/// Kinds of text that a query asks for by name.
 struct Wants {
     tests: bool,
     examples: bool,
@@ -69,7 +69,7 @@ impl Wants {
         }
     }
 
-    /// What is taken from the logit of `candidate` for what it is.
+    /// Returns the logit penalty of `candidate` for its kind of text.
     fn takes(&self, candidate: &Candidate) -> f32 {
         let is = |tag: &str| candidate.shown.tags.iter().any(|it| it == tag);
         let test = if is("test") && !self.tests { TEST } else { 0.0 };
@@ -83,7 +83,7 @@ impl Wants {
     }
 }
 
-/// Takes something from each candidate for those of its file that are likelier.
+/// Subtracts a penalty from each candidate for the better ones of its file.
 fn spread(logits: &mut [f32], candidates: &[Candidate]) {
     let mut order: Vec<usize> = (0..logits.len()).collect();
     order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]));

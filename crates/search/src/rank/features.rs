@@ -1,16 +1,16 @@
-//! What a closer look at a candidate sees, in numbers that a network weighs.
+//! Computes the features of a candidate that the reranker's network weighs.
 
 use toolgate_chunks::words::parts;
 
 use super::{Averages, Candidate, FIELDS, Field, Question, bm25f};
 use crate::static_model::{Row, StaticModel};
 
-/// How many numbers there are for each candidate.
+/// Number of features per candidate.
 pub const FEATURES: usize = 30;
-/// More words of a name or head are not looked at.
+/// Most words of a name or signature that are used.
 const WORDS_MAX: usize = 24;
 
-/// The features of all `candidates`, in order.
+/// Returns the features of all `candidates`, in order.
 pub fn features(
     table: &StaticModel,
     question: &Question,
@@ -37,7 +37,7 @@ pub fn features(
         .collect()
 }
 
-/// The best of all candidates.
+/// Best scores of all candidates.
 #[derive(Clone, Copy)]
 struct Best {
     lexical: f32,
@@ -56,7 +56,7 @@ impl Look<'_> {
     #[allow(clippy::cast_precision_loss, reason = "small counts")]
     fn features(&self, it: &Candidate, lexical: f32, places: [f32; 3]) -> [f32; FEATURES] {
         let covered = |fields: &[Field]| self.covered(it, fields);
-        // Of several names the one that says the question best speaks for all.
+        // Of several names, the one that matches the query best is used.
         let names = it.shown.names.iter().map(|name| self.name(name));
         let name = names.max_by(|a, b| a.worth().total_cmp(&b.worth())).unwrap_or_default();
         let within = self.words(&it.shown.within);
@@ -100,7 +100,7 @@ impl Look<'_> {
         ]
     }
 
-    /// What part of the question stands in any of `fields`, by weight.
+    /// Returns the weighted share of the query's concepts that occur in any of `fields`.
     fn covered(&self, it: &Candidate, fields: &[Field]) -> f32 {
         let (mut has, mut all) = (0.0, 0.0);
         for (concept, counts) in self.question.concepts.iter().zip(&it.counts) {
@@ -112,7 +112,7 @@ impl Look<'_> {
         has / f32::max(all, 1e-6)
     }
 
-    /// The words of `texts`, each once; of an identifier its parts, not the whole.
+    /// Returns the distinct words of `texts`; identifiers contribute their parts only.
     fn words<T: AsRef<str>>(&self, texts: &[T]) -> Vec<Word<'_>> {
         let mut found: Vec<Word<'_>> = Vec::new();
         for text in texts {
@@ -144,8 +144,7 @@ impl Look<'_> {
         }
     }
 
-    /// What part of the question is said by `words`, and of them by it, where a word need only be
-    /// like another.
+    /// Matches `words` with the query, counting similar words in proportion to their similarity.
     #[allow(clippy::cast_precision_loss, reason = "small counts")]
     fn soft(&self, words: &[Word<'_>]) -> Soft {
         let mut of_words = vec![0.0_f32; words.len()];
@@ -173,7 +172,8 @@ impl Look<'_> {
         }
     }
 
-    /// Whether the question begins as the name does: what is done.
+    /// Compares the first word of the query with the first word of the name, usually a verb.
+    /// Returns equality (0 or 1) and similarity.
     fn first(&self, name: &[Word<'_>]) -> (f32, f32) {
         let Some(word) = name.first() else { return (0.0, 0.0) };
         let same = f32::from(u8::from(word.asked == Some(0)));
@@ -188,15 +188,15 @@ struct Word<'m> {
     asked: Option<usize>,
 }
 
-/// How a name says the question.
+/// Match of a name with the query.
 #[derive(Default)]
 struct Name {
-    /// What part of the question it says, by weight.
+    /// Weighted share of the query that the name covers.
     covered: f32,
-    /// What part of it the question says.
+    /// Share of the name's words that are in the query.
     share: f32,
     soft: Soft,
-    /// Whether both begin alike.
+    /// Match of the first words: equality and similarity.
     first: (f32, f32),
     parts: f32,
 }
@@ -217,8 +217,8 @@ fn most(all: &[f32]) -> f32 {
     all.iter().copied().fold(0.0, f32::max)
 }
 
-/// Of each number how far in front it is: 1 for the first, half as much for the second, and so on;
-/// 0 for all that are not above 0.
+/// Returns the reciprocal rank of each number: 1 for the largest, 1/2 for the second, and so on.
+/// Numbers that are not positive get 0.
 #[allow(clippy::cast_precision_loss, reason = "small counts")]
 fn places(all: &[f32]) -> Vec<f32> {
     let mut order: Vec<usize> = (0..all.len()).filter(|at| all[*at] > 0.0).collect();

@@ -1,4 +1,4 @@
-//! Which chunks are likeliest meant: from what matches by words and by vectors, the best first.
+//! Ranks chunks by the match of their words and vectors, the best first.
 
 pub mod question;
 pub mod bm25f;
@@ -12,52 +12,52 @@ use toolgate_chunks::words::words;
 
 use crate::Shown;
 
-/// The parts of a chunk that words are looked for in, each with counts and a length of its own.
+/// Parts of a chunk that are searched for words, each with its own counts and length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(usize)]
 pub enum Field {
-    /// The names it defines.
+    /// Names that it defines.
     Name = 0,
-    /// What those stand in: types, modules, headings.
+    /// Names that enclose it: types, modules, headings.
     Within = 1,
-    /// The path of its file.
+    /// Path of its file.
     Path = 2,
-    /// How its definition reads.
+    /// Signature of its definition.
     Head = 3,
-    /// Its doc comment.
+    /// Doc comment.
     Doc = 4,
-    /// All its text but its doc comment; its head is in it.
+    /// Text without the doc comment, but with the signature.
     Body = 5,
 }
 
-/// How many fields there are.
+/// Number of fields.
 pub const FIELDS: usize = 6;
 
-/// All of them, in order.
+/// All fields, in order.
 pub const ALL: [Field; FIELDS] =
     [Field::Name, Field::Within, Field::Path, Field::Head, Field::Doc, Field::Body];
 
-/// A chunk that may be meant.
+/// A chunk that may match.
 #[derive(Debug, Clone)]
 pub struct Candidate {
-    /// Which it is, to whoever found it.
+    /// Key that the index assigned.
     pub key: u64,
-    /// For each concept of the question how often its word stands in each field.
+    /// Number of occurrences of each concept's word in each field.
     pub counts: Vec<[u16; FIELDS]>,
-    /// How many words each field has.
+    /// Number of words in each field.
     pub lengths: [u32; FIELDS],
-    /// How alike its static vector is to the question's: a cosine.
+    /// Cosine of its static vector and the query's.
     pub near: f32,
-    /// How alike its vector by the configured model is, where both have one.
+    /// Cosine of its model vector and the query's, if both exist.
     pub model: Option<f32>,
-    /// What else is known of it.
+    /// Description for search results.
     pub shown: Shown,
 }
 
-/// The texts of a chunk by field, in the order of [`ALL`].
+/// Texts of a chunk by field, in the order of [`ALL`].
 pub type Texts<'t> = [&'t str; FIELDS];
 
-/// How often the words of `question` stand in `texts`, and how many words those have.
+/// Counts the words of `question` in `texts`, and all words in each of them.
 pub fn count(question: &Question, texts: &Texts<'_>) -> (Vec<[u16; FIELDS]>, [u32; FIELDS]) {
     let mut counts = vec![[0_u16; FIELDS]; question.concepts.len()];
     let mut lengths = [0_u32; FIELDS];
@@ -72,28 +72,29 @@ pub fn count(question: &Question, texts: &Texts<'_>) -> (Vec<[u16; FIELDS]>, [u3
     (counts, lengths)
 }
 
-/// What is known of a whole index: by it a count weighs what it does.
+/// Statistics of an index, which word weights depend on.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Averages {
-    /// How many chunks there are.
+    /// Number of chunks.
     pub chunks: u64,
-    /// How many words each field has on average.
+    /// Average number of words in each field.
     pub lengths: [f32; FIELDS],
 }
 
-/// A candidate's place among the others.
+/// Rank of a candidate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ranked {
-    /// Which of the candidates.
+    /// Index in the list of candidates.
     pub at: usize,
-    /// How likely it is meant, from 0 to 1.
+    /// Estimated probability that it matches, from 0 to 1.
     pub score: f32,
 }
 
-/// The candidates in order, the best first, at most `top` of them; among equals in the order of
-/// their paths and lines.
+/// Ranks the candidates, the best first, and returns at most `top`. Equal ones are ordered by path
+/// and line.
 ///
-/// `rerank` takes a closer look; without it, order is by words and vectors alone.
+/// If `rerank` is set, a network scores them. Otherwise, the order follows from words and vectors
+/// alone.
 pub fn rank(
     question: &Question,
     averages: &Averages,
@@ -115,10 +116,10 @@ pub fn rank(
     ranked
 }
 
-/// What the closer look is called.
+/// Name of the reranker.
 pub const RERANK: &str = closer::NAME;
 
-/// Words and vectors, each as a part of the best there is, on average.
+/// Averages the scores by words and by vectors, each relative to the best.
 fn fused(question: &Question, averages: &Averages, candidates: &[Candidate]) -> Vec<f32> {
     let words = |it: &Candidate| bm25f::score(question, averages, &it.counts, &it.lengths);
     let mut ways = vec![part_of_best(candidates.iter().map(words))];

@@ -1,26 +1,26 @@
-//! A small network that weighs features: learned beforehand, two layers, microseconds.
+//! A small neural network that scores features: pre-trained, with two layers, in microseconds.
 
-/// Numbers in, one number out: the higher, the likelier.
+/// A network with one output; a higher score is better.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Network {
-    /// How many numbers go in.
+    /// Number of inputs.
     pub inputs: usize,
-    /// How many neurons there are.
+    /// Number of hidden neurons.
     pub hidden: usize,
-    /// What is taken from each input, and by what the rest is multiplied.
+    /// Mean of each input, which is subtracted before scaling.
     pub means: Vec<f32>,
-    /// See `means`.
+    /// Factor for each input after its mean is subtracted.
     pub scales: Vec<f32>,
-    /// Of each neuron its weights, and its bias after them.
+    /// For each neuron: its weights, then its bias.
     pub first: Vec<f32>,
-    /// Of each neuron what it says; then of each input what it says by itself.
+    /// Output weight of each neuron, then a direct output weight of each input.
     pub second: Vec<f32>,
-    /// By what a score is multiplied and then raised to be the logit of how likely it is right.
+    /// Factor and offset that turn a score into a logit of the probability.
     pub likely: [f32; 2],
 }
 
 impl Network {
-    /// What it makes of `features`.
+    /// Returns the score of `features`.
     pub fn score(&self, features: &[f32]) -> f32 {
         let input: Vec<f32> = features
             .iter()
@@ -37,12 +37,12 @@ impl Network {
         score
     }
 
-    /// The logit of how likely a candidate with `features` is the right one.
+    /// Returns the logit of the probability that a candidate with `features` is right.
     pub fn logit(&self, features: &[f32]) -> f32 {
         self.score(features) * self.likely[0] + self.likely[1]
     }
 
-    /// The network that `bytes` hold: inputs and neurons, then all numbers in order.
+    /// Parses a network: the numbers of inputs and neurons, then all numbers in order.
     pub fn of(bytes: &[u8]) -> Option<Self> {
         let numbers: Vec<u32> = bytes
             .chunks_exact(4)
@@ -68,7 +68,7 @@ impl Network {
         })
     }
 
-    /// As bytes; see [`Network::of`].
+    /// Serializes the network; [`Network::of`] parses it.
     pub fn bytes(&self) -> Vec<u8> {
         let counts = [self.inputs, self.hidden].map(|it| u32::try_from(it).unwrap_or(u32::MAX));
         let parts = [&self.likely[..], &self.means, &self.scales, &self.first, &self.second];

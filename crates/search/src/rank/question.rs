@@ -1,34 +1,34 @@
-//! What is looked for, taken apart and weighed by how rare its words are.
+//! Splits a search query into words and weighs them by rarity.
 
 use std::collections::HashMap;
 
 use toolgate_chunks::words::concepts;
 
-/// A question in words.
+/// A parsed search query.
 #[derive(Debug, Clone)]
 pub struct Question {
-    /// As it was asked.
+    /// Original text.
     pub text: String,
-    /// What it asks for, each once, in order.
+    /// Distinct concepts in the query, in order.
     pub concepts: Vec<Weighed>,
     at: HashMap<String, usize>,
 }
 
-/// One word that is asked for.
+/// One word of a query with its weight.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Weighed {
     /// The word, as [`toolgate_chunks::words`] spells it.
     pub word: String,
-    /// How rare it is: BM25's inverse document frequency.
+    /// Rarity of the word: BM25's inverse document frequency.
     pub rarity: f32,
 }
 
-/// A question of more words is cut: no one asks for so many things.
+/// Most words of a query; further ones are ignored.
 pub const CONCEPTS_MAX: usize = 64;
 
 impl Question {
-    /// What `text` asks for, of an index with `chunks` chunks, `holding` of which hold a word in any
-    /// of their fields.
+    /// Parses `text` for an index with `chunks` chunks. `holding` returns the number of chunks that
+    /// contain a word.
     pub fn new(text: &str, chunks: u64, mut holding: impl FnMut(&str) -> u64) -> Self {
         let weigh = |word: String| Weighed { rarity: rarity(holding(&word), chunks), word };
         let words = concepts(text).into_iter().map(|it| it.word).take(CONCEPTS_MAX);
@@ -37,13 +37,14 @@ impl Question {
         Self { text: text.to_owned(), concepts, at }
     }
 
-    /// Which concept asks for `word`.
+    /// Returns the index of the concept for `word`.
     pub fn at(&self, word: &str) -> Option<usize> {
         self.at.get(word).copied()
     }
 }
 
-/// BM25's inverse document frequency of a word that `holding` of `chunks` have.
+/// Returns BM25's inverse document frequency of a word that `holding` of `chunks` contain: `ln(1 +
+/// (chunks - holding + 0.5) / (holding + 0.5))`.
 #[allow(clippy::cast_precision_loss, reason = "a weight is no count")]
 pub fn rarity(holding: u64, chunks: u64) -> f32 {
     let (holding, chunks) = (holding.min(chunks) as f32, chunks as f32);

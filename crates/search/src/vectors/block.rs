@@ -1,8 +1,8 @@
-//! One file of vectors, written once and never changed.
+//! A file of vectors, written once and never changed.
 //!
-//! A head, the hashes in order, the sign codes, the rows. Head, hashes and codes are held in memory
-//! and have one checksum; a row is read where it is needed and has its own. Nothing is mapped, so a
-//! file that somebody cuts short is an error to be told, never a signal.
+//! The file has a head, the sorted hashes, the sign codes and the rows. Head, hashes and codes are
+//! in memory and share one checksum. Rows are read on demand, and each has its own checksum. Files
+//! are not memory-mapped, so a truncated file causes an error and never a signal.
 #![allow(clippy::disallowed_methods, reason = "the index's own folder, handed in by its owner")]
 
 use std::fs::File;
@@ -17,15 +17,15 @@ use super::quantised::{Row, code_bytes};
 use crate::{ChunkHash, Space};
 
 const MAGIC: [u8; 8] = *b"tgvector";
-/// Goes up with whatever changes what the bytes say.
+/// Version of the format; raised with every change to the meaning of the bytes.
 const VERSION: u32 = 2;
 const HEAD: usize = 64;
-/// Where in the head the checksum stands.
+/// Position of the checksum in the head.
 const CHECKSUM: std::ops::Range<usize> = 56..60;
-/// What the name of a block ends in.
+/// File name extension of a block.
 const ENDING: &str = ".vectors";
 
-/// Which appends a block holds, and of what it consists: files of one name are the same.
+/// Name of a block: the appends in it and a checksum of its content. Files of equal name are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Name {
     pub(super) first: u64,
@@ -34,7 +34,7 @@ pub(super) struct Name {
 }
 
 impl Name {
-    /// The name that a file is called by, if it is a block's.
+    /// Parses the file name of a block. Returns `None` for other files.
     pub(super) fn of(file: &str) -> Option<Self> {
         let mut parts = file.strip_suffix(ENDING)?.split('-');
         let (first, last) = (parts.next()?, parts.next()?);
@@ -51,13 +51,13 @@ impl Name {
         format!("{first:016x}-{last:016x}-{checksum:08x}{ENDING}")
     }
 
-    /// Whether what `other` holds was taken over into this one.
+    /// Returns true if this block contains everything in `other`.
     pub(super) fn supersedes(self, other: Self) -> bool {
         self != other && self.first <= other.first && other.last <= self.last
     }
 }
 
-/// A block, open.
+/// An open block.
 #[derive(Debug)]
 pub(super) struct Block {
     pub(super) name: Name,
@@ -66,7 +66,7 @@ pub(super) struct Block {
     precision: Precision,
     row_bytes: usize,
     rows: Rows,
-    /// All rows, once they were all wanted.
+    /// All rows, once they were loaded.
     read: OnceLock<Option<Vec<u8>>>,
     damaged: AtomicBool,
 }
@@ -77,11 +77,11 @@ enum Rows {
     File { file: File, at: u64 },
 }
 
-/// Why a block cannot be used.
+/// Reason that a block cannot be used.
 pub(super) enum Unusable {
-    /// It is not there any more.
+    /// The file does not exist any more.
     Gone,
-    /// It is not what was written, or was written by another version, or of another space.
+    /// The file is damaged, or belongs to another version or space.
     Bad(String),
     Disk(io::Error),
 }
@@ -97,7 +97,7 @@ impl From<io::Error> for Unusable {
 }
 
 impl Block {
-    /// The block in the file `name` of `folder`.
+    /// Opens the block in the file `name` of `folder`.
     pub(super) fn open(
         folder: &Path,
         name: Name,
@@ -127,7 +127,7 @@ impl Block {
         if wanted != Some(length) || u32::try_from(count).is_err() {
             return Err(bad("it is not as long as it says"));
         }
-        // Its length being what it is, it fits in memory as well as on the disk.
+        // The file length was checked, so the content fits into memory.
         let count = usize::try_from(count).map_err(|_| bad("it is too long"))?;
         let mut codes = vec![0; count * held];
         file.read_exact_at(&mut codes, HEAD as u64)?;
@@ -160,7 +160,7 @@ impl Block {
         self.hashes.len()
     }
 
-    /// How many bytes its rows have together.
+    /// Returns the size of all rows, in bytes.
     pub(super) fn rows_bytes(&self) -> usize {
         self.len() * self.row_bytes
     }
@@ -173,18 +173,18 @@ impl Block {
         &self.hashes
     }
 
-    /// The codes of those in `range`.
+    /// Returns the codes of the vectors in `range`.
     pub(super) fn codes(&self, range: std::ops::Range<usize>) -> &[u8] {
         let bytes = self.codes.len() / self.len().max(1);
         &self.codes[range.start * bytes..range.end * bytes]
     }
 
-    /// Whether a row was found not to be what was written.
+    /// Returns true if a row with a wrong checksum was found.
     pub(super) fn is_damaged(&self) -> bool {
         self.damaged.load(Ordering::Relaxed)
     }
 
-    /// What `find` makes of one row; `None` if it cannot be read. `space` is what it is read into.
+    /// Calls `find` with one row, read into `room`. Returns `None` if the row is unreadable.
     pub(super) fn with_row<T>(
         &self,
         index: usize,
@@ -203,7 +203,7 @@ impl Block {
         Row::of(room, code, self.precision).map(find)
     }
 
-    /// Reads all rows, to be held from now on: for whoever wants all of few.
+    /// Loads all rows into memory, for searches that compare every vector.
     pub(super) fn hold_rows(&self) {
         self.read.get_or_init(|| {
             let Rows::File { file, at } = &self.rows else { return None };
@@ -224,7 +224,7 @@ impl Block {
         }
     }
 
-    /// The bytes of one row, into `room`.
+    /// Reads the bytes of one row into `room`.
     fn raw_row(&self, index: usize, room: &mut Vec<u8>) -> Option<()> {
         room.resize(self.row_bytes, 0);
         match &self.rows {
@@ -239,17 +239,17 @@ impl Block {
     }
 }
 
-/// What is to become a block: rows of other blocks, and new ones.
+/// Content of a block to write: rows of older blocks, and new rows.
 pub(super) struct Draft<'d> {
     pub(super) first: u64,
     pub(super) last: u64,
     pub(super) space: &'d Space,
     pub(super) precision: Precision,
-    /// By hash, in order, each once.
+    /// Rows by hash, sorted and distinct.
     pub(super) parts: Vec<(u64, Part<'d>)>,
 }
 
-/// Where a vector of a new block is taken from.
+/// Source of a vector in a new block.
 #[derive(Clone, Copy)]
 pub(super) enum Part<'d> {
     Old { block: &'d Block, index: usize },
@@ -257,7 +257,7 @@ pub(super) enum Part<'d> {
 }
 
 impl Draft<'_> {
-    /// Leaves out what cannot be read, and writes the rest: into `folder`, or into memory.
+    /// Writes the block to `folder`, or to memory. Unreadable vectors are left out.
     pub(super) fn write(mut self, folder: Option<&Path>) -> io::Result<Block> {
         let mut room = Vec::new();
         self.parts.retain(|(_, part)| match part {
@@ -336,7 +336,7 @@ struct Head<'s> {
 }
 
 impl Head<'_> {
-    /// The head, its checksum still 0.
+    /// Returns the head with a checksum of 0.
     fn bytes(&self) -> [u8; HEAD] {
         let mut model = blake3::Hasher::new();
         model.update(self.space.model.as_bytes());
@@ -354,7 +354,7 @@ impl Head<'_> {
     }
 }
 
-/// Of a head, without the place where this goes, and of what is held in memory.
+/// Returns the checksum of the head, without its checksum field, and of the bytes in memory.
 fn checksum(head: &[u8; HEAD], held: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&head[..CHECKSUM.start]);
@@ -363,7 +363,7 @@ fn checksum(head: &[u8; HEAD], held: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// `N` bytes of the head from `at`.
+/// Returns `N` bytes of the head from `at`.
 fn part<const N: usize>(head: &[u8; HEAD], at: usize) -> [u8; N] {
     std::array::from_fn(|offset| head[at + offset])
 }

@@ -1,4 +1,4 @@
-//! One moment of the vectors, and the search in it.
+//! Snapshot of a vector store, and its search.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -8,22 +8,24 @@ use super::places::Places;
 use super::{Query, Slots, VectorsError, kernels};
 use crate::{ChunkHash, Space};
 
-/// Up to so many vectors each is compared exactly, and held in memory for that.
+/// Number of vectors up to which a search compares all exactly, with the rows in memory.
 const EXACT_MAX: usize = 8_192;
-/// Fewer bits than these say too little about where a vector points.
+/// Fewest sign bits that estimate a direction well enough.
 const CODE_BITS_MIN: usize = 128;
-/// Rows are held in memory where all of them take no more.
+/// Most bytes of rows that are kept in memory.
 const HELD_BYTES_MAX: usize = 16 << 20;
-/// How many codes are compared at once; between, the asker is asked whether it still wants to know.
+/// Number of codes compared between two checks for cancellation.
 const CODES_AT_ONCE: usize = 4_096;
 
-/// How many are left of `live` ones to find `k`, the nearest first by the bits that differ, then by
-/// what those bits weigh: from the measurements in `docs/design/vectors.md`.
+/// Returns the numbers of candidates that the two filters keep from `live` vectors to find `k`. The
+/// first filter compares sign bits, the second weighs them by the query. The constants come from
+/// measurements in `docs/design/vectors.md`.
 fn sieves(k: usize, live: usize) -> (usize, usize) {
     ((8 * k).max(1_000).max(live / 100).min(live), (3 * k).max(120).min(live))
 }
 
-/// The vectors there are at one moment. Each has a slot, a number from 0, that holds for it.
+/// Snapshot of the vectors in a store. Each vector has a slot: a number from 0, valid in this
+/// snapshot only.
 #[derive(Debug, Clone)]
 pub struct Vectors {
     moment: Arc<Moment>,
@@ -33,7 +35,7 @@ pub struct Vectors {
 pub(super) struct Moment {
     space: Space,
     blocks: Vec<Arc<Block>>,
-    /// The slot with which each block begins.
+    /// First slot of each block.
     bases: Vec<u32>,
     len: usize,
     places: Places,
@@ -55,49 +57,54 @@ impl Vectors {
         &self.moment.blocks
     }
 
-    /// How many slots there are. A content may have had one before: only its latest counts.
+    /// Returns the number of slots. A content may have several; only its newest counts.
     pub fn len(&self) -> usize {
         self.moment.len
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no vectors.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The slot of the vector of what has `hash`.
+    /// Returns the slot of the vector for `hash`.
     pub fn slot_of(&self, hash: ChunkHash) -> Option<u32> {
         self.moment.places.slot_of(hash)
     }
 
-    /// What the vector in `slot` is of.
+    /// Returns the content hash of the vector in `slot`.
     pub fn hash_of(&self, slot: u32) -> Option<ChunkHash> {
         let (block, index) = self.at(slot)?;
         Some(block.hash(index))
     }
 
-    /// The vector in `slot`, as near as it was kept.
+    /// Returns the vector in `slot`, with the precision that was stored.
     pub fn vector(&self, slot: u32) -> Option<Vec<f32>> {
         let (block, index) = self.at(slot)?;
         block.with_row(index, &mut Vec::new(), |row| row.vector(self.moment.space.dimensions))
     }
 
-    /// `vector` as it is looked for.
+    /// Prepares `vector` for a search.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the vector has the wrong length, a number that is not finite, or only zeros.
     pub fn query(&self, vector: &[f32]) -> Result<Query, VectorsError> {
         Query::of(vector, &self.moment.space)
     }
 
-    /// The cosine of `query` and the vector in `slot`; `None` if that cannot be read any more.
+    /// Returns the cosine of `query` and the vector in `slot`, or `None` if the vector is
+    /// unreadable.
     pub fn cosine(&self, query: &Query, slot: u32) -> Option<f32> {
         let (block, index) = self.at(slot)?;
         block.with_row(index, &mut Vec::new(), |row| query.cosine(row))
     }
 
-    /// The `k` nearest of those that are `live`, with their cosines, the nearest first.
+    /// Returns the `k` nearest of the `live` vectors with their cosines, the nearest first.
     ///
-    /// Few are all compared exactly. Of many, the signs of their numbers say which look near; of
-    /// those, the signs with the query's own numbers say it better, without a look at the disk; and
-    /// what is left is compared exactly.
+    /// A small store is compared exactly. In a large one, sign bits select candidates. The sign
+    /// bits weighed by the query then reduce them without access to the disk. Only the rest is
+    /// compared exactly.
     pub fn nearest(
         &self,
         query: &Query,
@@ -110,7 +117,7 @@ impl Vectors {
         let exactly = nearer == count
             || self.len() <= EXACT_MAX
             || self.moment.space.dimensions < CODE_BITS_MIN;
-        // Rows that are all compared, and few, are not read one by one each time.
+        // Few rows are loaded at once instead of one by one.
         let bytes: usize = self.blocks().iter().map(|block| block.rows_bytes()).sum();
         if exactly && bytes <= HELD_BYTES_MAX {
             self.blocks().iter().for_each(|block| block.hold_rows());
@@ -118,18 +125,18 @@ impl Vectors {
         if exactly {
             return self.best(query, live.iter(), k, wanted);
         }
-        // The first sieve would let all of few through, after a look at the codes of everything.
+        // If the first filter keeps everything, comparing codes is wasted work.
         let near = match near == count {
             true => live.iter().collect(),
             false => self.near(query, live, near, wanted)?,
         };
         let mut nearer = self.nearer(query, near, nearer);
-        // In the order they lie on the disk.
+        // The order on disk.
         nearer.sort_unstable();
         self.best(query, nearer.into_iter(), k, wanted)
     }
 
-    /// The `most` live ones whose codes differ least from that of `query`.
+    /// Returns the `most` live slots whose codes differ least from that of `query`.
     fn near(
         &self,
         query: &Query,
@@ -162,7 +169,7 @@ impl Vectors {
         Ok(near.into_iter().map(|(_, slot)| slot).collect())
     }
 
-    /// The `most` of `slots` whose signs fit best to the numbers of `query`.
+    /// Returns the `most` of `slots` whose sign bits match the numbers of `query` best.
     fn nearer(&self, query: &Query, slots: Vec<u32>, most: usize) -> Vec<u32> {
         let weighed = slots.into_iter().filter_map(|slot| {
             let (block, index) = self.at(slot)?;
@@ -177,7 +184,7 @@ impl Vectors {
         weighed.into_iter().map(|(_, slot)| slot).collect()
     }
 
-    /// The `k` of `slots` with the largest cosines.
+    /// Returns the `k` of `slots` with the largest cosines.
     fn best(
         &self,
         query: &Query,
@@ -213,7 +220,7 @@ impl Vectors {
     }
 }
 
-/// Leaves the `most` nearest, and says how far the farthest of them is.
+/// Keeps the `most` nearest entries and returns the distance of the farthest.
 fn shorten(near: &mut Vec<(u16, u32)>, most: usize) -> u16 {
     let (_, last, _) = near.select_nth_unstable(most - 1);
     let bound = last.0;

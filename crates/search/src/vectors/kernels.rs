@@ -1,38 +1,38 @@
-//! The two loops a search spends its time in, compiled for the processor at hand.
+//! Inner loops of the vector search, compiled for the current processor.
 //!
-//! They are plain loops: all that is gained comes from the compiler being allowed AVX2 and
-//! `popcnt`, which x86-64 at large does not have.
+//! The loops are plain Rust. The gain comes from permission for the compiler to use AVX2 and
+//! `popcnt`, which the x86-64 baseline lacks.
 #![allow(
     unsafe_code,
     reason = "calling what is compiled for AVX2, after asking the processor whether it has it"
 )]
 
-/// The sum of the products; never beyond an `i32` for what [`Query`](super::Query) holds.
+/// Returns the dot product. It fits an `i32` for every [`Query`](super::Query).
 pub(super) fn dot(query: &[i16], row: &[u8]) -> i32 {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: the processor has AVX2, as was just asked.
+        // SAFETY: the check above found AVX2.
         return unsafe { x86::dot(query, row) };
     }
     dot_plain(query, row)
 }
 
-/// In how many bits `query` and each of `codes` differ, one after the other, into `out`.
+/// Writes to `out` the number of bits in which `query` differs from each of `codes`.
 pub(super) fn distances(query: &[u64], codes: &[u8], out: &mut Vec<u16>) {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("popcnt") {
-        // SAFETY: the processor has `popcnt`, as was just asked.
+        // SAFETY: the check above found `popcnt`.
         return unsafe { x86::distances(query, codes, out) };
     }
     distances_plain(query, codes, out);
 }
 
-/// The sum of those numbers of a query whose bit in `code` is set: the larger, the nearer. The bits
-/// of the numbers stand in `planes`, and `zero` is what stands for 0.
+/// Returns the sum of the query's numbers whose bit in `code` is set; a larger sum is nearer. The
+/// numbers are in `planes`, bit by bit, and the level `zero` represents 0.
 pub(super) fn agreement(planes: &[u64], zero: i64, code: &[u8]) -> i64 {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("popcnt") {
-        // SAFETY: the processor has `popcnt`, as was just asked.
+        // SAFETY: the check above found `popcnt`.
         return unsafe { x86::agreement(planes, zero, code) };
     }
     agreement_plain(planes, zero, code)
@@ -65,7 +65,7 @@ fn dot_plain(query: &[i16], row: &[u8]) -> i32 {
 #[inline(always)]
 fn distances_plain(query: &[u64], codes: &[u8], out: &mut Vec<u16>) {
     out.clear();
-    // Of a known length the loop over a code is unrolled: these are the lengths models have.
+    // With a known length, the compiler unrolls the loop. Models have these lengths.
     match query.len() {
         4 => distances_of::<4>(query, codes, out),
         6 => distances_of::<6>(query, codes, out),

@@ -1,8 +1,8 @@
-//! Vectors of one model, by the content they stand for: kept small on disk, and searched.
+//! Stores vectors of one model by content hash: compact on disk, and searchable.
 //!
-//! They lie in a folder as immutable blocks. One process writes (the index's lock says which),
-//! any number read; whoever reads holds one moment and is not disturbed by what comes after.
-//! `docs/design/vectors.md` says why there is no graph.
+//! Vectors are in a folder of immutable blocks. The process that holds the index's write lock
+//! writes; any number of processes read. A reader holds a snapshot that later writes do not change.
+//! `docs/design/vectors.md` explains why there is no graph index.
 #![allow(clippy::disallowed_methods, reason = "the index's own folder, handed in by its owner")]
 
 mod block;
@@ -26,43 +26,44 @@ pub use slots::Slots;
 
 use crate::{ChunkHash, Space};
 
-/// Larger blocks are merged only when there are too many of them.
+/// Most vectors of a merged block, unless there are [`BLOCKS_MAX`] blocks.
 const MERGED_MAX: usize = 32_768;
-/// So many blocks are too many: each is a file that is open.
+/// Number of blocks from which all are merged. Each block is an open file.
 const BLOCKS_MAX: usize = 48;
-/// How often a folder is read again that changes while it is read.
+/// Most attempts to read a folder that changes meanwhile.
 const READINGS_MAX: usize = 10;
 
-/// Why there is no answer.
+/// Reason for a failed operation on vectors.
 #[derive(Debug, thiserror::Error)]
 pub enum VectorsError {
-    /// The vector is not one that can be kept or looked for.
+    /// The vector cannot be stored or searched for.
     #[error("{0}")]
     Refused(String),
-    /// Whoever asked no longer wants to know.
+    /// The caller canceled the search.
     #[error("the search was given up")]
     Canceled,
     /// The folder could not be read or written.
     #[error("the vectors in `{}` cannot be kept: {cause}", folder.display())]
     Disk {
-        /// Where they lie.
+        /// Folder of the vectors.
         folder: PathBuf,
-        /// What the system said.
+        /// Error from the operating system.
         cause: io::Error,
     },
 }
 
-/// How precisely the numbers of a vector are kept.
+/// Precision of stored vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Precision {
-    /// In one byte each.
+    /// One byte per number.
     Fine,
-    /// In two bits each, a quarter of that: for vectors that are a hint among others.
+    /// Two bits per number, a quarter of [`Precision::Fine`]. Suits vectors that are one signal
+    /// among others.
     Coarse,
 }
 
-/// The vectors of one space.
+/// Vectors of one space.
 #[derive(Debug, Clone)]
 pub struct Store {
     inner: Arc<Inner>,
@@ -70,7 +71,7 @@ pub struct Store {
 
 #[derive(Debug)]
 struct Inner {
-    /// Where they lie; nowhere, in memory only.
+    /// Folder of the blocks; `None` for a store in memory.
     folder: Option<PathBuf>,
     space: Space,
     precision: Precision,
@@ -80,15 +81,15 @@ struct Inner {
 #[derive(Debug)]
 struct State {
     now: Vectors,
-    /// Files that were looked at and are of no use: no block, or one that others have taken over.
+    /// Files to ignore: damaged blocks, and blocks that a merged block supersedes.
     useless: BTreeSet<Name>,
-    /// The number of the next append.
+    /// Number of the next append.
     next: u64,
 }
 
 impl Store {
-    /// The vectors of `space` in `folder`, which is made if there is none, and what was found
-    /// there that is of no use: those vectors are to be made again.
+    /// Opens the vectors of `space` in `folder`, which is created if missing. Also returns a
+    /// message for each unusable block, whose vectors must be made again.
     pub fn open(
         folder: &Path,
         space: &Space,
@@ -100,7 +101,7 @@ impl Store {
         Ok((store, told))
     }
 
-    /// No vectors yet, kept in memory only.
+    /// Creates an empty store in memory.
     pub fn in_memory(space: &Space, precision: Precision) -> Result<Self, VectorsError> {
         Self::new(None, space, precision)
     }
@@ -123,25 +124,25 @@ impl Store {
         Ok(Self { inner: Arc::new(Inner { folder, space, precision, state }) })
     }
 
-    /// Whose vectors these are.
+    /// Returns the space of the vectors.
     pub fn space(&self) -> &Space {
         &self.inner.space
     }
 
-    /// What there is at this moment.
+    /// Returns the current snapshot.
     pub fn now(&self) -> Vectors {
         self.inner.state().now.clone()
     }
 
-    /// Takes in what other processes have written, leaves out what was found damaged since, and
-    /// says so.
+    /// Loads blocks that other processes wrote and drops blocks found to be damaged. Returns a
+    /// message for each unusable block.
     pub fn refresh(&self) -> Result<Vec<String>, VectorsError> {
         let mut state = self.inner.state();
         self.inner.refresh(&mut state)
     }
 
-    /// Keeps `vectors`, durably when it returns; of content that has one already, nothing changes.
-    /// Only for the process that holds the index's lock. Some thousands at once are best.
+    /// Stores `vectors` durably; content that already has a vector keeps it. Only the process that
+    /// holds the index's write lock may call this. Batches of some thousand vectors are best.
     pub fn append(&self, vectors: &[(ChunkHash, Vec<f32>)]) -> Result<(), VectorsError> {
         let Inner { folder, space, precision, .. } = &*self.inner;
         let precision = *precision;
@@ -177,8 +178,8 @@ impl Store {
         Ok(())
     }
 
-    /// Forgets what is not `wanted`, makes all that is left one block, and says how many went.
-    /// Only for the process that holds the index's lock.
+    /// Removes vectors that are not `wanted`, merges the rest into one block and returns the number
+    /// removed. Only the process that holds the index's write lock may call this.
     pub fn retain(&self, wanted: &dyn Fn(ChunkHash) -> bool) -> Result<usize, VectorsError> {
         let Inner { folder, space, precision, .. } = &*self.inner;
         let precision = *precision;
@@ -206,7 +207,7 @@ impl Store {
 
 impl Inner {
     fn state(&self) -> MutexGuard<'_, State> {
-        // What is behind it is replaced whole: a panic leaves the moment before.
+        // The state is replaced as a whole, so a panic leaves the previous one intact.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -236,11 +237,11 @@ impl Inner {
                 return Ok(told);
             }
         }
-        // It changes faster than it can be read: what was there before is still good.
+        // The folder changes faster than it can be read. The previous snapshot stays valid.
         Ok(told)
     }
 
-    /// The blocks of `there` that are to be used, in order; `None` if one has gone meanwhile.
+    /// Opens the usable blocks of `there`, in order. Returns `None` if one has vanished meanwhile.
     fn read(
         &self,
         folder: &Path,
@@ -248,7 +249,7 @@ impl Inner {
         state: &mut State,
         told: &mut Vec<String>,
     ) -> Result<Option<Vec<Arc<Block>>>, VectorsError> {
-        // The widest first: what has been taken over need not be opened.
+        // The widest blocks come first, because blocks that they supersede need not be opened.
         let mut names: Vec<Name> = there.iter().copied().collect();
         names.sort_by_key(|name| (std::cmp::Reverse(name.last.saturating_sub(name.first)), *name));
         let mut blocks: Vec<Arc<Block>> = Vec::new();
@@ -278,13 +279,13 @@ impl Inner {
         Ok(Some(blocks))
     }
 
-    /// From now on there are `blocks`; what they took over, and what is of no use, is removed.
+    /// Makes `blocks` the current ones, and deletes every other block file.
     fn replace(&self, state: &mut State, blocks: Vec<Arc<Block>>) {
         state.next += 1;
         state.now = Vectors::of(&self.space, blocks);
         let Some(folder) = &self.folder else { return };
         let held: BTreeSet<Name> = state.now.blocks().iter().map(|it| it.name).collect();
-        // What cannot be removed now is superseded all the same, and removed another time.
+        // A file that cannot be deleted now is superseded anyway, and deleted later.
         for name in names(folder).unwrap_or_default().difference(&held) {
             let _ = std::fs::remove_file(folder.join(name.file()));
         }
@@ -292,9 +293,9 @@ impl Inner {
     }
 }
 
-/// From which of `blocks` on all are merged with the next `new` vectors: those that are not much
-/// larger than all that comes after them, so that there are few blocks and each vector is
-/// rewritten a few times only.
+/// Returns the index from which `blocks` are merged with `new` vectors. Blocks that are not much
+/// larger than everything after them are merged. This keeps the number of blocks low and rewrites
+/// each vector only a few times.
 fn mergeable(blocks: &[Arc<Block>], new: usize) -> usize {
     let crowded = blocks.len() >= BLOCKS_MAX;
     let (mut from, mut after) = (blocks.len(), new);
@@ -308,7 +309,7 @@ fn mergeable(blocks: &[Arc<Block>], new: usize) -> usize {
     from
 }
 
-/// What `blocks` hold; of what two hold, the later comes later.
+/// Lists the vectors in `blocks`. For a hash in several blocks, the newest comes last.
 fn old_parts(blocks: &[Arc<Block>]) -> impl Iterator<Item = (u64, Part<'_>)> {
     blocks.iter().flat_map(|block| {
         let hashes = block.hashes().iter().enumerate();

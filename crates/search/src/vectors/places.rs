@@ -1,25 +1,26 @@
-//! Where the vector of a content is.
+//! Finds the vector of a content hash.
 
 use std::sync::Arc;
 
 use super::block::Block;
 use crate::ChunkHash;
 
-/// Hashes in buckets by their first bits. They are spread evenly, so a bucket holds one or two.
+/// Hash table with one bucket per hash prefix. Hashes are evenly spread, so a bucket holds one or
+/// two.
 #[derive(Debug)]
 pub(super) struct Places {
     shift: u32,
-    /// Where each bucket begins, and where the last ends.
+    /// Start of each bucket, and the end of the last.
     begins: Vec<u32>,
     entries: Vec<(u64, u32)>,
 }
 
 impl Places {
-    /// Of `blocks`, whose slots follow one another.
+    /// Builds the table of `blocks`, whose slots are consecutive.
     pub(super) fn of(blocks: &[Arc<Block>]) -> Self {
         let count: usize = blocks.iter().map(|block| block.len()).sum();
         let bits = (count / 2).max(1).ilog2();
-        // A shift by all 64 bits is none that there is: with one bucket, half of it stays empty.
+        // A shift by 64 bits would overflow, so even one bucket uses one bit.
         let shift = 64 - bits.max(1);
         let bucket = |hash: u64| usize::try_from(hash >> shift).unwrap_or_default();
         let all = || (0_u32..).zip(blocks.iter().flat_map(|block| block.hashes()).copied());
@@ -37,7 +38,7 @@ impl Places {
         Self { shift, begins, entries }
     }
 
-    /// The slot of `hash`, the latest where there are several.
+    /// Returns the slot of `hash`, the newest if there are several.
     pub(super) fn slot_of(&self, hash: ChunkHash) -> Option<u32> {
         let bucket = usize::try_from(hash.0 >> self.shift).unwrap_or_default();
         let entries = self.begins[bucket] as usize..self.begins[bucket + 1] as usize;

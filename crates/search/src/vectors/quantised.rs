@@ -1,38 +1,39 @@
-//! A vector made small: its signs as a code, a bit a number; and a row of what else is kept of it.
+//! Quantizes vectors: sign bits as a code, and a row of scaled numbers.
 
 use super::{Precision, VectorsError, kernels};
 use crate::Space;
 
-/// More than any model has; distances between codes fit 16 bits.
+/// Most dimensions of a vector; distances between codes must fit 16 bits.
 pub(super) const DIMENSIONS_MAX: usize = 65_535;
-/// What stands before the numbers of a row: their scale and their checksum.
+/// Bytes before the numbers of a row: checksum and step.
 pub(super) const ROW_HEAD: usize = 8;
 
-/// A vector as it is looked for: of length 1, its numbers in steps fine enough not to matter.
+/// A query vector of length 1, in steps fine enough to lose no precision that matters.
 #[derive(Debug, Clone)]
 pub struct Query {
     numbers: Vec<i16>,
     step: f32,
     pub(super) code: Vec<u64>,
-    /// The numbers again, coarse and from 0, a bit of all of them after the other.
+    /// Numbers at coarse precision as bit planes: all lowest bits first, then the next bits, and so
+    /// on.
     pub(super) planes: Vec<u64>,
-    /// What stands for 0 in them.
+    /// Level that represents 0 in the bit planes.
     pub(super) zero: i64,
-    /// What 1 stands for in them.
+    /// Size of one level in the bit planes.
     coarse: f32,
-    /// The sum of them all.
+    /// Sum of all levels.
     sum: i64,
 }
 
-/// In how many bits a number of a query is weighed against signs.
+/// Number of bit planes: the precision for comparing a query with signs.
 const PLANES: u32 = 6;
-/// How many steps from the least to the largest.
+/// Number of steps from the lowest to the highest level.
 const LEVELS: f32 = ((1 << PLANES) - 1) as f32;
 
 impl Query {
     pub(super) fn of(vector: &[f32], space: &Space) -> Result<Self, VectorsError> {
         let vector = normal(vector, space)?;
-        // As large as the sum of all products with bytes still fits an `i32`.
+        // The largest scale for which the sum of all products with bytes fits an `i32`.
         let most = (i32::MAX / 128 / i32::try_from(vector.len()).unwrap_or(i32::MAX)).min(32_767);
         let step = largest(&vector) / most as f32;
         let numbers = vector.iter().map(|it| rounded(it / step)).collect();
@@ -40,7 +41,7 @@ impl Query {
         code_of(&vector, |word| code.push(word));
         let least = vector.iter().copied().fold(f32::INFINITY, f32::min);
         let most = vector.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        // Numbers that are all alike differ by less than what they are told from 0 by.
+        // For nearly equal numbers, the step is bounded by the distance of 0.
         let coarse = ((most - least) / LEVELS).max(largest(&vector) / f32::from(i16::MAX));
         let levels: Vec<i16> = vector.iter().map(|it| rounded((it - least) / coarse)).collect();
         let zero = i64::from(rounded(-least / coarse));
@@ -52,7 +53,7 @@ impl Query {
         Ok(Self { numbers, step, code, planes, zero, coarse, sum })
     }
 
-    /// The cosine to what `row` holds.
+    /// Returns the cosine of the query and `row`.
     #[allow(clippy::cast_precision_loss, reason = "the rounding before was coarser")]
     pub(super) fn cosine(&self, row: Row<'_>) -> f32 {
         match row.numbers {
@@ -62,7 +63,7 @@ impl Query {
             Numbers::Levels { signs, large } => {
                 let sum = |bits: &[u8]| kernels::agreement(&self.planes, self.zero, bits);
                 let both: Vec<u8> = signs.iter().zip(large).map(|(a, b)| a & b).collect();
-                // Of numbers that are -1 or 1, and of those that are large twice that again.
+                // Each number is -1 or 1; a large one is three times as much.
                 let small = 2 * sum(signs) - self.sum;
                 let large = 2 * sum(&both) - sum(large);
                 (small + 2 * large) as f32 * self.coarse * row.step
@@ -71,7 +72,7 @@ impl Query {
     }
 }
 
-/// A vector as it is kept: its numbers times one step.
+/// A stored vector: numbers that share one step.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Row<'b> {
     step: f32,
@@ -80,14 +81,14 @@ pub(super) struct Row<'b> {
 
 #[derive(Debug, Clone, Copy)]
 enum Numbers<'b> {
-    /// A byte each.
+    /// One byte per number.
     Bytes(&'b [u8]),
-    /// -3, -1, 1 or 3 each: a bit says whether it is above 0, and one whether it is large.
+    /// -3, -1, 1 or 3 per number: one bit for the sign, one for large numbers.
     Levels { signs: &'b [u8], large: &'b [u8] },
 }
 
 impl<'b> Row<'b> {
-    /// How many bytes a row of so many `dimensions` has.
+    /// Returns the size of a row with `dimensions`, in bytes.
     pub(super) fn bytes(dimensions: usize, precision: Precision) -> usize {
         match precision {
             Precision::Fine => ROW_HEAD + dimensions,
@@ -95,13 +96,13 @@ impl<'b> Row<'b> {
         }
     }
 
-    /// Whether `bytes` are what was written.
+    /// Returns true if the checksum of `bytes` is correct.
     pub(super) fn is_whole(bytes: &[u8]) -> bool {
         let parts = bytes.split_first_chunk::<4>();
         parts.is_some_and(|(sum, rest)| crc32fast::hash(rest) == u32::from_le_bytes(*sum))
     }
 
-    /// What stands in `bytes`, which have the `code`.
+    /// Parses `bytes` as a row whose sign bits are in `code`.
     pub(super) fn of(bytes: &'b [u8], code: &'b [u8], precision: Precision) -> Option<Self> {
         let (_, rest) = bytes.split_first_chunk::<4>()?;
         let (step, rest) = rest.split_first_chunk::<4>()?;
@@ -112,7 +113,7 @@ impl<'b> Row<'b> {
         Some(Self { step: f32::from_le_bytes(*step), numbers })
     }
 
-    /// The vector of so many `dimensions`, as near as it was kept.
+    /// Returns the vector with `dimensions` numbers, with the precision that was stored.
     pub(super) fn vector(self, dimensions: usize) -> Vec<f32> {
         let number = |at: usize| match self.numbers {
             Numbers::Bytes(bytes) => f32::from(bytes[at].cast_signed()),
@@ -126,7 +127,11 @@ impl<'b> Row<'b> {
     }
 }
 
-/// Writes `vector` as a row into `row` and as a code into `code`.
+/// Appends `vector` as a row to `row` and as a code to `code`.
+///
+/// # Errors
+///
+/// Fails if the vector has the wrong length, a number that is not finite, or only zeros.
 pub(super) fn quantise(
     vector: &[f32],
     space: &Space,
@@ -143,15 +148,15 @@ pub(super) fn quantise(
             squares += bytes.iter().map(|it| f32::from(it.cast_signed()).powi(2)).sum::<f32>();
         }
         Precision::Coarse => {
-            // What is above the root of the mean of the squares: there four levels lose least of
-            // numbers that are spread as a bell is.
+            // Numbers above the root mean square are large. With this bound, four levels lose least
+            // of normally distributed numbers.
             let bound = (vector.len() as f32).sqrt().recip();
             let large = |it: &f32| it.abs() > bound;
             words_of(vector.iter().map(large), |word| bytes.extend(word.to_le_bytes()));
             squares += vector.iter().map(|it| if large(it) { 9.0 } else { 1.0 }).sum::<f32>();
         }
     }
-    // Of the step that makes what is kept as long as what was: 1.
+    // The step that gives the stored vector length 1.
     let step = squares.sqrt().recip();
     let begin = row.len();
     row.extend([0; 4]);
@@ -163,12 +168,12 @@ pub(super) fn quantise(
     Ok(())
 }
 
-/// How many bytes a code of `dimensions` has.
+/// Returns the size of a code for `dimensions`, in bytes.
 pub(super) fn code_bytes(dimensions: usize) -> usize {
     dimensions.div_ceil(64) * 8
 }
 
-/// `vector` made length 1, if it is one of `space`.
+/// Scales `vector` to length 1, after checking that it belongs to `space`.
 fn normal(vector: &[f32], space: &Space) -> Result<Vec<f32>, VectorsError> {
     let wanted = space.dimensions;
     if vector.len() != wanted {
@@ -183,7 +188,7 @@ fn normal(vector: &[f32], space: &Space) -> Result<Vec<f32>, VectorsError> {
             "number {at} of the vector is {what}; a vector has finite numbers only"
         )));
     }
-    // By the largest first, so that no square is beyond what an `f32` can say.
+    // Division by the largest number keeps the squares within the range of `f32`.
     let largest = largest(vector);
     if largest == 0.0 {
         let all = "every number of the vector is 0; such a vector points nowhere";
@@ -198,12 +203,12 @@ fn largest(vector: &[f32]) -> f32 {
     vector.iter().fold(0.0, |most, it| it.abs().max(most))
 }
 
-/// The signs of `vector`, a bit each, in words.
+/// Passes the signs of `vector` to `put`, one bit each, in words.
 fn code_of(vector: &[f32], put: impl FnMut(u64)) {
     words_of(vector.iter().map(|it| *it > 0.0), put);
 }
 
-/// `bits` in words, the last filled up with zeros.
+/// Passes `bits` to `put` in words, the last one padded with zeros.
 fn words_of(bits: impl Iterator<Item = bool>, mut put: impl FnMut(u64)) {
     let mut bits = bits.peekable();
     while bits.peek().is_some() {

@@ -1,18 +1,18 @@
-//! A set of slots: which vectors a search looks at.
+//! A set of slots: the vectors that a search considers.
 
-/// A set of slots, a bit each.
+/// A set of slots, as one bit each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Slots {
     words: Vec<u64>,
 }
 
 impl Slots {
-    /// None of `len` slots.
+    /// Creates an empty set for `len` slots.
     pub fn none(len: usize) -> Self {
         Self { words: vec![0; len.div_ceil(64)] }
     }
 
-    /// All of `len` slots.
+    /// Creates a set of all `len` slots.
     pub fn all(len: usize) -> Self {
         let mut words = vec![u64::MAX; len.div_ceil(64)];
         if let (Some(last), 1..) = (words.last_mut(), len % 64) {
@@ -21,7 +21,7 @@ impl Slots {
         Self { words }
     }
 
-    /// Puts `slot` in; the set grows where it must.
+    /// Adds `slot`; the set grows if necessary.
     pub fn insert(&mut self, slot: u32) {
         let (word, bit) = place(slot);
         if word >= self.words.len() {
@@ -30,18 +30,18 @@ impl Slots {
         self.words[word] |= bit;
     }
 
-    /// Whether `slot` is in it.
+    /// Returns true if `slot` is in the set.
     pub fn contains(&self, slot: u32) -> bool {
         let (word, bit) = place(slot);
         self.words.get(word).is_some_and(|it| it & bit != 0)
     }
 
-    /// How many are in it.
+    /// Returns the number of slots in the set.
     pub fn count(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Those in it, in order.
+    /// Iterates over the slots in the set, in order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         let words = (0_u32..).step_by(64).zip(&self.words);
         words.flat_map(|(base, word)| {

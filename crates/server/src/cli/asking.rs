@@ -1,4 +1,4 @@
-//! Asks the person at the terminal what a call asks of whoever called.
+//! Asks the person at the terminal the questions of a call.
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::sync::Arc;
@@ -14,25 +14,25 @@ use super::follow::{Bar, Follow};
 /// The person at the terminal.
 #[derive(Clone)]
 pub(super) struct Person {
-    /// What is drawn on the terminal while nothing is asked there.
+    /// Progress bar, hidden while a question is open.
     bar: Option<Bar>,
     disagreed: Arc<AtomicBool>,
 }
 
 impl Person {
-    /// Whoever is at the terminal that `follow` shows a call on; nobody, where there is none.
+    /// Returns the person at the terminal, or `None` if there is no terminal.
     pub(super) fn at_terminal(follow: Option<&Follow>) -> Option<Self> {
         let there = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
         there.then(|| Self { bar: follow.and_then(Follow::bar), disagreed: Arc::default() })
     }
 
-    /// Asks them.
+    /// Returns an asker that asks this person.
     pub(super) fn asker(&self) -> Asker {
         let can = Askable { form: true, visit: true, ..Askable::default() };
         Asker::now(can, Arc::new(self.clone()))
     }
 
-    /// Whether they were asked and did not agree.
+    /// Returns true if the person has declined a question.
     pub(super) fn disagreed(&self) -> bool {
         self.disagreed.load(Ordering::Relaxed)
     }
@@ -41,10 +41,10 @@ impl Person {
 impl AskNow for Person {
     fn ask(&self, questions: Questions) -> BoxFuture<'_, Result<Given, ToolError>> {
         Box::pin(async move {
-            // A bar would be drawn over the question, ten times a second.
+            // The bar would be drawn over the question.
             let _aside = self.bar.as_ref().map(Bar::aside);
             let line = OpenLine;
-            // Whoever reads a terminal waits for it; whoever leaves ends the whole program.
+            // A read from a terminal cannot be cancelled. Only the end of the program ends it.
             let asked = tokio::task::spawn_blocking(move || {
                 let mut terminal =
                     Terminal { input: std::io::stdin().lock(), out: std::io::stderr() };
@@ -62,8 +62,7 @@ impl AskNow for Person {
     }
 }
 
-/// A line with a question whose answer nobody waits for any more: what is said next is said on
-/// another.
+/// An unanswered prompt. Dropping it starts a new line.
 struct OpenLine;
 
 impl Drop for OpenLine {
@@ -72,7 +71,7 @@ impl Drop for OpenLine {
     }
 }
 
-/// Where questions are put and answers typed.
+/// Input and output of the questions.
 struct Terminal<I, O> {
     input: I,
     out: O,
@@ -81,7 +80,7 @@ struct Terminal<I, O> {
 impl<I: BufRead, O: Write> Terminal<I, O> {
     fn put(&mut self, question: &Question) -> Choice {
         match question {
-            // The question is in the message; another after it would be a second one.
+            // The message contains the question already.
             Question::Form { message, .. } if question.is_for_consent() => {
                 let between = if message.ends_with('?') { " " } else { "\n" };
                 self.agree(&format!("{message}{between}"), Map::new())
@@ -90,7 +89,7 @@ impl<I: BufRead, O: Write> Terminal<I, O> {
             Question::Visit { message, url, .. } => {
                 self.agree(&format!("{message}\n  {url}\nHave you been there? "), Map::new())
             }
-            // Not offered, so not asked.
+            // The asker does not offer these capabilities.
             Question::Sample(_) | Question::Roots => Choice::Declined,
         }
     }
@@ -122,12 +121,12 @@ impl<I: BufRead, O: Write> Terminal<I, O> {
         }
     }
 
-    /// A line from the terminal; `None` at its end.
+    /// Reads a line from the terminal, or returns `None` at the end of the input.
     fn read(&mut self, prompt: &str) -> Option<String> {
         say(&mut self.out, prompt);
         let mut line = String::new();
         let read = self.input.read_line(&mut line);
-        // The end of the input ends no line.
+        // The end of the input leaves the cursor on the prompt's line.
         if !line.ends_with('\n') {
             say(&mut self.out, "\n");
         }
@@ -138,7 +137,7 @@ impl<I: BufRead, O: Write> Terminal<I, O> {
     }
 }
 
-/// What a line means as the value of `field`: its default where nothing was typed.
+/// Parses a line as the value of `field`. An empty line means the default.
 fn meant(field: &Value, line: &str) -> Option<Value> {
     if line.is_empty() {
         return field.get("default").cloned();

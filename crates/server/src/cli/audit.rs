@@ -1,4 +1,4 @@
-//! `toolgate audit`: the log of calls, looked at and proved whole.
+//! Verifies and prints the audit log (`toolgate audit`).
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -13,7 +13,7 @@ use toolgate_host::{AuditFile, AuditKey, WholeAudit, verify_audit};
 
 use super::{Folder, complain, print};
 
-/// How much of the log's end is read for its last records.
+/// Most bytes read from the end of the log for the last records.
 const TAIL_BYTES_MAX: u64 = 4 << 20;
 
 #[derive(clap::Args)]
@@ -28,7 +28,7 @@ moved or removed, and with 2 when the log or its key cannot be read.")]
 pub(super) struct Args {
     #[command(subcommand)]
     word: Word,
-    /// The folder whose settings say where the log is
+    /// Workspace whose settings name the audit log
     #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT", global = true)]
     root: PathBuf,
     #[command(flatten)]
@@ -37,17 +37,17 @@ pub(super) struct Args {
 
 #[derive(Subcommand)]
 enum Word {
-    /// Say whether every record is as it was written, and none is gone
+    /// Check that no record was changed or removed
     Verify {
-        /// The log's newest file, where it is not the one that the settings name
+        /// Newest file of the log, if not the one in the settings
         file: Option<PathBuf>,
-        /// The key that it is sealed with, where it is not the one that the settings name
+        /// Key file of the log, if not the one in the settings
         #[arg(long, value_name = "FILE")]
         key: Option<PathBuf>,
     },
     /// Print the last records, of all callers
     Tail {
-        /// How many
+        /// Number of records
         #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 20)]
         lines: usize,
     },
@@ -118,7 +118,7 @@ fn tail(path: &Path, lines: usize) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `lines` of JSON with what a terminal would act on, or nobody would see, escaped as JSON does.
+/// Escapes control and invisible characters in `lines` of JSON.
 fn for_terminals(lines: &str) -> String {
     let mut shown = String::with_capacity(lines.len());
     for c in lines.chars() {

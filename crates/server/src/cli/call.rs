@@ -1,4 +1,4 @@
-//! `toolgate call`: one tool, from a shell.
+//! Calls one tool from a shell (`toolgate call`).
 
 use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use super::{Folder, complain, print, remote, run_to_end, small_runtime};
 
 /// The tool that starts jobs.
 const JOBS_START: &str = "jobs_start";
-/// How a refusal ends that has nobody to ask, in the words for any client.
+/// End of the refusal message of a client that cannot ask its user.
 const NOBODY_TO_ASK: &str = "this client offers no way to ask one";
 
 #[derive(clap::Args)]
@@ -38,23 +38,23 @@ The result goes to standard output, what there is to know about it to standard e
 It exits with 0 when the tool did its work, 1 when it was refused or could not,
 2 when there was nothing to call: a faulty command line or configuration, no server.")]
 pub(super) struct Args {
-    /// The tool, e.g. files_read or files.read
+    /// Name of the tool, e.g. files_read or files.read
     tool: String,
-    /// Its arguments, a JSON object; @FILE reads them from a file, - from standard input
+    /// Arguments as a JSON object; @FILE reads them from a file, - from standard input
     #[arg(value_name = "JSON", default_value = "{}")]
     arguments: String,
-    /// Call it at a running server instead of in this process; what it may do is for that to say
+    /// Call a running server, whose settings apply, instead of running the tool in this process
     #[arg(long, conflicts_with = "read_only")]
     url: Option<String>,
     #[command(flatten)]
     key: remote::KeyArgs,
-    /// The folder to work in
+    /// Workspace of the call
     #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
     root: PathBuf,
     /// Print the structured result as JSON
     #[arg(long)]
     json: bool,
-    /// Show on standard error what it says while it runs: how far it is and its last lines
+    /// Show progress and the last log lines on standard error
     #[arg(long)]
     follow: bool,
     #[command(flatten)]
@@ -62,7 +62,8 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    // One that the environment names is for the calls in this process.
+    // A configuration file named by the environment is allowed, because it only applies to calls in
+    // this process.
     if args.url.is_some() && std::env::args().any(|word| word.starts_with("--config")) {
         bail!("--config is for calls in this process; at --url the server has its own");
     }
@@ -83,7 +84,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The output, or why there is none.
+/// Calls the tool in this process. Returns its output or its refusal.
 async fn in_process(
     args: &Args,
     input: Value,
@@ -97,7 +98,7 @@ async fn in_process(
     }
     let mut loaded = args.folder.load_to_serve(&args.root)?;
     for upstream in loaded.config.upstream.values_mut() {
-        // What is kept to be read on ends with this process.
+        // Stored results would end with this process.
         (upstream.answer_bytes, upstream.media_bytes) = (usize::MAX, usize::MAX);
     }
     let workspace = Workspace::open(&args.root, &loaded.config)?;
@@ -122,7 +123,7 @@ async fn in_process(
     })
 }
 
-/// The same at a running server, which sees that nobody waits any more when this one leaves.
+/// Calls the tool at a running server. Disconnecting cancels the call.
 async fn at_server(
     args: &Args,
     url: &str,
@@ -144,7 +145,7 @@ fn follow(args: &Args) -> Option<Follow> {
     args.follow.then(|| Follow::begin(&fold(&args.tool), Duration::ZERO))
 }
 
-/// The refusal with its cause: who calls in this process may read the log too.
+/// Returns the refusal with its cause, because a local caller may read the log as well.
 fn told(error: &CallError, args: &Args, person: Option<&Person>) -> String {
     let cause = error.cause().map(|cause| format!(": {cause}")).unwrap_or_default();
     match error {
@@ -171,14 +172,14 @@ fn show(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
     if args.json {
         let value = match output.structured {
             true => output.value.clone(),
-            // Its tool has texts, pictures and links alone.
+            // A result without a structured value has text and content only.
             false => json!({ "text": output.text.body, "content": output.content }),
         };
         print(&format!("{}\n", serde_json::to_string_pretty(&value)?))?;
     } else {
         let Text { body, note } = &output.text;
         print(body)?;
-        // A file's bytes go out as they are, unless a person looks at them.
+        // A file's bytes are printed unchanged, unless standard output is a terminal.
         let beside = std::io::stdout().is_terminal() || fold(&args.tool) != "files_read";
         if beside && !body.is_empty() && !body.ends_with('\n') {
             print("\n")?;

@@ -1,4 +1,4 @@
-//! `toolgate check`: whether the contract holds, seen by keeping it once.
+//! Runs the envelope contract once and checks the results (`toolgate check`).
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,11 +16,11 @@ use super::diff_logs::{self, Differ};
 use super::enveloping::Enveloping;
 use super::{Folder, complain, print, run_to_end, small_runtime};
 
-/// What a check of a folder runs under, where the folder has it.
+/// Configuration of a check, if the folder has this file.
 const CONFIGURATION: &str = "tests/fixtures/mcp/toolgate.toml";
-/// The document that is loaded.
+/// Document that the check loads.
 const DOCUMENT: &str = "tests/fixtures/mcp/docs/sample_article.md";
-/// The log within the folder of logs.
+/// Path of the log inside the log folder.
 const LATEST: &str = "mcp_server/envelope_validation.latest.jsonl";
 
 #[derive(clap::Args)]
@@ -36,16 +36,16 @@ It runs under tests/fixtures/mcp/toolgate.toml where the folder has that and no 
 It exits with 0 when all went well, 1 when something was refused, an envelope breaks its schema or
 the log differs, 2 when there was nothing to check.")]
 pub(super) struct Args {
-    /// The folder to check
+    /// Folder to check
     #[arg(default_value = ".", env = "TOOLGATE_ROOT")]
     path: PathBuf,
-    /// Go through the contract once, in this process, and end
+    /// Run the contract once, in this process
     #[arg(long, required = true)]
     once: bool,
-    /// What happens to an envelope that breaks its schema: off, shadow or enforce
+    /// Handling of an envelope that violates its schema: off, shadow or enforce
     #[arg(long, value_name = "MODE", value_parser = mode)]
     mode: Option<OutputCheck>,
-    /// Hold the log against this one
+    /// Compare the log with this one
     #[arg(long, value_name = "FILE", requires = "log_dir")]
     golden: Option<PathBuf>,
     #[command(flatten)]
@@ -54,7 +54,7 @@ pub(super) struct Args {
     folder: Folder,
 }
 
-/// One request of the contract.
+/// A request of the contract.
 struct Step {
     name: &'static str,
     method: Method,
@@ -128,7 +128,7 @@ impl Step {
     }
 }
 
-/// One step as a person reads it.
+/// Formats a step for people.
 fn line(name: &str, status: u16, envelope: &Value) -> String {
     let meta = &envelope["meta"];
     let said = match envelope["error"]["message"].as_str() {
@@ -143,7 +143,7 @@ fn line(name: &str, status: u16, envelope: &Value) -> String {
     )
 }
 
-/// Whether the log says what the golden one does.
+/// Returns true if the log equals the golden one.
 fn same(log: &Path, golden: &Path) -> anyhow::Result<bool> {
     let differences = Differ::default().differences(log, golden)?;
     diff_logs::tell(&differences)?;
@@ -155,7 +155,7 @@ fn mode(text: &str) -> Result<OutputCheck, String> {
     mode.map_err(|_| "it is off, shadow or enforce".to_owned())
 }
 
-/// The JSON in `file`.
+/// Reads `file` as JSON.
 pub(super) fn read_json(file: &Path) -> anyhow::Result<Value> {
     let bytes = diff_logs::read(file)?;
     serde_json::from_str(&bytes).with_context(|| format!("{} is not JSON", file.display()))

@@ -1,4 +1,4 @@
-//! `toolgate check-config`: whether a configuration is sound, before anything runs on it.
+//! Checks a configuration before anything runs with it (`toolgate check-config`).
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ Examples:
 It exits with 0 when the configuration is sound and prints the settings in force,
 with 2 when it is not, and says where.")]
 pub(super) struct Args {
-    /// The folder that would be served
+    /// Workspace of the configuration
     #[arg(default_value = ".", env = "TOOLGATE_ROOT")]
     path: PathBuf,
     #[command(flatten)]
@@ -30,7 +30,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let loaded = args.folder.load(&args.path)?;
     let config = &loaded.config;
     config::check_listen(config.server.listen, config)?;
-    // What is only seen when rooms are wired: patterns, folders, schemas.
+    // Some errors only appear when the workspace is built: patterns, folders and schemas.
     let served = Workspace::look(&args.path, &loaded.config)?.served();
     served.dialects_over_http(&loaded.config)?;
     for own in &loaded.config.listen {
@@ -47,8 +47,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `config` without the secrets of upstreams that stand in it in so many words: what is printed goes
-/// into logs.
+/// Redacts the literal secrets of upstreams in `config`, because the output may end up in logs.
 fn without_secrets(mut config: Config) -> Config {
     for upstream in config.upstream.values_mut() {
         for (name, value) in upstream.headers.iter_mut().chain(&mut upstream.env) {
@@ -73,7 +72,7 @@ fn without_secrets(mut config: Config) -> Config {
     config
 }
 
-/// `word`, an argument after `before` or an address, without the secrets in it.
+/// Redacts the secrets in `word`, a URL or the argument after `before`.
 fn without_parts(word: &str, before: &str) -> String {
     let mut clean = word.to_owned();
     for found in secrets::in_word(word, before).into_iter().rev() {

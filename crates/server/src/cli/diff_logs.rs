@@ -1,4 +1,4 @@
-//! `toolgate diff-logs`: where one log of envelopes differs from another.
+//! Compares two logs of envelopes (`toolgate diff-logs`).
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -8,11 +8,11 @@ use serde_json::Value;
 
 use super::{complain, print};
 
-/// The log that a check leaves.
+/// Log that a check writes.
 const NEW: &str = "runs/mcp_server/envelope_validation.latest.jsonl";
-/// The log that is held against it.
+/// Log that it is compared with.
 const GOLDEN: &str = "tests/fixtures/mcp/envelope_validation_golden.jsonl";
-/// What differs from run to run. Ids do too, unless both sides say that theirs do not.
+/// Fields that differ between runs. Ids do as well, unless both logs are deterministic.
 const PASSING: [&str; 8] = [
     "ts",
     "durationMs",
@@ -37,29 +37,29 @@ they are deterministic.
 It exits with 0 when the logs say the same, 1 when they do not, and says where, and 2 when one
 cannot be read.")]
 pub(super) struct Args {
-    /// The log to look at
+    /// Log to check
     #[arg(long, value_name = "FILE", default_value = NEW)]
     new: PathBuf,
-    /// The log that it should be like
+    /// Log to compare it with
     #[arg(long, value_name = "FILE", default_value = GOLDEN)]
     golden: PathBuf,
-    /// Further fields that need not be alike, `metadata.validation` for one within another
+    /// Further fields to ignore; `metadata.validation` names a nested field
     #[arg(long, visible_alias = "whitelist", value_name = "FIELD", num_args = 0..)]
     ignore: Vec<String>,
 }
 
-/// Which fields need not be alike.
+/// Comparison of two logs, with the fields to ignore.
 #[derive(Default)]
 pub(super) struct Differ {
     ignored: Vec<String>,
 }
 
-/// One place where the logs differ.
+/// A difference between two logs.
 #[derive(Debug, PartialEq)]
 pub(super) struct Difference {
-    /// The line, from 1.
+    /// Line number, from 1.
     line: usize,
-    /// The field; empty for the whole line.
+    /// Field name. Empty for the whole line.
     field: String,
     golden: Option<Value>,
     new: Option<Value>,
@@ -72,7 +72,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// Says where logs differ.
+/// Prints the differences.
 pub(super) fn tell(differences: &[Difference]) -> anyhow::Result<()> {
     if differences.is_empty() {
         return print("the logs say the same\n");
@@ -96,10 +96,11 @@ pub(super) fn tell(differences: &[Difference]) -> anyhow::Result<()> {
 }
 
 impl Differ {
-    /// Where the log `new` differs from `golden`.
+    /// Compares the log `new` with `golden`.
     ///
     /// # Errors
-    /// When one cannot be read.
+    ///
+    /// Returns an error if a log cannot be read.
     pub(super) fn differences(&self, new: &Path, golden: &Path) -> anyhow::Result<Vec<Difference>> {
         let (new, golden) = (records(new)?, records(golden)?);
         let mut all = Vec::new();
@@ -137,7 +138,7 @@ impl Differ {
 
 type Leaf = (String, Option<Value>, Option<Value>);
 
-/// The innermost fields in which `new` and `golden` differ.
+/// Collects the innermost fields in which `new` and `golden` differ.
 fn leaves(
     at: &str,
     new: Option<&Value>,

@@ -1,4 +1,4 @@
-//! `toolgate doctor`: what this system holds of what programs are confined by.
+//! Checks the sandbox and upstreams (`toolgate doctor`).
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ Each layer is tried by doing it, in a process of its own. The exit code is 1 whe
 is configured promises what this system does not hold."
 )]
 pub(super) struct Args {
-    /// The folder whose settings are looked at
+    /// Workspace whose settings are checked
     #[arg(default_value = ".")]
     root: PathBuf,
     #[command(flatten)]
@@ -45,11 +45,11 @@ pub(super) struct Args {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// Go through what it takes to be let in at an upstream, and say how each step goes
+    /// Test the OAuth authorization of an upstream, step by step
     #[command(after_help = "\
 A line a step; no token and no secret is in any. The exit code is 1 where one does not go.")]
     Oauth(At),
-    /// Ask each upstream what it has, and say how that goes
+    /// Test each upstream by listing it
     #[command(
         alias = "upstream",
         after_help = "\
@@ -64,9 +64,9 @@ A line an upstream. The exit code is 1 where one does not answer."
 
 #[derive(clap::Args)]
 struct Upstreams {
-    /// Which upstreams; by default all
+    /// Upstreams to test; all by default
     names: Vec<String>,
-    /// The folder whose upstreams they are
+    /// Workspace whose settings name the upstreams
     #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
     root: PathBuf,
     #[command(flatten)]
@@ -84,7 +84,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let root = Root::open(&args.root)
         .with_context(|| format!("the folder {} cannot be opened", args.root.display()))?;
     let configured = config.sandbox.profile;
-    // What there would be is worth knowing, too.
+    // Without a sandbox, the report shows the layers of the default profile.
     let asked = if configured == Profile::Off { Profile::Workspace } else { configured };
     let variables = environment().into_iter().collect();
     let held = sandbox.held(asked, &root, &variables)?;
@@ -92,7 +92,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let profiles = profiles.map(|profile| sandbox.held(profile, &root, &variables));
     let profiles = profiles.into_iter().collect::<Result<Vec<_>, _>>()?;
     let is_root = rustix::process::geteuid().is_root();
-    // On a thread of its own, since it is not undone.
+    // Confinement cannot be undone, so it runs on its own thread.
     let server = thread::spawn(|| confine_server(&Reach::default())).join();
     let server = server.unwrap_or_else(|_| Err("trying it panicked".to_owned()));
     let server = match config.server.confined {
@@ -117,7 +117,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if is_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Goes through what it takes to be let in at an upstream.
+/// Tests the OAuth authorization of an upstream.
 fn oauth(at: &At) -> anyhow::Result<ExitCode> {
     let is_in = run_to_end(super::small_runtime()?, async {
         let entry = at.entry()?;
@@ -136,7 +136,7 @@ fn oauth(at: &At) -> anyhow::Result<ExitCode> {
     Ok(if is_in { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Asks each upstream what it has.
+/// Tests each upstream by listing it.
 fn upstreams(of: &Upstreams) -> anyhow::Result<ExitCode> {
     let config = of.folder.load(&of.root)?.config;
     let said =

@@ -1,14 +1,13 @@
-//! What is said on the command line of how envelopes are made.
+//! Command-line options for envelopes.
 
 use std::path::PathBuf;
 
 use toolgate::config::Config;
 
-/// How envelopes are made, instead of as the configuration says.
+/// Options for envelopes that override the configuration.
 #[derive(clap::Args)]
 pub(super) struct Enveloping {
-    /// Give the same request the same envelope each time: its ids are reckoned from it, and no
-    /// time passes
+    /// Derive ids from the request and fix the time, so that equal requests get equal envelopes
     #[arg(long)]
     deterministic_ids: bool,
     /// Log the envelopes of all calls in this folder
@@ -17,7 +16,7 @@ pub(super) struct Enveloping {
 }
 
 impl Enveloping {
-    /// Puts it into `config`.
+    /// Applies the options to `config`.
     pub(super) fn put(&self, config: &mut Config) {
         config.envelope.deterministic_ids |= self.deterministic_ids;
         if let Some(folder) = &self.log_dir {
@@ -25,7 +24,7 @@ impl Enveloping {
         }
     }
 
-    /// Where envelopes are logged, if that is said here.
+    /// Returns the log folder, if it was given.
     pub(super) fn log_dir(&self) -> Option<&PathBuf> {
         self.log_dir.as_ref()
     }

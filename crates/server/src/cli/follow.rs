@@ -1,7 +1,7 @@
-//! What work says while it runs, shown on standard error to whoever waits for it.
+//! Shows the progress and output of running work on standard error.
 //!
-//! A person at a terminal sees a bar and the last lines that were printed, gone when the work has
-//! ended; a pipe gets a line for each thing that is said.
+//! A terminal shows a progress bar and the last lines of output, which disappear at the end. A pipe
+//! gets one line per update.
 
 mod live;
 mod lines;
@@ -15,18 +15,18 @@ use lines::Lines;
 pub(super) use live::Bar;
 use live::Live;
 
-/// Something that work says.
+/// An update from running work.
 #[derive(Debug)]
 pub(super) enum Said {
-    /// It began again, for the `attempt`th time.
+    /// The work starts again, in this attempt.
     Begun { attempt: u32 },
-    /// How far it is, 0 to 1, if that is known.
+    /// Progress, with a fraction from 0 to 1 if it is known.
     Progress { fraction: Option<f64>, message: Option<String> },
-    /// A piece of what a program prints.
+    /// A piece of a program's output.
     Printed { stream: Stream, text: String },
-    /// A line for whoever watches.
+    /// A log line.
     Log { level: Level, message: String },
-    /// A file it left, and where.
+    /// A file that the work left.
     Left { path: String },
 }
 
@@ -39,24 +39,24 @@ impl Said {
                 Self::Log { level, message: line_of(&data).into_owned() }
             }
             Event::Left(file) => Self::Left { path: file.path },
-            // Nobody comes back to a terminal.
+            // These events concern clients that return later.
             Event::LetGo | Event::Visited { .. } => return None,
         })
     }
 
-    /// Work of which `done` is done, `total` in all.
+    /// Creates a progress update for `done` of `total`.
     pub(super) fn progress(done: f64, total: Option<f64>, message: Option<String>) -> Self {
         let total = total.filter(|total| *total > 0.0);
         let fraction = total.map(|total| done / total).filter(|fraction| fraction.is_finite());
         Self::Progress { fraction: fraction.map(|fraction| fraction.clamp(0.0, 1.0)), message }
     }
 
-    /// What happened to a job, but for its beginning and its end.
+    /// Converts an event of a job, except its start and end.
     pub(super) fn of_job(what: &Happened) -> Option<Self> {
         Some(match what {
             Happened::Queued | Happened::Finished { .. } => return None,
             Happened::Started { attempt } => Self::Begun { attempt: *attempt },
-            // A job that does not say how far it is stays at nothing.
+            // A job without progress reports stays at 0.
             Happened::Progress { fraction, message } => Self::Progress {
                 fraction: Some(*fraction).filter(|fraction| *fraction > 0.0),
                 message: message.clone(),
@@ -77,16 +77,16 @@ impl Said {
     }
 }
 
-/// Shows what one piece of work says.
+/// Display of one piece of work.
 pub(super) enum Follow {
-    /// To a person.
+    /// Progress bar for a terminal.
     Live(Live),
-    /// To a pipe.
+    /// Lines for a pipe.
     Lines(Lines),
 }
 
 impl Follow {
-    /// Begins to show what `name` says, which has been running for some time.
+    /// Starts a display for `name`, which has been running for `running_for`.
     pub(super) fn begin(name: &str, running_for: Duration) -> Self {
         match Live::begin(name, running_for) {
             Some(live) => Self::Live(live),
@@ -94,8 +94,8 @@ impl Follow {
         }
     }
 
-    /// Where a call's events go. It never waits: what a slow reader cannot take is left out, and
-    /// that is said.
+    /// Returns a sink for the events of a call. It never blocks: updates that a slow reader cannot
+    /// take are dropped and counted.
     pub(super) fn sink(&self) -> EventSink {
         let sink = match self {
             Self::Live(live) => {
@@ -118,7 +118,7 @@ impl Follow {
         sink.for_lines(Some(Level::Info))
     }
 
-    /// Shows what was said, once there is room for it.
+    /// Shows an update, waiting for room if needed.
     pub(super) async fn say(&self, said: Said) {
         match self {
             Self::Live(live) => live.view().take(said),
@@ -126,7 +126,7 @@ impl Follow {
         }
     }
 
-    /// What is drawn on the terminal, where something is.
+    /// Returns the progress bar, if there is one.
     pub(super) fn bar(&self) -> Option<Bar> {
         match self {
             Self::Live(live) => Some(live.bar()),
@@ -134,7 +134,7 @@ impl Follow {
         }
     }
 
-    /// Takes the bar away, or waits until every line is written.
+    /// Removes the bar, or waits until all lines are written.
     pub(super) async fn end(self) {
         match self {
             Self::Live(live) => live.end(),

@@ -1,5 +1,4 @@
-//! `toolgate import`: packs of commands, written from what a program says of itself, and upstreams,
-//! from what other clients know.
+//! Imports commands of programs and upstreams of MCP clients (`toolgate import`).
 
 mod pack;
 mod servers;
@@ -25,12 +24,12 @@ pub(super) struct Args {
     importer: Importer,
 }
 
-/// What can be imported: a new one is a file here and a line below.
+/// The importers, one file each.
 #[derive(clap::Subcommand)]
 enum Importer {
-    /// Zyra: environmental data, from acquiring to visualising it
+    /// Import Zyra, for environmental data from acquisition to visualization
     Zyra(Pack),
-    /// MCP servers that clients of yours name in their files
+    /// Import MCP servers from your clients' configuration files
     Servers(servers::Args),
 }
 
@@ -44,10 +43,10 @@ Examples:
 It runs the program to ask what it can do; a listing in a file says less than the program.
 Offer what it wrote with `commands.packs = [\"packs/zyra\"]` in toolgate.toml.")]
 struct Pack {
-    /// The program, or a file with its listing; by default the program in PATH
+    /// Program, or a file with its listing; by default `zyra` in PATH
     #[arg(long, value_name = "FILE|PROGRAM")]
     from: Option<PathBuf>,
-    /// The folder of the pack
+    /// Folder of the pack
     #[arg(long, value_name = "FOLDER")]
     to: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! `toolgate index`: a folder's index for searching, built or brought up to date.
+//! Builds or updates the search index of a workspace (`toolgate index`).
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,16 +14,16 @@ use toolgate_host::Asked;
 use super::follow::{Follow, Said};
 use super::{Folder, complain, print, run_to_end, small_runtime};
 
-/// The tool behind it.
+/// Tool that reports the state of the index.
 const TOOL: &str = "search.index_status";
-/// How long one look waits; then it is looked again.
+/// Time that one call waits for the index, in milliseconds.
 const WAIT_MS: u64 = 10_000;
-/// How often it is looked whether vectors are there.
+/// Interval at which missing vectors are checked.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
-/// How long none comes before no more are waited for.
+/// Time without new vectors after which the command stops waiting.
 const STUCK: Duration = Duration::from_secs(120);
-/// And how long another server reads no more files: one that builds shows what it has read every
-/// few seconds.
+/// Time without newly indexed files after which another server counts as stuck. It reports progress
+/// every few seconds.
 const OTHER_STUCK: Duration = Duration::from_secs(30);
 
 #[derive(clap::Args)]
@@ -39,16 +39,16 @@ Where another server is building it, that one is waited for.
 How far it is goes to standard error. It exits with 0 when the index is up to date, 1 when it
 cannot be built.")]
 pub(super) struct Args {
-    /// The folder to index
+    /// Workspace to index
     #[arg(value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
     root: PathBuf,
-    /// Of this namespace instead of the whole folder
+    /// Namespace to index; the whole workspace by default
     #[arg(long)]
     namespace: Option<String>,
-    /// Wait until all has a vector by the configured model
+    /// Wait until all passages have a vector from the configured model
     #[arg(long)]
     vectors: bool,
-    /// Print how far it is as JSON
+    /// Print the final state as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -76,7 +76,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// How far the index is, once it is up to date.
+/// Waits until the index is up to date and returns its state.
 async fn indexed(
     args: &Args,
     stop: CancellationToken,
@@ -109,7 +109,7 @@ async fn indexed(
                     break Ok(output);
                 };
                 follow.say(said).await;
-                // They come by themselves.
+                // The other server, or the model, proceeds in the background.
                 tokio::select! {
                     () = tokio::time::sleep(LOOK_AGAIN) => {}
                     () = stop.cancelled() => break Err(CallError::Canceled),
@@ -124,24 +124,24 @@ async fn indexed(
     Ok(outcome)
 }
 
-/// Whether files are still being read.
+/// Returns true if files are still being read.
 fn is_on_the_way(indexed: &Value) -> bool {
     matches!(indexed["state"].as_str(), Some("absent" | "building" | "rebuilding"))
 }
 
-/// How many files another server has read.
+/// Progress of another server that builds the index.
 #[derive(Default)]
 struct Other {
     there: Growing,
 }
 
 impl Other {
-    /// Takes in how many there are; whether that server is still reading some.
+    /// Updates the number of files. Returns true if that server is still indexing.
     fn is_building(&mut self, indexed: &Value) -> bool {
         if indexed["state"] != "following" || indexed["complete"] == true {
             return false;
         }
-        // What is not complete may be so for good: a limit was reached, or that server is stuck.
+        // The index may stay incomplete, because a limit was reached or that server is stuck.
         self.there.rests(indexed["files"].as_u64().unwrap_or_default()) <= OTHER_STUCK
     }
 
@@ -152,7 +152,7 @@ impl Other {
     }
 }
 
-/// How many vectors by the configured model there are.
+/// Progress of the vectors from the configured model.
 #[derive(Default)]
 struct Vectors {
     there: Growing,
@@ -160,13 +160,13 @@ struct Vectors {
 }
 
 impl Vectors {
-    /// Takes in how many there are; whether there is nothing left to wait for.
+    /// Updates the number of vectors. Returns true if there is nothing left to wait for.
     fn is_done(&mut self, indexed: &Value) -> bool {
-        // Without a model there are none.
+        // Without a model there are no vectors.
         let Some(there) = indexed["vectors"].as_u64() else { return true };
         let is_stuck = self.there.rests(there) > STUCK;
         self.wanted = indexed["chunks"].as_u64().unwrap_or_default();
-        // What is wrong with the model will not end by waiting, and says so.
+        // Waiting does not fix an error of the model, which the note reports.
         let note = indexed["note"].as_str().unwrap_or_default();
         there >= self.wanted || note.starts_with("no vectors") || is_stuck
     }
@@ -179,16 +179,16 @@ impl Vectors {
     }
 }
 
-/// A number that grows.
+/// A count, and the time since its last change.
 #[derive(Default)]
 struct Growing {
     count: u64,
-    /// Since when it has not.
+    /// Time of the first look at the current count.
     since: Option<Instant>,
 }
 
 impl Growing {
-    /// Takes in that it is `count` now; for how long it has been.
+    /// Updates the count. Returns the time since its last change.
     fn rests(&mut self, count: u64) -> Duration {
         if count != self.count {
             (self.count, self.since) = (count, None);

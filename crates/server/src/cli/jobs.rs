@@ -1,4 +1,4 @@
-//! `toolgate jobs`: calls whose outcome is collected later, looked at from a shell.
+//! Lists, follows and cancels jobs from a shell (`toolgate jobs`).
 
 mod find;
 mod table;
@@ -17,7 +17,7 @@ use toolgate_host::{Asked, Host, Jobs};
 use super::{Folder, complain, print, remote, run_to_end, small_runtime};
 use one::View;
 
-/// How many jobs are read at once.
+/// Jobs per page.
 const PAGE: usize = 500;
 
 #[derive(clap::Args)]
@@ -35,18 +35,18 @@ The result goes to standard output, all else to standard error. It exits with 0 
 succeeded or still runs, 1 when it did not succeed or there is none, 2 for a faulty command line
 or configuration.")]
 pub(super) struct Args {
-    /// Only this one: its id, or the first four digits of it or more
+    /// Show only this job, by its id or at least the first four digits
     id: Option<String>,
-    /// How many are listed at most, the newest first
+    /// Most jobs to list, newest first
     #[arg(long, value_name = "N", default_value_t = 20, conflicts_with = "id")]
     limit: usize,
-    /// Show the job as it is, without waiting for its end
+    /// Show the job as it is now, without waiting for its end
     #[arg(long, requires = "id")]
     no_follow: bool,
-    /// Stop the job
+    /// Cancel the job
     #[arg(long, requires = "id", conflicts_with_all = ["no_follow", "get"])]
     cancel: bool,
-    /// Ask this server to stop it
+    /// Cancel it at this server
     #[arg(long, requires = "cancel")]
     url: Option<String>,
     #[command(flatten)]
@@ -54,16 +54,16 @@ pub(super) struct Args {
     /// Write a file that the job left, or `all` of them in a zip
     #[arg(long, value_name = "NAME", requires = "id", conflicts_with_all = ["no_follow", "json"])]
     get: Option<String>,
-    /// Where to, instead of a file of its name here; `-` is standard output
+    /// Output file for --get; `-` is standard output
     #[arg(short, long, value_name = "FILE", requires = "get")]
     output: Option<PathBuf>,
-    /// Print a line of JSON for each job
+    /// Print one line of JSON per job
     #[arg(long)]
     json: bool,
-    /// The folder whose jobs they are
+    /// Workspace of the jobs
     #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
     root: PathBuf,
-    /// The configuration, instead of toolgate.toml in the folder
+    /// Configuration file, instead of toolgate.toml in the folder
     #[arg(long, value_name = "FILE", env = "TOOLGATE_CONFIG")]
     config: Option<PathBuf>,
 }
@@ -83,11 +83,11 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// What was asked for, or why it is refused.
+/// Runs the command. Returns the exit code or the refusal.
 async fn look(args: &Args, host: &Host) -> anyhow::Result<Result<ExitCode, CallError>> {
     let Ok(jobs) = host.jobs() else { bail!("no jobs are kept here: jobs.to is `off`") };
     let Some(id) = &args.id else { return list(args, jobs).await };
-    // To ask for a job that cannot be there must not make a place for jobs.
+    // Opening the store would create it, which a lookup must not.
     if !jobs.any() {
         return Ok(Err(find::none_here()));
     }
@@ -127,7 +127,7 @@ async fn list(args: &Args, jobs: &Jobs) -> anyhow::Result<Result<ExitCode, CallE
     Ok(Ok(ExitCode::SUCCESS))
 }
 
-/// Stops `job` for whoever started it.
+/// Cancels `job` on behalf of its caller.
 async fn cancel(
     args: &Args,
     host: &Host,
@@ -160,8 +160,8 @@ async fn cancel(
     })
 }
 
-/// What the host answers to whoever started `job`: the person who owns the machine stands in for
-/// all of them.
+/// Sends a request to the host on behalf of the job's caller, because the machine's owner may act
+/// for all callers.
 async fn asked(host: &Host, job: &Job, request: Request) -> Result<Answer, CallError> {
     host.answer(Asked::plain(request, job.caller.clone(), "cli")).await
 }

@@ -1,4 +1,4 @@
-//! `toolgate key`: keys of callers over HTTP: made, listed, replaced, taken away.
+//! Creates, lists, rotates and revokes API keys (`toolgate key`).
 
 mod lasting;
 
@@ -32,54 +32,54 @@ Bearer KEY` or `X-API-Key: KEY`. Once there is one, every request over HTTP need
 pub(super) struct Args {
     #[command(subcommand)]
     word: Option<Word>,
-    /// Print lines for a configuration, instead of writing the file of keys: what the caller is to
-    /// be called in policy, limits, jobs and the audit log
+    /// Caller's name in policy, limits, jobs and the audit log; prints configuration lines instead
+    /// of writing the key file
     #[arg(required = true)]
     name: Option<String>,
 }
 
 #[derive(clap::Subcommand)]
 enum Word {
-    /// Make a key, and write its digest into the file of keys
+    /// Create a key and write its digest to the key file
     New {
-        /// What its caller is to be called in policy, limits, jobs and the audit log
+        /// Caller's name in policy, limits, jobs and the audit log
         name: String,
-        /// What its caller is, for rules of policy that name roles
+        /// Role of the caller, for policy rules
         #[arg(long = "role", value_name = "ROLE")]
         roles: Vec<String>,
-        /// How long it is good, such as 90d, 12h or 30m; without, until it is revoked
+        /// Lifetime of the key, such as 90d, 12h or 30m; by default, it does not expire
         #[arg(long, value_name = "TIME", value_parser = lasting::read)]
         expires: Option<Duration>,
         #[command(flatten)]
         file: Kept,
     },
-    /// List the keys in the file of keys
+    /// List the keys in the key file
     List {
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
         #[command(flatten)]
         file: Kept,
     },
-    /// Make another key of a caller, and let those it has run out
+    /// Create another key for a caller and let its old keys expire
     Rotate {
-        /// Whose
+        /// Name of the caller
         name: String,
-        /// How long the keys before are good beside the new one
+        /// Time that the old keys stay valid
         #[arg(long, value_name = "TIME", default_value = "1d", value_parser = lasting::read)]
         overlap: Duration,
-        /// How long the new one is good; without, as long as the last of those before was
+        /// Lifetime of the new key; by default, that of the newest old key
         #[arg(long, value_name = "TIME", value_parser = lasting::read)]
         expires: Option<Duration>,
         #[command(flatten)]
         file: Kept,
     },
-    /// Take keys out of the file of keys
+    /// Remove keys from the key file
     Revoke {
-        /// The beginning of the key's digest, as `list` shows it
+        /// Beginning of the key's digest, as `list` shows it
         #[arg(required_unless_present = "name")]
         prefix: Option<String>,
-        /// All keys of this caller instead
+        /// Remove all keys of this caller instead
         #[arg(long, conflicts_with = "prefix")]
         name: Option<String>,
         #[command(flatten)]
@@ -87,15 +87,15 @@ enum Word {
     },
 }
 
-/// Which file of keys.
+/// Option for the key file.
 #[derive(clap::Args)]
 struct Kept {
-    /// The file, as `server.keys_file` names it
+    /// Key file, as in `server.keys_file`
     #[arg(long, value_name = "FILE", env = "TOOLGATE_SERVER_KEYS_FILE", default_value = "state")]
     keys_file: String,
 }
 
-/// How much of a digest is shown, and how much of it at least tells a key.
+/// Digits of a digest that are shown, and the fewest that identify a key.
 const SHOWN: usize = 12;
 const PREFIX_MIN: usize = 4;
 
@@ -238,7 +238,7 @@ fn list(file: &Path, json: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A key of `name`'s, and lines for a configuration.
+/// Creates a key for `name` and prints configuration lines.
 fn lines(name: &str) -> anyhow::Result<ExitCode> {
     let (secret, Key { name, sha256, .. }) = made(name)?;
     complain(&format!("the key of `{name}`, shown this once: {secret}"));
@@ -246,7 +246,7 @@ fn lines(name: &str) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A new key for `name`, and what is kept of it.
+/// Creates a key for `name`. Returns the secret and its stored form.
 fn made(name: &str) -> anyhow::Result<(String, Key)> {
     let mut bits = [0; 32];
     getrandom::fill(&mut bits).context("there is no randomness to make a key of")?;

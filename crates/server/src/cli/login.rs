@@ -1,4 +1,4 @@
-//! `toolgate login` and `toolgate logout`: a person is let in at an upstream, for this server.
+//! Signs a person in to and out of an upstream (`toolgate login` and `toolgate logout`).
 
 use std::io::{BufRead, IsTerminal};
 use std::path::PathBuf;
@@ -23,10 +23,10 @@ at.")]
 pub(super) struct In {
     #[command(flatten)]
     at: At,
-    /// Do not open a browser
+    /// Print the page without opening a browser
     #[arg(long)]
     no_browser: bool,
-    /// How long to wait for somebody to sign in, in seconds
+    /// Longest wait for the sign-in, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     wait: u64,
 }
@@ -42,9 +42,9 @@ pub(super) struct Out {
 
 #[derive(clap::Args)]
 pub(super) struct At {
-    /// The upstream's name
+    /// Name of the upstream
     upstream: String,
-    /// The folder that is served
+    /// Workspace whose settings name the upstream
     #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
     root: PathBuf,
     #[command(flatten)]
@@ -106,14 +106,14 @@ pub(super) fn log_out(args: &Out) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows `page` to whoever sits before this machine, if it has a way to.
+/// Opens `page` in the browser, if there is one.
 #[allow(clippy::disallowed_methods, reason = "the person's own browser, as they name it")]
 fn open(page: &str) {
     let named = std::env::var_os("BROWSER").filter(|name| !name.is_empty());
     let usual = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
     let mut browser = Command::new(named.unwrap_or_else(|| usual.into()));
     browser.arg(page).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    // The page is printed all the same.
+    // The user can open the printed page instead.
     let _ = browser.spawn();
 }
 

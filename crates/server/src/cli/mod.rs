@@ -1,4 +1,4 @@
-//! `toolgate`: what each word on the command line does, a file a word.
+//! Command line of `toolgate`, one file per command.
 
 mod serve;
 mod stdio;
@@ -59,52 +59,52 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Serve a folder over HTTP until told to stop
+    /// Serve a folder over HTTP until interrupted
     Serve(serve::Args),
-    /// Serve a folder to whoever started this process, over standard input and output
+    /// Serve a folder over standard input and output
     Stdio(stdio::Args),
     /// Call one tool and print its result
     Call(call::Args),
     /// List the jobs of a folder, or watch one
     Jobs(jobs::Args),
-    /// List the tools on offer
+    /// List the available tools
     Tools(tools::Args),
-    /// Build the index that searches use, or bring it up to date
+    /// Build or update the search index
     Index(index::Args),
-    /// Hold an asset in a file against its schema
+    /// Validate an asset file against its schema
     Validate(validate::Args),
-    /// Take over a program's commands, or the MCP servers that your clients know
+    /// Import a program's commands, or MCP servers from your clients' settings
     Import(import::Args),
-    /// Make, list, replace and take away keys of callers over HTTP
+    /// Create, list, rotate and revoke API keys
     Key(key::Args),
-    /// Look at the audit log, or prove it whole
+    /// Print or verify the audit log
     Audit(audit::Args),
-    /// Say why a call is allowed or not
+    /// Explain a policy decision
     Policy(policy::Args),
-    /// Sign in at an upstream that asks for OAuth
+    /// Sign in to an upstream that uses OAuth
     Login(login::In),
-    /// Sign out there
+    /// Sign out of an upstream
     Logout(login::Out),
-    /// Agree to the tools of upstreams, or show what differs since
+    /// Approve the tools of upstreams, or show changes since
     Pins(pins::Args),
-    /// Say whether a configuration is sound and print the settings in force
+    /// Check a configuration and print the effective settings
     CheckConfig(check_config::Args),
-    /// Vouch for the configuration in a folder
+    /// Trust the configuration in a folder
     Trust(trust::Args),
-    /// Say what of the sandbox this system holds, or whether upstreams answer and let us in
+    /// Check which sandbox layers this system supports, and whether upstreams respond
     Doctor(doctor::Args),
-    /// Go through the envelope contract once and say whether it holds
+    /// Run the envelope contract once and check the results
     Check(check::Args),
-    /// Say where one log of envelopes differs from another
+    /// Compare two logs of envelopes
     DiffLogs(diff_logs::Args),
-    /// List, print or write the schemas that envelopes and calls are held against
+    /// List, print or write the schemas of envelopes and calls
     Schemas(schemas::Args),
     /// Print a completion script for a shell
     #[command(
         after_help = "Example:\n  toolgate completions bash > ~/.local/share/bash-completion/completions/toolgate"
     )]
     Completions {
-        /// Which shell
+        /// Name of the shell
         shell: clap_complete::Shell,
     },
     /// Print a page of the reference
@@ -112,20 +112,20 @@ enum Command {
     Reference(reference::Args),
 }
 
-/// What every command that opens a folder takes.
+/// Options of every command that opens a folder.
 #[derive(clap::Args)]
 struct Folder {
-    /// The configuration, instead of toolgate.toml in the folder
+    /// Configuration file, instead of toolgate.toml in the folder
     #[arg(long, value_name = "FILE", env = "TOOLGATE_CONFIG")]
     config: Option<PathBuf>,
-    /// Offer only tools that change nothing
+    /// Offer read-only tools only
     #[arg(long, env = "TOOLGATE_READ_ONLY", value_parser = clap::builder::BoolishValueParser::new())]
     read_only: bool,
 }
 
 impl Folder {
-    /// Has `workspace`, of the folder `root` under `config`, take over other upstreams while it
-    /// runs.
+    /// Applies changes of the configured upstreams to `workspace` while it runs, until the hold is
+    /// dropped.
     fn follow(&self, workspace: &Workspace, root: &Path, config: &Config) -> Hold {
         let (root, explicit) = (root.to_owned(), self.config.clone());
         let file = explicit.clone().unwrap_or_else(|| root.join(config::FILE_NAME));
@@ -154,7 +154,7 @@ impl Folder {
         Ok(loaded)
     }
 
-    /// The settings for `root`, and the log started with them.
+    /// Loads the settings for `root` and starts the log.
     fn load(&self, root: &Path) -> anyhow::Result<Loaded> {
         let mut loaded = config::load(root, self.config.as_deref(), &config::environment())?;
         if self.read_only {
@@ -203,7 +203,7 @@ pub(crate) fn main() -> ExitCode {
     })
 }
 
-/// The words of the command line. Synesthetic's has `--validate PATH` for `validate PATH`.
+/// Returns the command line. Synesthetic's `--validate PATH` becomes `validate PATH`.
 fn words() -> impl Iterator<Item = OsString> {
     let mut words: Vec<_> = std::env::args_os().collect();
     if let Some(first) = words.get(1).and_then(|word| word.to_str()) {
@@ -215,13 +215,13 @@ fn words() -> impl Iterator<Item = OsString> {
     words.into_iter()
 }
 
-/// Says on standard error what went wrong.
+/// Prints an error message to standard error.
 #[allow(clippy::print_stderr, reason = "this is where a command speaks to the person who gave it")]
 fn complain(message: &str) {
     eprintln!("toolgate: {message}");
 }
 
-/// Writes to standard output; a reader that left early is no failure.
+/// Prints to standard output. A closed pipe is not an error.
 fn print(text: &str) -> anyhow::Result<()> {
     use std::io::Write;
     let mut out = std::io::stdout().lock();
@@ -231,20 +231,20 @@ fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// A runtime on this thread alone: a call does not pay for waking another.
+/// Creates a single-threaded runtime, which avoids waking other threads for a call.
 fn small_runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
-/// Runs `work` to its end. Work that cannot be called off (a read of a terminal, of a disk that
-/// does not answer) is left behind after a moment, so the process ends.
+/// Runs `work` to its end. Blocking work that cannot be cancelled, such as a terminal read, is
+/// abandoned after 200 ms.
 fn run_to_end<T>(runtime: tokio::runtime::Runtime, work: impl Future<Output = T>) -> T {
     let done = runtime.block_on(work);
     runtime.shutdown_timeout(std::time::Duration::from_millis(200));
     done
 }
 
-/// The settings in force, as the file would say them.
+/// Returns the effective settings as TOML.
 fn as_toml(config: &Config) -> anyhow::Result<String> {
     Ok(toml::to_string(config)?)
 }

@@ -1,4 +1,4 @@
-//! `toolgate pins`: what was agreed to of upstreams, and what is otherwise since.
+//! Approves upstreams and shows changes since (`toolgate pins`).
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -26,9 +26,9 @@ pub(super) struct Args {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// Show in what upstreams differ from what was agreed to
+    /// Show changes of upstreams since they were approved
     Diff(Which),
-    /// Agree to the tools and instructions of upstreams as they are now
+    /// Approve the tools and instructions of upstreams as they are now
     Accept(Which),
 }
 
@@ -36,7 +36,7 @@ enum What {
 struct Which {
     /// Only these upstreams
     upstreams: Vec<String>,
-    /// The folder that is served
+    /// Workspace whose settings name the upstreams
     #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
     root: PathBuf,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `toolgate policy`: why a call is allowed or not.
+//! Explains policy decisions (`toolgate policy`).
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ pub(super) struct Args {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// Say what policy decides about a call, and each rule it looks at for that
+    /// Show the policy decision on a call, and each rule that was considered
     Explain(Explain),
 }
 
@@ -32,30 +32,30 @@ Examples:
 Nothing is called. It exits with 0 where the call is allowed, with 3 where it is denied, with 4 where
 a person is asked first, and with 2 where it cannot be said.")]
 struct Explain {
-    /// Who would call: a key's name, a token's, `local` or `http`
+    /// Caller: the name of a key or token, `local` or `http`
     caller: String,
-    /// The tool, by any of its names
+    /// Name of the tool, in any spelling
     tool: String,
-    /// Its arguments, as a JSON object
+    /// Arguments as a JSON object
     #[arg(default_value = "{}")]
     input: String,
-    /// A role of the caller; may be given more than once
+    /// Role of the caller; may be given more than once
     #[arg(long = "role", value_name = "ROLE")]
     roles: Vec<String>,
-    /// A scope of the caller's token; may be given more than once
+    /// Scope of the caller's token; may be given more than once
     #[arg(long = "scope", value_name = "SCOPE")]
     scopes: Vec<String>,
-    /// How the caller is known; by default as its name says
+    /// Kind of caller; by default, derived from the name
     #[arg(long, value_enum)]
     kind: Option<Kind>,
-    /// The folder to work in
+    /// Workspace of the call
     #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
     root: PathBuf,
     #[command(flatten)]
     folder: Folder,
 }
 
-/// How a caller is known.
+/// Kind of caller.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Kind {
     Key,
@@ -85,7 +85,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let caller = Caller {
         kind: match args.kind {
             Some(kind) => kind.into(),
-            // An issuer and whom it means: no key is called so.
+            // A token's caller is named by issuer and subject. Key names have no colon.
             None if args.caller.contains(':') => CallerKind::Token,
             None => by_name.kind,
         },

@@ -1,4 +1,4 @@
-//! `toolgate reference`: the pages of `docs/reference/` that are written from the code.
+//! Generates pages of `docs/reference/` from the code (`toolgate reference`).
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -13,19 +13,19 @@ use super::{Cli, print, tools};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Which page
+    /// Name of the page
     page: Page,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Page {
-    /// The settings
+    /// Settings
     Config,
-    /// The JSON Schema of the settings' file
+    /// JSON Schema of the configuration file
     ConfigSchema,
-    /// The tools
+    /// Tools
     Tools,
-    /// The command line
+    /// Command line
     Cli,
 }
 
@@ -84,8 +84,8 @@ fn command_line() -> String {
     page
 }
 
-/// A section for each command of `root`, with a heading of this `depth`, and after it those of its
-/// own commands; `before` is how their names begin.
+/// Adds a section for each command of `root` with headings of this `depth`, and below it those of
+/// its subcommands. `before` is the prefix of their names.
 fn sections(root: &mut clap::Command, depth: &str, before: &str, page: &mut String) {
     let is_told =
         |command: &&mut clap::Command| !command.is_hide_set() && command.get_name() != "help";

@@ -1,4 +1,4 @@
-//! One call to a running server, in the stateless revision of MCP.
+//! Calls a tool at a running server, in the stateless revision of MCP.
 
 mod events;
 
@@ -22,40 +22,40 @@ use toolgate_toolsets::world::dial::{Place, Secure, Trust, dial};
 use super::follow::{Follow, Said};
 use events::Events;
 
-/// How long to wait for a connection, and for an answer. No tool of ours takes longer.
+/// Timeouts for the connection and for the answer. No built-in tool takes longer.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(900);
-/// The largest answer that is read.
+/// Largest answer to accept.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
-/// The environment variable that a key is read from where none is named.
+/// Default environment variable of the key.
 const KEY_VARIABLE: &str = "TOOLGATE_KEY";
-/// What the progress of the call is called.
+/// Progress token of the call.
 const PROGRESS_TOKEN: u64 = 1;
 
-/// Where a running server is, and as whom it is called.
+/// A running server, with the caller's key.
 pub(super) struct Remote<'a> {
-    /// Its MCP endpoint.
+    /// URL of the MCP endpoint.
     pub(super) url: &'a str,
-    /// The caller's key there.
+    /// Caller's key at that server.
     key: Option<Key>,
 }
 
-/// A key, and the environment variable that it was read from.
+/// A key with the name of its environment variable.
 struct Key {
     value: String,
     variable: String,
 }
 
-/// Where the key for a running server is.
+/// Options for the key of a running server.
 #[derive(clap::Args)]
 pub(super) struct KeyArgs {
-    /// The environment variable with your key there, instead of TOOLGATE_KEY
+    /// Environment variable with your key, instead of TOOLGATE_KEY
     #[arg(long, value_name = "NAME", requires = "url")]
     key_env: Option<String>,
 }
 
 impl KeyArgs {
-    /// The server at `url`, with the key to say there.
+    /// Returns the server at `url` with the key from the environment.
     pub(super) fn remote<'a>(&self, url: &'a str) -> anyhow::Result<Remote<'a>> {
         let variable = self.key_env.as_deref().unwrap_or(KEY_VARIABLE);
         let environment = config::environment();
@@ -73,15 +73,16 @@ impl KeyArgs {
     }
 }
 
-/// Calls `tool` at the server `remote`: its output, or why there is none. What the server says
-/// of it on the way is shown in `follow`. Dropped, the call is called off.
+/// Calls `tool` at the server `remote`. Returns its output or its refusal.
+///
+/// Progress and log lines are shown in `follow`. Dropping the future cancels the call.
 pub(super) async fn call(
     remote: &Remote<'_>,
     tool: &str,
     input: Value,
     follow: Option<&Follow>,
 ) -> anyhow::Result<Result<Output, String>> {
-    // An id is spelled as MCP spells it; any other name is the server's own.
+    // MCP folds tool ids. Any other name is sent unchanged.
     let name =
         ToolId::foreign(tool).map_or_else(|| tool.to_owned(), |id| fold(id.as_str()).into_owned());
     let Remote { url, key } = remote;
@@ -95,14 +96,14 @@ pub(super) async fn call(
     outcome(&answer["result"])
 }
 
-/// Bytes to and from a server.
+/// A two-way byte stream.
 trait Wire: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Wire for T {}
 
-/// Where a server is.
+/// Parsed URL of a server.
 struct Endpoint {
-    /// `HOST:PORT` as the URL writes it.
+    /// `HOST:PORT` as in the URL.
     authority: String,
     is_secure: bool,
     host: String,
@@ -133,21 +134,21 @@ impl Endpoint {
         })
     }
 
-    /// Bytes to and from the server, encrypted where its URL says so.
+    /// Connects to the server, with TLS for an `https` URL.
     async fn connected(&self) -> anyhow::Result<Box<dyn Wire>> {
         let place = Place::Port(self.host.clone(), self.port);
         let stream = dial(&place, CONNECT_TIME_MAX).await.map_err(|why| anyhow!(why))?;
         if !self.is_secure {
             return Ok(Box::new(stream));
         }
-        // The system's certificates are files.
+        // Loading the system's certificates reads files.
         let secure = tokio::task::spawn_blocking(|| Secure::new(&Trust::System)).await?;
         let secure = secure.map_err(|why| anyhow!(why))?;
         let stream = timeout(CONNECT_TIME_MAX, secure.over(stream, &self.host)).await;
         Ok(Box::new(stream.context("it does not agree on TLS in time")??))
     }
 
-    /// Makes one call and gives back the JSON-RPC message that answers it.
+    /// Sends one call and returns the JSON-RPC message that answers it.
     async fn ask(
         &self,
         key: Option<&Key>,
@@ -229,8 +230,8 @@ impl Endpoint {
     }
 }
 
-/// The message in the last event of a stream, and what was read of it; progress may come before,
-/// and is shown.
+/// Returns the message in the last event of a stream, and its text. Earlier notifications are
+/// shown.
 async fn last_event(
     body: &mut Limited<Incoming>,
     follow: Option<&Follow>,
@@ -252,7 +253,7 @@ async fn last_event(
     Ok((message, text))
 }
 
-/// What a notification says of the call.
+/// Converts a notification into an update for the display.
 fn said(message: &Value) -> Option<Said> {
     let params = message.get("params")?;
     match message.get("method")?.as_str()? {
@@ -274,7 +275,7 @@ fn broke_off(err: Box<dyn std::error::Error + Send + Sync>) -> anyhow::Error {
     anyhow::Error::from_boxed(err).context("the answer broke off")
 }
 
-/// Whether a message answers what was asked: it has our id, and a result or an error.
+/// Returns true if the message answers our request: it has our id, and either a result or an error.
 fn is_answer(message: &Value) -> bool {
     let has = |field| message.get(field).is_some();
     match message.get("id") {

@@ -1,4 +1,4 @@
-//! `toolgate schemas`: what envelopes and calls are held against.
+//! Lists, prints and writes the schemas of envelopes and calls (`toolgate schemas`).
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -26,18 +26,18 @@ Examples:
 It exits with 0, with 1 when what was validated is not valid, and with 2 when there is no such
 schema or a file cannot be read.")]
 pub(super) struct Args {
-    /// The schema to print: envelope, request_envelope, tool_io, or the id of a tool
+    /// Schema to print: envelope, request_envelope, tool_io, or the id of a tool
     name: Option<String>,
-    /// Of a tool, what it gives back
+    /// Use the output schema of the tool
     #[arg(long, requires = "name")]
     output: bool,
-    /// Write all of them beneath this folder
+    /// Write all schemas into this folder
     #[arg(long, value_name = "DIR", conflicts_with = "name")]
     write: Option<PathBuf>,
-    /// Hold the JSON in this file against the schema, or against that of envelopes
+    /// Validate the JSON in this file against the schema, by default that of envelopes
     #[arg(long, value_name = "FILE", conflicts_with = "write")]
     validate: Option<PathBuf>,
-    /// The folder whose tools and schemas they are
+    /// Workspace of the tools and schemas
     #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
     root: PathBuf,
     #[command(flatten)]
@@ -60,7 +60,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match named {
         Some(name) => {
             let all = found(registry, name, side)?;
-            // What a file asks beside the tool's own is a schema of its own.
+            // A schema file of the user is separate from the tool's own schema.
             for checker in all {
                 print(&format!("{}\n", serde_json::to_string_pretty(checker.schema())?))?;
             }
@@ -70,7 +70,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is known as `name`.
+/// Returns the schemas named `name`.
 fn found(registry: &SchemaRegistry, name: &str, side: Side) -> anyhow::Result<Vec<Checker>> {
     let shared =
         Shared::ALL.into_iter().find(|one| one.file_name().split('.').next() == Some(name));
@@ -91,7 +91,7 @@ fn found(registry: &SchemaRegistry, name: &str, side: Side) -> anyhow::Result<Ve
     Ok(all)
 }
 
-/// Whether `file` holds what satisfies the schema `name`.
+/// Validates `file` against the schema `name`.
 fn validate(
     registry: &SchemaRegistry,
     name: &str,
@@ -112,7 +112,7 @@ fn validate(
     Ok(if valid { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// All there are, a line each, and how many were compiled.
+/// Lists all schemas, one per line, and the number of compiled validators.
 fn listed(workspace: &Workspace) -> String {
     let registry = &*workspace.host.schemas();
     let line = |name: &str, checker: &Checker| {
@@ -138,7 +138,7 @@ fn listed(workspace: &Workspace) -> String {
     )
 }
 
-/// Writes all of them beneath `folder`, where the contract has them.
+/// Writes all schemas into `folder`, at the paths of the contract.
 #[allow(clippy::disallowed_methods, reason = "the person's own folder, named on the command line")]
 fn write(folder: &Path, workspace: &Workspace) -> anyhow::Result<()> {
     let registry = &*workspace.host.schemas();
@@ -158,7 +158,8 @@ fn write(folder: &Path, workspace: &Workspace) -> anyhow::Result<()> {
         let name = id.trim_start_matches("mcp.tool:").to_owned();
         for side in [Side::Input, Side::Output] {
             let all = found(registry, &id, side).unwrap_or_default();
-            // The tool's own; what a file asks beside stands there already.
+            // Only the tool's own schema is written, because schema files of the user exist
+            // already.
             let Some(own) = all.into_iter().find(|one| one.path().is_none()) else { continue };
             let path = format!("apps/mcp_server/schemas/tools/{name}.{}.schema.json", side.word());
             files.push((path, serde_json::to_string_pretty(own.schema())? + "\n"));

@@ -1,11 +1,10 @@
-//! Which parts of what people write down for servers are secrets, by what they are called and what
-//! they look like.
+//! Detects secrets in the settings of servers, by name and by form.
 
 use std::ops::Range;
 
 use toolgate_host::Secrets;
 
-/// Words in the names of variables, headers and parameters whose values nobody should copy.
+/// Words in the names of secret variables, headers and parameters.
 const SECRET: [&str; 10] = [
     "token",
     "key",
@@ -18,7 +17,7 @@ const SECRET: [&str; 10] = [
     "cookie",
     "signature",
 ];
-/// Words that the names of flags end with whose values nobody should copy.
+/// Last words in the names of flags with secret values.
 const OF_FLAGS: [&str; 13] = [
     "token",
     "key",
@@ -34,23 +33,22 @@ const OF_FLAGS: [&str; 13] = [
     "auth",
     "cookie",
 ];
-/// How many characters a part of an address or a value has at least that nobody would choose by
-/// hand, and how many digits.
+/// Fewest characters and digits of a value that was probably generated.
 const CHOSEN_BY_NOBODY: (usize, usize) = (32, 4);
 
-/// What no secret begins with, whatever stands before it.
+/// Text that cannot be the beginning of a secret.
 const CLEAN: &str = "[/";
 
-/// A part of a text that is a secret.
+/// A secret inside a text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) at: Range<usize>,
-    /// What it is called; nothing where it only looks so.
+    /// Name of the secret. Empty if only its form gives it away.
     pub(super) name: String,
 }
 
-/// Whether `value`, of a variable or a header called `name`, has a secret in so many words: beside
-/// the variables that it names.
+/// Returns true if `value`, of a variable or header `name`, contains a literal secret outside
+/// `${…}`.
 pub(super) fn is_in(name: &str, value: &str) -> bool {
     let mut beside = value.to_owned();
     while let Some((before, after)) = beside.split_once("${")
@@ -67,31 +65,30 @@ pub(super) fn is_in(name: &str, value: &str) -> bool {
     looks_so || (is_name(name) && says_something)
 }
 
-/// Whether the value of a variable, a header or a parameter called `name` is a secret.
+/// Returns true if a variable, header or parameter `name` usually holds a secret.
 fn is_name(name: &str) -> bool {
     let name = name.to_lowercase();
-    // Short words stand in others: `path`, `compass`.
+    // Short words also occur in others, such as `path` and `compass`.
     let last = name.rsplit(['-', '_', '.']).next().unwrap_or_default();
     SECRET.iter().any(|word| name.contains(word)) || ["pass", "pwd", "pat", "pw"].contains(&last)
 }
 
-/// Whether the value of a flag called `name` is a secret: not that of `--key-file` or `--author`.
+/// Returns true if a flag `name` usually takes a secret, unlike `--key-file` and `--author`.
 fn is_flag(name: &str) -> bool {
     let last = name.rsplit(['-', '_', '.']).next().unwrap_or_default().to_lowercase();
     let is_flag = name.len() > 2 && name.starts_with('-');
     is_flag && (OF_FLAGS.contains(&&*last) || looks_so(&format!("{name}=something")))
 }
 
-/// Whether there is something in `text` that looks like a secret.
+/// Returns true if `text` contains anything in the form of a secret.
 fn looks_so(text: &str) -> bool {
-    // A package or an image with its version, in which nobody is named with a password.
+    // Packages and images have an `@` before their version, not a password before it.
     let is_package = text.contains("@sha256:") || text.starts_with("npm:");
     let text = if is_package { text.replace('@', " ") } else { text.to_owned() };
     Secrets::default().redacted(&text) != text
 }
 
-/// The secrets in `word`, an argument of a program or an address, that comes after the argument
-/// `before`.
+/// Returns the secrets in `word`, a URL or the argument after `before`.
 pub(super) fn in_word(word: &str, before: &str) -> Vec<Found> {
     let whole = |name: &str| vec![Found { at: value(word, 0), name: name.to_owned() }];
     let is_value = !word.starts_with('-') && !before.contains('=');
@@ -110,13 +107,13 @@ pub(super) fn in_word(word: &str, before: &str) -> Vec<Found> {
     }
 }
 
-/// Those of `found` that are there, and not in a variable already.
+/// Removes empty parts and those that refer to a variable already.
 fn told(word: &str, found: Vec<Found>) -> Vec<Found> {
     let is_said = |part: &Found| !part.at.is_empty() && !word[part.at.clone()].contains("${");
     found.into_iter().filter(is_said).collect()
 }
 
-/// Where the value is that begins at `at` in `text`, without the scheme of an authorization.
+/// Returns the range of the value at `at`, without an authorization scheme.
 fn value(text: &str, at: usize) -> Range<usize> {
     let trimmed = text[at..].trim_start();
     let at = text.len() - trimmed.len();
@@ -124,7 +121,8 @@ fn value(text: &str, at: usize) -> Range<usize> {
     at + scheme.map_or(0, str::len)..text.len()
 }
 
-/// The secret that `--name=value`, `NAME=value` or `Name: value` says, by its name and where it is.
+/// Returns the name and the position of the secret in `--name=value`, `NAME=value` or
+/// `Name: value`.
 fn named(word: &str) -> Option<(String, usize)> {
     let at = word.find(['=', ':'])?;
     let (name, value) = (&word[..at], &word[at + 1..]);
@@ -136,8 +134,7 @@ fn named(word: &str) -> Option<(String, usize)> {
     is_secret.then(|| (name.trim_start_matches('-').to_owned(), at + 1))
 }
 
-/// The secrets in an address, if `text` has one: a password, parameters, and what nobody would
-/// choose for a part of a path.
+/// Returns the secrets in a URL: a password, secret parameters, and generated parts of the path.
 fn in_address(text: &str) -> Vec<Found> {
     let Some(start) = text.find("://").map(|at| at + 3) else { return Vec::new() };
     let mut found = Vec::new();
@@ -161,7 +158,7 @@ fn in_address(text: &str) -> Vec<Found> {
     found
 }
 
-/// Whether `text` is so long and so mixed that nobody would choose it by hand.
+/// Returns true if `text` is long and mixed enough to be generated.
 fn is_chosen_by_nobody(text: &str) -> bool {
     let (length, digits) = CHOSEN_BY_NOBODY;
     text.len() >= length
@@ -169,7 +166,7 @@ fn is_chosen_by_nobody(text: &str) -> bool {
         && text.bytes().filter(u8::is_ascii_digit).count() >= digits
 }
 
-/// `text` with nothing that looks like a secret in place of each `${…}`.
+/// Replaces each `${…}` in `text` by text that is no secret.
 fn without_variables(text: &str) -> String {
     let mut rest = text;
     let mut left = String::new();

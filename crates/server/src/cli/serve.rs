@@ -1,4 +1,4 @@
-//! `toolgate serve`: a folder over HTTP.
+//! Serves a folder over HTTP (`toolgate serve`).
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -30,10 +30,10 @@ Examples:
 
 Agents connect to http://ADDRESS/mcp. It stops at ctrl-c, after calls in flight are done.")]
 pub(super) struct Args {
-    /// The folder to serve
+    /// Folder to serve
     #[arg(default_value = ".", env = "TOOLGATE_ROOT")]
     path: PathBuf,
-    /// The address to listen at, instead of `server.listen`
+    /// Address to listen on, instead of `server.listen`
     #[arg(long, value_name = "ADDRESS", value_parser = config::address)]
     listen: Option<SocketAddr>,
     #[command(flatten)]
@@ -50,7 +50,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     config::check_listen(loaded.config.server.listen, &loaded.config)?;
     if loaded.config.listen.iter().any(|own| own.dialect == "synesthetic") {
-        // Who serves it alone wants its tools, whatever there is for them to list.
+        // A server for Synesthetic alone offers its tools even without assets.
         loaded.config.assets.owner.always = true;
     }
     let ground = Ground::of(&args.path, &loaded.config)?;
@@ -77,12 +77,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         workspace.close().await;
         Ok(ExitCode::SUCCESS)
     });
-    // What their connections began is closed by then.
+    // The work of all connections has ended by now.
     workers.end();
     done
 }
 
-/// Listens at `addr`, which `said` says.
+/// Listens on `addr`. `said` is the option or setting that changes it, for the error.
 async fn listen(addr: SocketAddr, said: &str) -> anyhow::Result<TcpListener> {
     match TcpListener::bind(addr).await {
         Ok(listener) => Ok(listener),
@@ -94,7 +94,7 @@ async fn listen(addr: SocketAddr, said: &str) -> anyhow::Result<TcpListener> {
     }
 }
 
-/// A listener for each dialect that has one of its own.
+/// Opens a listener for each dialect that has its own.
 async fn own_listeners(
     served: &Served,
     config: &Config,
@@ -114,12 +114,12 @@ async fn own_listeners(
     Ok(own)
 }
 
-/// How what is served there begins.
+/// Returns the URL scheme of the server.
 fn scheme(config: &Config) -> &'static str {
     if config.server.tls_certificate.is_some() { "https" } else { "http" }
 }
 
-/// Says where a dialect is served on its own, in a line each.
+/// Prints the address of each dialect that is served alone.
 #[allow(clippy::print_stderr, reason = "this is what a person started it to see")]
 fn announce_own(own: &[(TcpListener, Arc<dyn Dialect>)], scheme: &str) -> anyhow::Result<()> {
     for (listener, dialect) in own {
@@ -132,7 +132,7 @@ fn announce_own(own: &[(TcpListener, Arc<dyn Dialect>)], scheme: &str) -> anyhow
     Ok(())
 }
 
-/// Says what is served and how to connect, at length to a person, in a line to a log.
+/// Prints the address: instructions for a terminal, or one line for a log.
 #[allow(clippy::print_stderr, reason = "this is what a person started it to see")]
 fn announce(host: &Host, args: &Args, config: Option<&Path>, at: &str) {
     let folder = args.path.canonicalize().unwrap_or_else(|_| args.path.clone());

@@ -1,20 +1,20 @@
-//! What a schema asks for, as a person reads it.
+//! Describes the fields of a JSON schema for people.
 
 use serde_json::Value;
 
-/// One argument or result field, those within another beneath it.
+/// An argument or result field. Nested fields follow it.
 pub(super) struct Field {
-    /// Its name; those within another have its name before theirs, as in `edits[].old`.
+    /// Path of the field, e.g. `edits[].old`.
     pub(super) name: String,
-    /// Its type, choices and range, as in `integer 1..`.
+    /// Type, choices and range, e.g. `integer 1..`.
     pub(super) kind: String,
-    /// Whether it must be there, or what it is when it is not.
+    /// `required`, `optional`, or the default.
     pub(super) when: String,
-    /// What it means.
+    /// Description.
     pub(super) about: String,
 }
 
-/// Every field of the object that `schema` describes.
+/// Returns every field of the object that `schema` describes.
 pub(super) fn fields(schema: &Value) -> Vec<Field> {
     let mut all = Vec::new();
     collect(schema, "", &mut all);

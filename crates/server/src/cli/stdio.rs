@@ -1,4 +1,4 @@
-//! `toolgate stdio`: a folder to whoever started this process.
+//! Serves a folder over standard input and output (`toolgate stdio`).
 
 mod status;
 
@@ -28,10 +28,10 @@ Examples:
 Messages are lines of JSON. Nothing else is written to standard output; the log goes to
 standard error. It ends when its input does.")]
 pub(super) struct Args {
-    /// The folder to serve
+    /// Folder to serve
     #[arg(default_value = ".", env = "TOOLGATE_ROOT")]
     path: PathBuf,
-    /// The wire contract to speak
+    /// Wire contract of the messages
     #[arg(long, default_value = "mcp", value_name = "NAME")]
     dialect: String,
     #[command(flatten)]
@@ -46,7 +46,7 @@ struct Opened {
     workspace: Workspace,
     served: Served,
     stop: CancellationToken,
-    /// There once the server is ready, where somebody waits for it.
+    /// Ready file, once the server is ready, if one is configured.
     ready: Arc<OnceLock<ReadyFile>>,
 }
 
@@ -81,7 +81,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// What there must be before this process confines itself, which it then does.
+/// Prepares the server and confines this process.
 fn ground(args: &Args, status: Status) -> anyhow::Result<(Config, Ground)> {
     let mut config = args.folder.load_to_serve(&args.path)?.config;
     args.enveloping.put(&mut config);
@@ -91,11 +91,11 @@ fn ground(args: &Args, status: Status) -> anyhow::Result<(Config, Ground)> {
     Ok((config, ground))
 }
 
-/// All else that can go wrong before the first line.
+/// Opens the workspace and the dialect, before the first line is read.
 fn open(args: &Args, (config, ground): (Config, Ground)) -> anyhow::Result<Opened> {
     let workspace = Workspace::on(ground, &config)?;
     let served = workspace.served();
-    // Before a person is told to wait.
+    // An unknown dialect must fail before the terminal message.
     served.dialect(&args.dialect)?;
     let ready = Arc::new(OnceLock::<ReadyFile>::new());
     let last = ready.clone();

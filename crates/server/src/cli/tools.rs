@@ -1,4 +1,4 @@
-//! `toolgate tools`: what is on offer.
+//! Lists the available tools (`toolgate tools`).
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,12 +19,12 @@ Examples:
   toolgate tools files_edit     one in full, with its arguments
   toolgate tools --json         all in full, for a program")]
 pub(super) struct Args {
-    /// Only this one, in full
+    /// Show only this tool, with all details
     tool: Option<String>,
-    /// Print them in full as JSON
+    /// Print all details as JSON
     #[arg(long)]
     json: bool,
-    /// The folder to work in
+    /// Workspace of the tools
     #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
     root: PathBuf,
     #[command(flatten)]
@@ -35,7 +35,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let loaded = args.folder.load(&args.root)?;
     run_to_end(small_runtime()?, async {
         let workspace = Workspace::look(&args.root, &loaded.config)?;
-        // Upstreams that were never asked are.
+        // Upstreams without a known listing are asked for it.
         workspace.host.listed().await;
         let shown = show(args, &workspace.host);
         workspace.close().await;

@@ -1,4 +1,4 @@
-//! `toolgate trust`: vouches for the configuration that lies in a folder.
+//! Trusts the configuration file in a folder (`toolgate trust`).
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,10 +19,10 @@ tools.allow, tools.deny, tools.confirm, tools.effects, files.protected and exec.
 from it, which take something away, and one that says more is refused. Once it is changed it is
 another file.")]
 pub(super) struct Args {
-    /// The folder that is served
+    /// Workspace with the configuration
     #[arg(default_value = ".", env = "TOOLGATE_ROOT")]
     path: PathBuf,
-    /// Vouch for it no more
+    /// Remove the trust
     #[arg(long)]
     remove: bool,
 }
@@ -38,7 +38,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         });
         return Ok(ExitCode::SUCCESS);
     }
-    // What is not sound would be refused whoever vouches for it.
+    // An invalid file would be refused even if it were trusted.
     load(&args.path, Some(&file), &[])?;
     let owned = trust::owned(&text);
     if owned.is_empty() {

@@ -1,4 +1,4 @@
-//! `toolgate validate`: one asset in a file, held against its schema.
+//! Validates an asset file against its schema (`toolgate validate`).
 #![allow(
     clippy::disallowed_methods,
     reason = "the file that a person names, which is no tool's to read"
@@ -16,7 +16,7 @@ use toolgate_toolsets::world::Root;
 
 use super::{Folder, print};
 
-/// How large an asset may be.
+/// Largest asset, in bytes.
 const BYTES_MAX: u64 = 64 << 20;
 
 #[derive(clap::Args)]
@@ -30,20 +30,20 @@ What is wrong with it goes to standard output, as one JSON object. Without --sch
 asset says of its schema decides, else the file's name. It exits with 0 when the asset is valid,
 1 when it is not, 2 when there is nothing to validate: no file, no JSON.")]
 pub(super) struct Args {
-    /// The file
+    /// Asset file
     path: PathBuf,
-    /// The schema's name, instead of the one that the asset or its file's name says
+    /// Schema name, instead of the one in the asset or its file name
     #[arg(long, value_name = "NAME")]
     schema: Option<String>,
-    /// The folder whose settings and schemas hold
+    /// Workspace whose settings and schemas apply
     #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
     root: PathBuf,
-    /// The configuration, instead of toolgate.toml in the folder
+    /// Configuration file, instead of toolgate.toml in the folder
     #[arg(long, value_name = "FILE", env = "TOOLGATE_CONFIG")]
     config: Option<PathBuf>,
 }
 
-/// What there is to say, and how the command ends.
+/// The JSON report and the exit code.
 type Said = (Value, u8);
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -52,7 +52,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(code))
 }
 
-/// What is found; as an error where nothing was held against anything.
+/// Validates the asset. Returns an error report if nothing could be validated.
 fn judged(args: &Args) -> Result<Said, Said> {
     let asset = read(&args.path)?;
     let assets = schemas(args).map_err(|err| nothing("io_error", &format!("{err:#}")))?;
@@ -91,14 +91,14 @@ fn read(path: &Path) -> Result<Value, Said> {
     }
     let text = String::from_utf8(bytes).map_err(|err| unread(io::Error::other(err)))?;
     serde_json::from_str(&text).map_err(|err| {
-        // What is missing at the end is missing after the last character.
+        // A missing end is reported after the last character.
         let column = err.column() + usize::from(err.is_eof());
         let line = err.line();
         nothing("parse_error", &format!("json_decode_error: line {line} column {column}"))
     })
 }
 
-/// That there is nothing to validate, and why.
+/// Creates the report that there is nothing to validate.
 fn nothing(reason: &str, message: &str) -> Said {
     (json!({ "ok": false, "reason": reason, "errors": [{ "path": "", "msg": message }] }), 2)
 }

@@ -1,21 +1,24 @@
-//! What is written of each call, and where.
+//! Settings of the audit log.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Where the record of each call goes.
+/// Audit log: one record for each call.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Audit {
-    /// An absolute path, `stderr`, `off`, or `state` for `toolgate/audit.jsonl` in the user's state folder.
+    /// Destination of records: an absolute path, `stderr`, `off`, or `state` for
+    /// `toolgate/audit.jsonl` in the user's state folder.
     pub to: String,
-    /// Whether no call is answered before its record is on the disk: none that a client knows of is missing after a power cut. Every answer then waits for the disk.
+    /// Writes each record to disk before its call is answered, so that a power cut loses no record
+    /// of an answered call. Every answer then waits for the disk.
     pub strict: bool,
-    /// Where the key is that a file is sealed with: an absolute path, or `state` for `toolgate/audit.key` in the user's state folder. It is made if there is none.
+    /// Key file that seals the log: an absolute path, or `state` for `toolgate/audit.key` in the
+    /// user's state folder. A missing key is created.
     pub key: String,
-    /// How large a file grows before it is put aside, in bytes.
+    /// Size at which the log file is rotated, in bytes.
     pub file_bytes: u64,
-    /// How many older files are kept.
+    /// Number of rotated log files to keep.
     pub keep: u32,
 }
 

@@ -1,7 +1,7 @@
-//! What the environment of the contracts sets: their variables by their own names, a line each.
+//! Maps environment variables that the contracts define to settings.
 //!
-//! A setting's own variable (`TOOLGATE_…`) is stronger, the file is weaker. One that is empty is
-//! as if it were not there.
+//! A setting's own variable (`TOOLGATE_…`) takes precedence over these, and these over the settings
+//! file. An empty variable counts as unset.
 
 use std::ops::Deref;
 use std::path::PathBuf;
@@ -11,17 +11,17 @@ use anyhow::{Context, bail};
 use super::setting::Setting;
 use super::{Config, Key};
 
-/// What a variable sets.
+/// Target of a variable.
 enum Sets {
-    /// The setting `section.name`, read as the setting's own variable is.
+    /// Setting `section.name`, parsed like the setting's own variable.
     Setting(&'static str),
-    /// What no one setting says.
+    /// Function that applies a value which is not a single setting.
     By(fn(&mut Config, &str) -> anyhow::Result<()>),
 }
 
 use Sets::{By, Setting as The};
 
-/// Every variable of a contract.
+/// All variables of the contracts.
 const VARIABLES: &[(&str, Sets)] = &[
     // Synesthetic
     ("MCP_READY_FILE", By(ready_file)),
@@ -32,7 +32,7 @@ const VARIABLES: &[(&str, Sets)] = &[
     ("SYN_BACKEND_ASSETS_PATH", The("assets.backend_assets_path")),
     // RAGX
     ("RAGX_MCP_ENVELOPE_VALIDATION", The("envelope.validation")),
-    // Zyra; each also by the prefix it had before, which is weaker
+    // Zyra; variables with its former prefix have lower precedence.
     ("DATAVIZHUB_ENABLE_MCP", By(zyra_served)),
     ("ZYRA_ENABLE_MCP", By(zyra_served)),
     ("DATAVIZHUB_MCP_MAX_BODY_BYTES", By(zyra_body_bytes_max)),
@@ -44,16 +44,16 @@ const VARIABLES: &[(&str, Sets)] = &[
     ("DATAVIZHUB_API_KEY_HEADER", By(key_header)),
 ];
 
-/// What the contracts' environment says that is no setting.
+/// Values from the environment of the contracts that are not settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Contracts {
-    /// The file that is there for as long as a stdio client is served (`MCP_READY_FILE`).
+    /// File that exists while a stdio client is served (`MCP_READY_FILE`).
     pub ready_file: Option<PathBuf>,
-    /// Where Synesthetic's client thinks it is served (`MCP_ENDPOINT`).
+    /// Endpoint that Synesthetic's client expects (`MCP_ENDPOINT`).
     pub endpoint: Option<String>,
-    /// That Zyra's wire is not to be served over HTTP (`ZYRA_ENABLE_MCP=0`).
+    /// True if Zyra's dialect is not served over HTTP (`ZYRA_ENABLE_MCP=0`).
     pub zyra_off: bool,
-    /// The most bytes of a Zyra request over HTTP (`ZYRA_MCP_MAX_BODY_BYTES`).
+    /// Largest Zyra request over HTTP, in bytes (`ZYRA_MCP_MAX_BODY_BYTES`).
     pub zyra_body_bytes_max: Option<usize>,
 }
 
@@ -85,7 +85,7 @@ fn zyra_body_bytes_max(config: &mut Config, bytes: &str) -> anyhow::Result<()> {
 
 fn zyra_key(config: &mut Config, key: &str) -> anyhow::Result<()> {
     let key = Key::of("zyra", key);
-    // The file may have it already.
+    // The settings file may already contain this key.
     if !config.keys.contains(&key) {
         config.keys.push(key);
     }
@@ -93,7 +93,7 @@ fn zyra_key(config: &mut Config, key: &str) -> anyhow::Result<()> {
 }
 
 fn zyra_key_of_old(config: &mut Config, key: &str) -> anyhow::Result<()> {
-    // Where there is a newer one, this one was left behind.
+    // A key from the newer variable takes precedence.
     if config.keys.iter().any(|key| key.name == "zyra") { Ok(()) } else { zyra_key(config, key) }
 }
 
@@ -112,7 +112,7 @@ fn examples(config: &mut Config, folder: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Puts what the variables say into the settings of the file.
+/// Writes the variables that map to settings into `table`.
 pub(super) fn put(
     table: &mut toml::Table,
     settings: &impl Deref<Target = Vec<Setting>>,
@@ -127,7 +127,7 @@ pub(super) fn put(
     Ok(())
 }
 
-/// Puts what the variables say beside that into `config`.
+/// Applies the other variables to `config`.
 pub(super) fn put_beside(config: &mut Config, env: &[(&str, &str)]) -> anyhow::Result<()> {
     for (variable, sets, value) in said(env) {
         let By(set) = sets else { continue };
@@ -136,7 +136,7 @@ pub(super) fn put_beside(config: &mut Config, env: &[(&str, &str)]) -> anyhow::R
     Ok(())
 }
 
-/// The variables that are there.
+/// Returns the contract variables that are set.
 fn said<'a>(
     env: &'a [(&str, &str)],
 ) -> impl Iterator<Item = (&'static str, &'static Sets, &'a str)> {

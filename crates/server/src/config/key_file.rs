@@ -1,4 +1,4 @@
-//! The file of keys: who is in it, and how it is changed while servers read it.
+//! Reads and changes the key file, which running servers may read at any time.
 #![allow(
     clippy::disallowed_methods,
     reason = "the owner's own file, named in the configuration, outside what is served"
@@ -17,7 +17,7 @@ use super::keys::check_all;
 use super::{Key, Server, state_folder};
 use crate::trusted::{self, Links, Stamp};
 
-/// What stands at the top of the file, for people.
+/// Comment at the top of the key file.
 const HEADING: &str = "\
 # Who may call over HTTP. Written by `toolgate key new`, `rotate` and `revoke`; servers read it
 # again when it changes. While this file is here, every request over HTTP needs a credential.
@@ -30,10 +30,10 @@ struct Keys {
     keys: Vec<Key>,
 }
 
-/// Where the file is that `server` names, if it names one.
+/// Returns the path of the key file that `server` configures, if any.
 ///
 /// # Errors
-/// When it is no absolute path.
+/// When the configured path is not absolute.
 pub fn path(server: &Server) -> anyhow::Result<Option<PathBuf>> {
     Ok(match server.keys_file.as_str() {
         "off" => None,
@@ -46,10 +46,10 @@ pub fn path(server: &Server) -> anyhow::Result<Option<PathBuf>> {
     })
 }
 
-/// The keys in the file at `path`; `None` where there is none.
+/// Reads the key file at `path`. Returns `None` if it does not exist.
 ///
 /// # Errors
-/// When it cannot be read, is not sound, or others could have written it.
+/// When it cannot be read or parsed, or other users could have written it.
 pub(crate) fn read(path: &Path) -> anyhow::Result<Option<(Vec<Key>, Stamp)>> {
     let (text, stamp) = match trusted::read(path, Links::Refused) {
         Ok(read) => read,
@@ -58,7 +58,7 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Option<(Vec<Key>, Stamp)>> {
     };
     let shown = path.display();
     let text = String::from_utf8(text).with_context(|| format!("{shown} is no text"))?;
-    // What toml says of an error shows the line, in which a key may stand by mistake.
+    // The error text of toml quotes the line, which may contain a key by mistake.
     let Keys { keys } = toml::from_str(&text).map_err(|err| {
         let line = err.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
         anyhow::anyhow!("{shown} is not sound in line {line}: {}", err.message())
@@ -67,10 +67,10 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Option<(Vec<Key>, Stamp)>> {
     Ok(Some((keys, stamp)))
 }
 
-/// The same for whoever lists them.
+/// Returns the keys in the file at `path`, or `None` if it does not exist.
 ///
 /// # Errors
-/// The same.
+/// When it cannot be read or parsed, or other users could have written it.
 pub fn keys(path: &Path) -> anyhow::Result<Option<Vec<Key>>> {
     Ok(read(path)?.map(|(keys, _)| keys))
 }
@@ -80,11 +80,12 @@ fn is_missing(err: &anyhow::Error) -> bool {
     io.is_some_and(|err| err.kind() == std::io::ErrorKind::NotFound)
 }
 
-/// Has `change` change the keys in the file at `path`, which is made where it is missing. Whoever
-/// changes it at the same time waits; whoever reads it reads one or the other.
+/// Applies `change` to the keys in the file at `path`, which is created if missing.
+///
+/// A lock serializes writers, and readers see either the old or the new file.
 ///
 /// # Errors
-/// Those of `change`, and those of reading and writing.
+/// When `change` fails, or the file cannot be read, checked or written.
 pub fn change<T>(
     path: &Path,
     change: impl FnOnce(&mut Vec<Key>) -> anyhow::Result<T>,
@@ -99,7 +100,7 @@ pub fn change<T>(
     check_all(&keys, &shown.to_string())?;
     let text = format!("{HEADING}\n{}", toml::to_string(&Keys { keys })?);
     let next = beside(path, "next");
-    // Whatever was left there by one that was interrupted.
+    // Left by an interrupted writer.
     let _ = fs::remove_file(&next);
     let mut file = open_new(&next, false).with_context(|| format!("{shown} cannot be written"))?;
     file.write_all(text.as_bytes())?;
@@ -109,13 +110,13 @@ pub fn change<T>(
     Ok(done)
 }
 
-/// A file beside the one at `path`, for as long as that is changed.
+/// Returns the path of a hidden helper file beside `path`.
 fn beside(path: &Path, what: &str) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.{what}"))
 }
 
-/// A file that only we can read, which may be there already if `reused`. No link is followed.
+/// Opens a private file without following links. It must be new unless `reused` is true.
 fn open_new(path: &Path, reused: bool) -> std::io::Result<File> {
     let flags = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or_default();
     let mut options = OpenOptions::new();
@@ -128,7 +129,7 @@ fn open_new(path: &Path, reused: bool) -> std::io::Result<File> {
     options.open(path)
 }
 
-/// Reads a file of keys: what is sound is written as what reads the same.
+/// Checks that a valid key file is unchanged by writing and reading it again. Used by fuzzing.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };

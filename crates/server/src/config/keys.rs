@@ -1,4 +1,4 @@
-//! Keys as the configuration has them: whose, and by what digest they are known.
+//! API keys as they are configured.
 
 use std::collections::HashMap;
 
@@ -11,42 +11,42 @@ use sha2::{Digest, Sha256};
 
 use super::Config;
 
-/// What a key is kept as.
+/// SHA-256 digest of a key.
 pub(crate) type KeyDigest = [u8; 32];
 
-/// How long a caller's name may be.
+/// Longest name of a caller, in characters.
 const NAME_CHARS_MAX: usize = 64;
-/// Callers that there are without keys.
+/// Names of callers without keys.
 const TAKEN: [&str; 2] = ["local", "http"];
 
-/// A key, by which a caller over HTTP is known.
+/// API key of a caller over HTTP.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Key {
-    /// What the caller is called in policy, limits, jobs and the audit log. Several keys may have
-    /// one name, e.g. while one takes the place of another.
+    /// Name of the caller in policy, limits, jobs and the audit log. Several keys may share a name,
+    /// for example during rotation.
     pub name: String,
-    /// The SHA-256 digest of the key, in 64 hexadecimal digits. The key itself is kept nowhere.
+    /// SHA-256 digest of the key, as 64 hexadecimal digits. The key itself is not stored.
     pub sha256: String,
-    /// What its caller is here, for rules of policy that name roles.
+    /// Roles of the caller, for policy rules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roles: Vec<String>,
-    /// When it was made, such as `2026-01-31T12:00:00Z`.
+    /// Time of creation, such as `2026-01-31T12:00:00Z`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub made: Option<Timestamp>,
-    /// From when on it is good.
+    /// Start of validity. By default, the key is valid at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub not_before: Option<Timestamp>,
-    /// Until when it is good; without, until it is taken away.
+    /// End of validity. By default, the key is valid until it is revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub expires: Option<Timestamp>,
 }
 
 impl Key {
-    /// The key `key` of the caller `name`.
+    /// Creates an entry for the key `key` of the caller `name`.
     pub fn of(name: &str, key: &str) -> Self {
         let hex = digest(key.as_bytes()).map(|byte| format!("{byte:02x}"));
         Self {
@@ -59,7 +59,7 @@ impl Key {
         }
     }
 
-    /// What it is kept as; `None` where it is no digest.
+    /// Parses the digest. Returns `None` if it is invalid.
     pub(crate) fn digest(&self) -> Option<KeyDigest> {
         let bytes = self.sha256.as_bytes();
         if bytes.len() != 64 || !bytes.iter().all(u8::is_ascii_hexdigit) {
@@ -71,12 +71,12 @@ impl Key {
     }
 }
 
-/// What the key `key` is kept as.
+/// Returns the digest of `key`.
 pub(crate) fn digest(key: &[u8]) -> KeyDigest {
     Sha256::digest(key).into()
 }
 
-/// Refuses keys that nobody could be known by, and headers that no key could stand in.
+/// Checks the configured keys and the names of key headers.
 pub fn check(config: &Config) -> anyhow::Result<()> {
     check_all(&config.keys, "[[keys]]")?;
     for header in &config.server.key_headers {
@@ -87,7 +87,7 @@ pub fn check(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Refuses those of `keys`, which stand at `place`, that nobody could be known by.
+/// Checks `keys`. `place` names their source in errors.
 pub(super) fn check_all(keys: &[Key], place: &str) -> anyhow::Result<()> {
     let mut seen: HashMap<KeyDigest, &str> = HashMap::new();
     for key in keys {
@@ -123,7 +123,7 @@ pub(super) fn check_all(keys: &[Key], place: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether `text` can be a caller's name, or a role.
+/// Returns true if `text` is a valid name of a caller or role.
 pub(super) fn is_word(text: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     !text.is_empty() && text.len() <= NAME_CHARS_MAX && text.chars().all(fits)

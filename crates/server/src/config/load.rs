@@ -1,4 +1,4 @@
-//! Reads the settings: defaults, then the file, then the environment.
+//! Loads the settings: defaults, then the file, then the environment.
 #![allow(
     clippy::disallowed_methods,
     reason = "the one place that reads the environment and the file"
@@ -19,30 +19,31 @@ use crate::trusted::{self, Links};
 use super::setting::{ENV_PREFIX, Setting, settings};
 use super::{Config, FILE_NAME, Rate, Server, contracts, key_file, keys, oauth, trust};
 
-/// How large a configuration may be.
+/// Largest settings file, in bytes.
 pub(crate) const FILE_BYTES_MAX: u64 = 8 << 20;
 
-/// Variables of ours that are not settings.
+/// Variables with our prefix that are not settings.
 const ENV_OTHER: [&str; 4] =
     ["TOOLGATE_CONFIG", "TOOLGATE_ROOT", "TOOLGATE_READ_ONLY", "TOOLGATE_KEY"];
 
-/// A configuration and where it came from.
+/// Loaded settings and their source.
 pub struct Loaded {
-    /// The settings.
+    /// Settings in force.
     pub config: Config,
-    /// The file, if one was read.
+    /// Settings file, if one was read.
     pub file: Option<PathBuf>,
-    /// What is odd about it and does no harm.
+    /// Harmless problems, such as unknown variables.
     pub warnings: Vec<String>,
 }
 
-/// Reads the settings for serving `root`: defaults, then the file, then the environment.
+/// Loads the settings for the workspace `root`: defaults, then the file, then the environment
+/// `env`.
 ///
-/// The file is `explicit`, or `toolgate.toml` in `root` if it is there.
+/// The file is `explicit`, or `toolgate.toml` in `root` if it exists.
 ///
 /// # Errors
-/// When a setting cannot be, or one in the file of the folder is only the owner's to decide and
-/// nobody has vouched for it.
+/// When a setting is invalid, or an untrusted file in the workspace has settings that only the
+/// owner may decide.
 pub fn load(
     root: &Path,
     explicit: Option<&Path>,
@@ -53,7 +54,7 @@ pub fn load(
         Some(path) => Some(path.to_owned()),
         None => Some(root.join(FILE_NAME)).filter(|path| path.symlink_metadata().is_ok()),
     };
-    // What lies in a folder may be a link to what is believed somewhere else, or no file at all.
+    // A workspace may come from anybody, so its file must not be a link to a trusted file.
     let links = if explicit.is_some() { Links::Followed } else { Links::Refused };
     let text = match &file {
         Some(path) => trusted::text(path, links, FILE_BYTES_MAX)
@@ -63,8 +64,8 @@ pub fn load(
     read(text, file, explicit.is_some(), &env)
 }
 
-/// Reads the settings that `text` says, which is the file's, and then the environment. A file that
-/// nobody `named` was only lying there.
+/// Loads the settings from `text` and `env`. A file that was not `named` by the user must be
+/// trusted.
 fn read(
     text: String,
     file: Option<PathBuf>,
@@ -72,9 +73,9 @@ fn read(
     env: &[(&str, &str)],
 ) -> anyhow::Result<Loaded> {
     let place = file.as_ref().map_or_else(String::new, |path| path.display().to_string());
-    // To make them takes longer than all else here, and mostly nobody asks.
+    // Lazy, because building the list takes longer than everything else here.
     let settings = LazyCell::new(settings);
-    // Read as settings first: only then do errors carry the line.
+    // Only errors from parsing the text directly carry a line number.
     if let Err(err) = toml::from_str::<Config>(&text) {
         let told = toml::from_str(&text).ok().and_then(|table| misfit(&table, &settings));
         let err = anyhow::Error::from(err);
@@ -107,8 +108,7 @@ fn read(
     Ok(Loaded { config, file, warnings })
 }
 
-/// Reads settings, and after the byte 0x1f an environment, a variable a line: what is sound is
-/// written as what reads the same.
+/// Checks that valid settings are unchanged by writing and reading them again. Used by fuzzing.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check_text(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
@@ -120,38 +120,39 @@ pub(crate) fn check_text(bytes: &[u8]) {
     assert_eq!(toml::to_string(&again).expect("it was read"), written);
 }
 
-/// This process's environment.
+/// Returns this process's environment.
 pub fn environment() -> Vec<(OsString, OsString)> {
     std::env::vars_os().collect()
 }
 
-/// Where this user's programs keep what they must remember.
+/// Returns toolgate's state folder: `$XDG_STATE_HOME/toolgate` or `~/.local/state/toolgate`.
 pub(crate) fn state_folder() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")))?;
     Some(state.join("toolgate"))
 }
 
-/// Where this user's programs keep what they can make again.
+/// Returns toolgate's cache folder: `$XDG_CACHE_HOME/toolgate` or `~/.cache/toolgate`.
 pub(crate) fn cache_folder() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
     Some(cache.join("toolgate"))
 }
 
-/// Refuses to listen at `listen` where other machines reach it and `config` asks nobody who they
-/// are, or has what they say come unencrypted.
+/// Checks that an address which other machines can reach requires a credential and TLS.
 ///
 /// # Errors
-/// When it does, with what to configure; or when the file of keys cannot be believed.
+/// When it does not, with advice, or when the key file cannot be trusted.
 pub fn check_listen(listen: SocketAddr, config: &Config) -> anyhow::Result<()> {
     check_reach(listen, &config.server, config.asks()?)
 }
 
-/// The same where `asks` says whether callers must say who they are.
+/// Checks that an address which other machines can reach requires a credential and TLS.
+///
+/// `asks` is true if callers need a credential.
 ///
 /// # Errors
-/// The same.
+/// When one of them is missing, with advice.
 pub fn check_reach(listen: SocketAddr, server: &Server, asks: bool) -> anyhow::Result<()> {
     if listen.ip().to_canonical().is_loopback() {
         return Ok(());
@@ -173,7 +174,7 @@ pub fn check_reach(listen: SocketAddr, server: &Server, asks: bool) -> anyhow::R
     Ok(())
 }
 
-/// Refuses what no type can: a limit of nothing, a bound beyond all use.
+/// Checks ranges and combinations that the types cannot express.
 fn check(config: &Config) -> anyhow::Result<()> {
     const MANY: u64 = 1_000_000;
     const DAY_MS: u64 = 86_400_000;
@@ -288,7 +289,7 @@ fn check(config: &Config) -> anyhow::Result<()> {
     checked.map_err(|why| anyhow!(why))
 }
 
-/// Refuses half of what TLS needs, and files that tools could write.
+/// Checks that TLS has both files, and that tools cannot write them.
 fn check_tls(server: &Server) -> anyhow::Result<()> {
     let files = [("tls_certificate", &server.tls_certificate), ("tls_key", &server.tls_key)];
     let sessions = [("session_key", &server.session_key)];
@@ -309,7 +310,7 @@ fn check_tls(server: &Server) -> anyhow::Result<()> {
     }
 }
 
-/// What is wrong with the first setting that is of another type than its own.
+/// Describes the first setting whose value has the wrong type.
 fn misfit(table: &toml::Table, settings: &[Setting]) -> Option<String> {
     settings.iter().find_map(|setting| {
         let [section, name] = &setting.path;
@@ -321,7 +322,7 @@ fn misfit(table: &toml::Table, settings: &[Setting]) -> Option<String> {
     })
 }
 
-/// Whether `url` reads `https://tools.example/mcp`.
+/// Returns true if `url` has the form `https://tools.example/mcp`.
 fn is_endpoint(url: &str) -> bool {
     url.parse::<Uri>().is_ok_and(|uri| {
         let host = uri.authority().is_some_and(|authority| !authority.as_str().contains('@'));
@@ -333,13 +334,13 @@ fn is_endpoint(url: &str) -> bool {
     })
 }
 
-/// Whether `pattern` begins with a program by its name or by an absolute path.
+/// Returns true if `pattern` starts with a program name or an absolute path.
 fn is_program(pattern: &str) -> bool {
     let program = pattern.split_whitespace().next();
     program.is_some_and(|program| !program.contains('/') || program.starts_with('/'))
 }
 
-/// Whether `name` reads `com.example/tools`.
+/// Returns true if `name` has the form `com.example/tools`.
 fn is_worldwide(name: &str) -> bool {
     let sound = |part: &str, also: &str| {
         let fits = |c: char| c.is_ascii_alphanumeric() || also.contains(c);

@@ -1,5 +1,4 @@
-//! Tokens as the configuration has them: whose are taken, for whom they must be, and what their
-//! scopes are for.
+//! Settings of OAuth issuers and of the scopes of their tokens.
 
 use anyhow::{bail, ensure};
 use schemars::JsonSchema;
@@ -11,28 +10,28 @@ use crate::identity::place;
 
 pub use crate::identity::Algorithm;
 
-/// An issuer whose tokens are taken from callers over HTTP.
+/// OAuth issuer whose tokens are accepted from callers over HTTP.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Issuer {
-    /// Its URL, exactly as its tokens have it in `iss`.
+    /// URL of the issuer, exactly as its tokens have it in `iss`.
     pub issuer: String,
-    /// Whom its tokens must be for, of which one must stand in `aud` exactly; by default
+    /// Accepted values of the tokens' `aud` claim, of which one must match exactly. The default is
     /// `server.url`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub audience: Vec<String>,
-    /// What callers' names begin with, before a colon and the token's `sub`; by default the
-    /// issuer's host.
+    /// Prefix of callers' names, before a colon and the token's `sub`. The default is the issuer's
+    /// host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alias: Option<String>,
-    /// Where its keys are; by default where it says itself (OpenID Connect Discovery, RFC 8414).
+    /// URL of the issuer's signing keys. By default, toolgate discovers it (OpenID Connect
+    /// Discovery, RFC 8414).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jwks_uri: Option<String>,
-    /// The algorithms that its tokens may be signed by.
+    /// Signature algorithms that the tokens may use. All are allowed by default.
     #[serde(default = "every_algorithm")]
     pub algorithms: Vec<Algorithm>,
-    /// The claim that lists what a caller is here, for rules of policy that name roles; by default
-    /// none does.
+    /// Claim that lists the caller's roles, for policy rules. By default, callers have no roles.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub roles_claim: Option<String>,
 }
@@ -41,20 +40,21 @@ fn every_algorithm() -> Vec<Algorithm> {
     Algorithm::ALL.to_vec()
 }
 
-/// What a scope of tokens is for.
+/// Tools that a scope of tokens allows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Scope {
-    /// The scope, as tokens have it, e.g. `files:read`.
+    /// Name of the scope in tokens, such as `files:read`.
     pub name: String,
-    /// Patterns over tools, of which one must match, e.g. `files.*` (or `files_*`).
+    /// Patterns of tools that the scope allows, such as `files.*` (or `files_*`). The default is
+    /// all.
     #[serde(default = "all_tools")]
     pub tools: Vec<String>,
-    /// The most a tool may do for the scope to be enough for it.
+    /// Highest effect of the tools that the scope allows: `reads`, `adds`, `changes` or `runs`.
     #[serde(default = "runs")]
     pub effects: EffectsMax,
-    /// Whether a client that has no token yet is told to ask for it. Where no scope is, the first
-    /// of all is told.
+    /// Asks clients without a token to request this scope. If no scope sets this, they are asked
+    /// for the first one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub first: bool,
 }
@@ -68,7 +68,7 @@ fn runs() -> EffectsMax {
 }
 
 impl Issuer {
-    /// What callers' names begin with.
+    /// Returns the prefix of callers' names.
     pub(crate) fn alias(&self) -> &str {
         match &self.alias {
             Some(alias) => alias,
@@ -77,14 +77,14 @@ impl Issuer {
     }
 }
 
-/// The host in `url`.
+/// Returns the host of `url`.
 fn host(url: &str) -> Option<&str> {
     let (_, rest) = url.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;
     authority.split(':').next().filter(|host| !host.is_empty())
 }
 
-/// Refuses issuers nobody could be known by, and scopes nobody could have.
+/// Checks the issuers and scopes.
 pub(super) fn check(config: &Config) -> anyhow::Result<()> {
     for (nth, issuer) in config.oauth.iter().enumerate() {
         let name = &issuer.issuer;

@@ -1,4 +1,4 @@
-//! Rules over who may call what with which input.
+//! Settings of policy rules.
 
 use schemars::JsonSchema;
 use serde::de::Error as _;
@@ -8,14 +8,15 @@ use toolgate_host::{PolicyEffect, PolicyRule};
 
 use super::EffectsMax;
 
-/// Rules over who may call what with which input. What `[tools]` denies they do not allow, and what
-/// it has confirmed they do not let go on without. docs/guide/policy.md.
+/// Rules that allow, deny or confirm calls by caller, tool and input. They cannot loosen
+/// `tools.deny` or `tools.confirm`. See docs/guide/policy.md.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Policy {
-    /// What comes of a call that no rule decides about: `allow`, `deny` or `confirm`.
+    /// Decision for calls that no rule matches: `allow`, `deny` or `confirm`.
     pub default: Effect,
-    /// The rules, a table `[[policy.rules]]` for each. The first that fits a call decides.
+    /// Rules in order, one `[[policy.rules]]` table each. The first rule that matches a call
+    /// decides.
     pub rules: Vec<Rule>,
 }
 
@@ -25,39 +26,40 @@ impl Default for Policy {
     }
 }
 
-/// A rule. What is left out is not looked at; all that is said must fit.
+/// Policy rule. All conditions that are present must match.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// What it is called in the record and by `toolgate policy explain`.
+    /// Name of the rule in audit records and in `toolgate policy explain`.
     pub name: String,
-    /// What comes of it: `allow`, `deny` or `confirm`, which has a person agree first.
+    /// Decision: `allow`, `deny`, or `confirm` to ask a person first.
     pub effect: Effect,
-    /// Patterns over names of callers, of which one must match, e.g. `ci` or `okta:*`: `*` is
-    /// anything, `?` one character.
+    /// Patterns of callers' names, of which one must match, such as `ci` or `okta:*`. `*` matches
+    /// any text and `?` one character.
     #[serde(default, deserialize_with = "some", skip_serializing_if = "Vec::is_empty")]
     pub callers: Vec<String>,
-    /// Patterns over roles, of which one must match one of the caller's.
+    /// Patterns of roles, of which one must match a role of the caller.
     #[serde(default, deserialize_with = "some", skip_serializing_if = "Vec::is_empty")]
     pub roles: Vec<String>,
-    /// Patterns over tools, of which one must match, e.g. `files.*` (or `files_*`).
+    /// Patterns of tools, of which one must match, such as `files.*` (or `files_*`).
     #[serde(default, deserialize_with = "some", skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<String>,
     /// Tags, of which the tool must have one.
     #[serde(default, deserialize_with = "some", skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// What the tool must be able to do, one of: `reads`, `adds`, `changes`, `runs`.
+    /// Effects, of which the tool must have one: `reads`, `adds`, `changes`, `runs`.
     #[serde(default, deserialize_with = "some", skip_serializing_if = "Vec::is_empty")]
     pub effects: Vec<EffectsMax>,
-    /// What must be true, in CEL, of `caller`, `tool` and `input`, e.g. `under(input.path, "infra")`.
+    /// CEL expression over `caller`, `tool` and `input` that must be true, such as
+    /// `under(input.path, "infra")`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<String>,
-    /// What a caller is told who is denied by it.
+    /// Message for a caller whom this rule denies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// A list that is said: of nothing it would be about everything.
+/// Parses a list and rejects an empty one, which would match everything.
 fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
     let all = Vec::deserialize(from)?;
     match all.is_empty() {
@@ -66,15 +68,15 @@ fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T
     }
 }
 
-/// What comes of a rule.
+/// Decision of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Effect {
-    /// The call may go on.
+    /// Allow the call.
     Allow,
-    /// It may not.
+    /// Deny the call.
     Deny,
-    /// It may once a person has agreed.
+    /// Ask a person to confirm the call.
     Confirm,
 }
 

@@ -1,4 +1,4 @@
-//! What is to be said nowhere: values that whoever runs the server names as secrets.
+//! Settings of secrets that the owner names.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -7,32 +7,35 @@ use anyhow::{Context, bail};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How short a value is that is in too much that is no secret.
+/// Shortest secret value, in bytes. Shorter ones occur in ordinary text.
 const VALUE_BYTES_MIN: usize = 8;
-/// How many letters and digits the name of a secret has at least.
+/// Fewest letters and digits in the name of a secret.
 const NAME_LETTERS_MIN: usize = 3;
-/// How long it is at most.
+/// Longest name of a secret, in bytes.
 const NAME_BYTES_MAX: usize = 64;
-/// How much of a file of secrets is read.
+/// Largest file of secrets, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Values that are taken out of whatever is told: results, progress, what jobs print, refusals, records, envelopes and the log.
+/// Values that are redacted from all output: results, progress, job output, refusals, audit
+/// records, envelopes and the log.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Secrets {
-    /// Variables of the server's own environment that hold one each, e.g. `DATABASE_PASSWORD`.
+    /// Environment variables of the server that hold a secret each, such as `DATABASE_PASSWORD`.
     pub values_from: Vec<String>,
-    /// Files, by their absolute paths, that hold one in each line, e.g. `/run/secrets/deploy`.
+    /// Files with one secret per line, by absolute path, such as `/run/secrets/deploy`.
     pub files: Vec<String>,
-    /// Further names that secrets have here, e.g. `pin` or `session_id`: what a call says by one of them, and what a text says is called so, is taken out of refusals, records, envelopes and the log, as it is of what is called a token or a password. Capitals and what stands between letters do not matter.
+    /// Additional names of secrets, such as `pin` or `session_id`. Values under these names are
+    /// redacted from refusals, audit records, envelopes and the log, like those named token or
+    /// password. Case and separators do not matter.
     pub names: Vec<String>,
 }
 
 impl Secrets {
-    /// The values, read now.
+    /// Returns the secret values from variables and files, read now.
     ///
     /// # Errors
-    /// When one is missing, or so short that it would be taken out of what is no secret.
+    /// When one is missing, or shorter than 8 bytes.
     pub(crate) fn values(&self, env: &[(OsString, OsString)]) -> anyhow::Result<Vec<String>> {
         for name in &self.names {
             let letters = name.bytes().filter(u8::is_ascii_alphanumeric).count();

@@ -1,4 +1,4 @@
-//! Each setting by itself, read off the types: its variable, its schema, its page of the reference.
+//! Derives each setting's variable, schema and reference entry from the settings types.
 
 use std::fmt::Write as _;
 
@@ -8,19 +8,19 @@ use serde_json::Value;
 
 use super::{Config, FILE_NAME};
 
-/// What the environment variable of every setting begins with.
+/// Prefix of the environment variable of every setting.
 pub(super) const ENV_PREFIX: &str = "TOOLGATE_";
 
-/// One setting, read off the types.
+/// Setting, as derived from the types.
 pub(super) struct Setting {
-    /// Its place in the file, e.g. `server.listen`.
+    /// Section and name in the file, such as `server` and `listen`.
     pub(super) path: [String; 2],
     pub(super) env: String,
     pub(super) schema: Value,
     pub(super) default: Value,
 }
 
-/// Every setting in the order of the file.
+/// Returns all settings in the order of the file.
 pub(super) fn settings() -> Vec<Setting> {
     let schema = schema();
     let defaults = serde_json::to_value(Config::default()).unwrap_or_default();
@@ -28,7 +28,7 @@ pub(super) fn settings() -> Vec<Setting> {
     let mut settings = Vec::new();
     for (section, body) in &sections {
         for (name, schema) in body["properties"].as_object().into_iter().flatten() {
-            // No variable says a list of tables.
+            // Lists of tables have no environment variable.
             if tables(schema).is_some() {
                 continue;
             }
@@ -71,7 +71,7 @@ impl Setting {
         Ok(())
     }
 
-    /// Whether `value` is of its type.
+    /// Returns true if `value` has the setting's type.
     pub(super) fn fits(&self, value: &toml::Value) -> bool {
         if let Some(choices) = self.choices() {
             return match value.as_str() {
@@ -89,7 +89,7 @@ impl Setting {
         }
     }
 
-    /// What it must be, in words.
+    /// Describes the expected value.
     pub(super) fn meant(&self) -> String {
         if let Some(choices) = self.choices() {
             let names: Vec<_> = choices.into_iter().filter_map(Value::as_str).collect();
@@ -114,7 +114,7 @@ impl Setting {
         Some(words.filter(|word| !word.is_object() && !word.is_null()).collect())
     }
 
-    /// Whether a table says what no word does.
+    /// Returns true if the setting also accepts a table.
     fn may_be_table(&self) -> bool {
         let choices = self.schema["oneOf"].as_array();
         choices.is_some_and(|choices| choices.iter().any(|it| it["type"] == "object"))
@@ -126,7 +126,7 @@ impl Setting {
             kinds.extend(self.may_be_table().then(|| "a table".to_owned()));
             return kinds.join(" or ");
         }
-        // Of what stands in tables there are no variables.
+        // Settings inside tables have no environment variable.
         let kind = type_of(&self.schema);
         let spelled = match &*kind {
             "list of strings" if !self.env.is_empty() => "; in the environment separated by commas",
@@ -139,7 +139,7 @@ impl Setting {
     }
 }
 
-/// Of which type a value is that `schema` describes, `null` aside.
+/// Describes the type of `schema`, ignoring `null`.
 fn type_of(schema: &Value) -> String {
     let named = match &schema["type"] {
         Value::Array(all) => all.iter().filter_map(Value::as_str).find(|kind| *kind != "null"),
@@ -156,12 +156,12 @@ fn type_of(schema: &Value) -> String {
             kinds.dedup();
             kinds.join(" or ")
         }
-        // What may be missing is a string where it is not.
+        // A type that is absent here is an optional string.
         (None, None) => "string".to_owned(),
     }
 }
 
-/// The JSON Schema of the file.
+/// Returns the JSON Schema of the settings file.
 pub fn schema() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|s| s.inline_subschemas = true);
     let mut schema = settings.into_generator().into_root_schema_for::<Config>().to_value();
@@ -171,7 +171,7 @@ pub fn schema() -> Value {
     schema
 }
 
-/// The reference of the file, in Markdown.
+/// Returns the settings reference, in Markdown.
 pub fn reference() -> String {
     let mut page = String::from(
         "# toolgate.toml\n\n\
@@ -219,7 +219,7 @@ pub fn reference() -> String {
     page
 }
 
-/// Tables `[path]`, of a list (`[[path]]`) or each by a name, and what stands in each.
+/// Writes the reference of `[path]` tables, which are list entries or named tables.
 fn write_tables(page: &mut String, path: &str, body: &Value, fields: &Value) {
     let about_all = match about(body) {
         "" => about(fields),
@@ -255,17 +255,17 @@ fn write_tables(page: &mut String, path: &str, body: &Value, fields: &Value) {
     }
 }
 
-/// What stands in each table, where `schema` is of a list of tables.
+/// Returns the schema of each table, if `schema` is a list of tables.
 fn tables(schema: &Value) -> Option<&Value> {
     Some(&schema["items"]).filter(|items| items["properties"].is_object())
 }
 
-/// What stands in each table, where `schema` is of tables by name.
+/// Returns the schema of each table, if `schema` is a map of tables.
 fn named_tables(schema: &Value) -> Option<&Value> {
     Some(&schema["additionalProperties"]).filter(|table| table["properties"].is_object())
 }
 
-/// The table that a setting in a table may be.
+/// Returns the schema of the table that a setting may hold.
 fn inner_table(schema: &Value) -> Option<&Value> {
     let any = schema["anyOf"].as_array().map_or(&[][..], Vec::as_slice);
     any.iter().chain([schema]).find(|choice| choice["properties"].is_object())

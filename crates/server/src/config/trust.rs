@@ -1,7 +1,7 @@
-//! Whether the configuration that lies in a folder is believed.
+//! Trust in a settings file that lies in the workspace.
 //!
-//! A folder may come from anybody, and its toolgate.toml with it. Until whoever serves the folder
-//! has vouched for the file as it is, only what takes something away is taken from it.
+//! A workspace may come from anybody, and so may its `toolgate.toml`. Until the user trusts the
+//! exact content of the file, it may only restrict the server.
 #![allow(
     clippy::disallowed_methods,
     reason = "the owner's own marks, in the owner's state folder, outside what is served"
@@ -18,8 +18,8 @@ use super::load::FILE_BYTES_MAX;
 use super::state_folder;
 use crate::trusted::{self, Links};
 
-/// The settings by which a folder may only take away from what its tools do. What a section of
-/// them has beside is the owner's to decide.
+/// Settings that can only restrict tools, and so need no trust. All others are the owner's to
+/// decide.
 const NARROWING: [(&str, &str); 6] = [
     ("tools", "allow"),
     ("tools", "deny"),
@@ -29,19 +29,19 @@ const NARROWING: [(&str, &str); 6] = [
     ("exec", "confirm"),
 ];
 
-/// A setting that only the owner decides, and where it stands.
+/// Setting that only the owner may decide, with its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owned {
-    /// As `sandbox.profile`, or `command` for a section of tables.
+    /// Name, such as `sandbox.profile`, or `command` for a section of tables.
     pub name: String,
-    /// In which line, counted from 1.
+    /// Line number, from 1.
     pub line: usize,
 }
 
-/// Refuses what `text`, the content of `file`, decides without anybody having vouched for it.
+/// Checks that an untrusted `file` with the content `text` only restricts the server.
 ///
 /// # Errors
-/// Which settings those are, and what to do.
+/// When it does more. The message lists the settings and the ways to resolve this.
 pub(super) fn check(file: &Path, text: &str) -> anyhow::Result<()> {
     let owned = owned(text);
     if owned.is_empty() || is_trusted(file, text) {
@@ -63,14 +63,14 @@ pub(super) fn check(file: &Path, text: &str) -> anyhow::Result<()> {
     )
 }
 
-/// The settings in `text` that only the owner of the server decides, in the order of their lines.
+/// Returns the settings in `text` that only the owner may decide, in order of lines.
 pub fn owned(text: &str) -> Vec<Owned> {
     let Ok(table) = DeTable::parse(text) else { return Vec::new() };
     let line = |at: usize| text[..at].matches('\n').count() + 1;
     let mut owned = Vec::new();
     for (section, body) in table.get_ref() {
         let name = section.get_ref();
-        // A section of one table each is named by itself.
+        // A section of named tables is reported as a whole.
         let settings = match body.get_ref() {
             DeValue::Table(settings) if *name != "command" => settings,
             _ => {
@@ -90,39 +90,39 @@ pub fn owned(text: &str) -> Vec<Owned> {
     owned
 }
 
-/// What the configuration at `file` says, which lies in a folder that may come from anybody.
+/// Reads the settings `file` of an untrusted workspace.
 ///
 /// # Errors
-/// When it is no file, or too large for one.
+/// When it is not a regular file, is too large, or is not UTF-8.
 pub fn text(file: &Path) -> anyhow::Result<String> {
     trusted::text(file, Links::Refused, FILE_BYTES_MAX)
 }
 
-/// Whether somebody has vouched for `file` with the content `text`, and since then for no other.
+/// Returns true if the user has trusted `file` with exactly the content `text`.
 pub fn is_trusted(file: &Path, text: &str) -> bool {
     let marked = mark(file).and_then(|mark| Ok(fs::read_to_string(mark)?));
     marked.is_ok_and(|marked| marked.lines().next() == Some(&digest(text)))
 }
 
-/// Vouches for `file` with the content `text`, and no other: not for what it was before, which
-/// could be put back.
+/// Records that the user trusts `file` with the content `text`. Earlier content is no longer
+/// trusted, because it could be put back.
 ///
 /// # Errors
-/// When that cannot be remembered.
+/// When the trust mark cannot be written.
 pub fn trust(file: &Path, text: &str) -> anyhow::Result<()> {
     let mark = mark(file)?;
     let folder = mark.parent().unwrap_or(Path::new("/"));
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
-    // The path is for people.
+    // The path is only for people who look at the mark.
     let marked = format!("{}\n{}\n", digest(text), file.display());
     let written = made.and_then(|()| fs::write(&mark, marked));
     written.with_context(|| format!("{} cannot be written", mark.display()))
 }
 
-/// Vouches for `file` no more, whatever is in it; whether anybody had.
+/// Removes the trust in `file`. Returns false if it was not trusted.
 ///
 /// # Errors
-/// When that cannot be forgotten.
+/// When the trust mark cannot be removed.
 pub fn distrust(file: &Path) -> anyhow::Result<bool> {
     let mark = mark(file)?;
     match fs::remove_file(&mark) {
@@ -132,12 +132,12 @@ pub fn distrust(file: &Path) -> anyhow::Result<bool> {
     }
 }
 
-/// What remembers as what somebody has vouched for `file`, which is there if anybody has.
+/// Returns the path of the trust mark of `file`.
 pub(crate) fn mark(file: &Path) -> anyhow::Result<PathBuf> {
     let Some(marks) = marks() else {
         bail!("there is no folder to remember it in: neither XDG_STATE_HOME nor HOME is set");
     };
-    // Of the file that is named: what lies behind a link is believed where it lies.
+    // The last component is not resolved: a link gets its own mark.
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = fs::canonicalize(folder.unwrap_or(Path::new(".")));
     let folder = folder.with_context(|| format!("{}", file.display()))?;
@@ -146,7 +146,7 @@ pub(crate) fn mark(file: &Path) -> anyhow::Result<PathBuf> {
     Ok(marks.join(name.to_hex().as_str()))
 }
 
-/// The folder of what remembers that somebody has vouched for a file.
+/// Returns the folder of trust marks, if this user has a state folder.
 pub(crate) fn marks() -> Option<PathBuf> {
     Some(state_folder()?.join("trusted"))
 }

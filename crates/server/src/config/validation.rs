@@ -1,26 +1,28 @@
-//! What happens to output that breaks its tool's schema.
+//! Settings of the validation of tool output.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_host::OutputCheck;
 
-/// How the output of tools is checked.
+/// Validation of tool output against schemas.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Validation {
-    /// What happens to output that breaks its tool's schema: `off`, `shadow` (logged) or `enforce` (refused).
+    /// Reaction to output that does not match its tool's schema: `off`, `shadow` (log it) or
+    /// `enforce` (refuse it).
     pub output: OutputCheck,
-    /// The same for some tools, a table `[[validation.rules]]` for each rule: the first that matches a tool counts for it.
+    /// Exceptions for some tools. One `[[validation.rules]]` table each; the first rule that
+    /// matches a tool applies.
     pub rules: Vec<OutputRule>,
 }
 
-/// What happens to the output of some tools that breaks their schemas.
+/// Validation of the output of some tools.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OutputRule {
-    /// A pattern over tools, e.g. `github.*` (or `github_*`).
+    /// Pattern of tools, such as `github.*` (or `github_*`).
     pub tools: String,
-    /// `off`, `shadow` or `enforce`, as `validation.output` has them.
+    /// Reaction, as for `validation.output`: `off`, `shadow` or `enforce`.
     pub output: OutputCheck,
 }
 

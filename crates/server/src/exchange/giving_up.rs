@@ -1,4 +1,4 @@
-//! Which session gives its place to another.
+//! Selects the session to end when there are too many.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -7,8 +7,10 @@ use toolgate_contract::Caller;
 
 use super::Seat;
 
-/// Ends the session that has been silent for longest, if any has nothing in flight, of the caller
-/// that has most. Its client is told that it is gone and begins another.
+/// Ends one idle session: the longest silent one of the caller with the most sessions. Returns
+/// false if every session is busy.
+///
+/// Its client is informed at its next request and can start a new session.
 pub(super) fn give_up_the_most_silent(sessions: &mut HashMap<String, Seat>) -> bool {
     let mut of: HashMap<&Caller, usize> = HashMap::new();
     for seat in sessions.values() {

@@ -1,9 +1,8 @@
-//! Sessions whose ids say how they began: whoever has the key can go on with one.
+//! Sealed session ids, which let any replica with the key resume a session.
 //!
-//! An id is what the client opened its session with, sealed: encrypted, and with a code that only
-//! this key makes, for one caller and one dialect, until a day after. So replicas behind a balancer
-//! need no store of sessions, and one that has forgotten a session takes it up again. What was said
-//! in it since (a log level, subscriptions, streams to come back to) is not in the id.
+//! An id is the message that opened the session, encrypted and authenticated for one caller and one
+//! dialect. It is valid for 24 hours. Replicas behind a load balancer therefore need no shared
+//! session store. Later state is not in the id: log level, subscriptions and resumable streams.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -17,43 +16,44 @@ use toolgate_contract::Caller;
 
 use crate::session::locked;
 
-/// How long a key is.
+/// Length of the key, in bytes.
 pub(crate) const KEY_BYTES: usize = 32;
-/// How long an id is good for, in seconds.
+/// Validity of an id, in seconds.
 const GOOD_FOR: i64 = 24 * 3600;
-/// How much may be in an id: it stands in a header of each request.
+/// Largest opening message in an id, in bytes, since each request carries the id in a header.
 const OPENING_BYTES_MAX: usize = 2048;
-/// How many sessions that were ended are remembered as such.
+/// Number of ended sessions that are remembered.
 const ENDED_MAX: usize = 10_000;
 
-/// Seals ids, and opens them.
+/// Seals session ids and opens them.
 pub(crate) struct Sealed {
     key: LessSafeKey,
     ended: Mutex<VecDeque<[u8; 32]>>,
 }
 
-/// What is in an id.
+/// Content of a sealed id.
 #[derive(Serialize, Deserialize)]
 struct Inside {
-    /// Until when, in seconds of the Unix epoch.
+    /// Expiry, in seconds since the Unix epoch.
     until: i64,
-    /// Whose it is, and how they are known.
+    /// Name of the caller; `kind` is how it authenticated.
     caller: String,
     kind: String,
     dialect: String,
-    /// What the client said first.
+    /// Message that opened the session.
     opening: String,
 }
 
 impl Sealed {
-    /// By `key`.
+    /// Creates a sealer that uses `key`.
     pub(crate) fn new(key: &[u8; KEY_BYTES]) -> Self {
         let key = UnboundKey::new(&CHACHA20_POLY1305, key).expect("a key of that length");
         Self { key: LessSafeKey::new(key), ended: Mutex::default() }
     }
 
-    /// An id for the session that `caller` opened in `dialect` with `opening`; `None` if that is too
-    /// long to be said with each request.
+    /// Returns an id for the session that `caller` opened in `dialect` with `opening`.
+    ///
+    /// Returns `None` if `opening` exceeds 2048 bytes.
     pub(crate) fn seal(&self, caller: &Caller, dialect: &str, opening: &[u8]) -> Option<String> {
         let opening = std::str::from_utf8(opening).ok()?;
         if opening.len() > OPENING_BYTES_MAX {
@@ -75,8 +75,8 @@ impl Sealed {
         Some(URL_SAFE_NO_PAD.encode(bytes))
     }
 
-    /// What the session `id` of `caller` was opened with in `dialect`, if it is one and was not
-    /// ended here.
+    /// Returns the opening message of the session `id`, if it is valid for `caller` and `dialect`
+    /// and was not ended here.
     pub(crate) fn open(&self, id: &str, caller: &Caller, dialect: &str) -> Option<Vec<u8>> {
         let mut bytes = URL_SAFE_NO_PAD.decode(id).ok()?;
         let (nonce, _) = bytes.split_first_chunk::<NONCE_LEN>()?;
@@ -89,7 +89,7 @@ impl Sealed {
         (is_theirs && is_good && !was_ended()).then(|| inside.opening.into_bytes())
     }
 
-    /// Takes the session `id` up no more.
+    /// Marks the session `id` as ended, so that this server does not resume it.
     pub(crate) fn end(&self, id: &str) {
         let mut ended = locked(&self.ended);
         if ended.len() == ENDED_MAX {

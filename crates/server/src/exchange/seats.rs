@@ -1,4 +1,4 @@
-//! Sessions that are open: found, taken up again, and given their ids.
+//! Open sessions: looks them up, resumes them and assigns their ids.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use crate::client::random_id;
 use crate::session::{Session, locked};
 
 impl Endpoints {
-    /// The session `id`, if it is `caller`'s and was begun in the same `dialect`.
+    /// Returns the open session `id`, if it belongs to `caller` and `dialect`.
     pub(super) fn seated(&self, id: &str, caller: &Caller, dialect: &str) -> Option<Arc<Session>> {
         let mut sessions = locked(&self.sessions);
         let seat = sessions.get_mut(id).filter(|seat| {
@@ -23,8 +23,8 @@ impl Endpoints {
         Some(seat.session.clone())
     }
 
-    /// The session `id` of `caller`, begun anew as it was begun: here, before it was forgotten, or
-    /// by another server that has the key.
+    /// Resumes the session `id` of `caller` from its sealed id, after this server forgot it or if
+    /// another replica with the same key opened it.
     pub(super) fn taken_up(
         &self,
         id: &str,
@@ -44,8 +44,8 @@ impl Endpoints {
         Some(session)
     }
 
-    /// Gives `session`, which `frame` has opened, an id nobody can guess, if there is room for one
-    /// more.
+    /// Registers `session`, which `frame` opened, under an unguessable id. Refuses if there is no
+    /// room.
     pub(super) fn seat(&self, reply: Reply, frame: Option<&Frame>, session: Arc<Session>) -> Reply {
         let dialect = session.dialect.clone();
         let mut sessions = locked(&self.sessions);

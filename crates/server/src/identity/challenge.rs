@@ -1,5 +1,5 @@
-//! What a client is told that has no good token: where to get one, and for what to ask (RFC 6750,
-//! RFC 9728).
+//! OAuth challenge for clients without a valid token: the authorization server and the scopes to
+//! request (RFC 6750, RFC 9728).
 
 use http::Method;
 use serde::Serialize;
@@ -7,25 +7,25 @@ use toolgate_contract::{Head, Reply};
 
 use crate::config::Config;
 
-/// Where this server says whose tokens it takes. What follows it is the path of what they are for.
+/// Path prefix of the protected resource metadata. The path of the endpoint follows it.
 const PLACE: &str = "/.well-known/oauth-protected-resource";
-/// What they are for.
+/// Path of the protected endpoint.
 const ENDPOINT: &str = "/mcp";
-/// How long what is said there may be kept.
+/// `Cache-Control` value of the metadata.
 const KEEP: &str = "public, max-age=300";
 
-/// What is said of tokens to whoever asks.
+/// Data of the challenge and of the protected resource metadata.
 pub(super) struct Challenge {
     issuers: Vec<String>,
     scopes: Vec<String>,
-    /// What a client that has no token is told to ask for.
+    /// Scopes that a client without a token should request, separated by spaces.
     first: String,
-    /// Where clients reach the endpoint, where that is not where their requests arrive.
+    /// Public URL of the endpoint, if it differs from the URL of requests.
     url: Option<String>,
     scheme: &'static str,
 }
 
-/// RFC 9728.
+/// Protected resource metadata (RFC 9728).
 #[derive(Serialize)]
 struct Metadata<'a> {
     resource: &'a str,
@@ -37,7 +37,7 @@ struct Metadata<'a> {
 }
 
 impl Challenge {
-    /// What is said under `config`; `None` where no tokens are taken.
+    /// Builds the challenge from `config`. Returns `None` if no authorization server is configured.
     pub(super) fn of(config: &Config) -> Option<Self> {
         if config.oauth.is_empty() {
             return None;
@@ -59,14 +59,14 @@ impl Challenge {
         })
     }
 
-    /// Whether it is said at `path` whose tokens are taken.
+    /// Returns true if `path` is a path of the metadata.
     pub(super) fn is_at(&self, path: &str) -> bool {
         path.strip_prefix(PLACE).is_some_and(|what| {
             what.is_empty() || what == ENDPOINT || self.url.as_deref().map(path_of) == Some(what)
         })
     }
 
-    /// What is said there.
+    /// Returns the metadata document, or 405 for methods other than GET and HEAD.
     pub(super) fn said(&self, head: &Head) -> Reply {
         let is_read = matches!(head, Head::Http { method: Method::GET | Method::HEAD, .. });
         if !is_read {
@@ -83,7 +83,7 @@ impl Challenge {
         Reply::json(written).with_header("cache-control", KEEP)
     }
 
-    /// `reply` to `head`, saying where to get a token if it says that one is needed.
+    /// Adds the location of the metadata to a `reply` that demands a token.
     pub(super) fn completed(&self, mut reply: Reply, head: &Head) -> Reply {
         if !matches!(reply.status, 400 | 401 | 403) {
             return reply;
@@ -92,7 +92,7 @@ impl Challenge {
         let said = match (at, reply.status) {
             (Some(at), _) => reply.headers.remove(at).1,
             (None, 401) => "Bearer".to_owned(),
-            // It is refused for another reason.
+            // No challenge: the request was refused for another reason.
             (None, _) => return reply,
         };
         let mut challenge = said;
@@ -107,7 +107,7 @@ impl Challenge {
         reply.with_header("www-authenticate", challenge)
     }
 
-    /// What tokens are for: the endpoint, as clients reach it.
+    /// Returns the URL of the protected endpoint, as clients reach it.
     fn resource(&self, head: &Head) -> String {
         match &self.url {
             Some(url) => url.trim_end_matches('/').to_owned(),
@@ -115,7 +115,7 @@ impl Challenge {
         }
     }
 
-    /// Where it is said whose tokens are taken, as clients reach it.
+    /// Returns the URL of the metadata, as clients reach it.
     fn place(&self, head: &Head) -> String {
         match &self.url {
             Some(url) => {
@@ -127,14 +127,14 @@ impl Challenge {
         }
     }
 
-    /// Where the client found this server: its `Host` is one that was admitted.
+    /// Returns the origin of the client's request. The `Host` header was checked before.
     fn origin(&self, head: &Head) -> String {
         let host = head.header("host").next().and_then(|host| std::str::from_utf8(host).ok());
         format!("{}://{}", self.scheme, host.unwrap_or("localhost"))
     }
 }
 
-/// The path of `url`, without a slash at its end.
+/// Returns the path of `url` without a trailing slash.
 fn path_of(url: &str) -> &str {
     let rest = url.split_once("://").map_or("", |(_, rest)| rest);
     rest.find('/').map_or("", |at| &rest[at..]).trim_end_matches('/')

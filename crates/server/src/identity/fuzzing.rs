@@ -1,4 +1,4 @@
-//! What fuzzing calls: tokens that anybody wrote, and sets of keys that an issuer did.
+//! Fuzz targets for tokens and key sets.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,7 +9,8 @@ use super::jwks::KeySet;
 use super::jws::{Algorithm, Token};
 use super::tokens::check_claims;
 
-/// A token as it is; and a header and claims, parted by the byte 0x1f, signed and then changed.
+/// Checks that no unsigned or modified token verifies. The input is a token, or a header and claims
+/// separated by 0x1f.
 pub(crate) fn tokens(bytes: &[u8]) {
     let pair = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).expect("a seed");
     let set = set(&pair);
@@ -27,7 +28,7 @@ pub(crate) fn tokens(bytes: &[u8]) {
     let is_ours =
         read.algorithm == Algorithm::EdDSA && read.kid.as_deref().is_none_or(|kid| kid == "a");
     assert_eq!(set.signed(&read), is_ours.then_some(true));
-    // One byte of it put another, wherever.
+    // Change one byte of the token.
     let (Some(&[high, low, byte, ..]), true) = (parts.next(), is_ours) else { return };
     let at = usize::from(u16::from_be_bytes([high, low])) % token.len();
     let mut changed = token.clone().into_bytes();
@@ -35,7 +36,7 @@ pub(crate) fn tokens(bytes: &[u8]) {
     assert!(changed == token.as_bytes() || signed(&changed) != Some(true));
 }
 
-/// A set of keys, and whether one of them signed what none did.
+/// Checks that no key of a parsed key set accepts an arbitrary signature.
 pub(crate) fn key_sets(bytes: &[u8]) {
     let Ok(set) = KeySet::read(bytes) else { return };
     assert!(set.len() > 0);

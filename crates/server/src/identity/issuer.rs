@@ -1,8 +1,6 @@
-//! One issuer of tokens: its keys, asked for when they are first needed, kept, and asked for again
-//! before they are old.
+//! One token issuer and its signing keys, which are fetched on demand, cached and refreshed.
 //!
-//! For a key that is not among those it gave it is asked once a minute at most, whoever names such a
-//! key, and never twice at once. What it says beside its keys is not read.
+//! An unknown key id causes at most one fetch per minute, and never two fetches at once.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -16,20 +14,20 @@ use super::jwks::KeySet;
 use crate::config::oauth;
 use crate::session::locked;
 
-/// How long the issuer may take to answer.
+/// Timeout for one answer of the issuer.
 const WITHIN: Duration = Duration::from_secs(5);
-/// How much of an answer is read; longer ones are none.
+/// Largest answer, in bytes. Longer ones are rejected.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
-/// How long keys are fresh, at least and at most, whatever the issuer says of it.
+/// Shortest and longest cache time of keys, whatever the issuer's `Cache-Control`.
 const FRESH: [Duration; 2] = [Duration::from_secs(5 * 60), Duration::from_secs(24 * 3600)];
-/// How long keys that are not fresh any more are believed while the issuer is away.
+/// Further time for which old keys are used if the issuer is unavailable.
 const STALE_MAX: Duration = Duration::from_secs(24 * 3600);
-/// How long after it was asked for a key that was not among those it gave it is asked so again.
+/// Shortest time between two fetches for unknown key ids.
 const ANOTHER_AFTER: Duration = Duration::from_secs(60);
-/// How long after it did not answer it is asked again.
+/// Shortest time between a failed fetch and the next one.
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
 
-/// An issuer of tokens.
+/// Token issuer with its cached keys.
 pub(super) struct Issuer {
     pub(super) settings: oauth::Issuer,
     fetch: Fetch,
@@ -39,11 +37,11 @@ pub(super) struct Issuer {
 #[derive(Default)]
 struct State {
     held: Option<Held>,
-    /// When it last did not answer.
+    /// Time of the last failed fetch, if the last fetch failed.
     failed: Option<Instant>,
-    /// When it was last asked for a key that was not among those it gave.
+    /// Time of the last fetch for an unknown key id.
     missed: Option<Instant>,
-    /// Ends when it has answered, or not.
+    /// Closes when the running fetch has ended.
     asking: Option<watch::Receiver<()>>,
 }
 
@@ -53,7 +51,7 @@ struct Held {
     fresh: Duration,
 }
 
-/// What an issuer says of itself: all that is read of it.
+/// Issuer metadata, as far as it is used.
 #[derive(Deserialize)]
 struct Metadata {
     issuer: String,
@@ -65,7 +63,7 @@ impl Issuer {
         Arc::new(Self { settings, fetch, state: Mutex::default() })
     }
 
-    /// Its keys, if they are known; those that are not fresh any more are asked for meanwhile.
+    /// Returns the cached keys. Starts a fetch if they are no longer fresh.
     pub(super) fn keys(self: &Arc<Self>) -> Option<Arc<KeySet>> {
         let mut state = locked(&self.state);
         let held = state.held.as_ref()?;
@@ -80,19 +78,19 @@ impl Issuer {
         Some(keys)
     }
 
-    /// Waits until it was asked for keys that are not known, or does not: when it was asked a
-    /// moment ago.
+    /// Fetches the keys and waits for the result. Does nothing if a fetch was made too recently.
     pub(super) async fn learn(self: &Arc<Self>) {
         let asking = self.ask(&mut locked(&self.state));
         if let Some(mut asking) = asking {
-            // Nothing is sent; it ends.
+            // Nothing is sent on the channel; it closes at the end.
             while asking.changed().await.is_ok() {}
         }
     }
 
-    /// Has it asked, unless it was; what to wait for until it has answered.
+    /// Starts a fetch unless one is running or was made too recently. Returns a channel that closes
+    /// at its end.
     ///
-    /// In a task of its own: who asks first may leave, and others wait for the same.
+    /// The fetch has its own task, because its first caller may leave while others wait.
     fn ask(self: &Arc<Self>, state: &mut State) -> Option<watch::Receiver<()>> {
         if let Some(asking) = &state.asking {
             return Some(asking.clone());
@@ -132,7 +130,7 @@ impl Issuer {
         }
     }
 
-    /// Its keys, and how long they are fresh.
+    /// Fetches the keys and their cache time.
     async fn told(&self) -> Result<(KeySet, Duration), String> {
         let target = match &self.settings.jwks_uri {
             Some(url) => place(url)?,
@@ -144,7 +142,7 @@ impl Issuer {
         Ok((keys, said.unwrap_or(FRESH[0]).clamp(FRESH[0], FRESH[1])))
     }
 
-    /// Where its keys are, as it says at one of the places where it may say so.
+    /// Discovers the URL of the keys in the issuer's metadata.
     async fn found(&self) -> Result<Target, String> {
         let issuer = self.settings.issuer.as_str();
         let mut last = String::new();
@@ -159,7 +157,7 @@ impl Issuer {
             };
             let said: Metadata = serde_json::from_slice(&json)
                 .map_err(|err| format!("what it says of itself cannot be read: {err}"))?;
-            // Who answers for another would have us believe its own keys.
+            // Without this check, another server could present its own keys.
             if said.issuer != issuer {
                 return Err("it says that it is another issuer".to_owned());
             }
@@ -172,7 +170,7 @@ impl Issuer {
         Err(last)
     }
 
-    /// What is at `target`, whole, and what its `Cache-Control` says.
+    /// Fetches `target`. Returns the body and the `Cache-Control` header.
     async fn got(&self, target: &Target) -> Result<(Vec<u8>, Option<String>), String> {
         let got = self.fetch.get(target, WITHIN, ANSWER_BYTES_MAX + 1).await;
         let got = got.map_err(|why| format!("at {target}: {why}"))?;
@@ -186,7 +184,7 @@ impl Issuer {
     }
 }
 
-/// Where `url` is, if what it says is read by nobody between.
+/// Parses `url` and requires https, or http on loopback.
 pub(crate) fn place(url: &str) -> Result<Target, String> {
     let target = Target::whole(url).map_err(|why| format!("`{url}` {why}"))?;
     match target.is_private() {
@@ -195,7 +193,7 @@ pub(crate) fn place(url: &str) -> Result<Target, String> {
     }
 }
 
-/// Where `issuer` may say what it is: as OpenID Connect and as RFC 8414 have it.
+/// Returns the metadata URLs of `issuer` under OpenID Connect Discovery and RFC 8414.
 fn well_known(issuer: &str) -> Result<[String; 2], String> {
     let bare = issuer.trim_end_matches('/');
     let (scheme, rest) = bare.split_once("://").ok_or("the issuer is no URL")?;
@@ -206,7 +204,7 @@ fn well_known(issuer: &str) -> Result<[String; 2], String> {
     ])
 }
 
-/// How long what comes with `cache_control` may be kept.
+/// Parses `max-age` of a `Cache-Control` header.
 fn max_age(cache_control: &str) -> Option<Duration> {
     let mut words = cache_control.split(',').map(str::trim);
     let seconds = words.find_map(|word| word.strip_prefix("max-age=")?.parse().ok())?;

@@ -1,4 +1,4 @@
-//! The keys of an issuer, as it publishes them: a JSON Web Key Set.
+//! Parses the signing keys that an issuer publishes as a JSON Web Key Set (RFC 7517).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -6,10 +6,10 @@ use serde::Deserialize;
 
 use super::jws::{Algorithm, Key, Public, Token};
 
-/// The most keys of one issuer.
+/// Most keys of one issuer.
 const KEYS_MAX: usize = 100;
 
-/// The keys of an issuer.
+/// Signing keys of an issuer.
 pub(super) struct KeySet(Vec<Key>);
 
 #[derive(Deserialize)]
@@ -33,8 +33,8 @@ struct WrittenKey {
 }
 
 impl KeySet {
-    /// The keys in `json` that tokens can be verified by; those of other kinds are passed over, as
-    /// RFC 7517 has it. A secret that both sides have is never a key here, wherever it stands.
+    /// Parses the usable public keys in `json`. Keys of other kinds are ignored (RFC 7517), and
+    /// symmetric keys are never used.
     pub(super) fn read(json: &[u8]) -> Result<Self, String> {
         let written: Written =
             serde_json::from_slice(json).map_err(|err| format!("it is no set of keys: {err}"))?;
@@ -48,15 +48,16 @@ impl KeySet {
         Ok(Self(keys))
     }
 
-    /// How many there are.
+    /// Returns the number of keys.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether one of them signed `token`; `None` where none can be meant.
+    /// Returns true if one of the keys signed `token`, or `None` if no key matches its id and
+    /// algorithm.
     pub(super) fn signed(&self, token: &Token<'_>) -> Option<bool> {
         let meant = |key: &&Key| {
-            // A token that names no key is one of an issuer that has but one.
+            // A token without a key id is accepted only if the issuer has a single key.
             let named = match &token.kid {
                 Some(kid) => key.kid.as_ref() == Some(kid),
                 None => self.0.len() == 1,
@@ -69,7 +70,7 @@ impl KeySet {
     }
 }
 
-/// The key that `written` is, if it is one to verify with.
+/// Parses one key. Returns `None` if it is not a supported signature key.
 fn key(written: serde_json::Value) -> Option<Key> {
     let written: WrittenKey = serde_json::from_value(written).ok()?;
     let WrittenKey { kty, kid, alg, for_what, key_ops, crv, n, e, x, y } = written;
@@ -83,7 +84,7 @@ fn key(written: serde_json::Value) -> Option<Key> {
         None => None,
     };
     let number = |text: Option<String>| URL_SAFE_NO_PAD.decode(text?).ok();
-    // The two halves of a point, each as long as the curve is wide.
+    // Uncompressed curve point from two coordinates of the curve's width.
     let point = |x, y, width: usize| {
         let (x, y) = (number(x)?, number(y)?);
         (x.len() == width && y.len() == width).then(|| [&[4], &x[..], &y[..]].concat())

@@ -1,7 +1,6 @@
-//! A token taken apart, and whether a key signed it: JWS in its compact form, signatures by ring.
+//! Parses and verifies tokens in the compact JWS form, with ring.
 //!
-//! What the token says of itself chooses nothing but among what is allowed: which key, by its id,
-//! and which of the algorithms that key is for.
+//! A token's header only selects among the issuer's keys and the algorithms that each key allows.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -10,12 +9,12 @@ use schemars::JsonSchema;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-/// How long a token may be.
+/// Largest token, in bytes.
 const BYTES_MAX: usize = 16 << 10;
-/// How long the id of a key may be.
+/// Longest key id, in bytes.
 const KID_BYTES_MAX: usize = 256;
 
-/// An algorithm of JWS that shows who signed: none whose key both sides have, and not `none`.
+/// JWS signature algorithm. Only asymmetric ones are accepted, never HMAC or `none`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs, reason = "RFC 7518 and RFC 8037 say what each is")]
 pub enum Algorithm {
@@ -31,7 +30,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// Every one.
+    /// All algorithms.
     pub const ALL: [Self; 9] = [
         Self::RS256,
         Self::RS384,
@@ -45,12 +44,12 @@ impl Algorithm {
     ];
 }
 
-/// A token taken apart, and nothing of it believed yet.
+/// Parsed token, not yet verified.
 pub(super) struct Token<'t> {
     pub(super) algorithm: Algorithm,
-    /// Which of its issuer's keys it is signed with, as it says.
+    /// Id of the signing key, from the header.
     pub(super) kid: Option<String>,
-    /// What it says, as JSON.
+    /// Claims, as JSON.
     pub(super) claims: Vec<u8>,
     signed: &'t [u8],
     signature: Vec<u8>,
@@ -61,16 +60,16 @@ struct Header {
     alg: String,
     kid: Option<String>,
     typ: Option<String>,
-    /// What must be understood of it, and is not here.
+    /// Critical extensions. None is supported here.
     crit: Option<IgnoredAny>,
-    /// That it is no plain text, or not encoded.
+    /// Signs of an unencoded, compressed or encrypted payload, which are refused.
     b64: Option<IgnoredAny>,
     zip: Option<IgnoredAny>,
     enc: Option<IgnoredAny>,
 }
 
 impl<'t> Token<'t> {
-    /// `text` taken apart; the error says, for the log, why that cannot be.
+    /// Parses `text`. The error is a reason for the log.
     pub(super) fn read(text: &'t [u8]) -> Result<Self, &'static str> {
         if text.len() > BYTES_MAX {
             return Err("it is too long");
@@ -105,7 +104,7 @@ impl<'t> Token<'t> {
         })
     }
 
-    /// Whether it was signed with `key`.
+    /// Returns true if the signature is valid under `key`.
     pub(super) fn is_signed_with(&self, key: &Key) -> bool {
         let Self { algorithm, signed, signature, .. } = self;
         let plain = |by: &'static dyn VerificationAlgorithm, public: &[u8]| {
@@ -136,22 +135,22 @@ impl<'t> Token<'t> {
     }
 }
 
-/// Whether `typ` says that a token is one to call with (RFC 9068), or says nothing.
+/// Returns true if `typ` marks an access token (RFC 9068) or a plain JWT.
 fn is_access_token(typ: &str) -> bool {
     let typ = typ.to_ascii_lowercase();
     let typ = typ.strip_prefix("application/").unwrap_or(&typ);
     matches!(typ, "at+jwt" | "jwt")
 }
 
-/// A key that tokens are signed with, its public half.
+/// Public half of a signing key.
 pub(super) struct Key {
     pub(super) kid: Option<String>,
-    /// The one algorithm it is for, if it says.
+    /// Only algorithm that the key allows, if it names one.
     pub(super) algorithm: Option<Algorithm>,
     pub(super) public: Public,
 }
 
-/// The public half of a key.
+/// Public key material.
 pub(super) enum Public {
     Rsa { n: Vec<u8>, e: Vec<u8> },
     P256(Vec<u8>),
@@ -160,7 +159,7 @@ pub(super) enum Public {
 }
 
 impl Key {
-    /// Whether what `algorithm` signs is signed with keys such as this.
+    /// Returns true if the key may verify signatures of `algorithm`.
     pub(super) fn is_for(&self, algorithm: Algorithm) -> bool {
         let fits = match (&self.public, algorithm) {
             (

@@ -1,5 +1,4 @@
-//! The keys that are known: those of the configuration, and those of a file, which is read again
-//! when it changes.
+//! API keys from the configuration and from the key file, which is read again when it changes.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,29 +13,29 @@ use crate::config::{Config, Key, KeyDigest, key_file};
 use crate::session::locked;
 use crate::trusted::{self, Stamp};
 
-/// How often the file is looked at, at most: when somebody calls.
+/// Shortest time between two checks of the file, which occur when requests arrive.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
-/// The keys that are known.
+/// All known API keys.
 pub(super) struct Keys {
-    /// Those of the configuration, which stay.
+    /// Keys of the configuration, which never change at run time.
     fixed: Vec<Known>,
     file: Option<PathBuf>,
-    /// Those of the file.
+    /// Keys of the file.
     filed: Mutex<Arc<[Known]>>,
     looked: Mutex<Looked>,
-    /// Whether there ever was a key or a file of keys. Once needed they stay so: a file that is
-    /// taken away opens no door.
+    /// Set once any key or key file existed. It stays set, so that deleting the file does not open
+    /// the server.
     needed: AtomicBool,
 }
 
-/// When the file was last looked at, and what it was when it was read.
+/// Time of the last check of the file, and the stamp of the content that was read.
 struct Looked {
     at: Instant,
     stamp: Option<Stamp>,
 }
 
-/// A key and whose it is.
+/// Key with its caller.
 struct Known {
     digest: KeyDigest,
     caller: Caller,
@@ -44,10 +43,10 @@ struct Known {
     expires: Option<Timestamp>,
 }
 
-/// Whose a key is.
+/// Result of looking up a key.
 pub(super) enum Found {
     Owner(Caller),
-    /// Its time is over, or has not come.
+    /// Known key that has expired or is not valid yet.
     OutOfTime,
     Nobody,
 }
@@ -66,20 +65,21 @@ impl Keys {
         Ok(Self { fixed, file, filed: Mutex::new(filed.into()), looked, needed })
     }
 
-    /// Whether whoever calls needs a key.
+    /// Returns true if requests need a credential. Checks the key file first.
     pub(super) fn are_needed(&self) -> bool {
         self.look_again();
         self.needed.load(Ordering::Relaxed)
     }
 
-    /// Whose key has the digest `said`. All are compared, each to its end.
+    /// Finds the caller of the key with the digest `said`. Compares every key in full, in constant
+    /// time.
     pub(super) fn find(&self, said: &KeyDigest) -> Found {
         let filed = locked(&self.filed).clone();
         let mut found = Found::Nobody;
         for known in self.fixed.iter().chain(filed.iter()) {
             let pairs = known.digest.iter().zip(said);
             let differs = pairs.fold(0, |differs, (a, b)| differs | (a ^ b));
-            // The compiler is not to learn that what is left could be skipped.
+            // Keeps the compiler from ending the comparison early.
             if std::hint::black_box(differs) == 0 {
                 found = known.holds();
             }
@@ -87,8 +87,8 @@ impl Keys {
         found
     }
 
-    /// Takes what the file is now, if it has changed. One that cannot be believed changes nothing:
-    /// who is known stays known, and who is not stays out.
+    /// Reads the key file again if it has changed. If it is invalid, the previous keys stay in
+    /// force.
     fn look_again(&self) {
         let Some(file) = &self.file else { return };
         let Ok(mut looked) = self.looked.try_lock() else { return };
@@ -114,7 +114,7 @@ impl Keys {
             }
             Err(err) => {
                 tracing::error!("the keys stay as they were: {err:#}");
-                // Something is there that is to be a file of keys.
+                // An invalid key file still means that the owner wants authentication.
                 self.needed.store(true, Ordering::Relaxed);
             }
         }

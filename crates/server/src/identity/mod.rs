@@ -1,4 +1,4 @@
-//! Who calls over HTTP: known by a key or by a token, and told to wait who guesses.
+//! Authenticates HTTP callers by API key or token, and throttles addresses that guess.
 
 mod keys;
 mod tokens;
@@ -27,29 +27,29 @@ use keys::{Found, Keys};
 use throttle::{DELAY, Throttle, WINDOW, WRONG_MAX};
 use tokens::{Judged, Tokens, Unjudged};
 
-/// Where a key may always stand.
+/// Header that always may carry a key.
 const KEY_HEADER: &str = "x-api-key";
-/// What an address that guessed too often is taken for.
+/// Result for an address that guessed too often.
 const GUESSER: Sender = Sender::Guesser { retry_after: WINDOW };
 
-/// Who may call over HTTP; anybody, where nobody is asked who they are.
+/// Authentication over HTTP. If neither keys nor issuers are configured, every caller is accepted.
 ///
-/// Keys are kept as digests: what a client says is hashed and compared whole, so neither the
-/// memory of this process nor the time it takes tells a key.
+/// Keys are stored as digests. A received key is hashed and compared in full, so neither memory nor
+/// timing reveals a key.
 pub(crate) struct Identity {
     keys: Keys,
     tokens: Option<Tokens>,
     challenge: Option<Challenge>,
-    /// The headers that a key may stand in, beside `Authorization`.
+    /// Lower-case headers that may carry a key, apart from `Authorization`.
     headers: Vec<String>,
     throttle: Mutex<Throttle>,
 }
 
 impl Identity {
-    /// Those whom `config` knows.
+    /// Loads the keys and issuers of `config`.
     ///
     /// # Errors
-    /// When the file of keys cannot be read, or others could have written it.
+    /// When the key file cannot be read, or other users could have written it.
     pub(crate) fn of(config: &Config) -> anyhow::Result<Self> {
         let named = config.server.key_headers.iter().map(|name| name.to_ascii_lowercase());
         let mut headers = vec![KEY_HEADER.to_owned()];
@@ -63,29 +63,29 @@ impl Identity {
         })
     }
 
-    /// Whether who calls must say who they are.
+    /// Returns true if requests need a credential.
     pub(crate) fn asks(&self) -> bool {
-        // Looked at first: it is when the file is read again.
+        // Checked first, because this rereads the key file.
         self.keys.are_needed() || self.tokens.is_some()
     }
 
-    /// What is said at `head`'s path of whose tokens are taken; to anybody.
+    /// Returns the protected resource metadata if `head` requests it. It needs no credential.
     pub(crate) fn page(&self, head: &Head) -> Option<Reply> {
         let challenge = self.challenge.as_ref().filter(|it| it.is_at(head.path()))?;
         Some(challenge.said(head))
     }
 
-    /// Whether something is said at `path`.
+    /// Returns true if `path` is a path of the metadata.
     pub(crate) fn has_page(&self, path: &str) -> bool {
         self.challenge.as_ref().is_some_and(|challenge| challenge.is_at(path))
     }
 
-    /// Where to get a token is said by [`Identity::completed`].
+    /// Returns true if [`Identity::completed`] may add a challenge.
     pub(crate) fn challenges(&self) -> bool {
         self.challenge.is_some()
     }
 
-    /// `reply` to `head`, saying where to get a token if it says that one is needed.
+    /// Adds the location of the metadata to a `reply` that demands a token.
     pub(crate) fn completed(&self, reply: Reply, head: &Head) -> Reply {
         match &self.challenge {
             Some(challenge) => challenge.completed(reply, head),
@@ -93,8 +93,10 @@ impl Identity {
         }
     }
 
-    /// Who says `head` from `peer`, in `dialect` if that is said in one. That it is nobody known is not told at once, so
-    /// that guessing takes its time, unless nothing was looked at.
+    /// Authenticates the request `head` from the address `peer`.
+    ///
+    /// A rejection is delayed by 100 ms to slow down guessing, unless the credential was not
+    /// examined.
     pub(crate) async fn identify(
         &self,
         dialect: Option<&dyn Dialect>,
@@ -120,13 +122,13 @@ impl Identity {
                 tokio::time::sleep(DELAY).await;
                 sender
             }
-            // What was asked already is judged by what is known.
+            // The issuer was asked already, so the token is judged by the keys at hand.
             Verdict::Unjudged(_) => Sender::Nobody { said: true },
         }
     }
 
-    /// The one secret of `head` that is looked at: the first of all places that have one. A request
-    /// is one guess, however much it says.
+    /// Returns the one credential of `head` that is examined: the first found. A request counts as
+    /// one guess.
     fn said(&self, dialect: Option<&dyn Dialect>, head: &Head) -> Said {
         let plain = self.headers.iter().map(|name| one_of(head.header(name), Said::Key));
         let bearer = head.header("authorization").filter_map(|value| {
@@ -146,16 +148,16 @@ impl Identity {
         first
     }
 
-    /// What comes of what was `said` from `peer`; `asked` is whether the issuer of a token was asked
-    /// for its keys meanwhile.
+    /// Judges the credential `said` from `peer`. `asked` is true after the issuer's keys were
+    /// fetched.
     fn judged(&self, said: &Said, peer: IpAddr, asked: bool) -> Verdict {
         let secret = match said {
-            // Who says nothing guesses nothing.
+            // A request without a credential is not a guess.
             Said::Nothing => return Verdict::Nobody(Sender::Nobody { said: false }),
             Said::Several => None,
             Said::Key(secret) | Said::Bearer(secret) => Some((secret, digest(secret))),
         };
-        // Held while it is looked at: of many at once, no more are than may be.
+        // The lock is held during the check, so that concurrent requests cannot exceed the limit.
         let mut throttle = locked(&self.throttle);
         let now = Instant::now();
         if !throttle.lets_look(peer, now) {
@@ -164,7 +166,7 @@ impl Identity {
         if let Some((secret, digest)) = secret {
             match self.keys.find(&digest) {
                 Found::Owner(caller) => return Verdict::Known(caller),
-                // Whoever has it was given it once: that is no guess.
+                // An expired key was issued once, so it is not a guess.
                 Found::OutOfTime => return Verdict::Nobody(Sender::Nobody { said: true }),
                 Found::Nobody => {}
             }
@@ -193,8 +195,7 @@ impl Identity {
         })
     }
 
-    /// What `secret` is as a token, if it can be one: one that stands in `Authorization`, and
-    /// nowhere else.
+    /// Judges `secret` as a token, if it came in `Authorization` and has the form of one.
     fn token(&self, said: &Said, secret: &[u8], digest: &KeyDigest, asked: bool) -> Option<Judged> {
         let tokens = self.tokens.as_ref()?;
         match said {
@@ -206,18 +207,18 @@ impl Identity {
     }
 }
 
-/// What a request says of who sends it.
+/// Credential in a request.
 enum Said {
     Nothing,
-    /// Where only keys stand.
+    /// Credential from a header that carries only keys.
     Key(Vec<u8>),
-    /// In `Authorization`, where tokens stand too.
+    /// Credential from `Authorization`, either a key or a token.
     Bearer(Vec<u8>),
-    /// More than one secret in one place: none of them is looked at.
+    /// Several credentials in one header. None of them is examined.
     Several,
 }
 
-/// What stands in one place.
+/// Returns the single credential of one header.
 fn one_of<'k>(keys: impl Iterator<Item = &'k [u8]>, one: fn(Vec<u8>) -> Said) -> Said {
     let mut keys = keys.filter(|key| !key.is_empty());
     match (keys.next(), keys.next()) {
@@ -227,13 +228,13 @@ fn one_of<'k>(keys: impl Iterator<Item = &'k [u8]>, one: fn(Vec<u8>) -> Said) ->
     }
 }
 
-/// What comes of a request.
+/// Result of judging a request.
 enum Verdict {
     Known(Caller),
-    /// It is nobody known.
+    /// Unknown caller.
     Nobody(Sender),
-    /// Its address guesses, and was looked at a moment ago.
+    /// Address that guessed too often. The credential was not examined.
     Unseen,
-    /// Its token's issuer is to be asked first.
+    /// Token whose issuer's keys must be fetched first.
     Unjudged(Unjudged),
 }

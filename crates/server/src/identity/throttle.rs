@@ -1,36 +1,37 @@
-//! How often each address said who it is not.
+//! Counts failed authentication attempts per address.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-/// How long whoever is not known waits to hear so, and after how long an address that guesses is
-/// looked at again.
+/// Delay of a rejection, and shortest time between two checks for an address that guessed too
+/// often.
 pub(super) const DELAY: Duration = Duration::from_millis(100);
-/// How many wrong keys and tokens an address may say within [`WINDOW`]; who says the last is to
-/// wait.
+/// Failed attempts within [`WINDOW`] that put an address on hold.
 pub(super) const WRONG_MAX: usize = 10;
-/// How long a wrong one is remembered, and how long its address is told to wait.
+/// Time for which a failed attempt counts, and wait that the address is asked for.
 pub(super) const WINDOW: Duration = Duration::from_secs(60);
-/// How many addresses are remembered; for one more, the one silent for longest is forgotten.
+/// Most addresses that are remembered. Beyond them, the one silent for longest is forgotten.
 const ADDRESSES_MAX: usize = 4096;
 
-/// The addresses that said wrong keys or tokens of late.
+/// Addresses with recent failed attempts.
 #[derive(Default)]
 pub(super) struct Throttle(HashMap<IpAddr, Guesses>);
 
-/// What is remembered of an address.
+/// Recent failed attempts of an address.
 #[derive(Default)]
 struct Guesses {
-    /// When, the last [`WRONG_MAX`] times.
+    /// Times of the last [`WRONG_MAX`] attempts.
     times: VecDeque<Instant>,
-    /// When one of its keys was looked at, once it was to wait.
+    /// Time of the last check while the address was on hold.
     looked: Option<Instant>,
 }
 
 impl Throttle {
-    /// Whether what `peer` says is looked at `now`. One that guessed too often is looked at once
-    /// in a while: behind a proxy all clients share an address, and a good key is to be taken.
+    /// Returns true if a credential from `peer` may be checked `now`.
+    ///
+    /// An address on hold is checked every 100 ms. Clients behind a proxy share an address, and a
+    /// valid key must still work.
     pub(super) fn lets_look(&mut self, peer: IpAddr, now: Instant) -> bool {
         let Some(guesses) = self.0.get_mut(&one_site(peer)) else { return true };
         guesses.times.retain(|at| is_fresh(*at, now));
@@ -45,7 +46,8 @@ impl Throttle {
         lets
     }
 
-    /// How many `peer` has said of late, with the one it says `now`.
+    /// Records a failed attempt of `peer` and returns the number of recent ones, up to
+    /// [`WRONG_MAX`] + 1.
     pub(super) fn one_more(&mut self, peer: IpAddr, now: Instant) -> usize {
         let peer = one_site(peer);
         if self.0.len() >= ADDRESSES_MAX && !self.0.contains_key(&peer) {
@@ -61,7 +63,7 @@ impl Throttle {
         times.retain(|at| is_fresh(*at, now));
         times.push_back(now);
         let count = times.len();
-        // Beyond the most they are only counted, not kept.
+        // Older attempts do not change the result, so they are not kept.
         while times.len() > WRONG_MAX {
             times.pop_front();
         }
@@ -69,7 +71,7 @@ impl Throttle {
     }
 }
 
-/// The address that `peer` counts as: whoever has one of IPv6 has the 2^64 beside it.
+/// Returns the address under which `peer` is counted. IPv6 addresses count by their /64 network.
 fn one_site(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => {
@@ -80,7 +82,7 @@ fn one_site(peer: IpAddr) -> IpAddr {
     }
 }
 
-/// Whether what was said `at` that moment still counts.
+/// Returns true if an attempt at `at` still counts.
 fn is_fresh(at: Instant, now: Instant) -> bool {
     now.saturating_duration_since(at) <= WINDOW
 }

@@ -1,4 +1,4 @@
-//! Tokens that other servers gave: whether one is good here, and whose it is.
+//! Validates OAuth access tokens and derives callers from them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -17,28 +17,28 @@ use super::jws::Token;
 use crate::config::{Config, KeyDigest};
 use crate::session::locked;
 
-/// By how much clocks may differ, in seconds.
+/// Allowed clock difference, in seconds.
 const LEEWAY_S: f64 = 60.0;
-/// How long a token that was good is taken for good without another look.
+/// Longest time for which a validated token is cached.
 const REMEMBERED: Duration = Duration::from_secs(60);
-/// How many are remembered.
+/// Most tokens in the cache.
 const REMEMBERED_MAX: usize = 1024;
-/// How long the name of whom a token is about may be.
+/// Longest subject, in bytes.
 const SUBJECT_BYTES_MAX: usize = 255;
-/// How many scopes, and how many roles, are read of a token, and how long each may be.
+/// Most scopes, and most roles, of a token. [`WORD_BYTES_MAX`] is the longest one, in bytes.
 const WORDS_MAX: usize = 64;
 const WORD_BYTES_MAX: usize = 128;
 
-/// Whose tokens are taken.
+/// Validator of tokens from all configured issuers.
 pub(super) struct Tokens {
     issuers: Vec<Taken>,
     remembered: Mutex<HashMap<KeyDigest, Remembered>>,
 }
 
-/// An issuer whose tokens are taken.
+/// Issuer with its accepted audiences.
 struct Taken {
     issuer: Arc<Issuer>,
-    /// Whom they must be for.
+    /// Accepted values of `aud`.
     audience: Vec<String>,
 }
 
@@ -46,7 +46,7 @@ struct Remembered {
     caller: Caller,
     until: Instant,
     issuer: Arc<Issuer>,
-    /// Those it was held against: once the issuer has others, it is looked at again.
+    /// Keys that verified the token. If the issuer has new keys, the token is verified again.
     keys: Arc<KeySet>,
 }
 
@@ -57,31 +57,31 @@ impl Remembered {
     }
 }
 
-/// What a token is.
+/// Result of judging a token.
 pub(super) enum Judged {
-    /// Good, and this caller's.
+    /// Valid token of this caller.
     Good(Caller),
-    /// Good once, or not yet: that is no guess.
+    /// Expired or not yet valid token. This is not a guess.
     OutOfTime,
-    /// Perhaps good: its issuer does not say by which keys. Whoever has it cannot help that.
+    /// Token that cannot be judged, because the issuer's keys are unavailable.
     Unknowable,
-    /// None that is taken here; why, for the log.
+    /// Rejected token, with the reason for the log.
     Bad(&'static str),
-    /// To be judged again once its issuer was asked for its keys.
+    /// Token to be judged again after its issuer's keys were fetched.
     Unjudged(Unjudged),
 }
 
-/// What a token waits for.
+/// Token that waits for its issuer's keys.
 pub(super) struct Unjudged(Arc<Issuer>);
 
 impl Unjudged {
-    /// Waits until the issuer was asked, or is not.
+    /// Waits until the issuer's keys were fetched, or the fetch failed.
     pub(super) async fn learn(self) {
         self.0.learn().await;
     }
 }
 
-/// What a token says, of which nothing is believed before its signature is.
+/// Claims of a token, not trusted before its signature is verified.
 #[derive(Deserialize)]
 struct Claims {
     iss: String,
@@ -91,7 +91,7 @@ struct Claims {
     nbf: Option<f64>,
     scope: Option<OneOrMore>,
     scp: Option<OneOrMore>,
-    /// What its sender must show beside it, and cannot here.
+    /// Proof-of-possession key, which cannot be checked here.
     cnf: Option<IgnoredAny>,
 }
 
@@ -112,7 +112,7 @@ impl OneOrMore {
 }
 
 impl Tokens {
-    /// Those that `config` takes; `None` where it takes none.
+    /// Creates the validator for `config`. Returns `None` if no issuer is configured.
     pub(super) fn of(config: &Config) -> Option<Self> {
         if config.oauth.is_empty() {
             return None;
@@ -120,7 +120,7 @@ impl Tokens {
         let fetch = Fetch::default();
         let issuers = config.oauth.iter().map(|settings| {
             let audience = match (&settings.audience[..], &config.server.url) {
-                // As the client finds it in what is said of whose tokens are taken.
+                // Without a trailing slash, as the resource metadata has it.
                 ([], Some(url)) => vec![url.trim_end_matches('/').to_owned()],
                 (audience, _) => audience.to_vec(),
             };
@@ -129,14 +129,13 @@ impl Tokens {
         Some(Self { issuers: issuers.collect(), remembered: Mutex::default() })
     }
 
-    /// Whether `text` is to be read as a token.
+    /// Returns true if `text` has the form of a JWS token.
     pub(super) fn are_such(text: &[u8]) -> bool {
-        // `{"` in base 64, with which every header begins.
+        // A header starts with `{"`, which is `eyJ` in base64.
         text.starts_with(b"eyJ") && text.iter().filter(|byte| **byte == b'.').count() == 2
     }
 
-    /// What the token `text` is, whose digest is `digest`. Only once, `asked` is whether its issuer
-    /// was asked for keys already.
+    /// Judges the token `text`. `asked` is true if its issuer's keys were fetched for it already.
     pub(super) fn judge(&self, text: &[u8], digest: &KeyDigest, asked: bool) -> Judged {
         if let Some(known) = locked(&self.remembered).get(digest)
             && known.holds()
@@ -150,8 +149,7 @@ impl Tokens {
         let token = Token::read(text)?;
         let claims: Claims =
             serde_json::from_slice(&token.claims).map_err(|_| "its claims cannot be read")?;
-        // Until here it may have been written by anybody: what it says chooses whose keys it is
-        // held against, and no more.
+        // Nothing is verified yet: the issuer claim only selects the keys for verification.
         let taken = self.issuers.iter().find(|taken| taken.issuer.settings.issuer == claims.iss);
         let Taken { issuer, audience } = taken.ok_or("its issuer is none that is taken")?;
         if !issuer.settings.algorithms.contains(&token.algorithm) {
@@ -198,10 +196,10 @@ impl Tokens {
     }
 }
 
-/// Whose a token is that says `claims`.
+/// Returns the caller of a token with the given claims.
 ///
-/// Its name has the issuer's before it and a colon between, which no key's name can have: nobody
-/// is somebody else by what an issuer calls them.
+/// The name is the issuer's alias, a colon and the subject. Names of keys cannot contain a colon,
+/// so they never collide.
 fn caller(
     issuer: &crate::config::oauth::Issuer,
     claims: &Claims,
@@ -234,7 +232,7 @@ fn caller(
     Ok(Caller { scopes: scopes.into(), roles: roles.into(), ..named })
 }
 
-/// `said`, each once.
+/// Returns the distinct words of `said`, or an error if there are too many or too long ones.
 fn words<'w>(said: impl Iterator<Item = &'w str>) -> Result<Vec<Arc<str>>, &'static str> {
     let mut words: Vec<Arc<str>> = Vec::new();
     for word in said.filter(|word| !word.is_empty()) {
@@ -248,7 +246,7 @@ fn words<'w>(said: impl Iterator<Item = &'w str>) -> Result<Vec<Arc<str>>, &'sta
     Ok(words)
 }
 
-/// Reads what a token may say, and sees that whoever it is about has a name that nobody else has.
+/// Parses claims and checks that the caller's name is unique to its subject. Used by fuzzing.
 #[cfg(any(fuzzing, test))]
 pub(super) fn check_claims(json: &[u8]) {
     let Ok(claims) = serde_json::from_slice::<Claims>(json) else { return };

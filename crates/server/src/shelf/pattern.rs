@@ -1,23 +1,23 @@
-//! URI templates read backwards: whether a URI is of one, and what its variables are then.
+//! Matches URIs against URI templates and extracts the variables.
 
 use percent_encoding::percent_decode_str;
 
 use super::Variables;
 
-/// A template, as far as RFC 6570's first two levels go: `{name}` and `{+name}`.
+/// URI template with the expressions `{name}` and `{+name}` (RFC 6570, levels 1 and 2).
 pub(super) struct Pattern(Vec<Part>);
 
 enum Part {
     Literal(String),
     Variable {
         name: String,
-        /// Whether it may hold what is written plain in a URI's structure, such as `/`.
+        /// True for `{+name}`, which also matches reserved characters such as `/`.
         reserved: bool,
     },
 }
 
 impl Pattern {
-    /// The pattern that `template` writes.
+    /// Parses `template`.
     pub(super) fn new(template: &str) -> Result<Self, String> {
         let mut parts = Vec::new();
         let mut rest = template;
@@ -46,12 +46,11 @@ impl Pattern {
         Ok(Self(parts))
     }
 
-    /// What the variables are in `uri`, if it is of this pattern: each as long as it can be, the
-    /// first ones first, and none empty.
+    /// Returns the variables of `uri` if it matches. Earlier variables are as long as possible, and
+    /// none is empty.
     pub(super) fn read(&self, uri: &str) -> Option<Variables> {
-        // How far the parts from each on reach: for every place in the URI where they can begin
-        // and match to its end, where the first of them ends. From the last part to the first, so
-        // that the time is the URI's length times the parts, whatever the URI.
+        // For each part, from last to first: the end of the part for every start from which the
+        // rest of the URI matches. The time is linear in URI length times parts, for any URI.
         let text = uri.as_bytes();
         let mut ends: Vec<Vec<Option<usize>>> = Vec::with_capacity(self.0.len());
         let mut can: Vec<bool> = (0..=text.len()).map(|at| at == text.len()).collect();
@@ -86,7 +85,7 @@ impl Pattern {
     }
 }
 
-/// Whether `byte` can stand in a variable.
+/// Returns true if `byte` may occur in a variable.
 fn stands(byte: u8, reserved: bool) -> bool {
     let unreserved = byte.is_ascii_alphanumeric() || b"-._~%".contains(&byte) || !byte.is_ascii();
     unreserved || (reserved && b":/?#[]@!$&'()*+,;=".contains(&byte))

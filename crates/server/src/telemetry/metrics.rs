@@ -1,7 +1,7 @@
-//! Numbers for whoever watches many servers, in the text that Prometheus and its kin read.
+//! Metrics in the OpenMetrics text format, for Prometheus and compatible servers.
 //!
-//! Which labels there are is bounded by the tools, dialects, outcomes and upstreams that there are:
-//! nothing that a caller writes is one, and no caller is.
+//! Labels come only from tools, dialects, outcomes and upstreams. Caller names and input never
+//! become labels, so the number of series is bounded.
 
 use std::fmt::{Error, Write};
 use std::sync::atomic::Ordering;
@@ -23,13 +23,13 @@ use toolgate_upstream::Upstreams;
 use super::traces::Sent;
 use super::upstreams::OfUpstreams;
 
-/// What the text is, as HTTP has it.
+/// Media type of the metrics text.
 pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// Where it is told how many calls took less, in seconds.
+/// Upper bounds of the call duration histogram, in seconds.
 const BUCKETS: [f64; 14] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 120.0];
 
-/// What is counted.
+/// Metrics of the server.
 pub(crate) struct Metrics {
     registry: Registry,
     calls: Family<OfCall, Counter>,
@@ -37,7 +37,7 @@ pub(crate) struct Metrics {
     now: Now,
 }
 
-/// What is looked up when it is asked for.
+/// Gauges that are read when metrics are requested.
 #[derive(Default)]
 struct Now {
     running: Family<OfPool, Gauge>,
@@ -60,7 +60,7 @@ struct Now {
     spans_dropped: Counter,
 }
 
-/// How many are connected, and how many may be.
+/// Numbers of connections, streams and sessions, each with its limit.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Connected {
     pub(crate) connections: usize,
@@ -71,7 +71,7 @@ pub(crate) struct Connected {
     pub(crate) sessions_max: usize,
 }
 
-/// A call that goes on, to be counted once it has ended.
+/// Running call that is counted when it ends.
 pub(super) struct Counting {
     tool: ToolName,
     dialect: Dialect,
@@ -107,7 +107,7 @@ struct Build {
 
 type Dialect = std::borrow::Cow<'static, str>;
 
-/// A tool as it is counted; no id begins with `_`.
+/// Tool label of a call. Special values start with `_`, which no tool id does.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum ToolName {
     Of(ToolId),
@@ -150,7 +150,7 @@ impl Metrics {
         Self { registry, calls, took, now }
     }
 
-    /// A call begins.
+    /// Starts the measurement of a call.
     pub(super) fn begins(&self, call: &Begins<'_>) -> Counting {
         let tool = match call.called {
             Called::Tool(id) => ToolName::Of(id.clone()),
@@ -162,7 +162,7 @@ impl Metrics {
         Counting { tool, dialect: call.dialect.clone(), began: Instant::now() }
     }
 
-    /// It has ended.
+    /// Counts a call that has ended with `outcome`.
     pub(super) fn ends(&self, call: &Counting, outcome: &'static str) {
         let took = call.began.elapsed().as_secs_f64();
         let Counting { tool, dialect, .. } = call;
@@ -171,11 +171,11 @@ impl Metrics {
         self.calls.get_or_create(&OfCall { tool, dialect, outcome }).inc();
     }
 
-    /// All of it as text.
+    /// Returns all metrics as text.
     pub(crate) fn text(&self, gauges: &Gauges, connected: Connected, sent: Sent) -> String {
         self.now.look(gauges, connected, sent);
         let mut text = String::new();
-        // A text takes whatever is written.
+        // Writing to a string cannot fail.
         let _ = encode(&mut text, &self.registry);
         text
     }
@@ -252,7 +252,7 @@ impl Now {
     }
 }
 
-/// What is counted elsewhere.
+/// Sets a counter to a value that is counted elsewhere.
 fn is_now(counter: &Counter, count: u64) {
     counter.inner().store(count, Ordering::Relaxed);
 }

@@ -1,4 +1,4 @@
-//! `GET /metrics`: what is counted, for whoever may call.
+//! `GET /metrics`, for authenticated callers.
 
 use std::sync::Arc;
 
@@ -10,25 +10,25 @@ use toolgate_transports::http::{Occupancy, Sender};
 use super::metrics::{Connected, MEDIA_TYPE};
 use super::told::Told;
 
-/// Where it is.
+/// Path of the metrics page.
 const PATH: &str = "/metrics";
 
-/// The page of one listener.
+/// Metrics page of the HTTP server.
 pub(crate) struct Page {
     pub(crate) told: Told,
     pub(crate) host: Arc<Host>,
     pub(crate) occupancy: Occupancy,
-    /// How many may be connected.
+    /// Limits of connections, streams and sessions.
     pub(crate) bounds: Connected,
 }
 
 impl Page {
-    /// Whether it is at `path`.
+    /// Returns true if `path` is the metrics page.
     pub(crate) fn is_at(path: &str) -> bool {
         path == PATH
     }
 
-    /// What `sender` is answered to `head`, with so many `sessions` open.
+    /// Answers the request `head` of `sender`. `sessions` is the number of open sessions.
     pub(crate) fn answer(&self, head: &Head, sender: &Sender, sessions: usize) -> Reply {
         match sender {
             Sender::Known(_) => {}

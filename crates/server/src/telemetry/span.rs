@@ -1,4 +1,4 @@
-//! A call as a span: named by the conventions of the field, spelled as OTLP has it in JSON.
+//! Trace span of a call, with OpenTelemetry's semantic conventions and OTLP's JSON encoding.
 
 use std::time::{Duration, Instant};
 
@@ -7,18 +7,18 @@ use serde_json::{Map, Value, json};
 use toolgate_contract::Trace;
 use toolgate_host::{Begins, Called, Ends};
 
-/// A span of a server, in OTLP's words.
+/// `SPAN_KIND_SERVER` of OTLP.
 const KIND_SERVER: u8 = 2;
-/// That it failed.
+/// `STATUS_CODE_ERROR` of OTLP.
 const STATUS_ERROR: u8 = 2;
-/// How much of a prompt's name is told.
+/// Longest prompt name in a span, in characters.
 const NAME_CHARS_MAX: usize = 100;
 
-/// A call that is being traced.
+/// Span of a running call.
 pub(super) struct Open {
     trace: String,
     id: String,
-    /// The span that it came from, if it came from one.
+    /// Parent span, if the client sent one.
     parent: Option<String>,
     state: Option<String>,
     baggage: Option<String>,
@@ -28,14 +28,14 @@ pub(super) struct Open {
     about: Vec<(&'static str, Value)>,
 }
 
-/// What is called.
+/// Kind of call, with its target.
 enum What {
     Tool(Option<String>),
     Resource,
     Prompt(String),
 }
 
-/// A call that was traced.
+/// Span of a call that has ended.
 pub(super) struct Span {
     open: Open,
     took: Duration,
@@ -44,7 +44,7 @@ pub(super) struct Span {
 }
 
 impl Open {
-    /// The span of `call`, which begins; `None` where whoever called wants none.
+    /// Opens the span of a new `call`. Returns `None` if the client's trace is not sampled.
     pub(super) fn of(call: &Begins<'_>) -> Option<Self> {
         let came = call.beside.trace.as_ref();
         let parts: Vec<_> = came.map_or_else(Vec::new, |it| it.parent.split('-').collect());
@@ -100,14 +100,14 @@ impl Open {
         })
     }
 
-    /// What the call starts belongs to it.
+    /// Returns the trace context for work that the call starts.
     pub(super) fn context(&self) -> Trace {
         let Self { trace, id, state, baggage, .. } = self;
         let (state, baggage) = (state.clone(), baggage.clone());
         Trace { parent: format!("00-{trace}-{id}-01"), state, baggage }
     }
 
-    /// It has ended so.
+    /// Ends the span with the given result.
     pub(super) fn ended(self, how: &Ends<'_>) -> Span {
         let decided = how.decided.map(|(decision, rule)| (decision, rule.to_owned()));
         let took = self.since.elapsed();
@@ -116,7 +116,7 @@ impl Open {
 }
 
 impl What {
-    /// What MCP calls asking for it.
+    /// Returns the MCP method of such a call.
     fn method(&self) -> &'static str {
         match self {
             Self::Tool(_) => "tools/call",
@@ -127,7 +127,7 @@ impl What {
 }
 
 impl Span {
-    /// It in OTLP's words.
+    /// Returns the span in OTLP's JSON encoding.
     pub(super) fn written(&self) -> Value {
         let Self { open, took, outcome, decided } = self;
         let mut name = open.what.method().to_owned();
@@ -140,7 +140,7 @@ impl Span {
             }
             What::Tool(None) => about.push(("gen_ai.operation.name", json!("execute_tool"))),
             What::Resource => {}
-            // What there is not may be called anything.
+            // The name of an unknown prompt is arbitrary input, so it is left out.
             What::Prompt(_) if *outcome == "not_found" => {}
             What::Prompt(prompt) => {
                 name = format!("{name} {prompt}");
@@ -165,7 +165,7 @@ impl Span {
         if let Some(state) = &open.state {
             span.insert("traceState".into(), json!(state));
         }
-        // Sampled; and whether the parent is remote is known, and it is.
+        // Flags: sampled, "parent is remote" known, and remote if there is a parent.
         span.insert("flags".into(), json!(if open.parent.is_some() { 0x301 } else { 0x101 }));
         span.insert("name".into(), json!(name));
         span.insert("kind".into(), json!(KIND_SERVER));
@@ -179,10 +179,10 @@ impl Span {
     }
 }
 
-/// What class of error `outcome` is of, if it is one.
+/// Returns the `error.type` of an outcome, or `None` if it is no error.
 fn error_type(outcome: &'static str) -> Option<&'static str> {
     match outcome {
-        // The client is asked something, and calls again.
+        // The client answers a question and calls again, so this is no error.
         "ok" | "asks" => None,
         "failed" | "program_failed" => Some("tool_error"),
         "timed_out" => Some("timeout"),
@@ -190,7 +190,7 @@ fn error_type(outcome: &'static str) -> Option<&'static str> {
     }
 }
 
-/// An attribute in OTLP's words.
+/// Returns an attribute in OTLP's JSON encoding.
 pub(super) fn attribute((key, value): &(&'static str, Value)) -> Value {
     let value = match value {
         Value::Bool(is) => json!({ "boolValue": is }),

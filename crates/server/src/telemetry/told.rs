@@ -1,4 +1,4 @@
-//! What is told of calls beside their records: counted, traced, or neither.
+//! Telemetry sinks of calls: metrics, traces, both or none.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use super::span::Open;
 use super::traces::{Sent, Traces};
 use crate::config;
 
-/// How long whoever stops waits for a collector.
+/// Longest wait for the trace collector at shutdown.
 const CLOSE_MAX: Duration = Duration::from_secs(2);
 
-/// What is told of calls. Where nothing is configured nothing is made.
+/// Metrics and traces, as far as they are enabled.
 #[derive(Clone, Default)]
 pub(crate) struct Told {
     pub(crate) metrics: Option<Arc<Metrics>>,
@@ -23,10 +23,11 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// As `config` has it, and of `upstreams` how they are; a collector is not waited for.
+    /// Creates the enabled sinks of `config`. Metrics include `upstreams`. The collector is not
+    /// contacted yet.
     ///
     /// # Errors
-    /// When the collector's address is none.
+    /// When the collector's URL is invalid.
     pub(crate) fn of(
         config: &config::Telemetry,
         upstreams: Option<&Upstreams>,
@@ -36,18 +37,18 @@ impl Told {
         Ok(Self { metrics, traces: traces.map(Arc::new) })
     }
 
-    /// Whoever is to be told of each call.
+    /// Returns the observer of calls, if any sink is enabled.
     pub(crate) fn witness(&self) -> Option<Arc<dyn Witness>> {
         let told = self.metrics.is_some() || self.traces.is_some();
         told.then(|| Arc::new(self.clone()) as Arc<dyn Witness>)
     }
 
-    /// How many spans a collector has, and how many none has.
+    /// Returns the numbers of sent and dropped spans.
     pub(crate) fn sent(&self) -> Sent {
         self.traces.as_ref().map(|traces| traces.sent()).unwrap_or_default()
     }
 
-    /// Waits until what was traced is at the collector, for a while at most.
+    /// Waits up to 2 s until all spans are sent.
     pub(crate) async fn close(&self) {
         if let Some(traces) = &self.traces {
             traces.close(CLOSE_MAX).await;
@@ -55,7 +56,7 @@ impl Told {
     }
 }
 
-/// A call that goes on.
+/// Running call that is observed.
 struct Going {
     told: Told,
     counting: Option<Counting>,

@@ -1,7 +1,7 @@
-//! Spans on their way to a collector, over OTLP/HTTP in JSON.
+//! Sends spans to a collector over OTLP/HTTP with JSON.
 //!
-//! They wait in a bounded queue for a thread of their own, which sends what has come every second.
-//! No call waits for it: what there is no room for is dropped, and counted.
+//! A bounded queue leads to a separate thread, which sends batches every second. Calls never wait:
+//! spans that do not fit are dropped and counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,31 +18,31 @@ use toolgate_toolsets::world::fetch::{Asked, Target};
 
 use super::span::{Open, Span, attribute};
 
-/// How many spans wait.
+/// Spans that may wait.
 const QUEUE: usize = 4096;
-/// How many are sent at once.
+/// Most spans in one request.
 const BATCH: usize = 512;
-/// How long what has come waits for more.
+/// Time for which a batch is collected.
 const GATHER: Duration = Duration::from_secs(1);
-/// How long a collector may take.
+/// Timeout of a request to the collector, and longest pause before a retry.
 const WITHIN: Duration = Duration::from_secs(10);
-/// How long one that does not take them is left alone, and how often it is tried again.
+/// Pauses before each retry.
 const AGAIN: [Duration; 3] =
     [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
-/// How much of its answer is read.
+/// Longest answer of the collector that is read, in bytes.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
-/// Where spans are taken, at whatever a collector's address is.
+/// Path of the trace endpoint under the collector's URL.
 const PATH: &str = "/v1/traces";
 
-/// Spans on their way to a collector.
+/// Sender of spans to a collector.
 pub(super) struct Traces {
     queue: mpsc::Sender<Word>,
     counts: Arc<Counts>,
-    /// Whether whoever waits for the rest has.
+    /// Set once [`Traces::close`] was called.
     closed: AtomicBool,
 }
 
-/// How many spans a collector has, and how many none has.
+/// Numbers of sent and dropped spans.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Sent {
     pub(crate) sent: u64,
@@ -53,21 +53,21 @@ pub(crate) struct Sent {
 struct Counts {
     sent: AtomicU64,
     dropped: AtomicU64,
-    /// Whether whoever stops waits for what is left.
+    /// Set when the server stops and only waits for the rest.
     hurry: AtomicBool,
 }
 
 enum Word {
     Span(Box<Span>),
-    /// Whoever says it is told once all that came before is sent.
+    /// Request to be notified once all earlier spans are sent.
     Told(oneshot::Sender<()>),
 }
 
 impl Traces {
-    /// To the collector at `url`. It is not asked whether it is there.
+    /// Starts the thread that sends spans to the collector at `url`, without contacting it yet.
     ///
     /// # Errors
-    /// When `url` is none, or there is no thread to spare.
+    /// When `url` is invalid or no thread can be started.
     pub(super) fn to(url: &str) -> anyhow::Result<Self> {
         let target = Target::new(url, PATH)
             .map_err(|why| anyhow::anyhow!("telemetry.otlp is `{url}`, which {why}"))?;
@@ -83,25 +83,25 @@ impl Traces {
         Ok(Self { queue, counts, closed: AtomicBool::new(false) })
     }
 
-    /// A call begins; `None` where whoever called wants it untraced.
+    /// Opens the span of a call. Returns `None` if the client's trace is not sampled.
     pub(super) fn begins(&self, call: &Begins<'_>) -> Option<Open> {
         Open::of(call)
     }
 
-    /// It has ended.
+    /// Ends the span of a call and queues it, or drops it if the queue is full.
     pub(super) fn ends(&self, span: Open, how: &Ends<'_>) {
         if self.queue.try_send(Word::Span(Box::new(span.ended(how)))).is_err() {
             self.counts.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// How many were sent, and how many were not.
+    /// Returns the numbers of sent and dropped spans.
     pub(super) fn sent(&self) -> Sent {
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         Sent { sent: count(&self.counts.sent), dropped: count(&self.counts.dropped) }
     }
 
-    /// Waits until what has come is at the collector, for `at_most` so long, and only once.
+    /// Waits up to `at_most` until all queued spans are sent. Later calls return at once.
     pub(super) async fn close(&self, at_most: Duration) {
         if self.closed.swap(true, Ordering::Relaxed) {
             return;
@@ -119,16 +119,16 @@ impl Traces {
     }
 }
 
-/// The other end of the queue.
+/// Thread that reads the queue and sends batches.
 struct Sender {
     target: Target,
     fetch: Fetch,
     counts: Arc<Counts>,
-    /// Whether the last try failed.
+    /// True if the last batch failed.
     failing: bool,
 }
 
-/// What a collector says to spans.
+/// Collector's answer to an export request.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct Taken {
@@ -138,13 +138,13 @@ struct Taken {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct Partly {
-    /// A number, which JSON of protocol buffers writes as a text.
+    /// Number of rejected spans. JSON of protocol buffers writes it as a string.
     rejected_spans: Value,
 }
 
-/// What becomes of spans that were not taken.
+/// Failure of an export request.
 enum Untaken {
-    /// They may be taken later.
+    /// Temporary failure, with the pause that the collector asks for.
     Later(Option<Duration>, String),
     Never(String),
 }
@@ -162,14 +162,14 @@ impl Sender {
                     }
                 }
             };
-            // What came stays in the batch, however this ends.
+            // A timeout keeps the spans that were collected.
             let _ = timeout(GATHER, gathered).await;
             if !batch.is_empty() {
                 self.send(&batch).await;
                 batch.clear();
             }
             for tell in tell.drain(..) {
-                // Whoever waited may have gone.
+                // The receiver may be gone.
                 let _: Result<(), ()> = tell.send(());
             }
         }
@@ -182,7 +182,7 @@ impl Sender {
         }
     }
 
-    /// Sends `spans`, a few times if it must.
+    /// Sends `spans`, with up to three retries.
     async fn send(&mut self, spans: &[Value]) {
         let json = request(spans);
         let mut pauses = AGAIN.iter();
@@ -206,7 +206,7 @@ impl Sender {
                 Err(Untaken::Never(why)) => why,
             };
             self.counts.dropped.fetch_add(spans.len() as u64, Ordering::Relaxed);
-            // Said once, not once a batch.
+            // Logged once per outage, not once per batch.
             if !std::mem::replace(&mut self.failing, true) {
                 tracing::warn!("spans are dropped: {} does not take them: {why}", self.target);
             }
@@ -214,7 +214,7 @@ impl Sender {
         }
     }
 
-    /// How many it did not take.
+    /// Sends one request. Returns the number of spans that the collector rejected.
     async fn try_send(&self, json: &[u8]) -> Result<u64, Untaken> {
         let (json, answer_bytes_max) = (json.to_owned(), ANSWER_BYTES_MAX);
         let asked = Asked { json, key: None, within: WITHIN, answer_bytes_max };
@@ -232,7 +232,7 @@ impl Sender {
     }
 }
 
-/// `spans` as they are posted.
+/// Returns the body of an export request.
 fn request(spans: &[Value]) -> Vec<u8> {
     let version = env!("CARGO_PKG_VERSION");
     let of = [("service.name", json!("toolgate")), ("service.version", json!(version))];
@@ -244,7 +244,7 @@ fn request(spans: &[Value]) -> Vec<u8> {
     request.to_string().into_bytes()
 }
 
-/// How many spans a collector says it did not take, that took the others.
+/// Parses the number of rejected spans from a successful answer.
 fn rejected(body: &[u8]) -> u64 {
     let taken: Taken = serde_json::from_slice(body).unwrap_or_default();
     let rejected = taken.partial_success.unwrap_or_default().rejected_spans;

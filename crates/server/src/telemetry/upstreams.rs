@@ -1,4 +1,4 @@
-//! How upstreams are, looked up when the numbers are asked for.
+//! Metrics of upstream connections, read when metrics are requested.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 use toolgate_upstream::{State, Upstreams};
 
-/// The upstreams that there are when somebody asks.
+/// Collector of the states of all upstreams.
 pub(super) struct OfUpstreams(pub(super) Upstreams);
 
 impl fmt::Debug for OfUpstreams {

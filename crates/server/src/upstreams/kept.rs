@@ -1,4 +1,4 @@
-//! What lets us in at upstreams, kept in the owner's state folder for nobody else to read.
+//! Stores OAuth credentials for upstreams in the user's state folder, readable by the user only.
 #![allow(
     clippy::disallowed_methods,
     reason = "the owner's own state folder, outside of what is served"
@@ -14,17 +14,17 @@ use toolgate_contract::Hold;
 
 use crate::config::state_folder;
 
-/// How long another process may hold what is kept.
+/// Longest wait for a lock that another process holds.
 const HELD: Duration = Duration::from_secs(30);
-/// How often it is looked whether it still does.
+/// Pause between two attempts to take a lock.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Where it is kept, if this user has a place for state.
+/// Returns the folder of credentials, if this user has a state folder.
 pub(crate) fn folder() -> Option<PathBuf> {
     Some(state_folder()?.join("upstreams"))
 }
 
-/// A folder of secrets.
+/// Store of credentials in a folder.
 pub(super) struct Kept(Option<PathBuf>);
 
 impl Kept {
@@ -40,17 +40,18 @@ impl Kept {
         Ok(folder)
     }
 
-    /// What is kept as `name`.
+    /// Returns the credential `name`.
     pub(super) fn read(&self, name: &str) -> Option<String> {
         fs::read_to_string(self.0.as_ref()?.join(format!("{name}.json"))).ok()
     }
 
-    /// Keeps `secret` as `name`, or nothing any more.
+    /// Stores `secret` as the credential `name`, or deletes it if `secret` is `None`.
     pub(super) fn keep(&self, name: &str, secret: Option<&str>) -> Result<(), String> {
         let folder = self.folder()?;
         let file = folder.join(format!("{name}.json"));
         let kept = match secret {
-            // Another process may read it meanwhile. The file is the owner's alone from the start.
+            // Replaced atomically, because another process may read it. The file is private from
+            // its creation.
             Some(secret) => tempfile::NamedTempFile::new_in(folder).and_then(|mut beside| {
                 beside.write_all(secret.as_bytes())?;
                 beside.persist(&file)?;
@@ -64,7 +65,7 @@ impl Kept {
         kept.map_err(|err| format!("{}: {err}", file.display()))
     }
 
-    /// Waits until nobody else holds what is kept as `name`.
+    /// Locks the credential `name`, and waits up to 30 s for other processes.
     pub(super) async fn hold(&self, name: &str) -> Result<Hold, String> {
         let file = self.folder()?.join(format!("{name}.lock"));
         let told = |err: std::io::Error| format!("{}: {err}", file.display());

@@ -1,5 +1,4 @@
-//! What is remembered of upstreams, what was agreed to of them, and the catalog that they are offered
-//! in.
+//! Remembers the tools of upstreams and the approved ones, and offers tools in the catalog.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,18 +17,18 @@ use super::told;
 use crate::pins;
 use crate::trusted::{Stamp, stamp_of};
 
-/// Remembers what upstreams had, and offers it.
+/// Cache of upstream listings, connected to a host's catalog.
 pub(crate) struct Memory {
     folder: Option<PathBuf>,
-    /// The file of what was agreed to.
+    /// Path of the lock file.
     pins: PathBuf,
-    /// What that file said when it was as this tells.
+    /// Result of the last read of the lock file, with the file's stamp.
     read_pins: Mutex<Option<(Stamp, Read)>>,
-    /// Whether it was ever there, and whether what it says is known.
+    /// Set once the lock file existed. `knows_pins` is set while it can be read.
     had_pins: AtomicBool,
     knows_pins: AtomicBool,
     on_change: OnChange,
-    /// Those that have not said yet what they have, by what their tools are called after.
+    /// Upstreams that have not sent their tools yet, with the prefix of their tools' names.
     unlisted: Mutex<BTreeMap<String, String>>,
     host: OnceLock<Weak<Host>>,
 }
@@ -40,7 +39,7 @@ impl Keeps for Memory {
         let path = self.folder.as_ref()?.join(format!("{name}.json"));
         let known = serde_json::from_slice(&fs::read(&path).ok()?).ok()?;
         let since = fs::metadata(&path).and_then(|file| file.modified()).ok();
-        // A file of the future is not known to be new.
+        // A modification time in the future gives no age.
         let since = since.and_then(|since| since.elapsed().ok()).unwrap_or(Duration::MAX);
         Some((known, since))
     }
@@ -49,7 +48,7 @@ impl Keeps for Memory {
         let Some(folder) = &self.folder else { return };
         let kept = || -> anyhow::Result<()> {
             fs::create_dir_all(folder)?;
-            // Another server may read it meanwhile.
+            // Replaced atomically, because another server may read it.
             let mut beside = tempfile::NamedTempFile::new_in(folder)?;
             beside.write_all(&serde_json::to_vec(listing)?)?;
             beside.persist(folder.join(format!("{name}.json")))?;
@@ -61,7 +60,7 @@ impl Keeps for Memory {
     }
 
     fn pinned(&self) -> Pinned {
-        // What is asked for while it runs holds from the next look on.
+        // A file that appears while the server runs takes effect at the next check.
         let lock = match self.lock() {
             Ok(None) if self.had_pins.load(Ordering::Acquire) => Err(format!(
                 "{} is not there any more, and was when tools were last looked at: put it back, or \
@@ -105,14 +104,14 @@ impl Keeps for Memory {
     }
 }
 
-/// What the file of what was agreed to says, or why that is not known.
+/// Result of reading the lock file: its content, `None` if absent, or an error.
 type Read = Result<Option<Arc<Lock>>, String>;
 
 impl Memory {
-    /// What was agreed to, read again only where the file is another.
+    /// Returns the approved tools. Reads the lock file only if it has changed.
     fn lock(&self) -> Read {
         let mut read = self.read_pins.lock().unwrap_or_else(PoisonError::into_inner);
-        // Looked at before it is read: what is written meanwhile is seen the next time.
+        // The stamp is taken before reading, so that a concurrent write is noticed next time.
         let stamp = stamp_of(&self.pins);
         match &*read {
             Some((then, lock)) if Some(*then) == stamp => lock.clone(),
@@ -124,8 +123,7 @@ impl Memory {
         }
     }
 
-    /// What is remembered in `folder` of those of `tables`, of whose tools `pins` says what was agreed
-    /// to.
+    /// Creates the cache for `tables` in `folder`. `pins` is the path of the lock file.
     pub(super) fn new(
         folder: Option<PathBuf>,
         (pins, on_change): (PathBuf, OnChange),
@@ -147,12 +145,12 @@ impl Memory {
         }
     }
 
-    /// Offers what there is in `host` from now on.
+    /// Sets the host whose catalog gets the tools.
     pub(super) fn offers_in(&self, host: &Arc<Host>) {
         let _ = self.host.set(Arc::downgrade(host));
     }
 
-    /// Tells of a rule that is about no tool, once all have said what they have, of which `name` has.
+    /// Warns about rules that match no tool, once the last upstream, `name`, has sent its tools.
     fn holds_rules_against_all(&self, host: &Host, name: &str) {
         let mut unlisted = self.unlisted.lock().unwrap_or_else(PoisonError::into_inner);
         if unlisted.remove(name).is_none() {

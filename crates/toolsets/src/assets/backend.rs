@@ -1,4 +1,4 @@
-//! The backend that takes assets.
+//! Client of the backend that stores assets.
 
 use serde_json::Value;
 use toolgate_contract::{Ctx, ToolError};
@@ -7,40 +7,40 @@ use super::Settings;
 use crate::world::Fetch;
 use crate::world::fetch::{Answered, Target};
 
-/// What is told of a backend that is not reached, or does not answer in time.
+/// The status and detail reported if the backend is unreachable or does not answer in time.
 const UNREACHED: (u16, &str) = (503, "network_unreachable");
 
-/// A backend that takes assets.
+/// A backend that stores assets.
 pub struct Backend {
-    /// As it was configured.
+    /// The URL as it was configured.
     url: String,
-    /// The error says why assets cannot be sent there.
+    /// The endpoint for assets, or the reason why the URL is unusable.
     target: Result<Target, String>,
     fetch: Fetch,
 }
 
-/// What came of sending an asset.
+/// The backend's answer to an asset.
 pub(super) enum Sent {
-    /// The backend took it, and knows it by `id`.
+    /// The backend stored the asset and identifies it by `id`.
     Taken { id: String },
-    /// It refused it, or was not reached.
+    /// The backend refused the asset, or was unreachable.
     Refused { status: u16, detail: String },
 }
 
 impl Backend {
-    /// The backend that `settings` name, if they do, reached by `fetch`.
+    /// Creates a client of the backend in `settings`. Returns `None` if none is configured.
     pub fn new(settings: &Settings, fetch: &Fetch) -> Option<Self> {
         let url = settings.backend()?.to_owned();
         let target = Target::new(&url, &settings.assets_path());
         Some(Self { url, target, fetch: fetch.clone() })
     }
 
-    /// Where it is, as it was configured.
+    /// Returns the backend's URL as it was configured.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Sends `asset` as it is, once.
+    /// Sends `asset` unchanged, without retries.
     pub(super) async fn send(&self, ctx: &Ctx, asset: &Value) -> Result<Sent, ToolError> {
         let json = serde_json::to_vec(asset)
             .map_err(|err| ToolError::because("the asset cannot be written as JSON", err))?;
@@ -64,7 +64,7 @@ impl Backend {
     }
 }
 
-/// The `id` in an answer, as text; empty if there is none.
+/// Returns the `id` in an answer as text, or an empty text if there is none.
 fn id(body: &[u8]) -> String {
     let said: Value = serde_json::from_slice(body).unwrap_or_default();
     match said.get("id") {

@@ -1,4 +1,4 @@
-//! `assets.diff_assets`: what makes one asset of another.
+//! `assets.diff_assets`: compares two assets.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use super::snapshot::Assets;
 use crate::world::Root;
 use crate::world::root::Watch;
 
-/// Compares two assets.
+/// The `assets.diff_assets` tool.
 pub struct DiffAssets {
     assets: Arc<Assets>,
 }
 
-/// Which two.
+/// The two assets.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Input {
@@ -27,17 +27,17 @@ pub struct Input {
     new: Value,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Output {
-    /// Always `true`.
+    /// Constant `true`.
     ok: bool,
-    /// What makes `new` of `base`, a JSON Patch (RFC 6902), in order of path.
+    /// A JSON Patch (RFC 6902) from `base` to `new`, in order of path.
     patch: Vec<Operation>,
 }
 
 impl DiffAssets {
-    /// The tool, which compares where the work on `assets` is done.
+    /// Creates the tool. It compares on the worker threads of the root of `assets`.
     pub fn new(assets: &Arc<Assets>) -> Self {
         Self { assets: assets.clone() }
     }

@@ -1,4 +1,4 @@
-//! `assets.get_example`: one example, and whether it is valid now.
+//! `assets.get_example`: returns one example and validates it.
 
 use std::sync::Arc;
 
@@ -12,35 +12,35 @@ use super::snapshot::Assets;
 use crate::world::Root;
 use crate::world::root::Watch;
 
-/// Gives one example.
+/// The `assets.get_example` tool.
 pub struct GetExample {
     assets: Arc<Assets>,
 }
 
-/// Which one.
+/// The example's path.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Input {
-    /// Where it is: as `assets_list_examples` tells it, or from the folder of examples.
+    /// Path as `assets_list_examples` lists it, or relative to the folder of examples.
     path: String,
 }
 
-/// The example as it stands in its file.
+/// The example in its file.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Output {
-    /// Always `true`.
+    /// Constant `true`.
     ok: bool,
     /// The example.
     example: Value,
-    /// The name of the schema it is meant for: what its `schema` or `$schemaRef` says, else what
-    /// its file's name does.
+    /// Name of the schema it is meant for: from its `schema` or `$schemaRef`, or else its file
+    /// name.
     schema: String,
-    /// Whether it satisfies that schema.
+    /// True if it satisfies that schema.
     validated: bool,
 }
 
 impl GetExample {
-    /// The tool for the examples among `assets`.
+    /// Creates the tool for the examples in `assets`.
     pub fn new(assets: &Arc<Assets>) -> Self {
         Self { assets: assets.clone() }
     }

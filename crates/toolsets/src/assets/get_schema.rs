@@ -1,4 +1,4 @@
-//! `assets.get_schema`: one schema, whole.
+//! `assets.get_schema`: returns one schema.
 
 use std::sync::Arc;
 
@@ -9,32 +9,32 @@ use toolgate_contract::{Ctx, Effects, Tool, ToolError};
 
 use super::snapshot::Assets;
 
-/// Gives one schema.
+/// The `assets.get_schema` tool.
 pub struct GetSchema {
     assets: Arc<Assets>,
 }
 
-/// Which one.
+/// The name.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Input {
-    /// Its name, as `assets_list_schemas` tells it.
+    /// Name, as `assets_list_schemas` lists it.
     name: String,
 }
 
-/// The schema as it stands in its file.
+/// The schema in its file.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Output {
-    /// Always `true`.
+    /// Constant `true`.
     ok: bool,
     /// The schema.
     schema: Map<String, Value>,
-    /// Its own `version`; empty if it has none.
+    /// The schema's `version`, or empty.
     version: String,
 }
 
 impl GetSchema {
-    /// The tool for the schemas among `assets`.
+    /// Creates the tool for the schemas in `assets`.
     pub fn new(assets: &Arc<Assets>) -> Self {
         Self { assets: assets.clone() }
     }

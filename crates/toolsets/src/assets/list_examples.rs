@@ -1,4 +1,4 @@
-//! `assets.list_examples`: which examples there are.
+//! `assets.list_examples`: lists the examples.
 
 use std::sync::Arc;
 
@@ -8,16 +8,16 @@ use toolgate_contract::{Ctx, Effects, Tool, ToolError};
 
 use super::snapshot::Assets;
 
-/// Lists examples.
+/// The `assets.list_examples` tool.
 pub struct ListExamples {
     assets: Arc<Assets>,
 }
 
-/// Of which component.
+/// The component.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Input {
-    /// The component: a file's name up to its first dot. `all`, `*`, or nothing, is every one.
+    /// The component: a file name up to its first dot. `all`, `*` or nothing lists every component.
     #[serde(default)]
     component: Option<String>,
 }
@@ -25,7 +25,7 @@ pub struct Input {
 /// The examples, in order of component and path.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Output {
-    /// Always `true`.
+    /// Constant `true`.
     ok: bool,
     /// The examples.
     examples: Vec<Listed>,
@@ -34,14 +34,14 @@ pub struct Output {
 /// One example.
 #[derive(Debug, Serialize, JsonSchema)]
 struct Listed {
-    /// Its file's name up to the first dot.
+    /// The file name up to the first dot.
     component: String,
-    /// Where it is, as `assets_get_example` takes it.
+    /// Path, as `assets_get_example` takes it.
     path: String,
 }
 
 impl ListExamples {
-    /// The tool for the examples among `assets`.
+    /// Creates the tool for the examples in `assets`.
     pub fn new(assets: &Arc<Assets>) -> Self {
         Self { assets: assets.clone() }
     }

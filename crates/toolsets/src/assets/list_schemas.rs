@@ -1,4 +1,4 @@
-//! `assets.list_schemas`: which schemas there are.
+//! `assets.list_schemas`: lists the schemas.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use toolgate_contract::{Ctx, Effects, NoInput, Tool, ToolError};
 
 use super::snapshot::Assets;
 
-/// Lists schemas.
+/// The `assets.list_schemas` tool.
 pub struct ListSchemas {
     assets: Arc<Assets>,
 }
@@ -16,7 +16,7 @@ pub struct ListSchemas {
 /// The schemas, in order of name, version and path.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Output {
-    /// Always `true`.
+    /// Constant `true`.
     ok: bool,
     /// The schemas.
     schemas: Vec<Listed>,
@@ -25,16 +25,16 @@ pub struct Output {
 /// One schema.
 #[derive(Debug, Serialize, JsonSchema)]
 struct Listed {
-    /// What `assets_get_schema` and `assets_validate_asset` know it by.
+    /// Name for `assets_get_schema` and `assets_validate_asset`.
     name: String,
-    /// Its own `version`; empty if it has none.
+    /// The schema's `version`, or empty.
     version: String,
-    /// The folder of schemas, and its name with `.json`.
+    /// The folder of schemas, and the name with `.json`.
     path: String,
 }
 
 impl ListSchemas {
-    /// The tool for the schemas among `assets`.
+    /// Creates the tool for the schemas in `assets`.
     pub fn new(assets: &Arc<Assets>) -> Self {
         Self { assets: assets.clone() }
     }

@@ -1,8 +1,9 @@
-//! JSON assets: schemas and examples read once at start, validation against them, what makes one
-//! asset of another, and a backend that takes assets. Also as resources at `asset://`.
+//! JSON assets: schemas, examples, validation, patches between assets, and a backend that stores
+//! them.
 //!
-//! A schema is `NAME.json` or `NAME.schema.json` in the folder of schemas or in a folder beneath
-//! it, which is then a part of its name.
+//! Schemas and examples are read once, at start. They are also resources at `asset://`. A schema is
+//! `NAME.json` or `NAME.schema.json`, at any depth in the folder of schemas. The path in that
+//! folder is part of its name.
 
 mod settings;
 mod snapshot;
@@ -49,7 +50,7 @@ pub use validate_asset::ValidateAsset;
 
 use crate::world::Fetch;
 
-/// The tools over `assets`; assets are sent by `fetch` to the backend that `settings` name.
+/// Returns the tools for `assets`. They send assets with `fetch` to the backend in `settings`.
 pub fn tools(assets: &Arc<Assets>, settings: &Settings, fetch: &Fetch) -> Vec<Arc<dyn AnyTool>> {
     let backend = Backend::new(settings, fetch);
     vec![

@@ -1,20 +1,22 @@
-//! Which schema an example is meant for.
+//! Finds the schema that an example is meant for.
 
 use std::path::Path;
 
 use serde_json::Value;
 
-/// What validates against [`CANONICAL`].
+/// Another name for [`CANONICAL`].
 const ALIAS: &str = "nested-synesthetic-asset";
-/// The schema of whole assets.
+/// The name of the schema for whole assets.
 const CANONICAL: &str = "synesthetic-asset";
 
-/// The schema that whoever asks for the validation schema `name` means.
+/// Resolves the alias [`ALIAS`] in the schema name `name`.
 pub(super) fn canonical(name: &str) -> &str {
     if name == ALIAS { CANONICAL } else { name }
 }
 
-/// The name of the schema that `example`, in a file called `file`, is meant for.
+/// Returns the name of the schema for `example`, which is in the file `file`.
+///
+/// Uses the example's `schema`, then its `$schemaRef`, then the file name.
 pub fn schema_of_example(example: &Value, file: &str) -> String {
     let said = |key: &str| example.get(key).and_then(Value::as_str).filter(|it| !it.is_empty());
     if let Some(schema) = said("schema") {
@@ -29,7 +31,7 @@ pub fn schema_of_example(example: &Value, file: &str) -> String {
     file.strip_suffix(".json").unwrap_or(file).to_owned()
 }
 
-/// The schema's name in a reference to its file.
+/// Returns the schema name in a reference to its file.
 fn in_reference(reference: &str) -> Option<&str> {
     let file = Path::new(reference).file_name()?.to_str()?;
     file.strip_suffix(".schema.json").or_else(|| file.strip_suffix(".json"))

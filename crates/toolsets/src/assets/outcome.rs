@@ -1,25 +1,25 @@
-//! How a tool says that an asset was not taken.
+//! Reports about assets that were not accepted.
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Why an asset was not taken.
+/// Reason why an asset was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Reason {
-    /// It is invalid.
+    /// The asset is invalid.
     ValidationFailed,
-    /// The backend refused it, or was not reached.
+    /// The backend refused it, or was unreachable.
     BackendError,
     /// There is no backend.
     Unsupported,
 }
 
-/// One thing that is wrong with an asset.
+/// One error in an asset.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub struct Wrong {
-    /// Where: an absolute JSON Pointer (RFC 6901), empty for the whole.
+    /// JSON Pointer to it (RFC 6901), empty for the whole.
     pub path: String,
-    /// What.
+    /// Message.
     pub msg: String,
 }

@@ -1,8 +1,8 @@
-//! What makes one JSON document of another, as a JSON Patch (RFC 6902).
+//! Computes a JSON Patch (RFC 6902) between two JSON documents.
 //!
-//! Objects are compared key by key, everything else is replaced whole, arrays too. No path of a
-//! patch lies beneath another of it, so its operations hold in any order. A number is compared as
-//! it is written: `1` is not `1.0`, and neither is `true`.
+//! Objects are compared key by key. All other values, arrays included, are replaced whole. No path
+//! of a patch lies below another of its paths, so its operations can be applied in any order.
+//! Numbers are compared as written: `1` differs from `1.0` and from `true`.
 
 use std::io::{self, Write};
 
@@ -14,24 +14,24 @@ use toolgate_contract::{Fault, ToolError};
 use super::pointer::push;
 use crate::world::root::Watch;
 
-/// A longer patch is not made. Keys that are long and have much beneath them make one far longer
-/// than both documents: each of its operations has its whole path.
+/// The most bytes of a patch. Each operation holds its whole path, so long keys with many children
+/// can make a patch far larger than both documents.
 const BYTES_MAX: usize = 4 << 20;
-/// How many fields are compared before it is asked whether anybody still wants to know.
+/// The number of compared fields between two checks for cancellation.
 const CHECKED_EVERY: usize = 1_000;
 
 /// One operation of a patch.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub(super) struct Operation {
     op: Op,
-    /// What it changes, a JSON Pointer (RFC 6901).
+    /// JSON Pointer to the changed value (RFC 6901).
     path: String,
-    /// What stands there afterwards; not with `remove`.
+    /// Value afterwards; absent for `remove`.
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<Value>,
 }
 
-/// What an operation does. In the order of a patch that has several at one path.
+/// The type of an operation, in the order in which operations at the same path are sorted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum Op {
@@ -40,7 +40,7 @@ enum Op {
     Replace,
 }
 
-/// What makes `new` of `base`, in order of path.
+/// Returns the patch that turns `base` into `new`, in order of path.
 pub(super) fn between(
     base: &Value,
     new: Value,
@@ -53,10 +53,10 @@ pub(super) fn between(
     Ok(operations)
 }
 
-/// A patch in the making.
+/// A patch while it is computed.
 struct Patch<'w> {
     operations: Vec<Operation>,
-    /// How long it is as JSON, but for what is escaped in its paths.
+    /// The size of the patch as JSON, without the escaping of its paths.
     bytes: usize,
     compared: usize,
     watch: &'w Watch,
@@ -123,7 +123,7 @@ impl Patch<'_> {
     }
 }
 
-/// Counts what is written to it.
+/// A writer that only counts bytes.
 struct Count(usize);
 
 impl Write for Count {
@@ -137,14 +137,15 @@ impl Write for Count {
     }
 }
 
-/// Whether the patch between two documents, parted by the byte 0x1f, makes the second of the first.
+/// Checks that the patch between two fuzzed documents turns the first into the second. The byte
+/// 0x1f separates the documents.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check(bytes: &[u8]) {
     let mut parts = bytes.split(|byte| *byte == 0x1f);
     let mut next = || serde_json::from_slice::<Value>(parts.next()?).ok();
     let (Some(base), Some(new)) = (next(), next()) else { return };
     let patch = between(&base, new.clone(), &Watch::default()).expect("it is short");
-    // In whichever order.
+    // The result must not depend on the order of operations.
     for operations in [patch.iter().collect::<Vec<_>>(), patch.iter().rev().collect()] {
         let mut made = base.clone();
         for Operation { op, path, value } in operations {

@@ -1,5 +1,5 @@
-//! What is wrong with an asset, in the words of Python's `jsonschema`, which the contract's clients
-//! know.
+//! Describes the errors of an asset as Python's `jsonschema` does, because contract clients know
+//! its messages.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
@@ -14,13 +14,13 @@ use super::outcome::Wrong;
 use super::python::{Quoted, Repr};
 use super::validators::Documents;
 
-/// More errors of one asset are not told.
+/// The most errors reported for one asset.
 const ERRORS_MAX: usize = 10_000;
-/// Nor are longer ones: how much all paths and messages may have together.
+/// The most bytes of all reported paths and messages together.
 const BYTES_MAX: usize = 4 << 20;
 
-/// Everything that `validator` has against `asset`, in no order; what is too much is told of in one
-/// error more. Before each error `check` says whether to go on.
+/// Returns all errors that `validator` finds in `asset`, unsorted. Beyond a limit, one last error
+/// states that more exist. Calls `check` before each error, and stops if that fails.
 pub(super) fn told<E>(
     validator: &Validator,
     asset: &Value,
@@ -54,23 +54,24 @@ pub(super) fn told<E>(
 struct Teller<'a> {
     asset: &'a Value,
     documents: &'a Arc<Documents>,
-    /// What was told at once of a keyword and a value, where the validator tells it in parts.
+    /// Errors already reported whole, by keyword location and value path. The validator reports
+    /// them in parts.
     told: HashSet<(String, String)>,
-    /// What validates the items of each `contains`, by the URI of the schema around it.
+    /// Validators for the items of each `contains`, by the URI of the schema around it.
     contained: HashMap<String, Option<Validator>>,
     wrong: Vec<Wrong>,
-    /// How long the paths and messages of `wrong` are together.
+    /// The total bytes of the paths and messages in `wrong`.
     bytes: usize,
-    /// Whether there is no room for more, and there was more.
+    /// Set if an error was dropped because a limit was reached.
     is_full: bool,
 }
 
-/// The keyword that an error is about, and the schema it stands in.
+/// The location in the schemas of the keyword that an error is about.
 struct Place<'a> {
-    /// What the keyword says, and the schema around it, if they can be found.
+    /// The keyword's value and the schema around it, if they are found.
     value: Option<&'a Value>,
     around: Option<&'a Value>,
-    /// The URI of the schema around it.
+    /// The URI of the schema around the keyword.
     around_at: String,
 }
 
@@ -135,12 +136,13 @@ impl<'a> Teller<'a> {
         }
     }
 
-    /// Whether `error` is the first about its keyword and the value at `path`.
+    /// Records `error` by its keyword and the value at `path`. Returns `true` if it is the first of
+    /// these.
     fn is_first(&mut self, error: &ValidationError<'_>, path: &str) -> bool {
         self.told.insert((error.evaluation_path().as_str().to_owned(), path.to_owned()))
     }
 
-    /// What one error says by itself.
+    /// Returns the message of a single error.
     fn message(&self, error: &ValidationError<'_>) -> String {
         let value = Repr(error.instance());
         match error.kind() {
@@ -153,7 +155,7 @@ impl<'a> Teller<'a> {
                 let given = place.value.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
                 let valid = given.iter().zip(context).filter(|(_, wrong)| wrong.is_empty());
                 let mut valid: Vec<Repr<'_>> = valid.map(|(schema, _)| Repr(schema)).collect();
-                // Python tells the first that is valid last.
+                // Python lists the first valid schema last.
                 let first = usize::from(!valid.is_empty());
                 valid.rotate_left(first);
                 format!("{value} is valid under each of {}", joined(valid))
@@ -256,7 +258,7 @@ impl<'a> Teller<'a> {
         )
     }
 
-    /// Tells all that is missing by `dependentRequired` at its first error.
+    /// Reports everything that `dependentRequired` misses, once, at its first error.
     fn dependent_required(&mut self, error: &ValidationError<'_>, path: &str) {
         if !self.is_first(error, path) {
             return;
@@ -275,8 +277,8 @@ impl<'a> Teller<'a> {
         }
     }
 
-    /// What a schema that is `false` refuses: told of the array or the object around, where the
-    /// keyword is about what there is too much of.
+    /// Reports an error of a schema that is `false`. If the keyword limits items or properties, the
+    /// error is about the array or object that contains them.
     fn false_schema(&mut self, error: &ValidationError<'_>, path: String) {
         match keyword(error) {
             Some("items") => {
@@ -322,13 +324,13 @@ impl<'a> Teller<'a> {
         }
     }
 
-    /// The names of the properties of the object at `path`.
+    /// Returns the property names of the object at `path`.
     fn names(&self, path: &str) -> Vec<String> {
         let object = self.asset.pointer(path).and_then(Value::as_object);
         object.into_iter().flat_map(|fields| fields.keys().cloned()).collect()
     }
 
-    /// What is wrong with the name of a property of the object at `path`.
+    /// Reports an invalid property name of the object at `path`.
     fn property_name(&mut self, error: &ValidationError<'_>, path: String) {
         let msg = match error.kind() {
             Kind::Contains => self.contains(error),
@@ -337,7 +339,7 @@ impl<'a> Teller<'a> {
         self.say(path, msg);
     }
 
-    /// How many items match, against how many should.
+    /// Describes a failed `contains`, with the number of matches if the schema limits it.
     fn contains(&mut self, error: &ValidationError<'_>) -> String {
         let place = self.place(error);
         let around = place.around.and_then(Value::as_object);
@@ -372,7 +374,7 @@ impl<'a> Teller<'a> {
         }
     }
 
-    /// Where in the schemas `error` comes from.
+    /// Finds the keyword of `error` in the schemas.
     fn place(&self, error: &ValidationError<'_>) -> Place<'a> {
         let uri = error.absolute_keyword_location().map_or("", |uri| uri.as_str());
         let uri = uri.split('#').next().unwrap_or_default();
@@ -386,10 +388,10 @@ impl<'a> Teller<'a> {
     }
 }
 
-/// The keyword that `error` is about; `None` where its schema stands under a name or a number of
-/// its own, as in `properties`.
+/// Returns the keyword that `error` is about. `None` if its schema is listed under a name or index,
+/// as in `properties`.
 ///
-/// The path of the evaluation goes through schemas alone, so what is a keyword in it is known.
+/// An evaluation path goes only through schemas, so each keyword in it can be recognized.
 fn keyword<'e>(error: &'e ValidationError<'_>) -> Option<&'e str> {
     let path: &'e Location = error.evaluation_path();
     let mut steps = path.as_str().split('/').skip(1);
@@ -415,7 +417,7 @@ fn keyword<'e>(error: &'e ValidationError<'_>) -> Option<&'e str> {
     keyword
 }
 
-/// The types of `kind`, where the schema does not say them.
+/// Returns the types in `kind`, for a schema whose text is not found.
 fn types(kind: &TypeKind) -> String {
     match kind {
         TypeKind::Single(one) => format!("'{one}'"),

@@ -1,12 +1,12 @@
-//! JSON Pointers (RFC 6901), a step at a time.
+//! Builds JSON Pointers (RFC 6901) step by step.
 
 use serde_json::Value;
 use toolgate_contract::{Fault, ToolError};
 
-/// How long the pointers to all parts of an asset may be together.
+/// The most bytes of the pointers to all parts of an asset together.
 const POINTERS_BYTES_MAX: usize = 64 << 20;
 
-/// Goes on from `pointer` to the field `key`.
+/// Appends the field `key` to `pointer`, escaped.
 pub(super) fn push(pointer: &mut String, key: &str) {
     pointer.push('/');
     for c in key.chars() {
@@ -18,8 +18,10 @@ pub(super) fn push(pointer: &mut String, key: &str) {
     }
 }
 
-/// Refuses `asset` where the pointers to its parts are so long together that it cannot be told what
-/// is wrong with each: a long key with much beneath it makes them far longer than the asset.
+/// Refuses `asset` if the pointers to its parts are too long in total.
+///
+/// A long key with many children makes the pointers, and thus the error report, far larger than the
+/// asset.
 pub(super) fn check_pointers(asset: &Value) -> Result<(), ToolError> {
     let mut left = POINTERS_BYTES_MAX;
     if takes(&mut left, asset, 0) {
@@ -32,8 +34,8 @@ pub(super) fn check_pointers(asset: &Value) -> Result<(), ToolError> {
     Err(ToolError::new(Fault::TooLarge, message))
 }
 
-/// Takes the pointers to the parts of `value`, which itself is `at` bytes deep, from what is `left`;
-/// `false` where that is too little.
+/// Subtracts the pointers to all parts of `value` from `left` bytes. Returns `false` if too few are
+/// left. The pointer to `value` itself has `at` bytes.
 fn takes(left: &mut usize, value: &Value, at: usize) -> bool {
     let Some(rest) = left.checked_sub(at) else { return false };
     *left = rest;

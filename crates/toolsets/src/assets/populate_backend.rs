@@ -1,4 +1,4 @@
-//! `assets.populate_backend`: an asset sent to the backend.
+//! `assets.populate_backend`: sends an asset to the backend.
 
 use std::sync::Arc;
 
@@ -14,54 +14,55 @@ use super::snapshot::Assets;
 use crate::world::Root;
 use crate::world::root::Watch;
 
-/// What an asset without a word of its schema is taken for.
+/// The assumed file name of an asset that does not name its schema.
 const NAMELESS: &str = "example.json";
 
-/// Sends assets to the backend.
+/// The `assets.populate_backend` tool.
 pub struct PopulateBackend {
     assets: Arc<Assets>,
     backend: Option<Backend>,
 }
 
-/// What to send.
+/// The asset to send.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Input {
-    /// The asset, sent as it is.
+    /// The asset, sent unchanged.
     asset: Value,
-    /// Whether it is validated first, and not sent if it is invalid: `true` unless said otherwise.
-    /// Its `schema`, or else its `$schemaRef`, says against what.
+    /// Validates first and does not send an invalid asset; `true` by default. The asset's `schema`
+    /// or `$schemaRef` names the schema.
     #[serde(default)]
     validate_first: Option<bool>,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct Output {
-    /// Whether the backend took it.
+    /// True if the backend took it.
     ok: bool,
-    /// What the backend knows it by; empty if it did not say.
+    /// Backend's id for it; empty if it gave none.
     #[serde(skip_serializing_if = "Option::is_none")]
     asset_id: Option<String>,
-    /// Which backend took it.
+    /// URL of the backend.
     #[serde(skip_serializing_if = "Option::is_none")]
     backend_url: Option<String>,
-    /// Why it was not taken.
+    /// Reason if it was not taken.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<Reason>,
-    /// What is wrong with it, where it is invalid.
+    /// Errors, if it is invalid.
     #[serde(skip_serializing_if = "Option::is_none")]
     errors: Option<Vec<Wrong>>,
-    /// The HTTP status that the backend refused it with; 503 where it was not reached.
+    /// HTTP status of the refusal; 503 if the backend is unreachable.
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<u16>,
-    /// What the backend said to it.
+    /// The backend's answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
 }
 
 impl PopulateBackend {
-    /// The tool that validates by the schemas among `assets` and sends to `backend`, if there is one.
+    /// Creates the tool. It validates with the schemas in `assets` and sends to `backend`, if there
+    /// is one.
     pub fn new(assets: &Arc<Assets>, backend: Option<Backend>) -> Self {
         Self { assets: assets.clone(), backend }
     }

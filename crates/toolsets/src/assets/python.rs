@@ -1,10 +1,10 @@
-//! JSON as Python writes it: `{'a': [1, 1.5, True, None]}`.
+//! Formats JSON as Python's `repr` does: `{'a': [1, 1.5, True, None]}`.
 
 use std::fmt::{self, Write as _};
 
 use serde_json::{Number, Value};
 
-/// `value` as Python's `repr` writes it.
+/// A JSON value that displays like Python's `repr`.
 pub(super) struct Repr<'a>(pub(super) &'a Value);
 
 impl fmt::Display for Repr<'_> {
@@ -35,7 +35,7 @@ impl fmt::Display for Repr<'_> {
     }
 }
 
-/// Text as Python's `repr` writes it.
+/// A text that displays like Python's `repr`.
 pub(super) struct Quoted<'a>(pub(super) &'a str);
 
 impl fmt::Display for Quoted<'_> {
@@ -59,8 +59,10 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-/// Whether Python shows `c` as it is. Rust's own escaping goes by the same categories of Unicode,
-/// but for characters that extend another, which it escapes at the beginning of a text.
+/// Checks whether Python's `repr` shows `c` unescaped.
+///
+/// Rust's `escape_debug` uses the same Unicode categories. It differs only for combining characters
+/// at the start of a text, so `c` is tested after a letter.
 fn is_printable(c: char) -> bool {
     if c.is_ascii() {
         return (' '..='~').contains(&c);
@@ -78,7 +80,8 @@ fn write_number(f: &mut fmt::Formatter<'_>, number: &Number) -> fmt::Result {
     }
 }
 
-/// The shortest digits that give `float` back, without an exponent from 1e-4 up to 1e16.
+/// Writes the shortest digits that parse back to `float`. An exponent is used below 1e-4 and from
+/// 1e16.
 fn write_float(f: &mut fmt::Formatter<'_>, float: f64) -> fmt::Result {
     let magnitude = float.abs();
     if magnitude == 0.0 || (1e-4..1e16).contains(&magnitude) {

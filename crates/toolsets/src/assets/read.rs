@@ -1,4 +1,4 @@
-//! Reading the files of a folder of assets, all at once and within bounds.
+//! Reads all files in a folder of assets, within limits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use toolgate_contract::ToolError;
 use crate::world::Root;
 use crate::world::root::{Kind, Sight, Start, Walk, Watch};
 
-/// How much assets may hold together.
+/// The most bytes of all assets together.
 const BYTES_MAX: u64 = 32 << 20;
-/// How many entries a folder of assets may have, and all in it.
+/// The most entries in the folders of assets together, subfolders included.
 const ENTRIES_MAX: usize = 10_000;
-/// Everything but what is hidden.
+/// Selects everything except hidden files.
 const SIGHT: Sight = Sight { ignored: true, hidden: false };
 
-/// How much may still be read.
+/// The bytes and entries that may still be read.
 pub(super) struct Room {
     bytes: u64,
     entries: usize,
@@ -27,10 +27,10 @@ impl Default for Room {
     }
 }
 
-/// The text of every `*.json` in `root` and the folders in it, by its path there. What cannot be
-/// read, or is not UTF-8, is passed over, and the log told of it.
+/// Returns the text of every `*.json` below `root`, by its path there. Files that are unreadable or
+/// not UTF-8 are skipped with a warning in the log.
 ///
-/// The error says what is wrong with the folder, after its name.
+/// The error is a phrase about the folder, to follow its name.
 pub(super) fn files(root: &Root, room: &mut Room) -> Result<BTreeMap<String, Arc<str>>, String> {
     let mut found = BTreeMap::new();
     let unreadable = |err: ToolError| format!("cannot be read: {}", err.message);
@@ -45,7 +45,7 @@ pub(super) fn files(root: &Root, room: &mut Room) -> Result<BTreeMap<String, Arc
             format!("are more than {ENTRIES_MAX} entries; name a folder that has assets alone")
         })?;
         match entry.kind {
-            // A symlink counts where it leads to a file in the same folder.
+            // A symlink counts if it leads to a file in the same folder. Opening checks that.
             Kind::File | Kind::Symlink => {}
             Kind::Dir | Kind::Other => continue,
         }
@@ -65,7 +65,7 @@ pub(super) fn files(root: &Root, room: &mut Room) -> Result<BTreeMap<String, Arc
     Ok(found)
 }
 
-/// The text of the file `inner`; `None` where there is no room for it.
+/// Returns the text of the file `inner`. `None` if it exceeds the remaining bytes.
 pub(super) fn text(
     root: &Root,
     inner: &str,
@@ -80,7 +80,7 @@ pub(super) fn text(
     Ok(Some(text.into()))
 }
 
-/// Whether a file at `inner` is an asset, by its name.
+/// Checks whether the file name of `inner` is that of an asset: `*.json`.
 fn is_asset(inner: &str) -> bool {
     let name = inner.rsplit('/').next().unwrap_or_default();
     name.strip_suffix(".json").is_some_and(|stem| !stem.is_empty())

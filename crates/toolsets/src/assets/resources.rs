@@ -1,4 +1,4 @@
-//! The assets as resources: `asset://schemas/NAME` and `asset://examples/NAME`.
+//! Assets as resources: `asset://schemas/NAME` and `asset://examples/NAME`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,24 +11,24 @@ use toolgate_contract::{
 use super::snapshot::{Assets, schema_name};
 use crate::places;
 
-/// What the URI of every asset begins with.
+/// The prefix of every asset's URI.
 const SCHEME: &str = "asset://";
 
-/// The assets of a workspace, to be read.
+/// The source of asset resources of a workspace.
 pub struct Source {
     kinds: Vec<What>,
     found: BTreeMap<String, Found>,
     guard: ToolSpec,
 }
 
-/// What an asset is.
+/// The kind of an asset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
     Schema,
     Example,
 }
 
-/// An asset: what is known of it, and its text.
+/// An asset with its text and its entry in resource lists.
 struct Found {
     kind: What,
     spec: ResourceSpec,
@@ -36,7 +36,7 @@ struct Found {
 }
 
 impl What {
-    /// What the URIs of its kind begin with.
+    /// Returns the prefix of the URIs of this kind.
     fn prefix(self) -> &'static str {
         match self {
             Self::Schema => "asset://schemas/",
@@ -51,7 +51,7 @@ impl What {
         }
     }
 
-    /// What an asset in the file `inner` is called.
+    /// Returns the name of an asset in the file `inner`.
     fn name(self, inner: &str) -> &str {
         match self {
             Self::Schema => schema_name(inner),
@@ -76,7 +76,7 @@ impl What {
 }
 
 impl Source {
-    /// What there is to read of `assets`; `None` where they have no folder.
+    /// Creates the source of `assets`. Returns `None` if neither kind has a folder.
     pub fn new(assets: &Assets) -> Option<Arc<Self>> {
         let shelves = &assets.shelves;
         let shelves = [(What::Example, &shelves.examples), (What::Schema, &shelves.schemas)];
@@ -90,7 +90,7 @@ impl Source {
                 let mut spec = ResourceSpec::new(&uri, name);
                 spec.media_type = Some(kind.media_type().to_owned());
                 let found = Found { kind, spec, text: text.clone() };
-                // Of two with one name the one called `.schema.json` counts, as it does for tools.
+                // If two files have the same name, `.schema.json` wins, as it does for the tools.
                 if inner.ends_with(".schema.json") || !source.found.contains_key(&uri) {
                     source.found.insert(uri, found);
                 }

@@ -1,4 +1,4 @@
-//! What whoever runs the server decides about assets.
+//! Settings of the `assets` toolset.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,45 +6,49 @@ use serde::{Deserialize, Serialize};
 use crate::places;
 use crate::world::fetch::Target;
 
-/// Where assets are sent unless the settings say otherwise.
+/// The default of `backend_assets_path`.
 const ASSETS_PATH: &str = "/synesthetic-assets/";
 
-/// Where JSON assets are, and where they are sent.
+/// Folders of JSON assets, and the backend that stores them.
 ///
-/// Without folders there are those of `libs/synesthetic-schemas`, if the workspace has it.
+/// By default, the folders in `libs/synesthetic-schemas` are used, if the workspace has them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// The folder of the workspace whose `*.json` are schemas; `libs/synesthetic-schemas/jsonschema`
-    /// by default, if it is there.
+    /// Folder of schemas (`*.json`), relative to the workspace. Default:
+    /// `libs/synesthetic-schemas/jsonschema`, if it exists.
     pub schemas: Option<String>,
-    /// The folder of the workspace whose `*.json` are examples; `libs/synesthetic-schemas/examples`
-    /// by default, if it is there.
+    /// Folder of examples (`*.json`), relative to the workspace. Default:
+    /// `libs/synesthetic-schemas/examples`, if it exists.
     pub examples: Option<String>,
-    /// Where the backend is that takes assets, such as `https://assets.example`. Without it there
-    /// is none.
+    /// URL of the backend that stores assets, such as `https://assets.example`. Default: no
+    /// backend.
     pub backend_url: Option<String>,
-    /// The path at the backend that assets are posted to; `/synesthetic-assets/` by default.
+    /// Path at the backend to which assets are posted. Default: `/synesthetic-assets/`.
     pub backend_assets_path: Option<String>,
-    /// What the owner's environment says, beyond what a file may.
+    /// Settings from the owner's environment, which a settings file cannot change.
     #[serde(skip)]
     pub owner: Owner,
 }
 
-/// What the owner of a server says about assets elsewhere than in its file.
+/// Settings about assets from the server owner's environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Owner {
-    /// A folder of schemas, anywhere, absolute or from where the server was started. It comes
-    /// before `schemas`, and must be there.
+    /// Folder of schemas, absolute or relative to the server's working directory. It overrides
+    /// `schemas`, and it must exist.
     pub schemas: Option<String>,
-    /// A folder of examples, likewise.
+    /// Folder of examples, absolute or relative to the server's working directory. It overrides
+    /// `examples`, and it must exist.
     pub examples: Option<String>,
-    /// Whether the tools are offered where there are no assets, too.
+    /// Offers the tools even if there are no assets.
     pub always: bool,
 }
 
 impl Settings {
-    /// What is wrong with these, and what to do.
+    /// Checks the settings.
+    ///
+    /// # Errors
+    /// Describes the first invalid setting and its fix.
     pub fn check(&self) -> Result<(), String> {
         let folders = [("assets.schemas", &self.schemas), ("assets.examples", &self.examples)];
         let mut named = folders.into_iter().filter_map(|(it, folder)| Some((it, folder.as_ref()?)));
@@ -57,12 +61,12 @@ impl Settings {
         })
     }
 
-    /// The URL of the backend, if there is one.
+    /// Returns the URL of the backend, if one is configured.
     pub(super) fn backend(&self) -> Option<&str> {
         self.backend_url.as_deref().filter(|url| !url.trim().is_empty())
     }
 
-    /// The path that assets are posted to.
+    /// Returns the path to which assets are posted, with a leading slash.
     pub(super) fn assets_path(&self) -> String {
         match self.backend_assets_path.as_deref() {
             None => ASSETS_PATH.to_owned(),

@@ -1,4 +1,4 @@
-//! The assets, read once: what is changed after the start is not seen.
+//! Assets as read at start. Later changes of the files are not seen.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -18,53 +18,53 @@ use super::validators::{Source, Validators};
 use crate::world::Root;
 use crate::world::root::Watch;
 
-/// Where schemas are, unless the settings say otherwise, if it is there.
+/// The default folder of schemas, used if it exists.
 const SCHEMAS: &str = "libs/synesthetic-schemas/jsonschema";
-/// Where examples are, likewise.
+/// The default folder of examples, used if it exists.
 const EXAMPLES: &str = "libs/synesthetic-schemas/examples";
-/// What says the version of the schemas in the folder beside it.
+/// The file that states the version of the schemas, in the parent of their folder.
 const VERSION: &str = "version.json";
 
-/// The schemas and examples of a workspace as they were when they were read.
+/// The schemas and examples of a workspace, as they were at start.
 pub struct Assets {
-    /// The workspace; work on the assets is done where it waits for the disk.
+    /// The workspace. Long work on assets runs on its worker threads.
     root: Root,
     schemas: Vec<Schema>,
     examples: Vec<Example>,
     validators: Validators,
-    /// What is to be read of each kind, by its name there; `None` where no folder is named.
+    /// The files to serve as resources.
     pub(super) shelves: Shelves,
 }
 
-/// The files of each folder by their path in it, as text.
+/// The text of the files of each kind, by their path in its folder. `None` if there is no folder.
 #[derive(Default)]
 pub(super) struct Shelves {
     pub(super) schemas: Option<BTreeMap<String, Arc<str>>>,
     pub(super) examples: Option<BTreeMap<String, Arc<str>>>,
 }
 
-/// A schema.
+/// A schema of the workspace.
 pub(super) struct Schema {
-    /// Its file's path in the folder of schemas, without `.schema.json` or `.json`.
+    /// The path of its file in the folder of schemas, without `.schema.json` or `.json`.
     pub(super) name: String,
     /// The folder of schemas as it was configured, and the name with `.json`.
     pub(super) listed: String,
-    /// What it says.
+    /// The parsed schema.
     pub(super) document: Arc<Value>,
 }
 
-/// An example.
+/// An example asset of the workspace.
 pub(super) struct Example {
-    /// Its path in the folder of examples.
+    /// The path of its file in the folder of examples.
     inner: String,
-    /// The same after the folder as it was configured.
+    /// The path of its file, starting with the folder as it was configured.
     pub(super) listed: String,
-    /// The same after where the folder is.
+    /// The absolute path of its file.
     absolute: PathBuf,
     text: Arc<str>,
 }
 
-/// Why assets cannot be served.
+/// The reason why assets cannot be served.
 #[derive(Debug)]
 pub struct Unusable(String);
 
@@ -76,21 +76,22 @@ impl fmt::Display for Unusable {
 
 impl std::error::Error for Unusable {}
 
-/// A folder of assets, held open.
+/// An open folder of assets.
 struct Folder {
     root: Root,
-    /// As it was configured.
+    /// The path as it was configured.
     shown: String,
-    /// What is beside it, if that may be read.
+    /// The parent of the folder, if it may be read.
     beside: Option<Root>,
 }
 
 impl Assets {
-    /// Reads what `settings` name, beneath the workspace `root`; `None` where they name nothing,
-    /// and nothing stands where assets are by default.
+    /// Reads the assets that `settings` name in the workspace `root`. Returns `None` if nothing is
+    /// configured and the default folders do not exist.
     ///
     /// # Errors
-    /// When a folder that the owner's environment names is none, or there is too much in one.
+    /// Fails if a folder from the owner's environment cannot be opened, or if a folder exceeds the
+    /// limits.
     pub fn open(root: &Root, settings: &Settings) -> Result<Option<Arc<Self>>, Unusable> {
         let owner = &settings.owner;
         let schemas = folder(root, "schemas", &owner.schemas, &settings.schemas, SCHEMAS)?;
@@ -108,7 +109,7 @@ impl Assets {
             None => Ok(None),
         };
         let mut shelves = Shelves { schemas: read(&schemas)?, examples: read(&examples)? };
-        // A folder that is named and not there still has its place among what can be read.
+        // A configured folder that does not exist still has its resource template.
         if settings.schemas.is_some() {
             shelves.schemas.get_or_insert_default();
         }
@@ -132,7 +133,7 @@ impl Assets {
         self.examples.iter()
     }
 
-    /// The example at `path`: as it is listed, from the folder of examples, or absolute.
+    /// Finds the example at `path`: as listed, relative to the folder of examples, or absolute.
     pub(super) fn example(&self, path: &str) -> Option<&Example> {
         let inner = plain(path);
         self.examples.iter().find(|example| {
@@ -143,13 +144,16 @@ impl Assets {
         })
     }
 
-    /// What is wrong with `asset` by the schema `name`, in order of path and message.
+    /// Validates `asset` against the schema `name`. Returns its errors in order of path and
+    /// message.
     pub fn validate(&self, asset: &Value, name: &str) -> Vec<Wrong> {
         let Ok(wrong) = self.validators.validate(asset, name, || Ok::<(), Infallible>(()));
         wrong
     }
 
-    /// The same of an asset that anybody may have sent, for as long as `watch` lasts.
+    /// Validates an untrusted `asset` against the schema `name`.
+    ///
+    /// Refuses an asset with too long pointers, and stops when `watch` ends.
     pub(super) fn judge(
         &self,
         asset: &Value,
@@ -161,14 +165,14 @@ impl Assets {
         self.validators.validate(asset, name, || watch.check())
     }
 
-    /// What work on the assets is done by.
+    /// Returns the workspace root, on whose worker threads work on assets runs.
     pub(super) fn root(&self) -> &Root {
         &self.root
     }
 }
 
 impl Schema {
-    /// Its own `version`, as text.
+    /// Returns the schema's `version` as text, or an empty text if it has none.
     pub(super) fn version(&self) -> String {
         match self.document.get("version") {
             Some(Value::String(version)) => version.clone(),
@@ -183,25 +187,25 @@ impl Schema {
 }
 
 impl Example {
-    /// Its file's name.
+    /// Returns the file name.
     pub(super) fn file_name(&self) -> &str {
         self.inner.rsplit('/').next().unwrap_or_default()
     }
 
-    /// Its file's name up to the first dot.
+    /// Returns the file name up to its first dot.
     pub(super) fn component(&self) -> &str {
         self.file_name().split('.').next().unwrap_or_default()
     }
 
-    /// What it says.
+    /// Parses the example.
     pub(super) fn document(&self) -> Result<Value, ToolError> {
         serde_json::from_str(&self.text)
             .map_err(|err| ToolError::because(format!("`{}` is not JSON", self.listed), err))
     }
 }
 
-/// The folder of assets of one `kind`: the owner's, else the one `named` in the settings, else the
-/// one where they are `by_default`. The log is told of one that is named and cannot be opened.
+/// Opens the folder of assets of one `kind`. Uses `owners` if set, then `named` from the settings,
+/// then `by_default`. Logs a warning if the folder `named` cannot be opened.
 fn folder(
     root: &Root,
     kind: &str,
@@ -231,8 +235,8 @@ fn folder(
     }
 }
 
-/// The schemas in `folder`, whose files are `files`, and what validates against them. Of two with
-/// one name the one called `.schema.json` counts.
+/// Parses `files` of `folder` as schemas, and prepares their validators. If two have the same name,
+/// the one called `.schema.json` wins.
 fn schemas_of(
     folder: Option<&Folder>,
     files: Option<&BTreeMap<String, Arc<str>>>,
@@ -264,7 +268,7 @@ fn schemas_of(
     (schemas.into_values().collect(), validators)
 }
 
-/// What a schema in the file `inner` is called.
+/// Returns the name of the schema in the file `inner`.
 pub(super) fn schema_name(inner: &str) -> &str {
     inner.strip_suffix(".schema.json").or_else(|| inner.strip_suffix(".json")).unwrap_or(inner)
 }
@@ -284,14 +288,14 @@ fn examples_of(
     sound.map(example).collect()
 }
 
-/// The version of the schemas in a folder that `VERSION` stands beside.
+/// Returns the schema version from the version file in the folder `beside`.
 fn version(beside: &Root) -> Option<String> {
     let text = super::read::text(beside, VERSION, &mut Room::default()).ok()??;
     let said: Value = serde_json::from_str(&text).ok()?;
     Some(said.get("schemaVersion")?.as_str()?.to_owned())
 }
 
-/// `path` without `.` and doubled separators; `None` if it goes up or begins at the root.
+/// Returns `path` without `.` and doubled separators. `None` if it is absolute or contains `..`.
 fn plain(path: &str) -> Option<String> {
     let mut parts = Vec::new();
     for part in Path::new(path).components() {

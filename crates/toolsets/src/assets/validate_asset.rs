@@ -1,4 +1,4 @@
-//! `assets.validate_asset`: what is wrong with an asset.
+//! `assets.validate_asset`: validates an asset against a schema.
 
 use std::sync::Arc;
 
@@ -12,36 +12,36 @@ use super::snapshot::Assets;
 use crate::world::Root;
 use crate::world::root::Watch;
 
-/// Validates an asset.
+/// The `assets.validate_asset` tool.
 pub struct ValidateAsset {
     assets: Arc<Assets>,
 }
 
-/// What, against which schema.
+/// The asset and the schema.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Input {
-    /// The asset. A `$schemaRef` at its top is not looked at.
+    /// The asset. Its top-level `$schemaRef` is ignored.
     asset: Value,
-    /// The name of the schema, as `assets_list_schemas` tells it; `nested-synesthetic-asset` is
+    /// Name of the schema, as `assets_list_schemas` lists it. `nested-synesthetic-asset` is
     /// `synesthetic-asset`.
     schema: String,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Output {
-    /// Whether it is valid.
+    /// True if it is valid.
     ok: bool,
-    /// Why not.
+    /// Reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<Reason>,
-    /// What is wrong with it, in order of path and message; empty if it is valid.
+    /// Errors, in order of path and message; empty if it is valid.
     errors: Vec<Wrong>,
 }
 
 impl ValidateAsset {
-    /// The tool for the schemas among `assets`.
+    /// Creates the tool for the schemas in `assets`.
     pub fn new(assets: &Arc<Assets>) -> Self {
         Self { assets: assets.clone() }
     }

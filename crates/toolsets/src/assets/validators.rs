@@ -1,7 +1,7 @@
-//! Schemas compiled, each when it is first needed, and assets judged by them.
+//! Compiles schemas when first needed, and validates assets against them.
 //!
-//! A schema may refer to any other of its folder: by its `$id`, by its file, or by where the
-//! project that these schemas come from publishes it. Nothing is ever looked up elsewhere.
+//! A schema may refer to any other of its folder: by `$id`, by file, or by the URL at which the
+//! project publishes it. References are never resolved elsewhere.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -17,24 +17,25 @@ use super::outcome::Wrong;
 use super::{phrasing, pointer};
 use crate::places;
 
-/// Where the project's schemas are published, before their version and the file's name.
+/// The base URL of the project's published schemas, followed by the version and the file name.
 const PUBLISHED: &str = "https://schemas.synesthetic.dev/";
-/// What an asset may say of its schema at its top; no schema knows it.
+/// The top-level key of an asset that names its schema. It is removed before validation, because no
+/// schema allows it.
 const REFERENCE: &str = "$schemaRef";
 
-/// Everything that assets are validated against.
+/// All schemas that assets are validated against.
 #[derive(Default)]
 pub(super) struct Validators {
     by_name: BTreeMap<String, Compiled>,
     documents: Arc<Documents>,
 }
 
-/// A schema to validate against.
+/// A schema file to compile.
 pub(super) struct Source {
     pub(super) name: String,
-    /// Its file.
+    /// The absolute path of its file.
     pub(super) file: PathBuf,
-    /// Its file's path in the folder of schemas.
+    /// The path of its file in the folder of schemas.
     pub(super) inner: String,
     pub(super) document: Arc<Value>,
 }
@@ -45,20 +46,20 @@ struct Compiled {
     validator: OnceLock<Result<Validator, String>>,
 }
 
-/// Schemas, and parts of them that have an `$id`, by their URIs.
+/// Schemas, and their parts that have an `$id`, by URI.
 #[derive(Clone, Default)]
 pub(super) struct Documents(HashMap<String, Document>);
 
 #[derive(Clone)]
 struct Document {
     whole: Arc<Value>,
-    /// Where in it the part is.
+    /// The JSON Pointer of the part in the whole document.
     pointer: String,
 }
 
 impl Validators {
-    /// What validates against `sources`, which are published as `version`. Of two with one name the
-    /// one in a `.schema.json` counts.
+    /// Prepares validation against `sources`, which are published as `version`. If two have the
+    /// same name, the one in a `.schema.json` wins.
     pub(super) fn new(sources: Vec<Source>, version: Option<&str>) -> Self {
         let documents = Arc::new(Documents::new(&sources, version));
         let mut by_name = BTreeMap::new();
@@ -73,8 +74,8 @@ impl Validators {
         Self { by_name, documents }
     }
 
-    /// What is wrong with `asset` by the schema `name`, in order of path and message. Before each
-    /// error that is told `check` says whether to go on.
+    /// Returns the errors of `asset` by the schema `name`, in order of path and message. Calls
+    /// `check` before each error, and stops if that fails.
     pub(super) fn validate<E>(
         &self,
         asset: &Value,
@@ -102,7 +103,7 @@ impl Validators {
     }
 }
 
-/// `asset` as it is validated.
+/// Returns `asset` without its schema reference.
 fn without_reference(asset: &Value) -> Cow<'_, Value> {
     match asset.as_object().filter(|fields| fields.contains_key(REFERENCE)) {
         Some(fields) => {
@@ -115,7 +116,7 @@ fn without_reference(asset: &Value) -> Cow<'_, Value> {
 }
 
 impl Source {
-    /// What references in it are relative to where it has no `$id`.
+    /// Returns the base URI of references in the schema if it has no `$id`.
     fn base(&self) -> String {
         format!("file://{}", places::in_uri(self.file.as_os_str().as_encoded_bytes()))
     }
@@ -142,7 +143,8 @@ impl Documents {
         documents
     }
 
-    /// Adds the parts of `whole`, from `value` at `at` on, that have an `$id`.
+    /// Adds the parts of `whole` that have an `$id`, in `value` and below. `at` is the JSON Pointer
+    /// of `value`.
     fn parts(&mut self, whole: &Arc<Value>, value: &Value, at: &mut String, base: String) {
         let base = identified(value, &base).unwrap_or(base);
         let above = at.len();
@@ -169,7 +171,7 @@ impl Documents {
         }
     }
 
-    /// What validates against `schema`, whose references are relative to `base`.
+    /// Compiles `schema`, whose references are relative to `base`.
     pub(super) fn compile(
         self: &Arc<Self>,
         schema: &Value,
@@ -184,14 +186,14 @@ impl Documents {
             .map_err(|err| err.to_string())
     }
 
-    /// The part at `pointer` of the document known by `uri`.
+    /// Returns the part at `pointer` of the document with the URI `uri`.
     pub(super) fn part(&self, uri: &str, pointer: &str) -> Option<&Value> {
         let Document { whole, pointer: at } = self.0.get(uri)?;
         whole.pointer(at)?.pointer(pointer)
     }
 }
 
-/// Finds what a schema refers to among those that were read.
+/// A resolver of schema references that knows only the schemas that were read.
 struct Shelf(Arc<Documents>);
 
 impl Retrieve for Shelf {
@@ -201,7 +203,7 @@ impl Retrieve for Shelf {
     }
 }
 
-/// `schema`, to be read as 2020-12 whatever it says of itself: that is what assets are judged by.
+/// Returns `schema` without `$schema`, because assets are always validated by draft 2020-12.
 fn in_this_draft(schema: &Value) -> Value {
     let mut schema = schema.clone();
     if let Some(fields) = schema.as_object_mut() {
@@ -210,7 +212,7 @@ fn in_this_draft(schema: &Value) -> Value {
     schema
 }
 
-/// The URI that the `$id` of `schema` gives it, relative to `base`.
+/// Returns the URI from the `$id` of `schema`, resolved against `base`.
 fn identified(schema: &Value, base: &str) -> Option<String> {
     let id = schema.get("$id")?.as_str()?;
     let base = Uri::parse(base).ok()?;

@@ -1,4 +1,4 @@
-//! `ci.build`: Builds a project of the workspace with what it is built with (Cargo.
+//! `ci.build`: builds a project with its own build tool (Cargo, npm, Go, make and so on).
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::kind::Verb;
 use super::report::Report;
 use super::verb::Input;
 
-/// Does it.
+/// The `ci.build` tool.
 pub(super) struct Build(pub(super) Ci);
 
 impl Tool for Build {

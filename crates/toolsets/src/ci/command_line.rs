@@ -1,15 +1,15 @@
-//! A command line as people write it, split into words where no shell is needed for that.
+//! Splits a command line into words, if that needs no shell.
 
-/// What a command line comes to.
+/// A command line, as words or as a script.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
     /// A program and its arguments.
     Words(Vec<String>),
-    /// A script: only a shell knows what it means.
+    /// A script that only a shell can interpret.
     Script,
 }
 
-/// Reads `line`: blanks split it, quotes and backslashes keep together what they hold.
+/// Splits `line` at blanks. Quotes and backslashes protect blanks as in a shell.
 pub(super) fn read(line: &str) -> Line {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -48,7 +48,7 @@ pub(super) fn read(line: &str) -> Line {
             },
             '|' | '&' | ';' | '<' | '>' | '(' | ')' | '$' | '`' | '*' | '?' | '[' | '#' | '~'
             | '{' | '}' | '!' | '\n' => return Line::Script,
-            // A variable before the program.
+            // A variable assignment before the program.
             '=' if words.is_empty() => return Line::Script,
             c => word.get_or_insert_default().push(c),
         }

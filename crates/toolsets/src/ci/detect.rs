@@ -1,4 +1,4 @@
-//! `ci.detect`: what projects there are, and what builds and tests them.
+//! `ci.detect`: lists projects, and the commands that build and test them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,39 +8,39 @@ use super::Ci;
 use super::kind::{Kind, Verb};
 use super::projects::find_all;
 
-/// Finds projects.
+/// The `ci.detect` tool.
 pub(super) struct Detect(pub(super) Ci);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Input {
-    /// The folder to look in, in the workspace, with those beneath; where it has no project of
-    /// its own, the nearest around it that has some is told too. By default the workspace itself.
+    /// Folder to search with its subfolders, in the workspace; also lists the nearest project
+    /// around it if it has none. The workspace root by default.
     #[serde(default)]
     project: Option<String>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Output {
-    /// The projects; what comes first is taken where a call names no kind.
+    /// Projects; the first is used if a call names no kind.
     projects: Vec<Told>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Told {
-    /// What it is built with.
+    /// Build tool.
     kind: Kind,
-    /// Its folder, from the workspace.
+    /// Folder, relative to the workspace.
     folder: String,
-    /// The file it was told by.
+    /// File that identified it.
     file: String,
-    /// What builds it: a program and its arguments; null where nothing does.
+    /// Build command: a program and its arguments; null if there is none.
     build: Option<Vec<String>>,
-    /// What tests it.
+    /// Test command.
     test: Option<Vec<String>>,
-    /// What lints it.
+    /// Lint command.
     lint: Option<Vec<String>>,
-    /// What fetches what it depends on.
+    /// Command to fetch dependencies.
     restore: Option<Vec<String>>,
 }
 

@@ -1,4 +1,4 @@
-//! `ci.diagnostics`: the machine, and which build tools it has.
+//! `ci.diagnostics`: describes the machine and lists its build tools with their versions.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use toolgate_contract::{Ctx, Effects, Fault, NoInput, Text, Tool, ToolError};
 use super::Ci;
 use crate::exec::{self, Blamed, Words};
 
-/// What is looked for, and how each tells its version.
+/// The programs to look for: display name, program, and the arguments that print its version.
 const PROGRAMS: [(&str, &str, &[&str]); 14] = [
     (".NET", "dotnet", &["--version"]),
     ("Rust", "rustc", &["--version"]),
@@ -26,10 +26,10 @@ const PROGRAMS: [(&str, &str, &[&str]); 14] = [
     ("GCC", "gcc", &["--version"]),
     ("Git", "git", &["--version"]),
 ];
-/// How long one may take to tell.
+/// The timeout of one version query, in milliseconds.
 const TIMEOUT_MS: u64 = 10_000;
 
-/// Looks at the machine.
+/// The `ci.diagnostics` tool.
 pub(super) struct Diagnostics {
     pub(super) ci: Ci,
     pub(super) version: String,
@@ -37,17 +37,17 @@ pub(super) struct Diagnostics {
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Output {
-    /// All of it, a line each.
+    /// All of it as text lines.
     lines: Vec<String>,
-    /// The operating system and its version.
+    /// Operating system and version.
     os: String,
-    /// Whether that is one of 64 bits.
+    /// True for a 64-bit system.
     is_64_bit: bool,
-    /// How many processors there are.
+    /// Number of processors.
     processor_count: usize,
     /// The workspace.
     working_directory: String,
-    /// This server's version.
+    /// Version of this server.
     toolgate: String,
     /// The build tools.
     programs: Vec<Program>,
@@ -55,9 +55,9 @@ pub(super) struct Output {
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Program {
-    /// Its name.
+    /// Name.
     name: String,
-    /// Its version as it tells it; null where it is not there or may not be run.
+    /// Printed version; null if it is missing or may not be run.
     version: Option<String>,
 }
 
@@ -106,12 +106,12 @@ impl Tool for Diagnostics {
     }
 }
 
-/// What is known of a program's version.
+/// The result of a version query.
 enum Version {
     Known(String),
-    /// It is not there, or does not tell.
+    /// The program is missing, or did not print a version.
     Unknown,
-    /// `exec.allow` leaves it out, so it was not asked.
+    /// The setting `exec.allow` excludes the program, so it was not run.
     Forbidden,
 }
 
@@ -133,7 +133,7 @@ impl Version {
 }
 
 impl Diagnostics {
-    /// What `program` says of itself first.
+    /// Runs `program` with `args` and returns the first line of its output as the version.
     async fn version_of(
         &self,
         ctx: &Ctx,
@@ -155,7 +155,8 @@ impl Diagnostics {
             Err(err) if err.fault == Fault::NotAllowed => return Ok(Version::Forbidden),
             Err(_) => return Ok(Version::Unknown),
         };
-        // A folder may say which version is meant, and that would be fetched to tell its version.
+        // A toolchain file in the folder could make rustup download another version just to report
+        // it.
         start.env.insert("RUSTUP_AUTO_INSTALL".into(), "0".into());
         let blamed = |_: Blamed, message: String| ToolError::failed(message);
         let said = std::sync::Mutex::new(Vec::new());

@@ -1,11 +1,11 @@
-//! What a project is built with, and by which command lines.
+//! Build tools of projects, and their command lines.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::runner::Runner;
 
-/// What a project is built with.
+/// Build tool of a project.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -33,7 +33,7 @@ pub(super) enum Kind {
     Make,
 }
 
-/// What is done with a project.
+/// An action on a project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verb {
     Build,
@@ -42,20 +42,20 @@ pub(super) enum Verb {
     Restore,
 }
 
-/// What of a project decides how it is built.
+/// The properties of a project that determine its command lines.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
-    /// The scripts of a `package.json`, the targets of a makefile.
+    /// The scripts of a `package.json`, or the targets of a makefile.
     pub(super) scripts: Vec<String>,
-    /// What the script `test` of a `package.json` runs.
+    /// The command of the script `test` in a `package.json`.
     pub(super) test_script: String,
-    /// The names in its folder.
+    /// The file names in the project's folder.
     pub(super) names: Vec<String>,
-    /// The text of a `pyproject.toml`, with that of a `setup.cfg` and a `tox.ini`.
+    /// The texts of `pyproject.toml`, `setup.cfg` and `tox.ini`, joined.
     pub(super) python: String,
-    /// Its own interpreter.
+    /// The Python interpreter of the project's own virtual environment.
     pub(super) interpreter: Option<String>,
-    /// The virtual environment the server was started in, where programs are told of it.
+    /// The server's virtual environment, if it is passed to programs.
     pub(super) virtual_env: Option<String>,
 }
 
@@ -75,7 +75,7 @@ impl Kind {
         }
     }
 
-    /// The program and its arguments; `Err` says why there is none.
+    /// Returns the program and its arguments, or the reason why there is no command.
     pub(super) fn argv(self, verb: Verb, facts: &Facts) -> Result<Vec<String>, String> {
         let words = |line: &str| Ok(line.split(' ').map(str::to_owned).collect());
         let has = |name: &str| facts.names.iter().any(|known| known == name);
@@ -136,8 +136,8 @@ impl Kind {
         }
     }
 
-    /// `argv` with what the call adds, and only the tests that `filter` matches; `Err` says why
-    /// this project's cannot be chosen by name.
+    /// Adds the call's `args` and the test `filter` to `argv`. The error explains why this project
+    /// cannot select tests by name.
     pub(super) fn with(
         self,
         mut argv: Vec<String>,
@@ -146,7 +146,7 @@ impl Kind {
         facts: &Facts,
     ) -> Result<Vec<String>, String> {
         if let (Self::Cargo, Some(filter)) = (self, &filter) {
-            // What comes after `--` is for the tests' own program, and so is the name.
+            // Arguments after `--` go to the test binary. The filter is for the test binary, too.
             let at = args.iter().position(|arg| arg == "--").unwrap_or(args.len());
             if at == args.len() {
                 args.push("--".to_owned());
@@ -161,7 +161,7 @@ impl Kind {
             (Self::Dotnet, Some(filter)) => vec!["--filter".into(), filter],
             (Self::Gradle, Some(filter)) => vec!["--tests".into(), filter],
             (Self::Maven, Some(filter)) => vec![format!("-Dtest={filter}")],
-            // An id, or a file with tests.
+            // A test id, or a file with tests.
             (Self::Pytest, Some(filter)) if filter.contains("::") || filter.contains('/') => {
                 vec![filter]
             }
@@ -177,7 +177,7 @@ impl Kind {
                 );
             }
         };
-        // What a script is given comes after what npm is.
+        // npm passes only arguments after `--` on to the script.
         let is_npm = matches!(self, Self::Npm) && argv.get(1).is_some_and(|word| word == "run");
         let is_apart = args.first().is_some_and(|first| first == "--");
         if is_npm && !(args.is_empty() && chosen.is_empty()) {
@@ -193,7 +193,7 @@ impl Kind {
 }
 
 impl Verb {
-    /// What a script for it is called.
+    /// Returns the name of a script for this action.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Build => "build",
@@ -222,7 +222,8 @@ impl Facts {
         ))
     }
 
-    /// `pip install`, which without a virtual environment would change the machine's own Python.
+    /// Returns a `pip install` command. Fails without a virtual environment, because it would
+    /// change the machine's own Python.
     fn pip(&self, what: &str) -> Result<Vec<String>, String> {
         let active = self.virtual_env.as_ref().map(|venv| format!("{venv}/bin/python"));
         let interpreter = self.interpreter.clone().or(active).ok_or(

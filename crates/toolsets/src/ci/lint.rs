@@ -1,4 +1,4 @@
-//! `ci.lint`: Runs the linter of a project of the workspace and tells what it found by file and line.
+//! `ci.lint`: runs a project's linter and reports its findings by file and line.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::kind::Verb;
 use super::report::Report;
 use super::verb::Input;
 
-/// Does it.
+/// The `ci.lint` tool.
 pub(super) struct Lint(pub(super) Ci);
 
 impl Tool for Lint {

@@ -1,4 +1,5 @@
-//! The `ci` toolset: what a folder is built, tested and linted with, run, and its failures read.
+//! The `ci` toolset: builds, tests and lints projects with their own tools, and reports the
+//! failures.
 
 mod detect;
 mod build;
@@ -29,14 +30,16 @@ use crate::exec::Programs;
 
 pub use settings::Settings;
 
-/// Longer than the longest timeout, so that a program is stopped by its own.
+/// The deadline exceeds the longest timeout, so that a program ends by its own timeout.
 const DEADLINE: Option<Duration> = Some(Duration::from_secs(610));
-/// A command line runs what its caller says, a project what its files say, which a caller can write.
+/// Policy treats these tools like `exec.run`: a caller can write the command line, or the project's
+/// files.
 const RULED_AS: Option<&'static str> = Some("exec.run");
 
-/// The tools of this toolset, for the workspace of `programs`, which run what those may.
+/// Returns the tools of this toolset. They run in the workspace of `programs`, with its
+/// permissions.
 ///
-/// `version` is the server's own, told with those of other programs.
+/// `version` is the server's version, which `ci.diagnostics` reports.
 pub fn tools(programs: &Programs, settings: &Settings, version: &str) -> Vec<Arc<dyn AnyTool>> {
     let settings = Arc::new(settings.clone());
     let ci = |tool| Ci { programs: programs.of(tool), settings: settings.clone() };
@@ -54,7 +57,7 @@ pub fn tools(programs: &Programs, settings: &Settings, version: &str) -> Vec<Arc
     ]
 }
 
-/// What every tool here is made of.
+/// The state that all tools of this toolset share.
 #[derive(Clone)]
 struct Ci {
     programs: Programs,

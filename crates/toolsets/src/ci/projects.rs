@@ -1,4 +1,4 @@
-//! Projects in the workspace, told by the files that build tools look for.
+//! Finds projects in the workspace by the files of their build tools.
 
 use std::ffi::OsStr;
 
@@ -9,31 +9,32 @@ use super::kind::{Facts, Kind};
 use crate::world::Root;
 use crate::world::root::{Kind as Entry, Watch, shown};
 
-/// How many names of a folder are looked at.
+/// The most names of a folder that are read.
 const NAMES_MAX: usize = 10_000;
-/// How much of a file that describes a project is read.
+/// The most bytes of a project file that are read.
 const FILE_BYTES: u64 = 1 << 20;
-/// How deep projects are sought beneath a folder that is none.
+/// The deepest level at which projects are searched below a folder without one.
 const DEPTH_MAX: usize = 3;
-/// How many folders are looked at, and how many projects told.
+/// The most folders that are searched, and the most projects that are returned.
 const FOLDERS_MAX: usize = 2000;
 const PROJECTS_MAX: usize = 50;
-/// Folders that build tools fill.
+/// Folders that build tools generate. They are not searched.
 const FILLED: [&str; 8] =
     ["node_modules", "target", "dist", "build", "vendor", "venv", "bin", "obj"];
 
-/// A project.
+/// A project in the workspace.
 #[derive(Debug)]
 pub(super) struct Project {
     pub(super) kind: Kind,
-    /// Its folder, from the workspace.
+    /// The folder, relative to the workspace.
     pub(super) folder: String,
-    /// The file it is told by.
+    /// The file that identified the project.
     pub(super) file: String,
     pub(super) facts: Facts,
 }
 
-/// The projects in `folder`; or else in the nearest folder around it that has some, or beneath.
+/// Finds the projects in `folder`, else in the nearest folder around it that has any, else below
+/// it.
 pub(super) fn find(root: &Root, folder: &str, watch: &Watch) -> Result<Vec<Project>, ToolError> {
     let folder = &inside(root, folder)?;
     let here = in_folder(root, folder, watch)?;
@@ -57,7 +58,7 @@ pub(super) fn find(root: &Root, folder: &str, watch: &Watch) -> Result<Vec<Proje
     beneath(root, folder, Nested::LeftOut, watch)
 }
 
-/// The same, and with what is in `folder` also what lies beneath it, in projects or not.
+/// Finds projects like [`find`], and also all projects below `folder`, nested ones included.
 pub(super) fn find_all(
     root: &Root,
     folder: &str,
@@ -77,7 +78,8 @@ pub(super) fn find_all(
     Ok(found)
 }
 
-/// `folder` from the workspace, without what changes nothing.
+/// Checks that `folder` is a folder of the workspace, and returns its relative path without `.` and
+/// empty names.
 fn inside(root: &Root, folder: &str) -> Result<String, ToolError> {
     match root.exists(folder).map_err(|err| err.at("/project"))? {
         Some(Entry::Dir) => {}
@@ -90,18 +92,19 @@ fn inside(root: &Root, folder: &str) -> Result<String, ToolError> {
     let own = root.path().to_str().unwrap_or_default();
     let folder = folder.strip_prefix(own).filter(|_| folder.starts_with('/')).unwrap_or(folder);
     let names: Vec<&str> = folder.split('/').filter(|name| !matches!(*name, "" | ".")).collect();
-    // Where `..` leads is the kernel's to say; such a folder has none around it that we could name.
+    // A path with `..` stays as it is, because only the kernel resolves it. Its parents are not
+    // searched.
     Ok(if names.is_empty() { ".".to_owned() } else { names.join("/") })
 }
 
-/// What becomes of the projects that lie in others.
+/// The treatment of projects inside other projects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Nested {
     Told,
     LeftOut,
 }
 
-/// The projects beneath `folder`, nearest first.
+/// Finds the projects below `folder`, nearest first.
 fn beneath(
     root: &Root,
     folder: &str,
@@ -120,7 +123,7 @@ fn beneath(
                     return Ok(found);
                 }
                 let inner = if folder == "." { name } else { format!("{folder}/{name}") };
-                // What cannot be read is passed over.
+                // Unreadable folders are skipped.
                 let Ok(projects) = in_folder(root, &inner, watch) else { continue };
                 if projects.is_empty() || nested == Nested::Told {
                     next.push(inner);
@@ -147,7 +150,7 @@ fn folders(root: &Root, folder: &str, watch: &Watch) -> Result<Vec<String>, Tool
     Ok(names.filter(|name| !name.starts_with('.') && !FILLED.contains(&&**name)).collect())
 }
 
-/// The projects whose files are in `folder` itself.
+/// Returns the projects whose files are directly in `folder`.
 fn in_folder(root: &Root, folder: &str, watch: &Watch) -> Result<Vec<Project>, ToolError> {
     let page = root.page(folder, None, NAMES_MAX, watch)?;
     let entries = page.entries.into_iter();
@@ -207,7 +210,8 @@ fn in_folder(root: &Root, folder: &str, watch: &Watch) -> Result<Vec<Project>, T
     if let Some(file) = told {
         let parts = ["pyproject.toml", "setup.cfg", "tox.ini"].into_iter().filter(|name| has(name));
         let python = parts.map(&text).collect::<Vec<_>>().join("\n");
-        // Such an interpreter is a symlink that leads out of the workspace: it is only looked at.
+        // The interpreter is a symlink out of the workspace, so check the link itself without
+        // following it.
         let own = ["venv", ".venv"].into_iter().find_map(|venv| {
             let interpreter = format!("{venv}/bin/python");
             root.look(&join(folder, &interpreter)).ok().map(|_| interpreter)
@@ -225,18 +229,18 @@ fn is_of(name: &str, end: &str) -> bool {
     std::path::Path::new(name).extension() == Some(OsStr::new(end))
 }
 
-/// The name `name` in `folder`.
+/// Returns the path of `name` in `folder`.
 pub(super) fn join(folder: &str, name: &str) -> String {
     if folder == "." { name.to_owned() } else { format!("{folder}/{name}") }
 }
 
-/// The text of a file, what can be read of it.
+/// Returns the text of a file, or an empty text if it is unreadable.
 fn read(root: &Root, path: &str, watch: &Watch) -> String {
     let bytes = root.open_file(path).and_then(|file| file.read(0, FILE_BYTES, watch));
     bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
 
-/// The targets that a makefile names in plain words.
+/// Returns the targets of a makefile that have literal names.
 fn targets(makefile: &str) -> Vec<String> {
     let heads = makefile.lines().filter(|line| !line.starts_with(['\t', '#', ' ', '.']));
     let heads = heads.filter_map(|line| {

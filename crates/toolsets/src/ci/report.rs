@@ -1,4 +1,4 @@
-//! What a build or a test run comes to: whether it went well, its counts, and its failures.
+//! The report of a build or test run: success, counts and failures.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -7,42 +7,41 @@ use toolgate_contract::{Ending, Text};
 use super::kind::Kind;
 use crate::exec::Confined;
 
-/// How many failures a reader is shown.
+/// The most failures in the text for a reader.
 const SHOWN_MAX: usize = 20;
 
-/// What a build or a test run did.
+/// The report of a build or test run.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Report {
-    /// Whether the program ended with exit code 0, and with a `filter` some test matched it.
+    /// True if the exit code is 0 and a test matched the `filter`, if given.
     pub(super) ok: bool,
-    /// The exit code; 128 and the signal's number when a signal ended it, -1 when its time was
-    /// over.
+    /// Exit code; 128 plus the signal's number if a signal ended it, -1 if it timed out.
     pub(super) exit_code: i32,
-    /// Whether it was stopped because its time was over.
+    /// True if it was stopped at its timeout.
     pub(super) timed_out: bool,
-    /// What the project is built with.
+    /// Build tool of the project.
     pub(super) kind: Kind,
-    /// The folder it was run in.
+    /// Folder it ran in.
     pub(super) folder: String,
     /// The program and its arguments.
     pub(super) command: Vec<String>,
-    /// How long it ran.
+    /// Run time.
     pub(super) duration_ms: u64,
-    /// What was counted.
+    /// Counts.
     pub(super) summary: Summary,
-    /// What went wrong, in the order it was told.
+    /// Failures, in the order of the output.
     pub(super) failures: Vec<Failure>,
-    /// How many more there were than are listed.
+    /// Number of failures that are not listed.
     pub(super) failures_left_out: usize,
-    /// The end of what it printed.
+    /// End of the output.
     pub(super) output: String,
-    /// What to give exec_output to read all that it printed; null where `output` is all.
+    /// Id for exec_output to read all output; null if `output` is complete.
     pub(super) output_id: Option<String>,
-    /// How it was confined: the profile's name, or what of it this system lacks.
+    /// Sandbox of the program: the profile's name, with missing layers if any.
     pub(super) sandbox: Confined,
 }
 
-/// Counts; null where the program does not tell.
+/// Counts; null if the program reports none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub(super) struct Summary {
     /// Tests that passed.
@@ -51,45 +50,45 @@ pub(super) struct Summary {
     pub(super) failed: Option<u64>,
     /// Tests that did not run.
     pub(super) skipped: Option<u64>,
-    /// Errors of a compiler or a linter.
+    /// Errors of a compiler or linter.
     pub(super) errors: Option<u64>,
-    /// Their warnings.
+    /// Warnings of these.
     pub(super) warnings: Option<u64>,
 }
 
-/// One thing that went wrong.
+/// One failure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub(super) struct Failure {
-    /// The file, from the workspace where it lies there.
+    /// File, relative to the workspace if it is inside.
     pub(super) file: Option<String>,
-    /// The line in it, from 1.
+    /// Line, from 1.
     pub(super) line: Option<u32>,
-    /// The column in that, from 1.
+    /// Column, from 1.
     pub(super) column: Option<u32>,
-    /// What it is.
+    /// Severity.
     pub(super) severity: Severity,
-    /// What the compiler or linter calls it, e.g. `E0308`.
+    /// Code of the compiler or linter, e.g. `E0308`.
     pub(super) code: Option<String>,
     /// The test that failed.
     pub(super) test: Option<String>,
-    /// What is wrong.
+    /// Message.
     pub(super) message: String,
 }
 
-/// What a failure is.
+/// Severity of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Severity {
-    /// A compiler's or linter's error.
+    /// Error of a compiler or linter.
     Error,
-    /// Its warning.
+    /// Warning of these.
     Warning,
-    /// A test that failed.
+    /// Failed test.
     Failure,
 }
 
 impl Summary {
-    /// Counts `more` in.
+    /// Adds `more` to `count`.
     pub(super) fn add(count: &mut Option<u64>, more: u64) {
         *count = Some(count.unwrap_or(0).saturating_add(more));
     }
@@ -108,7 +107,7 @@ impl Summary {
 }
 
 impl Failure {
-    /// A failure of which nothing is known but what is wrong.
+    /// Creates a failure without a location or test.
     pub(super) fn new(severity: Severity, message: impl Into<String>) -> Self {
         Self {
             file: None,
@@ -121,12 +120,12 @@ impl Failure {
         }
     }
 
-    /// The same, at a place.
+    /// Sets the location.
     pub(super) fn at(self, file: &str, line: Option<u32>, column: Option<u32>) -> Self {
         Self { file: Some(file.to_owned()), line, column, ..self }
     }
 
-    /// The same, of a test.
+    /// Sets the test.
     pub(super) fn of_test(self, test: &str) -> Self {
         Self { test: Some(test.to_owned()), ..self }
     }
@@ -159,7 +158,7 @@ impl Failure {
 }
 
 impl Report {
-    /// The same for a reader.
+    /// Formats the report for a reader.
     pub(super) fn text(&self) -> Text {
         let Self { ok, exit_code, timed_out, folder, command, duration_ms, .. } = self;
         let went = match (ok, timed_out) {

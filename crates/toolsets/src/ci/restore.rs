@@ -1,4 +1,4 @@
-//! `ci.restore`: Fetches what a project of the workspace depends on.
+//! `ci.restore`: fetches a project's dependencies.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::kind::Verb;
 use super::report::Report;
 use super::verb::Input;
 
-/// Does it.
+/// The `ci.restore` tool.
 pub(super) struct Restore(pub(super) Ci);
 
 impl Tool for Restore {

@@ -1,4 +1,4 @@
-//! `ci.run`: one command line, run in a folder as exec.run runs programs.
+//! `ci.run`: runs one command line in a folder, with the rules of `exec.run`.
 
 use std::time::Duration;
 
@@ -10,27 +10,27 @@ use super::Ci;
 use super::command_line::{Line, read};
 use crate::exec::{self, Blamed, Outcome, TIMEOUT_MS_MAX, Words};
 
-/// Runs command lines.
+/// The `ci.run` tool.
 pub(super) struct Run(pub(super) Ci);
 
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Input {
-    /// The command line, e.g. `cargo run -- --help`; with `args`, the program alone. What needs a
-    /// shell (pipes, redirections, globs, variables) is given to `sh`, where that is allowed.
+    /// Command line, e.g. `cargo run -- --help`; with `args`, the program alone. Pipes,
+    /// redirections, globs and variables are run by `sh`, if that is allowed.
     command: String,
-    /// The program's arguments, each as it is.
+    /// Arguments of the program, passed unchanged.
     #[serde(default)]
     args: Option<Vec<String>>,
-    /// The folder to run it in, in the workspace; its root by default.
+    /// Folder to run in, inside the workspace; its root by default.
     #[serde(default)]
     folder: Option<String>,
-    /// How long it may run before it is stopped with all it started; 600000 unless the server
-    /// is set otherwise.
+    /// Time limit, after which it is stopped with all it started; 600000 unless the server is set
+    /// otherwise.
     #[serde(default)]
     #[schemars(range(min = 1, max = TIMEOUT_MS_MAX))]
     timeout_ms: Option<u64>,
-    /// How many bytes of each output the result shows: when there is more, its beginning and end.
+    /// Most bytes of each output in the result; longer output shows its beginning and end.
     #[serde(default)]
     #[schemars(range(min = 1))]
     max_output_bytes: Option<usize>,
@@ -77,7 +77,7 @@ impl Tool for Run {
 }
 
 impl Run {
-    /// What is asked of `exec`.
+    /// Converts the input to that of `exec.run`.
     fn asked(&self, input: Input) -> exec::Input {
         let Input { command, args, folder, timeout_ms, max_output_bytes } = input;
         let (command, args, shell) = match args {
@@ -104,7 +104,7 @@ impl Run {
     }
 }
 
-/// A refusal of `exec`, in the words of this tool's own input.
+/// Converts an error of `exec` to name the fields of this tool's input.
 fn told(err: ToolError) -> ToolError {
     let is_cwd = matches!(
         &err.fault,

@@ -1,16 +1,16 @@
-//! Which test runner a script of a `package.json` ends in, and how that chooses tests by name.
+//! Recognizes the test runner in a script of a `package.json`, to select tests by name.
 
-/// A test runner.
+/// A JavaScript test runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Runner {
-    /// Node's own.
+    /// The test runner of Node itself.
     Node,
     /// Jest and Vitest.
     Jest,
     Mocha,
 }
 
-/// Options of node that a value follows as a word of its own.
+/// Options of `node` whose value is a separate word.
 const VALUED: [&str; 12] = [
     "--import",
     "--require",
@@ -26,12 +26,12 @@ const VALUED: [&str; 12] = [
     "--test-timeout",
 ];
 
-/// What to do with a program that nothing is known of.
+/// The advice for a program that is not recognized.
 const IN_ARGS: &str = "give what it understands in `args`";
 
 impl Runner {
-    /// The runner that gets what is added at the end of `script`; `Err` says what to do where it
-    /// gets no name of a test.
+    /// Recognizes the runner that receives arguments appended to `script`. The error gives advice
+    /// if it cannot select tests by name.
     pub(super) fn of(script: &str) -> Result<Self, String> {
         let last = script.rsplit(['&', ';', '|']).next().unwrap_or_default();
         let words: Vec<&str> = last.split_whitespace().collect();
@@ -48,7 +48,7 @@ impl Runner {
         Err(unknown(script, IN_ARGS))
     }
 
-    /// `node` with `words` after it.
+    /// Recognizes the runner in a `node` command with the arguments `words`.
     fn node(script: &str, words: &[&str]) -> Result<Self, String> {
         let mut before = "";
         for word in words {
@@ -60,7 +60,7 @@ impl Runner {
             match program.trim_end_matches(".js") {
                 "jest" | "vitest" => return Ok(Self::Jest),
                 "mocha" | "_mocha" => return Ok(Self::Mocha),
-                // After a file, node takes what follows for more of them.
+                // `node` treats arguments after a file as more files.
                 _ => break,
             }
         }
@@ -79,7 +79,7 @@ impl Runner {
         Err(unknown(script, instead))
     }
 
-    /// What it is given to run only the tests that `filter` matches.
+    /// Returns the arguments that run only the tests that match `filter`.
     pub(super) fn filter(self, filter: String) -> Vec<String> {
         match self {
             Self::Node => vec![format!("--test-name-pattern={filter}")],

@@ -1,20 +1,24 @@
-//! What the owner of the server decides about building and testing.
+//! Settings of the `ci` toolset.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How projects are built and tested. Which programs may be run is said in `[exec]`.
+/// Environment and limits for building and testing projects. The section `[exec]` controls which
+/// programs may be run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Variables of the server's own environment that build tools get beside those of
-    /// `exec.env_keep`: where they and their caches are.
+    /// Names of the server's environment variables that build tools receive, in addition to
+    /// `exec.env_keep`. By default, these are the locations of build tools and caches, such as
+    /// `CARGO_HOME`.
     pub env_keep: Vec<String>,
-    /// How long a build or a test run may take when the call does not say, at most 600000.
+    /// Timeout of a build or test run in milliseconds, if the call does not set one. Default:
+    /// 600000. Maximum: 600000.
     pub timeout_ms: u64,
-    /// How much of the end of what a build tool prints a result shows when the call does not say.
+    /// Bytes at the end of the output that a result shows, if the call does not set a number.
+    /// Default: 8192.
     pub output_bytes: usize,
-    /// How many failures a result lists.
+    /// Most failures that a result lists. Default: 50.
     pub failures_max: usize,
 }
 

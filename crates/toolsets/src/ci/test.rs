@@ -1,4 +1,4 @@
-//! `ci.test`: runs a project's tests and tells which failed, where and why.
+//! `ci.test`: runs a project's tests and reports the failures with location and message.
 
 use std::time::Duration;
 
@@ -14,32 +14,32 @@ use crate::exec::TIMEOUT_MS_MAX;
 
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
-/// Tests projects.
+/// The `ci.test` tool.
 pub(super) struct Test(pub(super) Ci);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Input {
-    /// The project's folder, in the workspace: it, or else the nearest around it that has a
-    /// project, is meant; by default the workspace itself.
+    /// Folder of the project, in the workspace, or a folder inside it: the nearest project is used.
+    /// The workspace root by default.
     #[serde(default)]
     project: Option<String>,
-    /// What it is built with, where a folder is several things; ci_detect tells.
+    /// Build tool, if a folder has several; ci_detect lists them.
     #[serde(default)]
     kind: Option<Kind>,
-    /// Only the tests whose name this matches, as the project's own tool has it; for pytest also
-    /// a file or an id with `::`.
+    /// Runs only tests whose name matches, in the syntax of the project's test tool; for pytest
+    /// also a file or an id with `::`.
     #[serde(default)]
     filter: Option<String>,
     /// Further arguments for the program.
     #[serde(default)]
     args: Vec<String>,
-    /// How long it may run before it is stopped with all it started; 600000 unless the server
-    /// is set otherwise.
+    /// Time limit, after which it is stopped with all it started; 600000 unless the server is set
+    /// otherwise.
     #[serde(default)]
     #[schemars(range(min = 1, max = TIMEOUT_MS_MAX))]
     timeout_ms: Option<u64>,
-    /// How much of the end of what it prints is shown; 8192 unless the server is set otherwise.
+    /// Most bytes shown from the end of its output; 8192 unless the server is set otherwise.
     #[serde(default)]
     #[schemars(range(min = 1, max = OUTPUT_BYTES_MAX))]
     max_output_bytes: Option<usize>,

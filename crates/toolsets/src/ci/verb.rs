@@ -1,4 +1,4 @@
-//! What the tools that build, test, lint and restore are given.
+//! The input that the tools to build, lint and restore share.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -8,26 +8,26 @@ use crate::exec::TIMEOUT_MS_MAX;
 
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
-/// Which project, and how.
+/// The project and its options.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Input {
-    /// The project's folder, in the workspace: it, or else the nearest around it that has a
-    /// project, is meant; by default the workspace itself.
+    /// Folder of the project, in the workspace, or a folder inside it: the nearest project is used.
+    /// The workspace root by default.
     #[serde(default)]
     pub(super) project: Option<String>,
-    /// What it is built with, where a folder is several things; ci_detect tells.
+    /// Build tool, if a folder has several; ci_detect lists them.
     #[serde(default)]
     pub(super) kind: Option<Kind>,
     /// Further arguments for the program.
     #[serde(default)]
     pub(super) args: Vec<String>,
-    /// How long it may run before it is stopped with all it started; 600000 unless the server
-    /// is set otherwise.
+    /// Time limit, after which it is stopped with all it started; 600000 unless the server is set
+    /// otherwise.
     #[serde(default)]
     #[schemars(range(min = 1, max = TIMEOUT_MS_MAX))]
     pub(super) timeout_ms: Option<u64>,
-    /// How much of the end of what it prints is shown; 8192 unless the server is set otherwise.
+    /// Most bytes shown from the end of its output; 8192 unless the server is set otherwise.
     #[serde(default)]
     #[schemars(range(min = 1, max = OUTPUT_BYTES_MAX))]
     pub(super) max_output_bytes: Option<usize>,

@@ -1,4 +1,4 @@
-//! Running what a project is built, tested or linted with, and reading what it prints.
+//! Runs a project's build, test or lint command and parses its output.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -15,10 +15,10 @@ use crate::exec::{self, Blamed, Words};
 use crate::world::Root;
 use crate::world::root::shown;
 
-/// How many ends of a name are looked for.
+/// The most suffixes of a path that are tried.
 const ENDS_MAX: usize = 20;
 
-/// Variables that keep build tools from colouring, asking and watching.
+/// Environment variables that keep build tools from coloring, prompting and watching.
 const QUIET: [(&str, &str); 6] = [
     ("CI", "true"),
     ("CARGO_TERM_COLOR", "never"),
@@ -29,7 +29,7 @@ const QUIET: [(&str, &str); 6] = [
 ];
 
 impl Ci {
-    /// Does `verb` with the project that `input` names; of its tests, those `filter` matches.
+    /// Performs `verb` on the project that `input` names. `filter` selects tests by name.
     pub(super) async fn work(
         &self,
         ctx: &Ctx,
@@ -83,7 +83,7 @@ impl Ci {
             reading.into_inner().unwrap_or_else(PoisonError::into_inner).end();
         let ended_well = outcome.exit_code == 0 && !outcome.timed_out;
         if ended_well && verb != Verb::Lint {
-            // A test may well print what looks like an error.
+            // In a successful run, a line that looks like an error may come from a test.
             failures.retain(|failure| failure.severity == Severity::Failure);
             summary.errors = summary.errors.filter(|_| *kind == Kind::Cargo);
         }
@@ -117,12 +117,12 @@ impl Ci {
         })
     }
 
-    /// The virtual environment of the server's own that programs are told of.
+    /// Returns the server's virtual environment, if it is passed to programs.
     pub(super) fn virtual_env(&self) -> Option<String> {
         self.variables().remove("VIRTUAL_ENV").filter(|venv| !venv.is_empty())
     }
 
-    /// What is added to the environment.
+    /// Returns the variables to add to the environment of build tools.
     pub(super) fn variables(&self) -> BTreeMap<String, String> {
         let processes = &self.programs.processes;
         let kept = self.settings.env_keep.iter().filter_map(|name| {
@@ -134,34 +134,35 @@ impl Ci {
     }
 }
 
-/// What to do where what is needed could not be fetched.
+/// The advice if a restore without network access fails.
 const OFFLINE: &str = "it ran without a network; whoever runs the server gives it one with these \
     lines in the configuration: [[sandbox.for]] tools = \"ci.restore\" profile = \"network\"";
 
-/// Whether a test runner that was to run some tests by name says that there was none.
+/// Checks whether a test runner reports that no test matched the filter.
 ///
-/// Most of them take that for a success.
+/// Most test runners treat that as a success.
 fn is_nothing_tested(kind: Kind, exit_code: i32, summary: &Summary, output: &str) -> bool {
     let Summary { passed, failed, skipped, .. } = *summary;
     let none_ran = passed.unwrap_or(0) + failed.unwrap_or(0) == 0;
     let none_skipped = skipped.unwrap_or(0) == 0;
     match kind {
-        // What tells no counts at all is not Rust's own harness.
+        // Without counts, the test harness is not Rust's own.
         Kind::Cargo => exit_code == 0 && passed.is_some() && none_ran && none_skipped,
         Kind::Go => exit_code == 0 && none_ran && none_skipped,
-        // With this it says so itself; those it left out are counted as skipped.
+        // Exit code 5 means that no test was collected. Tests excluded by the filter count as
+        // skipped.
         Kind::Pytest => exit_code == 5 && none_ran,
-        // Those that do not match are skipped.
+        // Tests that do not match count as skipped.
         Kind::Npm | Kind::Pnpm | Kind::Yarn => {
             exit_code == 0 && (passed.is_some() || skipped.is_some()) && none_ran
         }
         Kind::Dotnet => none_ran && output.contains("No test matches the given testcase filter"),
-        // The first two fail by themselves; make takes no filter.
+        // Gradle and Maven fail by themselves. make takes no filter.
         Kind::Gradle | Kind::Maven | Kind::Make => false,
     }
 }
 
-/// The project that is meant, and what does `verb` with it.
+/// Chooses the project and its command for `verb`.
 fn choose(
     found: Vec<Project>,
     kind: Option<Kind>,
@@ -188,7 +189,7 @@ fn choose(
     for project in found.into_iter().filter(|it| kind.is_none_or(|kind| it.kind == kind)) {
         match project.kind.argv(verb, &project.facts) {
             Ok(argv) => return Ok((project, argv)),
-            // Another that is in the same folder may know how.
+            // Another project in the same folder may support the action.
             Err(reason) => why = why.or(Some((project.kind, project.folder, reason))),
         }
     }
@@ -206,7 +207,7 @@ fn choose(
     })
 }
 
-/// The refusal to run what a project needs, which the caller did not name.
+/// Rephrases a refusal of the program, because the project and not the caller chose it.
 fn needed(program: &str, err: ToolError) -> ToolError {
     match err.fault {
         Fault::Invalid { .. } => {
@@ -217,9 +218,9 @@ fn needed(program: &str, err: ToolError) -> ToolError {
     }
 }
 
-/// The failures with their files named from the workspace, where they lie there.
+/// Makes the file paths in `failures` relative to the workspace, if they are inside.
 ///
-/// Programs name files from where they were started, or from some folder around it.
+/// Programs print paths relative to their folder or to one of its parents.
 fn placed(root: &Root, folder: &str, failures: Vec<Failure>) -> Vec<Failure> {
     let own = root.path().to_string_lossy();
     let place = |file: String| -> String {
@@ -237,7 +238,7 @@ fn placed(root: &Root, folder: &str, failures: Vec<Failure>) -> Vec<Failure> {
             }
             around = at.rsplit_once('/').map(|(parent, _)| parent);
         }
-        // Go names packages, whose names end with their folders.
+        // Go prints package names, which end with the folder.
         let ends = file.match_indices('/').map(|(at, _)| join(folder, &file[at + 1..]));
         ends.take(ENDS_MAX).find(is_there).unwrap_or_else(|| join(folder, file))
     };

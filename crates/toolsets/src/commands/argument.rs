@@ -1,19 +1,19 @@
-//! One argument of a declared command, and what a call gives for all of them.
+//! Arguments of declared commands, and their values in a call.
 
 use serde_json::{Map, Value};
 
 use super::note::Note;
 use super::table::{Dash, Many};
 
-/// An argument.
+/// An argument of a declared command.
 #[derive(Debug, Clone)]
 pub(super) struct Argument {
     pub(super) name: String,
     pub(super) about: Option<String>,
     pub(super) note: Note,
-    /// What the program takes where it is absent: told, never passed.
+    /// The program's own default. It is documented in the schema but never passed.
     pub(super) assumed: Option<Value>,
-    /// Its schema, where no note says it.
+    /// The JSON Schema of the argument, if it has no type note.
     pub(super) schema: Option<Value>,
     pub(super) aliases: Vec<String>,
     pub(super) option: String,
@@ -23,12 +23,12 @@ pub(super) struct Argument {
 }
 
 impl Argument {
-    /// Where its value is in the input.
+    /// Returns the JSON Pointer to the argument in the input.
     pub(super) fn pointer(&self) -> String {
         pointer(&self.name)
     }
 
-    /// Its JSON Schema, with what it means.
+    /// Returns the argument's JSON Schema with its description and default.
     pub(super) fn described(&self) -> Value {
         let mut schema = self.schema.clone().unwrap_or_else(|| self.note.schema());
         if let Value::Object(fields) = &mut schema {
@@ -43,12 +43,12 @@ impl Argument {
     }
 }
 
-/// Where the field `name` is in the input.
+/// Returns the JSON Pointer to the field `name` of the input.
 pub(super) fn pointer(name: &str) -> String {
     format!("/{}", name.replace('~', "~0").replace('/', "~1"))
 }
 
-/// What a call gives: a value for each argument, or its default, or nothing.
+/// The values of a call's arguments, with defaults for those that are absent.
 pub(super) struct Given<'c> {
     arguments: &'c [Argument],
     input: &'c Map<String, Value>,
@@ -63,13 +63,13 @@ impl<'c> Given<'c> {
         &self.arguments[index]
     }
 
-    /// The value of an argument.
+    /// Returns the value of the argument at `index`, or its default.
     pub(super) fn value(&self, index: usize) -> Option<&'c Value> {
         let argument = &self.arguments[index];
         self.input.get(&argument.name).or(argument.note.default.as_ref())
     }
 
-    /// The values of an argument: those of a list, or the one.
+    /// Returns the values of the argument at `index`: the items of a list, or its one value.
     pub(super) fn values(&self, index: usize) -> &'c [Value] {
         match self.value(index) {
             Some(Value::Array(items)) => items,
@@ -78,7 +78,7 @@ impl<'c> Given<'c> {
         }
     }
 
-    /// Whether nothing is said with an argument: it is absent, or a flag that is not set.
+    /// Checks whether the argument has no effect: it is absent, or a flag that is false.
     pub(super) fn is_absent(&self, index: usize) -> bool {
         matches!(self.value(index), None | Some(Value::Bool(false)))
     }

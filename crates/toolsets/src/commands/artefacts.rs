@@ -1,4 +1,4 @@
-//! The files a command left: patterns beneath the workspace, and what they find.
+//! Finds the files that a command creates or changes, by the glob patterns that it declares.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,10 +12,11 @@ use super::template::{Raw, raw_pieces, text};
 use crate::world::Root;
 use crate::world::root::{File, Folder, Kind, Moment, Sight, Start, Watch, shown};
 
-/// How many files one call may leave; each is held open until it is taken.
+/// The most artefacts of one call. Each file stays open until it is collected.
 const FILES_MAX: usize = 1000;
 
-/// Where a command leaves files: a glob in which arguments are inserted as they are.
+/// A glob for artefacts of a command, with placeholders for arguments. Argument values are inserted
+/// literally.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pattern(Vec<Piece>);
 
@@ -25,32 +26,32 @@ enum Piece {
     Insert(usize),
 }
 
-/// A character of a pattern, and whether it stands for itself.
+/// A character of a pattern, and `true` if it is literal instead of glob syntax.
 type Sign = (char, bool);
 
-/// A pattern with its arguments, ready to be sought.
+/// A pattern with its arguments filled in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Sought {
-    /// One path.
+    /// A single path.
     File(String),
-    /// What is in a folder and matches.
+    /// A glob below a folder. `depth` limits the levels to search, unless `deep` is set.
     Beneath { folder: String, glob: String, deep: bool, depth: usize },
-    /// Nothing that could be an artefact: why, or nothing to say.
+    /// No possible artefact, with a note about the reason if it should be reported.
     Nowhere(Option<String>),
 }
 
-/// What a command left.
+/// The artefacts of a finished command.
 #[derive(Debug, Default)]
 pub(super) struct Left {
-    /// By path, relative to the workspace.
+    /// The open files, by path relative to the workspace.
     pub(super) files: BTreeMap<String, Arc<std::fs::File>>,
-    /// What is not among them, and why.
+    /// Notes about files that are not included, with the reason.
     pub(super) notes: Vec<String>,
     is_full: bool,
 }
 
 impl Pattern {
-    /// Reads a pattern, with `find` to look up the arguments it names.
+    /// Parses a pattern. `find` looks up the arguments that it names.
     pub(super) fn parse(
         pattern: &str,
         arguments: &[Argument],
@@ -78,7 +79,7 @@ impl Pattern {
         Ok(Self(pieces))
     }
 
-    /// The arguments it names.
+    /// Returns the indexes of the arguments in the pattern.
     pub(super) fn arguments(&self) -> Vec<usize> {
         let insert = |piece: &Piece| match piece {
             Piece::Insert(index) => Some(*index),
@@ -87,8 +88,8 @@ impl Pattern {
         self.0.iter().filter_map(insert).collect()
     }
 
-    /// It with what a call gives, for a program that starts in `cwd`: once for each value of a
-    /// list, not at all where an argument is absent or is no file.
+    /// Fills in the arguments of a call, for a program that starts in `cwd`. Returns one result per
+    /// value of a list, and none if an argument is absent or clearly not a file.
     pub(super) fn sought(
         &self,
         given: &Given<'_>,
@@ -124,7 +125,7 @@ impl Pattern {
     }
 }
 
-/// Where the pattern `signs` leads from `cwd`.
+/// Resolves the pattern `signs` relative to `cwd`.
 fn sought(signs: &[Sign], cwd: &str, root: &Path) -> Sought {
     let written: String = signs.iter().map(|(c, _)| c).collect();
     let outside = || {
@@ -187,7 +188,7 @@ fn compile(glob: &str) -> Result<Glob, globset::Error> {
 }
 
 impl Left {
-    /// The regular files that `sought` finds and that were changed since `started`.
+    /// Collects the regular files that match `sought` and changed since `started`.
     pub(super) fn gather(
         root: &Root,
         sought: Vec<Sought>,
@@ -233,7 +234,7 @@ impl Left {
     }
 }
 
-/// A search of a folder.
+/// A search for artefacts below a folder.
 struct Seek<'s> {
     root: &'s Root,
     glob: GlobMatcher,
@@ -243,11 +244,11 @@ struct Seek<'s> {
 }
 
 impl Seek<'_> {
-    /// Takes what matches in `folder`, and `depth - 1` folders down.
+    /// Adds the matching files in `folder` and up to `depth - 1` levels below it to `left`.
     fn look(&self, mut folder: Folder, depth: usize, left: &mut Left) -> Result<(), ToolError> {
         let sight = Sight { ignored: true, hidden: true };
         self.watch.check()?;
-        // A folder that vanished or may not be read has left nothing.
+        // A folder that vanished or is unreadable has no artefacts.
         let Ok(entries) = folder.look(self.root, sight, self.watch) else { return Ok(()) };
         for (name, kind) in entries {
             let path = folder.path.join(&name);

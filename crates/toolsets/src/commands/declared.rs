@@ -1,4 +1,4 @@
-//! A command as it is declared, all questions answered.
+//! A declared command with all names resolved and all patterns compiled.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,14 +11,14 @@ use super::argument::Argument;
 use super::artefacts::Pattern;
 use super::template::Item;
 
-/// The argument that takes words as they are, where a command allows that.
+/// The name of the argument for extra words, if a command allows them.
 pub(super) const PASSTHROUGH: &str = "argv";
 
 /// A declared command.
 #[derive(Debug, Clone)]
 pub struct Declared {
     pub(super) id: ToolId,
-    /// Its id as it is written, with `-`.
+    /// The id as written in the file, with `-`.
     pub(super) written: String,
     pub(super) found: Where,
     pub(super) title: String,
@@ -26,7 +26,7 @@ pub struct Declared {
     pub(super) program: Program,
     pub(super) argv: Vec<Item>,
     pub(super) arguments: Vec<Argument>,
-    /// The arguments that only `{options}` passes.
+    /// The indexes of the arguments that only `{options}` passes.
     pub(super) rest: Vec<usize>,
     pub(super) stdin: Option<usize>,
     pub(super) passthrough: bool,
@@ -38,7 +38,7 @@ pub struct Declared {
     pub(super) success: Vec<i32>,
     pub(super) artefacts: Vec<Pattern>,
     pub(super) idempotent: bool,
-    /// Whether it takes the place of a built-in tool.
+    /// Set if the command replaces a built-in tool.
     pub(super) replaces: bool,
     pub(super) effects: Effects,
     pub(super) at_once: Option<usize>,
@@ -46,7 +46,7 @@ pub struct Declared {
     pub(super) progress: Option<RegexMatcher>,
 }
 
-/// Where a command is declared.
+/// The location of a declaration in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Where {
     pub(super) file: PathBuf,
@@ -54,58 +54,59 @@ pub(super) struct Where {
     pub(super) column: usize,
 }
 
-/// What a command runs.
+/// The program that a command runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Program {
-    /// As the file names it: how the settings know it.
+    /// The name in the declaration, which is also the key in the setting `commands.programs`.
     pub(super) name: String,
-    /// The name or the absolute path to run, unless a variable says otherwise.
+    /// The name or absolute path to run, unless the environment variable overrides it.
     pub(super) at: String,
-    /// The variable that says otherwise.
+    /// The environment variable that overrides the path.
     pub(super) env: Option<String>,
 }
 
 impl Declared {
-    /// Its id as a tool, with `_` for `-`.
+    /// Returns the tool id, with `_` for `-`.
     pub fn id(&self) -> &str {
         self.id.as_str()
     }
 
-    /// Its id as the file writes it, `stage.command`.
+    /// Returns the id as written in the file, `stage.command`.
     pub fn written(&self) -> &str {
         &self.written
     }
 
-    /// Whether it may take the place of the built-in tool that has its id.
+    /// Checks whether the command may replace the built-in tool with its id.
     pub fn replaces(&self) -> bool {
         self.replaces
     }
 
-    /// Where it is declared, as `FILE:LINE:COLUMN`.
+    /// Returns the location of the declaration, as `FILE:LINE:COLUMN`.
     pub fn stands(&self) -> String {
         let Where { file, line, column } = &self.found;
         format!("{}:{line}:{column}", file.display())
     }
 
-    /// The file that declares it.
+    /// Returns the file that declares the command.
     pub fn file(&self) -> &Path {
         &self.found.file
     }
 
-    /// Where its program is, if that is said: by itself, or by a `variable` of the server's.
+    /// Returns the program's path if it is absolute. `variable` reads the server's environment,
+    /// which may override it.
     pub fn place(&self, variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
         let Program { name: _, at, env } = &self.program;
         let set = env.as_deref().and_then(variable).filter(|at| !at.is_empty());
         Some(PathBuf::from(set.as_ref().unwrap_or(at))).filter(|place| place.is_absolute())
     }
 
-    /// The names of its arguments that are paths.
+    /// Returns the names of the arguments that are paths.
     pub(super) fn paths(&self) -> Vec<String> {
         let paths = self.arguments.iter().filter(|argument| argument.note.is_path());
         paths.map(|argument| argument.name.clone()).collect()
     }
 
-    /// JSON Schema 2020-12 of its arguments.
+    /// Returns the JSON Schema (2020-12) of the command's input.
     pub(super) fn schema(&self) -> Value {
         let mut properties = Map::new();
         let mut required = Vec::new();
@@ -130,7 +131,7 @@ impl Declared {
         schema
     }
 
-    /// The argument that `name` is another spelling of.
+    /// Finds the argument that has `name` as an alias or in another spelling, and returns its name.
     pub(super) fn target(&self, name: &str) -> Option<&str> {
         let called = |argument: &&Argument| argument.aliases.iter().any(|alias| alias == name);
         let alike = |argument: &&Argument| snake(&argument.name) == snake(name);
@@ -143,14 +144,14 @@ impl Declared {
         argument.map(|argument| argument.name.as_str())
     }
 
-    /// Whether `name` is an argument's own.
+    /// Checks whether `name` is exactly the name of an argument.
     pub(super) fn has(&self, name: &str) -> bool {
         self.arguments.iter().any(|argument| argument.name == name)
             || (self.passthrough && name == PASSTHROUGH)
     }
 
-    /// `input` with every argument under its own name. A second spelling of one that is given
-    /// already stays as it is, to be refused.
+    /// Renames aliases in `input` to the names of their arguments. If an argument is given twice
+    /// with different values, the alias stays, so that the call is refused.
     pub(super) fn normalised(&self, input: Value) -> Value {
         let Value::Object(fields) = input else { return input };
         if fields.keys().all(|name| self.has(name)) {
@@ -170,7 +171,7 @@ impl Declared {
     }
 }
 
-/// `name` with `_` for `-`: the two make no difference.
+/// Replaces `-` with `_`, because names do not distinguish them.
 pub(super) fn snake(name: &str) -> String {
     name.replace('-', "_")
 }

@@ -1,4 +1,4 @@
-//! Reads declarations: from a text to commands, or to the place in it that is wrong.
+//! Loads declared commands from TOML, with the exact location of each error.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,29 +17,29 @@ use super::declared::{Declared, Where};
 use super::resolve;
 use super::table::{Configured, Entries, Pack, Table};
 
-/// How much of a pack is read.
+/// The most bytes of one pack file.
 const PACK_BYTES_MAX: u64 = 8 << 20;
 
-/// A text that declares commands, and where it is from.
+/// A text that declares commands, with its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
-    /// The file: relative programs are sought beside it.
+    /// The file. Relative paths of programs start from its folder.
     pub file: PathBuf,
-    /// What is in it.
+    /// The content of the file.
     pub text: String,
 }
 
-/// What is wrong with a declaration, and where.
+/// An error in a declaration, with its location.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{message}", Place(file, *line, *column))]
 pub struct LoadError {
-    /// The file.
+    /// The file with the error.
     pub file: PathBuf,
-    /// The line, from 1; 0 where it is about the whole file.
+    /// The line, from 1; 0 means the whole file.
     pub line: usize,
-    /// The column in it, from 1, in characters.
+    /// The column in characters, from 1.
     pub column: usize,
-    /// What is wrong, and what to do.
+    /// A description of the error and its fix.
     pub message: String,
 }
 
@@ -55,7 +55,7 @@ impl fmt::Display for Place<'_> {
     }
 }
 
-/// What is wrong at a place in a text.
+/// An error at a range of bytes in a text.
 #[derive(Debug)]
 pub(super) struct Wrong {
     pub(super) span: Range<usize>,
@@ -68,10 +68,10 @@ impl Wrong {
     }
 }
 
-/// The commands that the configuration and the packs of `settings` declare.
+/// Loads the commands from the configuration and from the packs in `settings`.
 ///
 /// # Errors
-/// At the first thing that is wrong in a file, and when one cannot be read.
+/// Fails at the first error in a file, and if a file cannot be read.
 pub fn declared(
     settings: &Settings,
     configuration: Option<&Source>,
@@ -93,24 +93,25 @@ pub fn declared(
     Ok(all)
 }
 
-/// Where the packs of `settings` are: files, and folders of them.
+/// Returns the paths of the packs in `settings`: files, and folders of files.
 pub fn packs(settings: &Settings, configuration: Option<&Source>) -> impl Iterator<Item = PathBuf> {
     let beside = beside(configuration).to_owned();
     settings.packs.iter().map(move |pack| beside.join(pack))
 }
 
-/// The folder that relative paths of the configuration are meant from.
+/// Returns the folder that relative paths in the configuration start from.
 fn beside(configuration: Option<&Source>) -> &Path {
     configuration.and_then(|source| source.file.parent()).unwrap_or(Path::new(""))
 }
 
-/// Where the settings say that programs are, with paths made absolute.
+/// Returns the program paths in the settings, made absolute.
 fn programs(settings: &Settings, beside: &Path) -> BTreeMap<String, String> {
     let programs = settings.programs.iter();
     programs.map(|(name, program)| (name.clone(), located(program, beside))).collect()
 }
 
-/// `program`, a name or a path relative to the folder `beside`, as it is wherever one stands.
+/// Makes the path `program` absolute, starting from the folder `beside`. A name without `/` stays
+/// unchanged.
 pub(super) fn located(program: &str, beside: &Path) -> String {
     if !program.contains('/') {
         return program.to_owned();
@@ -119,7 +120,7 @@ pub(super) fn located(program: &str, beside: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// The pack at `path`: a file, or those in a folder, in order of name.
+/// Reads the pack at `path`: one file, or the `*.toml` files of a folder, sorted by name.
 #[allow(clippy::disallowed_methods, reason = "the owner's own files, read once at start")]
 fn files(path: &Path) -> Result<Vec<Source>, LoadError> {
     let unread = |path: &Path, err: std::io::Error| LoadError {
@@ -145,7 +146,8 @@ fn files(path: &Path) -> Result<Vec<Source>, LoadError> {
     files.into_iter().map(read).collect()
 }
 
-/// The text of the file at `path`; neither waits for a pipe nor reads without end.
+/// Reads the text file at `path`. Refuses pipes and devices, which could block, and files that are
+/// too large.
 #[allow(clippy::disallowed_methods, reason = "the owner's own files, read once at start")]
 fn plain_text(path: &Path) -> std::io::Result<String> {
     let wrong = |why: String| std::io::Error::new(std::io::ErrorKind::InvalidInput, why);
@@ -170,7 +172,7 @@ fn parse<T: DeserializeOwned>(source: &Source) -> Result<T, LoadError> {
     })
 }
 
-/// What serde says of an unknown field, with the one that was probably meant.
+/// Adds a suggestion to serde's message about an unknown field.
 fn with_nearest(message: &str) -> String {
     let Some(rest) = message.strip_prefix("unknown field `") else { return message.to_owned() };
     let mut names = rest.split('`').step_by(2);
@@ -199,7 +201,7 @@ fn commands(
     Ok(all)
 }
 
-/// Refuses two commands of one name, however it is spelled.
+/// Refuses two commands with the same name in any spelling.
 fn distinct(all: &[Declared]) -> Result<(), LoadError> {
     let mut seen: BTreeMap<String, &Declared> = BTreeMap::new();
     for declared in all {
@@ -230,7 +232,7 @@ impl Source {
         LoadError { file: self.file.clone(), line, column, message }
     }
 
-    /// The line and column of a byte.
+    /// Returns the line and column of a byte offset, from 1.
     fn place(&self, at: usize) -> (usize, usize) {
         let before = &self.text[..self.text.floor_char_boundary(at)];
         let line = before.matches('\n').count() + 1;
@@ -239,7 +241,7 @@ impl Source {
     }
 }
 
-/// Reads a pack and, after the byte 0x1f, what a command of it is called with.
+/// Fuzzes a pack and, after the byte 0x1f, the input of a call to its commands.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };

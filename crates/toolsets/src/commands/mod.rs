@@ -1,8 +1,8 @@
-//! Declared commands: tools that a file describes, a table each, and that run programs.
+//! Declared commands: tools that a TOML file describes, one table each, and that run programs.
 //!
-//! A file says which program, how arguments become its words, what it leaves and how
-//! it ends; no shell is ever involved. What it says is checked when it is read, but for
-//! whether the program is there: that is seen when it is called.
+//! A declaration names the program, and defines its arguments, artefacts and exit codes. No shell
+//! is involved. Declarations are checked when they are loaded. The program itself is looked up only
+//! when the tool is called.
 
 mod settings;
 mod table;
@@ -30,13 +30,13 @@ pub(crate) use load::check as fuzz_packs;
 pub use load::{LoadError, Source, declared, packs};
 pub use settings::{Settings, Tables};
 
-/// The tools that `declared` describe, run as `programs` are.
+/// Returns the tools that `declared` describes, run by `programs`.
 pub fn tools(programs: &Programs, declared: Vec<Declared>) -> Vec<Arc<dyn AnyTool>> {
     let tool = |declared| Arc::new(run::Command::new(declared, programs)) as Arc<dyn AnyTool>;
     declared.into_iter().map(tool).collect()
 }
 
-/// `, did you mean …?` where one of `names` is near `name`.
+/// Returns `, did you mean …?` if one of `names` is similar to `name`.
 fn nearest<'n>(name: &str, names: impl IntoIterator<Item = &'n str>) -> String {
     let near =
         names.into_iter().map(|known| (strsim::normalized_damerau_levenshtein(name, known), known));

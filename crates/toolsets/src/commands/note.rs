@@ -1,27 +1,27 @@
-//! What an argument is: type notes such as `"string!"`, and the JSON Schema they stand for.
+//! Parses type notes such as `"string!"`, and converts them to JSON Schema.
 
 use serde_json::{Value, json};
 
-/// What kind of value an argument takes.
+/// The type of an argument's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Text.
     String,
-    /// Text that is not empty: where a file is.
+    /// A file path: text that is not empty.
     Path,
     /// A whole number.
     Integer,
-    /// A number.
+    /// Any number.
     Number,
-    /// True or false.
+    /// A boolean.
     Flag,
     /// One of these words.
     Choice(Vec<String>),
-    /// Whatever a schema of its own says.
+    /// Any value. The argument's own schema restricts it.
     Any,
 }
 
-/// A type note: what, how many, whether it must be given, and what it is if it is not.
+/// A type note: type, number of values, required or not, and default.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Note {
     pub(super) kind: Kind,
@@ -30,20 +30,21 @@ pub(super) struct Note {
     pub(super) default: Option<Value>,
 }
 
-/// How many values an argument takes.
+/// The number of values that an argument takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Count {
     One,
     /// A list.
     Many,
-    /// A list of so many.
+    /// A list of this length.
     Exactly(usize),
 }
 
 const KINDS: [&str; 5] = ["string", "path", "integer", "number", "flag"];
 
 impl Note {
-    /// Reads `note`: `KIND`, `KIND[]`, `KIND[4]` or `one|other`, then `!` or ` = DEFAULT`.
+    /// Parses `note`: `KIND`, `KIND[]`, `KIND[4]` or `one|other`, optionally followed by `!` or ` =
+    /// DEFAULT`.
     pub(super) fn parse(note: &str) -> Result<Self, String> {
         let (what, default) = match note.split_once('=') {
             Some((what, default)) => (what.trim(), Some(default.trim())),
@@ -109,7 +110,7 @@ impl Note {
         ))
     }
 
-    /// The default written `text`.
+    /// Parses the default in `text`.
     fn read(&self, text: &str, note: &str) -> Result<Value, String> {
         let is_plain = matches!(self.kind, Kind::String | Kind::Path | Kind::Choice(_))
             && self.count == Count::One
@@ -127,7 +128,7 @@ impl Note {
         }
     }
 
-    /// Whether `value` is one it takes.
+    /// Checks whether `value` has this type and count.
     pub(super) fn takes(&self, value: &Value) -> bool {
         match self.count {
             Count::One => self.kind.takes(value),
@@ -141,12 +142,12 @@ impl Note {
         }
     }
 
-    /// Whether it is where a file is, or several are.
+    /// Checks whether the values are file paths.
     pub(super) fn is_path(&self) -> bool {
         self.kind == Kind::Path
     }
 
-    /// Its JSON Schema.
+    /// Returns the JSON Schema of the type note.
     pub(super) fn schema(&self) -> Value {
         let item = self.kind.schema();
         match self.count {

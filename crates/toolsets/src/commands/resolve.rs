@@ -1,4 +1,4 @@
-//! From what a file says to a command: every name looked up, every pattern compiled.
+//! Resolves declarations: looks up names, applies defaults and compiles patterns.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,12 +18,12 @@ use super::table::{Arg, Effect, Element, Entries, Noted, Table, noted};
 use super::template::Item;
 use crate::exec::{PathVariable, refusal};
 
-/// How many calls of a command may run at once, at most.
+/// The highest limit of concurrent calls of one command.
 const AT_ONCE_MAX: usize = 1_000_000;
-/// The longest a command may be given: a day.
+/// The longest deadline, in milliseconds: one day.
 const DEADLINE_MS_MAX: u64 = 86_400_000;
 
-/// What holds for all commands in a file.
+/// Defaults for all commands in a file.
 #[derive(Default)]
 pub(super) struct Defaults {
     table: Table,
@@ -32,7 +32,7 @@ pub(super) struct Defaults {
 }
 
 impl Defaults {
-    /// `[defaults]`, without what only one command can say.
+    /// Reads `[defaults]`. Refuses settings that only a single command may have.
     pub(super) fn new(defaults: Option<Spanned<Table>>) -> Result<Self, Wrong> {
         let Some(defaults) = defaults else { return Ok(Self::default()) };
         let mut table = defaults.into_inner();
@@ -52,7 +52,7 @@ impl Defaults {
     }
 }
 
-/// The command that `table` declares as `id`.
+/// Resolves the command that `table` declares as `id`.
 pub(super) fn command(
     id: &Spanned<String>,
     table: Table,
@@ -173,7 +173,7 @@ pub(super) fn command(
     })
 }
 
-/// The tool's id, the stage and the name of the command `id`.
+/// Splits the command id `id` into tool id, stage and name.
 fn identity(id: &Spanned<String>) -> Result<(ToolId, String, String), Wrong> {
     let is_segment = |segment: &str| {
         !segment.is_empty()
@@ -197,7 +197,7 @@ fn identity(id: &Spanned<String>) -> Result<(ToolId, String, String), Wrong> {
     })
 }
 
-/// `Visualize compose video`.
+/// Returns a title such as `Visualize compose video`.
 fn title(stage: &str, name: &str) -> String {
     let words = if stage == name { stage.to_owned() } else { format!("{stage} {name}") };
     let words = words.replace(['-', '_'], " ");
@@ -205,7 +205,7 @@ fn title(stage: &str, name: &str) -> String {
     first.into_iter().flatten().chain(words.chars().skip(1)).collect()
 }
 
-/// The arguments of a table, in the order in which they are written.
+/// Reads the arguments of a table, in the order of the file.
 fn arguments(args: Entries<Spanned<Noted>>) -> Result<Vec<(Spanned<String>, Argument)>, Wrong> {
     let argument = |(name, arg)| {
         let argument = argument(&name, noted(arg))?;
@@ -290,7 +290,7 @@ fn argument(name: &Spanned<String>, arg: Arg) -> Result<Argument, Wrong> {
     })
 }
 
-/// Refuses two arguments of one name, aliases and `-` for `_` included.
+/// Refuses two arguments with the same name or alias. `-` and `_` count as equal.
 fn distinct(
     arguments: &[Argument],
     places: &[Spanned<String>],
@@ -300,7 +300,7 @@ fn distinct(
     let own = |name: &str| passthrough && name == PASSTHROUGH;
     for (argument, place) in arguments.iter().zip(places) {
         let aliases = argument.aliases.iter().map(|alias| snake(alias));
-        // An alias may be the other spelling of the name itself.
+        // An alias may be another spelling of the argument's own name.
         let names: BTreeSet<String> = aliases.chain([snake(&argument.name)]).collect();
         for name in names {
             if own(&name) || !seen.insert(name.clone()) {
@@ -314,7 +314,7 @@ fn distinct(
     Ok(())
 }
 
-/// The argument called `name`.
+/// Finds the argument with the name `name`.
 fn find(arguments: &[Argument], name: &str) -> Result<usize, String> {
     let found = arguments.iter().position(|argument| snake(&argument.name) == snake(name));
     found.ok_or_else(|| {
@@ -379,11 +379,11 @@ fn variables(env: Entries<Spanned<String>>) -> Result<Vec<(String, String)>, Wro
     env.0.into_iter().map(variable).collect()
 }
 
-/// The pattern that tells how far a program is.
+/// Compiles the pattern that reads a program's progress from its output.
 fn meter(pattern: &Spanned<String>) -> Result<RegexMatcher, Wrong> {
     let matcher = RegexMatcher::new(pattern.get_ref())
         .map_err(|err| Wrong::at(pattern, format!("`progress` is no regular expression: {err}")))?;
-    // The whole match counts as one.
+    // The whole match counts as a group too.
     match matcher.capture_count() {
         2 | 3 => Ok(matcher),
         _ => Err(Wrong::at(
@@ -394,7 +394,7 @@ fn meter(pattern: &Spanned<String>) -> Result<RegexMatcher, Wrong> {
 }
 
 impl Argument {
-    /// Whether it has a value in every call.
+    /// Checks whether the argument has a value in every call.
     fn is_given(&self) -> bool {
         self.note.required || self.note.default.is_some()
     }

@@ -1,4 +1,5 @@
-//! A declared command as a tool: from arguments to words, from a run to a result.
+//! Runs a declared command as a tool: from arguments to a command line, and from its exit to a
+//! result.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -19,28 +20,29 @@ use crate::exec::{Blamed, Meter, Outcome, Programs, bounds, trace};
 use crate::world::processes::{Missing, Program, Start};
 use crate::world::root::Moment;
 
-/// How much longer a call may take than its program, so that this is stopped by its own time.
+/// The extra time of a call beyond its program's timeout, so that the program's own timeout ends it
+/// first.
 const BEYOND: Duration = Duration::from_secs(10);
 
-/// Runs one declared command.
+/// The tool of one declared command.
 pub(super) struct Command {
     declared: Declared,
     programs: Programs,
     spec: ToolSpec,
 }
 
-/// What a command did.
+/// The result of a command.
 #[derive(Debug, Serialize, JsonSchema)]
 struct Ran {
     #[serde(flatten)]
     outcome: Outcome,
-    /// What was run: the program and its arguments.
+    /// The program and its arguments.
     argv: Vec<String>,
-    /// The files it left beneath the workspace.
+    /// Files it created or changed in the workspace.
     artefacts: Vec<String>,
 }
 
-/// A call, all arguments in their places.
+/// A call with its arguments filled into the templates.
 struct Placed {
     words: Vec<String>,
     stdin: Option<String>,
@@ -51,7 +53,8 @@ impl Command {
     pub(super) fn new(declared: Declared, programs: &Programs) -> Self {
         let timeout = timeout(&declared, programs);
         let spec = ToolSpec {
-            // It runs what its owner declared, not what a caller says.
+            // The owner declares the program, so the policy need not treat it like arbitrary
+            // programs.
             ruled_as: None,
             paths: declared.paths(),
             idempotent: declared.idempotent,
@@ -99,7 +102,7 @@ impl Command {
         Ok(Output::new(value, text, ending))
     }
 
-    /// The words, the standard input and the artefacts of a call.
+    /// Fills in the command line, the standard input and the artefact patterns of a call.
     fn placed(&self, input: &Map<String, Value>) -> Result<Placed, ToolError> {
         let declared = &self.declared;
         self.check_names(input)?;
@@ -128,7 +131,7 @@ impl Command {
         Ok(Placed { words, stdin, sought })
     }
 
-    /// Refuses what is no argument, and two spellings of one.
+    /// Refuses unknown arguments, duplicate spellings of one argument, and missing arguments.
     fn check_names(&self, input: &Map<String, Value>) -> Result<(), ToolError> {
         let declared = &self.declared;
         for name in input.keys().filter(|name| !declared.has(name)) {
@@ -159,7 +162,7 @@ impl Command {
         }
     }
 
-    /// The program with its words, looked up and ready to be started.
+    /// Prepares the program of a call with the arguments `words`.
     async fn start(
         &self,
         ctx: &Ctx,
@@ -191,7 +194,7 @@ impl Command {
         env.extend(declared.env.iter().map(|(name, value)| (name.into(), value.into())));
         let mut inside = programs.inside();
         if let Some(inside) = &mut inside {
-            // Its file, wherever that is: whoever declared it named it.
+            // The program's file must be visible in the sandbox, because the owner declared it.
             inside.seen.extend(absolute(&program));
         }
         Ok(Start {
@@ -228,7 +231,7 @@ fn timeout(declared: &Declared, programs: &Programs) -> Duration {
     declared.deadline.unwrap_or(Duration::from_millis(programs.settings.timeout_ms))
 }
 
-/// The files it left, for a reader.
+/// Returns a note for a reader that lists the artefacts.
 fn told(artefacts: &[String]) -> Option<String> {
     const SHOWN: usize = 8;
     let shown = artefacts.iter().take(SHOWN).map(|path| crate::world::root::shown(path));
@@ -240,7 +243,8 @@ fn told(artefacts: &[String]) -> Option<String> {
     (!shown.is_empty()).then(|| format!("left {}{more}", shown.join(", ")))
 }
 
-/// The program of a command: where its variable says, else the settings, else the file.
+/// Finds the program of a command. The environment variable comes first, then the settings, then
+/// the declaration.
 fn find(
     declared: &Declared,
     programs: &Programs,

@@ -1,4 +1,4 @@
-//! What the owner of the server decides about declared commands.
+//! Settings of declared commands.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -9,26 +9,26 @@ use serde::{Deserialize, Serialize};
 
 use super::table::Table;
 
-/// Where commands are declared besides the configuration, and where their programs are.
+/// Files that declare commands, and the locations of their programs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Packs: files that declare commands, or folders of such files (`*.toml`), relative to the
-    /// configuration.
+    /// Packs: files that declare commands, or folders of such files (`*.toml`). Relative paths
+    /// start from the configuration file's folder.
     pub packs: Vec<PathBuf>,
-    /// Where programs are that commands name: `zyra = "/opt/zyra/bin/zyra"`. A name is sought in
-    /// PATH, a path is relative to the configuration.
+    /// Locations of the programs that commands name, such as `zyra = "/opt/zyra/bin/zyra"`. A name
+    /// is looked up in PATH. A relative path starts from the configuration file's folder.
     pub programs: BTreeMap<String, String>,
 }
 
-/// The tables `[command."stage.name"]` of a configuration as they were written;
-/// [`declared`](super::declared) says what they mean.
+/// The unparsed tables `[command."stage.name"]` of a configuration. [`declared`](super::declared)
+/// parses them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Tables(toml::Table);
 
 impl Tables {
-    /// Whether there are none.
+    /// Checks whether there are no tables.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What a file that declares commands may say, and where in it each thing is said.
+//! The TOML format of files that declare commands. Values keep their locations for error messages.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,82 +15,82 @@ use toml::Spanned;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Pack {
-    /// What holds for every command in the file that does not say otherwise.
+    /// Defaults for every command in the file.
     pub(super) defaults: Option<Spanned<Table>>,
     /// The commands, by id.
     pub(super) command: Entries<Table>,
 }
 
-/// What the configuration says of commands; the rest of it is others' to read.
+/// The commands of the configuration file. Its other tables are ignored here.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Configured {
     pub(super) command: Entries<Table>,
 }
 
-/// One command, `[command."stage.name"]`, or what holds for all in a file, `[defaults]`.
+/// One command, `[command."stage.name"]`, or the defaults of a file, `[defaults]`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Table {
-    /// What it does, for the agent that will use it.
+    /// Description for the agent.
     #[schemars(with = "Option<String>")]
     pub(super) about: Option<Spanned<String>>,
-    /// A short name for people; by default made from the id.
+    /// Short name for people. Default: made from the id.
     #[schemars(with = "Option<String>")]
     pub(super) title: Option<Spanned<String>>,
-    /// The program: a name sought in PATH, or a path, relative to the file that says so.
+    /// Program: a name in PATH, or a path, relative to the file that declares it.
     #[schemars(with = "Option<String>")]
     pub(super) program: Option<Spanned<String>>,
-    /// The variable of the server's own environment that says where the program is instead.
+    /// Environment variable of the server that overrides the program's path.
     pub(super) program_env: Option<String>,
-    /// What follows the program, a string each: text, `{name}`, `{name?}`, `{name...}`,
-    /// `{--name}`, `{options}`; an array in it is left out whole where an argument in it is absent.
+    /// Arguments of the program, a string each: text, `{name}`, `{name?}`, `{name...}`, `{--name}`,
+    /// `{options}`. A nested array is left out whole if an argument in it is absent.
     #[schemars(with = "Option<Vec<Value>>")]
     pub(super) argv: Option<Spanned<Vec<Spanned<Element>>>>,
-    /// The arguments: a type note such as `"string!"` each, or a table.
+    /// Arguments of the tool: each a type note such as `"string!"`, or a table.
     #[schemars(with = "BTreeMap<String, Value>")]
     pub(super) args: Entries<Spanned<Noted>>,
-    /// Whether a call may add words of its own, in the argument `argv`, as they are.
+    /// Permission for a call to append words unchanged, in the argument `argv`. Default: false.
     pub(super) passthrough: Option<bool>,
-    /// Whether arguments that are not declared are ignored; they are refused by default.
+    /// Handling of undeclared arguments: true ignores them, false (the default) refuses them.
     pub(super) ignore_extra: Option<bool>,
-    /// The directory to start in, inside the workspace; its root by default.
+    /// Directory to start in, inside the workspace. Default: its root.
     pub(super) cwd: Option<String>,
-    /// Variables to set.
+    /// Environment variables to set.
     #[schemars(with = "BTreeMap<String, String>")]
     pub(super) env: Entries<Spanned<String>>,
-    /// Variables of the server's own environment that it gets besides those of `exec.env_keep`.
+    /// Server environment variables to pass on, in addition to `exec.env_keep`.
     pub(super) env_keep: Vec<String>,
-    /// The argument whose value it reads from standard input.
+    /// Argument whose value is passed as standard input.
     #[schemars(with = "Option<String>")]
     pub(super) stdin: Option<Spanned<String>>,
-    /// How long it may run; `exec.timeout_ms` by default.
+    /// Time limit in milliseconds. Default: `exec.timeout_ms`.
     #[schemars(with = "Option<u64>")]
     pub(super) deadline_ms: Option<Spanned<u64>>,
-    /// The exit codes that are no failure; 0 by default.
+    /// Exit codes that mean success. Default: 0.
     pub(super) success: Option<Vec<i32>>,
-    /// The files it leaves, beneath the workspace: globs in which `{name}` inserts an argument.
+    /// Files it creates in the workspace: globs in which `{name}` inserts an argument.
     #[schemars(with = "Option<Vec<String>>")]
     pub(super) artefacts: Option<Vec<Spanned<String>>>,
-    /// Whether it takes the place of the built-in tool that has its id; without, such an id is
+    /// Permission to replace the built-in tool with its id. If false (the default), such an id is
     /// refused.
     pub(super) replaces: Option<bool>,
-    /// Whether running it again is harmless.
+    /// Marks a command that may safely run again. Default: false.
     pub(super) idempotent: Option<bool>,
-    /// What running it can change; `runs` by default.
+    /// Effects of running it. Default: `runs`.
     pub(super) effects: Option<Effect>,
-    /// How many calls of it may run at once.
+    /// Limit of concurrent calls.
     #[schemars(with = "Option<usize>")]
     pub(super) at_once: Option<Spanned<usize>>,
-    /// Which of the jobs that wait goes first: the higher.
+    /// Priority among waiting jobs: the highest goes first. Default: 0.
     pub(super) priority: Option<i32>,
-    /// What its output says of how far it is: a regular expression with one group, a percentage,
-    /// or two, done and total.
+    /// Progress pattern for its output: a regular expression with one group (a percentage), or two
+    /// (done and total).
     #[schemars(with = "Option<String>")]
     pub(super) progress: Option<Spanned<String>>,
 }
 
-/// What running a command can change, as a file says it.
+/// Effects of running a command.
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Effect {
@@ -107,58 +107,59 @@ pub(super) enum Element {
     Group(Vec<Spanned<String>>),
 }
 
-/// An argument as a file declares it.
+/// The table of an argument in a file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Arg {
-    /// Its type note.
+    /// The type note.
     pub(super) r#type: Option<Spanned<String>>,
-    /// What it means.
+    /// The description.
     pub(super) about: Option<String>,
-    /// The value it has where a call does not give it.
+    /// The value to use if a call does not give one.
     pub(super) default: Option<Spanned<Value>>,
-    /// The value the program takes where it is not given: told, never passed.
+    /// The program's own default. It is documented in the schema but never passed.
     pub(super) assumed: Option<Value>,
-    /// Other names for it.
+    /// Alternative names of the argument.
     pub(super) aliases: Vec<Spanned<String>>,
-    /// The option that passes it, `--kebab-name` by default.
+    /// The option that passes the argument. Default: `--kebab-name`.
     pub(super) option: Option<Spanned<String>>,
-    /// How a list is passed as an option.
+    /// The style in which a list is passed as options.
     pub(super) many: Many,
-    /// Whether an option and its value are one word, `--name=value`.
+    /// Joins the option and its value into one word, `--name=value`. Default: false.
     pub(super) joined: bool,
-    /// Whether its value may begin with `-`.
+    /// Permission for values that begin with `-`.
     pub(super) dash: Dash,
-    /// Whether a call must give it, where `schema` says what it is.
+    /// Marks a required argument, if `schema` replaces the type note.
     pub(super) required: bool,
-    /// Its whole JSON Schema, instead of a type note.
+    /// The argument's JSON Schema, which replaces the type note.
     pub(super) schema: Option<Spanned<Value>>,
 }
 
-/// How a list is passed as an option.
+/// The style in which a list is passed as options.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Many {
-    /// `--in a --in b`.
+    /// Repeats the option: `--in a --in b`.
     #[default]
     Repeat,
-    /// `--in a b`.
+    /// Lists the values after one option: `--in a b`.
     Spread,
 }
 
-/// Whether a value may begin with `-`, where it is a word of its own.
+/// Permission for values that begin with `-`, if they are words of their own.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Dash {
-    /// In no place where it could be read as an option; a number may, and `-` alone, after one.
+    /// Not allowed in places where a program could read an option. A number, or `-` alone, is still
+    /// allowed after an option.
     #[default]
     Never,
-    /// `-` alone may stand anywhere.
+    /// A single `-` is allowed anywhere.
     Alone,
-    /// Any.
+    /// Any value is allowed.
     Any,
 }
 
-/// The entries of a table in the order in which they were written.
+/// The entries of a table, in the order of the file.
 #[derive(Debug)]
 pub(super) struct Entries<T>(pub(super) Vec<(Spanned<String>, T)>);
 
@@ -217,7 +218,7 @@ impl<'de> Deserialize<'de> for Element {
     }
 }
 
-/// An argument: a type note alone, or a table. Spanned, so that the note has its place.
+/// Converts an argument's type note or table to a table. The span becomes the location of the note.
 pub(super) fn noted(arg: Spanned<Noted>) -> Arg {
     let span = arg.span();
     match arg.into_inner() {
@@ -226,7 +227,7 @@ pub(super) fn noted(arg: Spanned<Noted>) -> Arg {
     }
 }
 
-/// What stands for an argument.
+/// The declaration of an argument: a type note or a table.
 #[derive(Debug)]
 pub(super) enum Noted {
     Note(String),

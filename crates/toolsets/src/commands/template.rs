@@ -1,4 +1,4 @@
-//! `argv` templates: how arguments become words, so that none can become another's.
+//! `argv` templates: turn arguments into words, so that no value can act as another argument.
 
 use serde_json::Value;
 use toolgate_contract::ToolError;
@@ -7,18 +7,18 @@ use super::argument::{Argument, Given};
 use super::note::{Count, Kind};
 use super::table::{Dash, Many};
 
-/// Something in an `argv` template that stands for words.
+/// An element of an `argv` template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Item {
     /// One word, made of text and arguments.
     Word { pieces: Vec<Piece>, optional: bool },
     /// `{--name}`: the option of an argument.
     Option(usize),
-    /// `{name...}`: a word for each value of a list.
+    /// `{name...}`: one word for each value of a list.
     Spread(usize),
-    /// `{options}`: the options of all arguments that stand nowhere else.
+    /// `{options}`: the options of all arguments that the template does not name.
     Rest,
-    /// All of it, or nothing where an argument in it is absent.
+    /// A group of elements that is left out whole if an argument in it is absent.
     Group(Vec<Item>),
 }
 
@@ -29,7 +29,7 @@ pub(super) enum Piece {
     Insert(usize),
 }
 
-/// What is between braces, before it is known which argument it names.
+/// A piece of a template, before the argument in braces is looked up.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Raw<'t> {
     Text(String),
@@ -37,7 +37,7 @@ pub(super) enum Raw<'t> {
 }
 
 impl Item {
-    /// Reads one element of a template, with `find` to look up the arguments it names.
+    /// Parses one element of a template. `find` looks up the arguments that it names.
     pub(super) fn parse(
         element: &str,
         arguments: &[Argument],
@@ -76,7 +76,7 @@ impl Item {
         Ok(Self::Word { pieces, optional })
     }
 
-    /// The arguments it stands for.
+    /// Returns the indexes of the arguments in this element.
     pub(super) fn arguments(&self) -> Vec<usize> {
         match self {
             Self::Word { pieces, .. } => pieces
@@ -92,7 +92,7 @@ impl Item {
         }
     }
 
-    /// The arguments it cannot do without.
+    /// Returns the indexes of the arguments that must have a value.
     pub(super) fn needs(&self) -> Vec<usize> {
         match self {
             Self::Word { optional: false, .. } => self.arguments(),
@@ -104,7 +104,8 @@ impl Item {
         }
     }
 
-    /// Adds the words it stands for to `argv`; `rest` are the arguments that stand nowhere else.
+    /// Appends the words of this element to `argv`. `rest` are the arguments that the template does
+    /// not name.
     pub(super) fn render(
         &self,
         given: &Given<'_>,
@@ -133,7 +134,7 @@ impl Item {
     }
 }
 
-/// The pieces of a template: text, and what is in braces; `{{` is a brace.
+/// Splits a template into text and braces. `{{` stands for a brace.
 pub(super) fn raw_pieces(template: &str) -> Result<Vec<Raw<'_>>, String> {
     let mut pieces = Vec::new();
     let mut text = String::new();
@@ -172,7 +173,7 @@ pub(super) fn raw_pieces(template: &str) -> Result<Vec<Raw<'_>>, String> {
     Ok(pieces)
 }
 
-/// Refuses to insert what has no one text, or what would choose the option itself.
+/// Refuses to insert a list or a flag, and a value that would choose the option's name.
 fn check_insert(argument: &Argument, before: Option<&Piece>) -> Result<(), String> {
     let name = &argument.name;
     if argument.note.count != Count::One {
@@ -191,7 +192,7 @@ fn check_insert(argument: &Argument, before: Option<&Piece>) -> Result<(), Strin
     }
 }
 
-/// The word that `pieces` make.
+/// Joins `pieces` into a word.
 fn word(pieces: &[Piece], given: &Given<'_>) -> Result<String, ToolError> {
     let mut word = String::new();
     for piece in pieces {
@@ -203,7 +204,7 @@ fn word(pieces: &[Piece], given: &Given<'_>) -> Result<String, ToolError> {
                     ToolError::invalid(argument.pointer(), "the argument is missing")
                 })?;
                 let text = text(value, &argument.pointer())?;
-                // What comes first decides how a program reads the word.
+                // The first character decides whether a program reads the word as an option.
                 let is_first = word.bytes().all(|b| b == b'-');
                 if is_first && text.starts_with('-') {
                     let may = match argument.dash {
@@ -222,7 +223,7 @@ fn word(pieces: &[Piece], given: &Given<'_>) -> Result<String, ToolError> {
     Ok(word)
 }
 
-/// A word for each value of a list.
+/// Appends one word for each value of a list.
 fn spread(index: usize, given: &Given<'_>, argv: &mut Vec<String>) -> Result<(), ToolError> {
     let argument = given.argument(index);
     for (at, value) in given.values(index).iter().enumerate() {
@@ -241,7 +242,7 @@ fn spread(index: usize, given: &Given<'_>, argv: &mut Vec<String>) -> Result<(),
     Ok(())
 }
 
-/// The option of an argument, and its value or values.
+/// Appends the option of an argument and its values.
 fn option(index: usize, given: &Given<'_>, argv: &mut Vec<String>) -> Result<(), ToolError> {
     let argument = given.argument(index);
     let Some(value) = given.value(index) else { return Ok(()) };
@@ -269,7 +270,7 @@ fn option(index: usize, given: &Given<'_>, argv: &mut Vec<String>) -> Result<(),
     Ok(())
 }
 
-/// An option and one value.
+/// Appends an option and one value.
 fn pair(
     argument: &Argument,
     option: &str,
@@ -287,7 +288,7 @@ fn pair(
     Ok(())
 }
 
-/// A value that is the word after its option.
+/// Returns a value as the word after its option. Refuses one that looks like an option.
 fn value_after(argument: &Argument, value: &Value, pointer: &str) -> Result<String, ToolError> {
     let text = text(value, pointer)?;
     let may =
@@ -307,11 +308,11 @@ fn like_an_option(pointer: &str, text: &str) -> ToolError {
     )
 }
 
-/// A value as one word.
+/// Returns a value as one word.
 pub(super) fn text(value: &Value, pointer: &str) -> Result<String, ToolError> {
     let text = match value {
         Value::String(text) => text.clone(),
-        // Written out: an exponent is not a number to every program.
+        // Avoid exponents: not every program reads them.
         Value::Number(number) => match (number.as_i64(), number.as_u64(), number.as_f64()) {
             (Some(whole), _, _) => whole.to_string(),
             (None, Some(whole), _) => whole.to_string(),

@@ -1,4 +1,4 @@
-//! `docs.load.fetch`: one document whole, with what is known of it.
+//! `docs.load.fetch`: loads one document with its metadata.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,31 +10,31 @@ use crate::front_matter;
 use crate::world::Root;
 use crate::world::root::{Watch, shown};
 
-/// Loads documents.
+/// The tool `docs.load.fetch`.
 pub struct Load {
     root: Root,
     bytes_max: u64,
 }
 
-/// Which document.
+/// Input of `docs.load.fetch`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Input {
     /// The document, relative to the workspace root.
     path: String,
-    /// A JSON or YAML file of what is known of it; without one, that is its front matter.
+    /// A JSON or YAML file with its metadata; default: its front matter.
     metadata_path: Option<String>,
-    /// How its characters are written: `utf-8`, `ascii`, `latin-1` or `utf-16`.
+    /// The text encoding: `utf-8`, `ascii`, `latin-1` or `utf-16`.
     #[serde(default = "utf_8")]
     encoding: String,
 }
 
-/// The document.
+/// Output of `docs.load.fetch`.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct Output {
     document: Document,
-    /// What is known of it; empty if nothing is.
+    /// The metadata, empty if there is none.
     metadata: Map<String, Value>,
     stats: Stats,
 }
@@ -43,24 +43,24 @@ pub struct Output {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct Document {
-    /// Where it is, as it was named.
+    /// The path, as given.
     path: String,
-    /// All of its text, its front matter included.
+    /// The whole text, with its front matter.
     content: String,
     /// The SHA-256 of its bytes.
     #[schemars(regex(pattern = "^[a-f0-9]{64}$"))]
     sha256: String,
 }
 
-/// What was measured.
+/// Measurements of the document.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct Stats {
-    /// How many bytes the document has.
+    /// The size in bytes.
     bytes: u64,
 }
 
-/// How characters are written.
+/// A text encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Encoding {
     Utf8,
@@ -70,7 +70,7 @@ enum Encoding {
 }
 
 impl Load {
-    /// The tool for documents beneath `root`.
+    /// Creates the tool for documents beneath `root`.
     pub fn new(root: &Root, settings: &Settings) -> Self {
         Self { root: root.clone(), bytes_max: settings.bytes_max }
     }
@@ -139,7 +139,7 @@ fn read(root: &Root, path: &str, bytes_max: u64, watch: &Watch) -> Result<Vec<u8
     file.read(0, size, watch)
 }
 
-/// What the file at `path` tells of a document.
+/// Reads metadata from the JSON or YAML file at `path`.
 fn told(
     root: &Root,
     path: &str,
@@ -155,7 +155,7 @@ fn told(
         serde_json::from_str(&text).map_err(|err| invalid(format!("is not JSON: {err}")))?
     } else {
         front_matter::parse(&text, &[]).map_err(|wrong| {
-            // Lines are counted as if a `---` stood above.
+            // The parser counts lines as if a `---` stood above.
             invalid(format!("is not YAML: line {}: {}", wrong.line.max(2) - 1, wrong.message))
         })?
     };
@@ -168,7 +168,8 @@ fn told(
     }
 }
 
-/// What a document tells of itself. A line of dashes alone begins no front matter.
+/// Returns the front matter of a document. A `---` line without a closing one does not start front
+/// matter.
 fn own(content: &str) -> Result<Map<String, Value>, String> {
     let Ok(parts) = front_matter::split_if_any(content) else { return Ok(Map::new()) };
     if parts.head.trim().is_empty() {
@@ -198,7 +199,7 @@ impl Encoding {
         }
     }
 
-    /// What `bytes` say; `None` if they are not written so.
+    /// Decodes `bytes`, or returns `None` if they are not in this encoding.
     fn text(self, bytes: &[u8]) -> Option<String> {
         match self {
             Self::Utf8 => String::from_utf8(bytes.to_owned()).ok(),
@@ -222,7 +223,7 @@ impl std::fmt::Display for Encoding {
     }
 }
 
-/// Little-endian unless its mark says otherwise.
+/// Decodes UTF-16, little-endian unless a byte order mark states otherwise.
 fn utf_16(bytes: &[u8]) -> Option<String> {
     let (bytes, is_big) = match bytes {
         [0xfe, 0xff, rest @ ..] => (rest, true),

@@ -1,4 +1,4 @@
-//! The `docs` toolset: documents loaded with what is known of them, made, and found.
+//! The `docs` toolset: loads, renders and searches documents.
 
 mod load;
 mod render;
@@ -23,7 +23,8 @@ pub use render::Render;
 pub use search::Search;
 pub use settings::Settings;
 
-/// All tools of this toolset, on the documents beneath `root`; finding them takes a `service`.
+/// Returns all tools of this toolset for the documents beneath `root`. `docs.search` needs a
+/// `service`.
 pub fn tools(
     root: &Root,
     settings: &Settings,
@@ -37,7 +38,7 @@ pub fn tools(
     tools
 }
 
-/// The SHA-256 of `content`, in hex.
+/// Returns the SHA-256 of `content` in hex.
 fn sha256(content: &[u8]) -> String {
     Sha256::digest(content).iter().fold(String::with_capacity(64), |mut hex, byte| {
         let _ = write!(hex, "{byte:02x}");

@@ -1,4 +1,4 @@
-//! `docs.render`: a template filled in, and the Markdown that comes of it.
+//! `docs.render`: fills in a template and returns Markdown.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,34 +9,34 @@ use super::template::{Names, fill};
 use super::{sha256, yaml};
 use crate::world::Root;
 
-/// More is not made of one call.
+/// The largest result of one call, in bytes.
 const MARKDOWN_BYTES_MAX: usize = 4 << 20;
 
-/// Renders Markdown. It touches nothing: the same input is always the same output.
+/// The tool `docs.render`. It writes nothing, and equal input gives equal output.
 pub struct Render {
     root: Root,
 }
 
-/// The template and what fills it.
+/// Input of `docs.render`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Input {
-    /// What `{{ title }}` stands for.
+    /// The value of `{{ title }}`.
     #[schemars(length(min = 1))]
     title: String,
-    /// The text with names in it: `{{ title }}`, `{{ body }}`, `{{ metadata.author.name }}` (or
-    /// `{{ author.name }}`). What is filled in is not looked at for names again.
+    /// Text with names: `{{ title }}`, `{{ body }}`, `{{ metadata.author.name }}` (or
+    /// `{{ author.name }}`). Inserted text is not searched for names.
     #[schemars(length(min = 1))]
     template: String,
-    /// What `{{ body }}` stands for.
+    /// The value of `{{ body }}`.
     body: String,
-    /// What is written above the text as YAML, keys in order.
+    /// YAML to write above the text, sorted by key.
     front_matter: Option<Map<String, Value>>,
-    /// What other names stand for.
+    /// The values of other names.
     metadata: Option<Map<String, Value>>,
 }
 
-/// What came of it.
+/// Output of `docs.render`.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(deny_unknown_fields)]
@@ -46,23 +46,23 @@ pub struct Output {
     /// The SHA-256 of the text.
     #[schemars(regex(pattern = "^[a-f0-9]{64}$"))]
     content_hash: String,
-    /// What it was made of.
+    /// The inputs of the text.
     metadata: Told,
 }
 
-/// What a text was made of.
+/// Inputs of a rendered text.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(deny_unknown_fields)]
 struct Told {
     /// The title.
     title: String,
-    /// What stands above the text; empty if nothing does.
+    /// The front matter, empty if there is none.
     front_matter: Map<String, Value>,
 }
 
 impl Render {
-    /// The tool; its work is done where `root` waits for the disk, and reads nothing there.
+    /// Creates the tool. It uses the blocking threads of `root`, but reads no file.
     pub fn new(root: &Root) -> Self {
         Self { root: root.clone() }
     }

@@ -1,4 +1,4 @@
-//! `docs.search`: passages of documents by what they are about.
+//! `docs.search`: searches documents by meaning.
 
 use std::sync::Arc;
 
@@ -8,46 +8,46 @@ use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
 
 use crate::search::{Found, Hit, Service, Wanted, distinct_tags};
 
-/// Searches documents.
+/// The tool `docs.search`.
 pub struct Search {
     service: Arc<Service>,
 }
 
-/// What to look for.
+/// Input of `docs.search`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Input {
-    /// What is looked for, in words.
+    /// The question, in words.
     #[schemars(length(min = 1))]
     query: String,
-    /// How many hits at most.
+    /// Largest number of hits.
     #[serde(default = "top_k")]
     #[schemars(range(min = 1, max = 10))]
     top_k: usize,
-    /// Which documents to look into; without, all.
+    /// Documents to search; default: all.
     filters: Option<Filters>,
 }
 
-/// Which documents.
+/// A filter on documents.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Filters {
-    /// Only those whose path begins with this, e.g. `docs/guide`.
+    /// Only paths that begin with this, e.g. `docs/guide`.
     path_prefix: Option<String>,
-    /// Only those that have all of these, e.g. `markdown`.
+    /// Only documents with all of these, e.g. `markdown`.
     #[serde(default)]
     tags: Vec<String>,
 }
 
-/// What was found.
+/// Output of `docs.search`.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct Output {
-    /// What was looked for.
+    /// The question.
     query: String,
-    /// How many passages match in all.
+    /// The number of passages that match.
     total: u64,
-    /// The best of them, first the likeliest.
+    /// The best matches, best first.
     hits: Vec<DocHit>,
 }
 
@@ -55,22 +55,22 @@ pub struct Output {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct DocHit {
-    /// Which passage it is: its file and its lines.
+    /// The passage: its file and lines.
     id: String,
-    /// How well it matches; only to be compared within one answer.
+    /// Relevance; comparable only within one answer.
     score: f64,
-    /// Its place among the hits, from 1.
+    /// Rank among the hits, from 1.
     #[schemars(range(min = 1))]
     rank: u64,
     document: Document,
 }
 
-/// The document a passage is of.
+/// The document that contains the passage.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(deny_unknown_fields)]
 struct Document {
-    /// What it is called: its first heading, else the name of its file.
+    /// The first heading, or the file name.
     title: String,
     /// The passage.
     snippet: String,
@@ -79,7 +79,7 @@ struct Document {
 }
 
 impl Search {
-    /// The tool that asks `service`.
+    /// Creates the tool for `service`.
     pub fn new(service: &Arc<Service>) -> Self {
         Self { service: service.clone() }
     }

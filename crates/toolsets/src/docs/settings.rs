@@ -1,15 +1,15 @@
-//! What whoever runs the server decides about documents.
+//! Settings of the `docs` toolset.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The tools that load, make and find documents.
+/// Tools that load, render and search documents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Whether they are offered.
+    /// Offers these tools.
     pub enabled: bool,
-    /// How large a document, or what is told about one, may be to be loaded.
+    /// Largest document, or metadata file, that can be loaded, in bytes.
     pub bytes_max: u64,
 }
 

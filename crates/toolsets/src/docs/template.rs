@@ -1,15 +1,20 @@
-//! Templates that only fill in: `{{ name }}`, no code, no loops, and nothing filled in twice.
+//! Fills in templates with `{{ name }}`. There is no code and no loop, and inserted text is not
+//! expanded again.
 
 use serde_json::{Map, Value};
 
-/// What names stand for.
+/// The values of names in a template.
 pub(super) struct Names<'n> {
     pub(super) title: &'n str,
     pub(super) body: &'n str,
     pub(super) metadata: &'n Map<String, Value>,
 }
 
-/// `template` with what its names stand for, up to `bytes_max`; else what is wrong with it.
+/// Fills `names` into `template`.
+///
+/// # Errors
+///
+/// If a name is unknown or not closed, or the text has more than `bytes_max` bytes.
 pub(super) fn fill(template: &str, names: &Names<'_>, bytes_max: usize) -> Result<String, String> {
     let too_long = || format!("what it makes has more than {bytes_max} bytes");
     let mut text = String::with_capacity(template.len() + names.body.len());
@@ -34,7 +39,7 @@ pub(super) fn fill(template: &str, names: &Names<'_>, bytes_max: usize) -> Resul
     Ok(text)
 }
 
-/// The line of `template` that the last `left` bytes begin on.
+/// Returns the line of `template`, from 1, on which its last `left` bytes begin.
 fn line_of(template: &str, left: usize) -> usize {
     template[..template.len() - left].matches('\n').count() + 1
 }

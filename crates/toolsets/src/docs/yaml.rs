@@ -1,18 +1,19 @@
-//! JSON written as YAML, keys in order: the same value is always the same text.
+//! Writes JSON as YAML with sorted keys, so that equal values give equal text.
 
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-/// `fields` as a block of YAML, each line ended; `None` where it has more than `bytes_max`. What
-/// lies deep takes far more room than it does in JSON: each of its lines is indented.
+/// Writes `fields` as a block of YAML lines. Returns `None` if it has more than `bytes_max` bytes.
+///
+/// Deep values take far more room than in JSON, because each of their lines is indented.
 pub(super) fn block(fields: &Map<String, Value>, bytes_max: usize) -> Option<String> {
     let mut block = Block { text: String::new(), bytes_max };
     block.fields(fields, 0)?;
     Some(block.text)
 }
 
-/// A block in the making. What writes to it gives `None` once it is too long.
+/// A YAML block under construction. Its methods return `None` as soon as it is too long.
 struct Block {
     text: String,
     bytes_max: usize,
@@ -29,7 +30,7 @@ impl Block {
         Some(())
     }
 
-    /// What comes after `key:` or `-`; what is in it stands at the depth `inner`.
+    /// Writes the value after `key:` or `-`. Nested values are indented to the depth `inner`.
     fn value(&mut self, value: &Value, depth: usize, inner: usize) -> Option<()> {
         match value {
             Value::Object(fields) if fields.is_empty() => self.text.push_str(" {}\n"),
@@ -67,14 +68,14 @@ fn in_order(fields: &Map<String, Value>) -> Vec<(&String, &Value)> {
     fields
 }
 
-/// `words` as they are where they can be nothing else, else in double quotes.
+/// Returns `words` as a plain scalar if that is unambiguous, or in double quotes.
 fn scalar(words: &str) -> String {
     let may_stand =
         |c: char| c.is_alphanumeric() || matches!(c, ' ' | '_' | '-' | '.' | '/' | ',' | '(' | ')');
     let is_plain = words.starts_with(|c: char| c.is_alphabetic())
         && !words.ends_with(' ')
         && words.chars().all(may_stand);
-    // What other readers of YAML take for a truth value, a number or nothing.
+    // Other YAML readers take these words for a boolean, a number or null.
     let lower = words.to_lowercase();
     let means = ["true", "false", "null", "yes", "no", "on", "off", "y", "n", "inf", "nan"];
     if is_plain && !means.contains(&lower.as_str()) {

@@ -1,4 +1,4 @@
-//! Which programs run only if a person agrees.
+//! Asks a person before programs that the setting `exec.confirm` lists are run.
 
 use std::ffi::OsStr;
 use std::os::fd::AsFd;
@@ -12,15 +12,15 @@ use crate::consent::{Deed, agreed};
 use crate::world::Root;
 use crate::world::processes::Start;
 
-/// What the question is known by, before what tells it from others.
+/// The prefix of the question's key.
 const KEY: &str = "exec.confirm";
-/// The longest command a person is asked about: whoever agrees has seen all of it.
+/// The longest command line, in characters, that can be confirmed. The person must see all of it.
 const ARGV_CHARS_MAX: usize = 8000;
-/// How much of the standard input they see.
+/// The number of characters of standard input that the question shows.
 const STDIN_CHARS_MAX: usize = 1000;
 
-/// Asks whether `start`, in the directory that the call names `cwd`, should be run, where that is
-/// to be asked.
+/// Asks a person to confirm `start`, if a pattern in `exec.confirm` matches it. `cwd` is the
+/// directory in the call's own spelling.
 pub(super) async fn confirm(
     ctx: &Ctx,
     Programs { root, settings, .. }: &Programs,
@@ -48,7 +48,7 @@ pub(super) async fn confirm(
     agreed(ctx, Deed { key: &key, question, what: &what, setting: "exec.confirm" }).await
 }
 
-/// Where it is run: the directory that the call names, and the workspace.
+/// Describes the directory and the workspace in which the program runs.
 fn place(root: &Root, cwd: Option<&str>) -> String {
     let folder = cwd.map(|cwd| format!("{cwd:?} of ")).unwrap_or_default();
     let workspace = root.path();
@@ -56,15 +56,15 @@ fn place(root: &Root, cwd: Option<&str>) -> String {
     format!("{folder}the workspace {name:?} ({workspace:?})")
 }
 
-/// What `question` is known by: a yes to it is none to what it would be by now, if the program is
-/// another.
+/// Returns the key of `question`, with a digest of its text. A confirmation is therefore not valid
+/// for a question that has changed, e.g. because the program was replaced.
 fn key(question: &str) -> String {
     let digest = Sha256::digest(question);
     let digest = digest.iter().take(8).map(|byte| format!("{byte:02x}"));
     format!("{KEY}.{}", digest.collect::<String>())
 }
 
-/// Whether `start` is what `pattern` names: a program and the first of its arguments.
+/// Checks whether `start` matches `pattern`: a program, optionally followed by its first arguments.
 fn is_meant(pattern: &str, start: &Start) -> bool {
     let mut words = pattern.split_whitespace();
     let Some(program) = words.next() else { return false };
@@ -73,8 +73,8 @@ fn is_meant(pattern: &str, start: &Start) -> bool {
         && is_program(program, start)
 }
 
-/// Whether the program of `start` is the one named `program`, under the name it is called by or
-/// under its file's own.
+/// Checks whether `start` runs `program`, by the name in the call, by its path, or by the file that
+/// these lead to.
 fn is_program(program: &str, start: &Start) -> bool {
     let is_one = |path: &Path| match program.contains('/') {
         true => path == Path::new(program),
@@ -85,14 +85,14 @@ fn is_program(program: &str, start: &Start) -> bool {
         || start.program.real(start.cwd.as_fd()).is_some_and(|path| is_one(&path))
 }
 
-/// The program and its arguments, each in quotes, with what cannot be seen escaped.
+/// Formats the program and its arguments, each quoted, with invisible characters escaped.
 fn argv(start: &Start) -> String {
     let program = start.program.path.as_os_str();
     let words = [program].into_iter().chain(start.args.iter().map(|arg| arg.as_os_str()));
     words.map(|word| format!("{word:?}")).collect::<Vec<_>>().join(" ")
 }
 
-/// What the program reads.
+/// Describes the standard input and its start.
 fn stdin(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let begin: String = text.chars().take(STDIN_CHARS_MAX).collect();

@@ -1,4 +1,5 @@
-//! What a program prints, passed on while it runs: all of it and in order, gathered for a moment.
+//! Streams a program's output as events while it runs: complete and in order, collected for a short
+//! time.
 
 use std::time::{Duration, Instant};
 
@@ -7,45 +8,46 @@ use toolgate_contract::{Ctx, Stream};
 use super::encoding::whole_chars;
 use super::meter::Meter;
 
-/// How much one event says at most.
+/// The most bytes of output in one event.
 const EVENT_BYTES: usize = 16 << 10;
 
-/// How much of the end of a stream is looked at for its last line.
+/// The bytes at the end of a stream that are searched for its last line.
 const TAIL_BYTES: usize = 1 << 10;
 
-/// How much of the last line a progress event says.
+/// The most characters of the last line in a progress event.
 const LINE_CHARS: usize = 200;
 
-/// How often it is said how far a program is.
+/// The shortest pause between two progress events.
 const PROGRESS: Duration = Duration::from_millis(250);
 
-/// How often it is said that a silent program still runs.
+/// The pause between progress events of a silent program.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// Passes on what a program prints. It holds less than an event's worth of each stream, so
-/// whoever listens decides what is kept.
+/// Streams a program's output to the listener of a call. It buffers less than one event of each
+/// stream, so the listener decides how much is kept.
 pub(super) struct Echo<'c> {
     ctx: &'c Ctx,
     meter: Option<Meter<'c>>,
     started: Instant,
-    /// When it was last said how far the program is.
+    /// The time of the last progress event.
     said: Instant,
-    /// Which stream has said something since.
+    /// The last stream with output since the last progress event.
     news: Option<Stream>,
     stdout: Waiting,
     stderr: Waiting,
 }
 
-/// What one stream has waiting.
+/// The buffered output of one stream.
 struct Waiting {
     stream: Stream,
     bytes: Vec<u8>,
-    /// The end of what was passed on.
+    /// The end of the output that was already sent.
     tail: String,
 }
 
 impl<'c> Echo<'c> {
-    /// To whoever listens to `ctx`; how far the program is says `meter`, or else the clock.
+    /// Creates a stream of events to the listener of `ctx`. `meter` reads the progress. Without
+    /// one, progress is the elapsed time in seconds.
     pub(super) fn new(ctx: &'c Ctx, meter: Option<Meter<'c>>) -> Self {
         let waiting = |stream| Waiting { stream, bytes: Vec::new(), tail: String::new() };
         let now = Instant::now();
@@ -60,7 +62,7 @@ impl<'c> Echo<'c> {
         }
     }
 
-    /// Takes what was printed, and passes it on where it fills events.
+    /// Buffers output, and sends it if it fills an event.
     pub(super) fn take(&mut self, stream: Stream, bytes: &[u8]) {
         let waiting = match stream {
             Stream::Stdout => &mut self.stdout,
@@ -72,7 +74,8 @@ impl<'c> Echo<'c> {
         }
     }
 
-    /// Passes on what waits, but for characters not yet whole, and now and then how far it is.
+    /// Sends the buffered output up to the last whole character, and a progress event if one is
+    /// due.
     pub(super) fn say(&mut self) {
         for waiting in [&mut self.stdout, &mut self.stderr] {
             if waiting.send(self.ctx, 1) {
@@ -85,7 +88,7 @@ impl<'c> Echo<'c> {
         }
     }
 
-    /// Passes on all that waits; nothing comes after it.
+    /// Sends all buffered output. Called once, when the program has ended.
     pub(super) fn say_all(&mut self) {
         for waiting in [&mut self.stdout, &mut self.stderr] {
             if waiting.send(self.ctx, 1) | waiting.flush(self.ctx) {
@@ -108,7 +111,7 @@ impl<'c> Echo<'c> {
         let Some(meter) = &mut self.meter else {
             return self.ctx.progress(self.started.elapsed().as_secs_f64(), None, message);
         };
-        // Both may have spoken, and only one of them says how far it is.
+        // Both streams may have new output, but only one of them may show the progress.
         let read = tails.and_then(|tails| tails.into_iter().find_map(|tail| meter.read(tail)));
         if let Some((done, total)) = read {
             self.ctx.progress(done, Some(total), message);
@@ -117,7 +120,8 @@ impl<'c> Echo<'c> {
 }
 
 impl Waiting {
-    /// Passes on events of whole characters, while there are at least `enough` bytes for one.
+    /// Sends events of whole characters while at least `enough` bytes are buffered. Returns `true`
+    /// if any was sent.
     fn send(&mut self, ctx: &Ctx, enough: usize) -> bool {
         let mut sent = 0;
         while self.bytes.len() - sent >= enough.max(1) {
@@ -133,7 +137,7 @@ impl Waiting {
         sent > 0
     }
 
-    /// Passes on the character that never ended.
+    /// Sends the rest, an incomplete character.
     fn flush(&mut self, ctx: &Ctx) -> bool {
         let rest = std::mem::take(&mut self.bytes);
         tell(ctx, self.stream, &rest, &mut self.tail);
@@ -141,11 +145,11 @@ impl Waiting {
     }
 }
 
-/// Passes on `bytes` as text, and keeps its end in `tail`.
+/// Sends `bytes` as text, and keeps the end of the text in `tail`.
 fn tell(ctx: &Ctx, stream: Stream, bytes: &[u8], tail: &mut String) {
     let text = String::from_utf8_lossy(bytes);
     let mut rest: &str = &text;
-    // What replaces a byte that is no text is longer than it.
+    // The replacement character is longer than an invalid byte, so the text may exceed one event.
     while !rest.is_empty() {
         let (piece, more) = rest.split_at(rest.floor_char_boundary(EVENT_BYTES));
         ctx.chunk(stream, piece.to_owned());
@@ -155,7 +159,7 @@ fn tell(ctx: &Ctx, stream: Stream, bytes: &[u8], tail: &mut String) {
     tail.drain(..tail.ceil_char_boundary(tail.len().saturating_sub(TAIL_BYTES)));
 }
 
-/// The last line of `text` with anything in it, as a terminal would show it.
+/// Returns the last line of `text` that is not empty, as a terminal shows it.
 fn last_line(text: &str) -> Option<String> {
     let shown = |line: &str| -> String {
         plain(line.trim()).filter(|c| !c.is_control()).take(LINE_CHARS).collect()
@@ -163,7 +167,7 @@ fn last_line(text: &str) -> Option<String> {
     text.rsplit(['\n', '\r']).map(shown).find(|line| !line.is_empty())
 }
 
-/// The characters of `line` without what only tells a terminal how to show them: colours, titles.
+/// Returns the characters of `line` without terminal escape sequences, such as colors and titles.
 pub(crate) fn plain(line: &str) -> impl Iterator<Item = char> {
     let mut chars = line.chars();
     std::iter::from_fn(move || {

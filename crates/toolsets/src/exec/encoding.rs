@@ -1,4 +1,4 @@
-//! Bytes in JSON: as text where they are UTF-8, else as base64, never with losses.
+//! Encodes bytes in JSON without loss: UTF-8 as text, anything else as base64.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// How bytes are written as a string: as they are, or in base64 where that is not UTF-8.
+/// Encoding of bytes in a string: base64 if they are not UTF-8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub(super) enum Encoding {
     #[serde(rename = "utf-8")]
@@ -16,7 +16,7 @@ pub(super) enum Encoding {
     Base64,
 }
 
-/// `bytes` as a string.
+/// Encodes `bytes` as a string.
 pub(super) fn encode(bytes: Vec<u8>) -> (String, Encoding) {
     match String::from_utf8(bytes) {
         Ok(text) => (text, Encoding::Utf8),
@@ -24,7 +24,7 @@ pub(super) fn encode(bytes: Vec<u8>) -> (String, Encoding) {
     }
 }
 
-/// The bytes `text` stands for.
+/// Decodes `text` to bytes. Invalid base64 gives no bytes.
 pub(super) fn decode(text: &str, encoding: Encoding) -> Cow<'_, [u8]> {
     match encoding {
         Encoding::Utf8 => text.as_bytes().into(),
@@ -32,7 +32,7 @@ pub(super) fn decode(text: &str, encoding: Encoding) -> Cow<'_, [u8]> {
     }
 }
 
-/// How many of `bytes` there are before a character that does not end in them.
+/// Returns the length of `bytes` without an incomplete UTF-8 character at the end.
 pub(super) fn whole_chars(bytes: &[u8]) -> usize {
     let len = bytes.len();
     for back in 1..=len.min(3) {
@@ -48,7 +48,8 @@ pub(super) fn whole_chars(bytes: &[u8]) -> usize {
     len
 }
 
-/// How many bytes at the start of `bytes` end a character that began before them.
+/// Returns the number of bytes at the start of `bytes` that belong to an earlier UTF-8 character,
+/// at most 3.
 pub(super) fn broken_char(bytes: &[u8]) -> usize {
     bytes.iter().take(3).take_while(|byte| matches!(byte, 0x80..=0xBF)).count()
 }

@@ -1,4 +1,4 @@
-//! Outputs that were too long for a result, kept for a while to be read on.
+//! Stores the outputs that were cut in results, so that callers can read the rest.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -8,14 +8,15 @@ use toolgate_contract::{Caller, ToolError};
 
 use crate::world::processes::Captured;
 
-/// The last few cut outputs; the oldest go first, of the caller that holds most.
+/// The most recent cut outputs. If there are too many, the oldest output of the caller with the
+/// most is dropped.
 pub(super) struct Kept {
     runs: Mutex<VecDeque<Run>>,
     runs_max: usize,
     bytes_max: u64,
 }
 
-/// What one program printed.
+/// The captured output of one program.
 pub(super) struct Streams {
     pub(super) stdout: Captured,
     pub(super) stderr: Captured,
@@ -32,7 +33,7 @@ impl Kept {
         Self { runs: Mutex::default(), runs_max, bytes_max }
     }
 
-    /// Keeps `streams` for `caller`, under an id nobody can guess; `None` if there is no room.
+    /// Stores `streams` for `caller` under a random id. Returns `None` if they do not fit.
     pub(super) fn keep(&self, caller: &Caller, streams: Arc<Streams>) -> Option<String> {
         let mut random = [0; 16];
         getrandom::fill(&mut random).ok()?;
@@ -52,7 +53,7 @@ impl Kept {
         runs.iter().any(|run| run.id == id).then_some(id)
     }
 
-    /// What `caller` was given `id` for.
+    /// Returns the streams that are stored under `id` for `caller`.
     pub(super) fn find(&self, caller: &Caller, id: &str) -> Result<Arc<Streams>, ToolError> {
         let runs = self.runs();
         let run = runs.iter().find(|run| run.id == id && run.caller == *caller);
@@ -71,13 +72,14 @@ impl Kept {
     }
 }
 
-/// Where the oldest stands of the caller that holds most, by what `held` finds in its runs.
+/// Returns the index of the oldest run of the caller that uses the most, as measured by `held`.
 fn oldest_of_most<'r>(
     runs: &'r VecDeque<Run>,
     held: impl Fn(&mut dyn Iterator<Item = &'r Run>) -> u64,
 ) -> usize {
     let of = |caller: &Caller| held(&mut runs.iter().filter(|run| run.caller == *caller));
-    // Of callers that hold alike the oldest: the first of the least.
+    // `min_by_key` returns the first minimum, so the oldest run goes if callers use the same
+    // amount.
     let places = 0..runs.len();
     places.min_by_key(|place| Reverse(of(&runs[*place].caller))).unwrap_or_default()
 }

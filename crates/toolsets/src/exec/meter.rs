@@ -1,25 +1,25 @@
-//! How far a program says it is, read off what it prints.
+//! Reads a program's progress from its output.
 
 use grep_matcher::{Captures, Matcher};
 use grep_regex::{RegexCaptures, RegexMatcher};
 
-/// Reads progress by a pattern with one group (a percentage) or two (done and total).
+/// Reads progress with a pattern that has one group (a percentage) or two (done and total).
 pub(crate) struct Meter<'m> {
     pattern: &'m RegexMatcher,
     captures: RegexCaptures,
-    /// The share that was last read, which only grows.
+    /// The share (0 to 1) that was last read. It never decreases.
     share: f64,
 }
 
 impl<'m> Meter<'m> {
-    /// A meter that has read nothing yet; a pattern without groups reads nothing.
+    /// Creates a meter. A pattern without groups matches but never reads progress.
     pub(crate) fn new(pattern: &'m RegexMatcher) -> Option<Self> {
         let captures = pattern.new_captures().ok()?;
         Some(Self { pattern, captures, share: -1.0 })
     }
 
-    /// How much is done, of how much, by the last line of `text` that says so; `None` unless
-    /// that is more than was read before.
+    /// Returns the done and total amounts from the last line of `text` that has them. `None` unless
+    /// the share has increased.
     pub(crate) fn read(&mut self, text: &str) -> Option<(f64, f64)> {
         let (done, total) =
             text.rsplit(['\n', '\r']).find_map(|line| self.last_in(line.as_bytes()))?;
@@ -31,7 +31,7 @@ impl<'m> Meter<'m> {
         Some((done, total))
     }
 
-    /// What the last match in `line` says.
+    /// Returns the amounts from the last match in `line`.
     fn last_in(&mut self, line: &[u8]) -> Option<(f64, f64)> {
         let mut last = None;
         let number = |captures: &RegexCaptures, group| {

@@ -1,4 +1,4 @@
-//! The `exec` toolset: programs run in the workspace, and what they printed.
+//! The `exec` toolset: runs programs in the workspace and returns their output.
 
 mod run;
 mod output;
@@ -35,13 +35,13 @@ pub use settings::Settings;
 pub(crate) use start::{PathVariable, bounds, refusal};
 pub(crate) use traced::trace;
 
-/// The tools of this toolset, for programs that start in `root`.
+/// Returns the tools of this toolset, for programs that start in `root`.
 pub fn tools(root: &Root, processes: &Processes, settings: &Settings) -> Vec<Arc<dyn AnyTool>> {
     Programs::new(root, processes, settings).tools()
 }
 
 impl Programs {
-    /// The tools of this toolset.
+    /// Returns the tools of this toolset.
     pub fn tools(&self) -> Vec<Arc<dyn AnyTool>> {
         vec![erase(run::Run::new(self)), erase(output::ReadOutput::new(&self.kept))]
     }

@@ -1,4 +1,4 @@
-//! How a program ended and what it printed, as results say it.
+//! The exit status and output of a program, as results show them.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -10,39 +10,38 @@ use toolgate_contract::{Ending, Text};
 use super::shown::Extent;
 use crate::world::sandbox::{Held, Layer, Profile};
 
-/// What a program did.
+/// The result of a program.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Outcome {
-    /// The exit code; 128 and the signal's number when a signal ended it, -1 when its time was
-    /// over.
+    /// Exit code; 128 plus the signal's number if a signal ended it, -1 if it timed out.
     pub(crate) exit_code: i32,
-    /// The signal that ended it, e.g. `SIGSEGV`.
+    /// Signal that ended it, e.g. `SIGSEGV`.
     pub(super) signal: Option<String>,
-    /// Whether it was stopped because its time was over.
+    /// True if it was stopped at its timeout.
     pub(crate) timed_out: bool,
-    /// How long it ran.
+    /// Run time.
     pub(crate) duration_ms: u64,
-    /// What it printed to standard output; its beginning and end if that was too much.
+    /// Standard output; only its beginning and end if it is too long.
     pub(super) stdout: String,
-    /// How much that is and how it is written.
+    /// Length and encoding of `stdout`.
     pub(super) stdout_extent: Extent,
-    /// What it printed to standard error; its beginning and end if that was too much.
+    /// Standard error; only its beginning and end if it is too long.
     pub(super) stderr: String,
-    /// How much that is and how it is written.
+    /// Length and encoding of `stderr`.
     pub(super) stderr_extent: Extent,
-    /// What to give exec_output to read what was left out; null when nothing was.
+    /// Id for exec_output to read the part left out; null if none is.
     pub(crate) output_id: Option<String>,
-    /// How it was confined: the profile's name, or what of it this system lacks.
+    /// Sandbox of the program: the profile's name, with missing layers if any.
     pub(crate) sandbox: Confined,
 }
 
-/// How a program was confined, as results say it.
+/// The sandbox that was in effect.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum Confined {
-    /// All that this profile promises was held.
+    /// The profile, enforced whole.
     Whole(Profile),
-    /// Not all of it.
+    /// The profile, with layers missing.
     Partly(Held),
 }
 
@@ -51,7 +50,7 @@ impl Confined {
         if held.is_whole() { Self::Whole(held.profile) } else { Self::Partly(held.clone()) }
     }
 
-    /// Whether it reached no network.
+    /// Checks whether the sandbox profile blocked the network.
     pub(crate) fn is_offline(&self) -> bool {
         let profile = match self {
             Self::Whole(profile) => *profile,
@@ -60,8 +59,10 @@ impl Confined {
         profile < Profile::Network
     }
 
-    /// What a reader has to know of it. Control groups are had by few who are not root, and what
-    /// they bound is bounded by process without: that is for whoever looks at the value.
+    /// Returns a note about missing sandbox layers, if there are any.
+    ///
+    /// Control groups are not mentioned: few servers have them unless run as root, and limits per
+    /// process apply instead. The structured result names them.
     pub(crate) fn note(&self) -> Option<String> {
         let Self::Partly(held) = self else { return None };
         let missing = held.missing.iter().map(|it| it.layer);
@@ -73,7 +74,7 @@ impl Confined {
 }
 
 impl Outcome {
-    /// The same for a reader; `longer` is how a program gets more time.
+    /// Formats the result for a reader. `longer` explains how to extend the timeout.
     pub(crate) fn text(&self, longer: &str) -> Text {
         let Self { exit_code, duration_ms, output_id, .. } = self;
         let id = output_id.as_deref();
@@ -98,7 +99,8 @@ impl Outcome {
         Text::body(body).with_note(note)
     }
 
-    /// Whether that is how it should end, where the exit codes in `success` say so.
+    /// Classifies the exit: it is a success if the program ended by itself with an exit code in
+    /// `success`.
     pub(crate) fn ending(&self, success: &[i32]) -> Ending {
         let is_own = self.signal.is_none() && !self.timed_out;
         if is_own && success.contains(&self.exit_code) {
@@ -109,7 +111,7 @@ impl Outcome {
     }
 }
 
-/// The exit code of a program that ended with `status`, and the signal that ended it.
+/// Returns the exit code and the signal of a program that ended with `status`.
 pub(super) fn exit(status: ExitStatus, timed_out: bool) -> (i32, Option<String>) {
     let code = match (timed_out, status.code(), status.signal()) {
         (true, _, _) => -1,
@@ -119,7 +121,7 @@ pub(super) fn exit(status: ExitStatus, timed_out: bool) -> (i32, Option<String>)
     (code, status.signal().map(signal_name))
 }
 
-/// The name of a signal, as `kill -l` has it with `SIG` before.
+/// Returns the name of a signal as in `kill -l`, with the prefix `SIG`.
 fn signal_name(number: i32) -> String {
     const NAMES: [&str; 31] = [
         "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2",

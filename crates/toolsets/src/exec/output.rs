@@ -1,4 +1,4 @@
-//! `exec.output`: more of what a program printed, where a result was cut.
+//! `exec.output`: reads the parts of a program's output that a result left out.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::kept::Kept;
 
 const BYTES_MAX: u32 = 1 << 20;
 
-/// Reads kept outputs.
+/// The `exec.output` tool.
 pub(super) struct ReadOutput {
     kept: Arc<Kept>,
 }
@@ -21,13 +21,13 @@ pub(super) struct ReadOutput {
 pub(super) struct Input {
     /// The `output_id` of a result that was cut.
     output_id: String,
-    /// Which of the program's outputs.
+    /// Output stream.
     #[serde(default)]
     stream: Stream,
     /// The first byte to read.
     #[serde(default)]
     offset: u64,
-    /// How much to read at most.
+    /// Most bytes to read.
     #[serde(default = "default_max_bytes")]
     #[schemars(range(min = 4, max = BYTES_MAX))]
     max_bytes: u32,
@@ -49,15 +49,15 @@ enum Stream {
 pub(super) struct Output {
     /// The piece.
     text: String,
-    /// How `text` is written.
+    /// Encoding of `text`.
     encoding: Encoding,
-    /// Where the piece begins: where asked, or after what was not kept.
+    /// Offset of the piece: as requested, or after lost bytes.
     offset: u64,
-    /// How many bytes it has.
+    /// Bytes in the piece.
     bytes: u64,
-    /// The offset to go on at; null when this is the end.
+    /// Offset of the next piece; null at the end.
     next: Option<u64>,
-    /// How much the program printed to this stream.
+    /// Bytes printed to this stream.
     total_bytes: u64,
 }
 
@@ -93,7 +93,8 @@ impl Tool for ReadOutput {
         let piece = captured.piece(offset, max_bytes.min(BYTES_MAX) as usize).await;
         let mut piece =
             piece.map_err(|err| ToolError::because("the kept output could not be read", err))?;
-        // Text is cut between characters, but not where what follows was lost.
+        // Cut text between characters, but not before lost bytes: the rest of the character cannot
+        // follow.
         let whole = whole_chars(&piece.bytes);
         let end = piece.offset + piece.bytes.len() as u64;
         let is_text = whole > 0 && std::str::from_utf8(&piece.bytes[..whole]).is_ok();

@@ -1,4 +1,4 @@
-//! Which program a call may run, and what to say when there is none.
+//! Chooses the program of a call, and explains a refusal or a missing program.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use toolgate_contract::ToolError;
 use super::Settings;
 use crate::world::processes::{Missing, Program, nearest};
 
-/// Whether a call may hand a script to `sh`, and so be told of it.
+/// Permission to run scripts with `sh`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scripts {
     Run,
@@ -23,19 +23,20 @@ impl Scripts {
     }
 }
 
-/// Whose input is spoken of where a program is refused: what there is to give instead.
+/// The tool input that error messages refer to, so that they suggest fields that exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Words {
-    /// `exec.run`'s own: `command`, `args`, `cwd`, `env`, `shell`.
+    /// The input of `exec.run`: `command`, `args`, `cwd`, `env`, `shell`.
     Program,
-    /// A command line's, which is split or given to `sh` as it needs: `command`, `args`, `folder`.
+    /// The input of a command line, which is split or run by `sh` as needed: `command`, `args`,
+    /// `folder`.
     Line,
-    /// A project's, of which only its folder is given: `project`.
+    /// The input of a project tool, which takes only a folder: `project`.
     Project,
 }
 
 impl Words {
-    /// What says where it is run.
+    /// Returns the name of the field for the working directory.
     fn folder(self) -> &'static str {
         match self {
             Self::Program => "cwd",
@@ -44,7 +45,7 @@ impl Words {
         }
     }
 
-    /// What to do where arguments are in the program's own name.
+    /// Returns the advice for a program name that contains arguments.
     fn apart(self, scripts: Scripts) -> &'static str {
         match (self, scripts) {
             (Self::Program, Scripts::Run) => {
@@ -55,7 +56,7 @@ impl Words {
         }
     }
 
-    /// What to use instead of `name`, which only a shell has.
+    /// Returns the advice for the shell builtin `name`, if it is one.
     fn instead(self, name: &str, scripts: Scripts) -> Option<String> {
         let env = match self {
             Self::Program => "give variables in `env`".to_owned(),
@@ -79,7 +80,7 @@ impl Words {
         Some(format!("{instead}{script}"))
     }
 
-    /// Why no script is run.
+    /// Returns the message that refuses a script.
     pub(super) fn no_scripts(self) -> &'static str {
         match self {
             Self::Program => {
@@ -95,23 +96,23 @@ impl Words {
     }
 }
 
-/// Among what a program is chosen.
+/// The rules by which a program is chosen.
 pub(super) struct Choice<'c> {
-    /// Where it is to start.
+    /// The directory in which the program starts.
     pub(super) cwd: BorrowedFd<'c>,
-    /// Where names are sought.
+    /// The folders in which names are looked up, as in `PATH`.
     pub(super) path: &'c str,
     pub(super) scripts: Scripts,
     pub(super) words: Words,
-    /// Whether programs see the file of that path.
+    /// Checks whether programs can see the file at a path, inside the sandbox.
     pub(super) is_seen: &'c dyn Fn(&Path) -> bool,
 }
 
 impl Choice<'_> {
-    /// The program `command` names, if it is one of `allow`; empty allows any.
+    /// Finds the program that `command` names, if `allow` permits it. An empty list permits any.
     ///
-    /// Where a list says what is allowed, what runs is the file the list names, under the
-    /// name the list gives it: the call's own spelling chooses, and is then forgotten.
+    /// With a list, the file and the name to run come from the list. The spelling in the call only
+    /// selects an entry.
     pub(super) fn of(&self, command: &str, allow: &[String]) -> Result<Program, ToolError> {
         if command.trim().is_empty() {
             return Err(ToolError::invalid("/command", "the command is empty; name a program"));
@@ -122,8 +123,8 @@ impl Choice<'_> {
         if allow.is_empty() {
             return self.seen(command).map_err(|missing| self.absent(command, missing));
         }
-        // The name counts as well as the file: programs of many names (busybox, rustup)
-        // are one file that does what its name says.
+        // The name must match too: multi-call programs such as busybox and rustup are one file that
+        // acts by its name.
         let same_name = allow.iter().filter(|entry| file_name(entry) == file_name(command));
         let same_name: Vec<&String> = same_name.collect();
         if same_name.is_empty() {
@@ -142,7 +143,8 @@ impl Choice<'_> {
         Program::find(command, self.cwd, self.path)
     }
 
-    /// The same among what programs see: of the rest not even whether it is there is told.
+    /// Finds a program that the sandbox shows. A hidden file is reported as absent, so that callers
+    /// cannot learn that it exists.
     fn seen(&self, command: &str) -> Result<Program, Missing> {
         let found = self.found(command);
         if !command.contains('/') || found == Err(Missing::Absent) {
@@ -155,7 +157,7 @@ impl Choice<'_> {
         if (self.is_seen)(&named) { found } else { Err(Missing::Absent) }
     }
 
-    /// Says why there is no program `command`, and what was probably meant.
+    /// Creates the error for the missing program `command`, with a suggestion.
     fn absent(&self, command: &str, missing: Missing) -> ToolError {
         let named = command.escape_debug();
         let message = match missing {
@@ -197,7 +199,7 @@ fn refused(command: &str, allow: &[String]) -> ToolError {
     ToolError::not_allowed(format!("`{command}` may not be run here; what may is: {allow}"))
 }
 
-/// What to do instead, for what is no program.
+/// Returns advice on a fix, if `command` is a shell builtin, includes arguments, or is misspelled.
 fn advice(command: &str, path: &str, scripts: Scripts, words: Words) -> Option<String> {
     let first = command.split_whitespace().next()?;
     if let Some(instead) = words.instead(first, scripts) {

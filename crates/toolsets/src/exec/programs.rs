@@ -1,4 +1,4 @@
-//! What every tool that runs programs shares: where, under which settings, and what is kept.
+//! State that all tools share which run programs: workspace, settings and stored outputs.
 
 use std::io;
 use std::pin::pin;
@@ -18,36 +18,36 @@ use crate::world::processes::{Ended, Start, Stopped};
 use crate::world::sandbox::{Failed, Inside, Step, Unheld};
 use crate::world::{Processes, Root};
 
-/// How long what a watched program prints is gathered.
+/// The pause in which output is collected before it is sent.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Runs programs in a workspace, and keeps what results had to leave out. Cheap to clone.
+/// Runs programs in a workspace, and stores output that is too long for a result. Cheap to clone.
 #[derive(Clone)]
 pub struct Programs {
     pub(crate) root: Root,
     pub(crate) processes: Processes,
     pub(crate) settings: Arc<Settings>,
     pub(super) kept: Arc<Kept>,
-    /// Whose programs these are: a tool's id.
+    /// The id of the tool that runs the programs. It selects the sandbox profile.
     tool: Arc<str>,
-    /// Whether that only reads.
+    /// Set if the tool only reads.
     only_reads: bool,
 }
 
-/// What is shown of a piece that a program printed.
+/// A function that returns the text to show for a piece of output.
 type Show<'s> = &'s (dyn Fn(Stream, &[u8]) -> Vec<u8> + Send + Sync);
 
-/// Whose fault it is that a program that was found does not start.
+/// The part of a call that caused a start failure, although the program was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Blamed {
-    /// The program's: it is not one, or may not be executed.
+    /// The program: it has an invalid format or may not be executed.
     Program,
-    /// Its arguments': there are too many.
+    /// The arguments: they are too long.
     Arguments,
 }
 
 impl Programs {
-    /// Programs that start in `root` under `settings`.
+    /// Creates the runner of programs that start in `root`, with `settings`.
     pub fn new(root: &Root, processes: &Processes, settings: &Settings) -> Self {
         Self {
             root: root.clone(),
@@ -59,23 +59,23 @@ impl Programs {
         }
     }
 
-    /// The same, as the programs of `tool`, which decides how they are confined.
+    /// Returns a copy for the programs of `tool`, whose id selects the sandbox profile.
     pub(crate) fn of(&self, tool: &str) -> Self {
         Self { tool: tool.into(), ..self.clone() }
     }
 
-    /// The same, of which `only_reads` says whether they only read.
+    /// Returns a copy that is confined as a reading tool if `only_reads` is set.
     pub(crate) fn reading(self, only_reads: bool) -> Self {
         Self { only_reads, ..self }
     }
 
-    /// How they are confined.
+    /// Returns the sandbox to use for the next program, if any.
     pub(crate) fn inside(&self) -> Option<Inside> {
         self.processes.sandbox().inside(&self.tool, self.only_reads, &self.root)
     }
 
-    /// Runs a program to its end and passes on what it prints. One that does not start is
-    /// `blamed`: it says so to the caller in its own terms.
+    /// Runs a program to its end and streams its output. `blamed` creates the error if the program
+    /// cannot be started.
     pub(crate) async fn run(
         &self,
         ctx: &Ctx,
@@ -95,8 +95,8 @@ impl Programs {
         }
     }
 
-    /// The same, for whoever reads all that the program prints: what `show` makes of it is passed
-    /// on instead.
+    /// Runs a program to its end and streams the text that `show` returns for each piece of output.
+    /// `blamed` creates the error if the program cannot be started.
     pub(crate) async fn run_read(
         &self,
         ctx: &Ctx,
@@ -114,7 +114,7 @@ impl Programs {
         }
     }
 
-    /// Runs a program, and passes on what it prints meanwhile if anybody listens.
+    /// Runs a program, and streams its output if the call has a listener.
     async fn watched(
         &self,
         ctx: &Ctx,
@@ -150,7 +150,8 @@ impl Programs {
         }
     }
 
-    /// The result of a program that has ended, with what it leaves out kept.
+    /// Creates the result of a program that has ended, and stores the output that the result leaves
+    /// out.
     fn outcome(&self, ctx: &Ctx, ended: Ended) -> Outcome {
         let Ended { status, stopped, took, stdout, stderr, sandbox } = ended;
         let timed_out = stopped == Some(Stopped::TimedOut);
@@ -174,12 +175,12 @@ impl Programs {
     }
 }
 
-/// What `err` was made of, if that is a `T`.
+/// Returns the error inside `err`, if it is a `T`.
 fn inner<T: std::error::Error + 'static>(err: &io::Error) -> Option<&T> {
     err.get_ref()?.downcast_ref()
 }
 
-/// Why a program that was found did not begin in the sandbox.
+/// Explains why a program could not be started in the sandbox.
 fn not_entered(
     name: &str,
     failed: &Failed,
@@ -204,7 +205,7 @@ fn not_entered(
     }
 }
 
-/// Why the kernel would not run a program that was found.
+/// Explains why a program that was found could not be run.
 fn not_run(name: &str, err: &io::Error, blamed: impl Fn(Blamed, String) -> ToolError) -> ToolError {
     let name = name.escape_debug();
     if let Some(unheld) = inner::<Unheld>(err) {

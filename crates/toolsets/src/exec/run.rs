@@ -1,4 +1,4 @@
-//! `exec.run`: one program, run to its end.
+//! `exec.run`: runs one program to its end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use super::programs::{Blamed, Programs};
 use super::start::start;
 use crate::world::processes::Start;
 
-/// The longest a call may ask for.
+/// The longest timeout that a call may set, in milliseconds.
 pub(crate) const TIMEOUT_MS_MAX: u64 = 600_000;
 
-/// Runs programs.
+/// The `exec.run` tool.
 pub(super) struct Run {
     programs: Programs,
 }
@@ -26,32 +26,32 @@ pub(super) struct Run {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Input {
-    /// The program: a name sought in PATH, or a path, relative to `cwd` or absolute. With
-    /// `shell`, a script for `sh`.
+    /// Program: a name in PATH, or a path, relative to `cwd` or absolute. With `shell`, a script
+    /// for `sh`.
     pub(crate) command: String,
-    /// Its arguments. Each reaches it as it is: nothing is split, expanded or unquoted. With
-    /// `shell`, the script's `$1`, `$2` and so on.
+    /// Arguments, passed unchanged: nothing is split, expanded or unquoted. With `shell`, the
+    /// script's `$1`, `$2` and so on.
     #[serde(default)]
     pub(crate) args: Vec<String>,
     /// Runs `command` by `sh -c`, for pipes, redirections and globs.
     #[serde(default)]
     pub(crate) shell: bool,
-    /// The directory to start in, inside the workspace; its root by default.
+    /// Directory to start in, inside the workspace; its root by default.
     #[serde(default)]
     pub(crate) cwd: Option<String>,
     /// Variables to add to the environment, which is otherwise nearly empty.
     #[serde(default)]
     pub(crate) env: BTreeMap<String, String>,
-    /// What the program reads from standard input; nothing by default.
+    /// Standard input; empty by default.
     #[serde(default)]
     pub(crate) stdin: Option<String>,
-    /// How long it may run before it is stopped with all it started; 60000 unless the server
-    /// is set otherwise.
+    /// Time limit, after which it is stopped with all it started; 60000 unless the server is set
+    /// otherwise.
     #[serde(default)]
     #[schemars(range(min = 1, max = TIMEOUT_MS_MAX))]
     pub(crate) timeout_ms: Option<u64>,
-    /// How many bytes of each output the result shows: when there is more, its beginning and
-    /// end. 32768 unless the server is set otherwise; no more than 1048576, or what it is set to.
+    /// Most bytes of each output in the result; longer output shows its beginning and end. 32768
+    /// unless the server is set otherwise, at most 1048576 or the server's setting.
     #[serde(default)]
     #[schemars(range(min = 1))]
     pub(crate) max_output_bytes: Option<usize>,
@@ -68,7 +68,7 @@ impl Tool for Run {
         the rest with exec_output. Programs read `.git` and do not write it: use the git tools. \
         They reach no network unless the server is set otherwise.";
     const EFFECTS: Effects = Effects::Runs;
-    /// Longer than the longest timeout, so that a program is stopped by its own.
+    /// The deadline exceeds the longest timeout, so that a program ends by its own timeout.
     const DEADLINE: Option<Duration> = Some(Duration::from_secs(610));
     const LOOKS_BEFORE: bool = true;
     type Input = Input;
@@ -106,10 +106,10 @@ impl Run {
 }
 
 impl Programs {
-    /// What `input` asks for, ready to be started: nobody who is to be asked about it disagrees.
-    /// A refusal is in the caller's own `words`.
+    /// Looks up the program of `input`, and asks a person to confirm it if necessary. Errors refer
+    /// to the fields in `words`.
     ///
-    /// What is asked about is what is started, whatever else has its name by then.
+    /// The program is opened before the question, so the confirmed file is the one that runs.
     pub(crate) async fn found(
         &self,
         ctx: &Ctx,
@@ -122,7 +122,8 @@ impl Programs {
         Ok(start)
     }
 
-    /// The same with nobody asked: for what tells its version and no more.
+    /// Looks up the program of `input` without asking for confirmation. Use it only to query a
+    /// program's version.
     pub(crate) async fn looked_up(
         &self,
         ctx: &Ctx,

@@ -1,44 +1,50 @@
-//! What the owner of the server decides about running programs.
+//! Settings of the `exec` toolset.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How programs are run.
+/// Rules and limits for running programs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// The programs that may be run, by name or by absolute path; empty allows any. A
-    /// program is told by its file, not by its spelling: `/tmp/ls` is not `ls`.
+    /// Programs that may be run, by name or absolute path. An empty list (the default) allows any.
+    /// A program is identified by its file, not by its spelling: `/tmp/ls` is not `ls`.
     pub allow: Vec<String>,
-    /// The programs that `exec_run` runs only once a person has agreed, each time: by name or by
-    /// absolute path, perhaps with the arguments they must begin with: `rm`, `git push`. A symlink
-    /// counts as what it leads to, too. Only the program that is started and its first arguments
-    /// are looked at: `git -C x push` is no `git push`, and what a script runs is not seen; name
-    /// `git` or `sh` itself to be asked about those. Where the client cannot ask a person such a
+    /// Programs that `exec_run` runs only after a person confirms, each time. Give a name or an
+    /// absolute path, optionally with first arguments: `rm`, `git push`. Empty by default.
+    ///
+    /// Symlinks are resolved as well. Only the started program and its first arguments are matched.
+    /// For example, `git -C x push` does not match `git push`, and commands inside a script are not
+    /// checked. List `git` or `sh` itself to confirm those. If the client cannot ask a person, the
     /// program is not run.
     pub confirm: Vec<String>,
-    /// Whether a call may set `shell: true`. With `allow`, `sh` must be in it too. Where it is
-    /// false only that is refused: `sh -c` still runs, unless `allow` leaves shells out.
+    /// Permission for calls to set `shell: true`. Default: true. If `allow` is set, it must also
+    /// contain `sh`. If false, `sh -c` still runs unless `allow` excludes shells.
     pub shell: bool,
-    /// Where programs are sought, as in `PATH`; by default in the server's own.
+    /// Folders in which programs are looked up, in the format of `PATH`. Default: the server's own
+    /// `PATH`.
     pub path: Option<String>,
-    /// The variables of the server's own environment that programs get.
+    /// Names of the server's environment variables that are passed to programs. Default: `HOME`,
+    /// `LANG`, `TERM`, `TMPDIR` and `USER`.
     pub env_keep: Vec<String>,
-    /// Whether a call may set `PATH` for the program it runs.
+    /// Permission for calls to set `PATH` for the program. Default: false.
     pub env_path: bool,
-    /// How long a program may run when the call does not say, at most 600000.
+    /// Timeout of a program in milliseconds, if the call does not set one. Default: 60000. Maximum:
+    /// 600000.
     pub timeout_ms: u64,
-    /// How long a program that is asked to stop may go on before it is killed, at most 5000.
+    /// Milliseconds between asking a program to stop and killing it. Default: 500. Maximum: 5000.
     pub grace_ms: u64,
-    /// How much of each stream a result shows when the call does not say.
+    /// Bytes of each output stream that a result shows, if the call does not set a number. Default:
+    /// 32768.
     pub output_bytes: usize,
-    /// How much of each stream a result can show.
+    /// Most bytes of each output stream that a call may request in a result. Default: 1048576.
     pub output_bytes_max: usize,
-    /// How much of each stream is kept on disk to be read with `exec_output`.
+    /// Most bytes of each output stream that are stored on disk for `exec_output`. Default:
+    /// 67108864 (64 MiB).
     pub spool_bytes_max: u64,
-    /// How many cut outputs are kept.
+    /// Number of cut outputs that are stored. Default: 16.
     pub kept_runs_max: usize,
-    /// How much of them is kept on disk together.
+    /// Most bytes of all stored outputs on disk together. Default: 536870912 (512 MiB).
     pub kept_bytes_max: u64,
 }
 

@@ -1,4 +1,4 @@
-//! How much of what a program printed its result shows.
+//! Selects the part of a program's output that its result shows.
 
 use std::borrow::Cow;
 
@@ -8,39 +8,40 @@ use serde::Serialize;
 use super::encoding::{Encoding, broken_char, decode, encode, whole_chars};
 use crate::world::processes::Captured;
 
-/// How much a program printed to one output, and how the result writes it.
+/// Length and encoding of an output stream.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Extent {
-    /// How much it printed.
+    /// Bytes printed.
     pub(super) total_bytes: u64,
-    /// How it is written.
+    /// Encoding.
     pub(super) encoding: Encoding,
-    /// What is left out in the middle; null when nothing is.
+    /// Bytes left out in the middle; null if none.
     pub(super) cut: Option<Cut>,
-    /// Whether it was read to its end: false when another process still held it open.
+    /// True if read to its end; false if another process still held it open.
     pub(super) ended: bool,
 }
 
-/// What a result leaves out.
+/// Bytes left out of a result.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Cut {
-    /// The first byte left out: the offset to read on at with exec_output.
+    /// First byte left out: the offset for exec_output.
     pub(super) from: u64,
-    /// The first byte shown again.
+    /// First byte shown again.
     pub(super) to: u64,
-    /// How many of these bytes were not kept either, because there were too many.
+    /// Number of these bytes that were not stored and are lost.
     pub(super) lost_bytes: u64,
 }
 
 impl Cut {
-    /// `head` and `tail` with a line where something is left out between them.
+    /// Joins `head` and `tail` with a line that counts the bytes left out.
     fn between(&self, head: &str, tail: &str) -> String {
         let end = if head.is_empty() || head.ends_with('\n') { "" } else { "\n" };
         format!("{head}{end}[{} bytes left out]\n{tail}", self.to - self.from)
     }
 }
 
-/// What a result shows of `captured`: text that is cut has a line where something is left out.
+/// Returns the part of `captured` that a result shows. Cut text contains a line that counts the
+/// bytes left out.
 pub(super) fn shown(captured: &Captured) -> (String, Extent) {
     let Captured { head, tail, total_bytes, ended, .. } = captured;
     let lost_bytes = captured.lost().map_or(0, |lost| lost.end - lost.start);
@@ -50,14 +51,14 @@ pub(super) fn shown(captured: &Captured) -> (String, Extent) {
         let cut = captured.cut().map(|_| Cut { from, to, lost_bytes });
         let texts = (str::from_utf8(head), str::from_utf8(tail));
         let (text, encoding) = match (&cut, texts) {
-            // The one must not seem to go on as the other.
+            // Separate the parts, so that the tail does not look like the continuation of the head.
             (Some(cut), (Ok(head), Ok(tail))) => (cut.between(head, tail), Encoding::Utf8),
             _ => encode([head, tail].concat()),
         };
         (text, Extent { total_bytes: *total_bytes, encoding, cut, ended: *ended })
     };
     if captured.cut().is_some() {
-        // Text is cut between characters.
+        // Cut text between characters.
         let head = &head[..whole_chars(head)];
         let tail = &tail[broken_char(tail)..];
         if std::str::from_utf8(head).is_ok() && std::str::from_utf8(tail).is_ok() {
@@ -68,7 +69,8 @@ pub(super) fn shown(captured: &Captured) -> (String, Extent) {
 }
 
 impl Extent {
-    /// `shown` for a reader: as text whatever it is, with a line where something is left out.
+    /// Formats `shown` as text for a reader, even if it is not UTF-8. A line counts the bytes left
+    /// out.
     pub(super) fn show<'s>(&self, shown: &'s str) -> Cow<'s, str> {
         if self.encoding == Encoding::Utf8 {
             return Cow::Borrowed(shown);
@@ -80,7 +82,8 @@ impl Extent {
         cut.between(&String::from_utf8_lossy(head), &String::from_utf8_lossy(tail)).into()
     }
 
-    /// What a reader should know of the output called `name`, kept under `id`.
+    /// Returns a note about the output `name`: encoding, missing end, and bytes left out. `id` is
+    /// its id for `exec_output`.
     pub(super) fn note(&self, name: &str, id: Option<&str>) -> Option<String> {
         let mut note = String::new();
         match self.encoding {

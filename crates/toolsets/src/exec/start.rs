@@ -1,4 +1,4 @@
-//! What a call asks to be run, looked up and checked: its program, directory and environment.
+//! Checks the program, directory and environment that a call requests, before the program starts.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -15,10 +15,10 @@ use super::run::{Input, TIMEOUT_MS_MAX};
 use super::traced::trace;
 use crate::world::processes::{Bounds, Start, refused_variable};
 
-/// More would take a program past the deadline of its call.
+/// The longest grace period, in milliseconds. A longer one could exceed the deadline of the call.
 const GRACE_MS_MAX: u64 = 5000;
 
-/// The program `input` asks for, ready to be started as a part of `traced`.
+/// Prepares the program that `input` requests, as a part of the trace `traced`.
 pub(super) fn start(
     input: Input,
     words: Words,
@@ -36,7 +36,8 @@ pub(super) fn start(
         ));
     }
     let scripts = Scripts::of(settings);
-    // What is allowed by its name is none that a program has put there.
+    // Skip folders in `PATH` that programs can write to. Otherwise a program could plant a file
+    // under an allowed name.
     let sought = match settings.allow[..] {
         [] => path.clone(),
         [..] => processes.unwritten(&path, root),
@@ -44,7 +45,7 @@ pub(super) fn start(
     let inside = programs.inside();
     let is_seen = |program: &Path| match &inside {
         None => true,
-        // Where nothing can be confined nothing is started, and that is said then.
+        // If no sandbox is available, the start itself fails and reports that.
         Some(inside) => processes.shows(inside, program).unwrap_or(true),
     };
     let chosen = Choice { cwd: cwd.as_fd(), path: &sought, scripts, words, is_seen: &is_seen };
@@ -73,8 +74,8 @@ pub(super) fn start(
     if !settings.allow.is_empty()
         && let Some(real) = program.real(cwd.as_fd())
     {
-        // Of what is allowed it is the file that is started, not what a link leads to by then. It
-        // is seen wherever it is: whoever runs the server named it.
+        // For an allowed program, start the file that was checked, not a link that may change. Make
+        // it visible in the sandbox, because the owner allowed it by name.
         program.path = real;
         inside.iter_mut().for_each(|inside| inside.seen.push(program.path.clone()));
     }
@@ -89,7 +90,7 @@ pub(super) fn start(
     })
 }
 
-/// How much a program may take that runs for `timeout` at most and shows `output_bytes`.
+/// Returns the limits of a program with the timeout `timeout` and at most `output_bytes` shown.
 pub(crate) fn bounds(
     settings: &Settings,
     timeout: Duration,
@@ -105,7 +106,7 @@ pub(crate) fn bounds(
     }
 }
 
-/// `base` with what the call gives, unless it gives what it may not.
+/// Adds the call's variables to `base`, or refuses one that may not be set.
 fn environment(
     given: BTreeMap<String, String>,
     mut base: BTreeMap<OsString, OsString>,
@@ -122,14 +123,14 @@ fn environment(
     Ok(base)
 }
 
-/// Whether `PATH` may be set for a program.
+/// Permission to set `PATH` for a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PathVariable {
     Free,
     Refused,
 }
 
-/// Why the variable `name` may not be set to `value`, if it may not.
+/// Returns the reason why the variable `name` may not be set to `value`, if there is one.
 pub(crate) fn refusal(name: &str, value: &str, path: PathVariable) -> Option<String> {
     if name.is_empty() || name.contains(['=', '\0']) {
         return Some("is not a name a variable can have".to_owned());

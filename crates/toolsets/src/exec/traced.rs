@@ -1,13 +1,14 @@
-//! Which trace a program belongs to, said in its environment.
+//! Passes the call's trace context to programs in environment variables.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use toolgate_contract::Trace;
 
-/// Has the program whose environment is `env` go on with `trace`, if there is one.
+/// Sets the trace variables in `env` to `trace`, if there is one.
 ///
-/// What of it the call did not bring is not taken from elsewhere.
+/// Variables for parts that the call did not send are removed, so that the server's own do not leak
+/// in.
 pub(crate) fn trace(env: &mut BTreeMap<OsString, OsString>, trace: Option<&Trace>) {
     let Some(Trace { parent, state, baggage }) = trace else { return };
     let variables = [

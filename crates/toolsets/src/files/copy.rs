@@ -1,4 +1,4 @@
-//! `files.copy`: a file or directory a second time.
+//! `files.copy`: copies a file or directory.
 
 use std::sync::Arc;
 
@@ -10,21 +10,21 @@ use super::Settings;
 use crate::world::Root;
 use crate::world::root::{Bounds, Copied, Extent, Parents, Standing, shown};
 
-/// Copies one entry.
+/// The `files.copy` tool.
 pub struct Copy {
     root: Root,
     settings: Arc<Settings>,
 }
 
-/// What to copy, and where to.
+/// Entry to copy and the path of the copy.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Input {
     /// The file or directory, relative to the workspace root.
     source: String,
-    /// The path of the copy, with its name: not the directory to put it in.
+    /// Path of the copy including its name: not the directory to put it in.
     destination: String,
-    /// Copy a directory with all in it, to a path where nothing is.
+    /// Copy a directory with everything in it, to a path that does not exist.
     #[serde(default)]
     recursive: bool,
     /// Replace a file that is at the destination.
@@ -35,23 +35,23 @@ pub struct Input {
     mkdirs: bool,
 }
 
-/// What was copied.
+/// Entry that was copied.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Output {
-    /// What was copied.
+    /// The original.
     source: String,
     /// The copy.
     destination: String,
-    /// How many files and directories it has.
+    /// Number of files and directories copied.
     entries: u64,
-    /// How many bytes its files have.
+    /// Number of bytes in the copied files.
     bytes: u64,
-    /// How many pipes, sockets and devices were left out.
+    /// Number of pipes, sockets and devices left out.
     skipped: u64,
 }
 
 impl Copy {
-    /// The tool for entries beneath `root`.
+    /// Creates the tool for entries beneath `root`.
     pub fn new(root: &Root, settings: &Arc<Settings>) -> Self {
         Self { root: root.clone(), settings: settings.clone() }
     }
@@ -73,7 +73,7 @@ impl Tool for Copy {
             parents: if input.mkdirs { Parents::Make } else { Parents::Require },
             bytes_max: self.settings.copy_bytes_max,
         };
-        // How much it will be is seen on the way.
+        // The size is known only after the copy, so this only checks that some budget is left.
         ctx.spent.written(0)?;
         let spent = ctx.spent.clone();
         self.root

@@ -1,9 +1,9 @@
-//! Cursors: where a listing goes on, for a caller to hand back as it is.
+//! Cursors that a caller passes back unchanged to continue a listing.
 //!
-//! A cursor names the last thing given, not a position, so what is added or removed
-//! meanwhile shifts nothing. It says which question it belongs to, and is refused
-//! for another, or when it was changed. It holds no secret and opens nothing: the
-//! check is against mistakes, and any replica can make it.
+//! A cursor names the last entry returned, not a position, so changes in between do not shift the
+//! next page. It is bound to one query by a checksum, and is refused for another query or after an
+//! edit. The checksum has no secret key: it catches mistakes, grants no access, and every replica
+//! computes it alike.
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -12,14 +12,18 @@ use toolgate_contract::ToolError;
 
 const CHECK_BYTES: usize = 8;
 
-/// The cursor that goes on after `last` in the answer to `question`.
+/// Returns the cursor that continues the answer to `question` after the entry `last`.
 pub(crate) fn after(question: &str, last: &[u8]) -> String {
     let mut bytes = check(question, last).to_vec();
     bytes.extend_from_slice(last);
     BASE64_URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// What the answer to `question` goes on after, by `cursor`.
+/// Returns the last entry that `cursor` holds.
+///
+/// # Errors
+///
+/// Fails if the cursor is malformed or belongs to another `question`.
 pub(crate) fn read(question: &str, cursor: &str) -> Result<Vec<u8>, ToolError> {
     let bytes = BASE64_URL_SAFE_NO_PAD.decode(cursor).unwrap_or_default();
     match bytes.split_first_chunk::<CHECK_BYTES>() {

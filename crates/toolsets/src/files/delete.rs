@@ -1,4 +1,4 @@
-//! `files.delete`: a file, a symlink or a directory removed.
+//! `files.delete`: deletes a file, a symlink or a directory.
 
 use std::sync::Arc;
 
@@ -11,49 +11,50 @@ use crate::consent::{Deed, agreed};
 use crate::world::Root;
 use crate::world::root::{Extent, Kind, Sight, Start, Walk, Watch, shown};
 
-/// What the question is known by.
+/// Key of the confirmation in the call's answers.
 const KEY: &str = "files.delete";
-/// How many entries of a folder are counted for the question.
+/// Most entries counted for the text of the confirmation.
 const COUNTED_MAX: u64 = 100_000;
 
-/// Deletes one entry.
+/// The `files.delete` tool.
 pub struct Delete {
     root: Root,
     settings: Arc<Settings>,
 }
 
-/// What to delete.
+/// Entry to delete.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Input {
     /// The file, symlink or directory, relative to the workspace root.
     path: String,
-    /// Delete a directory with all in it.
+    /// Delete a directory with everything in it.
     #[serde(default)]
     recursive: bool,
-    /// Take it as done if nothing is there.
+    /// Succeed even if nothing exists there.
     #[serde(default)]
     missing_ok: bool,
 }
 
-/// What was deleted.
+/// Entry that was deleted.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Output {
-    /// What was named.
+    /// The entry, as the caller named it.
     path: String,
-    /// Whether it was there.
+    /// True if it existed.
     deleted: bool,
-    /// How many files and directories are gone.
+    /// Number of files and directories deleted.
     entries: u64,
 }
 
 impl Delete {
-    /// The tool for entries beneath `root`.
+    /// Creates the tool for entries beneath `root`.
     pub fn new(root: &Root, settings: &Arc<Settings>) -> Self {
         Self { root: root.clone(), settings: settings.clone() }
     }
 
-    /// Asks whether a folder should be deleted with all in it, where that is to be asked.
+    /// Asks for confirmation before a folder is deleted with everything in it, if settings require
+    /// it.
     async fn confirmed(&self, ctx: &Ctx, input: &Input) -> Result<(), ToolError> {
         let is_answered = || ctx.asker.given().contains_key(KEY);
         let asks = input.recursive
@@ -89,9 +90,9 @@ impl Delete {
     }
 }
 
-/// How many entries are in the directory at `path`; `None` if there is no directory.
+/// Counts the entries in the directory at `path`. Returns `None` if it is not a directory.
 fn count(root: &Root, path: &str, watch: &Watch) -> Result<Option<u64>, ToolError> {
-    // A symlink is deleted, not what it leads to.
+    // Deleting a symlink never deletes its target.
     if !root.look(path).is_ok_and(|look| look.meta.kind() == Kind::Dir) {
         return Ok(None);
     }
@@ -121,7 +122,7 @@ impl Tool for Delete {
     }
 
     async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
-        // What is a folder by now may have been none before; the answer is asked for once.
+        // The path may have become a folder since `before`. A person is still asked only once.
         self.confirmed(ctx, &input).await?;
         let extent = if input.recursive { Extent::Tree } else { Extent::Entry };
         self.root

@@ -1,4 +1,4 @@
-//! `files.edit`: some places of a file changed, all of them or none.
+//! `files.edit`: changes several places of a file, all of them or none.
 
 mod plan;
 mod flat;
@@ -18,77 +18,78 @@ use super::Settings;
 use crate::world::Root;
 use crate::world::root::{Etag, Existing, Missing, Parents, Terms, Watch, shown};
 
-/// How often an edit by text is made anew on a file that changed under it.
+/// Attempts at an edit by text if the file keeps changing meanwhile.
 const TRIES: usize = 16;
-/// More changes than this are not made in one call.
+/// Most changes in one call.
 const EDITS_MAX: usize = 1000;
 
-/// Edits one file.
+/// The `files.edit` tool.
 pub struct Edit {
     root: Root,
     settings: Arc<Settings>,
 }
 
-/// What to change.
+/// File to edit and the changes to make.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Input {
     /// The file, relative to the workspace root.
     path: String,
-    /// The changes. All refer to the file as it is now, not to each other's results, and may not overlap.
+    /// Changes, each relative to the current file, not to each other's results. They must not
+    /// overlap.
     #[schemars(length(min = 1, max = 1000))]
     edits: Vec<Change>,
-    /// Edit the file only if it still has this etag (from a read). Advised with line numbers.
+    /// Edit the file only if it still has this etag (from a read). Recommended with line numbers.
     if_match: Option<String>,
-    /// Show the diff and change nothing.
+    /// Return the diff without changing the file.
     #[serde(default)]
     dry_run: bool,
 }
 
-/// One change: either of the text `old`, or of the lines from `start_line` to `end_line`.
+/// One change: of the text `old`, or of the lines from `start_line` to `end_line`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Change {
-    /// The text to replace, exactly as in the file but for line endings; must occur once.
+    /// Text to replace, exactly as in the file except line endings; must occur once.
     old: Option<String>,
-    /// What to put there; empty removes. Line endings become the file's own.
+    /// Replacement; empty deletes. Line endings become those of the file.
     new: String,
-    /// Replace `old` wherever it occurs.
+    /// Replace every occurrence of `old`.
     #[serde(default)]
     replace_all: bool,
-    /// Replace `old` wherever it occurs, provided it occurs just this often.
+    /// Replace every occurrence of `old` if there are exactly this many.
     #[schemars(range(min = 1))]
     count: Option<u64>,
-    /// The first line to replace (1-based).
+    /// First line to replace (1-based).
     #[schemars(range(min = 1))]
     start_line: Option<u64>,
-    /// The last line to replace; left out, only one. `start_line - 1` inserts before `start_line`.
+    /// Last line to replace; by default `start_line`. `start_line - 1` inserts before `start_line`.
     end_line: Option<u64>,
 }
 
-/// What was changed.
+/// Result of the edit.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Output {
     /// The file, relative to the workspace root.
     path: String,
-    /// The change as a unified diff.
+    /// Unified diff of the change.
     diff: String,
-    /// Whether the diff was cut because of its length; the edit is whole all the same.
+    /// True if the diff was cut because of its length; the edit itself is complete.
     diff_truncated: bool,
-    /// How many places were changed.
+    /// Number of places changed.
     replacements: u64,
-    /// The etag the file has now.
+    /// New etag of the file.
     etag: Etag,
-    /// The size it has now, in bytes.
+    /// New size in bytes.
     size: u64,
-    /// When it was last changed (RFC 3339).
+    /// Last modification time (RFC 3339).
     mtime: String,
-    /// Whether this only shows what would be changed.
+    /// True if nothing was written.
     dry_run: bool,
 }
 
 impl Edit {
-    /// The tool for files beneath `root`.
+    /// Creates the tool for files beneath `root`.
     pub fn new(root: &Root, settings: &Arc<Settings>) -> Self {
         Self { root: root.clone(), settings: settings.clone() }
     }
@@ -142,7 +143,7 @@ fn edit(
     }
     let changes = plan::read(&input.edits)?;
     root.may_change(&input.path)?;
-    // Lines may have moved in a file that changed; text is where it is.
+    // After a change by others, line numbers may point elsewhere. Text still identifies its place.
     let tries = if plan::are_by_text(&changes) && input.if_match.is_none() { TRIES } else { 1 };
     for _ in 1..tries {
         match edit_once(root, settings, input, &changes, spent, watch) {

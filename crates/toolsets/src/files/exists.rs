@@ -1,4 +1,4 @@
-//! `files.exists`: whether something is at a path.
+//! `files.exists`: checks if a path exists.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,14 +7,14 @@ use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
 use crate::world::Root;
 use crate::world::root::{Kind, shown};
 
-/// Tells whether an entry exists.
+/// The `files.exists` tool.
 pub struct Exists {
     root: Root,
-    /// It can be told on the spot.
+    /// Set if the check may run on the async thread, because the disk is local.
     is_local: bool,
 }
 
-/// What to look for.
+/// Path to check.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Input {
@@ -22,19 +22,19 @@ pub struct Input {
     path: String,
 }
 
-/// Whether it is there.
+/// Result of the check.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Output {
-    /// The path, as it was named.
+    /// The path, as the caller named it.
     path: String,
-    /// Whether something is there.
+    /// True if something exists there.
     exists: bool,
-    /// What it is, symlinks followed; `symlink` for one that leads to nothing.
+    /// Kind of entry, symlinks followed; `symlink` if it leads nowhere.
     kind: Option<Kind>,
 }
 
 impl Exists {
-    /// The tool for paths beneath `root`.
+    /// Creates the tool for paths beneath `root`.
     pub fn new(root: &Root) -> Self {
         Self { root: root.clone(), is_local: root.is_local() }
     }

@@ -1,4 +1,4 @@
-//! `files.info`: what is known of one entry without giving its content.
+//! `files.info`: returns metadata of one entry without its content.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,54 +7,54 @@ use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
 use crate::world::Root;
 use crate::world::root::{Etag, Kind, Look, Watch, shown};
 
-/// Up to this size lines are counted.
+/// Largest file whose lines are counted, in bytes.
 const COUNTED_BYTES_MAX: u64 = 1 << 20;
-/// How much of a file is looked at to tell whether it is text.
+/// Bytes at the start of a file that are checked to detect text.
 const TASTED_BYTES: u64 = 8 << 10;
 
-/// Tells about one entry.
+/// The `files.info` tool.
 pub struct Info {
     root: Root,
 }
 
-/// What to tell about.
+/// Entry to describe.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Input {
     /// The file, directory or symlink, relative to the workspace root.
     path: String,
-    /// Give the file's etag, which for a hashed one means reading it.
+    /// Return the file's etag, which usually means reading the file.
     #[serde(default = "yes")]
     etag: bool,
 }
 
-/// What is known of it.
+/// Metadata of the entry.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Output {
-    /// The entry, as it was named.
+    /// The entry, as the caller named it.
     path: String,
-    /// What it is; a symlink is told about itself.
+    /// Kind of entry; symlinks are not followed.
     kind: Kind,
-    /// Its size in bytes.
+    /// Size in bytes.
     size: u64,
-    /// Its permission bits in octal, e.g. `0644`.
+    /// Permission bits in octal, e.g. `0644`.
     mode: String,
-    /// When it was last changed (RFC 3339).
+    /// Last modification time (RFC 3339).
     mtime: String,
-    /// A file's etag, if asked for.
+    /// Etag of a file, if requested.
     etag: Option<Etag>,
-    /// Whether a file looks like UTF-8 text.
+    /// True if a file looks like UTF-8 text.
     text: Option<bool>,
-    /// How many lines a text has, if it is small enough to count.
+    /// Number of lines of a text, if small enough to count.
     lines: Option<u64>,
-    /// What a symlink says.
+    /// Target of a symlink, as written.
     target: Option<String>,
-    /// What a symlink leads to, if that is there and inside the workspace.
+    /// Kind of entry a symlink leads to, if it exists inside the workspace.
     leads_to: Option<Kind>,
 }
 
 impl Info {
-    /// The tool for entries beneath `root`.
+    /// Creates the tool for entries beneath `root`.
     pub fn new(root: &Root) -> Self {
         Self { root: root.clone() }
     }
@@ -104,7 +104,7 @@ impl Tool for Info {
 fn info(root: &Root, input: Input, watch: &Watch) -> Result<Output, ToolError> {
     let Look { meta, target } = root.look(&input.path)?;
     let leads_to = match meta.kind() {
-        // A symlink out of the workspace leads nowhere that can be told.
+        // The kind of an entry outside the workspace is not revealed.
         Kind::Symlink => {
             root.exists(&input.path).ok().flatten().filter(|&kind| kind != Kind::Symlink)
         }
@@ -139,7 +139,7 @@ fn info(root: &Root, input: Input, watch: &Watch) -> Result<Output, ToolError> {
     Ok(output)
 }
 
-/// Whether a file that begins with `taste` looks like text.
+/// Returns true if a file that begins with `taste` looks like text.
 fn is_text(taste: &[u8], whole: bool) -> bool {
     let sound = match std::str::from_utf8(taste) {
         Ok(_) => true,

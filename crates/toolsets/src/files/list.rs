@@ -1,4 +1,4 @@
-//! `files.list`: the entries of one directory, a page at a time.
+//! `files.list`: lists the entries of one directory, one page at a time.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -13,54 +13,54 @@ use crate::world::root::{Kind, Page};
 
 const LIMIT_MAX: u64 = 10_000;
 
-/// Lists one directory.
+/// The `files.list` tool.
 pub struct List {
     root: Root,
 }
 
-/// What to list.
+/// Directory to list.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Input {
     /// The directory, relative to the workspace root.
     #[serde(default = "here")]
     path: String,
-    /// Give at most this many entries.
+    /// Return at most this many entries.
     #[serde(default = "limit")]
     #[schemars(range(min = 1, max = 10_000))]
     limit: u64,
-    /// The `cursor` of the page before, to go on after it.
+    /// The `cursor` of the previous page, to continue after it.
     cursor: Option<String>,
 }
 
 /// A page of entries.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Output {
-    /// The directory, as it was named.
+    /// The directory, as the caller named it.
     path: String,
-    /// Its entries in order of name.
+    /// Entries in order of name.
     entries: Vec<Entry>,
-    /// How many more there are.
+    /// Number of entries after this page.
     left: u64,
-    /// To be passed as `cursor` for the next page; null on the last.
+    /// Cursor for the next page; null on the last.
     cursor: Option<String>,
 }
 
 /// One entry.
 #[derive(Debug, Serialize, JsonSchema)]
 struct Entry {
-    /// Its name; what is not UTF-8 in it is shown as U+FFFD.
+    /// Name of the entry; bytes that are not UTF-8 are shown as U+FFFD.
     name: String,
-    /// What it is; a symlink is not followed.
+    /// Kind of entry; symlinks are not followed.
     kind: Kind,
-    /// Its size in bytes.
+    /// Size in bytes.
     size: u64,
-    /// When it was last changed (RFC 3339).
+    /// Last modification time (RFC 3339).
     mtime: String,
 }
 
 impl List {
-    /// The tool for directories beneath `root`.
+    /// Creates the tool for directories beneath `root`.
     pub fn new(root: &Root) -> Self {
         Self { root: root.clone() }
     }

@@ -1,4 +1,4 @@
-//! `files.mkdir`: a directory made.
+//! `files.mkdir`: creates a directory.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,33 +7,33 @@ use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
 use crate::world::Root;
 use crate::world::root::{Parents, shown};
 
-/// Makes a directory.
+/// The `files.mkdir` tool.
 pub struct Mkdir {
     root: Root,
 }
 
-/// Which directory to make.
+/// Directory to create.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Input {
     /// The directory, relative to the workspace root.
     path: String,
-    /// Make missing directories on the way, too.
+    /// Create missing parent directories, too.
     #[serde(default = "yes")]
     parents: bool,
 }
 
-/// What was made.
+/// Directory that was created.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Output {
-    /// The directory, as it was named.
+    /// The directory, as the caller named it.
     path: String,
-    /// Whether it is new; false if it was there.
+    /// True if it is new; false if it already existed.
     created: bool,
 }
 
 impl Mkdir {
-    /// The tool for directories beneath `root`.
+    /// Creates the tool for directories beneath `root`.
     pub fn new(root: &Root) -> Self {
         Self { root: root.clone() }
     }

@@ -1,7 +1,7 @@
-//! The `files` toolset: what a workspace holds, read, found and changed.
+//! The `files` toolset: reads, finds and changes files in the workspace.
 //!
-//! A tool here knows what a caller may mean; how a path is confined and a file
-//! replaced is [`crate::world::Root`]'s.
+//! The tools interpret a caller's input. [`crate::world::Root`] confines paths to the workspace and
+//! replaces files.
 
 mod read;
 mod write;
@@ -46,7 +46,7 @@ pub use settings::{ConfirmFolders, Settings};
 pub use tree::Tree;
 pub use write::Write;
 
-/// All tools of this toolset, on the files beneath `root`.
+/// Returns all tools of this toolset, for the files beneath `root`.
 pub fn tools(root: &Root, settings: &Settings) -> Vec<Arc<dyn AnyTool>> {
     let root = &root.clone().with_rules(&settings.rules());
     let settings = &Arc::new(settings.clone());
@@ -66,7 +66,7 @@ pub fn tools(root: &Root, settings: &Settings) -> Vec<Arc<dyn AnyTool>> {
     ]
 }
 
-/// The files beneath `root`, to be read by URI and watched.
+/// Returns the resource source that reads and watches the files beneath `root` by URI.
 pub fn resources(root: &Root, settings: &Settings) -> Arc<dyn Resources> {
     Arc::new(Files::new(&root.clone().with_rules(&settings.rules()), settings))
 }

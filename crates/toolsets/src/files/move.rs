@@ -1,4 +1,4 @@
-//! `files.move`: a file or directory under another name, or in another directory.
+//! `files.move`: moves or renames a file, directory or symlink.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,18 +7,18 @@ use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
 use crate::world::Root;
 use crate::world::root::{Kind, Parents, Standing, shown};
 
-/// Moves one entry.
+/// The `files.move` tool.
 pub struct Move {
     root: Root,
 }
 
-/// What to move, and where to.
+/// Entry to move and its new path.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Input {
     /// The file, directory or symlink, relative to the workspace root.
     source: String,
-    /// Its new path, with its new name: not the directory to put it in.
+    /// New path including the new name: not the directory to put it in.
     destination: String,
     /// Replace a file (or an empty directory) that is at the destination.
     #[serde(default)]
@@ -28,19 +28,19 @@ pub struct Input {
     mkdirs: bool,
 }
 
-/// What was moved.
+/// Entry that was moved.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Output {
-    /// Where it was.
+    /// Old path.
     source: String,
-    /// Where it is.
+    /// New path.
     destination: String,
-    /// What it is.
+    /// Kind of entry.
     kind: Kind,
 }
 
 impl Move {
-    /// The tool for entries beneath `root`.
+    /// Creates the tool for entries beneath `root`.
     pub fn new(root: &Root) -> Self {
         Self { root: root.clone() }
     }

@@ -1,4 +1,4 @@
-//! `files.read`: the content of one file, or a part of it.
+//! `files.read`: reads one file as text or base64, or a range of its lines or bytes.
 
 mod content;
 
@@ -16,109 +16,109 @@ use crate::world::Root;
 use crate::world::root::{Etag, File, Watch, shown};
 use content::Content;
 
-/// Up to this size a file is read on the spot; more is left to a thread that may wait.
+/// Largest file that is read on the async thread, in bytes. Larger files go to a blocking thread.
 const INLINE_BYTES_MAX: u64 = 64 << 10;
 
-/// Reads one file.
+/// The `files.read` tool.
 pub struct Read {
     root: Root,
     settings: Arc<Settings>,
-    /// Small files can be read on the spot.
+    /// Set if small files may be read on the async thread, because the disk is local.
     is_local: bool,
 }
 
-/// What to read.
+/// A file and the part of it to read.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Input {
     /// The file, relative to the workspace root.
     path: String,
-    /// `utf-8` for text (the default); `base64` for anything else.
+    /// `utf-8` for text (default) or `base64` for other content.
     #[serde(default)]
     encoding: Encoding,
-    /// Read from this byte on (0-based). Not together with lines.
+    /// Byte to start at (0-based). Not allowed together with lines.
     offset: Option<u64>,
-    /// Read this many bytes.
+    /// Number of bytes to read.
     #[schemars(range(min = 1))]
     length: Option<u64>,
-    /// Read from this line on (1-based); negative counts from the end: -20 is the last 20 lines.
+    /// Line to start at (1-based); a negative number counts from the end: -20 is the last 20 lines.
     start_line: Option<i64>,
-    /// Read this many lines.
+    /// Number of lines to read.
     #[schemars(range(min = 1))]
     line_count: Option<u64>,
-    /// An etag from an earlier read: if the file still has it, no content is sent.
+    /// An etag from an earlier read: if the file still has it, no content is returned.
     if_none_match: Option<String>,
-    /// Give at most this many bytes of the file; what is left out is said in `next`. 102400
-    /// unless the server is set otherwise; no more than 4194304, or what it is set to.
+    /// Return at most this many bytes; `next` is the position to continue at. By default 102400 and
+    /// at most 4194304, unless the server sets other limits.
     #[schemars(range(min = 1))]
     max_bytes: Option<u64>,
 }
 
-/// How content is written in JSON.
+/// Encoding of the content in JSON.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 enum Encoding {
-    /// As text; the bytes must be UTF-8.
+    /// UTF-8 text.
     #[default]
     #[serde(rename = "utf-8")]
     Utf8,
-    /// As base64, whatever the bytes.
+    /// Base64, for any bytes.
     #[serde(rename = "base64")]
     Base64,
 }
 
-/// What was read.
+/// Content that was read.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Output {
     /// The file, relative to the workspace root.
     path: String,
-    /// How `content` is written.
+    /// Encoding of `content`.
     encoding: Encoding,
     /// The content; null if it was not modified.
     content: Option<String>,
-    /// The size of the whole file in bytes.
+    /// Size of the whole file in bytes.
     size: u64,
-    /// Which content the file has; pass it as `if_match` to change only this content.
+    /// Version of the content; pass it as `if_match` to change only this version.
     etag: Etag,
-    /// When the file was last changed (RFC 3339).
+    /// Last modification time (RFC 3339).
     mtime: String,
-    /// Which bytes `content` holds.
+    /// The bytes in `content`.
     bytes: Option<Bytes>,
-    /// Which lines `content` holds, unless bytes were asked for.
+    /// The lines in `content`; null if bytes were requested.
     lines: Option<Lines>,
-    /// Whether less was given than asked for, because of the size limit.
+    /// True if the size limit cut the answer.
     truncated: bool,
-    /// Where the file goes on after `content`; null at its end.
+    /// Position after `content` to continue at; null at the end of the file.
     next: Option<Next>,
-    /// Whether the file still has the etag given as `if_none_match`.
+    /// True if the file still has the etag in `if_none_match`.
     not_modified: bool,
 }
 
 /// A range of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 struct Bytes {
-    /// The first byte.
+    /// First byte.
     offset: u64,
-    /// How many.
+    /// Number of bytes.
     length: u64,
 }
 
 /// A range of lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 struct Lines {
-    /// The first line; negative, from the end, in a file too large to count.
+    /// First line; negative (from the end) if the file is too large to count.
     start: i64,
-    /// How many.
+    /// Number of lines.
     count: u64,
-    /// How many the file has, if it was counted.
+    /// Number of lines in the file, if counted.
     total: Option<u64>,
 }
 
-/// Where to go on.
+/// Position to continue at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 struct Next {
-    /// As `offset`.
+    /// Value for `offset`.
     offset: u64,
-    /// As `start_line`; null in the middle of a line.
+    /// Value for `start_line`; null in the middle of a line.
     start_line: Option<i64>,
 }
 
@@ -128,7 +128,7 @@ enum Range {
 }
 
 impl Read {
-    /// The tool for files beneath `root`.
+    /// Creates the tool for files beneath `root`.
     pub fn new(root: &Root, settings: &Arc<Settings>) -> Self {
         Self { root: root.clone(), settings: settings.clone(), is_local: root.is_local() }
     }
@@ -196,7 +196,7 @@ impl Tool for Read {
     }
 }
 
-/// Which range `input` asks for.
+/// Returns the range that `input` asks for.
 fn range(input: &Input) -> Result<Range, ToolError> {
     let Input { offset, length, start_line, line_count, .. } = *input;
     for (pointer, value) in
@@ -251,7 +251,7 @@ fn read(
     Ok(output)
 }
 
-/// Puts the part of `content` that is in `range` and within `limit` bytes into `output`.
+/// Puts the part of `content` in `range` into `output`, at most `limit` bytes.
 fn give(
     content: &Content<'_>,
     range: &Range,
@@ -306,13 +306,13 @@ fn give(
     Ok(())
 }
 
-/// Where the line number `count` of `bytes` ends, if it does.
+/// Returns the byte after line number `count` in `bytes`, or `None` if fewer lines end there.
 fn end_of_line(bytes: &[u8], count: u64) -> Option<usize> {
     let nth = usize::try_from(count - 1).ok()?;
     memchr_iter(b'\n', bytes).nth(nth).map(|at| at + 1)
 }
 
-/// Shortens `bytes` to the end of a line, or else of a character.
+/// Shortens `bytes` to the end of its last whole line, or of its last whole character.
 fn cut(bytes: &mut Vec<u8>) {
     if let Some(at) = memrchr(b'\n', bytes) {
         bytes.truncate(at + 1);
@@ -324,7 +324,7 @@ fn cut(bytes: &mut Vec<u8>) {
     }
 }
 
-/// `bytes` as text, or where they are not.
+/// Converts `bytes` to text. If they are not UTF-8, the error names the byte in the file.
 fn text(bytes: Vec<u8>, offset: u64, at_end: bool, path: &str) -> Result<String, ToolError> {
     String::from_utf8(bytes).map_err(|err| {
         let bytes = err.as_bytes();

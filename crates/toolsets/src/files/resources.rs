@@ -1,4 +1,4 @@
-//! The files of the workspace as resources: listed, read, completed and watched by `file:` URI.
+//! Workspace files as resources: lists, reads, completes and watches them by `file:` URI.
 
 mod uri;
 
@@ -23,28 +23,29 @@ use uri::Uris;
 #[cfg(any(fuzzing, test))]
 pub(crate) use uri::check as fuzz_uris;
 
-/// What a folder is.
+/// Media type of a folder.
 const FOLDER: &str = "inode/directory";
-/// Up to this size a file is read on the spot; more is left to a thread that may wait.
+/// Largest file that is read on the async thread, in bytes. Larger files go to a blocking thread.
 const INLINE_BYTES_MAX: u64 = 64 << 10;
-/// How many entries are looked at to complete a path.
+/// Most entries examined to complete a path.
 const COMPLETED_FROM_MAX: usize = 50_000;
-/// Everything that the workspace calls its own.
+/// Visibility of listed files: hidden ones are listed, ignored ones are not.
 const SIGHT: Sight = Sight { ignored: false, hidden: true };
 
-/// The files beneath one root.
+/// Resource source for the files beneath one root.
 pub struct Files {
     root: Root,
     guard: ToolSpec,
     uris: Arc<Uris>,
     read_bytes_max: u64,
     watcher: Watcher,
-    /// Small files can be read on the spot.
+    /// Set if small files may be read on the async thread, because the disk is local.
     is_local: bool,
 }
 
 impl Files {
-    /// The files beneath `root`. Who may read them is who may call `files.read`.
+    /// Creates the source for files beneath `root`. A caller may read them if it may call
+    /// `files.read`.
     pub fn new(root: &Root, settings: &Settings) -> Self {
         Self {
             root: root.clone(),
@@ -94,7 +95,7 @@ impl Files {
                 && let Some(found) = walk.next()?
             {
                 let is_next = found.kind == Kind::File && Some(&found.path) != after.as_ref();
-                // What is not UTF-8 can be named by no path, and what vanished is not there.
+                // A path that is not UTF-8 has no URI. A file that vanished is skipped.
                 if is_next
                     && let Some(path) = found.path.to_str()
                     && let Ok(look) = root.look(&rooted(path))
@@ -141,7 +142,7 @@ impl Files {
         if !is_ours || asked.argument != "path" {
             return Ok(Vec::new());
         }
-        // Values are told encoded, so what is typed may be one, or a part of one.
+        // Suggested values are percent-encoded, so the typed text may be encoded, too.
         let typed = percent_decode_str(&asked.so_far).decode_utf8_lossy().into_owned();
         let complete = move |root: &Root, watch: &Watch| {
             let mut paths = beside(root, &typed, watch);
@@ -164,7 +165,7 @@ impl Files {
             move |root: &Root, _: &Watch| root.open_file(&path).map(drop).map_err(no_resource)
         };
         match self.root.work(ctx, look).await {
-            // It may come to be.
+            // A file that does not exist yet can be watched until it is created.
             Err(err) if err.fault == Fault::NotFound && !is_there(&self.root, &path) => {}
             looked => looked?,
         }
@@ -184,7 +185,7 @@ impl Resources for Files {
     fn asked(&self, uri: &str) -> Value {
         match self.uris.path(uri) {
             Ok(path) => json!({ "uri": uri, "path": path }),
-            // It is refused when it is read.
+            // An invalid URI is refused when it is read.
             Err(_) => json!({ "uri": uri }),
         }
     }
@@ -253,7 +254,7 @@ impl Resources for Files {
     }
 }
 
-/// What reading a file is known by: the tool that does.
+/// Returns the spec of `files.read`, the tool whose permission also covers resources.
 pub(crate) fn reading() -> ToolSpec {
     let id = ToolId::new(Read::NAME).expect("a tool's name is an id");
     let spec = ToolSpec::new(id, Read::TITLE, Read::ABOUT, Read::EFFECTS);
@@ -261,7 +262,7 @@ pub(crate) fn reading() -> ToolSpec {
     ToolSpec { idempotent: Read::IDEMPOTENT, paths, ..spec }
 }
 
-/// All of `file`, if it is no more than `max` bytes.
+/// Reads all of `file`. Fails if it is larger than `max` bytes.
 fn whole(file: &File, path: &str, max: u64, watch: &Watch) -> Result<Vec<u8>, ToolError> {
     let size = file.meta().size();
     if size > max {
@@ -277,7 +278,7 @@ fn whole(file: &File, path: &str, max: u64, watch: &Watch) -> Result<Vec<u8>, To
     file.read(0, size, watch)
 }
 
-/// The workspace itself, to be walked.
+/// Returns the workspace root as a folder to walk.
 fn top(root: &Root) -> Result<Folder, ToolError> {
     match root.start(".")? {
         Start::Folder(folder) => Ok(folder),
@@ -285,7 +286,7 @@ fn top(root: &Root) -> Result<Folder, ToolError> {
     }
 }
 
-/// What is known of the resource at `path`.
+/// Builds the resource listing for the entry at `path`.
 fn spec(uris: &Uris, path: &str, meta: &Meta) -> ResourceSpec {
     let modified = Meant { modified: Some(meta.mtime()), ..Meant::default() };
     let is_folder = meta.kind() == Kind::Dir;
@@ -298,7 +299,8 @@ fn spec(uris: &Uris, path: &str, meta: &Meta) -> ResourceSpec {
     }
 }
 
-/// The entry `name` of `folder`, if it is a file or a folder, or a symlink inside to one.
+/// Returns the entry `name` of `folder` if it is a file or folder, or a symlink to one in the
+/// workspace.
 fn child(root: &Root, folder: &str, name: &OsStr, meta: &Meta) -> Option<(String, Meta)> {
     let name = name.to_str()?;
     let path = if folder == "." { name.to_owned() } else { format!("{folder}/{name}") };
@@ -315,8 +317,8 @@ fn child(root: &Root, folder: &str, name: &OsStr, meta: &Meta) -> Option<(String
     }
 }
 
-/// What is in the folder that is typed so far, and begins with what is typed of its name; also
-/// where the workspace ignores it.
+/// Returns completions from the typed folder whose names begin with the typed part, ignored entries
+/// included.
 fn beside(root: &Root, typed: &str, watch: &Watch) -> BTreeSet<String> {
     let (folder, begun) = typed.rsplit_once('/').unwrap_or((".", typed));
     let Ok(Start::Folder(mut folder)) = root.start(&rooted(folder)) else {
@@ -332,7 +334,7 @@ fn beside(root: &Root, typed: &str, watch: &Watch) -> BTreeSet<String> {
     paths.take(COMPLETED_FROM_MAX).collect()
 }
 
-/// What the variable of the template is for the entry at `path`.
+/// Returns the template's variable for the entry at `path`.
 fn value(path: &Path, kind: Kind) -> Option<String> {
     let path = in_uri(path.to_str()?);
     match kind {
@@ -342,19 +344,19 @@ fn value(path: &Path, kind: Kind) -> Option<String> {
     }
 }
 
-/// Whether `path` has the letters of `typed`, in their order.
+/// Returns true if `path` contains the letters of `typed`, in their order and in any case.
 fn has_letters(path: &Path, typed: &str) -> bool {
     let Some(path) = path.to_str() else { return false };
     let mut letters = path.chars().flat_map(char::to_lowercase);
     typed.chars().flat_map(char::to_lowercase).all(|wanted| letters.any(|letter| letter == wanted))
 }
 
-/// `path` in a spelling that is a path even where a name is all blanks.
+/// Returns `path` in a form that stays a path even if it consists of spaces alone.
 fn rooted(path: &str) -> String {
     if path.trim().is_empty() { format!("./{path}") } else { path.to_owned() }
 }
 
-/// The last name of `path`; of the workspace itself, a dot.
+/// Returns the last name of `path`; `.` for the workspace root.
 fn name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
@@ -363,7 +365,7 @@ fn is_there(root: &Root, path: &str) -> bool {
     root.look(path).is_ok()
 }
 
-/// Of a URI, whatever is wrong with its path means that there is no such resource.
+/// Turns an invalid path into "not found", because a URI with such a path names no resource.
 fn no_resource(err: ToolError) -> ToolError {
     if matches!(err.fault, Fault::Invalid { .. }) {
         ToolError { fault: Fault::NotFound, ..err }

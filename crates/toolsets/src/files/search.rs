@@ -1,4 +1,4 @@
-//! `files.search`: files by name, lines by what they say.
+//! `files.search`: finds files by name and lines by their text.
 
 mod query;
 mod hunt;
@@ -17,62 +17,62 @@ use crate::world::root::Kind;
 const LIMIT_MAX: usize = 10_000;
 const CONTEXT_MAX: usize = 50;
 
-/// Searches names and text.
+/// The `files.search` tool.
 pub struct Search {
     root: Root,
     settings: Arc<Settings>,
 }
 
-/// What to look for, and where.
+/// Names or text to find, and the place to search.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Input {
     /// The directory (or the one file) to search, relative to the workspace root.
     #[serde(default = "here")]
     path: String,
-    /// Only entries whose name matches, e.g. `*.rs` or `{Cargo,package}.*`; with a `/`, whose path
-    /// does, e.g. `src/**/*.ts`. A leading `!` turns it round. Without `text`, the matches are listed.
+    /// Only entries whose name matches, e.g. `*.rs` or `{Cargo,package}.*`; with a `/`, match the
+    /// path, e.g. `src/**/*.ts`. A leading `!` negates. Without `text`, the matches are listed.
     glob: Option<String>,
     /// Lines that match this regular expression (Rust syntax: no look-around, no backreferences).
     text: Option<String>,
-    /// Take `text` as it is, not as a regular expression.
+    /// Match `text` literally, not as a regular expression.
     #[serde(default)]
     literal: bool,
-    /// Whether case matters; `smart`: only if `text` has a capital letter.
+    /// Case sensitivity; `smart`: only if `text` has a capital letter.
     #[serde(default)]
     case: Case,
     /// Show this many lines around each match.
     #[serde(default)]
     #[schemars(range(min = 0, max = 50))]
     context: usize,
-    /// Search what .gitignore leaves out, too.
+    /// Include files that .gitignore excludes.
     #[serde(default)]
     include_ignored: bool,
-    /// Search names that begin with a dot (`.git` only ever by `path`).
+    /// Search names that begin with a dot (`.git` only if `path` names it).
     #[serde(default = "yes")]
     hidden: bool,
-    /// Give at most this many matches.
+    /// Return at most this many matches.
     #[serde(default = "limit")]
     #[schemars(range(min = 1, max = 10_000))]
     limit: usize,
-    /// The `cursor` of an answer to the same search, to go on after it.
+    /// The `cursor` of an earlier answer to the same search, to continue after it.
     cursor: Option<String>,
 }
 
-/// What was found.
+/// Matches that were found.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct Output {
-    /// The lines that match `text`, in order of path and line.
+    /// Lines that match `text`, ordered by path and line.
     matches: Vec<Match>,
-    /// The entries that match `glob`, in order of path, where there was no `text`.
+    /// Entries that match `glob`, ordered by path, if `text` was not given.
     files: Vec<Named>,
-    /// How many files (without `text`: entries) were looked at.
+    /// Number of files searched (without `text`: entries).
     searched: u64,
-    /// Whether there is more to be found.
+    /// True if there are more matches.
     truncated: bool,
-    /// To be passed as `cursor` to go on; null at the end.
+    /// Cursor to continue with; null at the end.
     cursor: Option<String>,
-    /// What could not be searched.
+    /// Files that could not be searched.
     skipped: Skipped,
 }
 
@@ -81,11 +81,11 @@ pub struct Output {
 struct Match {
     /// The file, relative to the workspace root.
     path: String,
-    /// The line's number, from 1.
+    /// Line number, from 1.
     line: u64,
-    /// Where in the line the match begins, in bytes from 1.
+    /// Position of the match in the line, in bytes from 1.
     column: u64,
-    /// The line; of a very long one the part around the match, with `…` for the rest.
+    /// The line; if very long, the part around the match, with `…` for the rest.
     text: String,
     /// The lines before.
     before: Vec<String>,
@@ -96,27 +96,27 @@ struct Match {
 /// An entry whose name matches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 struct Named {
-    /// Where it is, relative to the workspace root.
+    /// Path relative to the workspace root.
     path: String,
-    /// What it is; a symlink is not followed.
+    /// Kind of entry; symlinks are not followed.
     kind: Kind,
 }
 
-/// How much was passed over, and why.
+/// Numbers of entries skipped, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 struct Skipped {
     /// Files that are not text.
     binary: u64,
-    /// Files and directories that vanished, or may not be read.
+    /// Files and directories that vanished or cannot be read.
     unreadable: u64,
     /// Files with a line too long to search.
     long_lines: u64,
-    /// Entries left out by .gitignore, counted only where nothing was searched.
+    /// Entries that .gitignore excludes, counted only if nothing was searched.
     ignored: u64,
 }
 
 impl Search {
-    /// The tool for files beneath `root`.
+    /// Creates the tool for files beneath `root`.
     pub fn new(root: &Root, settings: &Arc<Settings>) -> Self {
         Self { root: root.clone(), settings: settings.clone() }
     }
@@ -188,13 +188,13 @@ impl Tool for Search {
 }
 
 impl Match {
-    /// Whether it begins, with the lines before it, where `last` ended.
+    /// Returns true if its context begins on the line after the context of `last`.
     fn follows(&self, last: &Self) -> bool {
         let first = self.line - self.before.len() as u64;
         self.path == last.path && first == last.line + last.after.len() as u64 + 1
     }
 
-    /// As ripgrep writes it.
+    /// Appends the match and its context in ripgrep's format.
     fn write(&self, body: &mut String) {
         let Self { path, line, text, before, after, .. } = self;
         for (number, text) in (line - before.len() as u64..).zip(before) {

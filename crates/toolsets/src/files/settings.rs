@@ -1,4 +1,4 @@
-//! What whoever runs the server decides about its files.
+//! Settings of the `files` toolset: size limits and protected names.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,40 +9,43 @@ use crate::world::Rules;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// How many bytes of a file, a diff or matches one answer holds unless the call asks for more.
+    /// Bytes of a file, diff or list of matches in one answer, unless the call sets `max_bytes`.
+    /// Default: 102400 (100 KiB).
     pub answer_bytes: u64,
-    /// How many bytes of a file a call may ask for at most, with `max_bytes`. Other calls wait
-    /// while an answer is written out, the longer the larger it is.
+    /// Highest `max_bytes` a call may set, in bytes, and the largest file that can be read whole as
+    /// a resource. Larger answers delay other calls while they are written. Default: 4194304.
     pub answer_bytes_max: u64,
-    /// How large a file can be written or edited.
+    /// Largest file that can be written or edited, in bytes. Default: 67108864 (64 MiB).
     pub write_bytes_max: u64,
-    /// How many bytes one call copies at most.
+    /// Most bytes one call may copy. Default: 4294967296 (4 GiB).
     pub copy_bytes_max: u64,
-    /// Up to this size a file's etag is a hash of its content; beyond, a weak one of its size and times.
+    /// Largest file whose etag is a hash of its content, in bytes. A larger file gets a weak etag
+    /// made from its size and times.
     pub hashed_bytes_max: u64,
-    /// Names (or paths such as `.github/workflows`) that can be read and never changed, wherever
-    /// in the workspace, besides the default ones: `.git`, `.mcp.json`, `.vscode`, `.idea`, `.claude`,
-    /// `.codex`, `.cursor`, `.gemini`, `.toolgate`, `toolgate.toml` and `toolgate.lock`. No patterns. Compared without case, invisible
-    /// characters and dots or blanks at the end. A folder that contains a `.git`, or one
-    /// of these that is no default name, is not deleted, copied or moved either; the other default
-    /// names go along with the folder they are in.
+    /// Names (or paths such as `.github/workflows`) that can be read but not changed, anywhere in
+    /// the workspace. They add to the default names: `.git`, `.mcp.json`, `.vscode`, `.idea`,
+    /// `.claude`, `.codex`, `.cursor`, `.gemini`, `.toolgate`, `toolgate.toml` and `toolgate.lock`.
+    /// Patterns are not supported. The comparison ignores case, invisible characters, and trailing
+    /// dots or spaces. A folder that contains a `.git` or a name from this list cannot be deleted,
+    /// copied or moved. The other default names are deleted, copied or moved along with their
+    /// folder.
     pub protected: Vec<String>,
-    /// Default names that are not protected after all. What `protected` names stays so.
+    /// Default names that are not protected. A name that is also in `protected` stays protected.
     pub unprotected: Vec<String>,
-    /// Whether a person is asked before `files_delete` deletes a folder with all in it.
+    /// Confirmation by a person before `files_delete` deletes a folder and everything in it.
     pub confirm_folders: ConfirmFolders,
 }
 
-/// Whether a person is asked before a folder is deleted with all in it.
+/// Confirmation before a folder is deleted with everything in it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ConfirmFolders {
-    /// They are asked if the client can ask them; else it is deleted without.
+    /// Asks for confirmation if the client can ask; otherwise deletes without confirmation.
     #[default]
     WhenAble,
-    /// They are asked; it is not deleted where the client cannot ask them.
+    /// Asks for confirmation, and refuses if the client cannot ask.
     Always,
-    /// They are not asked.
+    /// Never asks for confirmation.
     Never,
 }
 
@@ -63,17 +66,17 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Protects `path`, relative to the workspace root, whatever else these say.
+    /// Protects `path`, relative to the workspace root, even if `unprotected` names it.
     pub fn protect(&mut self, path: &str) {
         self.protected.push(path.to_owned());
     }
 
-    /// All that is protected.
+    /// Returns all protected names: the defaults, less `unprotected`, plus `protected`.
     pub fn all_protected(&self) -> Vec<String> {
         self.rules().protected
     }
 
-    /// The part of these that the root itself keeps.
+    /// Returns the rules that [`crate::world::Root`] enforces.
     pub(crate) fn rules(&self) -> Rules {
         let mut rules = Rules { hashed_bytes_max: self.hashed_bytes_max, ..Rules::default() };
         rules.protected.retain(|name| !self.unprotected.contains(name));

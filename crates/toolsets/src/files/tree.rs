@@ -1,4 +1,4 @@
-//! `files.tree`: a directory and what is beneath it, at a glance.
+//! `files.tree`: shows a directory and everything beneath it as an indented tree.
 
 use std::ffi::OsString;
 
@@ -12,27 +12,27 @@ use crate::world::root::{Folder, Kind, Sight, Start, Watch, shown};
 const LIMIT_MAX: usize = 10_000;
 const DEPTH_MAX: u32 = 100;
 
-/// Shows a directory tree.
+/// The `files.tree` tool.
 pub struct Tree {
     root: Root,
 }
 
-/// What to show.
+/// Directory to show.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Input {
     /// The directory, relative to the workspace root.
     #[serde(default = "here")]
     path: String,
-    /// How many levels to show.
+    /// Number of levels to show.
     #[serde(default = "depth")]
     #[schemars(range(min = 1, max = 100))]
     depth: u32,
-    /// Show at most this many entries, shared out among the directories.
+    /// Show at most this many entries, shared among the directories.
     #[serde(default = "limit")]
     #[schemars(range(min = 1, max = 10_000))]
     limit: usize,
-    /// Show what .gitignore leaves out, too.
+    /// Include files that .gitignore excludes.
     #[serde(default)]
     include_ignored: bool,
 }
@@ -42,31 +42,31 @@ pub struct Input {
 pub struct Output {
     /// The directory, relative to the workspace root.
     path: String,
-    /// What is beneath it, directories before what is in them.
+    /// Entries beneath it, each directory before its content.
     entries: Vec<Entry>,
-    /// How many entries of the directory itself were left out.
+    /// Number of the directory's own entries left out.
     left_out: u64,
-    /// How many entries were left out of those looked at.
+    /// Number of entries left out of all directories that were read.
     left_out_total: u64,
-    /// Whether anything was left out, or was too deep to be looked at.
+    /// True if entries were left out, or were too deep to show.
     truncated: bool,
 }
 
 /// One entry of the tree.
 #[derive(Debug, Serialize, JsonSchema)]
 struct Entry {
-    /// Where it is, relative to the workspace root.
+    /// Path relative to the workspace root.
     path: String,
-    /// What it is; a symlink is not followed.
+    /// Kind of entry; symlinks are not followed.
     kind: Kind,
-    /// How deep it is, from 1.
+    /// Depth, from 1.
     depth: u32,
-    /// How many entries of a directory were left out; null if it was not looked into.
+    /// Number of a directory's entries left out; null if it was not read.
     left_out: Option<u64>,
 }
 
 impl Tree {
-    /// The tool for directories beneath `root`.
+    /// Creates the tool for directories beneath `root`.
     pub fn new(root: &Root) -> Self {
         Self { root: root.clone() }
     }
@@ -95,7 +95,7 @@ impl Tool for Tree {
     fn text(output: &Output) -> Text {
         let Output { path, entries, left_out, left_out_total, .. } = output;
         let mut body = format!("{path}/\n");
-        // Directories still open whose left-out entries are to be told at their end.
+        // Open directories, each with the number of omitted entries to print when it closes.
         let mut open = vec![(0, *left_out)];
         for entry in entries {
             close(&mut body, &mut open, entry.depth);
@@ -128,10 +128,10 @@ impl Tool for Tree {
     }
 }
 
-/// A directory on its way into the tree.
+/// A directory of the tree while it is collected.
 struct Node {
     folder: Folder,
-    /// Its entries that are shown, each with its place among the nodes if it is a directory.
+    /// Entries to show, each with the index of its node if it is a directory.
     shown: Vec<(OsString, Kind, Option<usize>)>,
     left_out: Option<u64>,
 }
@@ -156,7 +156,8 @@ fn tree(root: &Root, input: &Input, watch: &Watch) -> Result<Output, ToolError> 
             let share = (room / (level.end - at)).max(1);
             let entries = match nodes[at].folder.look(root, sight, watch) {
                 Ok(entries) => entries,
-                // What vanished or cannot be read is shown unopened; the top must be readable.
+                // A directory that vanished or cannot be read is shown closed, unless it is the top
+                // one.
                 Err(err) if at == 0 || err.fault == Fault::Canceled => return Err(err),
                 Err(_) => continue,
             };
@@ -176,7 +177,7 @@ fn tree(root: &Root, input: &Input, watch: &Watch) -> Result<Output, ToolError> 
     Ok(output(&nodes))
 }
 
-/// The nodes in the order of a tree.
+/// Flattens the nodes into tree order.
 fn output(nodes: &[Node]) -> Output {
     let mut entries = Vec::new();
     let mut waiting: Vec<(usize, usize)> = vec![(0, 0)];
@@ -203,7 +204,7 @@ fn output(nodes: &[Node]) -> Output {
     }
 }
 
-/// Ends the open directories that an entry at `depth` is not in.
+/// Closes the open directories that do not contain an entry at `depth`.
 fn close(body: &mut String, open: &mut Vec<(u32, u64)>, depth: u32) {
     while let Some((at, left_out)) = open.pop_if(|(at, _)| depth == 0 || *at >= depth) {
         if left_out > 0 {

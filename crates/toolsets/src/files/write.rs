@@ -1,4 +1,4 @@
-//! `files.write`: a file with the content given, whole or not at all.
+//! `files.write`: creates or replaces one file in a single step.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use super::Settings;
 use crate::world::Root;
 use crate::world::root::{Etag, Existing, Missing, Outcome, Parents, Terms, shown};
 
-/// Writes one file.
+/// The `files.write` tool.
 pub struct Write {
     root: Root,
     settings: Arc<Settings>,
 }
 
-/// What to write, and on which terms.
+/// Content to write, and conditions for writing it.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Input {
@@ -32,18 +32,20 @@ pub struct Input {
     /// Create the file if it does not exist.
     #[serde(default = "yes")]
     create: bool,
-    /// Replace the file if it exists. Left out, it is replaced only if `if_match` is given and fits.
+    /// Replace the file if it exists. By default, it is replaced only if `if_match` is given and
+    /// matches.
     overwrite: Option<bool>,
-    /// Create missing directories on the way.
+    /// Create missing parent directories.
     #[serde(default = "yes")]
     mkdirs: bool,
-    /// The permission bits, octal as a string ("0755") or decimal as a number (493); otherwise those of the file replaced.
+    /// Permission bits, octal as a string ("0755") or decimal as a number (493). By default, those
+    /// of the replaced file.
     mode: Option<Mode>,
     /// Replace the file only if it still has this etag (from a read).
     if_match: Option<String>,
 }
 
-/// Permission bits as a caller writes them.
+/// Permission bits as the caller writes them.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
 enum Mode {
@@ -51,25 +53,25 @@ enum Mode {
     Octal(String),
 }
 
-/// What was written.
+/// File that was written.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Output {
-    /// The file, as it was named.
+    /// The file, as the caller named it.
     path: String,
-    /// Its size in bytes.
+    /// Size in bytes.
     size: u64,
-    /// Its etag now.
+    /// New etag.
     etag: Etag,
-    /// When it was changed (RFC 3339).
+    /// Modification time (RFC 3339).
     mtime: String,
-    /// Whether it is new.
+    /// True if the file is new.
     created: bool,
-    /// Whether it replaced another.
+    /// True if it replaced an existing file.
     overwritten: bool,
 }
 
 impl Write {
-    /// The tool for files beneath `root`.
+    /// Creates the tool for files beneath `root`.
     pub fn new(root: &Root, settings: &Arc<Settings>) -> Self {
         Self { root: root.clone(), settings: settings.clone() }
     }
@@ -198,7 +200,7 @@ impl JsonSchema for Mode {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        // Too large a number is refused by the tool, which can say what was meant.
+        // The tool refuses a number that is too large, with a better error than the schema's.
         json_schema!({ "type": ["integer", "string"], "minimum": 0 })
     }
 }

@@ -1,4 +1,4 @@
-//! What is wrong with the YAML of a front matter, in words for who wrote it.
+//! Describes errors in front matter YAML for the author of the file.
 
 use std::fmt;
 
@@ -6,13 +6,14 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::{Error, Location, Spanned};
 
-/// What the value of a key is to be, by the key, e.g. `must be a list`.
+/// The requirement for each key's value, such as `must be a list`.
 pub(crate) type Wishes = &'static [(&'static str, &'static str)];
 
-/// How much alike two keys are of which one was meant for the other.
+/// The lowest similarity (0 to 1) at which an unknown key is reported as a misspelled one.
 const ALIKE: f64 = 0.55;
 
-/// What `err` says of `head`, whose values are to be as `wishes` say.
+/// Describes `err` in the front matter `head`. An error about a key's value uses the text in
+/// `wishes`.
 pub(super) fn told(err: &Error, head: &str, wishes: Wishes) -> String {
     match err {
         Error::SerdeUnknownField { field, expected, .. } => no_key(field, expected),
@@ -37,16 +38,16 @@ fn no_key(key: &str, known: &[&str]) -> String {
     }
 }
 
-/// `message` without the line in the YAML, which is not that in the file.
+/// Returns `message` without its line number, which counts from the YAML and not from the file.
 fn without_place(message: &str) -> String {
     let message = message.lines().next().unwrap_or_default();
     let message = message.split(" at line ").next().unwrap_or(message);
-    // What `title: Tea: a guide` is to YAML.
+    // YAML reports this for `title: Tea: a guide`.
     let hint = message.starts_with("mapping values are not allowed");
     format!("{message}{}", if hint { "; put the value in quotes" } else { "" })
 }
 
-/// What is wished of the value at `place`.
+/// Returns the requirement for the value at `place`.
 fn wish(head: &str, place: Location, wishes: Wishes) -> Option<String> {
     let node: Spanned<Node> = serde_saphyr::from_str_with_options(head, super::options()).ok()?;
     let Node::Keys(_) = &node.value else {
@@ -57,21 +58,21 @@ fn wish(head: &str, place: Location, wishes: Wishes) -> Option<String> {
     Some(format!("`{key}` {wish}"))
 }
 
-/// The key that the value at `place` belongs to, where `node` belongs to `key`.
+/// Returns the key of the value at `place`, in `node` or its children. `key` is the key of `node`.
 fn key_of<'n>(node: &'n Spanned<Node>, key: Option<&'n str>, place: Location) -> Option<&'n str> {
     let is_there =
         (node.referenced.line(), node.referenced.column()) == (place.line(), place.column());
     let inner = match &node.value {
         Node::Text(_) | Node::Other => None,
         Node::List(items) => items.iter().find_map(|item| key_of(item, key, place)),
-        // A key stands where its map does.
+        // The location of a map is also that of its first key.
         Node::Keys(_) if is_there => None,
         Node::Keys(keys) => keys.iter().find_map(|(key, item)| key_of(item, Some(key), place)),
     };
     inner.or_else(|| key.filter(|_| is_there))
 }
 
-/// Any YAML, with the places of its values.
+/// Any YAML value, with the locations of the values inside it.
 enum Node {
     Text(String),
     List(Vec<Spanned<Node>>),

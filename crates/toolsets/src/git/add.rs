@@ -8,17 +8,17 @@ use super::Git;
 use super::discovery::Repo;
 use super::staged::Staged;
 
-/// Stages files.
+/// The `git.add` tool.
 pub(super) struct Add(pub(super) Git);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Input {
-    /// A folder of the repository, beneath the workspace; by default the workspace itself.
+    /// A folder of the repository, in the workspace; by default the workspace itself.
     #[serde(default)]
     repo: Repo,
-    /// The files and folders, named from the repository's top folder; `.` is all of it. None is a
-    /// pattern.
+    /// Files and folders, relative to the repository's top folder; `.` is all of it. Patterns are
+    /// not supported.
     #[schemars(length(min = 1))]
     paths: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! `git.blame`: which commit each line of a file comes from.
+//! `git.blame`: finds the commit that each line of a file comes from.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,30 +10,30 @@ use super::discovery::Repo;
 use crate::printable;
 use crate::world::root::shown;
 
-/// How many lines one call tells.
+/// Most lines in one answer.
 const LINES_MAX: u32 = 500;
-/// How large a file of the work tree may be.
+/// Largest file of the work tree, in bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// Tells where lines come from.
+/// The `git.blame` tool.
 pub(super) struct Blame(pub(super) Git);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Input {
-    /// A folder of the repository, beneath the workspace; by default the workspace itself.
+    /// A folder of the repository, in the workspace; by default the workspace itself.
     #[serde(default)]
     repo: Repo,
-    /// The file, named from the repository's top folder.
+    /// File, relative to the repository's top folder.
     path: String,
-    /// As of this branch, tag or commit; by default as the file is now.
+    /// Branch, tag or commit to read the file from; by default its current content.
     #[serde(default, rename = "ref")]
     revision: Option<String>,
-    /// The first line to tell; 1 by default.
+    /// First line to return; 1 by default.
     #[serde(default)]
     #[schemars(range(min = 1))]
     from_line: Option<u32>,
-    /// The last line to tell; up to 500 are told at a time.
+    /// Last line to return; at most 500 lines are returned.
     #[serde(default)]
     #[schemars(range(min = 1))]
     to_line: Option<u32>,
@@ -41,25 +41,25 @@ pub(super) struct Input {
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Output {
-    /// The file.
+    /// Path of the file.
     path: String,
-    /// Its lines.
+    /// Lines of the file.
     lines: Vec<Line>,
-    /// The line to go on at; null when nothing is left.
+    /// Line to continue at; null at the end.
     next_line: Option<u32>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Line {
-    /// Its number.
+    /// Line number.
     line: u32,
-    /// The commit it comes from; null for what is in none yet.
+    /// Commit that last changed the line; null if not committed.
     commit: Option<String>,
-    /// Who wrote it.
+    /// Author of the commit.
     author: String,
-    /// When, in RFC 3339.
+    /// Date of the commit (RFC 3339).
     date: String,
-    /// The line.
+    /// Text of the line.
     text: String,
 }
 
@@ -87,7 +87,7 @@ impl Tool for Blame {
         let blame = repository
             .read("blame")
             .args(["--line-porcelain", "--no-textconv", "--no-ext-diff", "--ignore-revs-file="])
-            // One more, to know whether there is one.
+            // One extra line shows if there are more.
             .arg(format!("-L{from},{}", to.saturating_add(1)));
         let blame = match revision {
             Some(revision) => {
@@ -95,7 +95,7 @@ impl Tool for Blame {
                 blame.arg(commit)
             }
             None => {
-                // Git would read the file by its path, and follow symlinks out of the workspace.
+                // Given a path, git would follow symlinks out of the workspace.
                 let inside = repository.top_path.strip_prefix(self.0.programs.root.path());
                 let inside = inside.map_err(|err| ToolError::because("the path is lost", err))?;
                 let whole = inside.join(&path).to_string_lossy().into_owned();
@@ -146,7 +146,7 @@ impl Tool for Blame {
     }
 }
 
-/// Reads what `--line-porcelain` printed.
+/// Parses the output of `--line-porcelain`.
 fn read(printed: &str) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut head: HashMap<&str, &str> = HashMap::new();
@@ -177,7 +177,7 @@ fn read(printed: &str) -> Vec<Line> {
     lines
 }
 
-/// Seconds since 1970 and a zone such as `+0130`, in RFC 3339.
+/// Formats seconds since 1970 and a zone such as `+0130` as RFC 3339.
 fn date(seconds: &str, zone: &str) -> String {
     let moment = seconds.parse().ok().and_then(|at| jiff::Timestamp::from_second(at).ok());
     let Some(moment) = moment else { return String::new() };

@@ -1,4 +1,4 @@
-//! `git.branches`: every branch, here and as last seen elsewhere.
+//! `git.branches`: lists local branches and remote branches as last fetched.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,16 +13,16 @@ const BYTES_MAX: usize = 256 << 10;
 const FORMAT: &str = "--format=%(refname)%00%(HEAD)%00%(objectname)%00%(upstream:short)%00%(symref:short)%00%(contents:subject)%00";
 const FIELDS: usize = 6;
 
-/// Lists branches.
+/// The `git.branches` tool.
 pub(super) struct Branches(pub(super) Git);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Input {
-    /// A folder of the repository, beneath the workspace; by default the workspace itself.
+    /// A folder of the repository, in the workspace; by default the workspace itself.
     #[serde(default)]
     repo: Repo,
-    /// Whether those elsewhere are told too, as they were last seen.
+    /// Include remote branches, as last fetched.
     #[serde(default = "yes")]
     remote: bool,
 }
@@ -33,31 +33,31 @@ fn yes() -> bool {
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Output {
-    /// What `git branch -a` prints.
+    /// Output of `git branch -a`.
     listing: String,
-    /// The branch that is checked out; null where none is.
+    /// Branch that is checked out; null if none.
     current: Option<String>,
-    /// The branches, the first 1000.
+    /// Branches, at most 1000.
     branches: Vec<Branch>,
-    /// Whether there is more than is told.
+    /// True if there are more.
     truncated: bool,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Branch {
-    /// Its name, e.g. `main` or `origin/main`.
+    /// Branch name, e.g. `main` or `origin/main`.
     name: String,
-    /// Whether it is one elsewhere, as last seen.
+    /// True for a remote branch, as last fetched.
     remote: bool,
-    /// Whether it is checked out.
+    /// True if it is checked out.
     current: bool,
-    /// The commit it stands at.
+    /// Latest commit of the branch.
     commit: String,
-    /// The branch elsewhere that it follows.
+    /// Remote branch that it tracks.
     upstream: Option<String>,
-    /// The branch that it is another name of.
+    /// Branch that this name is an alias of.
     means: Option<String>,
-    /// The first line of that commit's message.
+    /// First line of the commit's message.
     subject: String,
 }
 
@@ -114,7 +114,7 @@ impl Tool for Branches {
     }
 }
 
-/// Reads the fields of one branch. Git ends each with a line break.
+/// Parses the fields of one branch. Git ends each branch with a line break.
 fn branch(fields: &[String]) -> Option<Branch> {
     let [name, head, commit, upstream, means, subject] = fields else { return None };
     let name = name.trim_start_matches('\n');

@@ -1,4 +1,4 @@
-//! `git.checkout`: goes to a branch or a commit, or makes a branch.
+//! `git.checkout`: checks out a branch or a commit, or creates a branch.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,36 +10,36 @@ use super::discovery::Repo;
 use super::repository::Repository;
 use crate::printable;
 
-/// Goes to branches and commits.
+/// The `git.checkout` tool.
 pub(super) struct Checkout(pub(super) Git);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Input {
-    /// A folder of the repository, beneath the workspace; by default the workspace itself.
+    /// A folder of the repository, in the workspace; by default the workspace itself.
     #[serde(default)]
     repo: Repo,
-    /// A branch; or else a commit or tag, which is then checked out without a branch. With
-    /// `create`, the name of the branch to make.
+    /// A branch to check out, or a commit or tag (detached). With `create`, the name of the new
+    /// branch.
     #[serde(rename = "ref")]
     revision: String,
-    /// Makes a branch of that name and goes there.
+    /// Create the branch and check it out.
     #[serde(default)]
     create: bool,
-    /// Where the branch that is made begins: a branch, tag or commit; by default `HEAD`.
+    /// Branch, tag or commit at which the new branch starts; by default `HEAD`.
     #[serde(default)]
     from: Option<String>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Output {
-    /// The branch that is checked out now; null where none is.
+    /// Branch that is checked out; null if detached.
     branch: Option<String>,
-    /// Whether a commit is checked out, and no branch.
+    /// True if a commit is checked out without a branch.
     detached: bool,
-    /// The commit it stands at; null before the first.
+    /// Current commit; null before the first.
     commit: Option<String>,
-    /// What git said.
+    /// Output of git.
     message: String,
 }
 
@@ -72,7 +72,7 @@ impl Tool for Checkout {
         } else {
             go(ctx, &repository, &revision).await?
         };
-        // It says that it went, whatever it could not write; what is missing would be committed as
+        // Git exits with 0 even if it could not write files. A later commit would record those as
         // deleted.
         if let Some(why) = went.stderr.lines().find(|line| left_undone(line)) {
             return Err(ToolError::failed(format!(
@@ -94,12 +94,12 @@ impl Tool for Checkout {
     }
 }
 
-/// Whether `line` says that something of the work tree could not be made or taken away.
+/// Returns true if `line` reports that git could not create or remove a part of the work tree.
 fn left_undone(line: &str) -> bool {
     ["error: unable to ", "warning: unable to "].iter().any(|begins| line.starts_with(begins))
 }
 
-/// Goes to the branch or commit `name`.
+/// Checks out the branch or commit `name`.
 async fn go(ctx: &Ctx, repository: &Repository<'_>, name: &str) -> Result<Printed, ToolError> {
     let commit = repository.commit_if_any(ctx, name, "/ref").await?;
     if repository.has_branch(ctx, name).await? {
@@ -109,7 +109,7 @@ async fn go(ctx: &Ctx, repository: &Repository<'_>, name: &str) -> Result<Printe
         let detach = repository.change("checkout").args(["--detach", "--no-guess"]);
         return detach.arg(commit).arg("--").run(ctx).await;
     }
-    // A branch that is only elsewhere gets one here that follows it.
+    // For a branch that exists only on a remote, git creates a local branch that tracks it.
     repository.check_branch(ctx, name, "/ref").await?;
     let went = repository.change("checkout").args(["--guess", name, "--"]).attempt(ctx).await?;
     if went.code == 0 {

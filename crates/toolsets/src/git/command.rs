@@ -1,4 +1,4 @@
-//! One run of the git program.
+//! Runs the git program once.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -15,16 +15,16 @@ use crate::exec::{bounds, trace};
 use crate::printable;
 use crate::world::processes::{Captured, Ended, Program, Start, Stopped};
 
-/// How much git may print where nobody said otherwise: lists, which are cut by count.
+/// Default limit on git's output, in bytes. It suits lists, which are limited by count.
 pub(super) const PRINTED_BYTES: usize = 4 << 20;
-/// How much of what it complains of is passed on.
+/// Most characters of git's error output in an error.
 const COMPLAINT_CHARS: usize = 2000;
-/// How much of that is held.
+/// Most bytes of git's error output kept.
 const STDERR_BYTES: usize = 64 << 10;
 
-/// Variables of the server's own that git finds.
+/// Environment variables of the server that git receives.
 const KEPT: [&str; 3] = ["HOME", "XDG_CONFIG_HOME", "TZ"];
-/// Those that say who commits, and where this user's configuration is.
+/// Environment variables that name the committer and the user's configuration files.
 const OWNERS: [&str; 8] = [
     "GIT_CONFIG_GLOBAL",
     "GIT_CONFIG_SYSTEM",
@@ -35,41 +35,41 @@ const OWNERS: [&str; 8] = [
     "GIT_COMMITTER_EMAIL",
     "EMAIL",
 ];
-/// What keeps git from asking, waiting, paging and fetching.
+/// Variables that keep git from prompting, paging and fetching.
 const ADDED: [(&str, &str); 10] = [
-    // Its words are read, and shown to models.
+    // The code parses git's messages, so they must be in English.
     ("LC_ALL", "C.UTF-8"),
     ("GIT_TERMINAL_PROMPT", "0"),
     ("GIT_PAGER", "cat"),
     ("GIT_EDITOR", "false"),
     ("GIT_ASKPASS", "false"),
     ("GIT_ALLOW_PROTOCOL", "none"),
-    // A partial clone would fetch what it lacks.
+    // A partial clone would otherwise fetch missing objects.
     ("GIT_NO_LAZY_FETCH", "1"),
     ("GIT_LITERAL_PATHSPECS", "1"),
     ("GIT_ATTR_NOSYSTEM", "1"),
     ("GIT_ADVICE", "0"),
 ];
 
-/// Where git keeps its parts, beside the folder it lies in.
+/// Folders of git's own helper programs, relative to its installation prefix.
 const CORE: [&str; 2] = ["lib/git-core", "libexec/git-core"];
 
-/// Which of the configurations of this machine a run reads.
+/// Configuration files that a run of git reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reads {
-    /// The repository's own, with what is told to override it.
+    /// The repository's configuration, with overrides.
     Repository,
-    /// This user's and the system's too.
+    /// The user's and the system's configuration, too.
     Owners,
 }
 
-/// A run to be.
+/// A git command to run.
 pub(super) struct Command<'g> {
     git: &'g Git,
     cwd: &'g OwnedFd,
     overrides: &'g [(OsString, OsString)],
     reads: Reads,
-    /// The repository's folder, where it may be changed.
+    /// The repository's folder, if the command may change it.
     changes: Option<&'g Path>,
     args: Vec<OsString>,
     stdin: Option<Vec<u8>>,
@@ -77,21 +77,21 @@ pub(super) struct Command<'g> {
     bytes_max: usize,
 }
 
-/// What git printed.
+/// Result of a git command.
 #[derive(Debug)]
 pub(super) struct Printed {
-    /// Its exit code; 128 and the signal's number where a signal ended it.
+    /// Exit code; 128 plus the signal's number if a signal ended it.
     pub(super) code: i32,
-    /// The beginning of what it printed.
+    /// Start of the standard output.
     pub(super) stdout: Vec<u8>,
-    /// How much it printed.
+    /// Size of the whole standard output, in bytes.
     pub(super) total_bytes: u64,
-    /// What it said beside.
+    /// Standard error, without quoted file contents.
     pub(super) stderr: String,
 }
 
 impl<'g> Command<'g> {
-    /// `git VERB` in `cwd`.
+    /// Creates the command `git VERB` in `cwd`.
     pub(super) fn new(
         git: &'g Git,
         cwd: &'g OwnedFd,
@@ -112,7 +112,7 @@ impl<'g> Command<'g> {
         }
     }
 
-    /// Changing the repository of the folder `git_dir`.
+    /// Lets the command change the repository whose folder is `git_dir`.
     pub(super) fn changing(mut self, git_dir: &'g Path) -> Self {
         self.changes = Some(git_dir);
         self
@@ -128,7 +128,7 @@ impl<'g> Command<'g> {
         self
     }
 
-    /// With an argument if `wanted`.
+    /// Adds `arg` if `wanted`.
     pub(super) fn flag(self, wanted: bool, arg: &str) -> Self {
         if wanted { self.arg(arg) } else { self }
     }
@@ -143,19 +143,23 @@ impl<'g> Command<'g> {
         self
     }
 
-    /// Showing no more than so much of what it prints.
+    /// Limits the output kept to `bytes_max` bytes.
     pub(super) fn bytes_max(mut self, bytes_max: usize) -> Self {
         self.bytes_max = bytes_max;
         self
     }
 
-    /// Runs it; it must succeed.
+    /// Runs the command.
+    ///
+    /// # Errors
+    ///
+    /// Fails if git exits with another code than 0, is canceled, times out or cannot start.
     pub(super) async fn run(self, ctx: &Ctx) -> Result<Printed, ToolError> {
         let printed = self.attempt(ctx).await?;
         if printed.code == 0 { Ok(printed) } else { Err(printed.refusal()) }
     }
 
-    /// Runs it, however it ends.
+    /// Runs the command and returns its output for any exit code.
     pub(super) async fn attempt(self, ctx: &Ctx) -> Result<Printed, ToolError> {
         let Self { git, cwd, overrides, reads, changes, args, stdin, env: more, bytes_max } = self;
         let Git { programs, settings } = git;
@@ -177,7 +181,7 @@ impl<'g> Command<'g> {
                 env.insert("GIT_CONFIG_NOSYSTEM".into(), "1".into());
             }
         }
-        // The folder that is served is looked at, those around it are not.
+        // Git must not search for a repository above the workspace.
         if let Some(around) = programs.root.path().parent() {
             env.insert("GIT_CEILING_DIRECTORIES".into(), around.into());
         }
@@ -189,14 +193,14 @@ impl<'g> Command<'g> {
         env.extend(more);
         let timeout = Duration::from_millis(settings.timeout_ms.clamp(1, 600_000));
         let mut bounds = bounds(&programs.settings, timeout, None);
-        // Of what is too long its first half is held: that is to be all that is shown.
+        // Only the first half of the kept output is its start, so twice as much is kept.
         bounds.held_bytes_max = bytes_max.saturating_mul(2).max(2 * STDERR_BYTES);
         bounds.spool_bytes_max = 0;
         let mut inside = programs.clone().reading(changes.is_none()).inside();
         if let Some(inside) = &mut inside {
             inside.repository = Some(changes.unwrap_or(Path::new("")).to_owned());
             inside.seen.extend(excludes(overrides, &env));
-            // Where whoever runs the server says that their configuration is.
+            // Configuration files that the server's administrator chose.
             let configured = ["GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"].map(OsStr::new);
             let named = configured.iter().filter_map(|name| Some(PathBuf::from(env.get(*name)?)));
             let is_file = |path: &PathBuf| path.is_absolute() && path != Path::new("/dev/null");
@@ -223,8 +227,8 @@ impl<'g> Command<'g> {
     }
 }
 
-/// All that runs where git runs nothing of anybody's: whatever a repository names, in a nested one
-/// too, cannot. `None` where git is a script, and so cannot be told from what it runs.
+/// Returns the only programs a sandboxed git may run: git and its own helpers. Returns `None` if
+/// git is a script, because its interpreter could run anything.
 fn own(git: &Program, cwd: BorrowedFd<'_>) -> Option<Vec<PathBuf>> {
     let mut files = git.alone(cwd)?;
     let prefix = files.first()?.parent()?.parent()?.to_owned();
@@ -232,7 +236,8 @@ fn own(git: &Program, cwd: BorrowedFd<'_>) -> Option<Vec<PathBuf>> {
     Some(files)
 }
 
-/// The owner's own list of what is not to be looked at, if it is named.
+/// Returns the user's `core.excludesFile`, if it is set to an absolute path or to one in the home
+/// folder.
 fn excludes(
     overrides: &[(OsString, OsString)],
     env: &BTreeMap<OsString, OsString>,
@@ -255,10 +260,10 @@ impl Printed {
         Self { code, stdout: begin(stdout, bytes_max), total_bytes, stderr }
     }
 
-    /// What it printed, as text whatever it is.
+    /// Returns the output as text, with invalid UTF-8 replaced.
     pub(super) fn text(&self) -> String {
         let is_whole = !self.is_cut();
-        // A character is not cut in two.
+        // A cut output may end inside a character.
         let mut end = self.stdout.len();
         if !is_whole {
             while end > 0 && self.stdout.get(end - 1).is_some_and(|byte| *byte >= 0x80) {
@@ -268,12 +273,12 @@ impl Printed {
         String::from_utf8_lossy(&self.stdout[..end]).into_owned()
     }
 
-    /// Whether it printed more than is held.
+    /// Returns true if git printed more than was kept.
     pub(super) fn is_cut(&self) -> bool {
         self.total_bytes > self.stdout.len() as u64
     }
 
-    /// The fields that end with a NUL character; one that is cut is left out.
+    /// Splits the output at NUL characters. A last field without a NUL is dropped.
     pub(super) fn fields(&self) -> Vec<String> {
         let end = self.stdout.iter().rposition(|byte| *byte == 0).unwrap_or(0);
         if end == 0 {
@@ -283,7 +288,7 @@ impl Printed {
         fields.map(|field| String::from_utf8_lossy(field).into_owned()).collect()
     }
 
-    /// Why it did not do what it was to, as its caller is told.
+    /// Returns the error for the caller if the command failed.
     pub(super) fn refusal(&self) -> ToolError {
         let said = self.complaint();
         let (fault, way_out) = if said.contains("not a git repository") {
@@ -314,12 +319,13 @@ impl Printed {
         ToolError::new(fault, format!("git says: {said}{end}"))
     }
 
-    /// [`Self::text`] of a summary, in which names are read by people; a patch is applied.
+    /// Returns the output as text without control characters. Unsuitable for patches, which must
+    /// stay exact.
     pub(super) fn summary(&self) -> String {
         printable::lines(&self.text()).into_owned()
     }
 
-    /// What it said of its failure, shortened.
+    /// Returns git's error message, shortened to 2000 characters.
     pub(super) fn complaint(&self) -> String {
         let said = match self.stderr.trim() {
             "" => self.text(),
@@ -337,7 +343,7 @@ impl Printed {
     }
 }
 
-/// The first `bytes_max` of what was captured.
+/// Returns the first `bytes_max` bytes of `captured`.
 fn begin(captured: Captured, bytes_max: usize) -> Vec<u8> {
     let cut = captured.cut().is_some();
     let Captured { mut head, tail, .. } = captured;

@@ -1,4 +1,4 @@
-//! `git.commit`: makes a commit of what is staged.
+//! `git.commit`: commits the staged changes.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,42 +13,42 @@ use crate::world::root::shown;
 
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
 
-/// Commits.
+/// The `git.commit` tool.
 pub(super) struct Commit(pub(super) Git);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Input {
-    /// A folder of the repository, beneath the workspace; by default the workspace itself.
+    /// A folder of the repository, in the workspace; by default the workspace itself.
     #[serde(default)]
     repo: Repo,
-    /// The message: a line that says what changes, perhaps an empty line and more.
+    /// Commit message: a subject line, optionally an empty line and a body.
     message: String,
-    /// Takes in every changed and deleted file that git knows, staged or not.
+    /// Include every changed and deleted tracked file, staged or not.
     #[serde(default)]
     all: bool,
-    /// Whether a commit that changes nothing is made.
+    /// Commit even if nothing changed.
     #[serde(default)]
     allow_empty: bool,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Output {
-    /// The commit's full name.
+    /// Full hash of the commit.
     commit: String,
-    /// Its short name.
+    /// Abbreviated hash.
     short: String,
-    /// The branch it was made on; null where none is checked out.
+    /// Branch of the commit; null if none is checked out.
     branch: Option<String>,
-    /// The first line of its message.
+    /// First line of the message.
     subject: String,
-    /// What git said.
+    /// Output of git.
     summary: String,
-    /// How many files it changes.
+    /// Number of files changed.
     files: usize,
-    /// How many lines it adds.
+    /// Number of lines added.
     insertions: u64,
-    /// How many lines it removes.
+    /// Number of lines removed.
     deletions: u64,
 }
 
@@ -119,7 +119,7 @@ impl Tool for Commit {
     }
 }
 
-/// Why a commit of `all` is not made; whether there are files that git does not know.
+/// Returns the error for an empty commit. If `is_of_unknown` is set, it mentions untracked files.
 fn nothing(is_of_unknown: bool) -> ToolError {
     let new = if is_of_unknown {
         ": the changes are files git does not know, which `all` leaves out; stage them with \
@@ -143,7 +143,7 @@ fn check(message: &str) -> Result<(), ToolError> {
     Err(ToolError::invalid("/message", why))
 }
 
-/// Refuses to commit what is in conflict as it stands, with the marks of the conflict in it.
+/// Refuses `all` if files are in conflict, because the commit would contain conflict markers.
 async fn refuse_conflicts(ctx: &Ctx, repository: &Repository<'_>) -> Result<(), ToolError> {
     let files = repository.in_conflict(ctx).await?;
     let Some(first) = files.first() else { return Ok(()) };
@@ -156,9 +156,9 @@ async fn refuse_conflicts(ctx: &Ctx, repository: &Repository<'_>) -> Result<(), 
     )))
 }
 
-/// Refuses to commit where nothing is staged, unless a merge is to be concluded.
+/// Refuses to commit if nothing is staged, unless a merge is in progress.
 ///
-/// Git would refuse too, and look into submodules to say why.
+/// Git would refuse, too, but would look into submodules to explain why.
 async fn refuse_nothing(ctx: &Ctx, repository: &Repository<'_>) -> Result<(), ToolError> {
     let merge = repository.read("rev-parse").args(["--verify", "--quiet", "MERGE_HEAD"]);
     let differs = repository.read("diff").args(["--cached", "--quiet", "--no-ext-diff", "--"]);

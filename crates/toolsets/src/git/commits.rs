@@ -1,38 +1,38 @@
-//! A commit as results tell it.
+//! A commit in the results of tools.
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::printable;
 
-/// What `--format` asks for: fields that end with a NUL character each, with `-z`.
+/// `--format` option that prints the fields of [`Entry`], separated by NUL characters.
 pub(super) const FORMAT: &str = "--format=%H%x00%h%x00%an%x00%ae%x00%aI%x00%P%x00%D%x00%s";
-/// How many fields that is.
+/// Number of fields in [`FORMAT`].
 pub(super) const FIELDS: usize = 8;
 
 /// A commit.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Entry {
-    /// Its full name.
+    /// Full hash.
     pub(super) commit: String,
-    /// Its short name.
+    /// Abbreviated hash.
     pub(super) short: String,
-    /// Who wrote it.
+    /// Author's name.
     pub(super) author: String,
-    /// Their address.
+    /// Author's email address.
     pub(super) email: String,
-    /// When, in RFC 3339.
+    /// Author date (RFC 3339).
     pub(super) date: String,
-    /// The commits it follows.
+    /// Parent commits.
     pub(super) parents: Vec<String>,
-    /// The branches and tags that stand at it, `HEAD -> main` for the one checked out.
+    /// Branches and tags that point to it; `HEAD -> main` for the one checked out.
     pub(super) refs: Vec<String>,
-    /// The first line of its message.
+    /// First line of the message.
     pub(super) subject: String,
 }
 
 impl Entry {
-    /// Reads the fields of one commit.
+    /// Parses the fields of one commit.
     pub(super) fn read(fields: &[String]) -> Option<Self> {
         let [commit, short, author, email, date, parents, refs, subject] = fields else {
             return None;

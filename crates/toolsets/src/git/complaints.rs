@@ -1,8 +1,9 @@
-//! What git complains of, without what stands in the files that it complains of.
+//! Removes file contents from git's error messages.
 //!
-//! Some of those files are named by a repository's configuration and may be anywhere.
+//! A repository's configuration can name files anywhere on the machine, and git quotes lines of
+//! them.
 
-/// How complaints begin that, after a colon, go on with what a file says.
+/// Starts of messages that quote a file's content after a colon.
 const QUOTING: [&str; 8] = [
     "unexpected line in ",
     "unterminated line in ",
@@ -13,12 +14,12 @@ const QUOTING: [&str; 8] = [
     "unable to normalize alternate object path: ",
     "unrecognized pattern: ",
 ];
-/// What stands in complaints between what a file says and where it says so.
+/// Middle parts of messages between a file's content and its location.
 const QUOTED: [&str; 2] = [" is not a valid attribute name: ", " not allowed: "];
-/// How bad it is.
+/// Severity prefixes of git's messages.
 const SEVERITIES: [&str; 3] = ["fatal: ", "error: ", "warning: "];
 
-/// `said`, each line of it without what a file says.
+/// Returns the message `said` with the quoted file contents removed from each line.
 pub(super) fn without_contents(said: &str) -> String {
     said.split_inclusive('\n').map(without_content).collect()
 }
@@ -34,7 +35,7 @@ fn without_content(line: &str) -> String {
         return format!("{severity}{first}{end}");
     }
     for middle in QUOTED {
-        // What a file says may have the same words in it, where it is does not.
+        // The quoted content may contain these words, but the location cannot.
         if let Some((_, place)) = rest.rsplit_once(middle) {
             return format!("{severity}a line{middle}{place}");
         }

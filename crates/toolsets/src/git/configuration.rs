@@ -1,12 +1,12 @@
-//! What of git's configuration holds for our runs, and what of it is disarmed.
+//! Git configuration: selects the settings that apply and disarms those that run programs.
 //!
-//! A configuration names programs: hooks, filters, drivers, pagers, signers. This user's own is
-//! read for who commits and a few habits; from a repository's own everything is taken but what
-//! runs programs.
+//! A configuration can name programs: hooks, filters, drivers, pagers and signers. The user's own
+//! configuration supplies identity and a few preferences. A repository's configuration applies in
+//! full, except settings that run programs.
 
 use std::ffi::OsString;
 
-/// What is set for every run, above all that any file says.
+/// Settings for every run, which override every configuration file.
 const ALWAYS: [(&str, &str); 25] = [
     ("core.fsmonitor", "false"),
     ("core.pager", "cat"),
@@ -32,11 +32,11 @@ const ALWAYS: [(&str, &str); 25] = [
     ("mailmap.file", ""),
     ("color.ui", "false"),
     ("column.ui", "never"),
-    // A folder that looks like a repository within one is none.
+    // A folder inside a repository that looks like a bare repository is not one.
     ("safe.bareRepository", "explicit"),
 ];
 
-/// What of this user's configuration and the system's is passed on, by section.
+/// Keys of the user's and the system's configuration that apply.
 const PASSED_ON: [&str; 16] = [
     "user.name",
     "user.email",
@@ -56,7 +56,7 @@ const PASSED_ON: [&str; 16] = [
     "diff.algorithm",
 ];
 
-/// A configuration as `git config --list --show-scope -z` tells it.
+/// A configuration as `git config --list --show-scope -z` prints it.
 #[derive(Debug, Default)]
 pub(super) struct Configuration {
     entries: Vec<Entry>,
@@ -64,14 +64,14 @@ pub(super) struct Configuration {
 
 #[derive(Debug)]
 struct Entry {
-    /// Whether the repository says it, and not this user or the system.
+    /// Set if the entry comes from the repository, not from the user or the system.
     is_repositorys: bool,
     key: String,
-    /// `None` where a key stands alone, which means true.
+    /// Value; `None` for a key without one, which means true.
     value: Option<String>,
 }
 
-/// What may run after all.
+/// Kinds of programs that the settings allow to run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Allowed {
     pub(super) hooks: bool,
@@ -79,7 +79,7 @@ pub(super) struct Allowed {
 }
 
 impl Configuration {
-    /// Reads the fields, a scope and a `key\nvalue` in turn.
+    /// Parses the fields: a scope and a `key\nvalue`, alternating.
     pub(super) fn read(fields: &[String]) -> Self {
         let entries = fields.chunks_exact(2).map(|pair| {
             let (key, value) = match pair[1].split_once('\n') {
@@ -92,13 +92,14 @@ impl Configuration {
         Self { entries: entries.collect() }
     }
 
-    /// The first key that is not UTF-8, as it came: what is set for another name disarms nothing.
+    /// Returns the first key that is not UTF-8. Such a key cannot be overridden, because its exact
+    /// name is lost.
     pub(super) fn garbled(&self) -> Option<&str> {
         let mut keys = self.entries.iter().map(|entry| entry.key.as_str());
         keys.find(|key| key.contains(char::REPLACEMENT_CHARACTER))
     }
 
-    /// Every filter that is defined anywhere, by name.
+    /// Returns the names of all filters that any configuration defines.
     pub(super) fn filters(&self) -> Vec<String> {
         let mut names = Vec::new();
         for entry in &self.entries {
@@ -113,8 +114,8 @@ impl Configuration {
         names
     }
 
-    /// Whether names are printed with bytes beyond ASCII escaped: only where that is configured,
-    /// for no other tool would take such a name.
+    /// Returns true if git prints bytes beyond ASCII escaped in names. This is off unless
+    /// configured, because other tools do not accept such names.
     pub(super) fn quotes_paths(&self) -> bool {
         let set = self.entries.iter().rev().find(|entry| entry.key == "core.quotepath");
         let Some(Entry { value, .. }) = set else { return false };
@@ -122,7 +123,8 @@ impl Configuration {
         !matches!(value.to_lowercase().as_str(), "false" | "no" | "off" | "0" | "")
     }
 
-    /// What is set above it, so that nothing runs by it but what is `allowed`.
+    /// Returns the overrides that keep the configuration from running programs that are not
+    /// `allowed`.
     pub(super) fn overrides(&self, allowed: Allowed) -> Vec<(OsString, OsString)> {
         let mut all: Vec<(OsString, OsString)> = Vec::new();
         let mut put = |key: &str, value: &str| all.push((key.into(), value.into()));
@@ -146,9 +148,9 @@ impl Configuration {
             match (key.split('.').next().unwrap_or_default(), last(key)) {
                 ("filter", "clean" | "smudge" | "process") if !allowed.filters => put(key, ""),
                 ("filter", "required") if !allowed.filters => put(key, "false"),
-                // It fails, which is a conflict: nothing is merged by it.
+                // A failing merge driver causes a conflict, so no program merges the file.
                 ("merge", "driver") if middle(key, "merge").is_some() => put(key, "false"),
-                // A program for one kind of file; `--no-textconv` is told as well.
+                // Program that compares one kind of file; `--no-textconv` covers the other kind.
                 ("diff", "command") if middle(key, "diff").is_some() => put(key, "false"),
                 ("hook", "command") if !allowed.hooks => {
                     if let Some(name) = middle(key, "hook") {
@@ -161,20 +163,20 @@ impl Configuration {
         all
     }
 
-    /// Whether the repository has a word of its own on `key`, which counts more; not on what only
-    /// a user may say.
+    /// Returns true if the repository sets `key` itself, which takes precedence over the user.
+    /// Always false for `safe.directory`, which only a user may set.
     fn is_set_by_repository(&self, key: &str) -> bool {
         key != "safe.directory"
             && self.entries.iter().any(|entry| entry.is_repositorys && entry.key == key)
     }
 }
 
-/// What follows the last dot.
+/// Returns the part after the last dot.
 fn last(key: &str) -> &str {
     key.rsplit('.').next().unwrap_or_default()
 }
 
-/// The middle part of `SECTION.middle.name`.
+/// Returns the middle part of `SECTION.middle.name`.
 fn middle<'k>(key: &'k str, section: &str) -> Option<&'k str> {
     let rest = key.strip_prefix(section)?.strip_prefix('.')?;
     rest.rsplit_once('.').map(|(middle, _)| middle)

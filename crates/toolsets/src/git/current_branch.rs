@@ -1,4 +1,4 @@
-//! `git.current_branch`: the branch that is checked out.
+//! `git.current_branch`: returns the branch that is checked out.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,24 +8,24 @@ use super::Git;
 use super::discovery::Repo;
 use crate::printable;
 
-/// Tells the branch.
+/// The `git.current_branch` tool.
 pub(super) struct CurrentBranch(pub(super) Git);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Input {
-    /// A folder of the repository, beneath the workspace; by default the workspace itself.
+    /// A folder of the repository, in the workspace; by default the workspace itself.
     #[serde(default)]
     repo: Repo,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Output {
-    /// Its name; `HEAD` where a commit is checked out, and no branch.
+    /// Branch name; `HEAD` if a commit is checked out without a branch.
     branch: String,
-    /// Whether that is so.
+    /// True if no branch is checked out.
     detached: bool,
-    /// The commit it stands at; null before the first.
+    /// Current commit; null before the first.
     commit: Option<String>,
 }
 
@@ -42,7 +42,7 @@ impl Tool for CurrentBranch {
 
     async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
         let repository = self.0.open(ctx, &input.repo).await?;
-        // Before the first commit `rev-parse` knows no branch, and this does.
+        // Before the first commit, `rev-parse` fails and `symbolic-ref` does not.
         let head = repository.read("symbolic-ref").args(["--quiet", "--short", "HEAD"]);
         let head = head.attempt(ctx).await?;
         let detached = head.code != 0;

@@ -1,4 +1,4 @@
-//! `git.diff`: what differs between the work tree, the index and commits.
+//! `git.diff`: shows differences between the work tree, the index and commits.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,42 +9,42 @@ use super::command::{Command, Printed};
 use super::discovery::Repo;
 use super::revision::Range;
 
-/// How much a result shows where the call does not say.
+/// Default size limit of a result, in bytes.
 const BYTES: usize = 64 << 10;
-/// How much it can show.
+/// Highest size limit of a result, in bytes.
 pub(super) const BYTES_MAX: usize = 1 << 20;
-/// How many lines around a change can be shown.
+/// Most context lines around a change.
 const CONTEXT_MAX: u32 = 1000;
-/// How many files are listed.
+/// Most files listed.
 const FILES_MAX: usize = 1000;
 
-/// Shows differences.
+/// The `git.diff` tool.
 pub(super) struct Diff(pub(super) Git);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Input {
-    /// A folder of the repository, beneath the workspace; by default the workspace itself.
+    /// A folder of the repository, in the workspace; by default the workspace itself.
     #[serde(default)]
     repo: Repo,
-    /// What is staged, instead of what is not.
+    /// Compare staged changes, instead of unstaged ones.
     #[serde(default)]
     staged: bool,
-    /// A commit that the work tree (with `staged`, the index) is held against; or two, as `a..b`,
-    /// or `a...b` for what b has changed since they parted.
+    /// Commit to compare the work tree (with `staged`, the index) with; or two, as `a..b`, or
+    /// `a...b` for changes in b since their merge base.
     #[serde(default, rename = "ref")]
     revision: Option<String>,
-    /// Only these files and folders, named from the repository's top folder.
+    /// Only these files and folders, relative to the repository's top folder.
     #[serde(default)]
     paths: Vec<String>,
-    /// Counts the lines for each file, instead of showing them.
+    /// Count changed lines for each file, instead of showing them.
     #[serde(default)]
     stat: bool,
-    /// How many lines around a change are shown; 3 by default.
+    /// Number of context lines around a change; 3 by default.
     #[serde(default)]
     #[schemars(range(max = CONTEXT_MAX))]
     context: Option<u32>,
-    /// How much of it is shown at most; 65536 by default.
+    /// Most bytes to return; 65536 by default.
     #[serde(default)]
     #[schemars(range(min = 1, max = BYTES_MAX))]
     max_bytes: Option<usize>,
@@ -52,26 +52,26 @@ pub(super) struct Input {
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Output {
-    /// What `git diff` prints.
+    /// Output of `git diff`.
     diff: String,
-    /// The files that differ, the first 1000.
+    /// Files that differ, at most 1000.
     files: Vec<Changed>,
-    /// Whether there is more of it than is shown.
+    /// True if the diff was cut.
     truncated: bool,
-    /// How much there is.
+    /// Size of the whole diff in bytes.
     total_bytes: u64,
 }
 
-/// A file that differs.
+/// A changed file.
 #[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub(super) struct Changed {
-    /// The path from the repository's top folder.
+    /// Path from the repository's top folder.
     pub(super) path: String,
-    /// Where it was before, if it was renamed or copied.
+    /// Old path, if renamed or copied.
     pub(super) from: Option<String>,
-    /// How many lines are new; null for what is not text.
+    /// Number of added lines; null if not text.
     pub(super) added: Option<u64>,
-    /// How many lines are gone; null for what is not text.
+    /// Number of removed lines; null if not text.
     pub(super) removed: Option<u64>,
 }
 
@@ -139,7 +139,7 @@ impl Tool for Diff {
     }
 }
 
-/// What to know of a patch that is cut.
+/// Returns the note for a patch that was cut.
 pub(super) fn cut(total_bytes: u64) -> String {
     format!(
         "cut: it has {total_bytes} bytes; look at some `paths`, at `stat`, or give `max_bytes`, up \
@@ -147,12 +147,12 @@ pub(super) fn cut(total_bytes: u64) -> String {
     )
 }
 
-/// `command`, which shows differences, without any program of a configuration.
+/// Disables programs that a configuration names for diffs in `command`.
 pub(super) fn safe(command: Command<'_>) -> Command<'_> {
     command.args(["--no-ext-diff", "--no-textconv", "--no-color", "--submodule=short"])
 }
 
-/// Reads what `--numstat -z` printed.
+/// Parses the output of `--numstat -z`.
 pub(super) fn changed(counted: &Printed) -> Vec<Changed> {
     let mut files = Vec::new();
     let fields = counted.fields();
@@ -162,7 +162,7 @@ pub(super) fn changed(counted: &Printed) -> Vec<Changed> {
         let (added, removed, path) = (parts.next(), parts.next(), parts.next());
         let count = |count: Option<&str>| count.and_then(|count| count.trim().parse().ok());
         let (path, from) = match path {
-            // Both its names are fields of their own.
+            // For a rename, the old and new name are separate fields.
             Some("") => {
                 let (Some(from), Some(path)) = (fields.next(), fields.next()) else { break };
                 (path.clone(), Some(from.clone()))

@@ -1,4 +1,4 @@
-//! Finding the repository of a folder, and seeing that nothing of it lies outside the workspace.
+//! Finds the repository of a folder, and checks that all of it is inside the workspace.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -16,26 +16,31 @@ use super::repository::Repository;
 use crate::world::Root;
 use crate::world::root::{Heed, Stray, Watch, Why, shown};
 
-/// How much of a list of other object stores is read.
+/// Most bytes read of a list of alternate object stores.
 const ALTERNATES_BYTES: u64 = 64 << 10;
-/// How many object stores a repository may be made of.
+/// Most object stores of one repository.
 const STORES_MAX: usize = 64;
-/// How many refs, logs, objects and the like are looked through.
+/// Most entries of a repository's folder that are checked.
 const ENTRIES_MAX: usize = 500_000;
-/// Folders of git's own that it reads files of.
+/// Folders in git's folder whose files git reads.
 const READ: [&str; 8] =
     ["info", "refs", "logs", "reftable", "worktrees", "sequencer", "rebase-merge", "rebase-apply"];
-/// Hooks may be anybody's and do not run unless this server's owner says so; the other is a socket
-/// of git's own.
+/// Entries that are not checked: hooks do not run unless settings allow them, and the other is a
+/// socket of git.
 const ANYWHERE: [&str; 2] = ["hooks", "fsmonitor--daemon.ipc"];
 
-/// Which repository.
+/// A folder of the repository.
 #[derive(Debug, Default, Clone, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub(super) struct Repo(Option<String>);
 
 impl Git {
-    /// The repository around the folder `repo`, by default the workspace.
+    /// Opens the repository that contains the folder `repo`, by default the workspace.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no repository, if a part of it is outside the workspace, or if its
+    /// configuration cannot be read in full.
     pub(super) async fn open(&self, ctx: &Ctx, repo: &Repo) -> Result<Repository<'_>, ToolError> {
         let folder = repo.0.clone().unwrap_or_else(|| ".".to_owned());
         let named = folder.clone();
@@ -45,7 +50,7 @@ impl Git {
 
         let list = Command::new(self, &cwd, &[], Reads::Owners, "config");
         let list = list.args(["--list", "--show-scope", "-z", "--includes"]).run(ctx).await?;
-        // What is not read of it would not be disarmed.
+        // Settings in the part that is not read could not be disarmed.
         if list.is_cut() {
             return Err(ToolError::not_allowed(format!(
                 "the configuration of the repository of {} is longer than {PRINTED_BYTES} bytes",
@@ -112,7 +117,7 @@ impl Git {
     }
 }
 
-/// What is said where git finds nothing that it takes for a repository.
+/// Returns the error for a folder without a repository.
 fn refused(folder: &str, err: ToolError) -> ToolError {
     match err.fault {
         Fault::NotFound => ToolError::not_found(format!(
@@ -125,7 +130,7 @@ fn refused(folder: &str, err: ToolError) -> ToolError {
     }
 }
 
-/// `path`, which is absolute, as seen from the root; refused where it is not beneath.
+/// Returns the absolute `path` relative to the root, or an error if it is outside.
 fn beneath(root: &Root, path: &Path, folder: &str) -> Result<String, ToolError> {
     let inside = path.strip_prefix(root.path()).ok().and_then(Path::to_str);
     let inside = inside.ok_or_else(|| outside(folder, path))?;
@@ -141,7 +146,7 @@ fn outside(folder: &str, path: &Path) -> ToolError {
     ))
 }
 
-/// How far the entry `at` of git's folder is looked at.
+/// Returns how thoroughly to check the entry `at` of git's folder.
 fn of_git(at: &Path) -> Heed {
     let mut names = at.iter().filter_map(OsStr::to_str);
     match (names.next(), names.next()) {
@@ -151,13 +156,15 @@ fn of_git(at: &Path) -> Heed {
     }
 }
 
-/// How far an entry of a store of objects is looked at.
+/// Returns how thoroughly to check an entry of an object store.
 fn of_store(_: &Path) -> Heed {
     Heed::Within
 }
 
-/// Sees that nothing in the folder `dir` of the repository leads out of the root, as far as `heed`
-/// says: git reads and writes through symlinks, and quotes what it does not understand of a file.
+/// Checks that nothing in the folder `dir` of the repository leads out of the root.
+///
+/// Git follows symlinks, and quotes lines of files that it cannot parse. The function `heed`
+/// decides how thoroughly each entry is checked.
 fn all_beneath(
     root: &Root,
     dir: &str,
@@ -182,8 +189,8 @@ fn all_beneath(
     }
 }
 
-/// Sees that every place that objects of the repository `dir` come from is beneath the root: by
-/// symlinks, or by a list of other stores, they might not be.
+/// Checks that every object store of the repository `dir` is inside the root. Symlinks and lists of
+/// alternate stores could lead outside.
 fn stores_beneath(root: &Root, dir: &str, folder: &str, watch: &Watch) -> Result<(), ToolError> {
     let mut stores = vec![format!("{dir}/objects")];
     let mut at = 0;
@@ -197,7 +204,7 @@ fn stores_beneath(root: &Root, dir: &str, folder: &str, watch: &Watch) -> Result
             Err(err) if err.fault == Fault::NotAllowed => {
                 return Err(outside(folder, &root.path().join(store)));
             }
-            // Git says what is wrong with a store that is not there.
+            // Git itself reports a missing store.
             Err(_) => continue,
             Ok(_) => all_beneath(root, &store, folder, watch, of_store)?,
         }

@@ -1,5 +1,4 @@
-//! Files that go through a filter on their way in: where filters do not run, such a file would be
-//! kept as it is, which nobody wants.
+//! Refuses files that need a filter that may not run, because they would be stored unfiltered.
 
 use toolgate_contract::{Ctx, ToolError};
 
@@ -7,8 +6,7 @@ use super::repository::Repository;
 use crate::world::root::shown;
 
 impl Repository<'_> {
-    /// Refuses to take in what of `paths` is changed or new and goes through a filter that does
-    /// not run.
+    /// Refuses `paths` if a changed or new file in them needs a filter that may not run.
     pub(super) async fn refuse_filtered(
         &self,
         ctx: &Ctx,
@@ -19,7 +17,7 @@ impl Repository<'_> {
         }
         let changed = self.read("ls-files");
         let changed = changed.args(["-z", "--modified", "--others", "--exclude-standard", "--"]);
-        // What is wrong with the paths is told by whoever takes them in.
+        // The command that stages the paths reports errors in them.
         let changed = changed.args(paths).bytes_max(64 << 20).attempt(ctx).await?.stdout;
         let told = self.read("check-attr").args(["-z", "--stdin", "filter"]).stdin(changed);
         let fields = told.bytes_max(128 << 20).run(ctx).await?.fields();

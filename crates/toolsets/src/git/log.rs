@@ -1,4 +1,4 @@
-//! `git.log`: commits, newest first.
+//! `git.log`: lists commits, newest first.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,29 +11,29 @@ use super::times;
 
 const COUNT_MAX: u32 = 1000;
 
-/// Lists commits.
+/// The `git.log` tool.
 pub(super) struct Log(pub(super) Git);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Input {
-    /// A folder of the repository, beneath the workspace; by default the workspace itself.
+    /// A folder of the repository, in the workspace; by default the workspace itself.
     #[serde(default)]
     repo: Repo,
-    /// How many commits at most.
+    /// Most commits to return.
     #[serde(default = "ten")]
     #[schemars(range(min = 1, max = COUNT_MAX))]
     count: u32,
-    /// How many of the newest to leave out, to go on where another answer ended.
+    /// Number of newest commits to skip, to continue an earlier answer.
     #[serde(default)]
     skip: u32,
-    /// Where to begin: a branch, tag or commit; or a range: `main..feature`. By default `HEAD`.
+    /// Branch, tag or commit to start at, or a range: `main..feature`. By default `HEAD`.
     #[serde(default, rename = "ref")]
     revision: Option<String>,
-    /// Only commits that change this file or folder, named from the repository's top folder.
+    /// Only commits that change this file or folder, relative to the repository's top folder.
     #[serde(default)]
     path: Option<String>,
-    /// Only commits whose author's name or address has this in it.
+    /// Only commits whose author's name or email contains this.
     #[serde(default)]
     author: Option<String>,
     /// Only commits after this time, e.g. `2026-01-31` or `2 weeks ago`.
@@ -42,7 +42,7 @@ pub(super) struct Input {
     /// Only commits before this time.
     #[serde(default)]
     until: Option<String>,
-    /// Only commits whose message has this text in it.
+    /// Only commits whose message contains this text.
     #[serde(default)]
     grep: Option<String>,
 }
@@ -53,11 +53,11 @@ fn ten() -> u32 {
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Output {
-    /// What `git log --oneline` prints.
+    /// Output of `git log --oneline`.
     oneline: String,
     /// The commits, newest first.
     commits: Vec<Entry>,
-    /// Whether there are more: go on with `skip`.
+    /// True if there are more: continue with `skip`.
     more: bool,
 }
 

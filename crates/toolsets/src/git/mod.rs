@@ -1,6 +1,6 @@
-//! The `git` toolset: the git program, run so that a repository cannot run anything by it.
+//! The `git` toolset: runs the git program so that a repository cannot make it run other programs.
 //!
-//! No verb reaches a network. A repository is one only if all of it lies in the workspace.
+//! No tool uses the network. A repository is accepted only if all of it is in the workspace.
 
 mod status;
 mod log;
@@ -42,12 +42,13 @@ use crate::exec::Programs;
 
 pub use settings::Settings;
 
-/// Longer than the longest `git.timeout_ms`, so that git is stopped by its own.
+/// Deadline of a call: longer than the highest `git.timeout_ms`, so that this setting applies
+/// first.
 const DEADLINE: Option<Duration> = Some(Duration::from_secs(610));
 
-/// The tools of this toolset, for repositories beneath the workspace of `programs`.
+/// Returns all tools of this toolset, for repositories in the workspace of `programs`.
 ///
-/// What may be run by `exec` does not matter here: git is the one program, run as it is below.
+/// The allowlist of `exec` does not apply: the tools run git only, with fixed arguments.
 pub fn tools(programs: &Programs, settings: &Settings) -> Vec<Arc<dyn AnyTool>> {
     let git = Git { programs: programs.clone(), settings: Arc::new(settings.clone()) };
     vec![
@@ -67,7 +68,7 @@ pub fn tools(programs: &Programs, settings: &Settings) -> Vec<Arc<dyn AnyTool>> 
     ]
 }
 
-/// What every tool here is made of.
+/// Programs and settings that every tool of this toolset uses.
 #[derive(Clone)]
 pub(super) struct Git {
     programs: Programs,
@@ -75,7 +76,7 @@ pub(super) struct Git {
 }
 
 impl Git {
-    /// The tool that `make` makes, whose programs are its own.
+    /// Creates the tool with `make`, and attributes its processes to that tool.
     fn verb<T: Tool>(&self, make: impl FnOnce(Self) -> T) -> Arc<dyn AnyTool> {
         erase(make(Self { programs: self.programs.of(T::NAME), settings: self.settings.clone() }))
     }

@@ -1,29 +1,30 @@
-//! Repositories within a repository: taken in, git looks into them from then on, whoever runs it,
-//! and does what their configuration says.
+//! Refuses nested repositories. Once one is staged, git looks into it and obeys its configuration,
+//! for everyone who runs git there.
 
 use toolgate_contract::{Ctx, ToolError};
 
 use super::repository::Repository;
 use crate::world::root::shown;
 
-/// The mode of what stands in an index for a whole repository.
+/// Index mode of an entry that is a whole repository (a submodule).
 const REPOSITORY: &str = "160000";
 
 impl Repository<'_> {
-    /// Refuses to take in what of `paths` is a repository that is not known yet.
+    /// Refuses `paths` if they contain a repository that is not tracked yet.
     pub(super) async fn refuse_nested(&self, ctx: &Ctx, paths: &[String]) -> Result<(), ToolError> {
         let new = self.read("ls-files").args(["-z", "--others", "--exclude-standard", "--"]);
-        // What is wrong with the paths is told by whoever takes them in.
+        // The command that stages the paths reports errors in them.
         let new = new.args(paths).bytes_max(64 << 20).attempt(ctx).await?.fields();
-        // Of a folder of files its files are told.
+        // Git lists the files in an ordinary folder, but a repository as one entry with a trailing
+        // `/`.
         match new.iter().find(|path| path.ends_with('/')) {
             None => Ok(()),
             Some(path) => Err(refused(path.trim_end_matches('/'))),
         }
     }
 
-    /// Takes all repositories out of what is staged that the last commit has not; refuses if there
-    /// were any. Another program may have made them since somebody looked.
+    /// Unstages every repository that the last commit does not contain, and fails if there were
+    /// any. Another program may have created one after [`Self::refuse_nested`] checked.
     pub(super) async fn take_out_nested(&self, ctx: &Ctx) -> Result<(), ToolError> {
         let staged = self.read("diff").args(["--cached", "--raw", "-z", "--no-renames"]);
         let staged = staged.args(["--no-ext-diff", "--ignore-submodules=none", "--"]);

@@ -1,4 +1,4 @@
-//! Paths in a repository as callers name them.
+//! Validates the paths that callers name in a repository.
 
 use std::path::{Component, Path};
 
@@ -8,12 +8,17 @@ use super::repository::Repository;
 use crate::world::root::shown;
 
 const PATHS_MAX: usize = 10_000;
-/// How many of them are looked for where git finds nothing to tell.
+/// Most paths that are checked for existence if git prints nothing.
 const LOOKED_FOR_MAX: usize = 20;
 
 impl Repository<'_> {
-    /// `path`, which the input has at `pointer`, as seen from the top folder; refused where it
-    /// leads above that. It names one file or folder: no character in it means anything else.
+    /// Returns `path` relative to the top folder. It names exactly one file or folder: no character
+    /// is a pattern.
+    ///
+    /// # Errors
+    ///
+    /// Fails if `path` is empty, contains NUL or leads out of the repository. `pointer` locates it
+    /// in the input.
     pub(super) fn path(&self, path: &str, pointer: &str) -> Result<String, ToolError> {
         let invalid = |message: String| Err(ToolError::invalid(pointer, message));
         if path.trim().is_empty() {
@@ -38,7 +43,7 @@ impl Repository<'_> {
         })
     }
 
-    /// Several.
+    /// Validates several paths; see [`Self::path`].
     pub(super) fn paths(&self, paths: &[String], pointer: &str) -> Result<Vec<String>, ToolError> {
         if paths.len() > PATHS_MAX {
             let message = format!("{} paths are too many; name their folders", paths.len());
@@ -48,9 +53,9 @@ impl Repository<'_> {
         at.map(|(at, path)| self.path(path, &format!("{pointer}/{at}"))).collect()
     }
 
-    /// Refuses `paths`, as seen from the top folder, where one is a path of nothing: neither in
-    /// the work tree nor in the index nor in any commit. Git takes such a one for a file in which
-    /// nothing is changed.
+    /// Checks that each of `paths` exists in the work tree, the index or any commit.
+    ///
+    /// Git treats an unknown path as a file without changes. At most 20 paths are checked.
     pub(super) async fn refuse_unknown(
         &self,
         ctx: &Ctx,
@@ -61,7 +66,7 @@ impl Repository<'_> {
         let top = top.to_string_lossy().into_owned();
         for path in paths.iter().take(LOOKED_FOR_MAX).filter(|path| *path != ".") {
             let place = if top.is_empty() { path.clone() } else { format!("{top}/{path}") };
-            // What cannot be told is taken to be there.
+            // If the check fails, the path counts as existing.
             let is_there = root.work(ctx, move |root, _| Ok(root.exists(&place))).await?;
             if !matches!(is_there, Ok(None)) {
                 continue;
@@ -84,7 +89,7 @@ impl Repository<'_> {
     }
 }
 
-/// `path` without `.` and `..`; `None` where it leads above where it starts, or starts at the root.
+/// Resolves `.` and `..` in `path`. Returns `None` if it is absolute or leads above its start.
 fn normal(path: &str) -> Option<String> {
     let mut names: Vec<&str> = Vec::new();
     for part in Path::new(path).components() {

@@ -1,18 +1,18 @@
-//! Names as git prints them in its short forms.
+//! Quotes file names as git does in its short formats.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Which bytes are escaped beside those that must be.
+/// Rules for the bytes that are escaped in addition to control characters, quotes and backslashes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Quoting {
-    /// Those beyond ASCII.
+    /// Set if bytes beyond ASCII are escaped (`core.quotePath`).
     pub(super) beyond_ascii: bool,
 }
 
 impl Quoting {
-    /// `name` as `git status --porcelain` has it: in quotes, C's way, where it has to be; a blank
-    /// is one reason.
+    /// Returns `name` as `git status --porcelain` prints it: quoted in C style if necessary. A
+    /// space makes quotes necessary.
     pub(super) fn quote(self, name: &str) -> Cow<'_, str> {
         let is_plain = |byte: u8| {
             !byte.is_ascii_control()

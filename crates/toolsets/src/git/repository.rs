@@ -1,4 +1,4 @@
-//! A repository that lies wholly in the workspace, and git run in it.
+//! A git repository that is wholly inside the workspace, and git commands in it.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -9,26 +9,26 @@ use toolgate_contract::{Ctx, ToolError};
 use super::Git;
 use super::command::{Command, Reads};
 
-/// A repository, found for one call.
+/// A repository, opened for one call.
 pub(super) struct Repository<'g> {
     pub(super) git: &'g Git,
-    /// Its top folder, held open: git starts there, so paths are told from there.
+    /// Top folder of the work tree, open as the directory that git starts in.
     pub(super) top: OwnedFd,
-    /// Where that is, absolute.
+    /// Absolute path of the top folder.
     pub(super) top_path: PathBuf,
-    /// Where its own folder is, absolute; of a linked work tree, the part that is only that one's.
+    /// Absolute path of the repository's folder (`.git`). For a linked work tree, its private part.
     pub(super) git_dir: PathBuf,
-    /// Where the folder is that all its work trees have in common, absolute.
+    /// Absolute path of the folder that all work trees share.
     pub(super) common_dir: PathBuf,
-    /// What is set above its configuration.
+    /// Settings that override the configuration.
     pub(super) overrides: Vec<(OsString, OsString)>,
-    /// The filters its configuration or this user's defines, where they do not run.
+    /// Filters that are defined but not allowed to run.
     pub(super) idle_filters: Vec<String>,
-    /// Whether it prints names with bytes beyond ASCII escaped.
+    /// Set if git prints bytes beyond ASCII escaped in names.
     pub(super) quotes_paths: bool,
 }
 
-/// What stands in a repository's folder while it is in the middle of something.
+/// Files in the repository's folder that show an unfinished operation, each with its name.
 const UNDER_WAY: [(&str, &str); 6] = [
     ("rebase-merge", "rebase"),
     ("rebase-apply", "rebase"),
@@ -39,23 +39,23 @@ const UNDER_WAY: [(&str, &str); 6] = [
 ];
 
 impl Repository<'_> {
-    /// `git VERB`, which takes no lock: for what only reads.
+    /// Creates the command `git VERB` without optional locks, for commands that only read.
     pub(super) fn read(&self, verb: &str) -> Command<'_> {
         self.command(verb).env("GIT_OPTIONAL_LOCKS", "0")
     }
 
-    /// `git VERB`, for what changes it.
+    /// Creates the command `git VERB` for commands that change the repository.
     pub(super) fn change(&self, verb: &str) -> Command<'_> {
         self.command(verb).changing(&self.common_dir)
     }
 
-    /// What it is in the middle of, if it is: a merge, say, that is not concluded.
+    /// Returns the unfinished operation, if there is one, e.g. `merge`.
     pub(super) fn under_way(&self) -> Option<&'static str> {
         let is_there = |name: &str| self.git_dir.join(name).symlink_metadata().is_ok();
         UNDER_WAY.iter().find(|(name, _)| is_there(name)).map(|(_, what)| *what)
     }
 
-    /// What is in conflict, the first of it.
+    /// Returns the paths of the files in conflict, as many as git's output limit allows.
     pub(super) async fn in_conflict(&self, ctx: &Ctx) -> Result<Vec<String>, ToolError> {
         let listed =
             self.read("diff").args(["--name-only", "--diff-filter=U", "-z", "--no-ext-diff"]);
@@ -63,7 +63,7 @@ impl Repository<'_> {
     }
 
     fn command(&self, verb: &str) -> Command<'_> {
-        // Looked for again from its top, another might be found, which nobody has looked at.
+        // A new search for the repository could find another one, which was not checked.
         Command::new(self.git, &self.top, &self.overrides, Reads::Repository, verb)
             .env("GIT_DIR", &self.git_dir)
             .env("GIT_WORK_TREE", &self.top_path)

@@ -1,4 +1,4 @@
-//! `git.restore`: puts files back as they are staged or were in a commit.
+//! `git.restore`: restores files from the index or a commit.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,26 +8,26 @@ use super::Git;
 use super::discovery::Repo;
 use crate::printable;
 
-/// Puts files back.
+/// The `git.restore` tool.
 pub(super) struct Restore(pub(super) Git);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Input {
-    /// A folder of the repository, beneath the workspace; by default the workspace itself.
+    /// A folder of the repository, in the workspace; by default the workspace itself.
     #[serde(default)]
     repo: Repo,
-    /// The files and folders, named from the repository's top folder; `.` is all of it.
+    /// Files and folders, relative to the repository's top folder; `.` is all of it.
     #[schemars(length(min = 1))]
     paths: Vec<String>,
-    /// As they were there: a branch, tag or commit. By default as they are staged.
+    /// Branch, tag or commit to restore from; by default the staged state.
     #[serde(default, rename = "ref")]
     revision: Option<String>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Output {
-    /// What was put back.
+    /// Restored paths.
     restored: Vec<String>,
 }
 

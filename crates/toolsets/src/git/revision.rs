@@ -1,4 +1,4 @@
-//! Commits and branches as callers name them: checked, and told to git by what they stand for.
+//! Commits and branches that callers name: validated and resolved before git sees them.
 
 use std::ffi::OsString;
 
@@ -9,18 +9,18 @@ use crate::world::root::shown;
 
 const NAME_BYTES_MAX: usize = 1000;
 
-/// A commit's full name, as git told it: it can be no option.
+/// Full hash of a commit as git printed it. It can never be mistaken for an option.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Commit(String);
 
-/// One commit or what lies between two.
+/// One commit or a range between two.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Range {
-    /// `a`.
+    /// `a`: one commit.
     One(Commit),
-    /// `a..b`.
+    /// `a..b`: commits of `b` that `a` lacks.
     Between(Commit, Commit),
-    /// `a...b`: since where they parted.
+    /// `a...b`: changes since the merge base of both.
     Parted(Commit, Commit),
 }
 
@@ -37,7 +37,7 @@ impl From<Commit> for OsString {
 }
 
 impl Range {
-    /// As one argument of git.
+    /// Returns the range as one argument for git.
     pub(super) fn argument(&self) -> String {
         match self {
             Self::One(one) => one.0.clone(),
@@ -48,7 +48,11 @@ impl Range {
 }
 
 impl Repository<'_> {
-    /// The commit that `name` stands for, which the input has at `pointer`.
+    /// Resolves `name` to a commit.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the name is malformed or no such commit exists. `pointer` locates it in the input.
     pub(super) async fn commit(
         &self,
         ctx: &Ctx,
@@ -68,7 +72,7 @@ impl Repository<'_> {
         Err(ToolError::not_found(format!("no commit is called {}; {wish}", shown(name))))
     }
 
-    /// The same; `None` where there is none.
+    /// Resolves `name` to a commit, or to `None` if there is none.
     pub(super) async fn commit_if_any(
         &self,
         ctx: &Ctx,
@@ -84,7 +88,7 @@ impl Repository<'_> {
         Ok((verified.code == 0 && is_whole).then(|| Commit(told.to_owned())))
     }
 
-    /// The commit or commits that `name` stands for; in a range, what is left out is `HEAD`.
+    /// Resolves `name` to a commit or a range. An empty side of a range means `HEAD`.
     pub(super) async fn range(
         &self,
         ctx: &Ctx,
@@ -107,18 +111,18 @@ impl Repository<'_> {
         Ok(make(from, to))
     }
 
-    /// Whether there is a commit yet.
+    /// Returns the commit of `HEAD`, or `None` before the first commit.
     pub(super) async fn head(&self, ctx: &Ctx) -> Result<Option<Commit>, ToolError> {
         self.commit_if_any(ctx, "HEAD", "").await
     }
 
-    /// Whether a branch is called `name`, which can be a branch's name.
+    /// Returns true if the local branch `name` exists.
     pub(super) async fn has_branch(&self, ctx: &Ctx, name: &str) -> Result<bool, ToolError> {
         let verify = self.read("show-ref").args(["--verify", "--quiet", "--"]);
         Ok(verify.arg(format!("refs/heads/{name}")).attempt(ctx).await?.code == 0)
     }
 
-    /// Refuses what no branch can be called.
+    /// Refuses a name that no branch can have.
     pub(super) async fn check_branch(
         &self,
         ctx: &Ctx,
@@ -135,7 +139,7 @@ impl Repository<'_> {
     }
 }
 
-/// Refuses what is no name, or could be taken for something else.
+/// Refuses a name that is malformed or could be taken for something else, such as an option.
 fn check(name: &str, pointer: &str) -> Result<(), ToolError> {
     let why = if name.trim().is_empty() {
         "is empty"

@@ -1,19 +1,20 @@
-//! What the owner of the server decides about git.
+//! Settings of the `git` toolset.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What git may run by itself, and for how long.
+/// Programs that git may run, and its time limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Whether the hooks of a repository run, e.g. `pre-commit`: programs that it brings along.
+    /// Repository hooks, such as `pre-commit`, which are programs that a repository brings along.
+    /// `true` lets them run; `false` (default) does not.
     pub hooks: bool,
-    /// Whether filters run, e.g. Git LFS: programs that a configuration names, this user's or the
-    /// repository's own, through which files go on their way in and out. Where they do not, a file
-    /// that one is meant for cannot be added.
+    /// Filters, such as Git LFS: programs in the user's or the repository's configuration that
+    /// convert files. `true` lets them run. With `false` (default), a file that needs a filter
+    /// cannot be added.
     pub filters: bool,
-    /// How long git may take over one call, at most 600000.
+    /// Time limit for git in one call, in milliseconds; at most 600000. Default: 60000.
     pub timeout_ms: u64,
 }
 

@@ -1,4 +1,4 @@
-//! `git.show`: one commit, or a file as it was in it.
+//! `git.show`: shows one commit, or a file as of that commit.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,33 +11,33 @@ use super::discovery::Repo;
 use crate::printable;
 use crate::world::root::shown;
 
-/// How much a result shows where the call does not say.
+/// Default size limit of a result, in bytes.
 const BYTES: usize = 64 << 10;
-/// How much of a message is shown.
+/// Size limit of a message, in bytes.
 const MESSAGE_BYTES: usize = 64 << 10;
 
-/// Shows commits.
+/// The `git.show` tool.
 pub(super) struct Show(pub(super) Git);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Input {
-    /// A folder of the repository, beneath the workspace; by default the workspace itself.
+    /// A folder of the repository, in the workspace; by default the workspace itself.
     #[serde(default)]
     repo: Repo,
-    /// Which commit: a branch, tag or commit; by default `HEAD`.
+    /// Branch, tag or commit; by default `HEAD`.
     #[serde(default, rename = "ref")]
     revision: Option<String>,
-    /// A file to show as it was there, instead of what the commit changed.
+    /// File to show as of the commit, instead of the commit's changes.
     #[serde(default)]
     file: Option<String>,
-    /// Only what it changed in these files and folders, named from the repository's top folder.
+    /// Only changes to these files and folders, relative to the repository's top folder.
     #[serde(default)]
     paths: Vec<String>,
-    /// Counts the lines for each file, instead of showing them.
+    /// Count changed lines for each file, instead of showing them.
     #[serde(default)]
     stat: bool,
-    /// How much is shown at most; 65536 by default.
+    /// Most bytes to return; 65536 by default.
     #[serde(default)]
     #[schemars(range(min = 1, max = BYTES_MAX))]
     max_bytes: Option<usize>,
@@ -47,15 +47,15 @@ pub(super) struct Input {
 pub(super) struct Output {
     /// The commit.
     commit: Option<Entry>,
-    /// Its whole message.
+    /// Full message.
     message: String,
-    /// What it changed; or the file.
+    /// Patch of the commit, or content of the file.
     text: String,
-    /// Whether there is more than is shown.
+    /// True if `text` was cut.
     truncated: bool,
-    /// How much there is.
+    /// Size of the whole text in bytes.
     total_bytes: u64,
-    /// The file, if one was asked for.
+    /// The file, if requested.
     file: Option<String>,
 }
 
@@ -81,7 +81,7 @@ impl Tool for Show {
         let told = told.args(["--no-color", "--no-show-signature", "--no-patch"]);
         let told = told.arg(format!("{FORMAT}%x00%B")).args(["--end-of-options"]);
         let told = told.arg(commit.clone()).arg("--").bytes_max(MESSAGE_BYTES).run(ctx).await?;
-        // A message that is cut does not end with a NUL character, and is told as far as it goes.
+        // A message that was cut has no NUL character at its end and is shown as far as it goes.
         let text = told.text();
         let mut fields: Vec<String> = text.split('\0').map(str::to_owned).collect();
         fields.truncate(super::commits::FIELDS + 1);
@@ -144,9 +144,9 @@ impl Tool for Show {
     }
 }
 
-/// Refuses `HEAD:src/a.rs`, git's own spelling of a file in a commit.
+/// Refuses `HEAD:src/a.rs`, git's notation for a file in a commit.
 fn refuse_file(revision: &str) -> Result<(), ToolError> {
-    // In braces a colon is of a time or of a message.
+    // A colon in braces belongs to a time or a message.
     let parts = revision.split_once(':').filter(|(name, _)| !name.contains('{'));
     let Some((name, file)) = parts.filter(|(name, _)| !name.is_empty()) else { return Ok(()) };
     let message = format!(

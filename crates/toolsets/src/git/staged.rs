@@ -1,4 +1,4 @@
-//! What is staged, as the tools that stage tell it.
+//! Lists the staged files for the tools that stage.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -9,31 +9,31 @@ use crate::world::root::shown;
 
 const FILES_MAX: usize = 500;
 
-/// What a commit would take in now.
+/// Changes that a commit would include.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Staged {
-    /// The files, the first 500.
+    /// Staged files, at most 500.
     staged: Vec<File>,
-    /// Whether there are more.
+    /// True if there are more.
     truncated: bool,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct File {
-    /// The path from the repository's top folder.
+    /// Path from the repository's top folder.
     path: String,
-    /// A for new, M for changed, D for deleted, T for another type.
+    /// A for new, M for changed, D for deleted, T for a changed type.
     status: char,
 }
 
 impl Repository<'_> {
-    /// What is staged.
+    /// Lists the staged files, at most 500.
     pub(super) async fn staged(&self, ctx: &Ctx) -> Result<Staged, ToolError> {
         let listed = self.read("diff").args(["--cached", "--name-status", "-z", "--no-renames"]);
         let listed = listed.args(["--no-ext-diff", "--no-color", "--"]).run(ctx).await?;
         let fields = listed.fields();
         let files = fields.chunks_exact(2).filter_map(|pair| {
-            // What is in conflict is not staged.
+            // Conflicting files are not staged.
             let status = pair[0].chars().next().filter(|status| *status != 'U')?;
             Some(File { path: pair[1].clone(), status })
         });
@@ -45,7 +45,7 @@ impl Repository<'_> {
 }
 
 impl Staged {
-    /// The same for a reader.
+    /// Formats the list as text for the caller.
     pub(super) fn text(&self) -> Text {
         let line = |File { path, status }: &File| format!("{status} {}\n", shown(path));
         let text = Text::body(self.staged.iter().map(line).collect::<String>());

@@ -1,4 +1,4 @@
-//! `git.stash`: puts changes away, and takes them out again.
+//! `git.stash`: stashes changes and restores them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,67 +14,67 @@ use crate::printable;
 const STASHES_MAX: usize = 100;
 const PATCH_BYTES: usize = 256 << 10;
 
-/// Puts changes away.
+/// The `git.stash` tool.
 pub(super) struct Stash(pub(super) Git);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Input {
-    /// A folder of the repository, beneath the workspace; by default the workspace itself.
+    /// A folder of the repository, in the workspace; by default the workspace itself.
     #[serde(default)]
     repo: Repo,
-    /// What to do; `push` by default.
+    /// Action to take; `push` by default.
     #[serde(default)]
     action: Action,
-    /// Which stash, for `show`, `apply`, `pop` and `drop`; 0, the newest, by default.
+    /// Stash for `show`, `apply`, `pop` and `drop`; 0, the newest, by default.
     #[serde(default)]
     index: u32,
-    /// What `push` calls the changes.
+    /// Message for `push`.
     #[serde(default)]
     message: Option<String>,
-    /// Whether `push` takes files git does not know, too.
+    /// Include untracked files in `push`.
     #[serde(default)]
     include_untracked: bool,
 }
 
-/// What is done.
+/// Stash action.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum Action {
-    /// Puts the changes away.
+    /// Stash the changes.
     #[default]
     Push,
-    /// Tells what is put away.
+    /// List the stashes.
     List,
-    /// Shows the changes of one.
+    /// Show the changes in a stash.
     Show,
-    /// Makes the changes of one again, and keeps it.
+    /// Apply a stash and keep it.
     Apply,
-    /// Makes the changes of one again, and drops it.
+    /// Apply a stash and drop it.
     Pop,
-    /// Forgets one.
+    /// Drop a stash.
     Drop,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Output {
-    /// What was done.
+    /// Action taken.
     action: Action,
-    /// What git said; for `show`, the patch.
+    /// Output of git; for `show`, the patch.
     message: String,
-    /// What is put away now, newest first, the first 100.
+    /// Stashes, newest first, at most 100.
     stashes: Vec<Entry>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Entry {
-    /// Which it is: 0 is the newest.
+    /// Number of the stash: 0 is the newest.
     index: usize,
-    /// Its commit.
+    /// Commit of the stash.
     commit: String,
-    /// When it was put away, in RFC 3339.
+    /// Date of the stash (RFC 3339).
     date: String,
-    /// What it is called.
+    /// Message of the stash.
     subject: String,
 }
 
@@ -97,7 +97,8 @@ impl Tool for Stash {
             return Err(ToolError::invalid("/message", message));
         }
         let which = format!("stash@{{{index}}}");
-        // It calls git itself, by a pattern that means all; callers give it no paths.
+        // `git stash` calls git itself with a pattern that means everything. Callers cannot pass
+        // paths.
         let stash =
             |verb: &str| repository.change("stash").arg(verb).env("GIT_LITERAL_PATHSPECS", "0");
         let done = match action {
@@ -128,7 +129,7 @@ impl Tool for Stash {
                         ToolError::not_found(format!("{said}; `action: list` tells what there is"))
                     }
                     false => {
-                        // What is in conflict is said where results are.
+                        // Git prints conflicts on standard output.
                         let results = done.text();
                         let said = match said.contains(results.trim()) {
                             true => said,
@@ -160,7 +161,7 @@ impl Tool for Stash {
     }
 }
 
-/// What is put away.
+/// Lists the stashes, newest first.
 async fn stashes(ctx: &Ctx, repository: &Repository<'_>) -> Result<Vec<Entry>, ToolError> {
     let list = repository.read("stash").args(["list", "-z", "--no-show-signature", "--no-color"]);
     let list = list.arg("--format=%H%x00%cI%x00%gs").arg(format!("--max-count={STASHES_MAX}"));

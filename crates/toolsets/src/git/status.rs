@@ -1,4 +1,4 @@
-//! `git.status`: what is changed, staged and unknown, and where the branch stands.
+//! `git.status`: shows changed, staged and untracked files, and the state of the branch.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,16 +11,16 @@ use crate::printable;
 
 const BYTES_MAX: usize = 512 << 10;
 
-/// Tells what is changed.
+/// The `git.status` tool.
 pub(super) struct Status(pub(super) Git);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Input {
-    /// A folder of the repository, beneath the workspace; by default the workspace itself.
+    /// A folder of the repository, in the workspace; by default the workspace itself.
     #[serde(default)]
     repo: Repo,
-    /// Whether files git does not know are told too.
+    /// Include untracked files.
     #[serde(default = "yes")]
     untracked: bool,
 }
@@ -31,40 +31,39 @@ fn yes() -> bool {
 
 #[derive(Debug, Default, Serialize, JsonSchema)]
 pub(super) struct Output {
-    /// What `git status --porcelain` prints.
+    /// Output of `git status --porcelain`.
     porcelain: String,
-    /// The branch that is checked out; null where none is.
+    /// Branch that is checked out; null if none.
     branch: Option<String>,
-    /// Whether a commit is checked out, and no branch.
+    /// True if a commit is checked out without a branch.
     detached: bool,
-    /// The commit it stands at; null before the first.
+    /// Current commit; null before the first.
     commit: Option<String>,
-    /// The branch elsewhere that it follows.
+    /// Remote branch that it tracks.
     upstream: Option<String>,
-    /// How many commits it has that the other lacks.
+    /// Number of commits that the upstream lacks.
     ahead: Option<u64>,
-    /// How many commits it lacks that the other has.
+    /// Number of commits that only the upstream has.
     behind: Option<u64>,
-    /// What git is in the middle of: a `merge`, `rebase`, `cherry-pick`, `revert` or `bisect`; null
-    /// where nothing is.
+    /// Unfinished operation: `merge`, `rebase`, `cherry-pick`, `revert` or `bisect`; null if none.
     under_way: Option<&'static str>,
-    /// Whether nothing is changed or unknown.
+    /// True if nothing is changed or untracked.
     clean: bool,
-    /// What is changed or unknown, in order of path; unknown files last.
+    /// Changed files in order of path, then untracked files.
     entries: Vec<Entry>,
-    /// Whether there is more than is told.
+    /// True if there are more.
     truncated: bool,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub(super) struct Entry {
-    /// The path from the repository's top folder.
+    /// Path from the repository's top folder.
     path: String,
-    /// Where it was before, if it was renamed or copied.
+    /// Old path, if renamed or copied.
     from: Option<String>,
-    /// What is staged: blank for nothing, else M, A, D, R, C, T, U, or ? for an unknown file.
+    /// Staged change: blank for none, M, A, D, R, C, T or U; ? for an untracked file.
     index: char,
-    /// What is changed and not staged, by the same letters.
+    /// Unstaged change, as the same letters.
     worktree: char,
 }
 
@@ -131,7 +130,7 @@ impl Tool for Status {
     }
 }
 
-/// Reads the fields of the second porcelain format.
+/// Parses the fields of porcelain format version 2.
 fn read(fields: &[String], quoting: Quoting) -> Output {
     let mut output = Output::default();
     let (mut tracked, mut unknown) = (Vec::new(), Vec::new());
@@ -141,7 +140,7 @@ fn read(fields: &[String], quoting: Quoting) -> Output {
         match kind {
             "#" => header(rest, &mut output),
             "1" => tracked.extend(entry(rest, 7, None)),
-            // What it was called before is a field of its own.
+            // The old path is a separate field.
             "2" => tracked.extend(entry(rest, 8, fields.next())),
             "u" => tracked.extend(entry(rest, 9, None)),
             "?" => {
@@ -169,7 +168,7 @@ fn read(fields: &[String], quoting: Quoting) -> Output {
     output
 }
 
-/// Reads a line that is about the branch.
+/// Parses a header line about the branch.
 fn header(line: &str, output: &mut Output) {
     let (name, value) = line.split_once(' ').unwrap_or((line, ""));
     match name {
@@ -188,7 +187,7 @@ fn header(line: &str, output: &mut Output) {
     }
 }
 
-/// The entry whose path comes after `before` further fields, blanks between.
+/// Parses an entry whose path comes after `before` other fields, separated by spaces.
 fn entry(line: &str, before: usize, from: Option<&String>) -> Option<Entry> {
     let mut letters = line.chars().map(|letter| if letter == '.' { ' ' } else { letter });
     let (index, worktree) = (letters.next()?, letters.next()?);

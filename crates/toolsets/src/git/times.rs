@@ -1,4 +1,4 @@
-//! Times as git reads them: whatever it does not understand it takes for now, so that is refused.
+//! Checks times for git, which takes any time it cannot parse for the current time.
 
 use crate::world::root::shown;
 
@@ -24,7 +24,7 @@ const NUMBERS: [&str; 10] =
 /// Words that are a time by themselves.
 const MOMENTS: [&str; 6] = ["now", "today", "yesterday", "noon", "midnight", "tea"];
 
-/// Why `text` is refused.
+/// Returns the error message for the invalid time `text`.
 pub(super) fn refusal(text: &str) -> String {
     format!(
         "{} is no time: give a date (`2026-01-31`), a date and time (`2026-01-31T12:00:00Z`) or \
@@ -33,13 +33,13 @@ pub(super) fn refusal(text: &str) -> String {
     )
 }
 
-/// Whether git understands the whole of `text`.
+/// Returns true if git understands all of `text`.
 pub(super) fn is_time(text: &str) -> bool {
     let text = text.trim().to_ascii_lowercase();
     if let Some(seconds) = text.strip_prefix('@') {
         return is_number(seconds);
     }
-    // Without a line, smaller numbers are hours, days or years.
+    // Git reads a shorter number as an hour, a day or a year.
     if is_number(&text) {
         return text.len() >= 9;
     }
@@ -55,12 +55,12 @@ pub(super) fn is_time(text: &str) -> bool {
     says_when
 }
 
-/// What a word does for a time.
+/// Role of a word in a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Word {
-    /// Says when.
+    /// Names a time.
     When,
-    /// Belongs to one that does.
+    /// Qualifies a word that names a time.
     Beside,
 }
 
@@ -80,7 +80,7 @@ fn read(word: &str) -> Option<Word> {
     if matches!(word, "ago" | "last" | "at" | "am" | "pm") {
         return Some(Word::Beside);
     }
-    // `2.weeks.ago`.
+    // Handles `2.weeks.ago`.
     let parts: Vec<&str> = word.split('.').collect();
     if parts.len() < 2 || parts.iter().any(|part| part.is_empty()) {
         return None;
@@ -89,7 +89,7 @@ fn read(word: &str) -> Option<Word> {
     Some(if read?.contains(&Word::When) { Word::When } else { Word::Beside })
 }
 
-/// `weeks`, `tue`, `jan`, `yesterday`.
+/// Returns true for the name of a unit, day, month or moment: `weeks`, `tue`, `jan`, `yesterday`.
 fn is_named(word: &str) -> bool {
     let begins = |names: &[&str]| word.len() >= 3 && names.iter().any(|it| it.starts_with(word));
     let unit = word.strip_suffix('s').unwrap_or(word);
@@ -100,12 +100,12 @@ fn is_number(word: &str) -> bool {
     (1..=12).contains(&word.len()) && word.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// `31st`.
+/// Returns true for an ordinal number: `31st`.
 fn is_ordinal(word: &str) -> bool {
     ["st", "nd", "rd", "th"].iter().any(|end| word.strip_suffix(end).is_some_and(is_number))
 }
 
-/// `2026-01-31`, `2026/1/31`, `2026-01`.
+/// Returns true for a date: `2026-01-31`, `2026/1/31`, `2026-01`.
 fn is_date(word: &str) -> bool {
     let Some(line) = word.chars().find(|c| matches!(c, '-' | '/')) else { return false };
     let parts: Option<Vec<u32>> = word.split(line).map(|part| part.parse().ok()).collect();
@@ -114,7 +114,7 @@ fn is_date(word: &str) -> bool {
         Some([year, month, day]) if *year >= 1970 => {
             *year < 10_000 && (1..=12).contains(month) && (1..=31).contains(day)
         }
-        // `31/1/2026` and `1/31/2026`.
+        // Accepts `31/1/2026` and `1/31/2026`.
         Some([a, b, year]) => {
             (1..=31).contains(a)
                 && (1..=31).contains(b)
@@ -125,7 +125,7 @@ fn is_date(word: &str) -> bool {
     }
 }
 
-/// `12:30`, `12:30:15.25`, `3pm`, each with a zone perhaps.
+/// Returns true for a time of day, possibly with a zone: `12:30`, `12:30:15.25`, `3pm`.
 fn is_clock(word: &str) -> bool {
     let half = word.strip_suffix("am").or_else(|| word.strip_suffix("pm"));
     match half {
@@ -157,7 +157,7 @@ fn is_time_of_day(word: &str) -> bool {
     is_time && is_number(part)
 }
 
-/// `z`, `utc`, `+0200`, `-05:00`.
+/// Returns true for a time zone: `z`, `utc`, `+0200`, `-05:00`.
 fn is_zone(word: &str) -> bool {
     let digits = word.strip_prefix(['+', '-']).map(|rest| rest.replace(':', ""));
     let is_offset =

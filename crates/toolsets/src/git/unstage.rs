@@ -1,4 +1,4 @@
-//! `git.unstage`: takes files back out of what is staged.
+//! `git.unstage`: removes files from the staged changes.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -8,16 +8,16 @@ use super::Git;
 use super::discovery::Repo;
 use super::staged::Staged;
 
-/// Takes files back.
+/// The `git.unstage` tool.
 pub(super) struct Unstage(pub(super) Git);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Input {
-    /// A folder of the repository, beneath the workspace; by default the workspace itself.
+    /// A folder of the repository, in the workspace; by default the workspace itself.
     #[serde(default)]
     repo: Repo,
-    /// The files and folders, named from the repository's top folder; all by default.
+    /// Files and folders, relative to the repository's top folder; all by default.
     #[serde(default)]
     paths: Vec<String>,
 }

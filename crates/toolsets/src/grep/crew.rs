@@ -1,4 +1,4 @@
-//! How many threads search at a time.
+//! Limits how many threads search at a time.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,14 +6,16 @@ use std::thread;
 
 const THREADS_MAX: usize = 8;
 
-/// How many threads help the searches of this process, which all have one of their own.
+/// The number of helper threads that all searches of this process use. Each search also has one
+/// thread of its own.
 static HELPERS: AtomicUsize = AtomicUsize::new(0);
 
-/// Threads that help a search, given back when it is done with them.
+/// Helper threads reserved for one search, released on drop.
 pub(crate) struct Crew(usize);
 
 impl Crew {
-    /// Who helps with `pieces` of work that can be done at a time: none, if others have them all.
+    /// Reserves helpers for `pieces` pieces of work that can run in parallel. Reserves none if
+    /// other searches use them all.
     pub(crate) fn hire(pieces: usize) -> Self {
         let most = thread::available_parallelism().map_or(1, NonZero::get).min(THREADS_MAX);
         let wanted = most.min(pieces).saturating_sub(1);
@@ -26,7 +28,11 @@ impl Crew {
         Self(hired)
     }
 
-    /// Has each of them do `work`, and whoever calls too; what each has to show.
+    /// Runs `work` on each helper and on the calling thread, and returns all results.
+    ///
+    /// # Panics
+    ///
+    /// If `work` panics on any thread.
     pub(crate) fn each<T: Send>(&self, work: impl Fn() -> T + Sync) -> Vec<T> {
         thread::scope(|scope| {
             let threads: Vec<_> = (0..self.0).map(|_| scope.spawn(&work)).collect();

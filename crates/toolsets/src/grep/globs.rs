@@ -1,21 +1,21 @@
-//! Which files are meant, by their names or their paths.
+//! Matches files by glob on their names or paths.
 
 use std::path::Path;
 
 use globset::{GlobBuilder, GlobMatcher};
 use toolgate_contract::{ToolError, odd_glob};
 
-/// A pattern of names, or with a `/` of paths; with a leading `!` what does not match is meant.
+/// A glob on file names, or on paths if it contains a `/`. A leading `!` negates it.
 pub(crate) struct Glob {
     glob: GlobMatcher,
-    /// The whole path is matched, not the name alone.
+    /// True if the glob matches the whole path, not the name alone.
     whole: bool,
-    /// What does not match is meant.
+    /// True if the glob is negated: files that do not match are selected.
     pub(crate) not: bool,
 }
 
 impl Glob {
-    /// `glob` in the workspace at `root`; a refusal is about `pointer`.
+    /// Parses `glob` for the workspace at `root`. An error points at `pointer` in the input.
     pub(crate) fn of(glob: &str, root: &Path, pointer: &str) -> Result<Self, ToolError> {
         let (not, glob) = glob.strip_prefix('!').map_or((false, glob), |glob| (true, glob));
         let whole = glob.contains('/');
@@ -31,12 +31,13 @@ impl Glob {
         Ok(Self { glob: glob.compile_matcher(), whole, not })
     }
 
-    /// Whether an entry at `path` is meant, by its name or its path from the root or from `start`.
+    /// Returns true if this glob selects the entry at `path`. It is matched by name, or by its path
+    /// from the root or from `start`.
     pub(crate) fn means(&self, path: &Path, start: &Path) -> bool {
         self.matches(path, start) != self.not
     }
 
-    /// The same without a look at `!`.
+    /// Returns true if the pattern matches, ignoring a leading `!`.
     pub(crate) fn matches(&self, path: &Path, start: &Path) -> bool {
         if self.whole {
             let inner = path.strip_prefix(start).unwrap_or(path);
@@ -47,7 +48,7 @@ impl Glob {
     }
 }
 
-/// `glob` without the path of the root before it, which leaves a slash at its start.
+/// Strips the path of the root from `glob`. The result begins with a slash.
 fn beneath<'g>(glob: &'g str, root: &str) -> &'g str {
     let rest = glob.strip_prefix(root.trim_end_matches('/'));
     rest.filter(|rest| rest.starts_with('/')).unwrap_or(glob)

@@ -1,4 +1,4 @@
-//! The matching lines of one file.
+//! Collects the matching lines of one file.
 
 use std::io;
 
@@ -9,24 +9,24 @@ use super::scan::{Outcome, Scanner};
 use super::span;
 use crate::world::root::{File, Watch};
 
-/// A longer line is shown in part.
+/// The longest line that is shown whole, in bytes.
 const SHOWN_BYTES_MAX: usize = 500;
-/// How much is shown before a match in a long line.
+/// The number of bytes shown before the match in a long line.
 const LEAD_BYTES: usize = 100;
 
-/// What a match costs in an answer beside its text, and each line around it.
+/// The overhead of a match, or of a context line, in an answer, in bytes beside its text.
 pub(crate) const LINE_BYTES: usize = 32;
 
-/// How a file turned out.
+/// The result of searching one file.
 #[derive(Debug)]
 pub(crate) enum Gathered {
-    /// Its lines that match, as many as were wanted.
+    /// The matching lines, up to the limit.
     Lines(Vec<Line>),
-    /// There are none to be had.
+    /// The file has no lines to show, for this reason.
     Not(Outcome),
 }
 
-/// A line that matches; its file is known.
+/// A matching line, without its path.
 #[derive(Debug)]
 pub(crate) struct Line {
     pub(crate) number: u64,
@@ -36,7 +36,7 @@ pub(crate) struct Line {
     pub(crate) after: Vec<String>,
 }
 
-/// How much an answer still takes.
+/// The space that is left in an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Room {
     pub(crate) lines: usize,
@@ -44,7 +44,7 @@ pub(crate) struct Room {
 }
 
 impl Line {
-    /// What it takes up in an answer, beside its path.
+    /// Returns the size of this line in an answer, in bytes, without its path.
     pub(crate) fn bytes(&self) -> usize {
         let around = self.before.iter().chain(&self.after);
         LINE_BYTES + self.text.len() + around.map(|line| LINE_BYTES + line.len()).sum::<usize>()
@@ -52,17 +52,18 @@ impl Line {
 }
 
 impl Room {
-    /// Whether `lines` of `bytes` together, or fewer, fill it: then nothing after them is wanted.
+    /// Returns true if `lines` lines of `bytes` bytes in total are enough, so that the search can
+    /// stop.
     ///
-    /// An answer takes its first line whatever its length, so it is never one line that does.
+    /// An answer always takes its first line, however long, so one line never fills it.
     pub(crate) fn is_filled_by(self, lines: usize, bytes: usize) -> bool {
         lines > self.lines || (lines > 1 && bytes > self.bytes)
     }
 }
 
-/// The lines of `file` that match, those after the line `after`, until they fill `room`.
+/// Collects the lines of `file` that match, after line `after`, until they fill `room`.
 ///
-/// The last of those that fill it only tells that there is more.
+/// The line that fills `room` only shows that there is more.
 pub(crate) fn gather(
     scanner: &mut Scanner,
     matcher: &RegexMatcher,
@@ -87,7 +88,7 @@ struct Gather<'m> {
     room: Room,
     before: Vec<String>,
     lines: Vec<Line>,
-    /// What the lines take up.
+    /// The size of the lines so far, in bytes.
     bytes: usize,
 }
 
@@ -123,7 +124,7 @@ impl Sink for Gather<'_> {
     }
 }
 
-/// A line without its end; of a long one the part around `at`.
+/// Returns a line without its end. Cuts a long line to the part around byte `at`.
 pub(crate) fn clip(line: &[u8], at: usize) -> String {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     let line = line.strip_suffix(b"\r").unwrap_or(line);

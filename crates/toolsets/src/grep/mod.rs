@@ -1,7 +1,7 @@
-//! Text found in files by what it says: what `files.search` and `search.text` share.
+//! Searches files for text, for `files.search` and `search.text`.
 //!
-//! The expressions are ripgrep's own, and so is the search within one text. Which files there are
-//! comes from the workspace, and what becomes of what is found is the tools' business.
+//! Regular expressions and the search within one text are ripgrep's crates. The workspace lists the
+//! files, and each tool builds its own answer from the matches.
 
 mod pattern;
 mod globs;

@@ -1,4 +1,4 @@
-//! What is looked for in a text: an expression made ready.
+//! Compiles the expression of a text search.
 
 use std::convert::Infallible;
 
@@ -10,14 +10,15 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use toolgate_contract::ToolError;
 
-/// Past this a compiled expression is refused.
+/// The largest compiled expression, in bytes.
 const REGEX_BYTES_MAX: usize = 8 << 20;
-/// A longer expression is refused: of each alternative in it something is remembered at each byte.
+/// The longest expression, in bytes. The matcher remembers something about each alternative at each
+/// byte.
 const TEXT_BYTES_MAX: usize = 16 << 10;
-/// How much a thread may remember of the states it came by; past this it is slower instead.
+/// The size limit of a thread's DFA cache, in bytes. Above it, matching gets slower.
 const STATES_BYTES_MAX: usize = 4 << 20;
 
-/// Whether case matters.
+/// Case sensitivity of a search.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Case {
@@ -27,7 +28,7 @@ pub(crate) enum Case {
     Insensitive,
 }
 
-/// Over how much of a text a match may go.
+/// The span of text that one match may cover.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Reach {
     #[default]
@@ -35,20 +36,20 @@ pub(crate) enum Reach {
     Lines,
 }
 
-/// What a text is searched for.
+/// The text or expression to search for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pattern<'p> {
     pub(crate) text: &'p str,
-    /// It is taken as it is, not as an expression.
+    /// True to search for the text literally, not as an expression.
     pub(crate) literal: bool,
-    /// It matches whole words only.
+    /// True to match whole words only.
     pub(crate) word: bool,
     pub(crate) case: Case,
     pub(crate) reach: Reach,
 }
 
 impl Pattern<'_> {
-    /// What finds it; a refusal is about `/text`.
+    /// Compiles the pattern. An error points at `/text`.
     pub(crate) fn matcher(self) -> Result<RegexMatcher, ToolError> {
         let Self { text, literal, word, case, reach } = self;
         if !literal && text.len() > TEXT_BYTES_MAX {
@@ -64,7 +65,7 @@ impl Pattern<'_> {
         let is_as_it_is = literal && across.is_none();
         builder.multi_line(true).fixed_strings(is_as_it_is).word(word).size_limit(REGEX_BYTES_MAX);
         builder.dfa_size_limit(STATES_BYTES_MAX);
-        // Set off, `$` is before a `\r\n` too, and nothing matches the end of a line.
+        // If this is off, `$` also matches before a `\r\n`, and nothing matches the end of a line.
         builder.crlf(reach == Reach::Line);
         match case {
             Case::Smart => builder.case_smart(true),
@@ -72,7 +73,7 @@ impl Pattern<'_> {
             Case::Insensitive => builder.case_insensitive(true),
         };
         builder.build(across.as_deref().unwrap_or(text)).map_err(|err| {
-            // The crate draws the expression with a caret; the last line says it.
+            // The crate draws the expression with a caret. Only the last line names the error.
             let why = err.to_string();
             let why = why.lines().last().unwrap_or_default().trim_start_matches("error: ");
             let way_out = if text.contains('\n') && reach == Reach::Line {
@@ -87,8 +88,8 @@ impl Pattern<'_> {
     }
 }
 
-/// `text` as an expression over several lines, whichever way they end: `\n` is a `\r\n`, too, and
-/// `$` is before it.
+/// Rewrites `text` as an expression over several lines with either line ending: `\n` also matches
+/// `\r\n`, and `$` matches before it.
 fn across_lines(text: &str, literal: bool) -> String {
     const END: &str = r"(?:\r?\n)";
     if literal {
@@ -96,7 +97,7 @@ fn across_lines(text: &str, literal: bool) -> String {
         let lines: Vec<_> = lines.split('\n').map(regex::escape).collect();
         return lines.join(END);
     }
-    // What is no expression is told of as it is.
+    // The matcher reports an invalid expression later.
     let Ok(ast) = Parser::new().parse(text) else { return text.to_owned() };
     let Ok(ends) = visit(&ast, Ends::default());
     let (mut across, mut at) = ("(?R)".to_owned(), 0);
@@ -108,7 +109,7 @@ fn across_lines(text: &str, literal: bool) -> String {
     across + &text[at..]
 }
 
-/// Where the ends of lines stand in an expression, but for those in classes.
+/// The positions of line ends in an expression, except those in character classes.
 #[derive(Default)]
 struct Ends(Vec<Span>);
 
@@ -130,7 +131,7 @@ impl Visitor for Ends {
     }
 }
 
-/// Where in `text` the first match is, in bytes.
+/// Returns the byte range of the first match in `text`.
 pub(crate) fn span(matcher: &RegexMatcher, text: &[u8]) -> Option<(usize, usize)> {
     let found = matcher.find(text).ok().flatten()?;
     Some((found.start(), found.end()))

@@ -1,4 +1,4 @@
-//! One file after the other, read and searched with the same memory.
+//! Searches one file after the other in a reused buffer.
 
 use std::fs;
 use std::io::{self, Read};
@@ -13,39 +13,39 @@ use grep_searcher::{
 use super::Reach;
 use crate::world::root::{File, Watch};
 
-/// Up to this size a file is read at once, which is faster.
+/// The largest file that is read at once, in bytes, which is faster.
 const WHOLE_BYTES_MAX: u64 = 1 << 20;
-/// A longer line is not searched: no more than this is held of a file.
+/// The longest line that is searched, in bytes. It bounds how much of a file is in memory.
 const LINE_BYTES_MAX: usize = 16 << 20;
 
-/// Reads files and searches them.
+/// Reads and searches files.
 pub(crate) struct Scanner {
     searcher: Searcher,
     text: Vec<u8>,
-    /// How much of `text` is the file searched last.
+    /// The number of bytes in `text` that belong to the last file.
     read: usize,
 }
 
-/// How a file turned out.
+/// The outcome of searching one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It was searched, or as much of it as was wanted.
+    /// The file was searched, fully or until the limit.
     Searched,
-    /// It is not text.
+    /// The file is not text.
     Binary,
-    /// It vanished, or reading it failed.
+    /// The file vanished or could not be read.
     Unreadable,
-    /// It has a line too long to search, or is too long to be searched over lines.
+    /// The file has a line that is too long, or is too long for a search over several lines.
     TooLong,
 }
 
 impl Scanner {
-    /// One that numbers lines and shows `context` of them around a match.
+    /// Returns a scanner that numbers lines and shows `context` lines around a match.
     pub(crate) fn numbering(context: usize, reach: Reach) -> Self {
         Self::new(context, reach, true)
     }
 
-    /// One that shows matches only, which is faster.
+    /// Returns a scanner without line numbers and context, which is faster.
     pub(crate) fn counting(reach: Reach) -> Self {
         Self::new(0, reach, false)
     }
@@ -66,7 +66,7 @@ impl Scanner {
         Self { searcher, text: Vec::new(), read: 0 }
     }
 
-    /// Gives what matches in `file` to `sink`, until that wants no more.
+    /// Searches `file` and sends each match to `sink`, until `sink` stops the search.
     pub(crate) fn scan<S: Sink<Error = io::Error>>(
         &mut self,
         matcher: &RegexMatcher,
@@ -105,18 +105,18 @@ impl Scanner {
         }
     }
 
-    /// The text of the file searched last; empty where it was not read at once.
+    /// Returns the text of the last file, or nothing if that file was not read at once.
     pub(crate) fn text(&self) -> &[u8] {
         &self.text[..self.read]
     }
 }
 
-/// Whether `text` says that it is of two bytes a character.
+/// Returns true if `text` begins with a UTF-16 byte order mark.
 fn is_wide(text: &[u8]) -> bool {
     text.starts_with(&[0xff, 0xfe]) || text.starts_with(&[0xfe, 0xff])
 }
 
-/// A file that ends, as an error, once nobody wants it any more.
+/// A file reader that fails as soon as the call is canceled.
 struct Watched<'w> {
     file: io::Take<fs::File>,
     watch: &'w Watch,
@@ -129,7 +129,7 @@ impl Read for Watched<'_> {
     }
 }
 
-/// Notes whether the search ended at what is not text.
+/// A sink that also records whether the search stopped at binary data.
 struct Noting<'s, S> {
     sink: &'s mut S,
     binary: bool,

@@ -1,7 +1,7 @@
-//! All files beneath a folder, in no order, on several threads.
+//! Opens all files beneath a folder, in no order, on several threads.
 //!
-//! A thread takes a folder, looks what is in it, leaves the folders in it to whoever is free, and
-//! opens its files from where it stands. A folder of very many files is done by several threads.
+//! A thread lists one folder, queues its subfolders for any free thread, and opens the files
+//! relative to the open folder. Several threads share a very large folder.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -14,19 +14,23 @@ use super::Crew;
 use crate::world::Root;
 use crate::world::root::{File, Folder, Kind, Looked, Sight, Watch};
 
-/// How many entries of a folder are left to another thread at a time.
+/// The number of entries of a folder that one thread takes at a time.
 const ENTRIES_AT_ONCE: usize = 256;
 
-/// What came of it.
+/// The result of a sweep.
 pub(crate) struct Swept<T> {
-    /// What each thread has to show.
+    /// The result of each thread.
     pub(crate) shown: Vec<T>,
-    /// How many directories could not be looked into, and how many files not opened.
+    /// The number of directories that could not be listed and files that could not be opened.
     pub(crate) unread: u64,
 }
 
-/// Opens each file beneath `folder` that is `wanted` by its path and gives it to `take`, with what
-/// this thread has to show so far, which it has from `begin`.
+/// Opens each file beneath `folder` if `wanted` accepts its path. Calls `take` with the file and
+/// the result of the current thread, which starts as `begin()`.
+///
+/// # Errors
+///
+/// If the call is canceled.
 pub(crate) fn sweep<T: Send>(
     root: &Root,
     folder: Folder,
@@ -83,14 +87,14 @@ pub(crate) fn sweep<T: Send>(
     Ok(Swept { shown, unread: unread.into_inner() })
 }
 
-/// What is still to be done.
+/// A piece of work in the queue.
 enum Piece {
     Folder(Folder),
-    /// The entries of a folder from one on, up to as many as are done at once.
+    /// The entries of a folder from this index on, at most [`ENTRIES_AT_ONCE`].
     Rest(Arc<Folder>, Arc<Looked>, usize),
 }
 
-/// What is to be done, the newest first: so few folders are open at a time.
+/// The pieces of work that are left. The newest comes first, so few folders are open at a time.
 struct Queue {
     state: Mutex<State>,
     more: Condvar,
@@ -98,7 +102,7 @@ struct Queue {
 
 struct State {
     pieces: Vec<Piece>,
-    /// How many threads are at a piece, which may bring more.
+    /// The number of threads that work on a piece and may queue more.
     busy: usize,
 }
 
@@ -108,7 +112,8 @@ impl Queue {
         Self { state: Mutex::new(state), more: Condvar::new() }
     }
 
-    /// The next piece, waited for while there may be one; its [`Done`] is to be dropped.
+    /// Returns the next piece, and waits for one while other threads may still queue some. The
+    /// caller must drop a [`Done`] after the piece.
     fn next(&self) -> Option<Piece> {
         let mut state = self.lock();
         loop {
@@ -123,7 +128,7 @@ impl Queue {
         }
     }
 
-    /// Leaves to others what whoever opened `folder` does not do at once.
+    /// Queues the subfolders of `folder`, and its entries beyond the first [`ENTRIES_AT_ONCE`].
     fn leave(&self, folder: &Arc<Folder>, looked: &Arc<Looked>) {
         let dirs = looked.entries.iter().filter(|(_, kind)| *kind == Kind::Dir);
         let inner = dirs.map(|(name, _): &(OsString, Kind)| Piece::Folder(folder.enter(name)));
@@ -142,7 +147,8 @@ impl Queue {
     }
 }
 
-/// A piece that is done, however: whoever waits for what it brings need not any more.
+/// Marks a piece as finished on drop, also after a panic, and wakes waiting threads if nothing is
+/// left.
 struct Done<'q>(&'q Queue);
 
 impl Drop for Done<'_> {

@@ -1,4 +1,4 @@
-//! What is found in a workspace, looked for again whenever somebody asks.
+//! Scans a workspace for items, and scans it again on each use.
 
 mod remembered;
 mod patrol;
@@ -16,28 +16,28 @@ use crate::world::root::Watch;
 use patrol::Patrol;
 pub(crate) use remembered::Remembered;
 
-/// How long it rests between two looks while somebody wants to be told of changes.
+/// The shortest pause between two scans while somebody subscribes to changes.
 const EVERY: Duration = Duration::from_secs(1);
-/// And that it rests for at least this many times as long as it looked.
+/// The pause after a scan, as a multiple of the scan's duration.
 const RESTS: u32 = 20;
-/// How long a look may take that nobody in particular asked for.
+/// The time limit of a background scan.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What was found last, and how to look again. Of each file a `T` is remembered.
+/// The latest result of a scan, and the function that scans. Remembers a `T` for each file.
 pub(crate) struct Looked<T, F> {
     root: Root,
     look: Box<Look<T, F>>,
     memory: Arc<Turn<Memory<T>>>,
     last: Mutex<Option<Arc<F>>>,
-    /// What was left out when it was looked last.
+    /// The items that the latest scan left out.
     left_out: Mutex<Arc<[LeftOut]>>,
     patrol: Patrol,
 }
 
-/// Looks through a workspace.
+/// A function that scans a workspace.
 type Look<T, F> = dyn Fn(&Root, &mut Memory<T>, &Watch) -> Result<F, ToolError> + Send + Sync;
 
-/// What is remembered from one look to the next.
+/// State that is kept from one scan to the next.
 pub(crate) struct Memory<T> {
     pub(crate) files: Remembered<T>,
     left_out: Arc<[LeftOut]>,
@@ -50,7 +50,7 @@ impl<T> Default for Memory<T> {
 }
 
 impl<T> Memory<T> {
-    /// Tells the log of each that is left out and was not before.
+    /// Logs each item that is left out now and was not before.
     pub(crate) fn tell(&mut self, left_out: Vec<LeftOut>) {
         for one in left_out.iter().filter(|one| !self.left_out.contains(one)) {
             tracing::warn!("{one}");
@@ -82,20 +82,24 @@ where
         &self.root
     }
 
-    /// What was found last, if it was ever looked.
+    /// Returns the latest result, or `None` before the first scan.
     pub(crate) fn last(&self) -> Option<Arc<F>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Why what `is_meant` cannot be used, if it was left out when it was looked last.
+    /// Returns why the latest scan left out the item that `is_meant` selects.
     pub(crate) fn trouble(&self, is_meant: impl Fn(&LeftOut) -> bool) -> Option<String> {
         let left_out = self.left_out.lock().unwrap_or_else(PoisonError::into_inner).clone();
         left_out.iter().find(|one| is_meant(one)).map(LeftOut::trouble)
     }
 
-    /// What there is now.
+    /// Scans the workspace and returns the result.
+    ///
+    /// # Errors
+    ///
+    /// If the scan fails or the call is canceled.
     pub(crate) async fn now(self: &Arc<Self>, ctx: &Ctx) -> Result<Arc<F>, ToolError> {
-        // One looks at a time: the next finds what it remembers.
+        // Only one scan runs at a time, so the next one profits from what it remembered.
         let mut memory = tokio::select! {
             memory = self.memory.clone().lock_owned() => memory,
             () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
@@ -110,7 +114,7 @@ where
         self.root.work(ctx, look).await
     }
 
-    /// What there is now, for nobody in particular; `None` if that cannot be told in time.
+    /// Scans without a caller. Returns `None` if the scan fails or takes longer than [`PATIENCE`].
     pub(crate) async fn now_alone(self: &Arc<Self>) -> Option<Arc<F>> {
         let ctx = Ctx::alone(Caller::local(), Instant::now() + PATIENCE);
         let _stops = ctx.cancel.clone().drop_guard();
@@ -118,8 +122,8 @@ where
         found.ok()
     }
 
-    /// Gives what there was and what there is to `tell`, each time that is another, for as long
-    /// as the result is held. Whoever keeps it first says how it is told.
+    /// Scans repeatedly while the returned [`Hold`] lives, and calls `tell` with the old and the
+    /// new result after each change. Only the `tell` of the first subscriber is used.
     pub(crate) fn keep_looking(
         self: &Arc<Self>,
         tell: impl Fn(&F, &F) + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! A task that looks, for as long as somebody wants to know.
+//! Runs a background task while somebody needs it.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -6,12 +6,12 @@ use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 use toolgate_contract::Hold;
 
-/// One task that looks, shared by all who want to know; without any, there is none.
+/// A shared background task that runs while at least one [`Hold`] lives.
 #[derive(Default)]
 pub(super) struct Patrol(Mutex<Weak<AbortOnDropHandle<()>>>);
 
 impl Patrol {
-    /// Has `look` go on for as long as the result is held; that of others, if there is one.
+    /// Starts `look`, unless it already runs, and returns a hold that keeps it running.
     pub(super) fn keep<F>(&self, look: impl FnOnce() -> F) -> Hold
     where
         F: Future<Output = ()> + Send + 'static,
@@ -20,7 +20,7 @@ impl Patrol {
         if let Some(running) = shared.upgrade() {
             return Hold::of(running);
         }
-        // Without a runtime nobody is served, so nobody can be told.
+        // Without a runtime there is no server, and nobody to notify.
         let Ok(runtime) = Handle::try_current() else { return Hold::nothing() };
         let running = Arc::new(AbortOnDropHandle::new(runtime.spawn(look())));
         *shared = Arc::downgrade(&running);

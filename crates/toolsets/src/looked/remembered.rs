@@ -1,4 +1,4 @@
-//! What was made of files, for as long as they are as they were.
+//! Caches values computed from files until the files change.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use toolgate_contract::ToolError;
 
 use crate::world::root::{File, Moment, Stamp};
 
-/// What was made of each file, by its path.
+/// Cached values by file path.
 pub(crate) struct Remembered<T> {
     known: BTreeMap<PathBuf, Known<T>>,
     round: u64,
@@ -16,8 +16,8 @@ pub(crate) struct Remembered<T> {
 struct Known<T> {
     value: T,
     stamp: Stamp,
-    /// Whether the file had been left alone for a tick of the clock when it was read: only then
-    /// does its stamp tell of every change since.
+    /// True if the file was unchanged for a clock tick when it was read. Only then does its stamp
+    /// reveal every later change.
     settled: bool,
     round: u64,
 }
@@ -29,7 +29,12 @@ impl<T> Default for Remembered<T> {
 }
 
 impl<T: Clone> Remembered<T> {
-    /// What `make` made of `file`, which is at `path`; made again only if the file was changed.
+    /// Returns the value that `make` computes from `file` at `path`. Computes it only if the file
+    /// changed.
+    ///
+    /// # Errors
+    ///
+    /// If `make` fails.
     pub(crate) fn of(
         &mut self,
         path: &Path,
@@ -51,7 +56,7 @@ impl<T: Clone> Remembered<T> {
         Ok(value)
     }
 
-    /// Forgets the files that nobody asked for since the last time.
+    /// Drops the files that were not requested since the last call.
     pub(crate) fn forget_the_rest(&mut self) {
         let round = self.round;
         self.known.retain(|_, known| known.round == round);

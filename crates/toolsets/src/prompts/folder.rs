@@ -1,4 +1,4 @@
-//! The prompts of a folder of the workspace, as it is now.
+//! Reads prompts from a folder of the workspace and follows its changes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,23 +12,23 @@ use crate::looked::{Looked, Memory, Remembered};
 use crate::world::Root;
 use crate::world::root::{Kind, Watch};
 
-/// How many entries of the folder are looked at; more are left out.
+/// The most entries of the folder that are read.
 const ENTRIES_MAX: usize = 500;
-/// How large one file may be.
+/// The most bytes of one prompt file.
 const FILE_BYTES_MAX: u64 = 256 << 10;
 
-/// The prompts of a folder. Each time they are asked for, what changed is read again.
+/// Source of the prompts in a folder. Each request rereads the files that changed.
 pub struct Folder {
     path: String,
     looked: Arc<Looked<Read, Sheets>>,
 }
 
-/// What became of a file.
+/// The result of reading one file: a prompt or an error.
 pub(super) type Read = Result<Arc<Sheet>, Wrong>;
 pub(super) type Sheets = Vec<Arc<Sheet>>;
 
 impl Folder {
-    /// The prompts in the folder `path` of the workspace `root`.
+    /// Creates the source of the prompts in the folder `path` of the workspace `root`.
     pub fn new(root: &Root, path: &str) -> Self {
         let path = path.trim_end_matches('/').to_owned();
         let folder = path.clone();
@@ -58,15 +58,15 @@ impl Prompts for Folder {
     }
 }
 
-/// What a file of the folder is.
+/// The kind of file, for error messages.
 const WHAT: &str = "a prompt";
 
-/// Where the prompt `name` stands, in the folder `path`.
+/// Returns the path of the prompt `name` in the folder `path`.
 fn file(path: &str, name: &str) -> String {
     format!("{path}/{name}.md")
 }
 
-/// The prompts in the folder `path`, in order of name.
+/// Returns the prompts in the folder `path`, sorted by name, and logs the skipped files.
 fn look(
     root: &Root,
     path: &str,
@@ -80,7 +80,7 @@ fn look(
     Ok(sheets)
 }
 
-/// The prompts in the folder `path`, and what is left out there.
+/// Reads the prompts in the folder `path`, and adds the skipped files to `left_out`.
 pub(super) fn read(
     root: &Root,
     path: &str,
@@ -91,7 +91,7 @@ pub(super) fn read(
     let page = match root.page(path, None, ENTRIES_MAX, watch) {
         Ok(page) => page,
         Err(err) if err.fault == Fault::Canceled => return Err(err),
-        // That there is no such folder is how most workspaces are.
+        // Most workspaces have no such folder, so this is not reported.
         Err(err) if err.fault == Fault::NotFound => return Ok(Vec::new()),
         Err(err) => {
             left_out.push(LeftOut::whole(WHAT, path, err.message));
@@ -119,7 +119,7 @@ pub(super) fn read(
     Ok(sheets)
 }
 
-/// The prompt `name` that stands in `path`, or what is wrong with it.
+/// Reads the prompt `name` from the file `path`. Returns its error if it is invalid.
 fn sheet(
     root: &Root,
     path: &str,

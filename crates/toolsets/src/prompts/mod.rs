@@ -1,4 +1,4 @@
-//! Prompts, each a Markdown file: those of a folder of the workspace, and some that come along.
+//! Prompts from Markdown files: those in a folder of the workspace, and built-in ones.
 //!
 //! A file `NAME.md` is the prompt `NAME`:
 //!
@@ -10,7 +10,7 @@
 //!   - name: path
 //!     description: The file.
 //!     required: true
-//!     kind: path            # or `text`, which is what it is else
+//!     kind: path            # or `text` (the default)
 //!   - name: depth
 //!     values: [brief, thorough]   # offered, not enforced
 //! ---
@@ -23,14 +23,14 @@
 //! I have read it. It
 //! ```
 //!
-//! - `{{name}}` is what was given for that argument, as it is; nothing in it means anything. A line
-//!   that names an argument that was not given is left out. `\{{` stands for `{{`.
-//! - A line `![[path]]` takes in the file of the workspace at that path; `\![[` stands for `![[`.
-//! - A line `<!-- role: assistant -->` or `<!-- role: user -->` begins a message of that role;
-//!   until the first it is the user who speaks.
+//! - `{{name}}` inserts the value of that argument unchanged. Markup in the value has no effect. A
+//!   line that names an argument without a value is left out. `\{{` stands for `{{`.
+//! - A line `![[path]]` includes the workspace file at that path. `\![[` stands for `![[`.
+//! - A line `<!-- role: assistant -->` or `<!-- role: user -->` starts a message of that role. The
+//!   text before the first such line belongs to the user.
 //!
-//! A file without front matter is all text. One that cannot be used is left out; the log says where
-//! and why, and so is told whoever asks for it by name.
+//! A file without front matter is all text. An unusable file is skipped: the log names the file and
+//! the reason. Requesting the prompt returns the same reason.
 
 mod settings;
 mod sheet;
@@ -55,7 +55,7 @@ pub use settings::Settings;
 use sheet::Sheet;
 use written::Written;
 
-/// The prompts that come along, by name.
+/// The built-in prompts, by name.
 const SHIPPED: [(&str, &str); 5] = [
     ("bootstrap", include_str!("shipped/bootstrap.md")),
     ("explain", include_str!("shipped/explain.md")),
@@ -64,8 +64,8 @@ const SHIPPED: [(&str, &str); 5] = [
     ("write-tests", include_str!("shipped/write-tests.md")),
 ];
 
-/// The sources of prompts that `settings` ask for, over the workspace `root`. Of two prompts with
-/// one name that of the first source counts.
+/// Returns the sources of prompts that `settings` enable, for the workspace `root`. If two prompts
+/// have the same name, the first source wins.
 pub fn sources(root: &Root, settings: &Settings) -> Vec<Arc<dyn Prompts>> {
     let mut sources: Vec<Arc<dyn Prompts>> = Vec::new();
     if settings.enabled {
@@ -77,10 +77,10 @@ pub fn sources(root: &Root, settings: &Settings) -> Vec<Arc<dyn Prompts>> {
     sources
 }
 
-/// The prompts that come along, over the workspace `root`.
+/// Returns the built-in prompts, for the workspace `root`.
 pub fn shipped(root: &Root) -> Vec<Arc<dyn AnyPrompt>> {
     let prompt = |(name, text)| {
-        // A test reads them all.
+        // A test reads all of them.
         let sheet = Sheet::read(name, text).unwrap_or_else(|wrong| panic!("{name}: {wrong:?}"));
         Arc::new(Written::new(root, &Arc::new(sheet))) as Arc<dyn AnyPrompt>
     };

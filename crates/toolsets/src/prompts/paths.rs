@@ -1,4 +1,4 @@
-//! The paths of a workspace, for whoever types one.
+//! Completes workspace paths in prompt arguments.
 
 use std::collections::VecDeque;
 
@@ -7,13 +7,13 @@ use toolgate_contract::{Fault, ToolError};
 use crate::world::Root;
 use crate::world::root::{Kind, Sight, Start, Watch};
 
-/// How many are offered; the nearest to the top come first.
+/// The most paths to suggest. Those nearest to the top come first.
 const PATHS_MAX: usize = 5_000;
 
-/// Paths beneath the folder that `so_far` names already, a folder with `/` at its end.
+/// Returns the paths below the folder in `so_far`. Folders end in `/`.
 pub(super) fn near(root: &Root, so_far: &str, watch: &Watch) -> Result<Vec<String>, ToolError> {
     let typed = so_far.rsplit_once('/').map(|(folder, _)| folder).filter(|it| !it.is_empty());
-    // What leads nowhere, or out, is not completed.
+    // A path that does not exist or leads out of the workspace has no completions.
     let Ok(Start::Folder(top)) = root.start(typed.unwrap_or(".")) else { return Ok(Vec::new()) };
     let sight = Sight { ignored: false, hidden: true };
     let mut waiting = VecDeque::from([top]);
@@ -22,7 +22,7 @@ pub(super) fn near(root: &Root, so_far: &str, watch: &Watch) -> Result<Vec<Strin
         let entries = match folder.look(root, sight, watch) {
             Ok(entries) => entries,
             Err(err) if err.fault == Fault::Canceled => return Err(err),
-            // It vanished, or cannot be read.
+            // The folder has vanished or is unreadable.
             Err(_) => continue,
         };
         for (name, kind) in entries {

@@ -1,20 +1,21 @@
-//! What whoever runs the server decides about prompts.
+//! Settings of the prompts.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::places;
 
-/// Which prompts are offered.
+/// Prompts that the server offers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Whether any are offered.
+    /// Switch for all prompts. Default: true.
     pub enabled: bool,
-    /// Whether those that come with toolgate are offered. One in the folder that has the name of
-    /// one of them takes its place.
+    /// Switch for the built-in prompts. Default: true. A prompt in `folder` replaces the built-in
+    /// one of the same name.
     pub shipped: bool,
-    /// The folder of the workspace that holds prompts, one `NAME.md` each; it need not be there.
+    /// Folder of prompts, relative to the workspace, with one `NAME.md` each. It need not exist.
+    /// Default: `.toolgate/prompts`.
     pub folder: String,
 }
 
@@ -25,7 +26,10 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What is wrong with these, and what to do.
+    /// Checks the settings.
+    ///
+    /// # Errors
+    /// Describes the invalid setting and its fix.
     pub fn check(&self) -> Result<(), String> {
         places::check_folder("prompts.folder", &self.folder)
     }

@@ -1,4 +1,4 @@
-//! A prompt as its file says it: what it is told, and what it says.
+//! Parses a prompt file: front matter with its arguments, and a text template.
 
 use std::collections::BTreeMap;
 
@@ -10,25 +10,25 @@ use super::template::Template;
 use crate::front_matter::{self, Parts, Wishes, Wrong};
 use crate::icons;
 
-/// One file, read.
+/// A parsed prompt file.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Sheet {
     pub(super) spec: PromptSpec,
-    /// What is offered for each argument.
+    /// The completions of each argument.
     pub(super) offers: BTreeMap<String, Offer>,
     pub(super) template: Template,
 }
 
-/// What is offered for an argument while somebody types it.
+/// The completions of an argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Offer {
-    /// These.
+    /// A fixed list of values.
     Values(Vec<String>),
     /// The paths of the workspace.
     Paths,
 }
 
-/// The front matter.
+/// The front matter of a prompt file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Head {
@@ -38,7 +38,7 @@ struct Head {
     arguments: Vec<Spanned<Argument>>,
 }
 
-/// One argument there.
+/// An argument in the front matter.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Argument {
@@ -53,7 +53,7 @@ struct Argument {
     values: Vec<String>,
 }
 
-/// What an argument is.
+/// The type of an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Kind {
@@ -62,7 +62,7 @@ enum Kind {
     Path,
 }
 
-/// What the values there are to be.
+/// The requirements for values in the front matter, for error messages.
 const WISHES: Wishes = &[
     ("title", "must be text; put it in quotes"),
     ("description", "must be text; put it in quotes"),
@@ -74,7 +74,7 @@ const WISHES: Wishes = &[
 ];
 
 impl Sheet {
-    /// The prompt `name` that `text` describes.
+    /// Parses `text` as the prompt `name`.
     pub(super) fn read(name: &str, text: &str) -> Result<Self, Wrong> {
         if !is_name(name) {
             let why = "a prompt's name is letters, digits, `-`, `_` and `.`, at most 64 of them";
@@ -116,7 +116,7 @@ impl Sheet {
         Ok(Self { spec, offers, template })
     }
 
-    /// Whether it takes in files of the workspace or offers their paths.
+    /// Checks whether the prompt includes workspace files or completes their paths.
     pub(super) fn reads(&self) -> bool {
         self.template.takes_in() || self.offers.values().any(|offer| *offer == Offer::Paths)
     }

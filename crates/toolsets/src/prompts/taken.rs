@@ -1,4 +1,4 @@
-//! A file of the workspace that a prompt takes in.
+//! Reads a workspace file that a prompt includes.
 
 use std::os::unix::ffi::OsStrExt;
 
@@ -8,10 +8,11 @@ use crate::world::Root;
 use crate::world::root::{Start, Watch, shown};
 use crate::{media, places};
 
-/// How large it may be: a prompt goes to a model whole.
+/// The most bytes of an included file, because a prompt goes to a model whole.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// The file at `path`, which may be what somebody typed: the root sees to it that it is inside.
+/// Reads the file at `path`, which may be user input. The workspace root refuses paths that lead
+/// out.
 pub(super) fn file(root: &Root, path: &str, watch: &Watch) -> Result<Contents, ToolError> {
     let unread = |err: ToolError| ToolError {
         message: format!("the prompt takes in a file that cannot be read: {}", err.message),

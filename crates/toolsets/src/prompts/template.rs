@@ -1,18 +1,18 @@
-//! The text of a prompt: whose words they are, and where arguments and files come in.
+//! Parses and fills the text of a prompt: messages by role, arguments and included files.
 
 use toolgate_contract::{Arguments, Role};
 
 use crate::front_matter::Wrong;
 
-/// What a prompt says, before it is told anything.
+/// The text of a prompt with placeholders, in messages by role.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Template(Vec<(Role, Vec<Line>)>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Line {
-    /// It is said.
+    /// A line of text.
     Said(Vec<Piece>),
-    /// The file at this path is taken in.
+    /// A line that includes the file at this path.
     Taken(Vec<Piece>),
 }
 
@@ -22,16 +22,16 @@ enum Piece {
     Argument(String),
 }
 
-/// A part of what a prompt says.
+/// A part of a filled template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Part {
     Text(String),
-    /// The file at this path.
+    /// The path of a file to include.
     File(String),
 }
 
 impl Template {
-    /// The template `body`, which begins on the line `first`, of a prompt with `arguments`.
+    /// Parses the template `body`, which starts on the line `first`, of a prompt with `arguments`.
     pub(super) fn read(body: &str, first: usize, arguments: &[&str]) -> Result<Self, Wrong> {
         let mut messages = vec![(Role::User, Vec::new())];
         for (line, text) in (first..).zip(body.lines()) {
@@ -54,13 +54,13 @@ impl Template {
         Ok(Self(messages))
     }
 
-    /// Whether it takes in a file.
+    /// Checks whether the template includes a file.
     pub(super) fn takes_in(&self) -> bool {
         let mut lines = self.0.iter().flat_map(|(_, lines)| lines);
         lines.any(|line| matches!(line, Line::Taken(_)))
     }
 
-    /// How many bytes it has at most once it is told `arguments`, files aside.
+    /// Returns the most bytes of the text filled with `arguments`, without the included files.
     pub(super) fn bytes(&self, arguments: &Arguments) -> usize {
         let lines = self.0.iter().flat_map(|(_, lines)| lines);
         let pieces = lines.flat_map(|line| match line {
@@ -73,7 +73,7 @@ impl Template {
         bytes.fold(0, usize::saturating_add)
     }
 
-    /// What it says once it is told `arguments`. What is in them is taken as it is.
+    /// Fills the template with `arguments`. Markup in their values has no effect.
     pub(super) fn fill(&self, arguments: &Arguments) -> Vec<(Role, Part)> {
         let mut parts = Vec::new();
         for (role, lines) in &self.0 {
@@ -107,11 +107,11 @@ impl Line {
     }
 }
 
-/// Lines on their way into one text.
+/// Lines that are collected into one text.
 #[derive(Default)]
 struct Said {
     lines: Vec<String>,
-    /// Whether the line before was left out.
+    /// Set if the line before was left out.
     left_out: bool,
 }
 
@@ -121,7 +121,7 @@ impl Said {
             self.left_out = true;
             return;
         };
-        // Where a paragraph was left out, the blank line after it goes too.
+        // If a paragraph was left out, the blank line after it goes too.
         let after_blank = self.lines.last().is_none_or(|last| last.is_empty());
         if !(self.left_out && line.is_empty() && after_blank) {
             self.lines.push(line);
@@ -129,7 +129,7 @@ impl Said {
         self.left_out = false;
     }
 
-    /// The text, if there is any; from here on there is another.
+    /// Returns the collected text, if there is any, and starts a new one.
     fn end(&mut self) -> Option<String> {
         let text = std::mem::take(self).lines.join("\n");
         let text = text.trim_matches('\n');
@@ -137,20 +137,21 @@ impl Said {
     }
 }
 
-/// The text of a line; `None` if it names what was not given.
+/// Returns the text of a line. `None` if it names an argument without a value.
 fn filled(pieces: &[Piece], arguments: &Arguments) -> Option<String> {
     let mut text = String::new();
     for piece in pieces {
         match piece {
             Piece::Words(words) => text += words,
-            // An empty field of a form is one that was not filled in.
+            // An empty argument counts as missing: a form sends it for a field that was not filled
+            // in.
             Piece::Argument(name) => text += arguments.get(name).filter(|it| !it.is_empty())?,
         }
     }
     Some(text)
 }
 
-/// The role whose message `line` begins, if it begins one.
+/// Returns the role whose message starts at `line`, if `line` is a role comment.
 fn role(line: &str) -> Result<Option<Role>, String> {
     let comment = line.trim().strip_prefix("<!--").and_then(|rest| rest.strip_suffix("-->"));
     let role = comment.and_then(|comment| comment.trim().strip_prefix("role:"));
@@ -182,7 +183,7 @@ fn read(line: &str, arguments: &[&str]) -> Result<Line, String> {
     Ok(Line::Said(pieces(line.trim_end(), arguments)?))
 }
 
-/// `text` with its placeholders apart.
+/// Splits `text` into words and placeholders.
 fn pieces(text: &str, arguments: &[&str]) -> Result<Vec<Piece>, String> {
     let mut pieces = Vec::new();
     let mut words = String::new();
@@ -220,7 +221,7 @@ fn pieces(text: &str, arguments: &[&str]) -> Result<Vec<Piece>, String> {
     Ok(pieces)
 }
 
-/// `, did you mean …?` where an argument is near `name`.
+/// Returns `, did you mean …?` if an argument is similar to `name`.
 fn meant(name: &str, arguments: &[&str]) -> String {
     let near = |known: &&&str| strsim::normalized_damerau_levenshtein(name, known) > 0.55;
     let likeness = |known: &&str| strsim::normalized_damerau_levenshtein(name, known);

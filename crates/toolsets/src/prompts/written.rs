@@ -1,4 +1,4 @@
-//! A prompt that stands in a file, as it is offered.
+//! Serves a prompt from a parsed file.
 
 use std::sync::{Arc, LazyLock};
 
@@ -13,13 +13,13 @@ use super::{paths, taken};
 use crate::files;
 use crate::world::Root;
 
-/// How large a prompt may become, with all that it takes in.
+/// The most bytes of a prompt, including its files.
 const BYTES_MAX: usize = 8 << 20;
 
-/// What those are known by that take in files or offer their paths.
+/// The tool whose permission guards prompts that include files or complete their paths.
 static READING: LazyLock<ToolSpec> = LazyLock::new(files::reading);
 
-/// One prompt over a workspace.
+/// A prompt of a workspace.
 pub(super) struct Written {
     root: Root,
     sheet: Arc<Sheet>,
@@ -30,7 +30,7 @@ impl Written {
         Self { root: root.clone(), sheet: sheet.clone() }
     }
 
-    /// Refuses arguments of which one is empty that is required: what names it would be left out.
+    /// Refuses an empty value for a required argument. The lines that name it would be left out.
     fn none_is_empty(&self, arguments: &Arguments) -> Result<(), ToolError> {
         let PromptSpec { name: prompt, arguments: known, .. } = &self.sheet.spec;
         let is_empty = |name: &String| arguments.get(name).is_some_and(String::is_empty);
@@ -79,7 +79,8 @@ impl Written {
     }
 }
 
-/// Refuses a prompt of `bytes`: a few lines can say an argument very often, or take in a lot.
+/// Refuses a prompt of more than the most bytes. A short template can repeat an argument many
+/// times, or include many files.
 fn bounded(bytes: usize) -> Result<(), ToolError> {
     if bytes <= BYTES_MAX {
         return Ok(());
@@ -88,7 +89,7 @@ fn bounded(bytes: usize) -> Result<(), ToolError> {
     Err(ToolError::new(Fault::TooLarge, message))
 }
 
-/// How many bytes `held` has.
+/// Returns the number of bytes in `held`.
 fn bytes_of(held: &Held) -> usize {
     match held {
         Held::Text(text) => text.len(),

@@ -1,4 +1,4 @@
-//! `search.index_status`: how far the indexes are.
+//! `search.index_status`: reports the progress of search indexes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,38 +10,38 @@ use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
 
 use super::{Indexed, Service, State, WORKSPACE};
 
-/// The longest that is waited.
+/// The longest wait, in milliseconds.
 const WAIT_MS_MAX: u64 = 600_000;
 
-/// Says how far indexes are.
+/// The tool `search.index_status`.
 pub struct IndexStatus {
     service: Arc<Service>,
 }
 
-/// Which indexes.
+/// Input of `search.index_status`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Input {
-    /// Of this namespace alone; without, of all.
+    /// Only this namespace; default: all.
     namespace: Option<String>,
-    /// Bring the index of `namespace` (without one, of the whole workspace) up to date, and wait so
-    /// many milliseconds for it; 0 looks at it as it is.
+    /// Bring the index of `namespace` (default: the whole workspace) up to date, and wait this many
+    /// milliseconds for it; 0 only reports its state.
     #[serde(default)]
     #[schemars(range(min = 0, max = 600_000))]
     wait_ms: u64,
 }
 
-/// How far they are.
+/// Output of `search.index_status`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Output {
-    /// Each namespace by its name.
+    /// Status by namespace.
     namespaces: BTreeMap<String, Indexed>,
-    /// The model that makes vectors beside those that are built in; null without one.
+    /// The configured embedding model, or null.
     embedding_model: Option<String>,
 }
 
 impl IndexStatus {
-    /// The tool that asks `service`.
+    /// Creates the tool for `service`.
     pub fn new(service: &Arc<Service>) -> Self {
         Self { service: service.clone() }
     }
@@ -89,7 +89,7 @@ impl Tool for IndexStatus {
     }
 }
 
-/// How far an index is, in a line.
+/// Returns the status of an index in one line.
 pub(super) fn line(indexed: &Indexed) -> String {
     let Indexed { state, files, files_total, chunks, vectors, complete, note } = indexed;
     let how = match state {

@@ -1,7 +1,7 @@
-//! The `search` toolset: what a workspace holds, found by what it is about.
+//! The `search` toolset: searches a workspace by meaning, by name and by text.
 //!
-//! The tools know what a caller may ask; how an index is kept fresh and asked is the
-//! [`Service`]'s; where it lies is an [engine's](engines).
+//! The tools parse the input. The [`Service`] keeps indexes fresh and searches them, and an
+//! [engine](engines) stores them.
 
 mod semantic;
 mod text;
@@ -28,10 +28,10 @@ pub use settings::Settings;
 pub use text::InText;
 pub use upsert::Upsert;
 
-/// The namespace that is the whole folder.
+/// The namespace of the whole workspace.
 const WORKSPACE: &str = "workspace";
 
-/// All tools of this toolset, which ask `service`.
+/// Returns all tools of this toolset, which share `service`.
 pub fn tools(service: &Arc<Service>) -> Vec<Arc<dyn AnyTool>> {
     vec![
         erase(Semantic::new(service)),

@@ -1,4 +1,4 @@
-//! `search.names`: where what is called so is defined.
+//! `search.names`: finds definitions by name.
 
 mod now;
 
@@ -17,46 +17,46 @@ use crate::files::cursor;
 use now::now;
 
 const LIMIT_MAX: usize = 100;
-/// More than engines look at, whatever the name.
+/// The largest number of definitions to request, which is more than engines return.
 const FOUND_MAX: usize = 20_000;
-/// Engines look at this many by each way and do not say that there are more, so from here on there
-/// may be.
+/// The number of definitions from which more may exist. Engines cap each kind of match at this
+/// number and do not report that they did.
 const MORE_FROM: usize = 2_000;
 const NAME_BYTES_MAX: usize = 256;
 
-/// Searches for definitions.
+/// The tool `search.names`.
 pub struct Names {
     service: Arc<Service>,
 }
 
-/// What to look for, and where.
+/// Input of `search.names`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Input {
-    /// What it is called, e.g. `parse_header`, `ParseHeader` or `Session::new`; the beginning of a
-    /// name, words of it, or a name with a letter wrong will do.
+    /// The name, e.g. `parse_header`, `ParseHeader` or `Session::new`. The beginning of a name,
+    /// words of it, or a misspelt name match too.
     name: String,
-    /// Which of the configured namespaces to search; without one, the whole workspace.
+    /// The namespace; default: the whole workspace.
     namespace: Option<String>,
-    /// Only files whose path begins with this, e.g. `src/auth`.
+    /// Only paths that begin with this, e.g. `src/auth`.
     path_prefix: Option<String>,
-    /// Only files that have all of these: a language such as `rust`, and `code`, `docs`, `config`,
-    /// `test` or `example`.
+    /// Only files with all of these: a language such as `rust`, or `code`, `docs`, `config`,
+    /// `test`, `example`.
     #[serde(default)]
     tags: Vec<String>,
     /// Only these: functions, types, other code (constants, variables), sections of documents, or
     /// keys of configurations.
     #[serde(default)]
     kinds: Vec<Sort>,
-    /// Give at most this many.
+    /// Largest number of definitions.
     #[serde(default = "limit")]
     #[schemars(range(min = 1, max = 100))]
     limit: usize,
-    /// The `cursor` of an answer to the same search, to go on after it.
+    /// The `cursor` of an answer to this search, for its next page.
     cursor: Option<String>,
 }
 
-/// What is defined.
+/// Kind of definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum Sort {
@@ -68,69 +68,68 @@ enum Sort {
     Text,
 }
 
-/// How a name is like what was asked for.
+/// Similarity of a name to the query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum Likeness {
-    /// It is the same.
+    /// Equal.
     Exact,
-    /// It is the same but for capitals.
+    /// Equal except for capitals.
     Case,
-    /// It begins so.
+    /// Begins with the query.
     Prefix,
-    /// It has all the words.
+    /// Has all words of the query.
     Words,
-    /// It differs by a letter or two.
+    /// Differs by a letter or two.
     Misspelt,
 }
 
-/// What was found.
+/// Output of `search.names`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Output {
-    /// The likeliest first: the very name, another case, names that begin so, that have the words,
-    /// and last those that are spelt almost so; functions and types before others.
+    /// Best match first: exact, other capitals, prefix, words, misspelt; functions and types before
+    /// others.
     definitions: Vec<Definition>,
-    /// Whether there are more. Where they are too many to be looked through, it is true with a
-    /// `cursor` of null: narrow the search by `path_prefix` or `tags`.
+    /// True if there are more. If it is true and `cursor` is null, there are too many to page
+    /// through: narrow the search by `path_prefix` or `tags`.
     truncated: bool,
-    /// To be passed as `cursor` to go on; null at the end.
+    /// The `cursor` of the next page; null at the end.
     cursor: Option<String>,
-    /// How much of the workspace was searched.
+    /// State of the searched index.
     index: Indexed,
 }
 
-/// Something that is defined.
+/// A definition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 struct Definition {
-    /// What it is called.
+    /// The name.
     name: String,
-    /// How that is like what was asked for.
+    /// Similarity to the query.
     likeness: Likeness,
-    /// What it is.
+    /// The kind.
     kind: Sort,
-    /// What it stands in, the outermost first.
+    /// The enclosing definitions, outermost first.
     container: Vec<String>,
-    /// The file, relative to the workspace, or to the root of its namespace, where only the search
-    /// tools read; of a document its id.
+    /// The file, relative to the workspace or to the root of its namespace; for a document, its id.
     path: String,
-    /// The line it begins in, from 1.
+    /// The line of the definition, from 1.
     line: u32,
-    /// The first line, comments above it among them.
+    /// The first line, comments above included.
     line_start: u32,
     /// The last line.
     line_end: u32,
-    /// How it reads up to its body, where that is known.
+    /// The text up to the body, if known.
     head: Option<String>,
-    /// The language, if it is one we know.
+    /// The language, if known.
     lang: Option<String>,
-    /// What kind of file it is in.
+    /// Tags of the file.
     tags: Vec<String>,
     /// The etag of the file.
     etag: String,
 }
 
 impl Names {
-    /// The tool that asks `service`.
+    /// Creates the tool for `service`.
     pub fn new(service: &Arc<Service>) -> Self {
         Self { service: service.clone() }
     }
@@ -215,7 +214,11 @@ impl Tool for Names {
 }
 
 impl Input {
-    /// Refuses what cannot be meant; else what makes one search another.
+    /// Checks the input. Returns all that determines the results, for the cursor.
+    ///
+    /// # Errors
+    ///
+    /// If the name or the limit is invalid.
     fn check(&self) -> Result<String, ToolError> {
         let Self { name, namespace, path_prefix, tags, kinds, limit, cursor: _ } = self;
         if name.trim().is_empty() || name.len() > NAME_BYTES_MAX {
@@ -229,10 +232,10 @@ impl Input {
     }
 }
 
-/// The definition given last.
+/// The last definition of the previous page.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Last {
-    /// How many were given up to it.
+    /// The number of definitions up to and including this one.
     given: usize,
     line: u32,
     name: String,
@@ -245,7 +248,8 @@ impl Last {
         Self { given, line: *first, name: named.name.clone(), path: path.clone() }
     }
 
-    /// Where what comes after it begins in `found`; if it is gone, as many as were given.
+    /// Returns the position in `found` after this definition. If it is gone, returns the number of
+    /// definitions already returned.
     fn position(&self, found: &[Named]) -> usize {
         if self.given == 0 {
             return 0;
@@ -259,7 +263,7 @@ impl Last {
         format!("{given} {line} {name}\n{path}").into_bytes()
     }
 
-    /// What [`Last::bytes`] wrote.
+    /// Parses the output of [`Last::bytes`].
     fn read(bytes: &[u8]) -> Self {
         let text = String::from_utf8_lossy(bytes);
         let (head, path) = text.split_once('\n').unwrap_or_default();
@@ -272,7 +276,8 @@ impl Last {
 }
 
 impl Definition {
-    /// As the index knows it: of small neighbours that share a passage, the passage.
+    /// Converts a definition from the index. If small neighbours share a passage, the lines are
+    /// those of the passage.
     fn of(named: Named) -> Self {
         let Named { shown, name, how } = named;
         let Shown { path, first, last, kind, names, within, head, lang, tags, etag, .. } = shown;
@@ -293,7 +298,7 @@ impl Definition {
         }
     }
 
-    /// The same, where `symbol` is.
+    /// Moves the definition to `symbol`, as the file has it now.
     fn at(self, symbol: &Symbol) -> Self {
         Self {
             kind: Sort::of(symbol.kind),

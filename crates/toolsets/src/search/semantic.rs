@@ -1,4 +1,4 @@
-//! `search.semantic`: passages of code and text by what they are about.
+//! `search.semantic`: searches passages of code and text by meaning.
 
 use std::sync::Arc;
 
@@ -10,106 +10,104 @@ use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
 use super::index_status::line;
 use super::{Found, Hit, Indexed, Service, State, WORKSPACE, Wanted, distinct_tags};
 
-/// Searches by meaning.
+/// The tool `search.semantic`.
 pub struct Semantic {
     service: Arc<Service>,
 }
 
-/// What to look for, and where.
+/// Input of `search.semantic`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Input {
-    /// What is looked for, in words or as an identifier, e.g. `authentication middleware` or
+    /// The question, in words or as an identifier, e.g. `authentication middleware` or
     /// `parseHeader`.
     query: Option<String>,
-    /// A vector to look for what is like it, e.g. the `vector` of a match found before. Beside a
-    /// query, both count alike.
+    /// A vector to find similar passages, e.g. the `vector` of a match. With a query, both count
+    /// alike.
     embedding: Option<Vec<f64>>,
-    /// How many matches at most.
+    /// Largest number of matches.
     #[serde(default = "top_k")]
     #[schemars(range(min = 1, max = 50))]
     top_k: usize,
-    /// Which namespace to search (search_index_status lists them); without one, the whole workspace.
+    /// The namespace (search_index_status lists them); default: the whole workspace.
     namespace: Option<String>,
-    /// Only files whose path begins with this, e.g. `src/auth`.
+    /// Only paths that begin with this, e.g. `src/auth`.
     path_prefix: Option<String>,
-    /// Only files that have all of these: a language such as `rust`, and `code`, `docs`, `config`,
-    /// `test` or `example`.
+    /// Only files with all of these: a language such as `rust`, or `code`, `docs`, `config`,
+    /// `test`, `example`.
     #[serde(default)]
     tags: Vec<String>,
-    /// Whether each match comes with its vector.
+    /// Return the vector of each match.
     #[serde(default)]
     include_vectors: bool,
-    /// Whether matches are put in order by a closer look: names, paths, tests last.
+    /// Rerank matches by names and paths, tests last.
     #[serde(default = "yes")]
     rerank: bool,
 }
 
-/// What was found.
+/// Output of `search.semantic`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Output {
-    /// The best first.
+    /// Best match first.
     matches: Vec<Match>,
-    /// What they were found by.
+    /// Models that were used.
     usage: Usage,
-    /// How much of the workspace was searched.
+    /// State of the searched index.
     index: Indexed,
 }
 
 /// A passage of a file.
 #[derive(Debug, Serialize, JsonSchema)]
 struct Match {
-    /// Which passage it is.
+    /// The passage: its file and lines.
     id: String,
-    /// How well it matches; only to be compared within one answer.
+    /// Relevance; comparable only within one answer.
     score: f64,
-    /// The file, relative to the workspace, or to the root of its namespace, where only the search
-    /// tools read; of a document its id.
+    /// The file, relative to the workspace or to the root of its namespace; for a document, its id.
     path: String,
-    /// Its first line, from 1.
+    /// The first line, from 1.
     line_start: u32,
-    /// Its last line.
+    /// The last line.
     line_end: u32,
-    /// What it defines, if it defines something.
+    /// The name that it defines, if any.
     symbol: Option<String>,
-    /// The language, if it is one we know.
+    /// The language, if known.
     lang: Option<String>,
     /// The etag of the file.
     etag: String,
-    /// What kind of file it is.
+    /// Tags of the file.
     tags: Vec<String>,
-    /// The commit that is checked out, if git has the file as it is: null where it was changed since,
-    /// where git does not know it, and while git is changing what is checked out.
+    /// The checked-out commit, if the file is unchanged in git. Null if it changed, git does not
+    /// track it, or git is updating the checkout.
     commit: Option<String>,
     /// Always null: there is one index.
     shard_id: Option<String>,
-    /// Its lines, as they are in the file.
+    /// The lines of the passage.
     snippet: String,
-    /// What was put beside a document.
+    /// The metadata of a document.
     #[serde(skip_serializing_if = "Option::is_none")]
     metadata: Option<Map<String, Value>>,
-    /// Its vector, where it was asked for and there is one.
+    /// The vector, if requested and available.
     #[serde(skip_serializing_if = "Option::is_none")]
     vector: Option<Vec<f64>>,
 }
 
-/// What matches were found by.
+/// Models that found the matches.
 #[derive(Debug, Serialize, JsonSchema)]
 struct Usage {
-    /// What made the vectors that were of use: the configured model, else what is built in.
+    /// The model of the vectors that were used: the configured or the built-in one.
     embedding_model: Option<String>,
-    /// How long the configured model took to make a vector of the query; null where it was not
-    /// asked.
+    /// Milliseconds that the configured model took for the query; null if it was not used.
     embed_time_ms: Option<u64>,
-    /// What took the closer look, where one was taken.
+    /// The model that reranked the matches, if any.
     rerank_model: Option<String>,
-    /// Why the configured model was of no use, where one is configured.
+    /// The reason why the configured model was not used, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<String>,
 }
 
 impl Semantic {
-    /// The tool that asks `service`.
+    /// Creates the tool for `service`.
     pub fn new(service: &Arc<Service>) -> Self {
         Self { service: service.clone() }
     }

@@ -1,4 +1,4 @@
-//! What whoever runs the server decides about searching by meaning.
+//! Settings of the search toolset.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,32 +11,32 @@ use super::embedders::EmbedderSettings;
 use super::engines::settings::EngineSettings;
 use crate::places;
 
-/// What is searched, and how much of it. Nothing is read before the first search.
+/// Search over the workspace and other folders. Nothing is read before the first search.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Whether the tools of this toolset and `docs_search` are offered.
+    /// Offers the tools of this toolset and `docs_search`.
     pub enabled: bool,
-    /// Folders of the workspace that are searched by themselves where a call names them as its
-    /// namespace, e.g. `{ docs = "docs" }`. Without a namespace the whole workspace is searched.
+    /// Folders of the workspace that a call can search alone, by namespace, e.g.
+    /// `{ docs = "docs" }`. A call without a namespace searches the whole workspace.
     pub namespaces: BTreeMap<String, String>,
-    /// Folders outside the workspace that are searched by themselves where a call names them as its
-    /// namespace, by their absolute paths, e.g. `{ std = "/usr/lib/rustlib/src" }`. Only searched:
-    /// no other tool reads there.
+    /// Folders outside the workspace that a call can search by namespace, as absolute paths, e.g.
+    /// `{ std = "/usr/lib/rustlib/src" }`. No other tool reads them.
     pub roots: BTreeMap<String, String>,
-    /// Where indexes are kept: `user` (a folder for each workspace in this user's cache folder),
-    /// an absolute folder, or `memory`. They can be deleted at any time: they are made again.
+    /// Location of the indexes: `user` (a folder for each workspace in this user's cache folder),
+    /// an absolute folder, or `memory`. You can delete them at any time: toolgate builds them
+    /// again.
     pub cache: String,
-    /// How many files of a root are in its index at most.
+    /// Largest number of files in the index of a root.
     pub files_max: usize,
-    /// How many bytes of text are in the index of a root at most.
+    /// Largest size of the text in the index of a root, in bytes.
     pub text_bytes_max: u64,
-    /// How many documents a namespace has at most that callers put with `search_upsert`.
+    /// Largest number of documents that callers can put into a namespace with `search_upsert`.
     pub documents_max: usize,
-    /// The place of the search index: `embedded` keeps it in this process, and a table
+    /// Location of the search index: `embedded` keeps it in this process, and a table
     /// `engine.postgres` names a PostgreSQL server that keeps it.
     pub engine: EngineSettings,
-    /// Who makes vectors beside the model that is built in.
+    /// Embedding model to use in addition to the built-in one.
     pub embedder: EmbedderSettings,
 }
 
@@ -57,7 +57,11 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What is wrong with these, and what to do.
+    /// Checks these settings.
+    ///
+    /// # Errors
+    ///
+    /// If a value is invalid, with the way to fix it.
     pub fn check(&self) -> Result<(), String> {
         for (table, names) in [("namespaces", &self.namespaces), ("roots", &self.roots)] {
             if let Some(name) = names.keys().find(|it| it.trim().is_empty() || *it == WORKSPACE) {
@@ -93,7 +97,7 @@ impl Settings {
         self.embedder.check()
     }
 
-    /// Takes the secrets that these name out of an environment, in which `variable` looks up.
+    /// Reads the secrets that these settings name. `variable` looks up an environment variable.
     pub fn take_secrets<'v>(&mut self, variable: impl Fn(&str) -> Option<&'v str>) {
         self.engine.take_secrets(&variable);
         self.embedder.take_secrets(&variable);

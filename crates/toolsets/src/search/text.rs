@@ -1,4 +1,4 @@
-//! `search.text`: every occurrence of a text, by file, the places that matter most first.
+//! `search.text`: finds every occurrence of a text, grouped by file, most relevant first.
 
 mod query;
 mod rank;
@@ -20,124 +20,121 @@ const LIMIT_MAX: usize = 1000;
 const CONTEXT_MAX: usize = 20;
 const PER_FILE: usize = 5;
 
-/// Searches for text.
+/// The tool `search.text`.
 pub struct InText {
     service: Arc<Service>,
 }
 
-/// What to look for, and where.
+/// Input of `search.text`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Input {
-    /// What lines say: a regular expression (Rust syntax: no look-around, no backreferences).
+    /// A regular expression (Rust syntax: no look-around, no backreferences).
     text: String,
-    /// Take `text` as it is, not as a regular expression.
+    /// Take `text` literally, not as a regular expression.
     #[serde(default)]
     literal: bool,
     /// Only whole words.
     #[serde(default)]
     word: bool,
-    /// Whether case matters; `smart`: only if `text` has a capital letter.
+    /// Case sensitivity; `smart`: only if `text` has a capital letter.
     #[serde(default)]
     case: Case,
-    /// Let a match go over several lines, e.g. `fn open\([^)]*\)`; `.` still matches within one,
+    /// Let a match span several lines, e.g. `fn open\([^)]*\)`; `.` still matches within one,
     /// unless the expression begins with `(?s)`.
     #[serde(default)]
     multiline: bool,
-    /// Which of the configured namespaces of files to search; without one, the whole workspace.
+    /// A namespace of files; default: the whole workspace.
     namespace: Option<String>,
-    /// The directory (or the one file) to search, relative to the workspace, or to the root of its
-    /// namespace, where only the search tools read.
+    /// The directory or file to search, relative to the workspace or to the root of its namespace.
     #[serde(default = "here")]
     path: String,
     /// Only files whose name matches one of these, e.g. `*.rs`; with a `/`, whose path does, e.g.
-    /// `src/**/*.ts`. Files that match one with a leading `!` are left out.
+    /// `src/**/*.ts`. A leading `!` excludes matching files.
     #[serde(default)]
     globs: Vec<String>,
     /// Only files in one of these languages, e.g. `rust` or `python`.
     #[serde(default)]
     langs: Vec<String>,
-    /// Only files that have all of these: a language, and `code`, `docs`, `config`, `test` or
-    /// `example`.
+    /// Only files with all of these: a language, or `code`, `docs`, `config`, `test`, `example`.
     #[serde(default)]
     tags: Vec<String>,
-    /// Search what .gitignore leaves out, and files known to hold passwords and keys, too.
+    /// Also search files that .gitignore excludes, and files known to hold passwords and keys.
     #[serde(default)]
     include_ignored: bool,
-    /// Search names that begin with a dot (`.git` only ever by `path`).
+    /// Search names that begin with a dot (`.git` only by `path`).
     #[serde(default = "yes")]
     hidden: bool,
     /// Show this many lines around each match.
     #[serde(default)]
     #[schemars(range(min = 0, max = 20))]
     context: usize,
-    /// Show at most this many matches of a file, those that define something first; without it 5,
-    /// or all where `path` is a file.
+    /// Show at most this many matches of a file, definitions first; default: 5, or all if `path` is
+    /// a file.
     #[schemars(range(min = 1, max = 1000))]
     per_file: Option<usize>,
-    /// Say how many matches each file has, and show none.
+    /// Only count the matches of each file.
     #[serde(default)]
     counts_only: bool,
-    /// Give at most this many matches, or files where only those are counted.
+    /// Largest number of matches, or of files if only counting.
     #[serde(default = "limit")]
     #[schemars(range(min = 1, max = 1000))]
     limit: usize,
-    /// The `cursor` of an answer to the same search, to go on after it.
+    /// The `cursor` of an answer to this search, for its next page.
     cursor: Option<String>,
 }
 
-/// What was found.
+/// Output of `search.text`.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct Output {
-    /// The files with matches: those that define what matches first, then those with the most;
-    /// tests and examples after them, then documents, then what others or programs wrote.
+    /// Files with matches: definitions first, then most matches; then tests and examples,
+    /// documents, and vendored or generated files.
     files: Vec<InFile>,
-    /// How many lines match in all, or with `multiline` how many places.
+    /// The number of matching lines, or of matches with `multiline`.
     matches_total: u64,
-    /// In how many files.
+    /// The number of files with matches.
     files_total: u64,
-    /// How many files were searched.
+    /// The number of files searched.
     searched: u64,
-    /// Whether there is more than is shown: more files, which `cursor` leads to, or more matches in
-    /// those that are, which a higher `per_file` or `limit` shows.
+    /// True if not all is shown: `cursor` leads to more files, and a higher `per_file` or `limit`
+    /// shows more matches of these.
     truncated: bool,
-    /// To be passed as `cursor` to go on; null at the end.
+    /// The `cursor` of the next page; null at the end.
     cursor: Option<String>,
-    /// What could not be searched.
+    /// Files that could not be searched.
     skipped: Skipped,
 }
 
 /// A file with matches.
 #[derive(Debug, Serialize, JsonSchema)]
 struct InFile {
-    /// Where it is, relative to the workspace, or to the root of its namespace, where only the
-    /// search tools read.
+    /// The path, relative to the workspace or to the root of its namespace.
     path: String,
-    /// The language, if it is one we know.
+    /// The language, if known.
     lang: Option<&'static str>,
-    /// What kind of file it is.
+    /// Tags of the file.
     tags: Vec<&'static str>,
-    /// How many lines match in it.
+    /// The number of matches in it.
     count: u64,
-    /// Those that are shown, in order.
+    /// The matches that are shown, in order.
     matches: Vec<Match>,
 }
 
-/// A place that matches.
+/// A match.
 #[derive(Debug, Serialize, JsonSchema)]
 struct Match {
-    /// Its line, from 1.
+    /// The line, from 1.
     line: u64,
     /// The last line of a match over several.
     #[serde(skip_serializing_if = "Option::is_none")]
     line_end: Option<u64>,
-    /// Where in the line it begins, in bytes from 1.
+    /// The start in the line, in bytes from 1.
     column: u64,
-    /// The line; of a very long one the part around the match, with `…` for the rest.
+    /// The line; a very long one is cut around the match, with `…`.
     text: String,
-    /// Whether the line seems to define what matches.
+    /// True if the line seems to define the match.
     definition: bool,
-    /// What it is in.
+    /// The enclosing definition.
     #[serde(skip_serializing_if = "Option::is_none")]
     symbol: Option<Within>,
     /// The lines before.
@@ -148,33 +145,33 @@ struct Match {
     after: Vec<String>,
 }
 
-/// The function, type, section or key that a match is in.
+/// The function, type, section or key that contains a match.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 struct Within {
-    /// What it is called.
+    /// The name.
     name: String,
-    /// What it is: `function`, `type`, `code`, `section` or `key`.
+    /// The kind: `function`, `type`, `code`, `section` or `key`.
     kind: &'static str,
-    /// What it stands in, the outermost first.
+    /// The enclosing definitions, outermost first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     container: Vec<String>,
-    /// The line its definition begins in.
+    /// The line of its definition.
     line: u32,
 }
 
-/// How much was passed over, and why.
+/// Numbers of skipped files, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 struct Skipped {
     /// Files that are not text.
     binary: u64,
-    /// Files and directories that vanished, or may not be read.
+    /// Files and directories that vanished or cannot be read.
     unreadable: u64,
-    /// Files with a line too long to search, or too long to be searched over lines.
+    /// Files with too long a line, or too long for a multiline search.
     too_long: u64,
 }
 
 impl InText {
-    /// The tool for the namespaces of `service`.
+    /// Creates the tool for `service`.
     pub fn new(service: &Arc<Service>) -> Self {
         Self { service: service.clone() }
     }
@@ -243,13 +240,13 @@ impl Tool for InText {
 }
 
 impl InFile {
-    /// How many of its matches are not shown, where any is.
+    /// Returns the number of matches that are not shown, if any match is.
     fn left(&self) -> u64 {
         let shown = self.matches.len() as u64;
         if shown == 0 { 0 } else { self.count.saturating_sub(shown) }
     }
 
-    /// The path, how many there are, and under it what is shown.
+    /// Writes the path, the number of matches, and the matches that are shown.
     fn write(&self, body: &mut String) {
         let Self { path, count, matches, .. } = self;
         *body += &match (count, matches.len() as u64) {
@@ -262,7 +259,8 @@ impl InFile {
         for found in matches {
             let is_same = last.is_some_and(|last| last.symbol == found.symbol);
             match &found.symbol {
-                // A definition says itself what it is, but not that what is above ends before it.
+                // A definition names itself, but does not show that the definition above it has
+                // ended.
                 Some(symbol) if !is_same && (is_headed || !found.definition) => {
                     *body += &symbol.head();
                     is_headed = true;
@@ -284,7 +282,7 @@ impl InFile {
 }
 
 impl Within {
-    /// Above what is in it.
+    /// Returns the heading above the matches in this definition.
     fn head(&self) -> String {
         let Self { name, kind, container, line } = self;
         let container: String = container.iter().map(|it| format!("{it}.")).collect();
@@ -297,7 +295,7 @@ impl Match {
         self.line_end.unwrap_or(self.line)
     }
 
-    /// Whether it begins, with the lines before it, where `last` ended.
+    /// Returns true if the match, with the lines before it, begins right after `last`.
     fn follows(&self, last: &Self) -> bool {
         self.line - self.before.len() as u64 <= last.last_line() + last.after.len() as u64 + 1
     }

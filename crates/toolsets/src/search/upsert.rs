@@ -1,4 +1,4 @@
-//! `search.upsert`: documents put into a namespace of their own, to be found.
+//! `search.upsert`: stores documents in a namespace of their own, for search.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,33 +11,32 @@ use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
 use super::service::{Document, Upserted};
 use super::{Service, distinct_tags};
 
-/// How many documents one call puts.
+/// Largest number of documents in one call.
 const DOCUMENTS_MAX: usize = 1_000;
-/// How many one call takes out.
+/// Largest number of ids to remove in one call.
 const REMOVE_MAX: usize = 10_000;
-/// How large a document can be.
+/// Largest size of a document, in bytes.
 const TEXT_BYTES_MAX: usize = 1 << 20;
-/// And what is put beside it.
+/// Largest size of a document's metadata, in bytes of JSON.
 const METADATA_BYTES_MAX: usize = 16 << 10;
-/// How long an id can be.
+/// Longest id, in bytes.
 const ID_BYTES_MAX: usize = 512;
 
-/// Puts documents.
+/// The tool `search.upsert`.
 pub struct Upsert {
     service: Arc<Service>,
 }
 
-/// What to put where.
+/// Input of `search.upsert`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Input {
-    /// The namespace, which is made where there is none: small letters, digits, `_` and `-`.
+    /// The namespace, created if missing: small letters, digits, `_` and `-`.
     namespace: String,
-    /// What is put, each in place of the document that has its id.
+    /// Documents to put. Each replaces the document with its id.
     #[serde(default)]
     documents: Vec<Given>,
-    /// The ids of documents to be taken out; one that is not there, or is named twice, is no
-    /// failure.
+    /// Ids of documents to remove. Missing and repeated ids are ignored.
     #[serde(default)]
     remove: Vec<String>,
 }
@@ -46,36 +45,36 @@ pub struct Input {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Given {
-    /// By what it is known, e.g. `notes/2024-05.md`; what it ends in says what it is: `.md` is cut
-    /// at headings, `.rs` at functions.
+    /// The id, e.g. `notes/2024-05.md`. Its ending is the format: `.md` is cut at headings, `.rs`
+    /// at functions.
     id: String,
-    /// What it says, as text.
+    /// The content, as text.
     text: Option<String>,
-    /// What it says, as any JSON.
+    /// The content, as any JSON.
     json: Option<Value>,
-    /// What it is found by, beside its words.
+    /// Tags to filter by.
     #[serde(default)]
     tags: Vec<String>,
-    /// What is told with it when it is found.
+    /// Data to return with each match.
     #[serde(default)]
     metadata: Map<String, Value>,
 }
 
-/// What became of it.
+/// Output of `search.upsert`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Output {
-    /// Documents that are new.
+    /// New documents.
     added: u64,
-    /// Documents in place of others.
+    /// Replaced documents.
     replaced: u64,
-    /// Documents taken out.
+    /// Removed documents.
     removed: u64,
-    /// How many there are in the namespace by now.
+    /// Documents in the namespace now.
     documents: u64,
 }
 
 impl Upsert {
-    /// The tool that asks `service`.
+    /// Creates the tool for `service`.
     pub fn new(service: &Arc<Service>) -> Self {
         Self { service: service.clone() }
     }
@@ -106,7 +105,7 @@ impl Tool for Upsert {
             let message = format!("there are more than {REMOVE_MAX}; pass fewer at a time");
             return Err(ToolError::invalid("/remove", message));
         }
-        // One that is named again is counted once.
+        // Ids that are named twice count once.
         let remove: BTreeSet<String> = remove.into_iter().collect();
         let mut ids = BTreeSet::new();
         let mut put = Vec::with_capacity(documents.len());

@@ -1,4 +1,4 @@
-//! One skill: what its front matter says, and the files it consists of.
+//! A skill with its front matter and its files.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,49 +11,49 @@ use super::{BYTES_MAX, FILES_MAX, SCHEME, SKILL_FILE};
 use crate::front_matter::{self, Wrong};
 use crate::{icons, media, places};
 
-/// A skill as it is offered.
+/// A skill that the server offers.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Entry {
-    /// Where it is after `skill://`, e.g. `acme/refunds`.
+    /// The path after `skill://`, e.g. `acme/refunds`.
     pub(super) path: String,
     pub(super) name: String,
     pub(super) about: String,
     pub(super) front_matter: Map<String, Value>,
-    /// Its files in order of URI; `SKILL.md` is one of them.
+    /// The skill's files in order of URI, including `SKILL.md`.
     pub(super) files: Vec<Part>,
 }
 
-/// One file of a skill.
+/// A file of a skill.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) uri: String,
-    /// Where it is in the skill's folder.
+    /// The path in the skill's folder.
     pub(super) path: String,
     pub(super) known: Arc<Known>,
     pub(super) from: From,
 }
 
-/// What is known of a file's content.
+/// The properties of a file's content.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Known {
     digest: String,
     pub(super) bytes: u64,
     is_text: bool,
-    /// The text of a `SKILL.md`.
+    /// The text, if the file is a `SKILL.md` in UTF-8.
     pub(super) text: Option<String>,
 }
 
-/// Where a file is read from.
+/// The location of a file's content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum From {
-    /// From the program itself.
+    /// Content that is compiled into the server.
     Program(&'static str),
-    /// From here in the workspace, as it was walked.
+    /// The path of a file in the workspace, as it was walked.
     Workspace(PathBuf),
 }
 
 impl Known {
-    /// Of `content`, which is that of a file called `name`.
+    /// Computes the properties of `content`, from a file called `name`.
     pub(super) fn of(name: &str, content: &[u8]) -> Self {
         let text = std::str::from_utf8(content).ok();
         let hex = Sha256::digest(content).into_iter().map(|byte| format!("{byte:02x}"));
@@ -67,7 +67,8 @@ impl Known {
 }
 
 impl Entry {
-    /// The skill at `path` that consists of `files`, each a path in its folder.
+    /// Creates the skill at `path` from `files`, each with its path in the skill's folder. Checks
+    /// its `SKILL.md`.
     pub(super) fn new(
         path: &str,
         files: impl IntoIterator<Item = (String, Arc<Known>, From)>,
@@ -102,7 +103,7 @@ impl Entry {
         Ok(Self { path: path.to_owned(), name, about, front_matter, files })
     }
 
-    /// What its `SKILL.md` is read by.
+    /// Returns the URI of the skill's `SKILL.md`.
     pub(super) fn uri(&self) -> String {
         format!("{SCHEME}{}/{SKILL_FILE}", places::in_uri(&self.path))
     }
@@ -120,7 +121,7 @@ impl Entry {
         }
     }
 
-    /// What is known of `part` as a resource.
+    /// Returns `part` as an entry in a list of resources.
     pub(super) fn resource(&self, part: &Part) -> ResourceSpec {
         let is_skill = part.path == SKILL_FILE;
         let name = part.path.rsplit('/').next().unwrap_or_default();
@@ -138,7 +139,7 @@ impl Part {
         media::type_of(&self.path, self.known.is_text)
     }
 
-    /// `content` as what is read of it.
+    /// Returns `content` as the content of the resource.
     pub(super) fn contents(&self, content: Vec<u8>) -> Contents {
         media::contents(&self.uri, &self.path, content)
     }
@@ -154,7 +155,7 @@ pub(super) fn too_large(bytes: u64) -> Wrong {
     ))
 }
 
-/// The front matter of `text`, and what it says.
+/// Parses the front matter of `text`. Returns its YAML and its values.
 fn head(text: &str) -> Result<(&str, Map<String, Value>), Wrong> {
     let head = front_matter::split(text)?.head;
     match front_matter::parse(head, &[])? {
@@ -165,16 +166,16 @@ fn head(text: &str) -> Result<(&str, Map<String, Value>), Wrong> {
     }
 }
 
-/// What the front matter of `text`, a `SKILL.md`, says.
+/// Returns the front matter of `text`, the content of a `SKILL.md`.
 ///
 /// # Errors
-/// When it has none, or none that can be read: on which line, and why.
+/// Fails if the front matter is missing or invalid. The message names the line and the reason.
 pub fn front_matter(text: &str) -> Result<Map<String, Value>, String> {
     let said = head(text).map(|(_, said)| said);
     said.map_err(|Wrong { line, message }| format!("line {line}: {message}"))
 }
 
-/// What the front matter says of `key`, which must be text.
+/// Returns the value of `key` in the front matter, which must be text.
 fn said(front_matter: &Map<String, Value>, head: &str, key: &str) -> Result<String, Wrong> {
     match front_matter.get(key) {
         Some(Value::String(text)) if !text.trim().is_empty() => Ok(text.clone()),
@@ -185,7 +186,7 @@ fn said(front_matter: &Map<String, Value>, head: &str, key: &str) -> Result<Stri
     }
 }
 
-/// The line of the file on which `key` stands in its front matter.
+/// Returns the line of the file on which `key` stands in the front matter.
 fn line_of(head: &str, key: &str) -> usize {
     let is_key = |line: &str| line.strip_prefix(key).is_some_and(|rest| rest.starts_with(':'));
     head.lines().position(is_key).map_or(1, |at| at + 2)

@@ -14,17 +14,17 @@ use crate::looked::{Memory, Remembered};
 use crate::world::Root;
 use crate::world::root::{Folder, Kind, Sight, Start, Watch};
 
-/// How deep beneath a folder of skills they are sought.
+/// The deepest level below a folder of skills that is searched.
 const DEPTH_MAX: usize = 4;
-/// What a folder with a `SKILL.md` is.
+/// The kind of item, for error messages.
 const WHAT: &str = "a skill";
-/// How many folders are looked into.
+/// The most folders that are searched.
 const FOLDERS_MAX: usize = 4_000;
-/// Everything but what is hidden: that something is not in the repository does not make it less a
-/// part of a skill.
+/// Selects everything except hidden files. Files that git ignores may belong to a skill.
 const SIGHT: Sight = Sight { ignored: true, hidden: false };
 
-/// The skills there are, in order of URI.
+/// Returns the skills in `folders`, and the built-in one if `shipped`, in order of URI. Logs the
+/// skipped items.
 pub(super) fn look(
     root: &Root,
     folders: &[String],
@@ -41,7 +41,8 @@ pub(super) fn look(
             let known = Known::of(inner, text.as_bytes());
             (inner.to_owned(), Arc::new(known), From::Program(text))
         };
-        // A workspace's own of the same name takes its place. A test reads this one.
+        // A skill of the workspace with the same name replaces the built-in one. A test reads the
+        // built-in one.
         if let Ok(entry) = Entry::new(path, files.map(file)) {
             found.entry(path.to_owned()).or_insert(entry);
         }
@@ -51,7 +52,7 @@ pub(super) fn look(
     Ok(found)
 }
 
-/// The skills in `folders` by their paths, and what is left out there.
+/// Finds the skills in `folders`, by path, and the items that were skipped.
 pub(super) fn search(
     root: &Root,
     folders: &[String],
@@ -70,26 +71,26 @@ struct Search<'s> {
     root: &'s Root,
     watch: &'s Watch,
     files: &'s mut Remembered<Arc<Known>>,
-    /// The skills by their paths.
+    /// The skills found so far, by path.
     found: BTreeMap<String, Entry>,
     left_out: Vec<LeftOut>,
-    /// The folders that need not be looked into again, where they are themselves.
+    /// The real paths of the folders that are already searched.
     seen: BTreeSet<PathBuf>,
     looked_into: usize,
 }
 
-/// A folder on the way.
+/// A folder to search.
 struct Level {
     folder: Folder,
-    /// Where it is as it was come by, relative to the workspace root.
+    /// The path relative to the workspace root, including symlinks that were followed.
     place: String,
-    /// Where it is beneath the folder of skills.
+    /// The path relative to the folder of skills.
     path: String,
     depth: usize,
 }
 
 impl Search<'_> {
-    /// Finds what is in the folder `top` of the workspace.
+    /// Finds the skills in the folder `top` of the workspace.
     fn folder(&mut self, top: &str) -> Result<(), ToolError> {
         let start = match self.root.start(top) {
             Err(err) if err.fault == Fault::NotFound => return Ok(()),
@@ -98,7 +99,7 @@ impl Search<'_> {
         let Some(Start::Folder(folder)) = start else { return Ok(()) };
         let (place, path) = (top.to_owned(), String::new());
         let mut waiting = vec![Level { folder, place, path, depth: 0 }];
-        // What is there itself comes before what only leads there.
+        // Real folders are searched before symlinks to them.
         let mut links = Vec::new();
         while let Some(mut level) = waiting.pop().or_else(|| links.pop()) {
             if self.seen.contains(&level.folder.path) {
@@ -137,14 +138,15 @@ impl Search<'_> {
         self.stopped_by(&level.place, entries)
     }
 
-    /// The folder `name` in `level`, if it is one; a symlink to a folder of the workspace is.
+    /// Enters the folder `name` in `level`. Returns `None` if it is not a folder, or a symlink to
+    /// one in the workspace.
     fn inner(
         &mut self,
         level: &Level,
         name: &OsString,
         kind: Kind,
     ) -> Result<Option<Level>, ToolError> {
-        // A name that is not UTF-8 is none that a skill may have.
+        // A skill's name is always UTF-8.
         let Some(text) = name.to_str() else { return Ok(None) };
         let place = format!("{}/{text}", level.place);
         let folder = match kind {
@@ -161,7 +163,7 @@ impl Search<'_> {
         Ok(Some(Level { folder, place, path: joined(&level.path, text), depth: level.depth + 1 }))
     }
 
-    /// Takes up the skill in `level`, whose entries are `entries`.
+    /// Adds the skill in the folder `level`, whose entries are `entries`.
     fn skill(&mut self, level: Level, entries: Vec<(OsString, Kind)>) -> Result<(), ToolError> {
         let file = joined(&level.place, SKILL_FILE);
         let path = level.path.clone();
@@ -182,7 +184,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// The files of the skill in `top`.
+    /// Returns the files of the skill in `top`.
     #[allow(
         clippy::type_complexity,
         reason = "a list of what an entry is made of, or what is wrong"
@@ -244,7 +246,8 @@ impl Search<'_> {
         Ok(Ok(parts))
     }
 
-    /// What is known of the file that was walked to at `at`, in a skill that has `bytes` already.
+    /// Reads the properties of the file at the walked path `at`. The skill already has `bytes`
+    /// bytes.
     fn known(
         &mut self,
         at: &Path,
@@ -268,7 +271,8 @@ impl Search<'_> {
         known.map(Ok)
     }
 
-    /// What came of looking at `place`; nothing, and a line in the log, if it cannot be looked at.
+    /// Returns the value of `outcome`. Records an error as a skipped item at `place`, except for
+    /// cancellation.
     fn stopped_by<T>(
         &mut self,
         place: &str,

@@ -1,9 +1,10 @@
-//! Skills: folders of the workspace with a `SKILL.md` that tell an agent how to do something well,
-//! and one that comes along. Their files are resources at `skill://`.
+//! Skills: folders with a `SKILL.md` that teach an agent a task. Their files are resources at
+//! `skill://`.
 //!
-//! A skill in `skills/acme/refunds/` is `skill://acme/refunds/SKILL.md`, and `refunds` is its name
-//! in the front matter, too. One that cannot be offered as it should be is left out; the log says
-//! where and why, and so is told whoever asks for it by its URI.
+//! Skills come from folders of the workspace, and one is built in. A skill in
+//! `skills/acme/refunds/` is `skill://acme/refunds/SKILL.md`, and the name in its front matter must
+//! be `refunds`. An invalid skill is skipped: the log names the file and the reason. Requesting its
+//! URI returns the same reason.
 
 mod settings;
 mod entry;
@@ -17,18 +18,18 @@ pub use entry::front_matter;
 pub use offer::Shelf;
 pub use settings::Settings;
 
-/// What the URI of every file of a skill begins with.
+/// The prefix of the URI of every skill file.
 const SCHEME: &str = "skill://";
-/// The file that makes a folder a skill.
+/// The name of the file that makes a folder a skill.
 const SKILL_FILE: &str = "SKILL.md";
-/// How large that may be: it is kept in memory, and goes to a model whole.
+/// The most bytes of a `SKILL.md`. It is kept in memory and goes to a model whole.
 const SKILL_FILE_BYTES_MAX: u64 = 1 << 20;
-/// How many files a skill has at most.
+/// The most files of one skill.
 const FILES_MAX: usize = 512;
-/// How large they may be together.
+/// The most bytes of all files of one skill.
 const BYTES_MAX: u64 = 16 << 20;
 
-/// The skill that comes along: its path, and its files.
+/// The path and files of the built-in skill.
 const SHIPPED: (&str, [(&str, &str); 3]) = (
     "toolgate",
     [

@@ -1,4 +1,4 @@
-//! Skills as they are offered: listed, and read as resources.
+//! Serves skills: lists them, and reads their files as resources.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::looked::Looked;
 use crate::world::Root;
 use crate::{icons, places};
 
-/// What a folder is, as a resource.
+/// The media type of a folder.
 const FOLDER: &str = "inode/directory";
 
-/// The skills of a workspace. Each time they are asked for, what changed is read again.
+/// Source of the skills of a workspace. Each request rereads the files that changed.
 pub struct Shelf {
     looked: Arc<Looked<Arc<Known>, Vec<Entry>>>,
     folders: Vec<String>,
@@ -27,7 +27,8 @@ pub struct Shelf {
 }
 
 impl Shelf {
-    /// The skills that `settings` ask for, over the workspace `root`; `None` where they ask for none.
+    /// Creates the source of the skills that `settings` enable, for the workspace `root`. `None` if
+    /// they enable none.
     pub fn new(root: &Root, settings: &Settings) -> Option<Arc<Self>> {
         let Settings { enabled, shipped, folders } = settings.clone();
         if !enabled || (folders.is_empty() && !shipped) {
@@ -44,13 +45,13 @@ impl Shelf {
         self.looked.now(ctx).await
     }
 
-    /// Whether a skill, or one that cannot be used, has `uri`, as far as was looked.
+    /// Checks whether `uri` belongs to a skill, valid or not, that the last search found.
     fn has(&self, uri: &str) -> bool {
         let Some(path) = path_of(uri) else { return false };
         let path = percent_decode_str(path).decode_utf8_lossy();
         let place = format!("{}/", path.trim_end_matches('/'));
         let is_of = |entry: &Entry| {
-            // A file or a folder of it, or a folder that it is in.
+            // The place is a file or folder of the skill, or a folder that contains the skill.
             let rest = place.strip_prefix(entry.path.as_str());
             let is_in = rest.is_some_and(|rest| rest.starts_with('/'));
             is_in || entry.path.starts_with(&place) || place == "/"
@@ -61,7 +62,8 @@ impl Shelf {
     }
 
     async fn contents(&self, ctx: &Ctx, uri: &str) -> Result<Vec<Contents>, ToolError> {
-        // What was found last is as good as what is found now, if it is still there: it is read now.
+        // A file from the last search is as good as from a new one, because its content is read
+        // now.
         let known = self.looked.last().and_then(|last| find(&last, uri).map(|(_, part)| part));
         if let Some(part) = known
             && let Ok(contents) = self.read_part(ctx, part).await
@@ -135,7 +137,7 @@ impl Resources for Shelf {
         path_of(uri).is_some()
     }
 
-    /// Others may have skills, too.
+    /// Claims the URI only if a skill has it, because other sources may have skills too.
     fn claims(&self, uri: &str) -> Option<Claim> {
         let claim = || if self.has(uri) { Claim::Listed } else { Claim::Absent };
         self.owns(uri).then(claim)
@@ -145,7 +147,8 @@ impl Resources for Shelf {
         Box::pin(async { self.now(ctx).await.map(drop) })
     }
 
-    /// The `SKILL.md` of each; the other files are found by it, and by the skill's own list.
+    /// Lists only the `SKILL.md` of each skill. It refers to the other files, as does the skill's
+    /// own list.
     fn list<'a>(
         &'a self,
         ctx: &'a Ctx,
@@ -227,14 +230,14 @@ impl Resources for Shelf {
     }
 }
 
-/// What comes after the scheme, which is the same however it is written, where `uri` is a skill's.
+/// Returns the path after the scheme, if `uri` is a skill's. The scheme ignores case (RFC 3986).
 fn path_of(uri: &str) -> Option<&str> {
     let (scheme, path) = uri.split_at_checked(SCHEME.len())?;
     scheme.eq_ignore_ascii_case(SCHEME).then_some(path)
 }
 
-/// Whether what is at `place` is left out with what `left_out` tells of: the file itself, what is
-/// in a folder, or the skill that it is a file of.
+/// Checks whether `left_out` covers `place`: that file, a folder that contains it, or the skill
+/// that it belongs to.
 fn is_of(left_out: &LeftOut, place: &str) -> bool {
     let is_in = |folder: &str| place.strip_prefix(folder).is_some_and(|it| it.starts_with('/'));
     let file = left_out.file.as_str();
@@ -251,7 +254,7 @@ fn guard() -> ToolSpec {
     guard
 }
 
-/// The file that is read by `uri`, and its skill.
+/// Finds the file with the URI `uri` and its skill.
 fn find<'e>(entries: &'e [Entry], uri: &str) -> Option<(&'e Entry, Part)> {
     entries.iter().find_map(|entry| {
         let at = entry.files.binary_search_by(|part| part.uri.as_str().cmp(uri)).ok()?;
@@ -259,7 +262,7 @@ fn find<'e>(entries: &'e [Entry], uri: &str) -> Option<(&'e Entry, Part)> {
     })
 }
 
-/// What is directly in the folder `uri`, by URI.
+/// Returns the direct children of the folder `uri`, by URI.
 fn children(entries: &[Entry], uri: &str) -> Result<BTreeMap<String, ResourceSpec>, ToolError> {
     let prefix = match uri.trim_end_matches('/') {
         "skill:" => SCHEME.to_owned(),
@@ -290,7 +293,7 @@ fn children(entries: &[Entry], uri: &str) -> Result<BTreeMap<String, ResourceSpe
     Ok(children)
 }
 
-/// Tells what is other in `now` than it was `before`.
+/// Reports the files that differ between `before` and `now` to `changes`.
 fn tell(before: &[Entry], now: &[Entry], changes: &Changes) {
     let files = |entries: &[Entry]| -> BTreeMap<String, Arc<Known>> {
         let files = entries.iter().flat_map(|entry| &entry.files);

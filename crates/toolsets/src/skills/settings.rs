@@ -1,20 +1,21 @@
-//! What whoever runs the server decides about skills.
+//! Settings of the skills.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::places;
 
-/// Which skills are offered.
+/// Skills that the server offers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Whether any are offered.
+    /// Switch for all skills. Default: true.
     pub enabled: bool,
-    /// Whether the one that comes with toolgate, and tells an agent how to use it, is offered.
+    /// Switch for the built-in skill, which teaches an agent to use toolgate. Default: true.
     pub shipped: bool,
-    /// Folders of the workspace that hold skills, each a folder with a `SKILL.md`. They need not be
-    /// there. Of two skills at the same path the one in the folder named first counts.
+    /// Folders of skills, relative to the workspace. Each skill is a folder with a `SKILL.md`. The
+    /// folders need not exist. If two skills have the same path, the first folder in the list wins.
+    /// Default: `skills`, `.claude/skills`, `.agents/skills` and `.toolgate/skills`.
     pub folders: Vec<String>,
 }
 
@@ -26,7 +27,10 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What is wrong with these, and what to do.
+    /// Checks the settings.
+    ///
+    /// # Errors
+    /// Describes the first invalid setting and its fix.
     pub fn check(&self) -> Result<(), String> {
         self.folders.iter().try_for_each(|folder| places::check_folder("skills.folders", folder))
     }

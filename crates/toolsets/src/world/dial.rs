@@ -1,5 +1,5 @@
-//! Connections as engines on other machines are handed them: a stream to a place, in a bounded
-//! time, and TLS over it.
+//! Opens connections to database servers and other engines: a TCP or Unix stream within a time
+//! limit, and TLS over it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,14 +24,15 @@ use tokio_rustls::rustls::{
     self, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
 };
 
-/// After how long of silence the other side is asked whether it is still there, and how often.
+/// Idle time before TCP keepalive probes start. Probes repeat at a third of it, and three
+/// unanswered ones end the connection.
 const ALIVE_AFTER: Duration = Duration::from_secs(15);
 
-/// Bytes to and from a place.
+/// A byte stream to a server.
 pub enum Dialled {
-    /// By TCP.
+    /// A TCP connection.
     Port(TcpStream),
-    /// By a Unix socket.
+    /// A Unix socket connection.
     Socket(UnixStream),
 }
 
@@ -75,27 +76,30 @@ impl AsyncWrite for Dialled {
     }
 }
 
-/// Where something listens.
+/// The address that a server listens at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// At a port of a host, which is a name or an address.
+    /// A host (a name or an IP address) and a TCP port.
     Port(String, u16),
-    /// At a Unix socket.
+    /// The path of a Unix socket.
     Socket(PathBuf),
 }
 
-/// Whose certificates are believed.
+/// The certificate authorities that a TLS client trusts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trust {
-    /// Those whom the system trusts.
+    /// The authorities that the system trusts.
     System,
-    /// Those in a file, in PEM.
+    /// The authorities in a PEM file.
     File(PathBuf),
-    /// Everybody: what is said is encrypted, to whoever answers.
+    /// No check at all: traffic is encrypted, but the server is not authenticated.
     Anybody,
 }
 
-/// Connects to `place`; the error says why not.
+/// Connects to `place` within the time `within`.
+///
+/// # Errors
+/// A sentence that explains why the connection failed.
 pub async fn dial(place: &Place, within: Duration) -> Result<Dialled, String> {
     let connected = timeout(within, async {
         match place {
@@ -118,7 +122,7 @@ pub async fn dial(place: &Place, within: Duration) -> Result<Dialled, String> {
     }
 }
 
-/// Has the system notice that the other side is gone without a word.
+/// Turns on TCP keepalive, so that a dead peer is noticed.
 fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     use rustix::net::sockopt;
     sockopt::set_socket_keepalive(stream, true)?;
@@ -128,12 +132,15 @@ fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Speaks TLS.
+/// A TLS client. Cheap to clone.
 #[derive(Clone)]
 pub struct Secure(TlsConnector);
 
 impl Secure {
-    /// TLS that believes `trust`; reads certificates, so it blocks.
+    /// Creates a TLS client that trusts `trust`. It reads certificate files, so it blocks.
+    ///
+    /// # Errors
+    /// If there are no certificates to trust.
     pub fn new(trust: &Trust) -> Result<Self, String> {
         let provider = Arc::new(ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider.clone())
@@ -149,7 +156,8 @@ impl Secure {
         Ok(Self(TlsConnector::from(Arc::new(config.with_no_client_auth()))))
     }
 
-    /// `stream`, encrypted, with whoever proves to be `host`.
+    /// Performs the TLS handshake over `stream` and checks that the server's certificate is for
+    /// `host`.
     pub async fn over(&self, stream: Dialled, host: &str) -> io::Result<TlsStream<Dialled>> {
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let name = ServerName::try_from(host).map_err(io::Error::other)?;
@@ -175,7 +183,7 @@ fn roots(certificates: Vec<CertificateDer<'static>>) -> Option<RootCertStore> {
     (taken > 0).then_some(roots)
 }
 
-/// Believes whoever has the key of the certificate that is shown.
+/// A verifier that accepts any certificate and still checks the handshake signatures.
 #[derive(Debug)]
 struct Anybody {
     provider: Arc<CryptoProvider>,

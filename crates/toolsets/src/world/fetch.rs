@@ -1,7 +1,7 @@
-//! HTTP as tools are handed it: one request, one answer, in a bounded time.
+//! HTTP for tools: one request, one response, within a time limit.
 //!
-//! Nothing is followed, tried again or kept open, and no proxy of the environment is asked. What
-//! TLS needs is read when it is first needed.
+//! It follows no redirect, does not retry, keeps no connection open, and ignores proxy variables.
+//! The system's certificates are read at the first `https` request.
 
 use std::error::Error as _;
 use std::fmt;
@@ -29,50 +29,50 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-/// How long a request may take, from looking up its host to the last byte of its answer.
+/// The default time limit of a request, from name lookup to the last byte of the response.
 const WITHIN: Duration = Duration::from_secs(5);
-/// How much of an answer is read.
+/// The default limit of a response body, in bytes. The rest of a longer body is not read.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// Makes HTTP requests. Cheap to clone.
+/// An HTTP client. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Fetch {
     secure: Arc<OnceLock<Result<TlsConnector, String>>>,
 }
 
-/// What is asked of a server. Not to be printed: it has a key in it.
+/// A POST request. It has no `Debug`, because it holds a secret key.
 pub struct Asked<'a> {
-    /// What is posted.
+    /// The JSON body.
     pub json: Vec<u8>,
-    /// Who asks, by a key that only this server may see.
+    /// The secret for the `Authorization: Bearer` header.
     pub key: Option<&'a str>,
-    /// How long it may take, from looking up the host to the last byte of the answer.
+    /// The time limit, from name lookup to the last byte of the response.
     pub within: Duration,
-    /// How much of the answer is read.
+    /// The most bytes of the response body to read.
     pub answer_bytes_max: usize,
 }
 
-/// What a server answered.
+/// The status and body of an HTTP response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answered {
-    /// Its HTTP status.
+    /// The HTTP status code.
     pub status: u16,
-    /// Its body, or the beginning of a long one.
+    /// The body, or its first bytes if it is longer than the limit.
     pub body: Vec<u8>,
 }
 
-/// What a server answered, and whether it wants to be left alone.
+/// An HTTP response with the headers that concern retries and caching.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// What it answered.
+    /// The status and body.
     pub answered: Answered,
-    /// How long it wants to be left alone, in its words: seconds, or a date.
+    /// The value of `Retry-After`: a number of seconds, or a date.
     pub retry_after: Option<String>,
-    /// How long what it answered may be kept, in the words of `Cache-Control`.
+    /// The value of `Cache-Control`.
     pub cache_control: Option<String>,
 }
 
-/// Where requests go: an `http` or `https` URL that can be asked for.
+/// An `http` or `https` URL to send requests to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     is_secure: bool,
@@ -81,8 +81,11 @@ pub struct Target {
 }
 
 impl Target {
-    /// What `path` is at `url`, which may have a path of its own; the error says what is wrong with
-    /// them.
+    /// Joins `path` to the path of `url`.
+    ///
+    /// # Errors
+    /// A phrase that explains why the URL is unusable: no host, another scheme, a user name or a
+    /// query.
     pub fn new(url: &str, path: &str) -> Result<Self, String> {
         let url: Uri = url.trim().parse().map_err(|err| format!("is no URL: {err}"))?;
         let is_secure = match url.scheme() {
@@ -103,7 +106,10 @@ impl Target {
         Ok(Self { is_secure, authority, path })
     }
 
-    /// All that `url` names, its query too; the error says what is wrong with it.
+    /// Parses a whole `url`, including its query.
+    ///
+    /// # Errors
+    /// A phrase that explains why the URL is unusable.
     pub fn whole(url: &str) -> Result<Self, String> {
         let (plain, query) = match url.split_once('?') {
             Some((plain, query)) => (plain, format!("?{query}")),
@@ -116,14 +122,15 @@ impl Target {
         Ok(Self { path, ..target })
     }
 
-    /// Whether what is sent there is read by nobody between: it is encrypted, or stays here.
+    /// Returns `true` if nobody between can read requests: the URL is `https` or the host is
+    /// loopback.
     pub fn is_private(&self) -> bool {
         let host = self.host();
         let address = host.parse::<IpAddr>();
         self.is_secure || host == "localhost" || address.is_ok_and(|address| address.is_loopback())
     }
 
-    /// The host, an address without its brackets.
+    /// Returns the host. An IPv6 address has no brackets.
     pub fn host(&self) -> &str {
         self.authority.host().trim_start_matches('[').trim_end_matches(']')
     }
@@ -138,7 +145,10 @@ impl fmt::Display for Target {
 }
 
 impl Fetch {
-    /// Gets what is at `target`. The error says why there is no answer.
+    /// Sends a GET request to `target`.
+    ///
+    /// # Errors
+    /// A sentence that explains why there is no response.
     pub async fn get(
         &self,
         target: &Target,
@@ -151,14 +161,20 @@ impl Fetch {
         timeout(within, exchange).await.unwrap_or_else(|_| Err(late(within)))
     }
 
-    /// Posts `json` to `target`. The error says, for the log, why there is no answer.
+    /// Posts `json` to `target` within the default limits and without a key.
+    ///
+    /// # Errors
+    /// A sentence for the log that explains why there is no response.
     pub async fn post(&self, target: &Target, json: Vec<u8>) -> Result<Answered, String> {
         let answer_bytes_max = ANSWER_BYTES_MAX;
         let asked = Asked { json, key: None, within: WITHIN, answer_bytes_max };
         Ok(self.ask(target, asked).await?.answered)
     }
 
-    /// Posts what is `asked` to `target`. The error says why there is no answer, and names no key.
+    /// Posts the request `asked` to `target`.
+    ///
+    /// # Errors
+    /// A sentence that explains why there is no response. It never contains the key.
     pub async fn ask(&self, target: &Target, asked: Asked<'_>) -> Result<Answer, String> {
         let Asked { json, key, within, answer_bytes_max } = asked;
         let mut request = Request::post(target.path.clone())
@@ -185,7 +201,7 @@ impl Fetch {
         let host = target.host();
         let port = authority.port_u16().unwrap_or(if *is_secure { 443 } else { 80 });
         let stream = TcpStream::connect((host, port)).await.map_err(|err| err.to_string())?;
-        // The body follows its head at once.
+        // Without a delay, the body leaves right after its headers.
         stream.set_nodelay(true).map_err(|err| err.to_string())?;
         let host_named = HeaderValue::try_from(authority.as_str());
         let headers = request.headers_mut();
@@ -214,7 +230,7 @@ impl Fetch {
     }
 }
 
-/// One request and its answer over `stream`.
+/// Sends one request over `stream` and reads its response.
 async fn over(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     request: Request<Full<Bytes>>,
@@ -230,8 +246,8 @@ async fn over(
             Some(value.to_str().ok()?.to_owned())
         };
         let (retry_after, cache_control) = (header(RETRY_AFTER), header(CACHE_CONTROL));
-        // A body of no length said goes on until the stream ends, which many servers let happen
-        // without TLS saying so.
+        // A body without a declared length ends with the stream. Many servers then close without
+        // the TLS close message.
         let is_endless = response.body().size_hint().exact().is_none()
             && !response.headers().contains_key(TRANSFER_ENCODING);
         let mut body = Vec::new();
@@ -252,7 +268,8 @@ async fn over(
     let mut exchange = std::pin::pin!(exchange);
     let answered: Result<Answer, hyper::Error> = tokio::select! {
         answered = &mut exchange => answered,
-        // It ends with the connection at the latest; what was read before is still there.
+        // The exchange ends with the connection at the latest. Bytes that were read before are
+        // still there.
         _ = connection => exchange.await,
     };
     answered.map_err(|err| err.to_string())
@@ -262,13 +279,13 @@ fn late(within: Duration) -> String {
     format!("there was no answer within {} s", within.as_secs_f32())
 }
 
-/// Whether `err` is that the stream ended.
+/// Returns `true` if `err` means that the stream ended early.
 fn is_hangup(err: &hyper::Error) -> bool {
     let source = err.source().and_then(|source| source.downcast_ref::<io::Error>());
     source.is_some_and(|source| source.kind() == io::ErrorKind::UnexpectedEof)
 }
 
-/// TLS that trusts whom the system trusts.
+/// Creates a TLS client that trusts the system's certificate authorities.
 fn connector() -> Result<TlsConnector, String> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();

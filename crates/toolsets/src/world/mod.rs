@@ -1,4 +1,4 @@
-//! The world tools are handed: disk, processes, network and clock. Nothing else here touches them.
+//! The only code of this crate that touches disk, processes, the network and the clock.
 
 pub mod processes;
 pub mod sandbox;

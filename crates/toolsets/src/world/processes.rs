@@ -1,9 +1,8 @@
-//! The one place that starts programs, and sees each to its end with all it started.
+//! Starts programs and ends each of them together with every process it started.
 //!
-//! What may be started, by whom and with which environment is decided above;
-//! here it is only made sure that nothing of a program outlives its run or the server,
-//! even one that is killed, that its output never fills the memory, and that it inherits
-//! nothing it was not given.
+//! Callers decide which program may run and with which environment. This module guarantees that no
+//! process outlives its run or the server, even a killed server. It also bounds the memory for
+//! output, and lets a program inherit nothing that it was not given.
 
 #![allow(clippy::disallowed_methods, reason = "programs and /proc are this module's to touch")]
 
@@ -50,7 +49,7 @@ use super::sandbox::{Held, Inside, Leavings, Sandbox};
 pub struct Processes(Arc<House>);
 
 struct House {
-    /// The server's own environment, as it was at start.
+    /// The server's own environment at its start.
     environment: BTreeMap<OsString, OsString>,
     spawner: Spawner,
     sandbox: Sandbox,
@@ -60,76 +59,76 @@ struct House {
 
 /// A program to run.
 pub struct Start {
-    /// Which, already found.
+    /// The executable to run.
     pub program: Program,
-    /// Its arguments; they reach it as they are.
+    /// The arguments, passed on unchanged.
     pub args: Vec<OsString>,
-    /// The directory it starts in. A handle, so no rename can put another in its place.
+    /// The working directory. An open handle, so that no rename can replace it.
     pub cwd: OwnedFd,
-    /// Its whole environment.
+    /// The complete environment.
     pub env: BTreeMap<OsString, OsString>,
-    /// What it reads from standard input; `None` is the end of file at once.
+    /// The bytes for standard input. `None` means immediate end of file.
     pub stdin: Option<Vec<u8>>,
-    /// How much it may take.
+    /// The limits of time and output.
     pub bounds: Bounds,
-    /// How it is confined; `None` lets it do what the server may.
+    /// The confinement. `None` lets the program do everything that the server may.
     pub inside: Option<Inside>,
 }
 
-/// How long a program may run and how much of what it prints is held.
+/// The limits of one run: its time and how much output is kept.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// After this it is stopped.
+    /// The time after which the program is asked to stop.
     pub timeout: Duration,
-    /// How long it may go on once it is asked to stop.
+    /// The time between asking the program to stop and killing it.
     pub grace: Duration,
-    /// How much of each stream is held in memory.
+    /// The bytes of each output stream to keep in memory.
     pub held_bytes_max: usize,
-    /// How much of each stream is kept on disk when it is more than that.
+    /// The bytes of each output stream to keep on disk once it exceeds the memory limit.
     pub spool_bytes_max: u64,
 }
 
-/// A program that has run, and of which nothing runs any more.
+/// The result of a run. None of its processes exists any more.
 pub struct Ended {
-    /// How its process ended.
+    /// The exit status of the main process.
     pub status: ExitStatus,
-    /// Why it was stopped, if it did not end by itself.
+    /// The reason for stopping the program. `None` if it ended by itself.
     pub stopped: Option<Stopped>,
-    /// How long it ran.
+    /// The duration of the run.
     pub took: Duration,
-    /// What it printed to standard output.
+    /// The output to standard output.
     pub stdout: Captured,
-    /// What it printed to standard error.
+    /// The output to standard error.
     pub stderr: Captured,
-    /// How it was confined.
+    /// The confinement that was in force.
     pub sandbox: Arc<Held>,
 }
 
-/// Why a program was stopped.
+/// The reason for stopping a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stopped {
-    /// Its time was over.
+    /// It ran longer than its time limit.
     TimedOut,
-    /// Nobody wanted its result any more.
+    /// The caller cancelled it, or the server is closing.
     Canceled,
 }
 
 impl Processes {
-    /// Programs of a server whose own environment is `environment`.
+    /// Creates a runner without a sandbox for a server with the environment `environment`.
     ///
-    /// Makes this process the one that orphans of its programs fall to, so that
-    /// no double fork escapes it.
+    /// It makes this process the one that adopts orphans (a child subreaper), so that no double
+    /// fork escapes.
     ///
     /// # Errors
-    /// When the system lacks that, or has no thread to spare.
+    /// If the system does not support that, or no thread can be started.
     pub fn new(environment: impl IntoIterator<Item = (OsString, OsString)>) -> io::Result<Self> {
         Self::confined(environment, Sandbox::none())
     }
 
-    /// The same, with programs confined by `sandbox`.
+    /// Creates a runner that confines programs with `sandbox`.
     ///
     /// # Errors
-    /// As [`new`](Self::new)'s.
+    /// The errors of [`new`](Self::new).
     pub fn confined(
         environment: impl IntoIterator<Item = (OsString, OsString)>,
         sandbox: Sandbox,
@@ -137,17 +136,17 @@ impl Processes {
         Self::begun(environment, sandbox, None)
     }
 
-    /// The same, in the folder `workspace`, of which what servers left that were killed is taken
-    /// away.
+    /// Creates a runner that confines programs in `workspace`. First it removes the placeholders
+    /// that killed servers left there.
     ///
     /// # Errors
-    /// As [`new`](Self::new)'s.
+    /// The errors of [`new`](Self::new).
     pub fn confined_in(
         workspace: &Path,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
         sandbox: Sandbox,
     ) -> io::Result<Self> {
-        // That there is no such folder is told where it is opened.
+        // A missing folder is reported when it is opened.
         let leavings = sandbox.leavings(workspace).ok();
         leavings.iter().for_each(Leavings::sweep);
         Self::begun(environment, sandbox, leavings)
@@ -168,30 +167,30 @@ impl Processes {
         })))
     }
 
-    /// The server's own variable `name`.
+    /// Returns the server's own environment variable `name`.
     pub fn variable(&self, name: &str) -> Option<&OsStr> {
         self.0.environment.get(OsStr::new(name)).map(OsString::as_os_str)
     }
 
-    /// The server's own environment, as it was at start.
+    /// Returns the server's own environment at its start.
     pub fn variables(&self) -> &BTreeMap<OsString, OsString> {
         &self.0.environment
     }
 
-    /// How programs are confined.
+    /// Returns the sandbox that confines programs.
     pub fn sandbox(&self) -> &Sandbox {
         &self.0.sandbox
     }
 
-    /// Whether a program confined as `inside` sees the file that is called `named`.
+    /// Returns `true` if a program confined by `inside` sees the file at `named`.
     ///
     /// # Errors
-    /// When nothing can be confined here.
+    /// If programs cannot be confined on this system.
     pub fn shows(&self, inside: &Inside, named: &Path) -> io::Result<bool> {
         self.0.sandbox.shows(inside, named, &self.0.environment)
     }
 
-    /// The operating system and its version, as the kernel tells them.
+    /// Returns the kernel's name and release, for example `Linux 6.8.0`.
     pub fn system(&self) -> String {
         let told = |name: &str| std::fs::read_to_string(format!("/proc/sys/kernel/{name}"));
         let told = ["ostype", "osrelease"].map(|name| told(name).unwrap_or_default());
@@ -199,14 +198,14 @@ impl Processes {
         if told.trim().is_empty() { std::env::consts::OS.to_owned() } else { told }
     }
 
-    /// Runs a program to its end, or stops it when its time is over or `cancel` is cancelled.
+    /// Runs a program to its end. Stops it when its time is over or when `cancel` is cancelled.
     ///
-    /// `watch` sees all it prints as it comes. When this returns nothing the program
-    /// started is left; when it is dropped, the same is done behind it.
+    /// `watch` receives all output as it arrives. When this returns, no process of the program is
+    /// left. Dropping the future stops the program in the background.
     ///
     /// # Errors
-    /// When the kernel does not start it, when it was killed and does not end, and with
-    /// `Interrupted` when it was not wanted any more before it began.
+    /// If the program cannot be started or does not die after a kill. `Interrupted` if it was
+    /// cancelled before it started.
     pub async fn run(
         &self,
         start: Start,
@@ -216,30 +215,30 @@ impl Processes {
         running::run(self, start, cancel, watch).await
     }
 
-    /// Starts a program that is spoken to for as long as it runs: until what is given back is
-    /// dropped.
+    /// Starts a program with open pipes. It runs until the returned value is dropped.
     ///
     /// # Errors
-    /// When the kernel does not start it, and with `Interrupted` when the server stops.
+    /// If the program cannot be started. `Interrupted` if the server is closing.
     pub async fn open(&self, start: Start) -> io::Result<Spoken> {
         running::open(self, start).await
     }
 
-    /// What all programs started here bear, to be known by when this server is gone.
+    /// Returns the mark on all programs of this server, by which they are found after a crash.
     pub fn mark(&self) -> Mark {
         self.0.spawner.mark()
     }
 
-    /// Kills what a server that is gone has left running; whether there was anything.
+    /// Kills the programs that an exited server with `mark` left running. Returns `true` if there
+    /// were any.
     ///
-    /// Its keeper has done it, unless that was killed too. Blocks until nothing is left, for
-    /// ten seconds at most. Does nothing for the mark of a server that is not gone: our own,
-    /// or that of one we are a program of.
+    /// Usually that server's keeper has already done so, unless it was killed too. Blocks until
+    /// nothing is left, for at most 10 s. Does nothing if `mark` is our own or that of a server
+    /// above us.
     pub fn end_left_by(&self, mark: Mark) -> bool {
         mark != self.mark() && !mark.is_on(Worn::ours()) && keeper::end_marked(mark)
     }
 
-    /// Stops all that runs and waits until nothing is left.
+    /// Stops all running programs and waits until none is left.
     pub async fn close(&self) {
         self.0.closing.cancel();
         self.0.running.close();

@@ -1,10 +1,9 @@
-//! The workspace as tools are handed it: one directory held open, and what lies beneath.
+//! The workspace: one directory held open, and every path below it.
 //!
-//! No path is ever joined and opened from outside. The kernel resolves each one
-//! beneath the held directory (`openat2`, `RESOLVE_BENEATH`), so `..`, absolute
-//! paths, symlinks and races cannot leave it. A kernel without `openat2` (before
-//! Linux 5.6, or hidden by a container's seccomp filter) is refused when the root
-//! is opened: there is no second, weaker way.
+//! No path is ever joined and opened from outside. The kernel resolves each one below the open
+//! directory (`openat2`, `RESOLVE_BENEATH`). Therefore `..`, absolute paths, symlinks and races
+//! cannot leave it. Opening the root fails if the kernel has no `openat2` (before Linux 5.6, or
+//! filtered by a container), because there is no weaker fallback.
 
 mod path;
 mod beneath;
@@ -66,21 +65,21 @@ pub(crate) use stray::{Heed, Stray, Why};
 pub(crate) use walk::{Folder, Found, Looked, Sight, Start, Walk};
 pub(crate) use work::Watch;
 
-/// One workspace, held open as a directory. Cheap to clone.
+/// A workspace, held open as a directory. Cheap to clone.
 ///
-/// Symlinks inside that stay inside are followed; every other is refused.
+/// Symlinks that stay inside are followed. All others are refused.
 #[derive(Clone)]
 pub struct Root {
     held: Arc<Held>,
     rules: Arc<Ruled>,
 }
 
-/// What a root allows, where its owner decides.
+/// Settings of a workspace that its owner chooses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
-    /// Names that can be read and never changed, wherever they stand.
+    /// Names that can be read but never changed, at any depth.
     pub protected: Vec<String>,
-    /// Up to this size a file's etag is a hash of its content.
+    /// The largest file, in bytes, whose etag is a hash of its content. Default 64 MiB.
     pub hashed_bytes_max: u64,
 }
 
@@ -106,10 +105,10 @@ struct Ruled {
 }
 
 impl Root {
-    /// Opens the directory at `path`, with the default rules.
+    /// Opens the directory at `path` with the default rules.
     ///
     /// # Errors
-    /// When it cannot be opened, or this system cannot confine paths to it.
+    /// If it cannot be opened, or this system cannot confine paths to it.
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = open(path, flags, Mode::empty())?;
@@ -124,10 +123,10 @@ impl Root {
         Ok(Self { held: Arc::new(held), rules: Arc::new(Ruled::new(&Rules::default())) })
     }
 
-    /// The directory at `path` as a root of its own, which nothing in it leads out of.
+    /// Opens the directory at `path` as a root of its own, which nothing in it leads out of.
     ///
     /// # Errors
-    /// When it is missing, not a directory, or not beneath the root.
+    /// If it is missing, not a directory, or not below this root.
     pub fn within(&self, path: &str) -> Result<Self, ToolError> {
         let dir = self.open_dir(path)?;
         let path = beneath::whereabouts(dir.as_fd())
@@ -137,26 +136,27 @@ impl Root {
         Ok(Self { held: Arc::new(held), rules: self.rules.clone() })
     }
 
-    /// The same directory under `rules`.
+    /// Returns this root with other `rules`.
     pub fn with_rules(self, rules: &Rules) -> Self {
         Self { rules: Arc::new(Ruled::new(rules)), ..self }
     }
 
-    /// Where it was when it was opened, all symlinks resolved: to show, never to open.
+    /// Returns the path at the time of opening, with symlinks resolved. Only for display, never to
+    /// open it.
     pub fn path(&self) -> &Path {
         &self.held.path
     }
 
-    /// Opens the directory at `path`, to be entered or looked up from (`O_PATH`).
+    /// Opens the directory at `path` as a handle for entering and lookups (`O_PATH`).
     ///
     /// # Errors
-    /// When it is missing, not a directory, or not beneath the root.
+    /// If it is missing, not a directory, or not below the root.
     pub fn open_dir(&self, path: &str) -> Result<OwnedFd, ToolError> {
         let path = self.relative(path)?;
         self.resolve(path, OFlags::PATH | OFlags::DIRECTORY).map_err(|err| self.refusal(path, err))
     }
 
-    /// `path` as the kernel will be given it.
+    /// Checks `path` and makes it relative to the root.
     fn relative<'p>(&self, path: &'p str) -> Result<&'p str, ToolError> {
         path::relative(path, &self.held.path)
     }

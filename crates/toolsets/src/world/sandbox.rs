@@ -1,8 +1,8 @@
-//! What the programs that tools start can see, write and reach.
+//! Confines the programs that tools start: limits the files, processes and networks they reach.
 //!
-//! A program that is confined is not started by the server: the server starts itself under
-//! another name, and that [helper](enter_if_asked) makes the program's surroundings, gives up
-//! what the program must not have, and only then becomes it.
+//! The server does not start a confined program directly. It starts itself under another name as a
+//! [helper](enter_if_asked). The helper sets up the namespaces and mounts, drops privileges, and
+//! then executes the program.
 
 #![allow(
     clippy::disallowed_methods,
@@ -57,7 +57,7 @@ pub(super) use reserved::{Leavings, is_reserved};
 use standby::Idle;
 use ways::Ways;
 
-/// How programs are confined. Cheap to clone.
+/// The sandbox for programs. Cheap to clone.
 #[derive(Clone)]
 pub struct Sandbox(Arc<Shared>);
 
@@ -67,52 +67,52 @@ struct Shared {
     rules: Vec<(GlobMatcher, Profile)>,
     reserved: Reserved,
     idle: Idle,
-    /// Where that is looked for; nowhere where no program is confined.
+    /// A thread that tests this system. `None` if no program is confined.
     outside: Option<Outside>,
-    /// What this system has, once the first program is to be confined.
+    /// The capabilities of this system, tested before the first confined program.
     ways: OnceLock<Result<Ways, String>>,
 }
 
-/// How one program is confined, and around what.
+/// The confinement of one program.
 pub struct Inside {
-    /// What it may do.
+    /// The profile that applies.
     pub profile: Profile,
-    /// The workspace it is confined to.
+    /// The workspace that the program is confined to.
     pub workspace: Root,
-    /// Whether it only reads that, whatever the profile.
+    /// `true` if the program may only read the workspace, even if its profile allows more.
     pub only_reads: bool,
-    /// The folder of the repository that it is git's own part to change.
+    /// The repository's `.git` folder, if the program is git and may change it.
     pub repository: Option<PathBuf>,
-    /// What it sees beside what all see.
+    /// Additional paths that the program can see.
     pub seen: Vec<PathBuf>,
-    /// The files, and folders of them, that alone may be run; `None` for all that it sees.
+    /// The only files and folders that may be executed. `None` allows everything visible.
     pub runs: Option<Vec<PathBuf>>,
 }
 
-/// What else is said of programs than the [`Settings`] of the sandbox, by who serves a workspace.
+/// Paths that the server supplies to the sandbox in addition to the [`Settings`].
 #[derive(Debug, Clone, Default)]
 pub struct Beside {
-    /// Values of `PATH` that programs are given or sought in.
+    /// Values of `PATH` in which programs are looked up.
     pub paths: Vec<String>,
-    /// What of the workspace no program may change, relative to it.
+    /// Paths relative to the workspace that no program may change.
     pub guarded: Vec<String>,
-    /// Folders of the server's own that no program sees, absolute; they matter where they lie in
-    /// what is seen.
+    /// The server's own folders, as absolute paths. They are hidden from every program that could
+    /// see them.
     pub hidden: Vec<PathBuf>,
 }
 
 impl Sandbox {
-    /// No sandbox: programs run as the server does.
+    /// Creates a disabled sandbox: programs run with the server's rights.
     pub fn none() -> Self {
         let settings = Settings { profile: Profile::Off, ..Settings::default() };
         Self::by(settings, Beside::default(), Vec::new(), None)
     }
 
-    /// The sandbox that `settings` ask for, and what is said `beside`, in a program that calls
-    /// [`enter_if_asked`].
+    /// Creates the sandbox that `settings` describe. The executable must call [`enter_if_asked`]
+    /// first in `main`.
     ///
     /// # Errors
-    /// When the settings are not sound, or there is no thread to spare.
+    /// If the settings are invalid, or no thread can be started.
     pub fn new(settings: &Settings, beside: Beside) -> Result<Self, String> {
         settings.check()?;
         let rules = settings.rules.iter().map(|rule| {
@@ -130,10 +130,10 @@ impl Sandbox {
         Ok(Self::by(settings.clone(), beside, rules, Some(outside)))
     }
 
-    /// How a program of `tool`, which `only_reads` or not, is confined to `workspace`, if it is.
+    /// Returns the confinement of a program of `tool` in `workspace`. `None` if it is unconfined.
     ///
-    /// What a rule says of the tool is taken as it is; by default nothing is written by what only
-    /// reads.
+    /// The first matching rule decides. Without a rule, a tool that `only_reads` may not write
+    /// under the `workspace` profile.
     pub fn inside(&self, tool: &str, only_reads: bool, workspace: &Root) -> Option<Inside> {
         let rule = self.0.rules.iter().find(|(pattern, _)| pattern.is_match(tool));
         let (profile, only_reads) = match (rule, self.0.settings.profile) {
@@ -144,7 +144,8 @@ impl Sandbox {
         Self::within(profile, only_reads, workspace)
     }
 
-    /// How a program is confined to `workspace` by `profile`, if it is.
+    /// Returns the confinement of a program in `workspace` under `profile`. `None` if it is
+    /// unconfined.
     pub fn held_by(&self, profile: Profile, workspace: &Root) -> Option<Inside> {
         Self::within(profile, false, workspace)
     }
@@ -161,11 +162,11 @@ impl Sandbox {
         (profile != Profile::Off).then_some(inside)
     }
 
-    /// What is held of `profile` for programs in `workspace`, by a server with the environment
-    /// `variables`.
+    /// Returns the layers of `profile` that are in force for programs in `workspace`. `variables`
+    /// is the server's environment.
     ///
     /// # Errors
-    /// When nothing can be confined here.
+    /// If nothing can be confined on this system.
     pub fn held(
         &self,
         profile: Profile,
@@ -178,17 +179,17 @@ impl Sandbox {
         }
     }
 
-    /// Ends the helpers that stand by.
+    /// Ends the idle helpers.
     pub(super) fn close(&self) {
         self.0.idle.close();
     }
 
-    /// What servers that were killed may have left in the folder `workspace`.
+    /// Returns the placeholders that killed servers may have left in the folder `workspace`.
     ///
     /// # Errors
-    /// When there is no such folder.
+    /// If there is no such folder.
     pub(super) fn leavings(&self, workspace: &Path) -> io::Result<Leavings> {
-        // Whatever holds now: another time programs may have been kept from more.
+        // An earlier server may have protected more than this one, so all names are checked.
         let guards = Guards::of(&self.0.beside.guarded, false);
         Leavings::of(workspace, guards.reserved())
     }
@@ -204,8 +205,8 @@ impl Sandbox {
     }
 }
 
-/// Becomes the program that a server confines, if this process was started for that, and never
-/// returns then. To be called before anything else in `main`.
+/// Runs the sandbox helper if this process was started as one, and never returns in that case. Call
+/// it first in `main`.
 pub fn enter_if_asked() {
     if std::env::args_os().next().is_some_and(|name| name == HELPER) {
         inside::enter();

@@ -1,4 +1,4 @@
-//! That something has happened in some folders, for who looks for himself what it was.
+//! Waits for any change in a set of folders (inotify), without reporting which change it was.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -9,14 +9,15 @@ use rustix::fs::inotify::{CreateFlags, Reader, WatchFlags, add_watch, init};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Tells that a file in a folder came, went, was written or had its permissions changed.
+/// A watch on folders that wakes when an entry comes, goes, is written or gets other permissions.
 pub struct Stirring(AsyncFd<OwnedFd>);
 
 impl Stirring {
-    /// In any of `folders` from now on: in the first, and in those of the others that are there.
+    /// Starts to watch `folders`. Only the first one must exist; the others are skipped if they
+    /// cannot be watched.
     ///
     /// # Errors
-    /// When the first cannot be watched.
+    /// If the first folder cannot be watched.
     pub fn of(folders: &[&Path]) -> io::Result<Self> {
         let queue = init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         let kinds = WatchFlags::CLOSE_WRITE
@@ -34,10 +35,10 @@ impl Stirring {
         Ok(Self(readable(queue)?))
     }
 
-    /// Waits until something has happened since it was last waited for.
+    /// Waits until something has happened since the last call.
     ///
     /// # Errors
-    /// When the kernel does not say.
+    /// If the inotify queue cannot be read.
     pub async fn next(&self) -> io::Result<()> {
         self.0.async_io(Interest::READABLE, drain).await
     }
@@ -45,11 +46,11 @@ impl Stirring {
 
 #[allow(unsafe_code, reason = "tokio watches descriptors it is promised stay open")]
 fn readable(queue: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: it is owned by what waits for it, and closed when that is dropped.
+    // SAFETY: the returned `AsyncFd` owns the descriptor and closes it when dropped.
     Ok(unsafe { AsyncFd::register_with_interest(queue, Interest::READABLE) }?)
 }
 
-/// Reads what there is of news, of which counts that there is some.
+/// Reads all queued events and discards them. Fails with `EAGAIN` if there are none.
 fn drain(queue: &OwnedFd) -> io::Result<()> {
     let mut room = [MaybeUninit::uninit(); 4096];
     let mut reader = Reader::new(queue, &mut room);

@@ -1,9 +1,8 @@
-//! Who is told when files of a workspace change. Nothing runs and nothing is held while nobody
-//! listens.
+//! Notifies subscribers when files of a workspace change. Without subscribers nothing runs.
 //!
-//! The kernel says in which watched folder something happened (inotify); what that means is
-//! found out by looking, beneath the root. A folder is watched by its handle, so that no path
-//! can lead the watch out.
+//! inotify reports the folder in which something happened. The module then looks below the root to
+//! find out more. A folder is watched by its handle, so that no path can lead the watch out of the
+//! root.
 
 mod places;
 mod content;
@@ -33,12 +32,12 @@ use lookout::Lookout;
 use places::Places;
 pub(crate) use tracker::{Looked, News, Tracker};
 
-/// How long what happens is gathered before files are looked at.
+/// The delay between an event and looking at files, to collect more events.
 const GATHERED: Duration = Duration::from_millis(50);
-/// How much longer before the list of files is.
+/// The additional delay before the file list is refreshed.
 const LISTED: Duration = Duration::from_millis(150);
 
-/// Tells of changes beneath one root. Clones share one watch.
+/// Watches the files below one root. Clones share one watch.
 #[derive(Clone)]
 pub struct Watcher(Arc<Post>);
 
@@ -47,19 +46,19 @@ struct Post {
     watch: Mutex<Weak<Live>>,
 }
 
-/// A watch that goes on; it ends when the last subscription drops it.
+/// A running watch. It ends when the last subscription drops it.
 struct Live(Arc<Shared>);
 
-/// What subscriptions and the task that watches for them share.
+/// The state that subscriptions share with the watching task.
 #[derive(Default)]
 struct Shared {
     wanted: Mutex<Wanted>,
-    /// Something else is wanted.
+    /// Wakes the task when the subscriptions change.
     changed: Notify,
     ended: CancellationToken,
 }
 
-/// Who wants to be told of what, by numbers.
+/// All subscriptions by number.
 #[derive(Default)]
 struct Wanted {
     next: u64,
@@ -68,38 +67,39 @@ struct Wanted {
 }
 
 struct WantedFile {
-    /// Where it is, relative to the root.
+    /// The path relative to the root.
     path: String,
-    /// What it is called when it is told of.
+    /// The URI to report.
     uri: Arc<str>,
     changes: Changes,
-    /// Told once it is watched.
+    /// Completed once the file is watched.
     ready: Option<oneshot::Sender<Result<(), ToolError>>>,
 }
 
 #[derive(Clone)]
 struct WantedList {
     changes: Changes,
-    /// What changes from here on is told.
+    /// Changes from this time on are reported.
     since: Moment,
 }
 
-/// One subscription.
+/// A guard that ends one subscription when dropped.
 struct Subscription {
     live: Arc<Live>,
     number: u64,
 }
 
 impl Watcher {
-    /// Watches what is beneath `root` once somebody asks for it.
+    /// Creates a watcher of `root`. Nothing is watched before the first subscription.
     pub fn new(root: &Root) -> Self {
         Self(Arc::new(Post { root: root.clone(), watch: Mutex::default() }))
     }
 
-    /// Tells `changes` when the file at `path` changes, comes or goes, calling it `uri`.
+    /// Notifies `changes` under the name `uri` when the file at `path` changes, appears or
+    /// disappears.
     ///
     /// # Errors
-    /// When the system has no more watches to give.
+    /// If the system has no free watches.
     pub async fn file(&self, path: &str, uri: &str, changes: &Changes) -> Result<Hold, ToolError> {
         let live = self.live().map_err(|err| {
             let message = "files cannot be watched now: the system gives no more watches";
@@ -124,7 +124,7 @@ impl Watcher {
         }
     }
 
-    /// Tells `changes` when files come or go that are the workspace's own.
+    /// Notifies `changes` when files of the workspace appear or disappear.
     pub fn list(&self, changes: &Changes) -> Hold {
         match self.live() {
             Ok(live) => {
@@ -140,7 +140,7 @@ impl Watcher {
         }
     }
 
-    /// The watch that goes on, or a new one.
+    /// Returns the running watch, or starts one.
     fn live(&self) -> io::Result<Arc<Live>> {
         let mut watch = self.0.watch.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(live) = watch.upgrade()
@@ -197,21 +197,21 @@ impl Drop for Live {
     }
 }
 
-/// Says that the watch has ended, however it did.
+/// A guard that marks the watch as ended when dropped.
 struct Ending(Arc<Shared>);
 
 impl Drop for Ending {
     fn drop(&mut self) {
         self.0.ended.cancel();
-        // Whoever waits to be watched learns of it.
+        // Dropping the senders wakes all subscribers that still wait.
         self.0.wanted().files.clear();
     }
 }
 
-/// Watches until nobody wants it any more.
+/// Runs the watch until nobody subscribes any more.
 ///
-/// What looks at files is done on threads that may wait. However much happens, the queue is
-/// read and files are looked at no more often than [`GATHERED`] says.
+/// Files are looked at on blocking threads. At any event rate, the queue is read at most once per
+/// [`GATHERED`].
 async fn keep(shared: Ending, queue: AsyncFd<Arc<OwnedFd>>, mut lookout: Lookout) {
     let Ending(shared) = &shared;
     let mut look_at: Option<Instant> = None;
@@ -231,7 +231,7 @@ async fn keep(shared: Ending, queue: AsyncFd<Arc<OwnedFd>>, mut lookout: Lookout
             () = shared.changed.notified() => Look::Wanted,
             ready = queue.readable(), if look_at.is_none() => {
                 let Ok(mut ready) = ready else { return };
-                // The queue is read to its end later, so what comes from now on is heard of.
+                // The queue is drained later, so events from now on wake this again.
                 ready.clear_ready();
                 look_at = Some(Instant::now() + GATHERED);
                 continue;
@@ -261,12 +261,12 @@ async fn keep(shared: Ending, queue: AsyncFd<Arc<OwnedFd>>, mut lookout: Lookout
 
 #[allow(unsafe_code, reason = "tokio watches descriptors it is promised stay open")]
 fn readable(queue: Arc<OwnedFd>) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
-    // SAFETY: it is closed when its last owner is dropped, and the watch is one; what it owns is
-    // always the same descriptor.
+    // SAFETY: the descriptor is closed when its last owner is dropped, and the watch is one of
+    // them. The `Arc` always owns the same descriptor.
     Ok(unsafe { AsyncFd::register_with_interest(queue, Interest::READABLE) }?)
 }
 
-/// What is to be looked at.
+/// The work to do next.
 enum Look {
     Files,
     List,

@@ -1,4 +1,4 @@
-//! Which requests a browser was tricked into, told by their `Host`, `Origin` and `Sec-Fetch-Site`.
+//! Checks `Host`, `Origin` and `Sec-Fetch-Site` to reject requests that a malicious page causes.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -6,31 +6,32 @@ use std::net::SocketAddr;
 use http::header::{HOST, HeaderName, HeaderValue, ORIGIN};
 use http::{Request, StatusCode};
 
-/// Where a browser says whose the page is that a request is for.
+/// Header by which browsers report the relation between a page and the target of its request.
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// The names under which a server answers and the pages that may call it.
+/// Accepted `Host` names and page origins.
 ///
-/// A page elsewhere can point its own name at this machine and then speak to it
-/// (DNS rebinding); its requests carry that name as `Host` and its own as
-/// `Origin`. So both must be known, to the letter. What a page merely shows (`<img>`) it asks for
-/// without an `Origin`; then the browser says whether it is another site's.
+/// A foreign page can resolve its own name to this machine and then send requests to it (DNS
+/// rebinding). Such requests carry the page's names in `Host` and `Origin`, so both must be known
+/// exactly. An embedded request (`<img>`) has no `Origin`, but its `Sec-Fetch-Site` names a foreign
+/// site.
 #[derive(Debug, Clone)]
 pub struct Admission {
     hosts: HashSet<String>,
     origins: HashSet<String>,
-    /// What the origin of a page of our own begins with.
+    /// Scheme of the server's own origin.
     scheme: &'static str,
 }
 
-/// Why a request is not admitted.
+/// Rejection of a request.
 pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
     pub(crate) why: String,
 }
 
 impl Admission {
-    /// Admits requests to the loopback names at `addr`'s port, to `hosts`, and from `origins`.
+    /// Accepts requests to the loopback names at the port of `addr`, to `hosts`, and from
+    /// `origins`.
     pub fn new(addr: SocketAddr, hosts: &[String], origins: &[String]) -> Self {
         let mut hosts: HashSet<String> = hosts.iter().cloned().collect();
         let port = addr.port();
@@ -43,7 +44,7 @@ impl Admission {
         Self { hosts, origins: origins.iter().cloned().collect(), scheme: "http://" }
     }
 
-    /// The same where TLS is spoken at `addr`.
+    /// Switches to https as the scheme of `addr`.
     pub fn secured(mut self, addr: SocketAddr) -> Self {
         if addr.port() == 443 {
             self.hosts.extend(own_names(addr));
@@ -90,12 +91,12 @@ fn forbidden(header: &str, value: &str, setting: &str) -> Refusal {
     Refusal { status: StatusCode::FORBIDDEN, why }
 }
 
-/// Under which names a server at `addr` is reached whatever it is told.
+/// Returns the names that a server at `addr` always accepts.
 fn own_names(addr: SocketAddr) -> [String; 4] {
     ["localhost", "127.0.0.1", "[::1]", &literal(addr)].map(str::to_owned)
 }
 
-/// The address as a `Host` header writes it.
+/// Returns the address as a `Host` header writes it.
 fn literal(addr: SocketAddr) -> String {
     match addr {
         SocketAddr::V4(addr) => addr.ip().to_string(),

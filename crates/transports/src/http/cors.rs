@@ -1,4 +1,4 @@
-//! Lets a page that was admitted read what it is answered (the browser asks first: CORS).
+//! Answers CORS preflights, and lets accepted pages read responses.
 
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
@@ -7,20 +7,20 @@ use http::header::{
 };
 use http::{HeaderMap, Method, Request};
 
-/// What an admitted page needs to hear in the headers of its answer.
+/// Cross-origin data of a request from a page.
 pub(super) struct Visitor {
     origin: HeaderValue,
     preflight: Option<Preflight>,
 }
 
-/// What the browser asks before the page's own request.
+/// CORS preflight request.
 struct Preflight {
     method: HeaderValue,
     headers: Option<HeaderValue>,
 }
 
 impl Visitor {
-    /// The page that `request`, once admitted, comes from; `None` if it comes from no page.
+    /// Reads the origin of an accepted `request`. Returns `None` if no page sent it.
     pub(super) fn of<B>(request: &Request<B>) -> Option<Self> {
         let headers = request.headers();
         let origin = headers.get(ORIGIN)?.clone();
@@ -33,12 +33,12 @@ impl Visitor {
         Some(Self { origin, preflight })
     }
 
-    /// Whether the browser only asks if it may.
+    /// Returns true if the request is a preflight.
     pub(super) fn only_asks(&self) -> bool {
         self.preflight.is_some()
     }
 
-    /// Tells the browser that it may.
+    /// Adds the CORS headers to a response.
     pub(super) fn allow(self, headers: &mut HeaderMap) {
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, self.origin);
         headers.insert(VARY, HeaderValue::from_static("origin"));

@@ -1,4 +1,4 @@
-//! Where requests come in: admitted, read whole, passed on.
+//! Handles HTTP requests: checks them, reads the body and passes them to the application.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,25 +25,25 @@ use super::unsent::{Owed, Unsent};
 use super::upgrade::{Asked, switching};
 use super::{Admission, Agreed, Bounds, Exchange, Incoming, Outgoing, Sender, Unread};
 
-/// What all connections of a listener share.
+/// State that all connections of a listener share.
 pub(super) struct Door {
     exchange: Arc<dyn Exchange>,
     admission: Admission,
     pub(super) seats: Arc<Seats>,
-    /// Room for bodies. Each takes its own until it is answered.
+    /// Memory budget for request bodies. Each body keeps its part until it is answered.
     room: Room,
     pub(super) unsent: Arc<Unsent>,
     pub(super) lookout: Lookout,
     pub(super) bounds: Bounds,
 }
 
-/// One connection.
+/// Connection of one client.
 pub(super) struct Client {
     pub(super) peer: SocketAddr,
     pub(super) seat: Arc<Seat>,
     pub(super) owed: Arc<Owed>,
     pub(super) doubt: Doubt,
-    /// The conversation it is to have once its last answer has left.
+    /// WebSocket conversation to start after the last response.
     pub(super) agreed: Mutex<Option<Agreed>>,
 }
 
@@ -76,7 +76,7 @@ impl Door {
         response.map(|sent| sent.of(turn, client.owed.clone()))
     }
 
-    /// Answers what everybody would read alike.
+    /// Answers a request unless its head is ambiguous.
     async fn answer_sure(
         &self,
         request: Request<IncomingBody>,
@@ -197,8 +197,8 @@ impl Door {
         }
     }
 
-    /// A body of `holder`'s of at most `max` bytes, and what room it takes, which is to be held
-    /// until it is done with.
+    /// Reads a body of at most `max` bytes for `holder`. Its share of the memory budget must be
+    /// kept until the answer.
     async fn read(
         &self,
         body: IncomingBody,
@@ -224,7 +224,7 @@ impl Door {
         if body.is_end_stream() && first.len() <= FREE_BYTES.min(max) {
             return Ok((first, None));
         }
-        // Copied, since a piece of one byte keeps all that was read with it.
+        // Copied, because a one-byte piece keeps the whole read buffer alive.
         let mut whole = BytesMut::new();
         let mut share = None;
         let mut piece = first;
@@ -256,7 +256,7 @@ impl Door {
         Ok((whole.freeze(), share))
     }
 
-    /// The body of a message from nobody known, if it is short; it takes no room from others.
+    /// Reads a short body of an unauthenticated sender, outside of the memory budget.
     async fn glance(&self, body: IncomingBody) -> Bytes {
         let max = GLANCE_BYTES_MAX.min(self.bounds.body_bytes_max);
         if body.size_hint().lower() > max as u64 {
@@ -267,20 +267,20 @@ impl Door {
     }
 }
 
-/// How much of a body is read that comes from nobody known, or where none is of use: enough to find
-/// its id.
+/// Largest body that is read from unauthenticated senders, or where none is expected, in bytes. It
+/// is enough to find the message id.
 const GLANCE_BYTES_MAX: usize = 64 << 10;
 
-/// Whether a body is of use with `head`; else it is only looked at.
+/// Returns true if the request may use a full body.
 fn is_of_use(head: &Head, sender: &Sender) -> bool {
     *sender != Sender::Anybody && matches!(head, Head::Http { method: Method::POST, .. })
 }
 
-/// What comes next of `body`.
+/// Returns the next part of `body`, or `None` at its end.
 async fn next_piece(body: &mut IncomingBody) -> Result<Option<Bytes>, Unread> {
     loop {
         match body.frame().await {
-            // What is said behind a body is of no use.
+            // Trailers are ignored.
             Some(Ok(frame)) => {
                 if let Ok(piece) = frame.into_data() {
                     return Ok(Some(piece));
@@ -304,7 +304,7 @@ fn head(parts: Parts) -> Head {
     Head::Http { method: parts.method, path, query, headers: parts.headers }
 }
 
-/// The refusal of a body that is not plain JSON.
+/// Rejects a POST body that is not uncompressed JSON.
 fn unreadable(method: &Method, headers: &HeaderMap) -> Option<Unread> {
     if method != Method::POST {
         return None;

@@ -1,9 +1,9 @@
-//! Heads that everybody reads alike.
+//! Rejects ambiguous request heads, which could be used for request smuggling.
 //!
-//! A proxy before this server and this server must agree where one request ends and the next
-//! begins, or a request is smuggled past the proxy inside another. hyper forgives what others read
-//! otherwise: lines that end without CR, a length beside chunks. Here the bytes are looked at as
-//! they pass, and a head that is in doubt is remembered; hyper reads them for good.
+//! A proxy and this server must agree on the end of each request. Otherwise a request can hide
+//! inside another. hyper accepts lines without CR, and a length together with chunked encoding,
+//! which others read differently. The bytes are therefore checked as they pass. hyper still does
+//! the actual parsing.
 
 use std::io;
 use std::pin::Pin;
@@ -15,10 +15,10 @@ use http::header::{TRANSFER_ENCODING, UPGRADE};
 use memchr::memchr;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Why the heads of a connection are in doubt, once one is.
+/// Reason why a head of the connection is ambiguous, if one is.
 pub(super) type Doubt = Arc<OnceLock<&'static str>>;
 
-/// A stream whose requests' heads are looked at as they are read.
+/// Stream whose request heads are checked while they are read.
 pub(crate) struct Heeded<S> {
     stream: S,
     judge: Judge,
@@ -35,11 +35,11 @@ impl<S> Heeded<S> {
     }
 }
 
-/// Where in a stream of requests its next byte stands.
+/// Position in a stream of requests.
 #[derive(Debug, Default)]
 struct Judge {
     place: Place,
-    /// What has come of the line that is being read.
+    /// Received part of the current line.
     line: Vec<u8>,
     head: Head,
 }
@@ -49,13 +49,13 @@ enum Place {
     /// In a head, or before one.
     #[default]
     Head,
-    /// In a body, of which so much is to come.
+    /// In a body, with the number of bytes that remain.
     Body(u64),
-    /// Where nothing is looked at any more, since the connection ends with this request.
+    /// In the last request of the connection, where nothing is checked any more.
     Last,
 }
 
-/// What the lines of a head have said.
+/// Fields of the current head.
 #[derive(Debug, Default)]
 struct Head {
     bytes: usize,
@@ -65,11 +65,11 @@ struct Head {
     asks_for_a_socket: bool,
 }
 
-/// hyper reads no head that is larger than 64 KiB; beyond twice that nothing is kept of one.
+/// Largest head that is checked, in bytes. hyper rejects heads above 64 KiB.
 const HEAD_BYTES_MAX: usize = 128 << 10;
 
 impl Judge {
-    /// Looks at `bytes`, which follow those seen before.
+    /// Checks the next `bytes` of the stream.
     fn see(&mut self, mut bytes: &[u8]) -> Result<(), &'static str> {
         while !bytes.is_empty() {
             match &mut self.place {
@@ -112,7 +112,7 @@ impl Judge {
             return Err("a line of the head has a CR inside");
         }
         match (self.head.has_begun, line.is_empty()) {
-            // Empty lines may come before a request.
+            // Empty lines may precede a request.
             (false, true) => Ok(()),
             (false, false) => {
                 self.head.has_begun = true;
@@ -126,7 +126,7 @@ impl Judge {
         }
     }
 
-    /// Looks at nothing more.
+    /// Stops checking.
     fn stop(&mut self) {
         *self = Self { place: Place::Last, ..Self::default() };
     }
@@ -161,7 +161,7 @@ impl Head {
         Ok(())
     }
 
-    /// Where the byte after the head stands.
+    /// Returns the position after the head.
     fn end(self) -> Result<Place, &'static str> {
         match (self.length, self.is_chunked, self.asks_for_a_socket) {
             (Some(_), true, _) => Err("the body has a Content-Length beside its Transfer-Encoding"),
@@ -172,7 +172,7 @@ impl Head {
     }
 }
 
-/// Whether nothing after the request with these headers is looked at, so that it must be the last.
+/// Returns true if a request with these headers must be the last one of its connection.
 pub(super) fn is_last(headers: &HeaderMap) -> bool {
     headers.contains_key(TRANSFER_ENCODING)
         || headers.get_all(UPGRADE).iter().any(|value| names_a_socket(value.as_bytes()))
@@ -192,7 +192,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Heeded<S> {
         ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
         if let Err(doubt) = self.judge.see(&buffer.filled()[before..]) {
             self.judge.stop();
-            // The first is told.
+            // The first reason is kept.
             let _ = self.doubt.set(doubt);
         }
         Poll::Ready(Ok(()))
@@ -229,8 +229,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Heeded<S> {
     }
 }
 
-/// Whether what is thought of the requests in `bytes` hangs on nothing but them: not on how they
-/// are cut, and where one is taken to end, on what its head says plainly.
+/// Checks that the verdict on `bytes` does not depend on how they are split, and that lengths are
+/// unambiguous. Used by fuzzing.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check(bytes: &[u8]) {
     let judged = |size: usize| {
@@ -244,7 +244,7 @@ pub(crate) fn check(bytes: &[u8]) {
     if whole.is_err() {
         return;
     }
-    // The first head, read by other means.
+    // Parse the first head in a different way.
     let begin = bytes.chunks(2).take_while(|pair| *pair == b"\r\n").count() * 2;
     let rest = &bytes[begin..];
     let Some(end) = rest.windows(4).position(|four| four == b"\r\n\r\n") else { return };

@@ -1,5 +1,4 @@
-//! Looking for a client's next request for a moment, where it comes soon after the answer, instead
-//! of sleeping.
+//! Busy polling for the next request of a quick HTTP client, instead of sleeping.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -12,22 +11,21 @@ use tokio::io::ReadBuf;
 use crate::rhythm::Rhythm;
 use crate::stdio::eager;
 
-/// The one place of a listener that looks: one connection at a time does, so that never more than
-/// one processor is spent on it.
+/// Permit to poll, one per listener. At most one processor is spent on busy polling.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Lookout(Arc<AtomicBool>);
 
-/// How soon one client asks again.
+/// Polling state of one connection.
 #[derive(Debug)]
 pub(super) struct Keen {
     rhythm: Rhythm,
-    /// When something was last written, if nothing has come since.
+    /// Time of the last write, if nothing has arrived since.
     answered: Option<Instant>,
     lookout: Lookout,
     looks: Option<Looks>,
 }
 
-/// A taken [`Lookout`]. Dropped, it is free.
+/// Held [`Lookout`] permit, returned on drop.
 #[derive(Debug)]
 struct Looks(Lookout);
 
@@ -36,12 +34,12 @@ impl Keen {
         Self { rhythm: Rhythm::new(), answered: None, lookout, looks: None }
     }
 
-    /// The client was answered, or told a part of it.
+    /// Records that something was sent to the client.
     pub(super) fn answered(&mut self) {
         self.answered = Some(Instant::now());
     }
 
-    /// Something has come.
+    /// Records that data has arrived.
     pub(super) fn came(&mut self) {
         self.looks = None;
         if let Some(since) = self.answered.take() {
@@ -49,8 +47,8 @@ impl Keen {
         }
     }
 
-    /// Nothing has come yet from `input`, which is looked at for a moment if something is likely to
-    /// come soon, once all else that is ready has run; whether it did, and was read.
+    /// Polls `input` for a moment if the client is quick, after other ready tasks have run. Returns
+    /// true if data was read.
     pub(super) fn finds(
         &mut self,
         input: &impl AsFd,
@@ -64,7 +62,7 @@ impl Keen {
             }
             return false;
         }
-        // What fails here fails again where it is waited for, and is told there.
+        // An error here occurs again at the next read, which reports it.
         let found = eager::look(input, since + self.rhythm.within, buffer);
         self.looks = None;
         match found {

@@ -1,9 +1,9 @@
-//! How many are connected, for whoever wants to know.
+//! Counters of connections and streams.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many are connected. Clones are one, and listeners that share one are counted together.
+/// Counter of connections and streams. Clones share the counts, also between listeners.
 #[derive(Debug, Clone, Default)]
 pub struct Occupancy(Arc<Counts>);
 
@@ -13,19 +13,19 @@ struct Counts {
     streams: AtomicUsize,
 }
 
-/// What is counted until it is dropped.
+/// Counted connection or stream, until it is dropped.
 pub(super) struct Counted {
     counts: Arc<Counts>,
     which: fn(&Counts) -> &AtomicUsize,
 }
 
 impl Occupancy {
-    /// How many connections there are, WebSockets among them.
+    /// Returns the number of connections, WebSockets included.
     pub fn connections(&self) -> usize {
         self.0.connections.load(Ordering::Relaxed)
     }
 
-    /// How many of them are event streams and WebSockets that clients keep open.
+    /// Returns the number of long-lived event streams and WebSockets.
     pub fn streams(&self) -> usize {
         self.0.streams.load(Ordering::Relaxed)
     }

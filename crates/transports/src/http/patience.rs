@@ -1,4 +1,4 @@
-//! A connection whose client must keep reading.
+//! Connection stream that fails if the client stops reading.
 
 use std::io;
 use std::pin::Pin;
@@ -13,15 +13,15 @@ use super::keen::{Keen, Lookout};
 use super::secure::Wire;
 use super::unsent::Owed;
 
-/// A stream that fails when nothing of what is written is taken for too long.
+/// Stream with a timeout for writes.
 pub(crate) struct Patient {
     stream: Wire,
     patience: Duration,
-    /// When something was last read.
+    /// Time of the last read that returned data.
     heard: Instant,
-    /// Running while a write waits.
+    /// Timeout that runs while a write waits.
     waiting: Option<Pin<Box<Sleep>>>,
-    /// What the client is owed.
+    /// Account of unsent bytes.
     owed: Arc<Owed>,
     keen: Keen,
 }
@@ -32,12 +32,12 @@ impl Patient {
         Self { stream, patience, heard: Instant::now(), waiting: None, owed, keen }
     }
 
-    /// When something was last read.
+    /// Returns the time of the last read that returned data.
     pub(crate) fn heard(&self) -> Instant {
         self.heard
     }
 
-    /// What was written, no more of which is owed.
+    /// Records the progress of a write.
     fn written(
         &mut self,
         cx: &mut Context<'_>,
@@ -50,7 +50,7 @@ impl Patient {
         self.bounded(cx, progress)
     }
 
-    /// `progress`, or a failure if there has been none for too long.
+    /// Passes `progress` on, or fails if a write has waited too long.
     fn bounded<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -114,7 +114,7 @@ impl AsyncWrite for Patient {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // What is encrypted waits here, where what is not is gone already.
+        // Encrypted data may wait here, after the write itself succeeded.
         let progress = Pin::new(&mut self.stream).poll_flush(cx);
         self.bounded(cx, progress)
     }

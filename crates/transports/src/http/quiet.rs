@@ -1,7 +1,7 @@
-//! A future that wakes itself while it is polled is polled once more at once, by whoever polls it.
+//! Polls a future that wakes itself again at once, without waking its task.
 //!
-//! hyper's connections do so for every body, which they hand on to themselves. The runtime would
-//! take that for work that others may help with, and wake another thread for it.
+//! hyper's connections wake themselves for every body. The runtime would take that for work that
+//! other threads can share, and wake one of them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::task::AtomicWaker;
 
-/// How often it is polled at once before others have their turn.
+/// Polls in a row before other tasks get their turn.
 const AT_ONCE: usize = 4;
 
-/// Nobody polls: who wakes it wakes its task.
+/// State while nobody polls: a wake-up goes to the task.
 const IDLE: u8 = 0;
-/// It is polled.
+/// State during a poll.
 const POLLED: u8 = 1;
-/// It is polled, and was woken since.
+/// State of a future that was woken during its poll.
 const WOKEN: u8 = 2;
 
-/// `future`, quietly.
+/// Wrapper of `future` that absorbs its own wake-ups.
 pub(super) struct Quiet<F> {
     pub(super) future: F,
     told: Arc<Told>,

@@ -1,7 +1,7 @@
-//! How much of bodies is held at once, and who gives way when it is too much.
+//! Memory budget of request bodies, and its release when it is exceeded.
 //!
-//! Room is taken for what has come, so silence takes none. The beginning of each body is free:
-//! connections are bounded, so it is, too, and short messages wait for nobody.
+//! Only received bytes count, so a silent client takes nothing. The first bytes of each body are
+//! free. That is bounded too, because connections are, and short messages never wait.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -13,40 +13,40 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::Caller;
 
-/// How much of each body takes no room.
+/// Free bytes of each body.
 pub(super) const FREE_BYTES: usize = 64 << 10;
-/// How many bodies of the largest size there is room for.
+/// Budget, in bodies of the largest size.
 const BODIES: usize = 8;
-/// How many of these one caller may take.
+/// Budget of one caller, in bodies of the largest size.
 const BODIES_EACH: usize = 6;
-/// How long a body waits for room before another of the same caller, or it itself, gives way.
+/// Wait for room before a body of the same caller is dropped.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The room for bodies of a listener.
+/// Memory budget of a listener's request bodies.
 pub(super) struct Room {
     all_max: usize,
     each_max: usize,
     held: Mutex<Held>,
-    /// Told when something is given back.
+    /// Notified when memory is released.
     freed: Notify,
 }
 
-/// Whose a body is.
+/// Owner of a body.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Holder {
-    /// Of one who said who it is.
+    /// Authenticated caller.
     Caller(Caller),
-    /// Of whoever is at this address.
+    /// Address of an unauthenticated client.
     Address(IpAddr),
 }
 
 impl Holder {
-    /// `caller`, or where it comes from if it need not say who it is.
+    /// Returns `caller`, or the address if the caller has no credential.
     pub(super) fn of(caller: &Caller, peer: IpAddr) -> Self {
         match (*caller == Caller::http(), peer) {
             (false, _) => Self::Caller(caller.clone()),
             (true, IpAddr::V4(_)) => Self::Address(peer),
-            // Who has one address of a network has all of them.
+            // One client may own a whole /64 network.
             (true, IpAddr::V6(peer)) => {
                 let [a, b, c, d, ..] = peer.segments();
                 Self::Address(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into())
@@ -66,24 +66,24 @@ struct Held {
 struct Body {
     holder: Holder,
     bytes: usize,
-    /// Whether it is there whole; then it is held for as long as its answer takes.
+    /// True once the body is complete. It is then kept until it is answered.
     is_whole: bool,
     given_up: CancellationToken,
 }
 
-/// What one body takes; dropped, it is given back.
+/// Memory of one body, released on drop.
 pub(super) struct Share<'r> {
     room: &'r Room,
     number: u64,
     given_up: CancellationToken,
 }
 
-/// That a body must give way.
+/// Error of a body that must be dropped for lack of memory.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Full;
 
 impl Room {
-    /// Room for some bodies of `body_bytes_max`.
+    /// Creates a budget for bodies of up to `body_bytes_max` bytes.
     pub(super) fn new(body_bytes_max: usize) -> Self {
         Self {
             all_max: body_bytes_max.saturating_mul(BODIES),
@@ -93,7 +93,7 @@ impl Room {
         }
     }
 
-    /// Room for a body of `holder`'s, of which nothing is there yet.
+    /// Starts the account of a new body of `holder`.
     pub(super) fn share(&self, holder: Holder) -> Share<'_> {
         let given_up = CancellationToken::new();
         let mut held = self.held();
@@ -104,7 +104,7 @@ impl Room {
         Share { room: self, number, given_up }
     }
 
-    /// Takes `bytes` more for the body `number`: `None` if it is to wait for them.
+    /// Takes `bytes` more for the body `number`. Returns `None` if it has to wait.
     fn try_take(&self, number: u64, bytes: usize, waited: bool) -> Option<Result<(), Full>> {
         let mut held = self.held();
         loop {
@@ -117,7 +117,7 @@ impl Room {
                 held.grow(number, &holder, bytes);
                 return Some(Ok(()));
             }
-            // Who holds most goes; where that is one's own, not before it has waited.
+            // The largest owner loses a body. If that is the same owner, the body waits first.
             let (largest, whose) = match held.largest(own_is_full.then_some(&holder), number) {
                 Some(largest) if waited || held.of(&largest.1) > own => largest,
                 Some(_) | None => return waited.then_some(Err(Full)),
@@ -147,15 +147,15 @@ impl Held {
         }
     }
 
-    /// The largest body that is not there whole, of `holder` or else of the holder that holds most;
-    /// it may be `asking`, which holds nothing yet.
+    /// Returns the largest incomplete body of `holder`, or of the owner with the most memory.
+    /// `asking` counts even if it is empty.
     fn largest(&self, holder: Option<&Holder>, asking: u64) -> Option<(u64, Holder)> {
         let coming = self.bodies.iter().filter(|(number, body)| {
             let holds = !body.is_whole && (body.bytes > 0 || **number == asking);
             holds && holder.is_none_or(|holder| body.holder == *holder)
         });
         let largest = coming.max_by_key(|(number, body)| {
-            // Of two alike the later goes.
+            // Of two equal ones, the later is selected.
             (self.of(&body.holder), body.bytes, **number)
         });
         largest.map(|(number, body)| (*number, body.holder.clone()))
@@ -179,7 +179,7 @@ impl Held {
 }
 
 impl Share<'_> {
-    /// Takes `bytes` more; where there is no room for them, somebody gives way in the end.
+    /// Takes `bytes` more. If there is no room for 1 s, some body is dropped.
     pub(super) async fn grow(&self, bytes: usize) -> Result<(), Full> {
         let until = Instant::now() + PATIENCE;
         let mut waited = false;
@@ -195,12 +195,12 @@ impl Share<'_> {
         }
     }
 
-    /// Ends when it must give way to another.
+    /// Waits until this body must be dropped.
     pub(super) async fn given_up(&self) {
         self.given_up.cancelled().await;
     }
 
-    /// The body is there whole, and gives way no more.
+    /// Marks the body as complete, so that it is no longer dropped.
     pub(super) fn settle(&self) -> Result<(), Full> {
         let mut held = self.room.held();
         let body = held.bodies.get_mut(&self.number).ok_or(Full)?;

@@ -1,10 +1,9 @@
-//! Who keeps a connection when more clients come than may be served at once.
+//! Slots for connections, and their reassignment when more clients come than there are slots.
 //!
-//! A connection keeps its seat while somebody known is being answered on it. One that waits for its
-//! client, to say something at all, the rest of a body, or the next thing, gives it up to whoever
-//! comes, the one that has waited longest first, and so does one that somebody speaks on who may
-//! not. So nobody keeps others out by silence, nor by asking what is refused. Who has just come has
-//! a moment to say something.
+//! A connection keeps its slot while an authenticated request is being answered. A connection that
+//! waits for its client loses the slot to a new one, starting with the longest wait. So does one
+//! with a request that is not authenticated. Nobody can therefore block others by silence or by
+//! rejected requests. A new connection gets a short grace period.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -18,27 +17,27 @@ use toolgate_contract::Caller;
 
 use super::occupancy::{Counted, Occupancy};
 
-/// The seats of a listener.
+/// Connection slots of a listener.
 pub(super) struct Seats {
     bounds: SeatBounds,
     opened: Instant,
     taken: Mutex<Taken>,
-    /// How many wait for a seat.
+    /// Number of connections that wait for a slot.
     waiting: AtomicUsize,
-    /// Told when a seat is free, or may be given up, while anybody waits.
+    /// Notified when a slot may be available, while connections wait.
     changed: Notify,
 }
 
-/// How many there are.
+/// Limits of connection slots.
 #[derive(Debug, Clone)]
 pub(super) struct SeatBounds {
-    /// The most connections at once.
+    /// Most connections at once.
     pub(super) connections: usize,
-    /// The most that may be kept by feeds and conversations.
+    /// Most long-lived streams and WebSockets.
     pub(super) lasting: usize,
-    /// The most of these for one caller who said who it is.
+    /// Most long-lived streams and WebSockets per authenticated caller.
     pub(super) lasting_each: usize,
-    /// Where it is said how many are taken.
+    /// Counter of taken slots.
     pub(super) occupancy: Occupancy,
 }
 
@@ -46,34 +45,35 @@ pub(super) struct SeatBounds {
 struct Taken {
     next: u64,
     seats: HashMap<u64, Arc<Place>>,
-    /// Of nobody known under `None`.
+    /// Number of long-lived streams by caller, with unauthenticated ones under `None`.
     lasting: HashMap<Option<Caller>, usize>,
 }
 
-/// How long a client may be silent that has just come, or has just said more of a body.
+/// Grace period of a connection that is new or has just sent part of a body.
 const MOMENT: Duration = Duration::from_secs(2);
 
-/// Beside the room for feeds and conversations there is this part of it for sockets on which nobody
-/// known is told so.
+/// Divisor of the stream limit that gives additional slots for unauthenticated WebSockets, on which
+/// they are refused.
 const NOBODYS_SHARE: usize = 8;
 
-/// What a connection does.
+/// Activity of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Doing {
-    /// It has not said anything whole since it was opened.
+    /// Nothing complete has arrived yet.
     Silent,
-    /// Somebody has asked something, and it is not known that they may.
+    /// The current or last request was not authenticated.
     Unknown,
-    /// Somebody known was answered.
+    /// An authenticated request was answered.
     Idle,
-    /// Somebody known said something of a body.
+    /// An authenticated client is sending a body.
     Sending,
-    /// Somebody known is being answered.
+    /// An authenticated request is being answered.
     Busy,
 }
 
 impl Doing {
-    /// When its turn is to go that does this since then, the least first; `None` while it stays.
+    /// Returns the rank for losing the slot, lowest first. Returns `None` if the connection keeps
+    /// it.
     fn goes(self, since: Duration, now: Duration) -> Option<(u8, Duration)> {
         let is_new = now.saturating_sub(since) < MOMENT;
         match self {
@@ -86,16 +86,15 @@ impl Doing {
     }
 }
 
-/// What a connection does and since when, in one word: each request changes it several times.
+/// Activity and its start packed into one atomic word, since each request changes it several times.
 #[derive(Clone, Copy)]
 struct Word(u64);
 
-/// The bits of a word that say what is done; the others count microseconds since the seats were
-/// opened.
+/// Bits for the activity. The others count microseconds since the listener was opened.
 const DOING_BITS: u32 = 3;
 
 impl Word {
-    /// Of a seat that was given up.
+    /// Marks a slot that was lost.
     const GONE: Self = Self(u64::MAX);
 
     fn of(doing: Doing, since: Duration) -> Self {
@@ -103,7 +102,7 @@ impl Word {
         Self((since << DOING_BITS) | doing as u64)
     }
 
-    /// What is done, and since when; `None` where the seat was given up.
+    /// Unpacks the activity and its start. Returns `None` if the slot was lost.
     fn read(self) -> Option<(Doing, Duration)> {
         let doing = match self.0 & ((1 << DOING_BITS) - 1) {
             0 => Doing::Silent,
@@ -117,9 +116,9 @@ impl Word {
     }
 }
 
-/// One connection, as the others see it.
+/// Connection as other connections see it.
 struct Place {
-    /// A [`Word`].
+    /// Packed [`Word`].
     does: AtomicU64,
     given_up: CancellationToken,
 }
@@ -137,7 +136,7 @@ impl Place {
         self.does.store(word, Ordering::SeqCst);
     }
 
-    /// Gives it up; `false` if it has done something since it was `seen`.
+    /// Takes the slot away. Returns false if the activity has changed since it was `seen`.
     fn give_up(&self, Word(seen): Word) -> bool {
         let Word(gone) = Word::GONE;
         let is_as_seen =
@@ -149,7 +148,7 @@ impl Place {
     }
 }
 
-/// One's place among the connections. Dropped, it is free.
+/// Slot of one connection, released on drop.
 pub(super) struct Seat {
     seats: Arc<Seats>,
     number: u64,
@@ -163,12 +162,12 @@ impl Seats {
         Arc::new(Self { bounds, opened: Instant::now(), taken, waiting, changed: Notify::new() })
     }
 
-    /// A seat, for which another may have to go; waits while all are busy.
+    /// Takes a slot, possibly from another connection. Waits while all are busy.
     pub(super) async fn take(self: &Arc<Self>) -> Seat {
         if let Some(seat) = self.try_take() {
             return seat;
         }
-        // Counted before it looks again: what changes from then on is told.
+        // Counted before the next attempt, so that no change is missed.
         let _waiting = Waiting::of(&self.waiting);
         loop {
             let changed = self.changed.notified();
@@ -189,7 +188,7 @@ impl Seats {
                 Some((doing.goes(since, now)?, *number, seen))
             });
             let (_, longest, seen) = going.min_by_key(|(turn, number, _)| (*turn, *number))?;
-            // Else it has said something since, and another goes.
+            // Otherwise its activity has changed, and another connection is selected.
             if taken.seats[&longest].give_up(seen) {
                 taken.seats.remove(&longest);
             }
@@ -202,17 +201,17 @@ impl Seats {
         Some(Seat { seats: self.clone(), number, place, _counted })
     }
 
-    /// Room for what `caller` keeps for as long as it likes, or for what nobody known is told on a
-    /// socket; `None` if there is no more.
+    /// Reserves a long-lived stream for `caller`, or for an unauthenticated WebSocket. Returns
+    /// `None` at the limit.
     pub(super) fn lasting(self: &Arc<Self>, caller: Option<&Caller>) -> Option<Lasting> {
         let mut taken = self.taken();
         let known = taken.lasting.iter().filter(|(caller, _)| caller.is_some());
         let all: usize = known.map(|(_, count)| count).sum();
         let own = taken.lasting.get(&caller.cloned()).copied().unwrap_or_default();
         let has_room = match caller {
-            // Beside the others' places, so that they take none of them.
+            // Separate from the others' limit, so that it takes none of their slots.
             None => own < self.bounds.lasting.div_ceil(NOBODYS_SHARE),
-            // Who does not say who they are may be many.
+            // Without credentials, callers cannot be told apart.
             Some(caller) if *caller == Caller::http() => all < self.bounds.lasting,
             Some(_) => all < self.bounds.lasting && own < self.bounds.lasting_each,
         };
@@ -230,12 +229,12 @@ impl Seats {
 }
 
 impl Seat {
-    /// Ends when the seat was given to another.
+    /// Waits until the slot is taken away.
     pub(super) async fn given_up(&self) {
         self.place.given_up.cancelled().await;
     }
 
-    /// A request's head is there; its turn is over when the answer is sent.
+    /// Starts a request, whose turn ends when its answer is sent.
     pub(super) fn turn(self: &Arc<Self>) -> Turn {
         self.does(Doing::Unknown);
         Turn { seat: self.clone(), is_known: AtomicBool::new(false) }
@@ -256,7 +255,7 @@ impl Drop for Seat {
     }
 }
 
-/// One who waits for a seat, counted until this is dropped.
+/// Counts a waiting connection until it is dropped.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl<'a> Waiting<'a> {
@@ -272,20 +271,20 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// A request, until its answer is sent.
+/// Request that is not yet fully answered.
 pub(super) struct Turn {
     seat: Arc<Seat>,
     is_known: AtomicBool,
 }
 
 impl Turn {
-    /// It is of somebody known, and keeps its seat.
+    /// Marks the request as authenticated, so that it keeps its slot.
     pub(super) fn is_of_somebody(&self) {
         self.is_known.store(true, Ordering::Relaxed);
         self.seat.does(Doing::Busy);
     }
 
-    /// Does `reading`, for which the client must say more.
+    /// Runs `reading` while the client still has to send data.
     pub(super) async fn while_sending<T>(&self, reading: impl Future<Output = T>) -> T {
         self.goes_on();
         let read = reading.await;
@@ -295,7 +294,7 @@ impl Turn {
         read
     }
 
-    /// The client has said more.
+    /// Records that the client has sent more data.
     pub(super) fn goes_on(&self) {
         if self.is_known() {
             self.seat.does(Doing::Sending);
@@ -313,7 +312,7 @@ impl Drop for Turn {
     }
 }
 
-/// Room for a feed or a conversation, until it is dropped.
+/// Reserved long-lived stream, released on drop.
 pub(super) struct Lasting {
     seats: Arc<Seats>,
     caller: Option<Caller>,
@@ -321,7 +320,7 @@ pub(super) struct Lasting {
 }
 
 impl Lasting {
-    /// Whether it is somebody known who has it.
+    /// Returns true if the caller is authenticated.
     pub(super) fn is_of_somebody(&self) -> bool {
         self.caller.is_some()
     }

@@ -1,4 +1,4 @@
-//! Where clients come in: a listener, and TLS over what comes in where that is wanted.
+//! Listening socket, with optional TLS.
 
 use std::io;
 use std::pin::Pin;
@@ -15,10 +15,10 @@ use tokio_rustls::server::TlsStream;
 
 use super::workers::Workers;
 
-/// How long a client may take to agree on how to speak, at most.
+/// Longest time for a TLS handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
-/// Where clients come in.
+/// Listening socket with its TLS settings and worker threads.
 pub struct Entrance {
     pub(super) listener: TcpListener,
     pub(super) secure: Option<Secure>,
@@ -26,12 +26,12 @@ pub struct Entrance {
 }
 
 impl Entrance {
-    /// Clients are served by `workers`, if by any, instead of whoever accepts them.
+    /// Serves connections on `workers`, or on the accepting thread if `None`.
     pub fn served_by(self, workers: Option<Workers>) -> Self {
         Self { workers, ..self }
     }
 
-    /// Clients speak TLS, as `config` has it.
+    /// Creates a listener that speaks TLS under `config`.
     pub fn secured(listener: TcpListener, config: Arc<ServerConfig>) -> Self {
         let secure = Some(Secure(TlsAcceptor::from(config)));
         Self { listener, secure, workers: None }
@@ -44,12 +44,12 @@ impl From<TcpListener> for Entrance {
     }
 }
 
-/// Speaks TLS with who comes in.
+/// TLS acceptor.
 #[derive(Clone)]
 pub(super) struct Secure(TlsAcceptor);
 
 impl Secure {
-    /// `stream`, encrypted; `None` where its client does not agree on that in time.
+    /// Encrypts `stream`. Returns `None` if the handshake fails or takes too long.
     pub(super) async fn over(&self, stream: TcpStream, within: Duration) -> Option<Wire> {
         match timeout(within.min(HANDSHAKE_MAX), self.0.accept(stream)).await {
             Ok(Ok(stream)) => Some(Wire::Secure(Box::new(stream))),
@@ -65,10 +65,10 @@ impl Secure {
     }
 }
 
-/// A connection, encrypted or not.
+/// Connection, plain or encrypted.
 pub(crate) enum Wire {
     Plain(TcpStream),
-    /// Boxed: it is a kilobyte, which the others need not carry.
+    /// Boxed, because it takes a kilobyte that plain connections need not carry.
     Secure(Box<TlsStream<TcpStream>>),
 }
 

@@ -1,4 +1,4 @@
-//! What is sent back: nothing, one message, a file piece by piece, or events as they come.
+//! Response bodies: empty, one message, a file in pieces, or an event stream.
 
 use std::any::Any;
 use std::fs::File;
@@ -22,10 +22,10 @@ use super::SentEvent;
 use super::seats::{Lasting, Turn};
 use super::unsent::Owed;
 
-/// A response's body.
+/// Response body.
 pub(super) struct Sent {
     what: What,
-    /// Over once this is sent, and whom it is owed to.
+    /// Request that ends with this body, and the account of unsent bytes.
     of: Option<(Turn, Arc<Owed>)>,
 }
 
@@ -40,7 +40,7 @@ impl Sent {
         Self { what, of: None }
     }
 
-    /// The answer of `turn`, which lasts until this is sent, to whom it is `owed`.
+    /// Attaches the request `turn`, which ends once the body is sent, and the account `owed`.
     pub(super) fn of(self, turn: Turn, owed: Arc<Owed>) -> Self {
         if let What::Whole(Some(bytes)) = &self.what {
             owed.more(bytes.len());
@@ -49,7 +49,7 @@ impl Sent {
     }
 }
 
-/// `reply` as a response.
+/// Converts `reply` to a response.
 pub(super) fn whole(reply: Reply) -> Response<Sent> {
     let Reply { status, headers, body } = reply;
     let (sent, kind) = match body {
@@ -76,7 +76,7 @@ pub(super) fn whole(reply: Reply) -> Response<Sent> {
     response
 }
 
-/// `text` as a response.
+/// Creates a plain text response.
 pub(super) fn plain(status: StatusCode, text: &str) -> Response<Sent> {
     let mut response =
         Response::new(Sent::new(What::Whole(Some(Bytes::copy_from_slice(text.as_bytes())))));
@@ -86,7 +86,7 @@ pub(super) fn plain(status: StatusCode, text: &str) -> Response<Sent> {
     response
 }
 
-/// `events` as a response, which keeps the room that lasts.
+/// Creates an event stream response. `lasting` is its reserved slot.
 pub(super) fn streamed(
     events: Pin<Box<dyn Stream<Item = SentEvent> + Send>>,
     keep_alive: Duration,
@@ -102,20 +102,20 @@ pub(super) fn streamed(
     response
 }
 
-/// A file, read piece by piece as the client takes them.
+/// File that is read in pieces while the client receives it.
 pub(super) struct Pieces {
     handle: Arc<File>,
-    /// How much was handed over.
+    /// Number of bytes that were passed on.
     offset: u64,
-    /// How much is owed.
+    /// Size of the file.
     bytes: u64,
-    /// The piece being read.
+    /// Pending read of the next piece.
     reading: Option<JoinHandle<io::Result<Bytes>>>,
-    /// Given back once the file is sent.
+    /// Guard that is released after the file is sent.
     _held: Option<Arc<dyn Any + Send + Sync>>,
 }
 
-/// How much of a file is read at once.
+/// Size of one piece, in bytes.
 const PIECE_BYTES: usize = 64 << 10;
 
 impl Pieces {
@@ -124,7 +124,8 @@ impl Pieces {
         Self { handle, offset: 0, bytes, reading: None, _held: held }
     }
 
-    /// The next piece; a failure, by which the connection is cut, if the file is shorter than said.
+    /// Returns the next piece, or an error if the file is shorter than announced. The error closes
+    /// the connection.
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         if self.offset == self.bytes {
             return Poll::Ready(None);
@@ -152,7 +153,7 @@ impl Pieces {
     }
 }
 
-/// Messages as server-sent events, with a comment now and then while it is quiet.
+/// Stream of server-sent events, with comments as keep-alive.
 pub(super) struct Events {
     events: Pin<Box<dyn Stream<Item = SentEvent> + Send>>,
     keep_alive: Interval,
@@ -180,7 +181,7 @@ fn ticks(every: Duration) -> Interval {
     ticks
 }
 
-/// An event as bytes.
+/// Returns an event in its wire format.
 fn written(event: &SentEvent) -> Bytes {
     let SentEvent { name, id, retry, data } = event;
     let mut bytes = Vec::with_capacity(data.len() + 64);
@@ -213,7 +214,7 @@ impl HttpBody for Sent {
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         let Self { what, of } = self.get_mut();
         let bytes = match what {
-            // It is owed since it was there.
+            // Already counted when the body was created.
             What::Whole(bytes) => return Poll::Ready(bytes.take().map(|it| Ok(Frame::data(it)))),
             What::File(pieces) => ready!(pieces.poll_piece(cx)),
             What::Events(events) => ready!(events.poll_event(cx)).map(Ok),

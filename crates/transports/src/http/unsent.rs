@@ -1,8 +1,7 @@
-//! How much of answers waits to be sent over all connections, and who is cut off when it is too
-//! much.
+//! Limit on answers that wait to be sent, over all connections.
 //!
-//! Who asks and does not read leaves its answers here. The beginning of what each is owed is free,
-//! so short answers are not counted.
+//! A client that requests without reading leaves its answers waiting here. The first bytes of each
+//! connection are free, so short answers do not count. Beyond the limit, connections are closed.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,12 +11,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How much each may be owed that is not counted.
+/// Free bytes of each connection.
 const FREE_BYTES: usize = 64 << 10;
-/// After how long a client that takes nothing does not read.
+/// Time without progress after which a client counts as stuck.
 const STUCK: Duration = Duration::from_secs(1);
 
-/// What all connections of a listener are owed.
+/// Unsent bytes of all connections of a listener.
 pub(super) struct Unsent {
     bytes_max: usize,
     held: Mutex<Held>,
@@ -32,12 +31,12 @@ struct Held {
 
 struct Owing {
     bytes: usize,
-    /// When it last took something, or was owed nothing.
+    /// Time of the last progress, or of the first counted byte.
     took: Instant,
     cut_off: CancellationToken,
 }
 
-/// What one connection is owed; nothing more once it is dropped.
+/// Account of one connection, closed on drop.
 pub(crate) struct Owed {
     unsent: Arc<Unsent>,
     number: u64,
@@ -50,7 +49,7 @@ impl Unsent {
         Arc::new(Self { bytes_max, held: Mutex::default() })
     }
 
-    /// What a connection is owed that has just come.
+    /// Opens the account of a new connection.
     pub(super) fn owed(self: &Arc<Self>) -> Arc<Owed> {
         let mut held = self.held();
         held.next += 1;
@@ -69,7 +68,7 @@ impl Unsent {
 }
 
 impl Owed {
-    /// It is owed `bytes` more.
+    /// Adds `bytes` that wait to be sent.
     pub(super) fn more(&self, bytes: usize) {
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         if before + bytes > FREE_BYTES {
@@ -77,7 +76,7 @@ impl Owed {
         }
     }
 
-    /// It took `bytes`: of what it is owed, or of heads, which are not counted.
+    /// Subtracts `bytes` that were written. Response heads are not counted.
     pub(super) fn took(&self, bytes: usize) {
         let less = |owed: usize| Some(owed.saturating_sub(bytes));
         let before = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
@@ -87,7 +86,7 @@ impl Owed {
         }
     }
 
-    /// Ends when it is to be cut off.
+    /// Waits until the connection must be closed.
     pub(super) async fn cut_off(&self) {
         self.cut_off.cancelled().await;
     }
@@ -115,8 +114,10 @@ impl Owed {
 }
 
 impl Held {
-    /// Cuts off the one that is owed most of those that do not read, or of all; whether there is
-    /// any to be. One that reads is not, while it alone is owed anything.
+    /// Closes the connection with the most unsent bytes, stuck ones first. Returns false if there
+    /// is none to close.
+    ///
+    /// A client that reads is kept if it is the only one with unsent bytes.
     fn cut_one_off(&mut self, now: Instant) -> bool {
         let is_stuck = |owing: &Owing| now.saturating_duration_since(owing.took) >= STUCK;
         let most = self.of.iter().max_by_key(|(_, owing)| (is_stuck(owing), owing.bytes));

@@ -1,4 +1,4 @@
-//! The first words of a WebSocket, which are HTTP's: who asks for one, and how it is granted.
+//! WebSocket handshake (RFC 6455).
 
 use http::header::{
     CONNECTION, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY,
@@ -10,23 +10,23 @@ use toolgate_contract::Reply;
 
 use super::sent::{Sent, plain, whole};
 
-/// A request for a WebSocket that can be granted.
+/// Valid WebSocket request.
 #[derive(Debug)]
 pub(super) struct Asked {
     accept: HeaderValue,
 }
 
-/// A request for a WebSocket that cannot.
+/// Invalid WebSocket request.
 #[derive(Debug)]
 pub(super) enum Misasked {
-    /// It is for another version.
+    /// Unsupported protocol version.
     Version,
-    /// It has no key, or no good one.
+    /// Missing or malformed key.
     Key,
 }
 
 impl Asked {
-    /// What `request` asks for; `None` if that is no WebSocket.
+    /// Parses the handshake of `request`. Returns `None` if it requests no WebSocket.
     pub(super) fn by<B>(request: &Request<B>) -> Result<Option<Self>, Misasked> {
         let headers = request.headers();
         let asks = request.method() == Method::GET
@@ -46,7 +46,7 @@ impl Asked {
 }
 
 impl Misasked {
-    /// What the client is told.
+    /// Returns the error response.
     pub(super) fn refusal(&self) -> Response<Sent> {
         match self {
             Self::Version => {
@@ -66,7 +66,7 @@ impl Misasked {
     }
 }
 
-/// The answer after which no HTTP is spoken any more.
+/// Returns the response that switches to WebSockets.
 pub(super) fn switching(asked: &Asked) -> Response<Sent> {
     let mut response = whole(Reply::empty(101));
     let headers = response.headers_mut();
@@ -76,13 +76,13 @@ pub(super) fn switching(asked: &Asked) -> Response<Sent> {
     response
 }
 
-/// Whether the header `name`, a list, has `word` in it.
+/// Returns true if the list header `name` contains `word`.
 fn lists(headers: &HeaderMap, name: HeaderName, word: &str) -> bool {
     let lists = headers.get_all(name).into_iter().filter_map(|list| list.to_str().ok());
     lists.flat_map(|list| list.split(',')).any(|entry| entry.trim().eq_ignore_ascii_case(word))
 }
 
-/// The value of the header `name`, if it is there once.
+/// Returns the value of the header `name` if it occurs exactly once.
 fn only(headers: &HeaderMap, name: HeaderName) -> Option<&[u8]> {
     let mut values = headers.get_all(name).into_iter();
     match (values.next(), values.next()) {
@@ -91,7 +91,7 @@ fn only(headers: &HeaderMap, name: HeaderName) -> Option<&[u8]> {
     }
 }
 
-/// Whether `key` looks like sixteen bytes in base 64.
+/// Returns true if `key` has the form of 16 bytes in base64.
 fn is_key(key: &[u8]) -> bool {
     let digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
     key.len() == 24 && key.ends_with(b"==") && key[..22].iter().all(digit)

@@ -1,7 +1,7 @@
-//! Threads that each serve their own connections to the end.
+//! Threads that each serve their own connections.
 //!
-//! A runtime of several threads wakes another of them for what one has ready, which costs more than
-//! most calls do. What stays on one thread wakes nobody.
+//! A multi-threaded runtime wakes other threads for ready work, which costs more than most calls
+//! do. Connections that stay on one thread avoid that.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,10 +14,10 @@ use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// How long is waited, at the end, for what cannot be called off.
+/// Longest wait at the end for blocking tasks that cannot be cancelled.
 const LEAVE: Duration = Duration::from_millis(200);
 
-/// As many threads as there are processors, each with a runtime of its own. Clones are one.
+/// Pool of one thread per processor, each with its own runtime. Clones share the pool.
 #[derive(Debug, Clone)]
 pub struct Workers(Arc<Inner>);
 
@@ -31,21 +31,21 @@ struct Inner {
 #[derive(Debug)]
 struct Worker {
     runtime: Handle,
-    /// How many connections it serves.
+    /// Number of connections that it serves.
     serves: AtomicUsize,
 }
 
-/// A connection that is served, by which worker.
+/// Count of one connection at a worker, released on drop.
 struct Place(Workers, usize);
 
 impl Workers {
-    /// Starts them; they end by [`end`](Self::end), or once nobody has them any more.
+    /// Starts the threads. They stop by [`end`](Self::end), or when the last clone is dropped.
     ///
     /// # Errors
     /// When a thread cannot be started.
     pub fn start() -> io::Result<Self> {
         let over = CancellationToken::new();
-        // Those that were started end where another cannot be.
+        // If a thread cannot be started, the guard stops the others.
         let guard = over.clone().drop_guard();
         let (mut all, mut threads) = (Vec::new(), Vec::new());
         for _ in 0..available_parallelism().map_or(1, usize::from) {
@@ -62,7 +62,7 @@ impl Workers {
         Ok(Self(Arc::new(Inner { all, threads: Mutex::new(threads), over })))
     }
 
-    /// Ends them, with whatever still runs there.
+    /// Stops the threads and everything that still runs on them.
     pub fn end(self) {
         let Self(inner) = &self;
         inner.over.cancel();
@@ -73,7 +73,7 @@ impl Workers {
         }
     }
 
-    /// Has whoever serves fewest serve `stream` by `serve`.
+    /// Serves `stream` with `serve` on the worker with the fewest connections.
     pub(super) fn take<F>(
         &self,
         stream: TcpStream,
@@ -88,7 +88,7 @@ impl Workers {
         let at = (0..inner.all.len()).min_by_key(serves).expect("there is one at least");
         inner.all[at].serves.fetch_add(1, Ordering::Relaxed);
         let place = Place(self.clone(), at);
-        // Readiness is told to the runtime that a stream belongs to.
+        // A stream gets its events from the runtime that it is registered with.
         let stream = stream.into_std()?;
         let served = async move {
             let _place = place;

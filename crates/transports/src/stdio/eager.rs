@@ -1,4 +1,4 @@
-//! Looking for a moment for what comes next, where it comes soon, instead of sleeping.
+//! Busy polling for the next input of a quick peer, instead of sleeping.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -14,13 +14,12 @@ use crate::rhythm::Rhythm;
 
 const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// A stream whose reader looks for what comes next while it comes soon.
+/// Reader that polls for the next input while the peer is quick.
 ///
-/// Whatever else is ready runs before, so that an answer is out before the next question is looked
-/// for.
+/// Other ready tasks run first, so that an answer is out before the next request is awaited.
 pub(super) struct Eager<R> {
     input: R,
-    /// Since when it is waited for.
+    /// Time since which the reader waits for input.
     since: Option<Instant>,
     rhythm: Rhythm,
 }
@@ -31,10 +30,13 @@ impl<R: AsyncRead + AsFd + Unpin> Eager<R> {
     }
 }
 
-/// Reads what comes from `input` until `end`; whether anything did.
+/// Polls `input` until `end` and reads what arrives. Returns false if nothing arrived.
+///
+/// # Errors
+/// When polling or reading fails.
 pub fn look(input: &impl AsFd, end: Instant, buf: &mut ReadBuf<'_>) -> io::Result<bool> {
-    // Unlike how much is there, whether anything is can be asked without a lock that whoever
-    // sends it needs, too.
+    // `poll` needs no lock, whereas asking for the number of bytes needs one that the writer also
+    // takes.
     while poll(&mut [PollFd::new(input, PollFlags::IN)], Some(&NO_TIME))? == 0 {
         if Instant::now() >= end {
             return Ok(false);
@@ -54,7 +56,7 @@ impl<R: AsyncRead + AsFd + Unpin> AsyncRead for Eager<R> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        // This also has whoever polls woken by what comes later.
+        // This call also registers the waker.
         let read = Pin::new(&mut this.input).poll_read(cx, buf);
         if read.is_ready() {
             if let Some(since) = this.since.take() {
@@ -72,7 +74,7 @@ impl<R: AsyncRead + AsFd + Unpin> AsyncRead for Eager<R> {
         if !this.rhythm.is_quick() {
             return Poll::Pending;
         }
-        // What fails here fails again where it is waited for, and is told there.
+        // An error here occurs again at the next read, which reports it.
         if let Ok(true) = look(&this.input, since + this.rhythm.within, buf) {
             this.since = None;
             return Poll::Ready(Ok(()));

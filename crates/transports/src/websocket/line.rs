@@ -1,4 +1,5 @@
-//! One client's socket: read, written and pinged by turns, without ever waiting for one of them.
+//! Socket of one WebSocket client: reads, writes and pings in one task without blocking on any of
+//! them.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -20,60 +21,60 @@ use super::queue::{Queue, State};
 use super::{Close, Outbound};
 use crate::http::{Bounds, Patient};
 
-/// A client's socket, between the queue of what it said and the queue of what is said to it.
+/// Socket between the inbound and the outbound queue.
 pub(super) struct Line {
     socket: WebSocketStream<Patient>,
     inbound: Arc<Queue>,
     outbound: Arc<Outbound>,
-    /// What is left of the message that is being sent.
+    /// Unsent rest of the current message.
     rest: Option<Bytes>,
-    /// Whether something was written that may not have left yet.
+    /// True if written data may not be flushed yet.
     unflushed: bool,
     pulse: Pulse,
     message_bytes_max: usize,
 }
 
-/// Why a line is not read any more.
+/// Reason why a socket is not read any more.
 pub(super) enum End {
-    /// All that was to be said is sent, and no more is to come.
+    /// All messages are sent, and no more will come.
     Said,
-    /// The client said goodbye.
+    /// The client sent a close frame.
     Left,
-    /// There is no client.
+    /// The connection is lost.
     Lost,
-    /// The client is to go.
+    /// The server closes the connection.
     Dismissed(Close),
 }
 
-/// How it is known that a silent client lives.
+/// Keep-alive of a client.
 ///
-/// A client that is listened to is given up when nothing came from it for several keep-alives;
-/// each brings a ping, which it must answer.
+/// A client is dropped if it sends nothing for several intervals, although each brought a ping that
+/// it must answer. Times in which the server does not read do not count.
 struct Pulse {
     keep_alive: Duration,
-    /// When a ping was last sent.
+    /// Time of the last ping.
     pinged: Instant,
-    /// Since when the client is listened to; `None` while nothing is read.
+    /// Time since which the client is read, or `None` while it is not.
     listening: Option<Instant>,
-    /// Runs until something may be due.
+    /// Timer for the next check.
     timer: Pin<Box<Sleep>>,
 }
 
-/// How many keep-alives a client may be silent.
+/// Silent intervals after which a client is dropped.
 const SILENCES_MAX: u32 = 3;
-/// How long a client may take to say goodbye.
+/// Time for a client to answer a close frame.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// Larger messages go in several frames, so that none takes more memory and no ping waits long.
+/// Largest frame, in bytes. Larger messages are split, to save memory and let pings through.
 const FRAME_BYTES: usize = 256 << 10;
-/// What is read at once.
+/// Size of one read, in bytes.
 const READ_BYTES: usize = 8 << 10;
-/// What is gathered before it is written, if there is more to write.
+/// Size of the write buffer, in bytes.
 const WRITE_BYTES: usize = 16 << 10;
-/// The longest reason that fits a close frame.
+/// Longest reason that fits into a close frame, in bytes.
 const REASON_BYTES: usize = 123;
 
 impl Line {
-    /// Takes over `stream`, of which `early` was read already.
+    /// Opens a socket on `stream`, of which `early` was read already.
     pub(super) async fn open(
         stream: Patient,
         early: Vec<u8>,
@@ -94,18 +95,18 @@ impl Line {
         Self { socket, inbound, outbound, rest, unflushed, pulse, message_bytes_max }
     }
 
-    /// Carries messages both ways until there is a reason not to.
+    /// Transfers messages in both directions until the conversation ends.
     pub(super) async fn run(&mut self) -> End {
         poll_fn(|cx| self.poll(cx)).await
     }
 
-    /// Takes nothing more in from either side; what waits to be said may still be sent.
+    /// Ends both queues. Queued messages may still be sent.
     pub(super) fn end(&self) {
         self.inbound.end();
         self.outbound.end();
     }
 
-    /// Sends what waits to be said, then closes.
+    /// Sends the queued messages, then closes.
     pub(super) async fn finish(&mut self, close: Close) {
         self.end();
         match self.run().await {
@@ -114,7 +115,7 @@ impl Line {
         }
     }
 
-    /// Says goodbye, as is fit after `end`, and waits a moment for the client to do so too.
+    /// Sends a close frame that fits `end`, and waits up to 2 s for the client's.
     pub(super) async fn hang_up(&mut self, end: End) {
         let close = match end {
             End::Lost => return,
@@ -129,8 +130,8 @@ impl Line {
             let _ = poll_fn(|cx| Pin::new(&mut self.socket).poll_flush(cx)).await;
             let stream = self.socket.get_mut();
             stream.shutdown().await?;
-            // Closed while something is unread, the connection would be reset, and the client
-            // might never see the goodbye.
+            // Closing with unread data would reset the connection, and the client might miss the
+            // close frame.
             let mut unread = vec![0; READ_BYTES];
             while stream.read(&mut unread).await? > 0 {}
             std::io::Result::Ok(())
@@ -159,7 +160,7 @@ impl Line {
         self.poll_pulse(cx)
     }
 
-    /// Reads while the talker has room for messages.
+    /// Reads while the inbound queue has room.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         loop {
             let room = self.inbound.poll_room(cx);
@@ -168,7 +169,7 @@ impl Line {
             match ready!(Pin::new(&mut self.socket).poll_next(cx)) {
                 Some(Ok(Message::Text(text))) => self.take(text.into()),
                 Some(Ok(Message::Binary(bytes))) => self.take(bytes),
-                // The answer is written by now, or waits to be flushed.
+                // tungstenite has queued the pong, which may still need a flush.
                 Some(Ok(Message::Ping(_))) => self.unflushed = true,
                 Some(Ok(Message::Pong(_) | Message::Frame(_))) => {}
                 Some(Ok(Message::Close(_))) => return Poll::Ready(End::Left),
@@ -179,11 +180,11 @@ impl Line {
     }
 
     fn take(&self, message: Bytes) {
-        // There is room, unless nobody listens any more.
+        // There is room, unless the consumer is gone.
         let _ = self.inbound.offer(message);
     }
 
-    /// Writes while the socket has room for frames.
+    /// Writes while the socket accepts frames.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         loop {
             if let Err(err) = ready!(Pin::new(&mut self.socket).poll_ready(cx)) {
@@ -214,7 +215,7 @@ impl Line {
         Pin::new(&mut self.socket).start_send(message)
     }
 
-    /// The next frame of what is to be said; `None` when no more is to come.
+    /// Returns the next outbound frame, or `None` when no more will come.
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame>> {
         let (mut text, code) = match self.rest.take() {
             Some(rest) => (rest, Data::Continue),
@@ -229,7 +230,7 @@ impl Line {
         Poll::Ready(Some(Frame::message(piece, OpCode::Data(code), last)))
     }
 
-    /// Pings a silent client, and gives up one that was silent for too long.
+    /// Pings a silent client, and drops one that was silent for too long.
     fn poll_pulse(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         loop {
             ready!(self.pulse.timer.as_mut().poll(cx));
@@ -240,7 +241,7 @@ impl Line {
                     tracing::debug!("a client was silent for too long");
                     return Poll::Ready(End::Lost);
                 }
-                // One that does not even read what is said to it is seen to elsewhere.
+                // If the client does not read, the write timeout applies instead.
                 Due::Ping => match Pin::new(&mut self.socket).poll_ready(cx) {
                     Poll::Pending => {}
                     Poll::Ready(ready) => {
@@ -257,7 +258,7 @@ impl Line {
         }
     }
 
-    /// What a failure of the socket means.
+    /// Translates an error of the socket.
     fn broken(&self, err: &Error) -> End {
         match err {
             Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => End::Lost,
@@ -279,12 +280,12 @@ impl Line {
 impl Drop for Line {
     fn drop(&mut self) {
         self.end();
-        // Who holds an outbox for longer does not hold what it will never say.
+        // An outbox may outlive the socket, so the queued messages are dropped now.
         self.outbound.queue.abandon();
     }
 }
 
-/// What to do about a silent client.
+/// Action that the keep-alive requires.
 #[derive(Debug, PartialEq, Eq)]
 enum Due {
     Nothing,
@@ -299,7 +300,7 @@ impl Pulse {
         Self { keep_alive, pinged: now, listening: Some(now), timer }
     }
 
-    /// Takes note of whether the client is listened to. One that is not is not blamed for silence.
+    /// Records if the client is being read. Silence counts only while it is.
     fn listens(&mut self, listens: bool) {
         match (listens, self.listening) {
             (true, None) => self.listening = Some(Instant::now()),
@@ -308,7 +309,7 @@ impl Pulse {
         }
     }
 
-    /// What is due `now`, and sets the timer to when something next may be.
+    /// Returns the action that is due `now`, and sets the timer for the next check.
     fn due(&mut self, heard: Instant, now: Instant) -> Due {
         let silent_since = self.listening.map(|listening| listening.max(heard));
         let next = heard.max(self.pinged) + self.keep_alive;

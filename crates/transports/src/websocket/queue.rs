@@ -1,4 +1,4 @@
-//! Messages that wait, bounded in number and in bytes.
+//! Message queue that is bounded in number and bytes.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 
-/// A queue with one who takes and, of those who wait for room, one at a time.
+/// Queue with a single consumer, and a single waiting producer at a time.
 #[derive(Debug)]
 pub(super) struct Queue {
     inner: Mutex<Inner>,
@@ -24,21 +24,21 @@ struct Inner {
     giver: Option<Waker>,
 }
 
-/// Whether messages still come.
+/// State of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// They do.
+    /// More messages may arrive.
     Open,
-    /// No more do; those that wait may be taken.
+    /// No more messages arrive. Queued ones may still be taken.
     Ended,
-    /// So many waited that all were thrown away.
+    /// The consumer was too slow, and all messages were dropped.
     Overflown {
-        /// How many.
+        /// Number of dropped messages.
         waiting: usize,
     },
 }
 
-/// Why a message was not taken in.
+/// Reason why a message was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refused {
     Full,
@@ -46,7 +46,8 @@ pub(super) enum Refused {
 }
 
 impl Queue {
-    /// Takes messages in while fewer than `messages_max` wait, of fewer than `bytes_max` bytes.
+    /// Creates a queue with room while fewer than `messages_max` messages with fewer than
+    /// `bytes_max` bytes wait.
     pub(super) fn new(messages_max: usize, bytes_max: usize) -> Self {
         let inner = Inner {
             waiting: VecDeque::new(),
@@ -58,7 +59,7 @@ impl Queue {
         Self { inner: Mutex::new(inner), messages_max, bytes_max }
     }
 
-    /// Takes `message` in if there is room.
+    /// Adds `message` if there is room.
     pub(super) fn offer(&self, message: Bytes) -> Result<(), Refused> {
         let mut inner = self.lock();
         if inner.state != State::Open {
@@ -73,19 +74,19 @@ impl Queue {
         Ok(())
     }
 
-    /// Takes `message` in as soon as there is room.
+    /// Adds `message` as soon as there is room.
     pub(super) async fn push(&self, message: Bytes) -> Result<(), Refused> {
         loop {
             poll_fn(|cx| self.poll_room(cx)).await;
             match self.offer(message.clone()) {
-                // Somebody who did not wait was faster.
+                // A producer that did not wait took the room.
                 Err(Refused::Full) => {}
                 done => return done,
             }
         }
     }
 
-    /// Ready when a message would be taken in, or none ever will.
+    /// Completes when there is room, or the queue has ended.
     pub(super) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut inner = self.lock();
         if inner.state != State::Open || self.has_room(&inner) {
@@ -95,12 +96,12 @@ impl Queue {
         Poll::Pending
     }
 
-    /// The next message, when there is one; `None` when none will come.
+    /// Takes the next message. Returns `None` when no more will come.
     pub(super) async fn pop(&self) -> Option<Bytes> {
         poll_fn(|cx| self.poll_pop(cx)).await
     }
 
-    /// The same, polled.
+    /// Polls for the next message, as [`pop`](Self::pop) does.
     pub(super) fn poll_pop(&self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let mut inner = self.lock();
         if let Some(message) = inner.waiting.pop_front() {
@@ -115,14 +116,14 @@ impl Queue {
         Poll::Pending
     }
 
-    /// Whether messages still come; who asks is woken when that changes.
+    /// Returns the state and registers the consumer's waker for its change.
     pub(super) fn watch(&self, cx: &mut Context<'_>) -> State {
         let mut inner = self.lock();
         inner.taker = Some(cx.waker().clone());
         inner.state
     }
 
-    /// Takes nothing more in.
+    /// Accepts no more messages.
     pub(super) fn end(&self) {
         let mut inner = self.lock();
         if inner.state == State::Open {
@@ -130,7 +131,7 @@ impl Queue {
         }
     }
 
-    /// Takes nothing more in, and throws away what waits because that is too much.
+    /// Ends the queue because its consumer is too slow, and drops all messages.
     pub(super) fn overflow(&self) {
         let mut inner = self.lock();
         if inner.state == State::Open {
@@ -139,7 +140,7 @@ impl Queue {
         }
     }
 
-    /// Takes nothing more in, and throws away what waits because nobody will take it.
+    /// Ends the queue because nobody will consume it, and drops all messages.
     pub(super) fn abandon(&self) {
         self.end();
         self.lock().clear();
@@ -155,7 +156,7 @@ impl Queue {
 }
 
 impl Inner {
-    /// Throws away what waits, and says how much that was.
+    /// Drops all messages and returns their number.
     fn clear(&mut self) -> usize {
         self.bytes = 0;
         std::mem::take(&mut self.waiting).len()

@@ -1,4 +1,4 @@
-//! What a person does about how we are let in at an upstream: sign in, out, and look.
+//! Signs in to an upstream, signs out, and examines its authorization.
 
 use std::sync::Arc;
 
@@ -13,23 +13,25 @@ use crate::pins::unseen::line;
 use crate::settings::{Settings, Transport};
 use crate::world::World;
 
-/// How we are let in at one upstream.
+/// Access to the authorization of one upstream.
 pub struct Access {
     credentials: Credentials,
     transport: Transport,
 }
 
-/// Somebody is signing in.
+/// A sign-in that waits for the person to return from the browser.
 pub struct Pending<'a> {
     access: &'a Access,
     asked: SigningIn,
 }
 
 impl Access {
-    /// At the upstream called `name`.
+    /// Opens the authorization of the upstream `name`.
     ///
     /// # Errors
-    /// When it is no upstream that asks for OAuth.
+    ///
+    /// Returns an error if the upstream is a program, has a fixed `Authorization` header, or its
+    /// settings are invalid.
     pub fn of(world: Arc<dyn World>, name: &str, settings: &Settings) -> Result<Self, String> {
         settings.check()?;
         let Some(url) = &settings.url else {
@@ -44,15 +46,16 @@ impl Access {
         Ok(Self { credentials, transport: settings.transport })
     }
 
-    /// The port that a person is led back to; 0 for any.
+    /// Returns the local port for the redirect after sign-in. 0 picks any free port.
     pub fn redirect_port(&self) -> u16 {
         self.credentials.settings.redirect_port
     }
 
-    /// Begins to sign somebody in, who is led back to `redirect`.
+    /// Starts a sign-in that returns to the URL `redirect`.
     ///
     /// # Errors
-    /// Why nobody can sign in.
+    ///
+    /// Returns the reason if nobody can sign in to this upstream.
     pub async fn sign_in<'a>(
         &'a self,
         redirect: &str,
@@ -80,20 +83,21 @@ impl Access {
         SigningIn::new(found, client, redirect, scopes)
     }
 
-    /// Forgets who signed in; whether anybody had.
+    /// Deletes the stored tokens. Returns true if there were any.
     ///
     /// # Errors
-    /// When it cannot be forgotten.
+    ///
+    /// Returns an error if the tokens cannot be deleted.
     pub async fn sign_out(&self) -> Result<bool, String> {
         let credentials = &self.credentials;
-        // A server that renews it meanwhile would keep it again.
+        // Without the lock, a server that renews the tokens meanwhile would store them again.
         let _held = credentials.hold().await?;
         let was = credentials.kept().is_some();
         credentials.world.keep_secret(&credentials.kept_as(), None)?;
         Ok(was)
     }
 
-    /// Goes through all that is needed to be let in, and tells of each step; whether we are.
+    /// Performs each step of authorization and reports it. Returns true if all succeeded.
     pub async fn examine(&self, told: &mut Told<'_>) -> bool {
         let steps = &mut Steps(Some(told));
         let outcome = self.examined(steps).await;
@@ -138,7 +142,7 @@ impl Access {
         renewed.map(drop)
     }
 
-    /// Who gives tokens, as the upstream says that is asked without one.
+    /// Discovers the authorization server by probing the upstream without a token.
     async fn found(&self, steps: &mut Steps<'_>) -> Result<Found, String> {
         let Credentials { fetcher, url, settings, .. } = &self.credentials;
         let probed = fetcher.probe(url, self.transport).await;
@@ -157,8 +161,8 @@ impl Access {
         discovery::find(fetcher, url, &challenge, settings, steps).await
     }
 
-    /// What is asked for: what the upstream wants, what it wanted of late, and to be let in for
-    /// longer than once, where the authorization server knows of that.
+    /// Returns the scopes to request: those that the upstream wants now, those it wanted before,
+    /// and `offline_access` if the server supports it.
     fn scopes(&self, found: &Found, before: Option<&Kept>) -> Vec<String> {
         let mut scopes = found.scopes.clone();
         if let Some(before) = before.filter(|before| !before.wanted.is_empty()) {
@@ -173,7 +177,7 @@ impl Access {
         scopes
     }
 
-    /// As whom it is asked.
+    /// Returns the OAuth client to sign in as, registering one if needed.
     async fn client(
         &self,
         found: &Found,
@@ -185,8 +189,8 @@ impl Access {
         let Credentials { settings, proof, fetcher, upstream, .. } = &self.credentials;
         let server = &found.server;
         let is_document = |id: &str| id.starts_with("https://");
-        // Who reads no document of ours may register us all the same, unless we are to show who we
-        // are by something.
+        // A server that does not support client metadata documents may still register us, unless we
+        // have to prove our identity.
         let known = settings.client_id.as_ref().filter(|id| {
             !is_document(id)
                 || !matches!(proof, Proof::Nothing)
@@ -194,8 +198,7 @@ impl Access {
                 || server.registration_endpoint.is_none()
         });
         let Some(id) = known else {
-            // A registration holds for the place that somebody is led back to, and that has another
-            // port each time.
+            // A registration is bound to the redirect URL, whose port differs each time.
             let client = Client::register(fetcher, server, redirect, scopes).await;
             let told = client.as_ref().map(|client| format!("registered as `{}`", client.id));
             steps.done("who we are", &told.map_err(Clone::clone));
@@ -219,20 +222,22 @@ impl Access {
 }
 
 impl Pending<'_> {
-    /// The page that the person opens.
+    /// Returns the URL of the page that the person opens.
     pub fn page(&self) -> String {
         self.asked.page()
     }
 
-    /// Whether `query` answers what was asked; what does not is no reason to stop waiting.
+    /// Returns true if `query` answers this sign-in. Other requests do not end the wait.
     pub fn is_answered_by(&self, query: &str) -> bool {
         self.asked.is_answered_by(query)
     }
 
-    /// Takes what came back in `query`, and keeps what it lets in with.
+    /// Exchanges the code in `query` for tokens and stores them. Returns a short description of the
+    /// tokens.
     ///
     /// # Errors
-    /// Why nobody is let in.
+    ///
+    /// Returns the reason if authorization failed or the tokens cannot be stored.
     pub async fn came_back(self, query: &str) -> Result<String, String> {
         let Self { access: Access { credentials, .. }, asked } = self;
         let back = asked.came_back(&credentials.fetcher, query).await;

@@ -1,5 +1,4 @@
-//! A client that shows who it is by signing so (`private_key_jwt`, RFC 7523): nothing that lets
-//! anybody else in is ever said.
+//! Signs client assertions (`private_key_jwt`, RFC 7523), so that the private key is never sent.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -15,16 +14,16 @@ use serde_json::{Value, json};
 use super::discovery::Server;
 use super::signing_in::random;
 
-/// For how long one is good, in seconds.
+/// Lifetime of an assertion, in seconds.
 const GOOD: u64 = 60;
 
-/// A private key, and what it is known by.
+/// A private key with its optional key id.
 pub(crate) struct Key {
     pair: Pair,
     id: Option<String>,
 }
 
-/// By its algorithm.
+/// A key pair, by algorithm.
 enum Pair {
     P256(EcdsaKeyPair),
     P384(EcdsaKeyPair),
@@ -33,12 +32,13 @@ enum Pair {
 }
 
 impl Key {
-    /// The one that `pem` holds, known as `id`.
+    /// Reads the key in `pem`, with the key id `id`.
     ///
     /// # Errors
-    /// When it is no key of a kind that is known, with nothing of it.
+    ///
+    /// Returns an error without any part of the key if it is invalid or of an unsupported kind.
     pub(crate) fn read(pem: &str, id: Option<String>) -> Result<Self, String> {
-        // In a variable its lines are often one.
+        // Environment variables often hold the lines joined by `\n`.
         let pem = pem.replace("\\n", "\n");
         let der = PrivatePkcs8KeyDer::from_pem_slice(pem.as_bytes()).map_err(|_| {
             "`oauth.client_key` is no private key in PEM (PKCS #8, which begins with `-----BEGIN \
@@ -60,10 +60,12 @@ impl Key {
         Ok(Self { pair, id })
     }
 
-    /// What shows `server`, and nobody else, for a minute and once, that we are `client`.
+    /// Returns a signed assertion that identifies us to `server` as `client`. It is valid once, for
+    /// 60 seconds.
     ///
     /// # Errors
-    /// When there are no random numbers.
+    ///
+    /// Returns an error if there are no random numbers or the key cannot sign.
     pub(crate) fn shows(&self, client: &str, server: &Server, now: u64) -> Result<String, String> {
         let mut header = json!({ "alg": self.algorithm(server), "typ": "JWT" });
         if let Some(id) = &self.id {
@@ -84,7 +86,7 @@ impl Key {
         Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 
-    /// What JWS calls what is signed by.
+    /// Returns the JWS name of the algorithm.
     fn algorithm(&self, server: &Server) -> &'static str {
         match self.pair {
             Pair::P256(_) => "ES256",

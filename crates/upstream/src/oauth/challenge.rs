@@ -1,17 +1,18 @@
-//! What an upstream says, in `WWW-Authenticate`, of how to be let in.
+//! Parses the `WWW-Authenticate` header of an upstream.
 
 /// A `Bearer` challenge.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Challenge {
-    /// Where it is described who gives tokens for it.
+    /// URL of the protected resource metadata (RFC 9728).
     pub(crate) resource_metadata: Option<String>,
-    /// What a token must be for.
+    /// Scopes that a token needs.
     pub(crate) scopes: Vec<String>,
     pub(crate) error: Option<String>,
 }
 
 impl Challenge {
-    /// The `Bearer` challenge in a header's `text`, of however many it has; an empty one if none.
+    /// Parses the `Bearer` challenge in `text`, which may hold several challenges. Returns an empty
+    /// one if there is none.
     pub(crate) fn read(text: &str) -> Self {
         let mut read = Self::default();
         let mut is_bearer = false;
@@ -21,7 +22,7 @@ impl Challenge {
                 Some((name, value)) => (name.trim(), Some(value.trim())),
                 None => (part, None),
             };
-            // A scheme stands before the first of its parameters, or alone.
+            // A scheme precedes its first parameter, or stands alone.
             let name = match name.rsplit_once(char::is_whitespace) {
                 Some((scheme, name)) => {
                     is_bearer = scheme.trim().eq_ignore_ascii_case("bearer");
@@ -45,13 +46,13 @@ impl Challenge {
         read
     }
 
-    /// Whether a token is known, and is for too little.
+    /// Returns true if the token is valid but lacks a scope.
     pub(crate) fn wants_more(&self) -> bool {
         self.error.as_deref() == Some("insufficient_scope")
     }
 }
 
-/// `text` between its commas that are in no quotes.
+/// Splits `text` at commas outside quotes.
 fn parts(text: &str) -> impl Iterator<Item = &str> {
     let (mut quoted, mut escaped) = (false, false);
     text.split(move |c| {

@@ -1,5 +1,5 @@
-//! Who gives tokens for an upstream: RFC 9728 at the upstream, RFC 8414 and OpenID Connect
-//! Discovery at the authorization server.
+//! Discovers the authorization server of an upstream (RFC 9728), and its metadata (RFC 8414 and
+//! OpenID Connect Discovery).
 
 use http::Uri;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use super::fetch::Fetcher;
 use super::settings::{Grant, OAuth};
 use super::steps::Steps;
 
-/// What an upstream says of itself.
+/// Protected resource metadata of an upstream (RFC 9728).
 #[derive(Debug, Deserialize)]
 struct Resource {
     resource: String,
@@ -19,7 +19,7 @@ struct Resource {
     scopes_supported: Vec<String>,
 }
 
-/// What an authorization server says of itself.
+/// Metadata of an authorization server (RFC 8414).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Server {
     pub(crate) issuer: String,
@@ -43,20 +43,21 @@ pub(crate) struct Server {
     pub(crate) authorization_response_iss_parameter_supported: bool,
 }
 
-/// Who gives tokens for an upstream, and for what.
+/// The authorization server of an upstream, with the scopes to request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Found {
-    /// What the upstream is called there.
+    /// Resource identifier of the upstream.
     pub(crate) resource: String,
-    /// What a token is needed for, as the upstream says.
+    /// Scopes that a token needs, according to the upstream or the settings.
     pub(crate) scopes: Vec<String>,
     pub(crate) server: Server,
 }
 
-/// Finds who gives tokens for the upstream at `url`, which said `challenge`.
+/// Discovers the authorization server of the upstream at `url`, which answered with `challenge`.
 ///
 /// # Errors
-/// What is missing, or not as it must be.
+///
+/// Returns the reason if a document is missing or invalid.
 pub(crate) async fn find(
     fetcher: &Fetcher,
     url: &str,
@@ -71,7 +72,7 @@ pub(crate) async fn find(
         () => supported,
     };
     let Some(Resource { resource, authorization_servers, scopes_supported }) = described else {
-        // Before 2025-06-18 the server of the tools was its own authorization server.
+        // Before 2025-06-18 an MCP server was its own authorization server.
         let origin = origin(url)?;
         let issuer = settings.issuer.clone().unwrap_or_else(|| origin.clone());
         let server = match server(fetcher, &issuer, steps).await? {
@@ -102,7 +103,7 @@ fn none(issuer: &str) -> String {
     format!("`{issuer}` publishes nothing of itself, neither by RFC 8414 nor by OpenID Connect")
 }
 
-/// What the upstream at `url` says of itself, if it does.
+/// Fetches the protected resource metadata of the upstream at `url`, if it has any.
 async fn resource(
     fetcher: &Fetcher,
     url: &str,
@@ -149,7 +150,7 @@ async fn resource(
     Ok(None)
 }
 
-/// What the authorization server `issuer` says of itself, if it does.
+/// Fetches the metadata of the authorization server `issuer`, if it publishes any.
 async fn server(
     fetcher: &Fetcher,
     issuer: &str,
@@ -185,7 +186,7 @@ async fn server(
     Ok(None)
 }
 
-/// Refuses what an authorization server must not say.
+/// Checks the issuer and the endpoints of an authorization server.
 fn sound(fetcher: &Fetcher, server: &Server, issuer: &str) -> Result<(), String> {
     if !is_same(&server.issuer, issuer) {
         return Err(format!("it is `{}`, not `{issuer}`", server.issuer));
@@ -199,7 +200,7 @@ fn sound(fetcher: &Fetcher, server: &Server, issuer: &str) -> Result<(), String>
 }
 
 impl Server {
-    /// Whether a code of it is of no use to whoever reads along: the code goes to who asked alone.
+    /// Checks that the server supports PKCE with S256, so that an intercepted code is useless.
     pub(crate) fn check_code(&self, grant: Grant) -> Result<(), String> {
         if grant != Grant::AuthorizationCode {
             return Ok(());
@@ -217,14 +218,15 @@ impl Server {
     }
 }
 
-/// Where an authorization server of 2025-03-26 that publishes nothing has its endpoints.
+/// Returns the default endpoints of an authorization server of 2025-03-26 that publishes no
+/// metadata.
 fn at_its_places(origin: &str) -> Server {
     Server {
         issuer: origin.to_owned(),
         authorization_endpoint: Some(format!("{origin}/authorize")),
         token_endpoint: format!("{origin}/token"),
         registration_endpoint: Some(format!("{origin}/register")),
-        // Which that revision asks of every server.
+        // The revision 2025-03-26 requires PKCE of every server.
         code_challenge_methods_supported: vec!["S256".to_owned()],
         ..Server::default()
     }
@@ -242,7 +244,7 @@ fn path(url: &str) -> String {
     uri.map_or_else(|_| String::new(), |uri| uri.path().trim_end_matches('/').to_owned())
 }
 
-/// Where the document `name` of `url` is: under its path, then at its root.
+/// Returns the well-known URLs of the document `name`: under the path of `url`, then at its root.
 fn well_known(url: &str, name: &str) -> Result<Vec<String>, String> {
     let (origin, path) = (origin(url)?, path(url));
     let root = format!("{origin}/.well-known/{name}");
@@ -252,8 +254,7 @@ fn well_known(url: &str, name: &str) -> Result<Vec<String>, String> {
     })
 }
 
-/// Whether two issuers are one: they are the same text, but for the slash that a URL without a path
-/// may end with.
+/// Returns true if two issuers are equal, ignoring the trailing slash of a URL without a path.
 pub(crate) fn is_same(one: &str, other: &str) -> bool {
     let bare = |url: &str| match (origin(url), path(url).is_empty()) {
         (Ok(origin), true) => url.strip_suffix('/').filter(|it| *it == origin).map(str::to_owned),
@@ -262,7 +263,7 @@ pub(crate) fn is_same(one: &str, other: &str) -> bool {
     one == other || bare(one).as_deref() == Some(other) || bare(other).as_deref() == Some(one)
 }
 
-/// Whether what is called `resource` has `url` in it.
+/// Returns true if `url` lies within `resource`.
 fn covers(resource: &str, url: &str) -> bool {
     let (Ok(one), Ok(other)) = (origin(resource), origin(url)) else { return false };
     let (inner, outer) = (path(url), path(resource));

@@ -1,4 +1,4 @@
-//! Requests to authorization servers, which nobody here has named: what may be asked where.
+//! Sends requests to authorization servers and limits which addresses they may go to.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -21,39 +21,41 @@ use crate::settings::Transport;
 use crate::wires::site::{challenges, place};
 use crate::world::World;
 
-/// How long one request may take.
+/// Timeout of one request.
 const WITHIN: Duration = Duration::from_secs(15);
-/// How much is read of an answer.
+/// Most bytes of an answer.
 const BYTES_MAX: usize = 256 << 10;
 
-/// Asks what an upstream's authorization needs. It follows no redirect.
+/// HTTP client for authorization. It follows no redirects.
 pub(crate) struct Fetcher {
     world: Arc<dyn World>,
     private_network: bool,
-    /// Whether the upstream is on this machine, and its authorization server may be.
+    /// True if the upstream is on this machine. Only then may its authorization server be, too.
     is_near: bool,
-    /// Those that the owner of this server named: the upstream's, and the authorization server's.
+    /// Hosts that the settings name: the upstream's and the authorization server's.
     hosts: Vec<String>,
 }
 
-/// An answer.
+/// An HTTP response.
 pub(crate) struct Said {
     pub(crate) status: StatusCode,
     pub(crate) body: Bytes,
 }
 
 impl Said {
-    /// What it says in JSON.
+    /// Parses the body as JSON.
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, String> {
         serde_json::from_slice(&self.body).map_err(|err| err.to_string())
     }
 }
 
 impl Fetcher {
-    /// For the upstream at `url`, with the authorization server `issuer`, where that is said.
+    /// Creates a client for the upstream at `url`, with the authorization server `issuer` if that
+    /// is set.
     ///
     /// # Errors
-    /// When that is no URL.
+    ///
+    /// Returns an error if a URL is invalid.
     pub(crate) fn of(
         world: Arc<dyn World>,
         url: &str,
@@ -67,8 +69,10 @@ impl Fetcher {
         Ok(Self { world, private_network, is_near, hosts })
     }
 
-    /// Refuses a URL to which no secret is sent: what is not encrypted, unless it stays on this
-    /// machine, and what is on this machine where the upstream is not.
+    /// Checks that secrets may be sent to `url`.
+    ///
+    /// Refuses unencrypted URLs to other machines. Refuses URLs on this machine if the upstream is
+    /// on another.
     pub(crate) fn check(&self, url: &str) -> Result<(), String> {
         let (place, _) = place(url, self.private_network)?;
         match (is_near(&place.host), place.secure) {
@@ -80,12 +84,12 @@ impl Fetcher {
         }
     }
 
-    /// What is at `url`.
+    /// Sends a GET request.
     pub(crate) async fn get(&self, url: &str) -> Result<Said, String> {
         self.ask(Method::GET, url, "", None, Bytes::new()).await
     }
 
-    /// Says the `fields` of a form.
+    /// Posts a form with `fields`.
     pub(crate) async fn form(
         &self,
         url: &str,
@@ -97,14 +101,14 @@ impl Fetcher {
         self.ask(Method::POST, url, kind, authorization, form.into()).await
     }
 
-    /// Says `value` in JSON.
+    /// Posts `value` as JSON.
     pub(crate) async fn json(&self, url: &str, value: &serde_json::Value) -> Result<Said, String> {
         let body = value.to_string().into();
         self.ask(Method::POST, url, "application/json", None, body).await
     }
 
-    /// With which status the upstream at `url` answers who has no token, and how it says to be let
-    /// in.
+    /// Sends a request without a token to the upstream at `url`. Returns the status and the
+    /// `WWW-Authenticate` challenge.
     pub(crate) async fn probe(
         &self,
         url: &str,
@@ -158,7 +162,8 @@ impl Fetcher {
         Ok(Said { status: head.status, body: body.to_bytes() })
     }
 
-    /// The head of what is answered, and what follows it for as long as the connection is held.
+    /// Sends a request and returns the head and body. The connection lives as long as the returned
+    /// handle.
     async fn sent(
         &self,
         method: Method,
@@ -168,7 +173,7 @@ impl Fetcher {
         body: Bytes,
     ) -> Result<(Parts, Incoming, AbortOnDropHandle<()>), String> {
         let (mut place, uri) = place(url, self.private_network)?;
-        // No other name leads here, whoever answers for it.
+        // A host that the settings do not name must not resolve to this machine.
         place.near &= self.is_near || self.hosts.contains(&place.host);
         let plain = HeaderValue::from_static;
         let mut request = Request::new(Full::new(body));
@@ -188,7 +193,7 @@ impl Fetcher {
         let shaken = http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = shaken.map_err(|err| err.to_string())?;
         let connection = AbortOnDropHandle::new(tokio::spawn(async move {
-            // Whoever reads the answer is told.
+            // A failure reaches the reader of the response.
             let _ = connection.await;
         }));
         let response = sender.send_request(request).await.map_err(|err| err.to_string())?;
@@ -197,9 +202,9 @@ impl Fetcher {
     }
 }
 
-/// Whether `host` is this machine.
+/// Returns true if `host` is this machine.
 fn is_near(host: &str) -> bool {
-    // An address that says nothing is this machine's to whoever connects to it.
+    // An unspecified address (`0.0.0.0`) connects to this machine.
     let is_own = |address: IpAddr| address.is_loopback() || address.is_unspecified();
     let address = host.parse::<IpAddr>();
     address.is_ok_and(|address| is_own(address.to_canonical()))

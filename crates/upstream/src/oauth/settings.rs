@@ -1,33 +1,43 @@
-//! What is said of how we are let in at an upstream, in `[upstream.NAME.oauth]`.
+//! Settings of `[upstream.NAME.oauth]`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How we are let in at an upstream that asks for OAuth. Without it a person can sign in all the same, by `toolgate login NAME`.
+/// OAuth settings of an upstream. Without this table, a person can still sign in with
+/// `toolgate login NAME`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OAuth {
-    /// Who is let in: `authorization_code` (a person, who signs in once by `toolgate login NAME`), `client_credentials` (this server) or `token_exchange` (each caller, whose token the authorization server exchanges for one of the upstream's; what belongs to no caller is asked by this server).
+    /// Identity that tokens are requested for. `authorization_code` is a person, who signs in once
+    /// with `toolgate login NAME`. `client_credentials` is this server. `token_exchange` is each
+    /// caller: the authorization server exchanges the caller's token for one of the upstream, and
+    /// requests without a caller use this server's own token.
     pub grant: Grant,
-    /// What we are known as at the authorization server: an id, or the `https:` URL of a client metadata document. Without it we register ourselves where that is possible.
+    /// Client id of toolgate at the authorization server: an id, or the `https:` URL of a client
+    /// metadata document. By default, toolgate registers itself if the server allows that.
     pub client_id: Option<String>,
-    /// What shows that we are it, e.g. `${CRM_SECRET}`.
+    /// Client secret, e.g. `${CRM_SECRET}`.
     pub client_secret: Option<String>,
-    /// What shows it where no secret does (`private_key_jwt`): a private key in PEM (PKCS #8) of P-256, P-384, Ed25519, or RSA of 2,048 to 4,096 bits, e.g. `${CRM_KEY}`. It is never said; what it signs is good for the authorization server alone, and for a minute.
+    /// Private key that authenticates the client by signed assertions (`private_key_jwt`), e.g.
+    /// `${CRM_KEY}`. PEM (PKCS #8) of P-256, P-384, Ed25519, or RSA of 2,048 to 4,096 bits. The key
+    /// is never sent. Each assertion is valid for that authorization server only, for one minute.
     pub client_key: Option<String>,
-    /// What that key is known by there, if that is to be said.
+    /// Key id (`kid`) of `client_key`, if the authorization server needs one.
     pub client_key_id: Option<String>,
-    /// What is asked for; without any, what the upstream says that it needs.
+    /// Scopes to request. By default, those that the upstream asks for.
     pub scopes: Vec<String>,
-    /// The authorization server that is meant, e.g. `https://login.example`: another is not asked. Without it, the one that the upstream names; a `client_secret` needs it, since it lets in whoever hears it, and so does every grant but `authorization_code`.
+    /// Issuer URL of the authorization server, e.g. `https://login.example`. No other server is
+    /// used. By default, the one that the upstream names. Required with `client_secret` and for
+    /// every grant but `authorization_code`, because secrets are sent to it.
     pub issuer: Option<String>,
-    /// Whom an exchanged token is for, where the authorization server wants to be told beside the upstream's URL.
+    /// Audience of an exchanged token, if the authorization server needs it in addition to the
+    /// upstream's URL.
     pub audience: Option<String>,
-    /// The port of this machine that a person is led back to after signing in; 0 for any that is free.
+    /// Local port for the redirect after sign-in. 0 picks any free port.
     pub redirect_port: u16,
 }
 
-/// Who is let in.
+/// Identity that tokens are requested for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Grant {
@@ -36,15 +46,16 @@ pub enum Grant {
     AuthorizationCode,
     /// This server.
     ClientCredentials,
-    /// Each caller, by what they are let in here with.
+    /// Each caller, whose own token is exchanged.
     TokenExchange,
 }
 
 impl OAuth {
-    /// What is wrong with it, if anything.
+    /// Checks the settings.
     ///
     /// # Errors
-    /// Which setting, and what to do.
+    ///
+    /// Returns the invalid setting and the fix.
     pub(crate) fn check(&self) -> Result<(), String> {
         let needs_client = self.grant != Grant::AuthorizationCode;
         let has_proof = self.client_secret.is_some() || self.client_key.is_some();
@@ -63,8 +74,7 @@ impl OAuth {
         if self.client_key_id.is_some() && self.client_key.is_none() {
             return Err("`oauth.client_key_id` is of no key: say `oauth.client_key`".to_owned());
         }
-        // A secret lets in whoever hears it, and so does a token: of a caller, or of this server
-        // by another authorization server that knows it.
+        // Secrets and tokens must not go to a server that only the upstream names.
         let is_meant = self.client_secret.is_some() || needs_client;
         if is_meant && self.issuer.is_none() {
             return Err("the upstream would say who is told `oauth.client_secret` and tokens of \

@@ -1,4 +1,4 @@
-//! A person signs in: the page they are sent to, and what comes back.
+//! Signs a person in with the authorization code flow (PKCE, RFC 7636).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -8,19 +8,19 @@ use super::discovery::Found;
 use super::fetch::Fetcher;
 use super::tokens::{self, Client, Tokens};
 
-/// Somebody who is signing in.
+/// A sign-in in progress.
 pub(crate) struct SigningIn {
     found: Found,
     client: Client,
     redirect: String,
     scopes: Vec<String>,
-    /// What nobody knows who did not ask.
+    /// Random value that ties the answer to this sign-in (CSRF protection).
     state: String,
     verifier: String,
 }
 
 impl SigningIn {
-    /// As `client`, to be led back to `redirect`, for `scopes`.
+    /// Starts a sign-in as `client`, with the redirect URL `redirect`, for `scopes`.
     pub(crate) fn new(
         found: Found,
         client: Client,
@@ -31,7 +31,7 @@ impl SigningIn {
         Ok(Self { found, client, redirect: redirect.to_owned(), scopes, state, verifier })
     }
 
-    /// The page that the person opens.
+    /// Returns the URL of the page that the person opens.
     pub(crate) fn page(&self) -> String {
         let at = self.found.server.authorization_endpoint.as_deref().unwrap_or_default();
         let challenge = URL_SAFE_NO_PAD.encode(Sha256::digest(&self.verifier));
@@ -50,13 +50,13 @@ impl SigningIn {
             said.append_pair("scope", &self.scopes.join(" "));
         }
         if self.scopes.iter().any(|scope| scope == "offline_access") {
-            // OpenID Connect gives no refresh token to whom nobody has agreed to give it.
+            // OpenID Connect grants a refresh token only with explicit consent.
             said.append_pair("prompt", "consent");
         }
         format!("{base}?{}", said.finish())
     }
 
-    /// The tokens for what came back in `query`.
+    /// Exchanges the code in `query` for tokens.
     pub(crate) async fn came_back(
         self,
         fetcher: &Fetcher,
@@ -73,13 +73,13 @@ impl SigningIn {
         let asked = tokens::ask(fetcher, &self.found.server, &self.client, &fields, &[]).await;
         let mut tokens = asked.map_err(|denied| denied.why)?;
         if tokens.scopes.is_empty() {
-            // What is not said is as it was asked for.
+            // A missing scope means that the requested scopes were granted.
             tokens.scopes = self.scopes;
         }
         Ok((self.found, self.client, tokens))
     }
 
-    /// The code in `query`, if it is an answer to what was asked, by who was asked.
+    /// Returns the code in `query` after checking its state and issuer.
     fn code(&self, query: &str) -> Result<String, String> {
         let said = |wanted: &str| {
             let mut all = form_urlencoded::parse(query.as_bytes());
@@ -107,14 +107,14 @@ impl SigningIn {
         said("code").ok_or_else(|| "no code came back".to_owned())
     }
 
-    /// Whether `query` answers what was asked.
+    /// Returns true if `query` carries the state of this sign-in.
     pub(crate) fn is_answered_by(&self, query: &str) -> bool {
         let mut all = form_urlencoded::parse(query.as_bytes());
         all.any(|(name, value)| name == "state" && value == self.state)
     }
 }
 
-/// 256 bits that nobody guesses.
+/// Returns 256 random bits in base64url.
 pub(super) fn random() -> Result<String, String> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(|err| err.to_string())?;

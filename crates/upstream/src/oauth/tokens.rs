@@ -1,4 +1,4 @@
-//! Tokens, and as whom they are asked for.
+//! Requests OAuth tokens and registers clients.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,25 +14,25 @@ use super::discovery::Server;
 use super::fetch::Fetcher;
 use crate::pins::unseen::line;
 
-/// How long before its end a token is not used any more, in seconds.
+/// Seconds before its expiry at which a token is no longer used.
 const EARLY: u64 = 30;
 
-/// What a signed assertion is called.
+/// The `client_assertion_type` of a signed assertion.
 const ASSERTION: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
 
-/// What we are to an authorization server.
+/// An OAuth client at an authorization server.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Client {
     pub(crate) id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) secret: Option<String>,
     shows: Shows,
-    /// What it signs with, which is kept nowhere but in the settings.
+    /// Signing key. It is never stored.
     #[serde(skip)]
     key: Option<Arc<Key>>,
 }
 
-/// What there is to show who a client is.
+/// Credential that proves the identity of a client.
 #[derive(Clone)]
 pub(crate) enum Proof {
     Nothing,
@@ -40,7 +40,7 @@ pub(crate) enum Proof {
     Key(Arc<Key>),
 }
 
-/// How a client shows who it is.
+/// Token endpoint authentication method.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Shows {
     #[serde(rename = "none")]
@@ -53,7 +53,7 @@ enum Shows {
     Signed,
 }
 
-/// A client that an authorization server has registered.
+/// Response of the registration endpoint (RFC 7591).
 #[derive(Deserialize)]
 struct Registered {
     client_id: String,
@@ -62,7 +62,7 @@ struct Registered {
 }
 
 impl Client {
-    /// The one that is known there as `id`.
+    /// Creates the client with the known id `id`.
     pub(crate) fn known(server: &Server, id: String, proof: &Proof) -> Self {
         let (secret, key) = match proof {
             Proof::Nothing => (None, None),
@@ -73,12 +73,12 @@ impl Client {
         Self { id, secret, shows, key }
     }
 
-    /// Whether it signs, and there is nothing that it could sign with.
+    /// Returns true if the client must sign but has no key.
     pub(crate) fn lacks_its_key(&self) -> bool {
         self.shows == Shows::Signed && self.key.is_none()
     }
 
-    /// One that registers itself with `server`, and is led back to `redirect`.
+    /// Registers a client with `server` for the redirect URL `redirect` (RFC 7591).
     pub(crate) async fn register(
         fetcher: &Fetcher,
         server: &Server,
@@ -133,39 +133,39 @@ impl Shows {
         let has = |method: &str| listed.is_none_or(|all| all.iter().any(|it| it == method));
         match has_secret {
             false => Self::Nothing,
-            // What it says nothing of is Basic, as RFC 8414 has it.
+            // `client_secret_basic` is the default of RFC 8414.
             true if has("client_secret_basic") || !has("client_secret_post") => Self::Basic,
             true => Self::Post,
         }
     }
 }
 
-/// What lets us in.
+/// OAuth tokens.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Tokens {
     pub(crate) access: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) refresh: Option<String>,
-    /// Until when, in seconds since 1970.
+    /// Expiry, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) until: Option<u64>,
-    /// What for, as far as that was said.
+    /// Granted scopes, if the server named them.
     #[serde(default)]
     pub(crate) scopes: Vec<String>,
 }
 
 impl Tokens {
-    /// Whether it is of use for a while.
+    /// Returns true if the access token stays valid for at least 30 seconds.
     pub(crate) fn is_good(&self) -> bool {
         self.until.is_none_or(|until| now() + EARLY < until)
     }
 
-    /// How long it is of use, if that is known.
+    /// Returns the remaining lifetime, if it is known.
     pub(crate) fn left(&self) -> Option<Duration> {
         self.until.map(|until| Duration::from_secs(until.saturating_sub(now())))
     }
 
-    /// As a request says it.
+    /// Returns the `Authorization` header.
     pub(crate) fn header(&self) -> Result<HeaderValue, String> {
         let value = HeaderValue::try_from(format!("Bearer {}", self.access));
         let mut value = value.map_err(|_| "the token cannot be said in a header".to_owned())?;
@@ -178,10 +178,10 @@ fn now() -> u64 {
     u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or_default()
 }
 
-/// Why there is no token.
+/// A refused token request.
 #[derive(Debug)]
 pub(crate) struct Denied {
-    /// Whether what was shown is of no use any more.
+    /// True if the grant is no longer valid (`invalid_grant`).
     pub(crate) is_over: bool,
     pub(crate) why: String,
 }
@@ -201,7 +201,8 @@ struct Refusal {
     error_description: Option<String>,
 }
 
-/// Asks `server` for tokens as `client`, by the `fields` of a grant; `scopes` are what is asked for.
+/// Requests tokens from `server` as `client` with the `fields` of a grant and the requested
+/// `scopes`.
 pub(crate) async fn ask(
     fetcher: &Fetcher,
     server: &Server,
@@ -266,7 +267,7 @@ pub(crate) async fn ask(
     })
 }
 
-/// Why an authorization server refuses, as its answer has it, with nothing that a terminal acts on.
+/// Returns the error in an authorization server's answer, safe for terminals.
 fn denied(body: &[u8]) -> String {
     line(&match serde_json::from_slice(body) {
         Ok(Refusal { error, error_description: Some(more) }) => format!("{error}: {more}"),

@@ -1,4 +1,4 @@
-//! What differs between what someone agreed to of upstreams and what there is, and how bad that is.
+//! Classifies the differences between the pinned and the current definitions of tools.
 
 use std::collections::BTreeMap;
 
@@ -6,21 +6,21 @@ use serde_json::Value;
 
 use super::{Accepted, Definition, instructions, schemas, unseen};
 
-/// How a difference is to be taken, from the mildest.
+/// Severity of a difference, mildest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// The same is said in other words.
+    /// Only the wording changed.
     Cosmetic,
-    /// What went before goes still, and more.
+    /// Earlier calls still work, and more are accepted.
     Widening,
-    /// What went before may go no more.
+    /// Earlier calls may fail.
     Breaking,
-    /// It speaks to the model rather than of the tool.
+    /// The text addresses the model instead of describing the tool.
     InstructionLike,
 }
 
 impl Class {
-    /// Its name.
+    /// Returns the class in lower case, e.g. `instruction-like`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Cosmetic => "cosmetic",
@@ -34,28 +34,28 @@ impl Class {
 /// One difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// How it is to be taken.
+    /// Severity.
     pub class: Class,
-    /// Which part, as `description`, with a JSON pointer into it.
+    /// Part that differs, e.g. `description`, with a JSON pointer into it.
     pub at: String,
-    /// What is otherwise there.
+    /// Short description of the difference.
     pub what: String,
 }
 
-/// What became of a tool.
+/// Change of one tool.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
-    /// It is new.
+    /// The tool is new.
     Added(Box<Definition>),
-    /// It is gone.
+    /// The tool was removed.
     Removed,
-    /// It was one thing and is another.
+    /// The definition changed: before and after.
     Changed(Box<[Definition; 2]>),
 }
 
 impl Change {
-    /// What became of a tool that was as `before`, if it was there, and is as `now`; nothing if it
-    /// is the same.
+    /// Compares a tool's pinned definition, if any, with the current one. Returns `None` if they
+    /// are equal.
     pub(crate) fn of(before: Option<&Definition>, now: &Definition) -> Option<Self> {
         match before {
             None => Some(Self::Added(Box::new(now.clone()))),
@@ -64,7 +64,7 @@ impl Change {
         }
     }
 
-    /// What differs, the worst first.
+    /// Returns the differences, worst first.
     pub fn differences(&self) -> Vec<Difference> {
         let one = |class, what: &str| Difference { class, at: "tool".into(), what: what.into() };
         match self {
@@ -78,24 +78,24 @@ impl Change {
         }
     }
 
-    /// How bad the worst of it is.
+    /// Returns the severity of the worst difference.
     pub fn class(&self) -> Class {
         let all = self.differences();
         all.iter().map(|difference| difference.class).max().unwrap_or(Class::Cosmetic)
     }
 }
 
-/// What became of an upstream.
+/// Changes of one upstream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Became {
-    /// What it said of how it is used well, and what it says now, if that is another thing.
+    /// Instructions before and after, if they changed.
     pub instructions: Option<[Option<String>; 2]>,
-    /// What became of its tools, by their names, of those of which anything did.
+    /// Changed tools, by name.
     pub tools: BTreeMap<String, Change>,
 }
 
 impl Became {
-    /// What became of an upstream that was as `before` and is as `now`; nothing if it is the same.
+    /// Compares an upstream with its pins. Returns `None` if they are equal.
     pub fn of(before: &Accepted, now: &Accepted) -> Option<Self> {
         let both = [before, now].map(|it| it.instructions.clone());
         let became = Self {
@@ -106,7 +106,7 @@ impl Became {
     }
 }
 
-/// What became of each tool of an upstream since it had those of `before`, by their names.
+/// Returns the changes of an upstream's tools since `before`, by name.
 pub(super) fn changes<'d>(
     before: &BTreeMap<String, Definition>,
     now: impl IntoIterator<Item = &'d Definition>,
@@ -116,7 +116,7 @@ pub(super) fn changes<'d>(
     for now in now {
         match Change::of(before.get(&now.name), now) {
             Some(change) => _ = all.insert(now.name.clone(), change),
-            // Of one that is there twice it is told what differs, whichever comes first.
+            // If a tool is listed twice, the entry that differs counts.
             None if all.get(&now.name) == Some(&Change::Removed) => _ = all.remove(&now.name),
             None => {}
         }
@@ -143,7 +143,7 @@ fn differences(before: &Definition, now: &Definition) -> Vec<Difference> {
     let [output, output_now] = [before, now].map(|it| it.output_schema.as_ref().unwrap_or(&any));
     schemas::compare(schemas::Side::Output, output, output_now, &mut all);
     if before.meta != now.meta {
-        // A page that is shown, or who may call it, may be another.
+        // Metadata may name a page that is shown, or who may call the tool.
         let (at, what) = ("meta".to_owned(), "is another".to_owned());
         all.push(Difference { class: Class::Breaking, at, what });
     }
@@ -156,8 +156,8 @@ fn differences(before: &Definition, now: &Definition) -> Vec<Difference> {
     all
 }
 
-/// What it is said to do to the world: worse breaks what was agreed to, milder has rules let it
-/// through that did not.
+/// Compares the behaviour hints. A riskier hint is breaking, because policy relied on it. A milder
+/// hint widens the calls that rules allow.
 fn hints(before: &Definition, now: &Definition, all: &mut Vec<Difference>) {
     for (hint, unsaid, worse) in [
         ("readOnlyHint", false, false),
@@ -203,9 +203,9 @@ fn instruction_like(before: &[&str], now: &Definition, all: &mut Vec<Difference>
     }
 }
 
-/// All that `definition` says.
+/// Returns all texts of `definition`.
 fn said(definition: &Definition) -> Vec<&str> {
-    // What is for whoever shows the tool, no model is told.
+    // Metadata is for the client's display and never reaches a model.
     let Definition { name, title, description, annotations, input_schema, output_schema, meta: _ } =
         definition;
     let texts = [Some(name), title.as_ref(), description.as_ref()];

@@ -1,4 +1,4 @@
-//! Which texts speak to the model rather than of the tool.
+//! Detects texts that address the model instead of describing the tool (prompt injection).
 
 use std::collections::HashSet;
 
@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::unseen;
 
-/// What is looked for, and how it is told where it is found.
+/// Signs of instruction-like text, each with its report.
 ///
-/// A sign only classes a difference, so that people look at it first. It decides nothing by
-/// itself: much that is honest has one, and who means harm can do without.
+/// A sign only classes a difference, so that people look at it first. Honest text may have one, and
+/// an attacker can avoid them all.
 const SIGNS: &[Sign] = &[
     Sign { told: "has a character that nobody sees", by: By::Unseen },
     Sign {
@@ -193,24 +193,24 @@ struct Sign {
     by: By,
 }
 
-/// By what a sign is found.
+/// Pattern of a sign.
 enum By {
-    /// A character that nobody sees.
+    /// An invisible character.
     Unseen,
-    /// Letters, wherever they stand.
+    /// Substrings, anywhere.
     Part(&'static [&'static str]),
-    /// Letters that are not within a longer word.
+    /// Substrings that are not inside a longer word.
     Place(&'static [&'static str]),
-    /// Whole words in this order; `…` stands for others between.
+    /// Whole words in this order. `…` matches any words in between.
     Words(&'static [&'static str]),
-    /// A link that stood nowhere before.
+    /// A link that is new.
     Link,
-    /// As many letters of base64 as nobody writes by hand, which stood nowhere before.
+    /// A new run of base64 characters, at least 80 long.
     Encoded,
 }
 
-/// What the texts `after` have that makes them instruction-like, as `has …: `what``, where it is
-/// in no sentence of `before`.
+/// Finds the first sign in the sentences of `after` that are not in `before`. Returns its report,
+/// e.g. ``has a link: `https://…` ``.
 pub(super) fn added(before: &[&str], after: &[&str]) -> Option<String> {
     let known: HashSet<_> = before.iter().copied().flat_map(sentences).map(compared).collect();
     let words: HashSet<_> = before.iter().flat_map(|text| text.split_whitespace()).collect();
@@ -223,7 +223,7 @@ pub(super) fn added(before: &[&str], after: &[&str]) -> Option<String> {
     })
 }
 
-/// All keys and texts of `value`.
+/// Returns all keys and texts of `value`.
 pub(super) fn texts(value: &Value) -> Vec<&str> {
     let mut texts = Vec::new();
     let mut left = vec![value];
@@ -241,12 +241,12 @@ pub(super) fn texts(value: &Value) -> Vec<&str> {
     texts
 }
 
-/// A sentence in the forms that it is looked at in.
+/// A sentence in the forms that signs are matched against.
 struct Sentence<'t> {
     text: &'t str,
-    /// In small letters, without what nobody sees.
+    /// Lower case, without invisible characters.
     plain: String,
-    /// Only its words, each between single spaces.
+    /// The words alone, each between single spaces.
     words: String,
 }
 
@@ -262,7 +262,7 @@ impl<'t> Sentence<'t> {
         Self { text, plain, words }
     }
 
-    /// By what of it the sign is found; `known` are the words before.
+    /// Returns the text that matches the sign. `known` holds the earlier words.
     fn has(&self, by: &By, known: &HashSet<&str>) -> Option<String> {
         let new = || self.text.split_whitespace().filter(|word| !known.contains(word));
         let one_of = |all: &[&str], has: &dyn Fn(&str) -> bool| {
@@ -282,7 +282,7 @@ impl<'t> Sentence<'t> {
         let mut rest = self.words.as_str();
         phrase.split(" … ").all(|part| {
             let found = rest.find(&format!(" {part} "));
-            // The space after it is the one before the next.
+            // One space may end one match and start the next.
             found.is_some_and(|at| {
                 rest = &rest[at + 1 + part.len()..];
                 true
@@ -291,13 +291,13 @@ impl<'t> Sentence<'t> {
     }
 }
 
-/// `sentence` as it is compared: whatever its breaks and capitals.
+/// Normalizes white space and case.
 fn compared(sentence: &str) -> String {
     let words: Vec<_> = sentence.split_whitespace().collect();
     words.join(" ").to_lowercase()
 }
 
-/// The sentences of `text`. A line break alone ends none, since texts are wrapped.
+/// Splits `text` into sentences. A single line break does not end one, because texts are wrapped.
 fn sentences(text: &str) -> Vec<&str> {
     let mut sentences = Vec::new();
     let (mut start, mut last) = (0, ' ');
@@ -329,7 +329,7 @@ fn stands_alone(text: &str, place: &str) -> bool {
     })
 }
 
-/// The link in `word`, which is not one of those that say by what a schema is to be read.
+/// Returns the link in `word`, except links to JSON Schema dialects.
 fn link(word: &str) -> Option<String> {
     let small = word.to_lowercase();
     let starts = ["https://", "http://", "wss://", "ws://", "ftp://", "data:", "javascript:"];
@@ -340,7 +340,7 @@ fn link(word: &str) -> Option<String> {
     (!is_dialect).then(|| clipped(link))
 }
 
-/// What in `word` is long enough to be something else that was written in base64.
+/// Returns the first run of base64 characters that is long enough to hide text.
 fn encoded(word: &str) -> Option<String> {
     const CHARS_MIN: usize = 80;
     let is_base64 = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=' | '-' | '_');

@@ -1,4 +1,4 @@
-//! What of an upstream is served and told, by what was agreed to.
+//! Decides which tools and instructions of a pinned upstream are served.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,47 +9,49 @@ use serde_json::Value;
 
 use super::{Change, Definition, Lock};
 
-/// What follows where an upstream's tool, or what it says of its tools, is not as it was agreed to.
+/// Reaction to a tool or instructions that differ from their pins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnChange {
-    /// It is served as it is now.
+    /// Serve the current definition.
     Allow,
-    /// It is served as it is now, and the log says what differs.
+    /// Serve the current definition and log the differences.
     Shadow,
-    /// It is listed as it was agreed to, and calls of it are refused until someone has agreed to it as it is now. One that nobody agreed to is not listed. Instructions that are others are not told.
+    /// List the pinned definition and refuse calls until the change is approved. Tools without a
+    /// pin are not listed. Changed instructions are not sent.
     #[default]
     Block,
 }
 
-/// What was agreed to of upstreams, as `toolgate pins accept` wrote it down.
+/// Approved tools of upstreams, as recorded by `toolgate pins accept`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Pins {
-    /// What follows where a tool of an upstream that has pins is another, or its instructions are: `allow`, `shadow` or `block`. One without pins is served as it is.
+    /// Reaction to a change of a pinned upstream's tools or instructions: `allow`, `shadow` or
+    /// `block`. Upstreams without pins are served as they are.
     pub on_change: OnChange,
 }
 
-/// What was agreed to, and what follows from a difference.
+/// The approved definitions and the reaction to a difference.
 #[derive(Debug, Clone)]
 pub struct Pinned {
-    /// What was agreed to: nothing where nobody ever did, or why that is not known.
+    /// The lock file: `None` if nothing was ever approved, or the reason why it cannot be read.
     pub lock: Result<Option<Arc<Lock>>, String>,
-    /// What follows.
+    /// Reaction to a difference.
     pub on_change: OnChange,
 }
 
 /// A tool as it is served.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Judged {
-    /// As it is listed.
+    /// Entry of the tool list.
     pub(crate) entry: Value,
-    /// Why it is not called, if it is not.
+    /// Reason why calls are refused, if they are.
     pub(crate) withheld: Option<String>,
 }
 
 impl Pinned {
-    /// Whether `other` is of the same file as it was then.
+    /// Returns true if `other` is the same version of the lock file.
     pub(crate) fn is(&self, other: &Self) -> bool {
         match (&self.lock, &other.lock) {
             (Ok(None), Ok(None)) => true,
@@ -58,7 +60,7 @@ impl Pinned {
         }
     }
 
-    /// Whether any tool of the upstream `name` may be withheld.
+    /// Returns true if any tool of the upstream `name` may be withheld.
     pub(crate) fn may_withhold(&self, name: &str) -> bool {
         match (&self.lock, self.on_change) {
             (_, OnChange::Allow | OnChange::Shadow) | (Ok(None), OnChange::Block) => false,
@@ -67,7 +69,7 @@ impl Pinned {
         }
     }
 
-    /// What of `tools`, which the upstream `name` lists, is served.
+    /// Returns the tools of the upstream `name` that are served, out of `tools`.
     pub(crate) fn judge<'v>(
         &self,
         name: &str,
@@ -91,16 +93,16 @@ impl Pinned {
         tools.iter().filter_map(|entry| self.judged(name, entry, &pinned.tools)).collect()
     }
 
-    /// Whether clients are told that the upstream `name` says `now` of how its tools are used well.
+    /// Returns true if clients get the instructions `now` of the upstream `name`.
     pub(crate) fn tells(&self, name: &str, now: &str) -> bool {
         self.on_change != OnChange::Block || self.agrees_to(name, Some(now)).is_ok()
     }
 
-    /// Whether what the upstream `name` says of how its tools are used well is what was agreed to, if
-    /// anything of it was.
+    /// Checks the instructions of the upstream `name` against their pin, if there is one.
     ///
     /// # Errors
-    /// In what it is not, and what follows.
+    ///
+    /// Returns the difference and how to approve it.
     pub(crate) fn agrees_to(&self, name: &str, now: Option<&str>) -> Result<(), String> {
         let lock = match (&self.lock, self.on_change) {
             (_, OnChange::Allow) | (Ok(None), _) => return Ok(()),
@@ -132,7 +134,7 @@ impl Pinned {
         let as_it_is = Judged { entry: entry.clone(), withheld: None };
         let now = Definition::of(entry)?;
         let name = &now.name;
-        // By itself, whatever else has its name.
+        // Each entry is judged alone, even if another has the same name.
         let Some(change) = Change::of(pinned.get(name), &now) else { return Some(as_it_is) };
         let class = change.class().word();
         let what = match change {

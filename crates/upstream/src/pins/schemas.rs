@@ -1,4 +1,4 @@
-//! What differs between two schemas, and for whom.
+//! Compares two JSON schemas and classes the differences by their direction.
 
 use std::collections::BTreeSet;
 
@@ -7,36 +7,36 @@ use serde_json::Value;
 use super::differences::{Class, Difference};
 use super::unseen;
 
-/// How deep schemas are compared; what differs further down is told there.
+/// Deepest level that is compared. A difference further down is reported at this level.
 const DEEP: usize = 32;
 
-/// Words of schemas that bind nobody.
+/// Keywords that do not constrain values.
 const WORDS: [&str; 8] =
     ["title", "description", "examples", "$comment", "deprecated", "$schema", "$id", "format"];
-/// Bounds from below: more binds more.
+/// Lower bounds: a higher value is stricter.
 const FLOORS: [&str; 6] =
     ["minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties", "minContains"];
-/// Bounds from above: less binds more.
+/// Upper bounds: a lower value is stricter.
 const CEILINGS: [&str; 6] =
     ["maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties", "maxContains"];
-/// Words that hold a schema by each of their names.
+/// Keywords that hold a schema per name.
 const NAMED: [&str; 5] =
     ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
-/// Words that hold a schema.
+/// Keywords that hold one schema.
 const ONE: [&str; 2] = ["items", "propertyNames"];
-/// Words that hold several.
+/// Keywords that hold an array of schemas.
 const SEVERAL: [&str; 4] = ["anyOf", "oneOf", "allOf", "prefixItems"];
 
-/// Whose schema it is.
+/// Direction of the data that a schema describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
-    /// What is given to the tool: to bind it more breaks what was given before.
+    /// Input of the tool. A stricter schema is breaking.
     Input,
-    /// What comes back: to bind it less breaks what was relied on.
+    /// Output of the tool. A looser schema is breaking.
     Output,
 }
 
-/// Tells `all` in what `now` differs from `before`.
+/// Adds the differences between `before` and `now` to `all`.
 pub(super) fn compare(side: Side, before: &Value, now: &Value, all: &mut Vec<Difference>) {
     let at = match side {
         Side::Input => "input_schema",
@@ -56,13 +56,13 @@ impl Comparing<'_> {
         self.all.push(Difference { class, at, what });
     }
 
-    /// It binds more than before.
+    /// Adds a difference that makes the schema stricter.
     fn tighter(&mut self, at: &str, what: impl Into<String>) {
         let class = if self.side == Side::Input { Class::Breaking } else { Class::Widening };
         self.told(class, at, what);
     }
 
-    /// It binds less than before.
+    /// Adds a difference that makes the schema looser.
     fn looser(&mut self, at: &str, what: impl Into<String>) {
         let class = if self.side == Side::Input { Class::Widening } else { Class::Breaking };
         self.told(class, at, what);
@@ -132,14 +132,14 @@ impl Comparing<'_> {
             let at = format!("{at}/{}", escaped(&name));
             match (was.and_then(|was| was.get(&name)), is.and_then(|is| is.get(&name))) {
                 (Some(was), Some(is)) => self.schemas(&at, was, is, deep + 1),
-                // Whether it must be there is said by `required`.
+                // `required` reports whether the property is mandatory.
                 (None, Some(_)) if word == "properties" => {
                     self.told(Class::Widening, &at, "is new");
                 }
                 (Some(_), None) if word == "properties" => {
                     self.told(Class::Breaking, &at, "is gone");
                 }
-                // What points at them differs, too.
+                // The references to the definition differ, too.
                 _ => self.told(Class::Widening, &at, "came or went"),
             }
         }
@@ -156,7 +156,7 @@ impl Comparing<'_> {
         }
     }
 
-    /// What of which one has to be: `None` is any.
+    /// Compares sets of allowed values. `None` allows any.
     fn choices(&mut self, at: &str, was: Option<BTreeSet<String>>, is: Option<BTreeSet<String>>) {
         match (was, is) {
             (None, _) => self.tighter(at, "is asked for now"),
@@ -179,7 +179,7 @@ impl Comparing<'_> {
         }
     }
 
-    /// What is said of names that none names.
+    /// Compares the rules for properties that are not named.
     fn others(&mut self, at: &str, was: Option<&Value>, is: Option<&Value>, deep: usize) {
         let any = Value::Bool(true);
         let (was, is) = (was.unwrap_or(&any), is.unwrap_or(&any));
@@ -213,7 +213,7 @@ impl Comparing<'_> {
     }
 }
 
-/// The names of what `of` holds.
+/// Returns the member names of `of`.
 fn names(of: Option<&Value>) -> impl Iterator<Item = String> {
     of.and_then(Value::as_object).into_iter().flat_map(|all| all.keys().cloned())
 }
@@ -222,7 +222,7 @@ fn takes_any(schema: &Value) -> bool {
     *schema == Value::Bool(true) || schema.as_object().is_some_and(serde_json::Map::is_empty)
 }
 
-/// The types that are taken; whole numbers are numbers.
+/// Returns the allowed types. `number` includes `integer`.
 fn types(of: Option<&Value>) -> Option<BTreeSet<String>> {
     let mut types = match of? {
         Value::String(one) => BTreeSet::from([one.clone()]),
@@ -245,7 +245,7 @@ fn values(word: &str, of: Option<&Value>) -> Option<BTreeSet<String>> {
     }
 }
 
-/// `name` as a part of a JSON pointer.
+/// Escapes `name` for a JSON pointer.
 fn escaped(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }

@@ -1,4 +1,4 @@
-//! Differences as people read them.
+//! Renders differences for people.
 
 use std::fmt::Write as _;
 
@@ -7,18 +7,19 @@ use similar::{ChangeTag, TextDiff};
 use super::differences::{Became, Change, Class};
 use super::{Definition, pretty, unseen};
 
-/// How many lines are shown around one that differs.
+/// Lines of context around each changed line.
 const AROUND: usize = 2;
 
-/// What became of `upstream`: of its instructions, and of its tools, worst first, for each its
-/// differences, and below them the texts that differ, line by line. What a terminal acts on is
-/// written out.
+/// Renders the changes of `upstream`: its instructions, then its tools, worst first.
+///
+/// Each tool has its differences and a line diff of the changed texts. Control characters are
+/// escaped.
 pub fn shown(upstream: &str, became: &Became) -> String {
     let mut all: Vec<_> = became.tools.iter().collect();
     all.sort_by_key(|(_, change)| std::cmp::Reverse(change.class()));
     let mut text = String::new();
     if let Some([was, is]) = &became.instructions {
-        // Whatever they say, they say it to the model.
+        // Instructions always address the model.
         let class = if is.is_some() { Class::InstructionLike } else { Class::Cosmetic };
         _ = writeln!(text, "{upstream}: {}", class.word());
         let [was, is] = [was, is].map(|said| said.as_deref().unwrap_or_default());
@@ -60,7 +61,7 @@ fn parts(text: &mut String, before: Option<&Definition>, now: &Definition) {
     }
 }
 
-/// In which lines `name` is another.
+/// Writes a line diff of the part `name`.
 fn lines(text: &mut String, name: &str, was: &str, is: &str) {
     _ = writeln!(text, "  {name}");
     let diff = TextDiff::from_lines(was, is);

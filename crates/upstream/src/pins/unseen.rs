@@ -1,12 +1,12 @@
-//! Characters that nobody sees, or that a terminal acts on.
+//! Detects characters that are invisible or that a terminal acts on.
 
-/// Whether `c` does something else than be read, line breaks and tabs excepted.
+/// Returns true if `c` is not plain readable text. Line feeds and tabs are allowed.
 pub(super) fn acts(c: char) -> bool {
     (c.is_control() && !matches!(c, '\n' | '\t'))
         || matches!(c,
-            // The direction of writing, and line breaks of another kind.
+            // Writing direction, and other line breaks.
             '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{206f}'
-            // What has no width.
+            // Zero width.
             | '\u{ad}' | '\u{34f}' | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200d}'
             | '\u{2060}'..='\u{2065}' | '\u{feff}' | '\u{fff0}'..='\u{fffb}'
             // Letters that are drawn as nothing.
@@ -16,9 +16,9 @@ pub(super) fn acts(c: char) -> bool {
             | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// The first character of `text` that nobody sees.
+/// Returns the first invisible character of `text`.
 ///
-/// A joiner between emoji is no such thing: it is what makes one of two.
+/// A zero-width joiner between emoji is allowed.
 pub(super) fn first(text: &str) -> Option<char> {
     let mut before = None;
     text.chars().find(|&c| {
@@ -32,7 +32,7 @@ fn is_emoji(c: char) -> bool {
     matches!(c, '\u{fe0f}' | '\u{2190}'..='\u{2bff}' | '\u{1f000}'..='\u{1faff}')
 }
 
-/// `text` on one line, with what would do something else than be read as `\u{…}`.
+/// Returns `text` on one line, with invisible and control characters escaped as `\u{…}`.
 pub fn line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,5 +1,5 @@
-//! How an answer that is longer than is given at once is cut, the largest part of it first: texts
-//! are shown by their beginning and their end, what is embedded by a link.
+//! Cuts results that are too long, largest parts first. Texts keep their beginning and end, and
+//! embedded files become links.
 
 use std::cmp::Reverse;
 
@@ -12,36 +12,36 @@ use toolgate_contract::{
 use super::{Results, Whole, id_of, piece};
 use crate::listing::json_bytes;
 
-/// How much of the beginning and of the end of a text is shown.
+/// Bytes shown of the beginning and of the end of a cut text.
 const HEAD: usize = 4 << 10;
 const TAIL: usize = 2 << 10;
-/// What is no longer than this is not cut.
+/// Longest text that is never cut, in bytes.
 const SHOWN: usize = HEAD + TAIL;
 
-/// What stands for what is left out, in bytes: a link and how to read on.
+/// Estimated size of a link and its note, in bytes.
 const INSTEAD: usize = 512;
-/// How many parts of an answer links stand for: of more they would be an answer that is too long.
+/// Most links per result. More would make the result too long again.
 const PARTS_MAX: usize = 64;
-/// How much of a name that an upstream gave is said again.
+/// Most bytes of an upstream's own name that are repeated.
 const NAME_MAX: usize = 200;
 
 const PLAIN: &str = "text/plain";
 const JSON: &str = "application/json";
 const OCTETS: &str = "application/octet-stream";
 
-/// How much of an answer is given at once.
+/// Limits of a result's size.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Budget {
-    /// How many bytes of text; 0 for all.
+    /// Most bytes of text. 0 means no limit.
     pub(crate) text_bytes: usize,
-    /// How many bytes of what is no text; 0 for all.
+    /// Most bytes of images, audio and binary files. 0 means no limit.
     pub(crate) media_bytes: usize,
-    /// Whether what is structured was promised, and so is given whole.
+    /// True if the output schema was promised to clients. The structured value is then never cut.
     pub(crate) promised: bool,
 }
 
 impl Budget {
-    /// Whether `output` is to be cut.
+    /// Returns true if `output` exceeds the budget.
     pub(crate) fn is_exceeded_by(self, output: &Output) -> bool {
         let media = output.content.iter().filter_map(media_of).map(|media| media.bytes.len());
         let has_media = self.media_bytes > 0 && media.sum::<usize>() > self.media_bytes;
@@ -50,7 +50,7 @@ impl Budget {
 }
 
 impl Results {
-    /// `output` of `tool`, of which no more than `budget` is shown: the rest is kept.
+    /// Cuts `output` of `tool` to the budget and stores the rest.
     pub(crate) fn cut(
         &self,
         ctx: &Ctx,
@@ -69,39 +69,37 @@ impl Results {
     }
 }
 
-/// An answer that is being cut.
+/// A result that is being cut.
 struct Cut<'a> {
     results: &'a Results,
     whose: &'a Caller,
     tool: &'a ToolId,
-    /// What is told of what was kept.
+    /// Notes on the stored parts.
     notes: Vec<String>,
 }
 
-/// Which texts of an answer are cut.
+/// The texts of a result that are cut.
 struct Plan {
     cut: Vec<Part>,
-    /// Whether what is embedded and short joins the texts, for there is too much of it: those are
-    /// cut then.
+    /// True if short embedded texts are merged into the body, because there are too many of them.
     joins: bool,
-    /// What the texts are, where they say all that the structured value does.
+    /// Media type of the text if it repeats the structured value.
     said: Option<&'static str>,
 }
 
-/// What of an answer is text.
+/// A text part of a result.
 #[derive(PartialEq, Eq)]
 enum Part {
-    /// Its body and the texts beside it, which are one; with the structured value, where they say
-    /// all of it.
+    /// The body and the text blocks, with the structured value if they repeat it.
     Texts,
-    /// Its structured value, as JSON.
+    /// The structured value, as JSON.
     Value,
-    /// What is embedded as the block that stands there.
+    /// The embedded text of the block at this index.
     Embedded(usize),
 }
 
 impl Plan {
-    /// What is to be cut of `output`, if its texts are too long all together.
+    /// Plans the cuts of `output`. Returns `None` if its texts are within the budget.
     fn of(output: &Output, budget: Budget) -> Option<Self> {
         let most = budget.text_bytes.max(SHOWN);
         let structured = output.structured && !budget.promised;
@@ -140,7 +138,7 @@ impl Plan {
 }
 
 impl Cut<'_> {
-    /// `output` with its texts cut, if they are too long all together.
+    /// Cuts the texts of `output` if they exceed the budget.
     fn texts(&mut self, output: Output, budget: Budget) -> Result<Output, ToolError> {
         let Some(plan) = Plan::of(&output, budget) else { return Ok(output) };
         let cuts_texts = plan.joins || plan.cuts(&Part::Texts);
@@ -189,7 +187,7 @@ impl Cut<'_> {
         Ok(Output { value, structured, text: Text { body, note }, content: others, meta, ending })
     }
 
-    /// Keeps `text`, which is `what`, and gives back what is shown of it.
+    /// Stores `text` and returns its beginning and end. `what` names it in the note.
     fn shown(
         &mut self,
         what: &str,
@@ -208,8 +206,7 @@ impl Cut<'_> {
         Ok(shown)
     }
 
-    /// Has links stand for the largest of what is no text in `content`, until no more than
-    /// `bytes_max` of it are left.
+    /// Replaces the largest media in `content` by links until at most `bytes_max` bytes are left.
     fn media(&mut self, content: &mut [Content], bytes_max: usize) -> Result<(), ToolError> {
         let all = content.iter().enumerate();
         let all = all.filter_map(|(at, one)| Some((media_of(one)?.bytes.len(), at)));
@@ -223,7 +220,7 @@ impl Cut<'_> {
             if left <= bytes_max {
                 break;
             }
-            // What is no larger than what would stand for it stays, and so do all after it.
+            // A smaller item would not shrink, and neither would those after it.
             if bytes <= INSTEAD || self.notes.len() >= PARTS_MAX {
                 break;
             }
@@ -242,18 +239,18 @@ impl Cut<'_> {
     }
 
     fn keep(&self, media_type: &str, whole: Whole) -> Result<ResourceSpec, ToolError> {
-        // No media type is so long; what is one to nobody else is bytes.
+        // No valid media type is this long.
         let media_type = if media_type.len() > NAME_MAX { OCTETS } else { media_type };
         let spec = ResourceSpec::new("", format!("result of {}", self.tool)).media_type(media_type);
         self.results.keep(self.whose, spec, whole)
     }
 }
 
-/// What is no text.
+/// A media item that is not text.
 struct Media<'a> {
     media_type: &'a str,
     bytes: &'a Bytes,
-    /// Its own URI, if it has one.
+    /// URI of the item, if it has one.
     uri: Option<&'a str>,
 }
 
@@ -288,8 +285,8 @@ fn embedded_text(content: &Content) -> Option<&str> {
     }
 }
 
-/// What the text of `output` is, where it says all that its value does: it is its JSON, or what the
-/// value holds by one name, as many servers have it.
+/// Returns the media type of the text of `output` if it repeats the structured value: as its JSON,
+/// or as the value's only field.
 fn says_its_value(output: &Output) -> Option<&'static str> {
     if output.content.iter().any(|one| text_of(one).is_some()) {
         return None;
@@ -304,7 +301,7 @@ fn says_its_value(output: &Output) -> Option<&'static str> {
     (said == *value || Some(&said) == held).then_some(JSON)
 }
 
-/// As much of `said`, by which an upstream knows something, as is said again.
+/// Returns the part of an upstream's own name that is repeated.
 fn name(said: &str) -> &str {
     piece(said, 0, NAME_MAX)
 }
@@ -316,7 +313,7 @@ fn append(text: &mut String, more: &str) {
     text.push_str(more);
 }
 
-/// Where `what` is, which is kept as `spec`, and how it is read from the byte `from` on.
+/// Returns a note on the stored `spec` and how to read on from byte `from`.
 fn how_to_read_on(what: &str, spec: &ResourceSpec, from: usize) -> String {
     let (bytes, uri, id) = (spec.bytes.unwrap_or_default(), &spec.uri, id_of(spec));
     format!(

@@ -1,4 +1,4 @@
-//! The tool that reads on in a result, or finds a text in it.
+//! Tool that reads on in a stored result or searches it.
 
 use std::collections::VecDeque;
 
@@ -9,56 +9,56 @@ use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
 
 use super::{Results, Whole, piece};
 
-/// How much is read at once, unless it is said.
+/// Default number of bytes per read.
 const PIECE: usize = 16 << 10;
 const PIECE_MAX: usize = 256 << 10;
-/// How many places of what is sought are told.
+/// Most matches per search.
 const PLACES_MAX: usize = 50;
-/// How much is told of the line that one is on, and how much of that stands before it.
+/// Most bytes shown of a match's line, and of the part before the match.
 pub(super) const LINE: usize = 300;
 const BEFORE: usize = 100;
 
 pub(super) struct Read(pub(super) Results);
 
-/// What is read of a result.
+/// Part of a result to read.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReadInput {
-    /// The result's id, or its `result://` URI.
+    /// The result's id or `result://` URI.
     pub(super) id: String,
-    /// From which byte on.
+    /// First byte to read.
     #[serde(default)]
     pub(super) offset: usize,
-    /// At most how many bytes; 16384 by default.
+    /// Most bytes to read; 16384 by default.
     #[serde(default)]
     pub(super) bytes: Option<usize>,
-    /// Instead, each place is told where this text is, whatever its case.
+    /// Text to find instead, ignoring case.
     #[serde(default)]
     pub(super) find: Option<String>,
 }
 
-/// A part of a result.
+/// Part of a result.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Part {
-    /// How many bytes the whole has.
+    /// Size of the whole in bytes.
     pub(super) total: usize,
-    /// The part that was asked for.
+    /// Requested part.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) text: Option<String>,
-    /// Where the next part begins, if there is one.
+    /// Offset of the next part, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) next: Option<usize>,
-    /// Where what was sought is: at most 50 places.
+    /// Matches; at most 50.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) found: Option<Vec<Found>>,
 }
 
-/// A place where what was sought is.
+/// A match.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Found {
-    /// Where it begins, to be read from there.
+    /// Offset of the match.
     pub(super) offset: usize,
-    /// What stands around it on its line.
+    /// Text around it on its line.
     pub(super) line: String,
 }
 
@@ -123,11 +123,13 @@ impl Tool for Read {
     }
 }
 
-/// Where `sought` is in `text` from `from` on, whatever its case: from which byte to which, at most
-/// [`PLACES_MAX`] times. However both are, it takes no longer than to read them.
+/// Finds at most [`PLACES_MAX`] matches of `sought` in `text` from the byte `from` on, ignoring
+/// case. Returns their byte ranges.
+///
+/// Runs in linear time (Knuth, Morris, Pratt).
 pub(super) fn places(text: &str, from: usize, sought: &str) -> Vec<(usize, usize)> {
     let sought: Vec<char> = sought.chars().flat_map(char::to_lowercase).collect();
-    // How much of its beginning is there still where it goes on otherwise (Knuth, Morris, Pratt).
+    // Failure table of Knuth, Morris and Pratt.
     let mut again = vec![0; sought.len()];
     let (mut places, mut starts) = (Vec::new(), VecDeque::with_capacity(sought.len()));
     let step = |again: &[usize], mut have: usize, next: char| {
@@ -162,7 +164,7 @@ pub(super) fn places(text: &str, from: usize, sought: &str) -> Vec<(usize, usize
     places
 }
 
-/// What stands around `at` on its line.
+/// Returns the text around `at` on its line.
 fn around(text: &str, at: usize) -> &str {
     let start = text.ceil_char_boundary(at.saturating_sub(BEFORE));
     let before = &text[start..at];

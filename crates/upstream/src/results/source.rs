@@ -1,4 +1,4 @@
-//! What is kept, as resources: a caller's own.
+//! Stored results as resources, each visible to its own caller only.
 
 use serde_json::{Value, json};
 use toolgate_contract::{

@@ -1,4 +1,4 @@
-//! What is read of an upstream's skills, held against what they say.
+//! Validates files of an upstream's skills against the skills' own entries.
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -8,7 +8,7 @@ use super::shelved::{is_plain, sound};
 use crate::upstream::{Asked, Upstream};
 
 impl Upstream {
-    /// The skill whose `SKILL.md` is read by `uri`, as the upstream has it now.
+    /// Fetches the skill whose `SKILL.md` has the URI `uri`.
     pub(super) async fn skill(&self, ctx: &Ctx, uri: &str) -> Result<Option<Skill>, ToolError> {
         let params = Map::from_iter([("uri".to_owned(), json!(uri))]);
         let said = match self.carry(ctx, Asked::of("skills/get", uri, params)).await {
@@ -29,7 +29,7 @@ impl Upstream {
         Ok(Some(skill))
     }
 
-    /// Refuses what an upstream may give in several ways, where skills are read so.
+    /// Refuses a skill URI that is not in normal form, because such a file has one name only.
     pub(crate) fn is_plainly_asked(&self, uri: &str) -> Result<(), ToolError> {
         match is_plain(uri.trim_end_matches('/')) || !self.shelved().has_scheme(uri) {
             true => Ok(()),
@@ -39,8 +39,9 @@ impl Upstream {
         }
     }
 
-    /// Refuses `contents`, which `uri` was answered with, where that is of a skill and not what the
-    /// skill says: whoever agreed to the one has not agreed to the other.
+    /// Checks `contents` of `uri` against the skill that the file belongs to.
+    ///
+    /// A person who approved one version of a skill has not approved another.
     pub(crate) async fn keeps_to_skills(
         &self,
         ctx: &Ctx,
@@ -62,7 +63,7 @@ impl Upstream {
         if got.as_ref().is_some_and(|got| is_as_said(got).is_ok()) {
             return Ok(());
         }
-        // It may have another by now.
+        // The skill may have changed since.
         let now = self.skill(ctx, &known.uri).await?;
         if now.is_some_and(|now| is_as_said(&now).is_ok()) {
             self.look_again();
@@ -80,7 +81,7 @@ impl Upstream {
         ToolError::new(Fault::Failed, message)
     }
 
-    /// Holds `contents`, which `uri` was answered with, against what `skill` says of it.
+    /// Checks `contents` against the size, digest and front matter in `skill`.
     fn is_as_said(&self, skill: &Skill, uri: &str, contents: &[Contents]) -> Result<(), String> {
         let [Contents { uri: of, held, .. }] = contents else {
             return Err(format!("it was answered with {} contents", contents.len()));
@@ -125,7 +126,7 @@ fn digest(bytes: &[u8]) -> String {
     format!("sha256:{hex}")
 }
 
-/// Whether two values say the same: YAML and JSON write numbers otherwise.
+/// Compares two values. YAML and JSON may write the same number differently.
 fn is_equal(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => {

@@ -1,4 +1,4 @@
-//! The skills that an upstream lists, by what can be read of them; what is no skill is left out.
+//! Index of the skills that an upstream lists. Invalid entries are left out.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,21 +9,21 @@ use toolgate_dialects::mcp::upstream::skill;
 use crate::claims::scheme;
 use crate::listing::Listing;
 
-/// The file that makes a folder a skill.
+/// Name of a skill's main file.
 const SKILL_FILE: &str = "SKILL.md";
-/// How many of one upstream that are left out are told.
+/// Most invalid skills of one upstream that are logged.
 const TOLD_MAX: usize = 3;
 
-/// The skills of an upstream, in order of URI, each once.
+/// The skills of an upstream, sorted by URI, without duplicates.
 #[derive(Debug, Default)]
 pub(crate) struct Shelved {
     pub(crate) all: Vec<Skill>,
-    /// Which of them a file belongs to.
+    /// Index of the skill that each file belongs to.
     files: HashMap<String, usize>,
 }
 
 impl Shelved {
-    /// Those of `listing`, which the upstream `name` has.
+    /// Indexes the skills in `listing` of the upstream `name`.
     pub(crate) fn of(name: &str, listing: &Listing) -> Self {
         let (mut all, mut told) = (Vec::new(), 0);
         for entry in &listing.skills {
@@ -49,39 +49,41 @@ impl Shelved {
         Self { all, files }
     }
 
-    /// The skill whose `SKILL.md` is read by `uri`.
+    /// Returns the skill whose `SKILL.md` has the URI `uri`.
     pub(crate) fn skill(&self, uri: &str) -> Option<&Skill> {
         let at = self.all.binary_search_by(|skill| skill.uri.as_str().cmp(uri)).ok()?;
         Some(&self.all[at])
     }
 
-    /// Whether `uri` is a file that a skill names.
+    /// Returns true if a skill lists the file `uri`.
     pub(crate) fn has_file(&self, uri: &str) -> bool {
         self.files.contains_key(uri)
     }
 
-    /// The skill of which `uri` is a file, or in whose folder it is, or whose folder it is.
+    /// Returns the skill that `uri` belongs to, as a listed file, a path inside its folder, or the
+    /// folder itself.
     pub(crate) fn skill_of(&self, uri: &str) -> Option<&Skill> {
         let named = self.files.get(uri).map(|at| &self.all[*at]);
         named.or_else(|| {
-            // Not folder by folder: of those a URI can have millions.
+            // Testing each parent folder would be slow, because a URI can have millions of them.
             let uri = uri.trim_end_matches('/');
             let around = self.all.iter().filter(|skill| holds(skill, uri));
             around.max_by_key(|skill| skill.uri.len())
         })
     }
 
-    /// Whether `uri` may be a skill's that is not listed: where none is, all are read as most are.
+    /// Returns true if `uri` may belong to a skill that is not listed. Without any listed skill,
+    /// only `skill://` URIs may.
     pub(crate) fn may_have(&self, uri: &str) -> bool {
         self.has_scheme(uri) || (self.all.is_empty() && uri.starts_with("skill://"))
     }
 
-    /// The same, where nobody but who has skills would have such.
+    /// Returns true if `uri` has a scheme that only this upstream's skills use.
     pub(crate) fn has_own_scheme(&self, uri: &str) -> bool {
         scheme(uri).is_some() && self.has_scheme(uri)
     }
 
-    /// Whether any skill's URI begins with the scheme that `uri` begins with.
+    /// Returns true if any skill has the scheme of `uri`.
     pub(crate) fn has_scheme(&self, uri: &str) -> bool {
         let Some((wanted, _)) = uri.split_once("://") else { return false };
         let is_same = |skill: &Skill| {
@@ -91,22 +93,23 @@ impl Shelved {
     }
 }
 
-/// Whether `uri` is in the folder of `skill`, or is that.
+/// Returns true if `uri` is the folder of `skill` or inside it.
 fn holds(skill: &Skill, uri: &str) -> bool {
     let folder = skill.uri.strip_suffix(SKILL_FILE).and_then(|it| it.strip_suffix('/'));
     let rest = folder.and_then(|folder| uri.strip_prefix(folder));
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Whether `uri` is in the folder of `skill`.
+/// Returns true if `uri` is inside the folder of `skill`.
 pub(crate) fn is_in_folder(skill: &Skill, uri: &str) -> bool {
     skill.uri.strip_suffix(SKILL_FILE).is_some_and(|folder| uri.starts_with(folder))
 }
 
-/// The skill that `entry` is.
+/// Parses an entry of `skills/list`.
 ///
 /// # Errors
-/// When it is none that a client would take, with what is wrong.
+///
+/// Returns the reason if a client would not accept the skill.
 pub(crate) fn sound(entry: &Value) -> Result<Skill, String> {
     let skill = skill(entry).ok_or("a URI, a front matter or a list of files is missing")?;
     let folder = skill.uri.strip_suffix(SKILL_FILE).and_then(|it| it.strip_suffix('/'));
@@ -135,7 +138,7 @@ pub(crate) fn sound(entry: &Value) -> Result<Skill, String> {
     Ok(skill)
 }
 
-/// Whether `uri` is written as it would be by anybody: in no other way does it say the same.
+/// Returns true if `uri` is in normal form, so that no other spelling names the same file.
 pub(crate) fn is_plain(uri: &str) -> bool {
     let Some((scheme, path)) = uri.split_once("://") else { return false };
     let is_of_scheme =

@@ -1,5 +1,4 @@
-//! Whether a tool is what was agreed to where it is called: by what that connection lists, whatever
-//! was known before.
+//! Checks a pinned tool against its definition on the very connection that it is called over.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -16,28 +15,28 @@ use crate::listing::{self, GOOD_FOR};
 use crate::pins::Pinned;
 use crate::wire::Trouble;
 
-/// What is known of the tools at one connection.
+/// Checked pins of the tools on one connection.
 #[derive(Default)]
 pub(crate) struct Agreed {
     seen: Mutex<Seen>,
-    /// All of them, once they were asked for, and when. One asks at a time.
+    /// All tools of the connection and when they were listed. The lock admits one listing at a
+    /// time.
     listed: tokio::sync::Mutex<Option<(Moment, Arc<[Value]>)>>,
 }
 
-/// How often it is looked whether something else was agreed to.
+/// Interval at which the pins are checked for changes.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The tools that were seen to be as they were agreed to, and when first.
+/// The tools that match their pins, and since when.
 #[derive(Default)]
 struct Seen {
     since: Option<Moment>,
     names: HashSet<String>,
-    /// By what was agreed to they were seen to be so, and when that was last looked at.
+    /// The pins that were compared, and the time of the last look at them.
     by: Option<(Pinned, Instant)>,
 }
 
-/// When something was looked at: after how many changes that were told, and by the clock, for what
-/// is never told.
+/// A point in time: a count of announced changes, and the clock for changes that nobody announces.
 #[derive(Clone, Copy)]
 struct Moment {
     turn: u64,
@@ -45,14 +44,14 @@ struct Moment {
 }
 
 impl Moment {
-    /// Whether what was seen then holds in `turn`.
+    /// Returns true if a check made then still holds in `turn`.
     fn holds(self, turn: u64) -> bool {
         self.turn == turn && self.at.elapsed() < GOOD_FOR
     }
 }
 
 impl Agreed {
-    /// What was seen, as far as it holds in `turn`.
+    /// Locks the checked tools, cleared if they no longer hold in `turn`.
     fn seen(&self, turn: u64) -> MutexGuard<'_, Seen> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.since.is_some_and(|since| !since.holds(turn)) {
@@ -61,8 +60,7 @@ impl Agreed {
         seen
     }
 
-    /// Whether `name` was seen to be as it was agreed to, and nothing else was agreed to since, which
-    /// `pinned` tells.
+    /// Returns true if the tool `name` matched its pin and `pinned` has not changed since.
     fn is_seen(&self, turn: u64, name: &str, pinned: impl FnOnce() -> Option<Pinned>) -> bool {
         let mut seen = self.seen(turn);
         if !seen.names.contains(name) {
@@ -83,12 +81,12 @@ impl Agreed {
 }
 
 impl Upstream {
-    /// Its tools may be others, at any of its connections.
+    /// Records that the tools may have changed, on all connections.
     pub(super) fn may_be_another(&self) {
         self.turn.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Refuses the tool `name` at `link` where it is pinned and is listed there as another, or not.
+    /// Checks that the tool `name` on `link` matches its pin, if it has one.
     pub(crate) async fn is_as_agreed(&self, link: &Link, name: &str) -> Result<(), ToolError> {
         let turn = self.turn.load(Ordering::Acquire);
         let served = || self.lasting.upstream();
@@ -103,16 +101,16 @@ impl Upstream {
         if pinned.may_withhold(&self.name) {
             let known = self.listed_at(link, begun, true).await?;
             if self.judged(&pinned, &known, name).is_err() {
-                // It may be as it was again, and nobody said so.
+                // The change may have been undone without a notification.
                 let now = self.listed_at(link, begun, false).await?;
                 self.judged(&pinned, &now, name)?;
             }
         }
         let mut seen = link.agreed.seen(turn);
-        // What has changed meanwhile is looked at again with the next call.
+        // A change during the check is checked again with the next call.
         if self.turn.load(Ordering::Acquire) == turn {
             seen.since.get_or_insert(begun);
-            // Names that were seen by something else are looked at again.
+            // Names that matched other pins are checked again.
             if !seen.by.as_ref().is_some_and(|(by, _)| by.is(&pinned)) {
                 seen.names.clear();
                 seen.by = Some((pinned, begun.at));
@@ -122,7 +120,7 @@ impl Upstream {
         Ok(())
     }
 
-    /// Refuses the tool `name` where it is not among `tools` as it was agreed to.
+    /// Checks the tool `name` in `tools` against its pin.
     fn judged(&self, pinned: &Pinned, tools: &[Value], name: &str) -> Result<(), ToolError> {
         let entries = tools.iter().filter(|entry| entry["name"] == name);
         let judged = pinned.judge(&self.name, entries);
@@ -134,8 +132,7 @@ impl Upstream {
         }
     }
 
-    /// The tools at `link`: as they were listed since it `begun` to be looked, or before if
-    /// `known` will do.
+    /// Returns the tools on `link`, listed after `begun`, or earlier if `known` is true.
     async fn listed_at(
         &self,
         link: &Link,
@@ -148,7 +145,7 @@ impl Upstream {
         {
             return Ok(tools.clone());
         }
-        // What changes while they are listed is of a later turn.
+        // A change during the listing belongs to a later turn.
         let then = Moment { turn: self.turn.load(Ordering::Acquire), at: Instant::now() };
         let within = Duration::from_millis(self.settings.start_ms);
         let tools = tokio::time::timeout(within, listing::tools(&self.name, link)).await;

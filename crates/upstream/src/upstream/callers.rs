@@ -1,5 +1,4 @@
-//! An upstream that each caller, or each session, has for themselves: one at which each is let in by
-//! a token of their own, or one that is configured so.
+//! Upstream instances for single callers or sessions, if each has its own token or connection.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,23 +13,22 @@ use crate::oauth::Grant;
 use crate::pins::{OnChange, Pinned};
 use crate::settings::{Settings, SharedBy};
 
-/// Of how many callers or sessions connections are kept, for each upstream.
+/// Most callers or sessions with their own connections, per upstream.
 const CALLERS_MAX: usize = 256;
-/// How long such a connection has nothing to do before it is let go, in milliseconds, unless that
-/// is configured.
+/// Idle time after which such a connection is closed, in milliseconds, unless `idle_ms` is set.
 const IDLE_MS: u64 = 300_000;
 
-/// Whose an upstream is.
+/// Owner of an upstream instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Whose {
-    /// Of whoever calls.
+    /// All callers.
     All,
-    /// Of one caller or session, with what they are let in with there in their own name.
+    /// One caller or session, with the bearer token that is exchanged for it.
     One(Option<Bearer>),
 }
 
 impl Whose {
-    /// In whose name its connection is.
+    /// Returns the bearer token that the connection is authorized for.
     pub(super) fn bearer(&self) -> Option<Bearer> {
         match self {
             Self::All => None,
@@ -39,28 +37,29 @@ impl Whose {
     }
 }
 
-/// An upstream as single callers or sessions have it, the last to call last: by a hash of who they
-/// are and, where that lets them in there, of the token that they were let in here with: the next
-/// may be for less.
+/// The instances of single callers or sessions, most recently used last.
+///
+/// The key is a hash of the caller and, if that is exchanged, of the bearer token, because the next
+/// token may allow less.
 #[derive(Default)]
 pub(super) struct Callers(Mutex<VecDeque<Theirs>>);
 
-/// An upstream as one caller or session has it.
+/// The instance of one caller or session.
 struct Theirs {
     of: Hash,
-    /// The session, where it is a session's.
+    /// The session, if the instance belongs to one.
     session: Option<Arc<str>>,
     upstream: Arc<Upstream>,
 }
 
 impl Callers {
-    /// Lets go of all.
+    /// Closes all instances.
     pub(super) fn close(&self) {
         let all = std::mem::take(&mut *self.all());
         all.iter().for_each(|theirs| theirs.upstream.close());
     }
 
-    /// How it is to each.
+    /// Returns the state of each instance.
     pub(super) fn states(&self) -> impl Iterator<Item = State> {
         let all: Vec<_> = self.all().iter().map(|theirs| theirs.upstream.clone()).collect();
         all.into_iter().map(|upstream| upstream.state())
@@ -72,7 +71,7 @@ impl Callers {
 }
 
 impl Upstream {
-    /// The upstream as whoever calls has it, if each has it for themselves.
+    /// Returns the caller's own instance, if callers do not share one.
     pub(crate) fn of(&self, ctx: &Ctx) -> Result<Option<Arc<Self>>, ToolError> {
         if self.whose != Whose::All {
             return Ok(None);
@@ -112,7 +111,7 @@ impl Upstream {
         Ok(Some(upstream))
     }
 
-    /// Lets go of what `session`, which is over, had for itself.
+    /// Closes the instances of `session`, which has ended.
     pub(crate) fn left(&self, session: &str) {
         let mut gone = Vec::new();
         self.callers.all().retain(|theirs| {
@@ -123,7 +122,7 @@ impl Upstream {
         gone.iter().for_each(|upstream| upstream.let_go());
     }
 
-    /// What `caller` is let in there with, if that is what everybody is let in here with.
+    /// Returns the bearer token of `caller` if it is exchanged for this upstream.
     fn bearer_of<'a>(&self, caller: &'a Caller) -> Result<Option<&'a Bearer>, ToolError> {
         let exchanges = |oauth: &crate::oauth::OAuth| oauth.grant == Grant::TokenExchange;
         if !self.settings.oauth.as_ref().is_some_and(exchanges) {
@@ -141,7 +140,7 @@ impl Upstream {
     }
 }
 
-/// What belongs to one caller is neither kept nor offered.
+/// Storage of an instance that belongs to one caller. It keeps and offers nothing.
 pub(super) struct Nothing;
 
 impl Keeps for Nothing {

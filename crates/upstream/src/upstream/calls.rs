@@ -1,4 +1,4 @@
-//! Calls of an upstream, in either era.
+//! Calls to an upstream, in sessions and in the stateless protocol.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,24 +17,24 @@ use crate::link::{Asks, Link};
 use crate::message::RpcError;
 use crate::wire::Trouble;
 
-/// What calls a tool.
+/// Method that calls a tool.
 const TOOLS_CALL: &str = "tools/call";
 
 impl Upstream {
-    /// Makes a request for `ctx` and carries it to its end, whatever it asks meanwhile.
+    /// Sends a request for `ctx` and drives it to its result, including questions and tasks.
     pub(crate) async fn carry(&self, ctx: &Ctx, asked: Asked) -> Result<Value, ToolError> {
         let begun = self.begin(ctx, asked).await?;
         self.ended(ctx, begun).await
     }
 
-    /// Makes a request for `ctx` and carries it to its result, or until it has become a task.
+    /// Sends a request for `ctx` and drives it until it has a result or becomes a task.
     pub(crate) async fn begin(&self, ctx: &Ctx, asked: Asked) -> Result<Begun, ToolError> {
         if let Some(theirs) = self.of(ctx)? {
             return Box::pin(theirs.begin(ctx, asked)).await;
         }
         let work = async {
             let _place = self.places.acquire().await.map_err(|_| ToolError::canceled())?;
-            // A call that waits at the upstream goes on there.
+            // A suspended call resumes on its own connection.
             let link = self.link().await?;
             self.is_called_as_agreed(&link, &asked).await?;
             match link.revision.era {
@@ -55,7 +55,8 @@ impl Upstream {
         }
     }
 
-    /// The same for as long as `within`: what is left of it then goes on, in a place of its own.
+    /// Drives a request for at most `within`. A call that is still running then continues with its
+    /// own permit.
     pub(crate) async fn begin_in_time(
         &self,
         ctx: &Ctx,
@@ -94,7 +95,7 @@ impl Upstream {
         }
     }
 
-    /// What a call comes to that was begun before.
+    /// Continues a call that was started before.
     pub(crate) async fn go_on(&self, ctx: &Ctx, driven: Driven) -> Result<Begun, ToolError> {
         let work = async {
             match driven {
@@ -114,7 +115,7 @@ impl Upstream {
         }
     }
 
-    /// Refuses what is `asked` where it calls a tool that is not as it was agreed to.
+    /// Checks the pin of the tool that `asked` calls.
     async fn is_called_as_agreed(&self, link: &Link, asked: &Asked) -> Result<(), ToolError> {
         match asked.method == TOOLS_CALL {
             true => self.is_as_agreed(link, &asked.name).await,
@@ -156,7 +157,7 @@ impl Upstream {
                     let repeated = repeats.then(|| params.clone());
                     let beside = Beside { trace: trace.as_ref(), ..Beside::default() };
                     let asks = Asks { beside, tells, ..Asks::of(method, params) };
-                    // Of what is asked once more nothing was done.
+                    // The upstream did nothing yet for a request that is repeated here.
                     params = match (link.ask(asks.about(&name), hearing.clone()).await, repeated) {
                         (Err(Trouble::SessionGone), Some(params)) if !is_anew => {
                             is_anew = true;
@@ -188,7 +189,7 @@ impl Upstream {
                 }
                 let first = asked.map_err(|trouble| this.failed(method, trouble))?;
                 match hearing.lacked() {
-                    // A server that knows no folders need not need any.
+                    // A server can usually work without roots.
                     Some(kind) if kind != Kind::Roots && first["isError"] == true => {
                         Err(ToolError::cannot_ask(kind))
                     }
@@ -199,7 +200,7 @@ impl Upstream {
     }
 }
 
-/// A call in the stateless era, which ends with its questions and is made again with the answers.
+/// A call in the stateless protocol. It ends with its questions and is repeated with the answers.
 pub(crate) struct Rounds {
     upstream: Arc<Upstream>,
     link: Arc<Link>,
@@ -208,12 +209,13 @@ pub(crate) struct Rounds {
     name: String,
     as_task: bool,
     mirrored: Vec<(String, String)>,
-    /// Where each of its requests has a place of its own.
+    /// Permits for each request of the call, if it takes them one by one.
     places: Option<Arc<Semaphore>>,
 }
 
 impl Rounds {
-    /// The call that is `asked` over `link`, with what it is asked with.
+    /// Creates the call for `asked` over `link`. Returns it with the parameters of its first
+    /// request.
     fn of(
         upstream: Arc<Upstream>,
         ctx: &Ctx,
@@ -226,7 +228,7 @@ impl Rounds {
         (Self { upstream, link, hearing, method, name, as_task, mirrored, places }, params)
     }
 
-    /// Carries it to its result, or until it has become a task.
+    /// Drives the call until it has a result or becomes a task.
     async fn ended(self, ctx: &Ctx, from: Whence) -> Result<Begun, ToolError> {
         match self.carried(ctx, from, None).await? {
             Driven::Done(begun) => Ok(begun),
@@ -234,7 +236,7 @@ impl Rounds {
         }
     }
 
-    /// The same, until an answer takes longer than `within`.
+    /// Drives the call until an answer takes longer than `within`.
     async fn carried(
         self,
         ctx: &Ctx,
@@ -249,7 +251,7 @@ impl Rounds {
         }
     }
 
-    /// Makes one request of it.
+    /// Sends one request of the call.
     fn send(
         &self,
         ctx: &Ctx,
@@ -276,7 +278,8 @@ impl Rounds {
             };
             let again = Map::clone(&params);
             let asked = match link.ask(asks(params, as_task), hearing.clone()).await {
-                // It did nothing yet. To whom a task can be nothing but a call, it is one.
+                // Nothing was done yet. The caller accepts no jobs, so the task is treated as a
+                // call.
                 Err(Trouble::Refused(error)) if !as_task && !calls_again && needs_tasks(&error) => {
                     link.ask(asks(again, true), hearing).await
                 }
@@ -287,26 +290,26 @@ impl Rounds {
     }
 }
 
-/// A request that is made for a call.
+/// A request on behalf of a call.
 pub(crate) struct Asked {
     pub(crate) method: &'static str,
     pub(crate) params: Map<String, Value>,
-    /// What it is about: a tool, a prompt, a URI.
+    /// Target of the request: a tool, a prompt or a URI.
     pub(crate) name: String,
-    /// Whether it may become a task.
+    /// True if the request may become a task.
     pub(crate) as_task: bool,
-    /// Arguments that are said in headers, too, where the revision has such.
+    /// Arguments that are repeated in headers, if the revision supports that.
     pub(crate) mirrored: Vec<(String, String)>,
 }
 
 impl Asked {
-    /// `method` about `name`.
+    /// Creates a request of `method` for the target `name`.
     pub(crate) fn of(method: &'static str, name: &str, params: Map<String, Value>) -> Self {
         Self { method, params, name: name.to_owned(), as_task: false, mirrored: Vec::new() }
     }
 }
 
-/// Whether it is refused for want of tasks.
+/// Returns true if the server refuses because it needs task support.
 fn needs_tasks(error: &RpcError) -> bool {
     let required = error.data.as_ref().and_then(|data| data.get("requiredCapabilities"));
     let extensions = required.and_then(|required| required.get("extensions"));

@@ -1,4 +1,4 @@
-//! What an upstream says to nobody in particular: that its lists or what is watched of it changed.
+//! Handles notifications that belong to no call: changes of lists and of watched resources.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
@@ -18,18 +18,17 @@ use crate::listing::GOOD_FOR;
 use crate::message::RpcError;
 use crate::wire::{Hears, LISTEN, Trouble};
 
-/// After how long what has ended is listened to again, and for how long at most where it ends again
-/// and again.
+/// First and longest pause before a listening stream is opened again.
 const AGAIN: Duration = Duration::from_millis(500);
 const AGAIN_MAX: Duration = Duration::from_secs(30);
-/// How long an upstream may take to say that it tells of something, or does not any more.
+/// Timeout of a subscription request.
 const WITHIN: Duration = Duration::from_secs(30);
-/// How many URIs a new connection is asked to tell of at once.
+/// Most subscriptions that are renewed at once on a new connection.
 const AT_ONCE: usize = 8;
-/// What lasted so long did not end at once.
+/// Duration after which a stream counts as stable.
 const LASTED: Duration = Duration::from_secs(10);
 
-/// What is listened to in the stateless era, over which connection.
+/// The listening request of the stateless protocol.
 pub(super) struct Listening {
     wanted: String,
     over: Weak<Link>,
@@ -43,9 +42,10 @@ impl Drop for Listening {
 }
 
 impl Upstream {
-    /// Hears, in the stateless era, when its lists or what is watched of it change.
+    /// Opens a listening request for changes of lists and of watched resources (stateless
+    /// protocol).
     pub(super) fn listen(&self, link: &Arc<Link>) {
-        // Of two that listen the later one knows what is watched later.
+        // The lock is held so that the later of two requests knows all watched URIs.
         let mut listening = self.listening.lock().unwrap_or_else(PoisonError::into_inner);
         let uris = self.watched.uris();
         let mut wanted = Map::new();
@@ -73,7 +73,7 @@ impl Upstream {
         }) {
             return;
         }
-        // What is not in use any more is kept for nobody who listens.
+        // A connection that is no longer in use is not kept for listening.
         if !self.live().is_some_and(|live| link.ptr_eq(&Arc::downgrade(&live))) {
             return;
         }
@@ -81,15 +81,15 @@ impl Upstream {
         *listening = Some(Listening { wanted: key, over: link, task });
     }
 
-    /// Ends what is listened to over `link`, which is let go.
+    /// Ends the listening request over `link`, which is being closed.
     pub(super) fn listens_no_more(&self, link: &Arc<Link>) {
         let mut listening = self.listening.lock().unwrap_or_else(PoisonError::into_inner);
         listening.take_if(|listening| listening.over.ptr_eq(&Arc::downgrade(link)));
     }
 
-    /// Hears of what `uri` holds for as long as the result is held.
+    /// Watches the resource `uri` until the returned hold is dropped.
     pub(crate) async fn watch(&self, uri: &str) -> Result<Hold, ToolError> {
-        // Whoever comes second waits for what the first comes to.
+        // A second watcher waits for the outcome of the first subscription.
         let _one = self.watched.asking(uri).lock_owned().await;
         let link = self.link().await?;
         let first = self.watched.more(uri);
@@ -102,13 +102,12 @@ impl Upstream {
         Ok(Hold::of(watching))
     }
 
-    /// Whether anything of it is watched.
+    /// Returns true if any resource is watched.
     pub(super) fn is_watched(&self) -> bool {
         !self.watched.all().is_empty()
     }
 
-    /// Connects, where something is watched and it is not connected to any more; again and again,
-    /// ever more seldom, until it is.
+    /// Reconnects in the background while resources are watched, with growing pauses.
     pub(crate) fn goes_on_watching(&self) {
         if !self.is_watched() {
             return;
@@ -118,7 +117,7 @@ impl Upstream {
             let mut pause = AGAIN;
             loop {
                 let Some(upstream) = this.upgrade() else { return };
-                // What a caller has for themselves may have been given up for another's.
+                // A caller's own instance may have been dropped for another caller's.
                 let served = upstream.lasting.upstream();
                 let is_closed = served.is_none_or(|served| served.closed.load(Ordering::Acquire));
                 let is_over = is_closed
@@ -138,8 +137,8 @@ impl Upstream {
         });
     }
 
-    /// Has `link`, which is new, tell of what is watched already, of which something may have been
-    /// missed.
+    /// Subscribes to all watched resources over the new connection `link` and reports them as
+    /// changed, because notifications may have been missed.
     pub(super) fn watch_again(&self, link: &Arc<Link>) {
         let uris = self.watched.uris();
         if uris.is_empty() {
@@ -182,8 +181,8 @@ impl Upstream {
     }
 }
 
-/// Listens over `link` to what `params` say, again whenever that ends, until it is refused. What was
-/// said meanwhile is seen by looking.
+/// Listens over `link` with `params`, and again whenever the request ends, until it is refused.
+/// Lists are refreshed after each gap.
 async fn listens(of: Weak<Upstream>, link: Weak<Link>, params: Map<String, Value>) {
     let mut pause = AGAIN;
     let mut is_again = false;
@@ -198,11 +197,11 @@ async fn listens(of: Weak<Upstream>, link: Weak<Link>, params: Map<String, Value
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            // It is said that we listen before it is looked at what there is.
+            // The listening request must start before the lists are refreshed.
             biased;
             ended = over.ask(Asks::of(LISTEN, params.clone()).unused(), hears) => {
                 if matches!(ended, Err(Trouble::Refused(_))) {
-                    // Then nothing is told, whatever it says that it tells.
+                    // A refused request brings no notifications, even if the server declared them.
                     if let Some(upstream) = of.upgrade() {
                         upstream.looks_later(&over, Some(GOOD_FOR));
                     }
@@ -222,14 +221,13 @@ async fn listens(of: Weak<Upstream>, link: Weak<Link>, params: Map<String, Value
     }
 }
 
-/// What is watched of an upstream: the URIs, and by how many. It outlives a change of settings.
+/// Counts of the watchers of each URI. They outlive a change of the upstream's settings.
 #[derive(Default)]
 pub(super) struct Watched {
     counts: Mutex<BTreeMap<String, usize>>,
-    /// Of each URI one asks to be told, or not any more, at a time: in another order they would mean
-    /// another.
+    /// Locks that admit one subscription request per URI at a time, because their order matters.
     asking: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
-    /// Of which upstream, as it is served now.
+    /// The upstream as it is served now.
     of: RwLock<Weak<Upstream>>,
 }
 
@@ -242,7 +240,7 @@ impl Watched {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whoever holds it asks about `uri`.
+    /// Returns the lock for subscription requests of `uri`.
     fn asking(&self, uri: &str) -> Arc<tokio::sync::Mutex<()>> {
         let mut all = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(one) = all.get(uri).and_then(Weak::upgrade) {
@@ -258,7 +256,7 @@ impl Watched {
         self.all().keys().cloned().collect()
     }
 
-    /// One more watches `uri`; whether it is the first.
+    /// Adds a watcher of `uri`. Returns true if it is the first.
     fn more(&self, uri: &str) -> bool {
         let mut all = self.all();
         let times = all.entry(uri.to_owned()).or_default();
@@ -266,7 +264,7 @@ impl Watched {
         *times == 1
     }
 
-    /// One less watches `uri`; whether it was the last.
+    /// Removes a watcher of `uri`. Returns true if it was the last.
     fn less(&self, uri: &str) -> bool {
         let mut all = self.all();
         let Some(times) = all.get_mut(uri) else { return false };
@@ -279,11 +277,11 @@ impl Watched {
     }
 }
 
-/// A resource that is watched.
+/// A watched resource. Dropping it ends the watch.
 struct Watching {
     of: Arc<Watched>,
     uri: String,
-    /// What one caller has for themselves stays for as long as they watch it.
+    /// The caller's own instance, kept alive while it is watched.
     _keeps: Option<Arc<Upstream>>,
 }
 
@@ -300,7 +298,7 @@ impl Drop for Watching {
         let uri = std::mem::take(&mut self.uri);
         runtime.spawn(async move {
             let _one = upstream.watched.asking(&uri).lock_owned().await;
-            // Somebody else may watch it by now.
+            // Another caller may watch it by now.
             if !upstream.watched.all().contains_key(&uri) {
                 let _ = upstream.subscribe(&link, &uri, false).await;
             }
@@ -308,7 +306,7 @@ impl Drop for Watching {
     }
 }
 
-/// Hears what an upstream says to nobody in particular.
+/// Receiver of messages that belong to no call.
 pub(super) struct OfNobody(pub(super) Weak<Upstream>);
 
 impl Hears for OfNobody {
@@ -340,7 +338,7 @@ impl Hears for OfNobody {
             VISITED => upstream.visited.notify_waiters(),
             "notifications/resources/updated" => {
                 let uri = params.get("uri").and_then(Value::as_str);
-                // Of what is the server's own it knows nothing.
+                // An upstream cannot announce changes of this server's own resources.
                 let Some(served) = upstream.lasting.upstream() else { return };
                 if let Some(uri) = uri.filter(|uri| !served.keeps.is_own_uri(uri)) {
                     upstream.changes.tell(&Change::Resource(uri.into()));

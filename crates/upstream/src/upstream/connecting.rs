@@ -1,4 +1,4 @@
-//! How an upstream is connected to, and let go.
+//! Connects to an upstream and closes connections.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -21,17 +21,17 @@ use crate::wires::site::Site;
 use crate::wires::{lines, sse, websocket};
 use crate::world::Program;
 
-/// After how long a server that does not start is tried again, and how often that doubles.
+/// First pause after a failed start, and the number of times it doubles.
 const BACK_OFF: Duration = Duration::from_millis(500);
 const BACK_OFF_DOUBLES: u32 = 6;
-/// A server that lived so long did start.
+/// Duration after which a server counts as started.
 const LIVED: Duration = Duration::from_secs(10);
-/// What the callers that share a connection can be asked, between them.
+/// Capabilities of a connection that several callers share.
 const ANY: Askable = Askable { form: true, visit: true, sample: true, tools: true, roots: true };
-/// How often programs are looked at for having nothing to do.
+/// Interval of the idle check.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How often it could not be connected to of late.
+/// Recent failures to connect.
 #[derive(Default)]
 pub(super) struct Failed {
     times: u32,
@@ -40,7 +40,7 @@ pub(super) struct Failed {
 }
 
 impl Failed {
-    /// It failed once more.
+    /// Records a failure and sets the next pause.
     fn again(&mut self, why: &str) {
         self.times += 1;
         let doubled = BACK_OFF * 2_u32.pow((self.times - 1).min(BACK_OFF_DOUBLES));
@@ -50,7 +50,7 @@ impl Failed {
 }
 
 impl Upstream {
-    /// Lets go of the connection.
+    /// Closes all connections for good.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.lanes.close();
@@ -58,7 +58,7 @@ impl Upstream {
         self.let_go();
     }
 
-    /// Lets go of the connection once no call has it.
+    /// Closes the connections as soon as no call uses them.
     pub(super) fn let_go(&self) {
         self.lanes.let_go();
         let now = self.now.write().unwrap_or_else(PoisonError::into_inner).take();
@@ -71,7 +71,7 @@ impl Upstream {
         now.clone().filter(|link| !link.wire.gone().is_cancelled())
     }
 
-    /// How it is: the best of how it is to each who has it for themselves, if any does.
+    /// Returns the best state of this instance and of the callers' own instances.
     pub(crate) fn state(&self) -> State {
         let own = match self.live() {
             Some(link) if link.is_in_trouble() => State::Failing,
@@ -82,12 +82,12 @@ impl Upstream {
         self.callers.states().fold(own, State::max)
     }
 
-    /// A connection to it: the one there is, or a new one.
+    /// Returns the current connection, or connects.
     pub(crate) async fn link(&self) -> Result<Arc<Link>, ToolError> {
         if let Some(link) = self.live() {
             return Ok(link);
         }
-        // It goes on when whoever was the first to wait for it does not any more.
+        // Connecting continues even if the first caller stops waiting.
         let this = self.this();
         let connected = tokio::spawn(async move { this.linked().await }).await;
         connected.unwrap_or_else(|err| Err(self.away(&err.to_string())))
@@ -134,7 +134,7 @@ impl Upstream {
         ToolError::new(Fault::Unavailable, message)
     }
 
-    /// Refuses while it is left alone, since it failed.
+    /// Returns an error while the pause after a failure lasts.
     fn rested(&self, failed: &Failed) -> Result<(), ToolError> {
         let wait = failed.not_before.and_then(|at| at.checked_duration_since(Instant::now()));
         match wait.filter(|wait| !wait.is_zero()) {
@@ -146,9 +146,9 @@ impl Upstream {
         }
     }
 
-    /// A connection of its own, for a call whose caller can be asked `can`.
+    /// Opens a dedicated connection with the capabilities `can`.
     pub(crate) async fn another(&self, can: Askable) -> Result<Arc<Link>, ToolError> {
-        // Whether it can begin at all is known of the first.
+        // The shared connection shows if the server can start at all.
         self.link().await?;
         self.rested(&*self.connecting.lock().await)?;
         let within = Duration::from_millis(self.settings.start_ms);
@@ -179,7 +179,7 @@ impl Upstream {
         let wire = self.wire(hears.clone()).await?;
         match Link::agree(wire.clone(), wanted, can, &hears).await {
             Ok(link) => Ok(link),
-            // A server that ends over a question that it does not know is asked what it may know.
+            // A server that exits on an unknown method is started again with the older handshake.
             Err(Trouble::Lost(_) | Trouble::NotSent(_))
                 if wanted.is_none() && wire.gone().is_cancelled() =>
             {
@@ -192,8 +192,7 @@ impl Upstream {
         }
     }
 
-    /// The folders that it is told that it works in, as the answer to `roots/list`, if any are
-    /// configured.
+    /// Returns the configured roots as an answer to `roots/list`, if there are any.
     pub(crate) fn folders(&self) -> Option<Value> {
         let root = |path: &String| {
             let path = path.trim_end_matches('/');
@@ -240,7 +239,7 @@ impl Upstream {
         Ok(Arc::new(lines::open(started, bytes_max, hears)))
     }
 
-    /// What lets us in at `url`, unless that is said in so many words.
+    /// Returns the OAuth credentials for `url`, unless `headers` sets `Authorization`.
     fn credentials(&self, url: &str) -> Result<Option<Arc<Credentials>>, String> {
         if self.settings.says_authorization() {
             return Ok(None);
@@ -254,10 +253,10 @@ impl Upstream {
         Ok(Some(self.credentials.get_or_init(|| made).clone()))
     }
 
-    /// Sees that `link` is let go when it has nothing to do for long, and told of when it breaks.
+    /// Closes `link` when it is idle for too long, and reports when it breaks.
     fn watch_over(&self, link: &Arc<Link>) {
         let (this, gone) = (self.this.clone(), link.wire.gone().clone());
-        // It ends with the last who uses it, who is not whoever watches.
+        // Held weakly, so that the connection ends with its last user.
         let link = Arc::downgrade(link);
         let (idle, lifetime) = (self.settings.idle_ms, self.settings.lifetime_ms);
         tokio::spawn(async move {
@@ -268,10 +267,10 @@ impl Upstream {
                     let Some(link) = link.upgrade() else { return };
                     let Some(of) = link.idle() else { continue };
                     let Some(this) = this.upgrade() else { return };
-                    // Over what tells of changes there is always something to come.
+                    // A connection that delivers notifications is never idle.
                     let is_idle = over(idle, of) && !this.tells_over(&link);
                     let is_over = is_idle || over(lifetime, link.since.elapsed());
-                    // One that a call has for itself is let go once the call gives it back.
+                    // A dedicated connection is closed once its call returns it.
                     if is_over && this.lets_go(&link) {
                         this.goes_on_watching();
                         return;
@@ -286,7 +285,7 @@ impl Upstream {
             if broke {
                 this.lets_go(&link);
             }
-            // A session that ended over there says nothing of whether it can begin.
+            // The end of a remote session does not count as a failed start.
             let is_well = !broke || link.wire.tells_who_asks();
             if is_well || this.closed.load(Ordering::Acquire) {
                 if broke {
@@ -308,12 +307,12 @@ impl Upstream {
         });
     }
 
-    /// Whether `link` is what tells of what is watched.
+    /// Returns true if `link` delivers notifications of watched resources.
     fn tells_over(&self, link: &Arc<Link>) -> bool {
         self.is_watched() && self.live().is_some_and(|live| Arc::ptr_eq(&live, link))
     }
 
-    /// Forgets `link`, unless a call has it for itself; whether it was known at all.
+    /// Drops `link` unless a call uses it exclusively. Returns true if it was known.
     fn lets_go(&self, link: &Arc<Link>) -> bool {
         let mut now = self.now.write().unwrap_or_else(PoisonError::into_inner);
         let was_now = now.take_if(|now| Arc::ptr_eq(now, link)).is_some();
@@ -330,12 +329,12 @@ pub(crate) fn revision(name: &str) -> Result<&'static Revision, String> {
     })
 }
 
-/// The variables that `text` names.
+/// Returns the names of the variables in `text`.
 pub fn named(text: &str) -> impl Iterator<Item = &str> {
     text.split("${").skip(1).filter_map(|after| Some(after.split_once('}')?.0))
 }
 
-/// `text` with the server's own variables where it says `${NAME}`.
+/// Replaces each `${NAME}` in `text` by the server's environment variable.
 pub(crate) fn filled(
     text: &str,
     variable: impl Fn(&str) -> Option<String>,

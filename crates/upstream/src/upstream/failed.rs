@@ -1,4 +1,4 @@
-//! What goes wrong with an upstream, in our words.
+//! Converts failures of an upstream into tool errors.
 
 use toolgate_contract::{Fault, Kind, ToolError};
 
@@ -7,7 +7,7 @@ use crate::message::RpcError;
 use crate::wire::Trouble;
 
 impl Upstream {
-    /// What `trouble` with `method` is to whoever called.
+    /// Converts `trouble` with `method` into an error for the caller.
     pub(crate) fn failed(&self, method: &str, trouble: Trouble) -> ToolError {
         let name = &self.name;
         let away = |message: String| ToolError::new(Fault::Unavailable, message);
@@ -29,10 +29,10 @@ impl Upstream {
     }
 }
 
-/// A refusal of an upstream's, in our words.
+/// Converts a JSON-RPC error of the upstream.
 fn refusal(method: &str, error: RpcError) -> ToolError {
     let RpcError { code, message, data } = error;
-    // A server that lacks something of us says what.
+    // The server names the capability that it needs and we lack.
     if code == -32021 {
         let required = data.as_ref().and_then(|data| data.get("requiredCapabilities"));
         let kinds = [
@@ -55,7 +55,7 @@ fn refusal(method: &str, error: RpcError) -> ToolError {
     ToolError::new(Fault::Refused { code, data: data.map(Box::new) }, message)
 }
 
-/// `trouble` in a sentence.
+/// Returns `trouble` as a sentence.
 pub(crate) fn told(trouble: &Trouble) -> String {
     match trouble {
         Trouble::Refused(error) => format!("it refused: {} ({})", error.message, error.code),

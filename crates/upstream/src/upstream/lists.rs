@@ -1,4 +1,4 @@
-//! What an upstream has, as it says itself, and that it is otherwise.
+//! Listing of an upstream: waiting for it, refreshing it and announcing changes.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -20,20 +20,19 @@ use crate::tool::RemoteTool;
 use crate::wire::Trouble;
 use crate::{instructions, names};
 
-/// How long changes of lists are gathered.
+/// Pause in which list changes are collected.
 const GATHER: Duration = Duration::from_millis(200);
-/// The same at most, where they are said to have changed again and again and have not, and how often
-/// that is looked at as any other.
+/// Longest such pause, for an upstream that announces changes that are none, and the number of
+/// refreshes before the pause grows.
 const GATHER_MAX: Duration = Duration::from_secs(30);
 const IN_VAIN: u32 = 10;
-/// After how long it is asked again what it has, of which that was never known, and how often that
-/// doubles.
+/// First pause before an unknown listing is requested again, and the number of times it doubles.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 const ASK_AGAIN_DOUBLES: u32 = 8;
 
 impl Upstream {
-    /// It does not say what it has: nobody waits for that any more, and where it was never known it
-    /// is asked again and again, ever more seldom, until it does.
+    /// Records that listing failed. Waiting callers go on without it, and an unknown listing is
+    /// requested again with growing pauses.
     pub(super) fn is_not_listed(&self) {
         self.listed.send_replace(true);
         let is_known = || self.has_listed.load(Ordering::Acquire);
@@ -56,7 +55,7 @@ impl Upstream {
         });
     }
 
-    /// Waits until it has been asked once what it has, or its time to begin is over.
+    /// Waits until the listing is known or the start timeout expires.
     pub(crate) async fn is_listed(&self) {
         let mut listed = self.listed.subscribe();
         if *listed.borrow() {
@@ -84,7 +83,7 @@ impl Upstream {
         }
     }
 
-    /// Asks it what it has, where that is known from long ago alone. Nobody waits for it.
+    /// Refreshes a listing that is only known from long ago, in the background.
     pub(crate) fn renew(&self) {
         if !self.old.load(Ordering::Acquire) || self.renewing.swap(true, Ordering::AcqRel) {
             return;
@@ -97,37 +96,37 @@ impl Upstream {
         });
     }
 
-    /// What it has now.
+    /// Connects if needed and lists everything.
     pub(crate) async fn ask_all(&self) -> Result<Listing, String> {
         let link = self.link().await.map_err(|why| why.message)?;
         let listed = self.listed_over(&link).await;
         listed.map(|(listing, _)| listing).map_err(|trouble| told(&trouble))
     }
 
-    /// What it says over `link` that it has, and for how long that is good.
+    /// Lists everything over `link`. The second value is the lifetime of the listing.
     async fn listed_over(&self, link: &Link) -> Result<(Listing, Option<Duration>), Trouble> {
         let within = Duration::from_millis(self.settings.start_ms);
         let listed = tokio::time::timeout(within, Listing::of(&self.name, link)).await;
         listed.unwrap_or_else(|_| Err(Trouble::Lost("it does not answer".to_owned())))
     }
 
-    /// Whether a tool of it may be called `name`.
+    /// Returns true if the upstream may have a tool called `name`.
     pub(crate) fn may_have(&self, name: Option<&str>) -> bool {
         let Some(name) = name.filter(|_| !self.prefix().is_empty()) else { return true };
         let begins = format!("{}.", self.prefix());
-        // What is as long as a name may be was cut, and the prefix, too.
+        // A name of maximal length may have lost part of its prefix.
         name.len() >= names::NAME_MAX || fold(name).starts_with(&*fold(&begins))
     }
 
-    /// Whether it is known what it has.
+    /// Returns true if the listing is known or its request failed.
     pub(crate) fn is_known(&self) -> bool {
         *self.listed.borrow()
     }
 
-    /// Has its lists looked at again.
+    /// Refreshes the listing in the background.
     pub(crate) fn look_again(&self) {
         if self.whose != Whose::All || self.retired.load(Ordering::Acquire) {
-            // What there is, is asked for by the server itself, as it is served now.
+            // Only the current shared instance refreshes the listing.
             return;
         }
         self.stale.store(true, Ordering::Release);
@@ -163,7 +162,7 @@ impl Upstream {
                 if link.revision.era == Era::Stateless {
                     this.listen(&link);
                 }
-                // Nobody is kept for as long as nothing is asked.
+                // The upstream is not kept alive during the pause.
                 let hurry = this.hurry.clone();
                 drop((this, link));
                 let doubles = in_vain.saturating_sub(IN_VAIN).min(ASK_AGAIN_DOUBLES);
@@ -180,7 +179,7 @@ impl Upstream {
         });
     }
 
-    /// Has its lists looked at again after `good_for`, if it is still spoken to over `link`.
+    /// Schedules a refresh after `good_for`, if `link` is still in use then.
     pub(super) fn looks_later(&self, link: &Arc<Link>, good_for: Option<Duration>) {
         let Some(good_for) = good_for else { return };
         let (this, link) = (self.this.clone(), Arc::downgrade(link));
@@ -195,8 +194,7 @@ impl Upstream {
         *looks = Some(AbortOnDropHandle::new(later));
     }
 
-    /// Takes in what it has now, and tells whoever listens of what is otherwise; whether anything
-    /// is.
+    /// Stores a new listing and announces its changes. Returns true if it differs.
     fn has(&self, listing: Listing, mut said: Vec<Change>) -> bool {
         if self.retired.load(Ordering::Acquire) {
             return false;
@@ -215,7 +213,7 @@ impl Upstream {
         if tools {
             self.may_be_another();
         }
-        // That it is as it was is worth knowing, too.
+        // An unchanged listing is stored as well, to renew its age.
         let was_old = self.old.swap(false, Ordering::AcqRel);
         if is_other || was_old {
             self.keeps.keep(&self.kept_as, &listing);
@@ -230,7 +228,7 @@ impl Upstream {
             *self.listing.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(listing);
         }
         if tools || !self.offered() {
-            // Which tells that there are others.
+            // Offering tools announces the change.
             self.offer();
             said.retain(|change| *change != Change::Tools);
         } else if instructs {
@@ -245,15 +243,14 @@ impl Upstream {
         is_other
     }
 
-    /// Another is served in its place, or none: it goes on with the calls that it has, and says
-    /// nothing any more of what there is.
+    /// Retires an upstream that is replaced or removed. Its calls finish, but it no longer changes
+    /// the catalog.
     pub(crate) fn retire(&self) {
         let _known = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
         self.retired.store(true, Ordering::Release);
     }
 
-    /// What it says beside is not heard: its lists are looked at now and then for as long as it is
-    /// connected.
+    /// Records that notifications do not arrive, so that lists are refreshed at intervals.
     pub(super) fn is_unheard(&self) {
         self.unheard.store(true, Ordering::Release);
         if let Some(link) = self.live() {
@@ -261,11 +258,11 @@ impl Upstream {
         }
     }
 
-    /// It says that `change` has happened.
+    /// Records the announced `change` and refreshes the listing.
     pub(super) fn has_changed(&self, change: Change) {
         self.may_be_another();
         if self.whose != Whose::All {
-            // What there is, is asked for by the server itself.
+            // Only the shared instance refreshes the listing.
             if let Some(served) = self.lasting.upstream() {
                 served.has_changed(change);
             }
@@ -279,7 +276,7 @@ impl Upstream {
         self.look_again();
     }
 
-    /// Asks what it has now, and offers that.
+    /// Refreshes the listing and the catalog, and waits for it.
     pub(crate) async fn look(&self) {
         if let Ok(link) = self.link().await
             && let Ok((listing, _)) = self.listed_over(&link).await
@@ -289,7 +286,7 @@ impl Upstream {
         self.offer();
     }
 
-    /// Why its tool `name` is not called, if it is not.
+    /// Returns the reason why calls of the tool `name` are refused, if they are.
     pub(crate) fn withholds(&self, name: &str) -> Option<String> {
         let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(tool) = tools.iter().find(|tool| tool.name() == name) else {
@@ -303,9 +300,9 @@ impl Upstream {
         !tools.is_empty() || self.listing().tools.is_empty()
     }
 
-    /// Offers its tools as it listed them last. One that is as it was stays the same.
+    /// Puts the listed tools into the catalog. Unchanged tools are reused.
     pub(crate) fn offer(&self) {
-        // Held until they are offered: of two that offer the later one has the later list.
+        // The lock is held until the tools are offered, so that the later list wins.
         let mut known = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
         if self.retired.load(Ordering::Acquire) {
             return;
@@ -318,7 +315,7 @@ impl Upstream {
         let served = listing.tools.iter().filter(serves);
         let pinned = self.keeps.pinned();
         let judged = pinned.judge(&self.name, served);
-        // Why nothing is known of it is told with the tools.
+        // An unreadable lock file is reported with the tools.
         if self.settings.instructions
             && pinned.lock.is_ok()
             && let Err(why) = pinned.agrees_to(&self.name, listing.instructions.as_deref())
@@ -342,15 +339,15 @@ impl Upstream {
         self.keeps.offer(&self.name, tools);
     }
 
-    /// What clients are told of how its tools are used well, if that is as `pinned` has it.
+    /// Returns the instructions for clients, if they match their pin in `pinned`.
     pub(crate) fn instructions(&self, pinned: &Pinned) -> Option<String> {
         let listing = self.listing();
         let said = listing.instructions.as_deref().filter(|_| self.settings.instructions)?;
         pinned.tells(&self.name, said).then(|| instructions::told(&self.name, self.prefix(), said))
     }
 
-    /// Those that are called by their names: of several that would be spelled alike nobody says
-    /// which is meant, so it is none.
+    /// Removes tools whose names would be spelled alike, and those that would pass for the server's
+    /// own.
     fn told_apart(&self, judged: Vec<Judged>) -> impl Iterator<Item = Judged> {
         let name = |judged: &Judged| judged.entry["name"].as_str().unwrap_or_default().to_owned();
         let names: Vec<_> = judged.iter().map(name).collect();
@@ -370,8 +367,8 @@ impl Upstream {
         judged.into_iter().zip(served).filter_map(|(judged, served)| served.then_some(judged))
     }
 
-    /// Whether the tool that it calls `name` would be taken for one of a toolset of the server's
-    /// own, which it is told.
+    /// Returns true, with a warning, if the tool `name` would pass for one of the server's own
+    /// toolsets.
     fn is_ours(&self, name: &str) -> bool {
         let id = names::tool(self.prefix(), name);
         let has_toolset = self.prefix().is_empty() && id.as_str().contains('.');
@@ -386,7 +383,7 @@ impl Upstream {
         is_ours
     }
 
-    /// Tells which resources of `listing` are refused, for their URIs are the server's own.
+    /// Logs the resources of `listing` that are refused because their URIs belong to this server.
     fn tell_of_refused(&self, listing: &Listing) {
         let of = |all: &[Value], key| {
             let uris = all.iter().filter_map(|entry| Some(entry.get(key)?.as_str()?.to_owned()));
@@ -404,7 +401,7 @@ impl Upstream {
         }
     }
 
-    /// Tells which of its settings name tools that are not in `listing`.
+    /// Logs patterns in the settings that match no tool of `listing`.
     fn tell_of_vain(&self, listing: &Listing) {
         let has = |pattern: &str| {
             let mut names = listing.tools.iter().filter_map(|entry| entry["name"].as_str());
@@ -427,13 +424,13 @@ impl Upstream {
     }
 }
 
-/// Whether `name` is like `pattern`, in which `*` is anything.
+/// Returns true if `name` matches `pattern`, in which `*` matches any text.
 fn is_like(pattern: &str, name: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut name) = name.strip_prefix(start) else { return false };
     let mut parts: Vec<_> = rest.split('*').collect();
     let end = parts.pop().unwrap_or_default();
-    // Each as soon as it can be, which leaves the most for the others.
+    // Leftmost matches leave the most text for the other parts.
     for part in parts {
         let Some((_, after)) = name.split_once(part) else { return false };
         name = after;

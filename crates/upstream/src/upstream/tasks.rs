@@ -1,4 +1,4 @@
-//! Tasks of an upstream, waited for.
+//! Waits for tasks of an upstream.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use crate::link::{Asks, Link};
 use crate::message::RpcError;
 use crate::wire::Trouble;
 
-/// How long an upstream's task is left alone between two looks, unless it says.
+/// Default interval between two polls of a task.
 const POLL: Duration = Duration::from_millis(500);
 
-/// How long an upstream may take to say that it cancels one.
+/// Timeout of a task cancellation.
 const CANCELLING: Duration = Duration::from_secs(30);
 
 impl Upstream {
-    /// What a call that has begun comes to.
+    /// Waits for the result of a call that has started.
     pub(crate) async fn ended(&self, ctx: &Ctx, begun: Begun) -> Result<Value, ToolError> {
         let Begun { first, link, lane, task } = begun;
         let work = async {
@@ -49,7 +49,7 @@ impl Upstream {
         Ok(done)
     }
 
-    /// Waits for what a task of the upstream's comes to.
+    /// Polls a task of the upstream until it ends.
     async fn followed(
         &self,
         ctx: &Ctx,
@@ -109,19 +109,19 @@ impl Upstream {
     }
 }
 
-/// A task of an upstream's that nobody waits for is cancelled.
+/// Guard that cancels an upstream's task on drop, unless it has ended.
 pub(crate) struct EndsTask {
     link: Arc<Link>,
     id: Option<String>,
 }
 
 impl EndsTask {
-    /// Of the task `id`.
+    /// Creates a guard for the task `id`.
     pub(crate) fn of(link: &Arc<Link>, id: String) -> Self {
         Self { link: link.clone(), id: Some(id) }
     }
 
-    /// It has ended by itself.
+    /// Records that the task has ended.
     fn over(mut self) {
         self.id = None;
     }

@@ -1,5 +1,5 @@
-//! Calls that a server of 2025-11-25 refuses until somebody has been to a page: whoever called is
-//! sent there, and the call is made again.
+//! Calls that a server of 2025-11-25 refuses until the caller has visited a page. The caller is
+//! sent there, and the call is repeated.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -12,21 +12,20 @@ use super::Upstream;
 use crate::hearing::Hearing;
 use crate::message::RpcError;
 
-/// What it refuses with. Nothing was done by then.
+/// Error code of such a refusal. Nothing was done by then.
 const URL_ELICITATION_REQUIRED: i64 = -32042;
-/// How many pages one refusal may name, and how often one call may be refused.
+/// Most pages per refusal, and most refusals per call.
 const PAGES_MAX: usize = 16;
 const TIMES_MAX: usize = 64;
-/// Who agreed to go need not have been there yet: how long it is waited for that they have, before
-/// they are sent once more.
+/// Time that a caller who agreed has for the visit, before the page is offered again.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// After how long the call is made again where nobody says that they have.
+/// First and longest pause before the call is repeated without a notification.
 const PAUSE: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// Where whoever called was sent for one call.
+/// The page visits of one call.
 pub(super) struct Visits {
-    /// The pages that they agreed to go to, by the names that the server has for the visits.
+    /// Ids of the visits that the caller agreed to.
     agreed: BTreeSet<String>,
     since: Instant,
     pause: Duration,
@@ -38,15 +37,16 @@ impl Visits {
         Self { agreed: BTreeSet::new(), since: Instant::now(), pause: PAUSE, times: 0 }
     }
 
-    /// Whether `error` says that somebody must go to a page first.
+    /// Returns true if `error` requires a page visit.
     pub(super) fn are_wanted(error: &RpcError) -> bool {
         error.code == URL_ELICITATION_REQUIRED
     }
 
-    /// Returns once the call that was refused with `error` can be made again.
+    /// Waits until the call that was refused with `error` can be repeated.
     ///
     /// # Errors
-    /// When whoever called does not go there.
+    ///
+    /// Returns an error if the caller declines, or if the server asks for too many visits.
     pub(super) async fn done(
         &mut self,
         upstream: &Upstream,
@@ -82,7 +82,7 @@ impl Visits {
     }
 }
 
-/// What the server calls the visit, or where it leads.
+/// Returns the id of the visit, or its URL.
 fn name(page: &Value) -> String {
     let name = page["elicitationId"].as_str().or_else(|| page["url"].as_str());
     name.unwrap_or_default().to_owned()

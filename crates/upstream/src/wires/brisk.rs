@@ -1,6 +1,7 @@
-//! Looking for an answer for a moment, where answers come soon, instead of sleeping: to put a
-//! thread to sleep and wake it takes longer than a server on this machine may take to answer. One
-//! that is not quick costs nothing here but a look at the clock.
+//! Adaptive spinning for answers of a fast upstream.
+//!
+//! Putting a thread to sleep and waking it can take longer than a server on this machine takes to
+//! answer. For slow upstreams the only cost is one look at the clock.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -11,53 +12,52 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
 
-/// Within how long an answer has come soon; for longer than this it is not looked for.
+/// Longest time that an answer is spun for, and within which it counts as fast.
 const SOON: Duration = Duration::from_micros(150);
-/// How often in a row it has to, before answers are looked for.
+/// Number of fast answers in a row before spinning starts.
 const OFTEN: u32 = 4;
 
-/// Whether a thread looks: one at a time does, so that never more than one processor is spent on it.
+/// True while a thread spins. One at a time may, so that spinning uses at most one processor.
 static LOOKS: AtomicBool = AtomicBool::new(false);
 
-/// How soon answers come.
+/// Recent answer times of an upstream, and the task that spins.
 pub(super) struct Brisk {
-    /// Whether it matters at all: on a single processor an answer would be looked for in the place
-    /// of whoever gives it.
+    /// False on a single processor, where spinning would block the server that answers.
     can: bool,
-    /// How often in a row one came soon.
+    /// Number of fast answers in a row.
     soon: AtomicU32,
     who: Who,
 }
 
-/// Who looks.
+/// The task that spins.
 enum Who {
-    /// Whoever waits for the answer, and whatever else is ready runs before each look. Where the
-    /// runtime has several threads nobody does: each look would wake another of them.
+    /// The task that waits for the answer, yielding between polls. It spins only on a
+    /// single-threaded runtime, because each poll would wake another thread.
     Waiter,
-    /// Whoever reads what comes, once it is told.
+    /// The task that reads from the connection, on request.
     Reader { told: Notify, is_wanted: AtomicBool },
 }
 
 impl Brisk {
-    /// Where whoever waits looks.
+    /// Creates a spinner for transports on which the waiting task spins.
     pub(super) fn new() -> Self {
         let can = available_parallelism().is_ok_and(|processors| processors.get() > 1);
         Self { can, soon: AtomicU32::new(0), who: Who::Waiter }
     }
 
-    /// Where whoever reads does, when it [is told](Self::is_wanted).
+    /// Creates a spinner for transports on which the reader spins, [on request](Self::is_wanted).
     pub(super) fn reader() -> Self {
         let who = Who::Reader { told: Notify::new(), is_wanted: AtomicBool::new(false) };
         Self { who, ..Self::new() }
     }
 
-    /// The same, of one whose answers have come soon.
+    /// Creates a reader's spinner that has seen fast answers.
     #[cfg(test)]
     pub(super) fn quick_reader() -> Self {
         Self { can: true, soon: AtomicU32::new(OFTEN), ..Self::reader() }
     }
 
-    /// What `answer` comes to. One that is `alone` is looked for.
+    /// Waits for `answer`, spinning if it is the only request in flight (`alone`).
     pub(super) async fn wait<F: Future>(&self, alone: bool, answer: F) -> F::Output {
         if !alone || !self.can || !self.who.can_look() {
             return answer.await;
@@ -90,7 +90,7 @@ impl Brisk {
         answer
     }
 
-    /// Ends when whoever reads is to look.
+    /// Waits until the reader is asked to spin.
     pub(super) async fn is_wanted(&self) {
         let Who::Reader { told, is_wanted } = &self.who else {
             return std::future::pending().await;
@@ -103,7 +103,7 @@ impl Brisk {
         }
     }
 
-    /// Something came: nothing is to be looked for any more.
+    /// Records that data arrived and cancels the request to spin.
     pub(super) fn came(&self) {
         if let Who::Reader { is_wanted, .. } = &self.who {
             is_wanted.store(false, Ordering::Release);
@@ -122,7 +122,7 @@ impl Who {
     }
 }
 
-/// Looks by `look`, which is told until when; whether it found anything.
+/// Runs `look` with its deadline unless another thread spins. Returns true if it found anything.
 pub(super) fn look(look: impl FnOnce(Instant) -> bool) -> bool {
     if LOOKS.swap(true, Ordering::Acquire) {
         return false;

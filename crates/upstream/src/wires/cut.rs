@@ -1,6 +1,6 @@
-//! A message that is longer than it may be: of what is kept of it, whose answer it is.
+//! Identifies messages that are too long to read, from their beginning and end.
 
-/// How much of its beginning and of its end is kept.
+/// Bytes kept of the beginning and of the end.
 const HEAD: usize = 4096;
 const TAIL: usize = 256;
 
@@ -11,17 +11,17 @@ pub(crate) struct Cut {
     tail: Vec<u8>,
 }
 
-/// What a message is, as far as that can be told.
+/// Kind of a message, as far as it can be recognized.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Is {
-    /// The answer to a request of ours, if its id can be read.
+    /// An answer, with its id if that can be read.
     Answer(Option<u64>),
-    /// Anything else: what is asked or said, or no message.
+    /// A request, a notification, or no message at all.
     Other,
 }
 
 impl Cut {
-    /// Takes in what comes next of it.
+    /// Appends the next piece of the message.
     pub(crate) fn take(&mut self, piece: &[u8]) {
         let more = piece.len().min(HEAD - self.head.len());
         self.head.extend_from_slice(&piece[..more]);
@@ -30,7 +30,7 @@ impl Cut {
         self.tail.drain(..over);
     }
 
-    /// What it is.
+    /// Identifies the message.
     pub(crate) fn is(&self) -> Is {
         match is(&self.head) {
             Is::Answer(None) => Is::Answer(id_at_end(&self.tail)),
@@ -39,8 +39,7 @@ impl Cut {
     }
 }
 
-/// What the message is that `start` begins, or is the whole of, by the members of its object and of
-/// none within.
+/// Identifies a message by the top-level members in `start`, its beginning or whole.
 pub(crate) fn is(start: &[u8]) -> Is {
     let mut at = Looking { text: start, at: 0 };
     if at.next() != Some(b'{') {
@@ -67,12 +66,12 @@ pub(crate) fn is(start: &[u8]) -> Is {
     }
     match is_answer {
         true => Is::Answer(id),
-        // What is printed may have an id, too.
+        // Program output may also contain an id.
         false => Is::Other,
     }
 }
 
-/// The id that a message ends with, if that is what it ends with: nothing within it ends with it.
+/// Returns the id at the end of a message. No nested object can end there.
 fn id_at_end(end: &[u8]) -> Option<u64> {
     let text = String::from_utf8_lossy(end);
     let members = text.trim_end().strip_suffix('}')?.trim_end();
@@ -85,19 +84,19 @@ fn id_at_end(end: &[u8]) -> Option<u64> {
     number(value.trim().as_bytes())
 }
 
-/// The number that `value` is, some servers' text too.
+/// Parses the number in `value`. Some servers send it as a string.
 fn number(value: &[u8]) -> Option<u64> {
     str::from_utf8(value).ok()?.trim_matches('"').parse().ok()
 }
 
-/// Looks through JSON that may break off.
+/// Scanner for JSON that may be truncated.
 struct Looking<'a> {
     text: &'a [u8],
     at: usize,
 }
 
 impl<'a> Looking<'a> {
-    /// The next byte that is no white space.
+    /// Returns the next byte that is not white space.
     fn next(&mut self) -> Option<u8> {
         loop {
             let byte = *self.text.get(self.at)?;
@@ -108,7 +107,7 @@ impl<'a> Looking<'a> {
         }
     }
 
-    /// The text whose quotation mark was the last byte.
+    /// Returns the string whose opening quote was the last byte.
     fn text(&mut self) -> &'a [u8] {
         let start = self.at;
         while let Some(byte) = self.text.get(self.at) {
@@ -123,7 +122,7 @@ impl<'a> Looking<'a> {
         &self.text[start..]
     }
 
-    /// The value that is next, to its end or where it breaks off.
+    /// Returns the next value, up to its end or the truncation.
     fn value(&mut self) -> &'a [u8] {
         let mut depth = 0_usize;
         let Some(first) = self.next() else { return &[] };

@@ -1,44 +1,44 @@
-//! Server-sent events, read as they come.
+//! Parses server-sent events incrementally.
 
 use super::cut::Cut;
 
-/// Takes bytes, gives events.
+/// Parser of server-sent events.
 #[derive(Default)]
 pub(crate) struct Events {
     held: Vec<u8>,
-    /// What becomes of the rest of a line that is too long to be held.
+    /// Handling of the rest of a line that is too long.
     rest: Option<Rest>,
     event: Event,
     some: bool,
-    /// Whether what came last was a `\r`, whose `\n` may come with the next piece.
+    /// True if the last byte was a `\r`, whose `\n` may follow in the next piece.
     after_cr: bool,
 }
 
 #[derive(Clone, Copy)]
 enum Rest {
-    /// It is the data of an event that is cut.
+    /// Data of an event that is truncated.
     Data,
     Nothing,
 }
 
-/// One event.
+/// A server-sent event.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Event {
-    /// Its type; empty is `message`.
+    /// Event type. Empty means `message`.
     pub(crate) kind: String,
     pub(crate) data: String,
-    /// What is kept of data that is too long.
+    /// Beginning and end of data that is too long.
     pub(crate) cut: Option<Cut>,
     pub(crate) id: Option<String>,
-    /// After how many milliseconds to come back.
+    /// Reconnection time, in milliseconds.
     pub(crate) retry: Option<u64>,
 }
 
 impl Events {
-    /// The events that end in `piece`. Of one whose data is longer than `bytes_max` it is cut.
+    /// Returns the events that end in `piece`. Data longer than `bytes_max` is truncated.
     pub(crate) fn take(&mut self, piece: &[u8], bytes_max: usize) -> Vec<Event> {
         let mut all = Vec::new();
-        // It says nothing, not even that the `\r` before it was a whole end.
+        // An empty piece does not decide if the `\r` before it ended a line alone.
         if piece.is_empty() {
             return all;
         }
@@ -49,7 +49,7 @@ impl Events {
         while let Some(end) = memchr::memchr2(b'\n', b'\r', rest) {
             self.hold(&rest[..end], bytes_max);
             let line = std::mem::take(&mut self.held);
-            // `\r\n` is one end; the empty line that is left of it is told by what was before.
+            // `\r\n` is one line end.
             let is_cr = rest[end] == b'\r';
             rest = &rest[end + 1..];
             match rest.first() {
@@ -65,7 +65,7 @@ impl Events {
         all
     }
 
-    /// Holds `more` of a line, if it is not too long.
+    /// Appends `more` of a line, unless it is too long.
     fn hold(&mut self, more: &[u8], bytes_max: usize) {
         match self.rest {
             None => self.held.extend_from_slice(more),
@@ -96,7 +96,7 @@ impl Events {
         self.event.data.push_str(value);
     }
 
-    /// Keeps of the event's data what is kept of what is too long.
+    /// Truncates the event's data.
     fn cut(&mut self) {
         let data = std::mem::take(&mut self.event.data);
         self.event.cut.get_or_insert_default().take(data.as_bytes());

@@ -1,4 +1,4 @@
-//! Streamable HTTP, of sessions and without.
+//! Streamable HTTP, with and without sessions.
 
 mod session;
 
@@ -32,18 +32,18 @@ use crate::hearing::VISITED;
 use crate::message::{self, Message, RpcError};
 use crate::wire::{Hears, Sent, Trouble, Wire};
 
-/// How much of an answer that is none is looked at.
+/// Most bytes read of a response body that is not an answer.
 pub(super) const SCRAP: usize = 64 << 10;
-/// How long a stream that broke off is left alone before it is taken up again, unless it says.
+/// Default pause before a broken stream is resumed.
 const RETRY: Duration = Duration::from_millis(500);
-/// How often a stream that is to bring an answer is taken up again without anything new.
+/// Most attempts to resume a stream without anything new.
 const RETRIES: u32 = 5;
-/// How long is waited for somebody to take what is said in passing.
+/// Timeout of notifications.
 const PASSING: Duration = Duration::from_secs(2);
-/// How long for them to take an answer.
+/// Timeout of answers to the server's requests.
 const ANSWERING: Duration = Duration::from_secs(10);
 
-/// An endpoint.
+/// A Streamable HTTP transport. Dropping it ends the session.
 pub(crate) struct Http(Arc<Endpoint>, DropGuard);
 
 struct Endpoint {
@@ -52,10 +52,10 @@ struct Endpoint {
     path: Uri,
     headers: Vec<(HeaderName, HeaderValue)>,
     hears: Arc<dyn Hears>,
-    /// What is heard on a stream of no request is for these.
+    /// Requests in flight, which receive messages from the notification stream.
     in_flight: Arc<InFlight<()>>,
     brisk: Brisk,
-    /// Places for what the other side asks, and for telling it that there is none.
+    /// Permits for open requests of the server, and for refusing further ones.
     questions: Arc<Semaphore>,
     refusals: Arc<Semaphore>,
     session: RwLock<Option<HeaderValue>>,
@@ -64,10 +64,11 @@ struct Endpoint {
 }
 
 impl Http {
-    /// The endpoint at `site`.
+    /// Creates the transport for `site` without connecting.
     ///
     /// # Errors
-    /// What is wrong with the URL or a header.
+    ///
+    /// Returns an error if the URL or a header is invalid.
     pub(crate) fn new(site: Site, hears: Arc<dyn Hears>) -> Result<Self, String> {
         let (place, uri) = site.place()?;
         let said = site.said_always(&uri)?;
@@ -98,11 +99,11 @@ impl Http {
     }
 }
 
-/// What a stream came to.
+/// The outcome of reading a stream.
 enum Streamed {
-    /// It had the answer in it.
+    /// The answer to the request.
     Answered(Result<Box<RawValue>, Trouble>),
-    /// It ended before; the last event's id and when to come back.
+    /// The stream ended first: the last event's id, and the requested pause in milliseconds.
     Ended(Option<String>, Option<u64>),
 }
 
@@ -151,7 +152,7 @@ impl Endpoint {
         Ok(request)
     }
 
-    /// Sends a request, with what lets us in; one for a stream goes on after its event `last`.
+    /// Sends an authorized HTTP request. A request for a stream resumes it after the event `last`.
     async fn sent(
         &self,
         method: Method,
@@ -199,7 +200,7 @@ impl Endpoint {
             return self.answer_in(&body, id, &hears);
         }
         let mut streamed = self.streamed(response, Some(giving), id, &hears).await?;
-        // A stream of a session may break off, or be broken off, and go on elsewhere.
+        // A stream of a session may break off and be resumed over another connection.
         let mut tried = 0;
         loop {
             let (last, wait) = match streamed {
@@ -227,7 +228,7 @@ impl Endpoint {
         }
     }
 
-    /// The stream after its event `last`.
+    /// Resumes the stream after its event `last`.
     async fn taken_up(
         self: &Arc<Self>,
         last: &str,
@@ -263,7 +264,7 @@ impl Endpoint {
                     return Ok(Streamed::Answered(Err(too_long(self.site.bytes_max))));
                 }
                 if let Some(outcome) = self.heard(data.as_bytes(), id, hears) {
-                    // What follows the answer is nothing; the connection is good if it ends soon.
+                    // Nothing follows the answer. The connection is reused if the stream ends soon.
                     if let Some(giving) = giving {
                         tokio::spawn(async move {
                             let rest = whole(&mut response, SCRAP);
@@ -280,7 +281,7 @@ impl Endpoint {
         Ok(Streamed::Ended(last, retry))
     }
 
-    /// Hears what an event says; the answer to `id`, if it is that.
+    /// Handles the messages of an event. Returns the answer to `id` if it is among them.
     fn heard(
         self: &Arc<Self>,
         data: &[u8],
@@ -324,8 +325,9 @@ impl Endpoint {
         answer
     }
 
-    /// Has a request of the other side's answered. Where too many are open it is refused, and where
-    /// too many are refused, too, nothing is said.
+    /// Answers a request of the server in the background.
+    ///
+    /// If too many are open, it is refused. If too many refusals are open as well, it is dropped.
     fn is_asked(
         self: &Arc<Self>,
         id: Box<RawValue>,
@@ -348,7 +350,7 @@ impl Endpoint {
         }
     }
 
-    /// Answers a request of the other side's.
+    /// Answers a request of the server.
     async fn answers(
         self: &Arc<Self>,
         id: &RawValue,
@@ -366,7 +368,7 @@ impl Endpoint {
         self.answered(id, method, outcome).await;
     }
 
-    /// Says an answer, in a request of its own.
+    /// Posts an answer.
     async fn answered(
         self: &Arc<Self>,
         id: &RawValue,
@@ -382,7 +384,7 @@ impl Endpoint {
         }
     }
 
-    /// Says what has no answer.
+    /// Posts a message that has no answer.
     async fn told(self: &Arc<Self>, message: &Sent) -> Result<(), Trouble> {
         let (response, giving) = self.sent(Method::POST, Some(message), None).await?;
         let mut response = self.refused(response, 0, message).await?;
@@ -402,7 +404,7 @@ impl Endpoint {
         self.heard(body, id, hears).unwrap_or_else(none)
     }
 
-    /// The response, unless it refuses.
+    /// Returns the response, or an error if its status is not a success.
     async fn refused(
         self: &Arc<Self>,
         mut response: Response<Incoming>,
@@ -433,7 +435,7 @@ impl Endpoint {
             true => format!("it answered {status}"),
             false => format!("it answered {status}: {said}"),
         };
-        // What refuses with less than a 500 has done nothing.
+        // A status below 500 means that the server has done nothing.
         Err(if status.is_client_error() || status.is_redirection() {
             Trouble::NotSent(why)
         } else {
@@ -449,7 +451,7 @@ fn lost(trouble: Trouble) -> Trouble {
     }
 }
 
-/// The refusal in a body, if it is one.
+/// Returns the JSON-RPC error in a body, if there is one.
 fn error_in(body: &[u8], _id: u64) -> Option<RpcError> {
     let Ok(messages) = message::read(body) else { return None };
     messages.into_iter().find_map(|message| match message {
@@ -458,7 +460,7 @@ fn error_in(body: &[u8], _id: u64) -> Option<RpcError> {
     })
 }
 
-/// `text` as a header says it: as it is, or in Base64 where no header could.
+/// Returns `text` as a header value, in Base64 if it has other characters than a header allows.
 fn sayable(text: &str) -> String {
     let plain = text.bytes().all(|b| (b' '..=b'~').contains(&b)) && text.trim() == text;
     match plain && !text.starts_with("=?base64?") {
@@ -484,7 +486,8 @@ pub(super) async fn whole(
     Ok(body.freeze())
 }
 
-/// A request that is waited for; who stops waiting says so, where silence does not.
+/// A request that waits for its answer. Dropping it early sends a cancellation, if the protocol has
+/// one.
 struct Waiting {
     endpoint: Arc<Endpoint>,
     id: u64,
@@ -575,7 +578,7 @@ impl Drop for Http {
         }
         let endpoint = self.0.clone();
         runtime.spawn(async move {
-            // A session that is not ended stays in the other side's memory.
+            // A session that is not deleted stays in the server's memory.
             let sent = endpoint.sent(Method::DELETE, None, None);
             let _ = tokio::time::timeout(PASSING, sent).await;
         });

@@ -1,5 +1,4 @@
-//! The requests of one connection that wait for their answers, and who hears what is said beside
-//! them.
+//! Requests in flight on one connection, and the routing of notifications and requests to them.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,25 +11,25 @@ use crate::hearing::VISITED;
 use crate::message::RpcError;
 use crate::wire::{Hears, Sent};
 
-/// How many calls that nobody waits for are remembered, and for how long: a server need not answer
-/// what was cancelled, so nothing may ever say that it is done.
+/// Most abandoned calls that are remembered, and for how long. A server need not answer a cancelled
+/// call, so its end may never be reported.
 const ABANDONED_MAX: usize = 256;
 const ABANDONED_FOR: Duration = Duration::from_secs(60);
 
-/// Requests in flight by their ids, each with what else is to be known of it.
+/// Requests in flight by id, each with data `T` of the transport.
 pub(super) struct InFlight<T> {
     all: Mutex<HashMap<u64, One<T>>>,
-    /// What nobody waits for any more and may still be worked at, the oldest first.
+    /// Abandoned calls that the server may still work on, oldest first.
     abandoned: Mutex<VecDeque<Abandoned>>,
-    /// Who hears what belongs to no request.
+    /// Receiver of messages that belong to no request.
     hears: Arc<dyn Hears>,
 }
 
 /// A request in flight.
 struct One<T> {
-    /// Who hears what is said beside its answer.
+    /// Receiver of its notifications and requests.
     hears: Arc<dyn Hears>,
-    /// Whether it only listens, for as long as anybody wants.
+    /// True if the request only listens.
     listens: bool,
     more: T,
 }
@@ -63,12 +62,12 @@ impl<T> InFlight<T> {
         self.all().insert(id, One { hears, listens, more });
     }
 
-    /// It has its answer, or nobody waits for one any more.
+    /// Removes a request that is answered or abandoned.
     pub(super) fn end(&self, id: u64) -> Option<T> {
         self.all().remove(&id).map(|one| one.more)
     }
 
-    /// Whether there is one alone, beside those that only listen.
+    /// Returns true if exactly one request is in flight, not counting those that only listen.
     pub(super) fn is_alone(&self) -> bool {
         self.all().values().filter(|one| !one.listens).take(2).count() == 1
     }
@@ -77,10 +76,11 @@ impl<T> InFlight<T> {
         self.all().drain().map(|(_, one)| one.more).collect()
     }
 
-    /// Nobody waits for `id` any more, and it may still ask.
+    /// Removes a request that nobody waits for, and remembers its call, which may still ask
+    /// questions.
     pub(super) fn abandon(&self, id: u64) -> Option<T> {
         let One { hears, listens, more } = self.all().remove(&id)?;
-        // What we ask for ourselves asks nobody.
+        // Requests that belong to no caller cause no questions.
         if let Some(caller) = hears.caller().filter(|_| !listens) {
             let mut all = self.abandoned();
             all.push_back(Abandoned { id, since: Instant::now(), caller });
@@ -91,12 +91,12 @@ impl<T> InFlight<T> {
         Some(more)
     }
 
-    /// What was abandoned is worked at no more.
+    /// Forgets an abandoned call that has ended.
     pub(super) fn is_done(&self, id: u64) {
         self.abandoned().retain(|one| one.id != id);
     }
 
-    /// `method` is asked by something that does not say for whom.
+    /// Records a request of the server that does not show which call it belongs to.
     pub(super) fn is_asked(&self, method: &str) {
         let works = || self.all().values().any(|one| !one.listens);
         if method != "ping" && works() {
@@ -104,12 +104,14 @@ impl<T> InFlight<T> {
         }
     }
 
-    /// Who is asked by a request that does not say for whom: the one call there is. Of several it
-    /// could be any, and nobody is asked what another's call wants to know.
+    /// Returns the receiver of a request that does not show which call it belongs to.
+    ///
+    /// The only call in flight receives it. With several, nobody does, because a caller must not
+    /// see another call's questions.
     fn who_is_asked(&self, method: &str) -> Option<Arc<dyn Hears>> {
         let sole = {
             let all = self.all();
-            // No list that we ask for asks anybody, except where it works.
+            // Requests without a caller receive `roots/list` only.
             let may_ask = |one: &&One<T>| {
                 !one.listens && (method == "roots/list" || one.hears.caller().is_some())
             };
@@ -121,14 +123,14 @@ impl<T> InFlight<T> {
             }
         };
         match sole.filter(|_| self.abandoned().is_empty()) {
-            // Where it works is asked at any time, and there is an answer that is nobody's.
+            // The connection's own receiver can answer `roots/list` at any time.
             None if method == "roots/list" => Some(self.hears.clone()),
             sole => sole,
         }
     }
 
-    /// Tells the calls in flight what they lack, where none of them can be asked: whichever asks
-    /// fails for that.
+    /// Records on all calls in flight which capability is missing, if none of them supports the
+    /// question. The call that asked then fails for that reason.
     fn lack(&self, method: &str, params: &Value) {
         let calls: Vec<_> = {
             let all = self.all();
@@ -141,8 +143,10 @@ impl<T> InFlight<T> {
         }
     }
 
-    /// Who hears a line of a log, which does not say whose it is: the calls in flight, if they are
-    /// all of one caller. Nobody reads what another's call may have logged.
+    /// Returns the receivers of a log line, which does not show its call.
+    ///
+    /// All calls in flight receive it if they have the same caller. Otherwise nobody does, because
+    /// a caller must not read another's log.
     fn who_reads(&self) -> Vec<Arc<dyn Hears>> {
         let calls: Vec<_> = {
             let all = self.all();
@@ -160,8 +164,7 @@ impl<T> InFlight<T> {
 }
 
 impl<T: Send + 'static> Hears for InFlight<T> {
-    /// Who hears what is said: whom its token names, and lines of a log, which name nobody, whoever
-    /// may.
+    /// Routes progress by its token, and log lines to the only caller with calls in flight.
     fn said(&self, method: &str, params: &Value) {
         if method == "notifications/progress" {
             let token = params.get("progressToken").and_then(Value::as_u64);
@@ -175,7 +178,7 @@ impl<T: Send + 'static> Hears for InFlight<T> {
             self.who_reads().iter().for_each(|hears| hears.said(method, params));
         }
         if method == VISITED {
-            // Each knows where it sent somebody.
+            // Each receiver knows which visits it requested.
             let all: Vec<_> = self.all().values().map(|one| one.hears.clone()).collect();
             all.iter().for_each(|hears| hears.said(method, params));
         }

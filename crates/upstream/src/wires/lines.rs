@@ -1,4 +1,4 @@
-//! Messages as lines on the pipes of a program.
+//! Line-based messages on the pipes of a program (stdio transport).
 
 use std::ops::Range;
 use std::pin::pin;
@@ -19,16 +19,16 @@ use super::talk::{Ear, Talk, until};
 use crate::wire::Hears;
 use crate::world::{Output, Started};
 
-/// How much is read at once.
+/// Most bytes per read.
 const PIECE: usize = 64 << 10;
-/// How long its last words are waited for when it ends.
+/// Longest wait for the rest of standard error after the output has ended.
 const LAST_WORDS_WAIT: Duration = Duration::from_millis(200);
-/// How long its output is read on once the program has ended, when something that it started holds
-/// it open; and how long where there is always more.
+/// Time that output is read after the program has exited, because a child process may hold the pipe
+/// open. The second value is the limit if output keeps coming.
 const DRAIN: Duration = Duration::from_millis(200);
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 
-/// Speaks to `started` in lines of at most `bytes_max`.
+/// Opens a conversation with `started`, in lines of at most `bytes_max` bytes.
 pub(crate) fn open(started: Started, bytes_max: usize, hears: Arc<dyn Hears>) -> Talk {
     let Started { input, output, errors, ended, hold } = started;
     let (talk, lines, ends) = Talk::begin(hears, hold, Brisk::reader());
@@ -41,7 +41,7 @@ pub(crate) fn open(started: Started, bytes_max: usize, hears: Arc<dyn Hears>) ->
     talk
 }
 
-/// Writes the lines that whoever says them could not write at once.
+/// Writes the lines that could not be written at once by their senders.
 async fn written(pen: Arc<Pen>, mut lines: mpsc::Receiver<Bytes>, ear: Ear) {
     loop {
         tokio::select! {
@@ -51,7 +51,7 @@ async fn written(pen: Arc<Pen>, mut lines: mpsc::Receiver<Bytes>, ear: Ear) {
             },
             () = pen.is_left() => {}
         }
-        // What waits goes with it, at the price of one system call.
+        // Waiting lines are written together in one system call.
         let mut more = 0;
         while more < 64 << 10 {
             let Ok(line) = lines.try_recv() else { break };
@@ -88,7 +88,7 @@ async fn read(
     let why = loop {
         line.clear();
         let read = tokio::select! {
-            // What is there is read before the time is looked at.
+            // Available output is read before the timer is checked.
             biased;
             read = next_line(&mut output, &mut line, bytes_max) => read,
             () = &mut is_over => break HELD.to_owned(),
@@ -114,12 +114,12 @@ const HELD: &str = "it ended, and something that it started keeps its output ope
 
 enum Line {
     Whole,
-    /// Only its beginning and its end were kept.
+    /// A line that is too long, truncated to its beginning and end.
     TooLong(Cut),
     End,
 }
 
-/// Reads one line into `line`, or the beginning of one that is longer than `bytes_max`.
+/// Reads one line into `line`, or truncates it if it is longer than `bytes_max`.
 async fn next_line(
     output: &mut Pieces,
     line: &mut Vec<u8>,
@@ -153,12 +153,12 @@ async fn next_line(
     }
 }
 
-/// What a program prints, in pieces as they come.
+/// The output of a program, in pieces.
 struct Pieces {
     output: Box<dyn Output>,
     brisk: Arc<Brisk>,
     piece: Box<[u8]>,
-    /// What of it came, and was not taken yet.
+    /// Bytes that were read but not yet consumed.
     fresh: Range<usize>,
 }
 
@@ -167,7 +167,7 @@ impl Pieces {
         Self { output, brisk, piece: vec![0; PIECE].into(), fresh: 0..0 }
     }
 
-    /// What has come; empty at the end.
+    /// Returns the available bytes. They are empty at the end of the output.
     async fn next(&mut self) -> std::io::Result<&[u8]> {
         let Self { output, brisk, piece, fresh } = self;
         while Range::is_empty(fresh) {

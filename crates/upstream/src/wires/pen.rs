@@ -1,4 +1,4 @@
-//! What writes lines into a pipe: whoever has one to say does it at once, unless others wait.
+//! Writes lines into a pipe, directly from the sender if nothing else waits.
 
 use std::io;
 use std::pin::Pin;
@@ -9,18 +9,18 @@ use std::task::{Context, Poll, Waker, ready};
 use tokio::io::AsyncWrite;
 use tokio::sync::Notify;
 
-/// A pipe that lines are written into, each whole and none before those that wait.
+/// A pipe that lines are written into, each whole and in order.
 pub(super) struct Pen {
     page: Mutex<Page>,
-    /// How many lines wait to be handed over.
+    /// Number of lines that wait to be handed over.
     waiting: AtomicUsize,
-    /// Told when there is something left to be written.
+    /// Signal that some bytes are left to write.
     left: Notify,
 }
 
 struct Page {
     input: Box<dyn AsyncWrite + Send + Unpin>,
-    /// What has not been written yet, and how much of it has.
+    /// Buffer of unwritten lines, and how many of its bytes are written.
     rest: Vec<u8>,
     done: usize,
 }
@@ -31,14 +31,14 @@ impl Pen {
         Self { page: page.into(), waiting: AtomicUsize::new(0), left: Notify::new() }
     }
 
-    /// Writes `line`, if none waits; whether it did, or will do what is left of it.
+    /// Writes `line` if nothing waits. Returns false if it was not accepted.
     pub(super) fn writes(&self, line: &[u8]) -> bool {
         let Ok(mut page) = self.page.try_lock() else { return false };
         if self.waiting.load(Ordering::Acquire) > 0 || !page.rest.is_empty() {
             return false;
         }
         page.add(line);
-        // Whoever writes on finds what went wrong.
+        // The background writer reports errors.
         let wrote = page.poll_write(&mut Context::from_waker(Waker::noop()));
         if !matches!(wrote, Poll::Ready(Ok(()))) {
             self.left.notify_one();
@@ -46,23 +46,23 @@ impl Pen {
         true
     }
 
-    /// A line waits from now on until it is handed over.
+    /// Registers a line that will be handed over later.
     pub(super) fn waits(&self) {
         self.waiting.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Hands over a line that waited.
+    /// Accepts a line that was registered.
     pub(super) fn takes(&self, line: &[u8]) {
         self.page.lock().unwrap_or_else(PoisonError::into_inner).add(line);
         self.waiting.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Waits until something is left to be written.
+    /// Waits until bytes are left to write.
     pub(super) async fn is_left(&self) {
         self.left.notified().await;
     }
 
-    /// Writes what is left.
+    /// Writes all remaining bytes.
     pub(super) async fn writes_all(&self) -> io::Result<()> {
         std::future::poll_fn(|cx| {
             self.page.lock().unwrap_or_else(PoisonError::into_inner).poll_write(cx)

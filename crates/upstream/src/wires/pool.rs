@@ -1,4 +1,4 @@
-//! Connections over HTTP/1.1 to one place, kept for the next request.
+//! A pool of HTTP/1.1 connections to one address.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,15 +13,15 @@ use hyper_util::rt::TokioIo;
 use crate::wire::Trouble;
 use crate::world::{Place, World};
 
-/// How long a connection is kept that nobody uses: shorter than servers keep them, of which the
-/// most hasty (Node's) do for five seconds.
+/// Longest idle time of a connection. Servers close idle connections after five seconds (Node.js)
+/// or later.
 const KEPT: Duration = Duration::from_secs(4);
-/// How many are kept.
+/// Most idle connections.
 const KEPT_MAX: usize = 64;
 
 type Sender = SendRequest<Full<Bytes>>;
 
-/// Connections to one place.
+/// A pool of connections to one address.
 pub(crate) struct Pool {
     world: Arc<dyn World>,
     place: Place,
@@ -33,8 +33,7 @@ impl Pool {
         Arc::new(Self { world, place, idle: Mutex::default() })
     }
 
-    /// Sends `request`; what comes is read by whoever asked. `giving` gives the connection back
-    /// once all of it was read.
+    /// Sends `request`. The returned handle gives the connection back once the response was read.
     pub(crate) async fn send(
         self: &Arc<Self>,
         request: Request<Full<Bytes>>,
@@ -48,7 +47,7 @@ impl Pool {
             match sender.try_send_request(sent).await {
                 Ok(response) => return Ok((response, self.giving(sender))),
                 Err(mut err) => match err.take_message() {
-                    // It never left, since the other side had closed meanwhile.
+                    // The request was not sent, because the server had closed the connection.
                     Some(unsent) => request = Some(unsent),
                     None => return Err(Trouble::Lost(err.into_error().to_string())),
                 },
@@ -59,7 +58,7 @@ impl Pool {
         let shaken = http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = shaken.map_err(|err| Trouble::NotSent(err.to_string()))?;
         tokio::spawn(async move {
-            // Whoever waits for an answer is told; of a connection that idles nobody is.
+            // Failures reach the waiting request. An idle connection has nobody to report to.
             let _ = connection.await;
         });
         let sent = sender.send_request(request).await;
@@ -78,14 +77,14 @@ impl Pool {
     }
 }
 
-/// A connection that is in use.
+/// A pooled connection in use.
 pub(crate) struct Giving {
     pool: Arc<Pool>,
     sender: Sender,
 }
 
 impl Giving {
-    /// Gives it back: its answer was read to its end.
+    /// Returns the connection to the pool after the response was read to its end.
     pub(crate) fn back(self) {
         let mut idle = self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < KEPT_MAX {

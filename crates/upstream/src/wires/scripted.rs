@@ -1,4 +1,4 @@
-//! A server over HTTP in memory that answers as a test says, for the tests of wires.
+//! HTTP server in memory with scripted answers, for the tests of transports.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,28 +14,28 @@ use crate::message;
 use crate::wire::{Hears, Sent};
 use crate::world::{Bytes, Place, Program, Started, World};
 
-/// A request that came.
+/// A received request.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) method: String,
     pub(crate) body: Value,
 }
 
-/// What is answered.
+/// A scripted answer.
 pub(crate) enum Answer {
     /// A status and a body.
     Whole(u16, String),
-    /// A stream that begins so, and goes on with what is told to all streams.
+    /// A stream that starts with this text and continues with the messages sent to all streams.
     Stream(String),
-    /// A stream that is no more than this.
+    /// A stream with this text only.
     Short(String),
-    /// Nothing, ever.
+    /// No answer, ever.
     Silence,
 }
 
 type Answers = dyn Fn(&Scripted, &Request) -> Answer + Send + Sync;
 
-/// The server.
+/// The scripted server.
 pub(crate) struct Scripted {
     answers: Box<Answers>,
     came: Mutex<Vec<Request>>,
@@ -50,7 +50,7 @@ impl Scripted {
         Arc::new(Self { answers: Box::new(answers), came: Mutex::default(), streams })
     }
 
-    /// What reaches it, however it is called.
+    /// Returns a world in which every address leads to the server.
     pub(crate) fn world(self: &Arc<Self>) -> Arc<dyn World> {
         let server = self.clone();
         world(move |stream| {
@@ -59,7 +59,7 @@ impl Scripted {
         })
     }
 
-    /// Where it is.
+    /// Returns the server's site.
     pub(crate) fn site(self: &Arc<Self>) -> Site {
         Site {
             world: self.world(),
@@ -71,19 +71,19 @@ impl Scripted {
         }
     }
 
-    /// All that came.
+    /// Returns all received requests.
     pub(crate) fn came(&self) -> Vec<Request> {
         self.came.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How often a request of `method` came.
+    /// Returns the number of received requests of `method`.
     pub(crate) fn times(&self, method: &str) -> usize {
         self.came().iter().filter(|one| one.body["method"] == method).count()
     }
 
-    /// Says `message` on all streams.
+    /// Sends `message` on all streams.
     pub(crate) fn tells(&self, message: &Value) {
-        // Nobody may listen any more.
+        // There may be no listener left.
         let _ = self.streams.send(event(message));
     }
 
@@ -133,17 +133,17 @@ impl Scripted {
 const STREAM: &str =
     "HTTP/1.1 200 it\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
 
-/// `message` as an event.
+/// Encodes `message` as a server-sent event.
 pub(crate) fn event(message: &Value) -> String {
     format!("data: {message}\n\n")
 }
 
-/// The answer to `request` that says `result`.
+/// Builds the answer to `request` with `result`.
 pub(crate) fn result(request: &Request, result: &Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": request.body["id"], "result": result })
 }
 
-/// A world in which each connection is served by `serve`, whatever it is to.
+/// Creates a world in which `serve` handles each connection, to any address.
 pub(crate) fn world<F>(serve: impl Fn(DuplexStream) -> F + Send + Sync + 'static) -> Arc<dyn World>
 where
     F: Future<Output = ()> + Send + 'static,
@@ -187,18 +187,18 @@ impl World for Net {
     }
 }
 
-/// A request of ours.
+/// Creates a request.
 pub(crate) fn asks(id: u64, method: &str) -> Sent {
     let body = message::written(Some(id), method, &json!({}));
     Sent { id: Some(id), method: method.to_owned(), name: None, mirrored: Vec::new(), body }
 }
 
-/// Who hears nothing.
+/// Creates a receiver that ignores everything.
 pub(crate) fn deaf() -> Arc<dyn Hears> {
     Arc::new(Deaf)
 }
 
-/// Waits until `is`.
+/// Waits until `is` returns true.
 pub(crate) async fn until(what: &str, is: impl Fn() -> bool) {
     let waits = async {
         while !is() {

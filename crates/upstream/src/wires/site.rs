@@ -1,4 +1,4 @@
-//! Where an upstream is reached, and what each request there says.
+//! Address of an upstream on the network, with the headers of requests to it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,37 +13,39 @@ use crate::oauth::{Challenge, Credentials};
 use crate::wire::Trouble;
 use crate::world::{Place, World};
 
-/// How often a request is made again with something else that lets us in: for a token that is not
-/// good any more, and for one that is for too little.
+/// Most repetitions of a request with another token: once for an expired token and once for a
+/// missing scope.
 const AGAIN: u32 = 2;
 
-/// An upstream's place on the network.
+/// An upstream's URL with the settings for requests to it.
 #[derive(Clone)]
 pub(crate) struct Site {
     pub(crate) world: Arc<dyn World>,
     pub(crate) url: String,
     pub(crate) private_network: bool,
-    /// What each request says.
+    /// Configured headers.
     pub(crate) headers: BTreeMap<String, String>,
-    /// What lets us in, where `headers` do not say.
+    /// OAuth credentials, if `headers` does not set `Authorization`.
     pub(crate) credentials: Option<Arc<Credentials>>,
-    /// The longest message that is read from there, in bytes.
+    /// Longest message to accept, in bytes.
     pub(crate) bytes_max: usize,
 }
 
 impl Site {
-    /// Where it is, and what is asked for there.
+    /// Returns the address and the parsed URL.
     ///
     /// # Errors
-    /// What is wrong with its URL.
+    ///
+    /// Returns an error if the URL is invalid.
     pub(crate) fn place(&self) -> Result<(Place, Uri), String> {
         place(&self.url, self.private_network)
     }
 
-    /// The headers of each request to `uri`: those that are configured, and the host.
+    /// Returns the configured headers and `Host` for requests to `uri`.
     ///
     /// # Errors
-    /// Which cannot be sent.
+    ///
+    /// Returns an error that names an invalid header.
     pub(crate) fn said_always(&self, uri: &Uri) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
         let mut said = Vec::new();
         for (name, value) in &self.headers {
@@ -59,8 +61,8 @@ impl Site {
         Ok(said)
     }
 
-    /// Sends what `make` makes, with what lets us in; again, if that is refused and there is
-    /// something else.
+    /// Sends the request that `make` creates, with a token. Repeats it with another token if it is
+    /// refused.
     pub(crate) async fn send(
         &self,
         pool: &Arc<Pool>,
@@ -81,7 +83,7 @@ impl Site {
         }
     }
 
-    /// What lets us in, if anything does.
+    /// Returns the `Authorization` header, if there is a token.
     pub(crate) async fn token(&self) -> Result<Option<HeaderValue>, Trouble> {
         match &self.credentials {
             None => Ok(None),
@@ -89,7 +91,7 @@ impl Site {
         }
     }
 
-    /// Whether an answer says that something else would let us in.
+    /// Returns true if another token might be accepted.
     pub(crate) fn is_refused(&self, status: StatusCode, headers: &HeaderMap) -> bool {
         let wants_more =
             || challenges(headers).is_some_and(|said| Challenge::read(&said).wants_more());
@@ -101,7 +103,7 @@ impl Site {
             }
     }
 
-    /// Sees to it that something else than `token`, which was refused, lets us in.
+    /// Obtains another token after `token` was refused.
     pub(crate) async fn refused(
         &self,
         token: Option<&HeaderValue>,
@@ -116,14 +118,14 @@ impl Site {
     }
 }
 
-/// All that `headers` say of how to be let in.
+/// Returns all `WWW-Authenticate` values of `headers`, joined by commas.
 pub(crate) fn challenges(headers: &HeaderMap) -> Option<String> {
     let all = headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|it| it.to_str().ok());
     let all: Vec<_> = all.collect();
     (!all.is_empty()).then(|| all.join(", "))
 }
 
-/// The URL of a WebSocket as that of the request over HTTP that it begins as; any other as it is.
+/// Converts the URL of a WebSocket into that of its HTTP handshake. Returns other URLs unchanged.
 pub(crate) fn over_http(url: &str) -> String {
     match url.trim().split_once("://") {
         Some((scheme, rest)) if scheme.eq_ignore_ascii_case("ws") => format!("http://{rest}"),
@@ -132,10 +134,11 @@ pub(crate) fn over_http(url: &str) -> String {
     }
 }
 
-/// Where `url` is, and what is asked for there.
+/// Parses `url` into its address and URI.
 ///
 /// # Errors
-/// What is wrong with it.
+///
+/// Returns an error if the URL is invalid.
 pub(crate) fn place(url: &str, private_network: bool) -> Result<(Place, Uri), String> {
     let uri: Uri = url.trim().parse().map_err(|err| format!("`{url}` is no URL: {err}"))?;
     let secure = match uri.scheme_str() {

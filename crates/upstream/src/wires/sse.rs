@@ -1,4 +1,4 @@
-//! HTTP+SSE, as 2024-11-05 has it: what comes, comes by one stream; what is said is posted.
+//! HTTP+SSE transport of 2024-11-05: messages arrive on one stream and are sent by POST.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,12 +22,12 @@ use crate::message;
 use crate::upstream::told;
 use crate::wire::{Hears, Trouble};
 
-/// How many messages are posted at once.
+/// Most concurrent POST requests.
 const POSTS_MAX: usize = 64;
-/// How long one may take to be taken. Servers take it at once, and answer on the stream.
+/// Timeout of a POST request. Servers accept it at once and answer on the stream.
 const WITHIN: Duration = Duration::from_secs(60);
 
-/// Opens the stream at `site` and speaks over it.
+/// Opens the stream at `site` and starts a conversation over it.
 pub(crate) async fn open(site: Site, hears: Arc<dyn Hears>) -> Result<Talk, String> {
     let (at, uri) = site.place()?;
     let headers = site.said_always(&uri)?;
@@ -73,7 +73,7 @@ pub(crate) async fn open(site: Site, hears: Arc<dyn Hears>) -> Result<Talk, Stri
     Ok(talk)
 }
 
-/// Where messages are posted, which the first event says.
+/// Reads the first event, which names the URL for messages.
 async fn endpoint(
     response: &mut Response<Incoming>,
     events: &mut Events,
@@ -90,7 +90,8 @@ async fn endpoint(
     Err("the stream ended before it said where to post".to_owned())
 }
 
-/// The path of `endpoint`, which must be where the stream is: messages go nowhere else.
+/// Returns the path of `endpoint`. It must be on the server of the stream, because messages go
+/// nowhere else.
 fn beside(stream: &Uri, endpoint: &str) -> Result<Uri, String> {
     let odd = |why: String| format!("it says to post to `{endpoint}`: {why}");
     let uri: Uri = endpoint.trim().parse().map_err(|err| odd(format!("{err}")))?;
@@ -125,8 +126,7 @@ async fn read(
     "the stream ended".to_owned()
 }
 
-/// Posts messages: after those that begin the conversation nothing is posted before they are taken,
-/// others go as there are places.
+/// Posts messages. Those of the handshake are sent one after another, and later ones concurrently.
 async fn posted<P>(posts: Posts<P>, mut messages: mpsc::Receiver<Bytes>)
 where
     P: Fn(Bytes) -> Request<Full<Bytes>> + Send + Sync + 'static,
@@ -139,7 +139,7 @@ where
         if matches!(method.as_str(), "initialize" | "notifications/initialized") {
             let is_said = posts.post(id, message).await;
             if !is_said && id.is_none() {
-                // Nobody waits for it, and without it nothing else is taken.
+                // Nobody waits for this notification, and the server accepts nothing without it.
                 return posts.ear.shared.end("it does not let us begin".to_owned());
             }
             continue;
@@ -154,7 +154,7 @@ where
     }
 }
 
-/// What messages are posted by.
+/// Sender of messages.
 struct Posts<P> {
     site: Site,
     pool: Arc<Pool>,
@@ -163,7 +163,7 @@ struct Posts<P> {
 }
 
 impl<P: Fn(Bytes) -> Request<Full<Bytes>>> Posts<P> {
-    /// Posts `message`, whether it is taken. A request that is not has no answer.
+    /// Posts `message`. Returns false if the server does not accept it; a request then fails.
     async fn post(&self, id: Option<u64>, message: Bytes) -> bool {
         let sent = async {
             let make = || Ok((self.request)(message.clone()));
@@ -178,7 +178,7 @@ impl<P: Fn(Bytes) -> Request<Full<Bytes>>> Posts<P> {
             let why = || format!("it answered {status}");
             match status {
                 _ if status.is_success() => Ok(()),
-                // It may have been done all the same.
+                // The request may have been executed nevertheless.
                 _ if status.is_server_error() => Err(Trouble::Lost(why())),
                 _ => Err(Trouble::NotSent(why())),
             }

@@ -1,4 +1,4 @@
-//! A conversation over whatever carries messages both ways: pipes, a stream and requests, a socket.
+//! A conversation over any two-way transport: pipes, HTTP+SSE or a WebSocket.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,25 +16,25 @@ use super::pen::Pen;
 use crate::message::{self, Message, RpcError};
 use crate::wire::{Hears, Sent, Trouble, Wire};
 
-/// How many messages may wait to be written.
+/// Most messages that wait to be written.
 const WAITING: usize = 256;
-/// How many questions of one upstream may be open at once.
+/// Most open requests of one upstream.
 pub(super) const QUESTIONS_MAX: usize = 64;
-/// How much of what it says beside is kept to explain its end.
+/// Most bytes of standard error that are kept to explain an exit.
 const LAST_WORDS: usize = 2048;
 
-/// A conversation in which answers find their questions by number, whatever carries it.
+/// A conversation that matches answers to requests by id, over any transport.
 pub(crate) struct Talk {
     shared: Arc<Shared>,
     out: Way,
     _ends: DropGuard,
-    /// Whoever waits for its end is told.
+    /// Guard that signals the end of the conversation.
     _gone: DropGuard,
-    /// What carries it lives as long as this.
+    /// Resources of the transport, released on drop.
     _hold: Hold,
 }
 
-/// What both directions of a conversation know.
+/// State shared by both directions of a conversation.
 pub(crate) struct Shared {
     in_flight: Arc<InFlight<Answer>>,
     brisk: Arc<Brisk>,
@@ -44,11 +44,11 @@ pub(crate) struct Shared {
     questions: Arc<Semaphore>,
 }
 
-/// Where an answer goes.
+/// Channel for the answer to a request.
 type Answer = oneshot::Sender<Result<Box<RawValue>, Trouble>>;
 
 impl Shared {
-    /// Ends it: who waits for an answer gets none.
+    /// Ends the conversation and fails all requests in flight.
     pub(crate) fn end(&self, why: String) {
         let mut known = self.why.lock().unwrap_or_else(PoisonError::into_inner);
         if known.is_empty() {
@@ -73,8 +73,10 @@ impl Shared {
 }
 
 impl Talk {
-    /// A conversation that `hears` what belongs to no request. What is to be sent comes by the
-    /// receiver; the token says when nobody wants it any more.
+    /// Starts a conversation. `hears` receives messages that belong to no request.
+    ///
+    /// The receiver yields outgoing messages. The token is cancelled when the conversation is
+    /// dropped.
     pub(super) fn begin(
         hears: Arc<dyn Hears>,
         hold: Hold,
@@ -96,31 +98,31 @@ impl Talk {
         (talk, messages, ends)
     }
 
-    /// The same, where `pen` writes what does not have to wait.
+    /// Sets a writer for messages that need not wait.
     pub(super) fn written_by(mut self, pen: Arc<Pen>) -> Self {
         self.out.pen = Some(pen);
         self
     }
 
-    /// Whoever reads what comes is told by this when to look for it.
+    /// Returns the spinner, which asks the reader to spin.
     pub(super) fn brisk(&self) -> &Arc<Brisk> {
         &self.shared.brisk
     }
 
-    /// What carries it tells what comes to this.
+    /// Returns the receiver of incoming messages.
     pub(crate) fn ear(&self) -> Ear {
         Ear { shared: self.shared.clone(), out: self.out.clone() }
     }
 }
 
-/// Where what comes is told.
+/// Receiver of the transport's incoming messages.
 #[derive(Clone)]
 pub(crate) struct Ear {
     pub(crate) shared: Arc<Shared>,
     out: Way,
 }
 
-/// Who cannot take what comes takes it no more, and whoever waits must know.
+/// A receiver that panics ends the conversation, so that requests in flight fail.
 impl Drop for Ear {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -129,15 +131,15 @@ impl Drop for Ear {
     }
 }
 
-/// The way out: a queue, which whoever carries the conversation writes from, and a pen for what
-/// finds nothing before it.
+/// Outgoing messages: a queue that the transport reads, and a direct writer for when the queue is
+/// empty.
 #[derive(Clone)]
 struct Way {
     queue: mpsc::Sender<Bytes>,
     pen: Option<Arc<Pen>>,
 }
 
-/// Nobody writes any more.
+/// The transport no longer writes.
 struct Closed;
 
 impl Way {
@@ -151,7 +153,7 @@ impl Way {
         Ok(())
     }
 
-    /// The same, unless too much waits already.
+    /// Sends a message unless the queue is full.
     fn say_now(&self, message: Bytes) {
         if let Ok(place) = self.queue.try_reserve() {
             self.waits();
@@ -167,7 +169,7 @@ impl Way {
 }
 
 impl Shared {
-    /// Keeps what it says beside, as far as that may explain its end.
+    /// Keeps the end of the standard error output.
     pub(crate) fn says(&self, said: &[u8]) {
         let mut words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
         words.extend_from_slice(said);
@@ -176,14 +178,14 @@ impl Shared {
     }
 }
 
-/// Why an answer that is longer than `bytes_max` is none.
+/// Returns the error for an answer longer than `bytes_max`.
 pub(super) fn too_long(bytes_max: usize) -> Trouble {
     let why =
         format!("it answered with more than the {bytes_max} bytes that `message_bytes` lets it");
     Trouble::Refused(RpcError::new(-32603, why))
 }
 
-/// Does `work` until `ends`.
+/// Runs `work` until `ends` is cancelled.
 pub(crate) async fn until(ends: CancellationToken, work: impl Future<Output = ()>) {
     tokio::select! {
         () = ends.cancelled() => {}
@@ -192,8 +194,8 @@ pub(crate) async fn until(ends: CancellationToken, work: impl Future<Output = ()
 }
 
 impl Ear {
-    /// What is too long to be read fails whom it answers; an answer that does not say whom may be
-    /// for anybody who waits.
+    /// Fails the request that an overlong message answers. If its id is unreadable, all requests in
+    /// flight fail.
     pub(crate) fn too_long(&self, cut: &Cut, bytes_max: usize) {
         let shared = &self.shared;
         let all = match cut.is() {
@@ -212,14 +214,14 @@ impl Ear {
         }
     }
 
-    /// The request `id` gets no answer.
+    /// Fails the request `id`.
     pub(crate) fn fails(&self, id: u64, trouble: Trouble) {
         if let Some(answer) = self.shared.in_flight.end(id) {
             let _ = answer.send(Err(trouble));
         }
     }
 
-    /// A message has come.
+    /// Handles an incoming message.
     pub(crate) fn taken(&self, line: &[u8]) {
         let Self { shared, out } = self;
         if line.iter().all(u8::is_ascii_whitespace) {
@@ -228,7 +230,7 @@ impl Ear {
         let messages = match message::read(line) {
             Ok(messages) => messages,
             Err(why) => {
-                // A server that prints to its standard output says nothing to anybody by that.
+                // Text that a server prints to its standard output is ignored.
                 let shown = String::from_utf8_lossy(&line[..line.len().min(200)]);
                 tracing::debug!("an upstream prints what is no message ({why}): {shown}");
                 return;
@@ -237,7 +239,7 @@ impl Ear {
         for message in messages {
             match message {
                 Message::Answer(id, outcome) => {
-                    // What nobody asked, or was answered already, is nothing.
+                    // Answers to unknown requests are ignored.
                     let Some(id) = id else { continue };
                     let Some(answer) = shared.in_flight.end(id) else {
                         shared.in_flight.is_done(id);
@@ -271,7 +273,7 @@ impl Ear {
     }
 }
 
-/// A request that is waited for; who stops waiting says so.
+/// A request that waits for its answer. Dropping it early sends a cancellation.
 struct Waiting<'a> {
     talk: &'a Talk,
     id: u64,

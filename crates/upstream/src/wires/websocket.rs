@@ -1,4 +1,4 @@
-//! Messages as texts of a WebSocket.
+//! WebSocket transport: one message per text frame.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,10 +20,10 @@ use crate::upstream::told;
 use crate::wire::{Hears, Trouble};
 use crate::world::Bytes;
 
-/// How long a server may take to read that it is left.
+/// Longest wait for the closing handshake.
 const CLOSING: Duration = Duration::from_secs(1);
 
-/// Opens the socket at `site` (`ws:` or `wss:`) and speaks over it.
+/// Opens the WebSocket at `site` (`ws:` or `wss:`) and starts a conversation over it.
 pub(crate) async fn open(site: Site, hears: Arc<dyn Hears>) -> Result<Talk, String> {
     let told = |trouble: Trouble| told(&trouble);
     let token = site.token().await.map_err(told)?;
@@ -50,7 +50,7 @@ pub(crate) async fn open(site: Site, hears: Arc<dyn Hears>) -> Result<Talk, Stri
             }
         };
         until(over, writing).await;
-        // Who is left without a word takes it for a fault.
+        // Some servers report a connection without a closing handshake as a failure.
         let _ = tokio::time::timeout(CLOSING, sink.close()).await;
     });
     let ear = talk.ear();
@@ -70,8 +70,7 @@ pub(crate) async fn open(site: Site, hears: Arc<dyn Hears>) -> Result<Talk, Stri
     Ok(talk)
 }
 
-/// The socket, whose request says `token`: for `mcp`, or for nothing in particular where the server
-/// names nothing.
+/// Connects with the subprotocol `mcp`, or without one if the server names none.
 async fn agreed(
     site: &Site,
     token: Option<&HeaderValue>,
@@ -89,7 +88,7 @@ async fn shaken(
     speaks: Option<&str>,
 ) -> Result<WebSocketStream<Box<dyn Bytes>>, Error> {
     let away = |why: String| Error::Io(std::io::Error::other(why));
-    // It begins as a request over HTTP.
+    // The handshake is an HTTP request.
     let (at, uri) = place(&over_http(&site.url), site.private_network).map_err(away)?;
     let stream = site.world.dial(&at).await.map_err(away)?;
     let mut request = Request::new(());

@@ -1,14 +1,14 @@
-//! What a server asks of whoever called, and the answer as it is told to it.
+//! Requests from a server to its client: questions, and the answers to them.
 
 use serde_json::{Map, Value, json};
 use toolgate_contract::{Choice, Question, Role, Said, Sampling, Told};
 
 use super::read;
 
-/// What `method` with `params` asks, known by `key` where it has no name of its own.
+/// Parses a server request into a question. `key` becomes the id of a page visit that has none.
 ///
 /// # Errors
-/// When it asks nothing that we know, with what is wrong.
+/// Fails if the method is unknown or the parameters are malformed.
 pub fn question(method: &str, params: &Value, key: &str) -> Result<Question, String> {
     let text = |name: &str| params.get(name).and_then(Value::as_str).map(str::to_owned);
     match method {
@@ -72,7 +72,7 @@ fn sampling(params: &Value) -> Result<Sampling, String> {
     Ok(Sampling { messages: said, system, max_tokens, more })
 }
 
-/// What was `told`, as the result of the request that asked.
+/// Converts an answer to the result of the server's request.
 pub fn answer(told: &Told) -> Value {
     match told {
         Told::Choice(Choice::Accepted(content)) => {

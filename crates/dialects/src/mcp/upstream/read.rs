@@ -1,5 +1,5 @@
-//! What a server's results say, in our own words. What cannot be read is shown as it came: nothing
-//! that a server answers is lost.
+//! Parsing of a server's results into toolgate's types. Unknown content blocks are kept as JSON
+//! text.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,10 +10,10 @@ use toolgate_contract::{
     SkillFiles, Text,
 };
 
-/// The result of `tools/call`.
+/// Parses the result of `tools/call`.
 ///
 /// # Errors
-/// When it is none, with what is wrong.
+/// Fails if the result is malformed.
 pub fn output(result: &Value) -> Result<Output, String> {
     let blocks = match result.get("content") {
         Some(Value::Array(blocks)) => blocks.as_slice(),
@@ -21,7 +21,7 @@ pub fn output(result: &Value) -> Result<Output, String> {
         Some(_) | None => return Err("it has no list `content`".to_owned()),
     };
     let mut content = blocks.iter().map(content).peekable();
-    // What is text alone to every wire.
+    // A first text block without annotations becomes the output's text.
     let plain = |first: &Content| first.meant.is_plain() && as_text(first).is_some();
     let text = content.next_if(plain).as_ref().and_then(as_text).unwrap_or_default();
     let failed = result.get("isError").and_then(Value::as_bool).unwrap_or(false);
@@ -43,7 +43,7 @@ fn as_text(content: &Content) -> Option<String> {
     }
 }
 
-/// One block of content.
+/// Parses one content block.
 pub(super) fn content(block: &Value) -> Content {
     let text = |name: &str| block.get(name).and_then(Value::as_str);
     let media = || Some((text("mimeType")?, STANDARD.decode(text("data")?).ok()?));
@@ -59,10 +59,10 @@ pub(super) fn content(block: &Value) -> Content {
     read.meant(meant(block.get("annotations")))
 }
 
-/// What `resources/read` gives.
+/// Parses the result of `resources/read`.
 ///
 /// # Errors
-/// When it is none, with what is wrong.
+/// Fails if the result is malformed.
 pub fn contents(result: &Value) -> Result<Vec<Contents>, String> {
     let parts = result.get("contents").and_then(Value::as_array);
     let parts = parts.ok_or("it has no list `contents`")?;
@@ -80,7 +80,7 @@ fn held(part: &Value) -> Option<Contents> {
     Some(Contents { uri, media_type, held, meta: meta(part) })
 }
 
-/// An entry of `resources/list`, or a link.
+/// Parses an entry of `resources/list`, or a resource link.
 pub fn resource(entry: &Value) -> Option<ResourceSpec> {
     let text = |name: &str| entry.get(name).and_then(Value::as_str).map(str::to_owned);
     let uri = text("uri")?;
@@ -97,7 +97,7 @@ pub fn resource(entry: &Value) -> Option<ResourceSpec> {
     })
 }
 
-/// An entry of `resources/templates/list`.
+/// Parses an entry of `resources/templates/list`.
 pub fn template(entry: &Value) -> Option<ResourceTemplate> {
     let text = |name: &str| entry.get(name).and_then(Value::as_str).map(str::to_owned);
     let uri = text("uriTemplate")?;
@@ -112,7 +112,7 @@ pub fn template(entry: &Value) -> Option<ResourceTemplate> {
     })
 }
 
-/// An entry of `skills/list`, or what `skills/get` gives.
+/// Parses an entry of `skills/list`, or the skill of `skills/get`.
 pub fn skill(entry: &Value) -> Option<Skill> {
     let text = |of: &Value, name: &str| of.get(name).and_then(Value::as_str).map(str::to_owned);
     let file = |file: &Value| {
@@ -120,7 +120,7 @@ pub fn skill(entry: &Value) -> Option<Skill> {
         Some(SkillFile { uri: text(file, "uri")?, digest: text(file, "digest")?, bytes })
     };
     let files = match entry.get("resources")? {
-        // What is left out of a list that is to be whole would be missed.
+        // The list must be complete, so one malformed file invalidates the skill.
         Value::Array(files) => SkillFiles::All(files.iter().map(file).collect::<Option<_>>()?),
         Value::String(word) if word == "dynamic" => SkillFiles::Dynamic,
         _ => return None,
@@ -129,7 +129,7 @@ pub fn skill(entry: &Value) -> Option<Skill> {
     Some(Skill { uri: text(entry, "uri")?, front_matter, files })
 }
 
-/// An entry of `prompts/list`.
+/// Parses an entry of `prompts/list`.
 pub fn prompt_spec(entry: &Value) -> Option<PromptSpec> {
     let text = |of: &Value, name: &str| of.get(name).and_then(Value::as_str).map(str::to_owned);
     let arguments = entry.get("arguments").and_then(Value::as_array);
@@ -150,10 +150,10 @@ pub fn prompt_spec(entry: &Value) -> Option<PromptSpec> {
     })
 }
 
-/// What `prompts/get` gives.
+/// Parses the result of `prompts/get`.
 ///
 /// # Errors
-/// When it is none, with what is wrong.
+/// Fails if the result is malformed.
 pub fn prompt_text(result: &Value) -> Result<PromptText, String> {
     let messages = result.get("messages").and_then(Value::as_array);
     let messages = messages.ok_or("it has no list `messages`")?;
@@ -168,7 +168,7 @@ pub fn prompt_text(result: &Value) -> Result<PromptText, String> {
     Ok(PromptText { about, messages: messages.iter().map(said).collect() })
 }
 
-/// What `completion/complete` gives.
+/// Parses the result of `completion/complete`.
 pub fn completion(result: &Value) -> Completion {
     let of = result.get("completion");
     let values = of.and_then(|of| of.get("values")).and_then(Value::as_array);
@@ -195,7 +195,7 @@ fn meant(annotations: Option<&Value>) -> Meant {
     }
 }
 
-/// What stands for a thing: only what whoever shows it may fetch.
+/// Parses the icons of an entry. Only `https:` and `data:` URIs are kept.
 pub fn icons(entry: &Value) -> Vec<Icon> {
     let icons = entry.get("icons").and_then(Value::as_array);
     let read = |icon: &Value| serde_json::from_value::<Icon>(icon.clone()).ok();
@@ -203,21 +203,21 @@ pub fn icons(entry: &Value) -> Vec<Icon> {
     icons.into_iter().flatten().filter_map(read).filter(sound).collect()
 }
 
-/// What is said of a thing for whoever shows it.
+/// Parses the `_meta` of an entry.
 pub fn meta(entry: &Value) -> MetaFields {
     entry.get("_meta").and_then(Value::as_object).cloned().unwrap_or_default()
 }
 
-/// The same of a result, without what the protocol itself says there: that is between those who
-/// speak it, and is said to each by whom they speak to.
+/// Parses the `_meta` of a result without MCP's own keys, which concern only the two ends of one
+/// connection.
 fn meta_of_result(result: &Value) -> MetaFields {
     let mut meta = meta(result);
     meta.retain(|name, _| !is_reserved(name));
     meta
 }
 
-/// Whether MCP keeps names like `name` for itself: those whose prefix is its own by its second part
-/// or, as revisions before 2025-11-25 have it, by any but the last.
+/// Returns true if MCP reserves the key `name`. The second part of its prefix is `mcp` or
+/// `modelcontextprotocol`, or, before 2025-11-25, any part but the last.
 fn is_reserved(name: &str) -> bool {
     let Some((prefix, _)) = name.split_once('/') else { return false };
     let parts: Vec<_> = prefix.split('.').collect();

@@ -1,4 +1,4 @@
-//! What is said to a server.
+//! Requests from a client to a server.
 
 use serde_json::{Map, Value, json};
 use toolgate_contract::{Askable, Level, Trace};
@@ -9,30 +9,31 @@ const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
 const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
-/// The extension by which a call becomes a task.
+/// The name of the tasks extension.
 pub const TASKS: &str = "io.modelcontextprotocol/tasks";
 
-/// What is said beside a request.
+/// Metadata of a request to a server.
 #[derive(Default)]
 pub struct Beside<'a> {
-    /// What whoever is asked for can be asked.
+    /// The kinds of question that the client supports.
     pub can: Askable,
-    /// Whether a task is taken for an answer.
+    /// True if a task is accepted as the answer.
     pub tasks: bool,
-    /// By which progress is told, if it is to be.
+    /// The progress token, if progress is wanted.
     pub progress: Option<u64>,
-    /// From which level on lines are told, where a request says so.
+    /// The lowest level of log lines, in revisions that set it per request.
     pub log: Option<Level>,
-    /// Which trace it belongs to.
+    /// The trace that the request belongs to.
     pub trace: Option<&'a Trace>,
 }
 
-/// Who we are.
+/// Returns toolgate's client info.
 fn client_info() -> Value {
     json!({ "name": "toolgate", "version": env!("CARGO_PKG_VERSION") })
 }
 
-/// What a client that can be asked `can` declares, which takes `tasks` for answers or does not.
+/// Returns the client capabilities for the questions `can`, and for tasks as answers if `tasks` is
+/// true.
 pub fn capabilities(can: Askable, tasks: bool, revision: &Revision) -> Value {
     let mut said = Map::new();
     let forms = !matches!(revision.asks, Asks::Samples);
@@ -64,7 +65,7 @@ pub fn capabilities(can: Askable, tasks: bool, revision: &Revision) -> Value {
     Value::Object(said)
 }
 
-/// The parameters of `initialize`, for whoever can be asked `can`.
+/// Returns the parameters of `initialize` for a client that supports the questions `can`.
 pub fn handshake(can: Askable, revision: &Revision) -> Value {
     json!({
         "protocolVersion": revision.name,
@@ -73,12 +74,12 @@ pub fn handshake(can: Askable, revision: &Revision) -> Value {
     })
 }
 
-/// The parameters of `server/discover`.
+/// Returns the parameters of `server/discover`.
 pub fn discover(revision: &Revision) -> Value {
     request(Map::new(), &Beside::default(), revision)
 }
 
-/// `params` with all that `revision` has a request say of itself.
+/// Adds the `_meta` that `revision` requires to `params`.
 pub fn request(mut params: Map<String, Value>, beside: &Beside<'_>, revision: &Revision) -> Value {
     let Beside { can, tasks, progress, log, trace } = beside;
     let mut meta = match params.remove("_meta") {
@@ -93,7 +94,7 @@ pub fn request(mut params: Map<String, Value>, beside: &Beside<'_>, revision: &R
         if let Some(state) = &trace.state {
             meta.insert("tracestate".into(), json!(state));
         }
-        // What is in a client's baggage is not for whoever is called in the end.
+        // Baggage is not forwarded, because it may be confidential.
     }
     if revision.era == Era::Stateless {
         meta.insert(PROTOCOL_VERSION.into(), json!(revision.name));

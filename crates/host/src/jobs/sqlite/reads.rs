@@ -1,4 +1,4 @@
-//! What is read, and how what is in the file becomes words.
+//! Reads jobs and events, and converts rows.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use toolgate_contract::{Caller, Job, JobEvent, JobId, JobPage, JobState, Questio
 use super::schema::{EVENTS_MAX, Trouble, nanos, timestamp};
 use super::standing::caller_of;
 
-/// How many jobs are forgotten at once.
+/// Largest number of jobs that are removed at once.
 const DUE_MAX: i64 = 1000;
-/// What a job is made of.
+/// Columns of a job.
 const COLUMNS: &str = "id, tool, caller, state, created, updated, started, attempts, progress, \
                        message, keep, last_event, artefacts, standing";
 
@@ -59,7 +59,7 @@ pub(super) fn list(
     size: usize,
 ) -> Result<JobPage, Trouble> {
     let whose = if caller.is_some() { "caller = ?1" } else { "?1 IS NULL" };
-    // After a job that is forgotten since comes nothing: what is older mostly is, too.
+    // If that job was removed since, older ones mostly were too, so the page is empty.
     let place = match after {
         Some(_) => "n < (SELECT n FROM jobs WHERE id = ?2)",
         None => "?2 IS NULL",
@@ -83,8 +83,8 @@ pub(super) fn list(
     Ok(page)
 }
 
-/// Jobs that are to be forgotten: whose time is over, and of what is beyond `ended_max` the oldest
-/// of whichever caller has most.
+/// Returns the jobs to remove: the expired ones and, beyond `ended_max`, the oldest of the callers
+/// with most jobs.
 pub(super) fn due(
     db: &Connection,
     now: Timestamp,
@@ -111,7 +111,7 @@ pub(super) fn due(
     Ok(due)
 }
 
-/// The job in columns [`COLUMNS`], without its outcome.
+/// Converts a row of [`COLUMNS`] to a job without its outcome.
 fn job_of(row: &Row<'_>) -> Result<Job, Trouble> {
     let text = |column: usize| row.get_ref(column)?.as_str().map_err(unfit);
     let started: Option<i64> = row.get(6)?;
@@ -153,7 +153,7 @@ pub(super) fn parsed<T: DeserializeOwned>(json: &str) -> Result<T, Trouble> {
     serde_json::from_str(json).map_err(Trouble::from)
 }
 
-/// The text in `column`; `None` for NULL.
+/// Returns the text in `column`, or `None` for NULL.
 pub(super) fn text_or_none<'r>(
     row: &'r Row<'_>,
     column: usize,
@@ -161,7 +161,7 @@ pub(super) fn text_or_none<'r>(
     row.get_ref(column)?.as_str_or_null().map_err(unfit)
 }
 
-/// A column does not hold what its table says.
+/// Converts an error about a column of the wrong type.
 pub(super) fn unfit(err: rusqlite::types::FromSqlError) -> Trouble {
     rusqlite::Error::from(err).into()
 }

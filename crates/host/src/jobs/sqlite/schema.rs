@@ -1,4 +1,4 @@
-//! The file: how it is opened, what tables it has and how an older one is brought up.
+//! Opens the database file, creates its tables and migrates older versions.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -11,27 +11,28 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::jobs::store::StoreError;
 
-/// What is written in each file, so that another program's is not taken for ours: `tgJ1`.
+/// Application id in the file header, by which foreign files are detected: `tgJ1`.
 const APPLICATION: i64 = 0x7467_4a31;
-/// What brings a file from the version that is its place here to the next.
+/// Migration scripts; each one leads from the version equal to its index to the next.
 const STEPS: [&str; 3] =
     [include_str!("schema/1.sql"), include_str!("schema/2.sql"), include_str!("schema/3.sql")];
-/// The number of the last event a job can have: a place is 32 bits of job and 32 of event.
+/// Number of the last possible event of a job. A row key has 32 bits for the job and 32 for the
+/// event.
 pub(super) const EVENTS_MAX: i64 = (1 << 32) - 1;
-/// How long to wait while another server writes.
+/// Longest wait while another server writes.
 const BUSY: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 5000 });
 
-/// Why something was not done to the file.
+/// Reasons why an operation on the file failed.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// SQLite says so.
+    /// Error of SQLite.
     Sqlite(rusqlite::Error),
-    /// What was asked makes no sense here, or what is in the file does not.
+    /// Invalid request, or invalid data in the file.
     Said(String),
 }
 
 impl Trouble {
-    /// The same for a person.
+    /// Returns the error with the file name, in words for a person.
     pub(super) fn about(&self, file: &Path) -> StoreError {
         let file = file.display();
         let err = match self {
@@ -72,13 +73,13 @@ impl From<serde_json::Error> for Trouble {
     }
 }
 
-/// Opens `file` for writing, made or brought up to date if need be.
+/// Opens `file` for writing, and creates or migrates it if needed.
 pub(super) fn open(file: &Path) -> Result<Connection, Trouble> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(file) {
         Err(err) if err.kind() != io::ErrorKind::AlreadyExists => return Err(err.into()),
         Err(_) | Ok(_) => {}
     }
-    // One server at a time: what is first said of a new file is said while nobody looks.
+    // Locked against other servers: settings of a new file must be made before anyone reads it.
     let folder = File::open(file.parent().unwrap_or(Path::new(".")))?;
     folder.lock()?;
     let db = connect(file)?;
@@ -89,14 +90,14 @@ pub(super) fn open(file: &Path) -> Result<Connection, Trouble> {
     Ok(db)
 }
 
-/// A connection to `file`, which was opened before.
+/// Connects to `file`, which must exist.
 pub(super) fn connect(file: &Path) -> Result<Connection, Trouble> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(file, flags)?;
     db.busy_timeout(BUSY)?;
     db.set_prepared_statement_cache_capacity(48);
-    // KiB of pages in memory; what undoes a request, in memory too; and the bytes of journal that
-    // stay on the disk after a burst.
+    // A cache of 1 MiB, temporary data in memory, and at most 8 MiB of WAL left on the disk after a
+    // burst.
     db.execute_batch(
         "PRAGMA cache_size = -1024; PRAGMA temp_store = MEMORY; \
          PRAGMA journal_size_limit = 8388608",
@@ -125,9 +126,9 @@ fn version(db: &Connection, file: &Path) -> Result<usize, Trouble> {
     }
 }
 
-/// Makes the tables, or those that are new since `version`.
+/// Creates the tables, or runs the migrations since `version`.
 fn bring_up(db: &Connection, file: &Path, version: usize) -> Result<(), Trouble> {
-    // What can only be said of an empty file, and stays.
+    // This setting takes effect only in an empty file, and then persists.
     db.execute_batch("PRAGMA auto_vacuum = INCREMENTAL")?;
     let mode: String = db.query_row("PRAGMA journal_mode = WAL", (), |row| row.get(0))?;
     if mode != "wal" {
@@ -144,18 +145,18 @@ fn bring_up(db: &Connection, file: &Path, version: usize) -> Result<(), Trouble>
     Ok(())
 }
 
-/// When, as it is in the file: nanoseconds.
+/// Converts a time to nanoseconds since the Unix epoch, saturating.
 pub(super) fn nanos(at: Timestamp) -> i64 {
     let nanos = at.as_nanosecond();
     i64::try_from(nanos).unwrap_or(if nanos < 0 { i64::MIN } else { i64::MAX })
 }
 
-/// How long, as it is in the file: nanoseconds, 292 years at most.
+/// Converts a duration to nanoseconds, up to 292 years.
 pub(super) fn nanos_of(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// When, as it was written by [`nanos`].
+/// Converts nanoseconds written by [`nanos`] to a time.
 pub(super) fn timestamp(nanos: i64) -> Result<Timestamp, Trouble> {
     Timestamp::from_nanosecond(nanos.into()).map_err(|err| Trouble::Said(err.to_string()))
 }

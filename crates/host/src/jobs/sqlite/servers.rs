@@ -1,29 +1,29 @@
-//! Which servers share the folder, and which of them are gone.
+//! Tracks the servers that share the folder, and detects dead ones.
 //!
-//! Each has a file in `servers/`, named as it is in the rows of its jobs, and keeps it locked as
-//! long as it lives: the kernel unlocks it however the server ends.
+//! Each server keeps a locked file in `servers/`, named after its owner id. The kernel releases the
+//! lock however the server ends.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// How often a file is made that another server takes for left behind.
+/// Tries to create the file, if another server removes it as abandoned.
 const TRIES: usize = 8;
 
-/// What a server is called in the rows of its jobs.
+/// Id of a server in the rows of its jobs.
 pub(super) type Owner = i64;
 
-/// This server's place in the folder.
+/// Registration of this server in the folder.
 pub(super) struct Server {
     pub(super) owner: Owner,
     path: PathBuf,
-    /// Locked.
+    /// Kept locked.
     _file: File,
 }
 
 impl Server {
-    /// Takes a place in `folder`, which is made if it is not there.
+    /// Registers a server in `folder`, which is created if needed.
     pub(super) fn enter(folder: &Path, mark: u64) -> io::Result<Self> {
         let servers = folder.join("servers");
         DirBuilder::new().recursive(true).mode(0o700).create(&servers)?;
@@ -32,14 +32,14 @@ impl Server {
         let path = servers.join(name(owner));
         let made = path.with_extension("new");
         for _ in 0..TRIES {
-            // Nobody may see it under its name before it is locked: it would be buried alive.
+            // Locked before it gets its final name, or others would take this server for dead.
             let mut file =
                 OpenOptions::new().write(true).create_new(true).mode(0o600).open(&made)?;
             file.lock()?;
             file.write_all(mark.to_string().as_bytes())?;
             match std::fs::rename(&made, &path) {
                 Ok(()) => return Ok(Self { owner, path, _file: file }),
-                // It was seen before it was locked, and taken for left behind.
+                // Another server saw it before it was locked, and removed it as abandoned.
                 Err(err) if err.kind() == io::ErrorKind::NotFound => {}
                 Err(err) => return Err(err),
             }
@@ -47,16 +47,16 @@ impl Server {
         Err(io::Error::other("another server removes this one's file"))
     }
 
-    /// Gives the place back.
+    /// Removes the registration.
     pub(super) fn leave(&self) {
         if let Err(err) = std::fs::remove_file(&self.path) {
             tracing::warn!("`{}` cannot be removed: {err}", self.path.display());
         }
     }
 
-    /// Which of the other servers are gone: of those that have a file and of `owners`.
+    /// Returns the dead servers among those with a file and among `owners`.
     ///
-    /// What `owners` are must have been read before, or a new server might be among them.
+    /// `owners` must have been read before this call, or a new server might count as dead.
     pub(super) fn gone(&self, owners: Vec<Owner>) -> io::Result<Vec<Gone>> {
         let mut alive = vec![self.owner];
         let mut gone = Vec::new();
@@ -70,7 +70,7 @@ impl Server {
                 (Found::Free(file), Some(owner)) => {
                     gone.push(Gone { owner, mark: mark(&file), file: Some((path, file)) });
                 }
-                // One that died while it entered.
+                // A server that died during its registration.
                 (Found::Free(_), None) if path.extension().is_some_and(|it| it == "new") => {
                     remove(&path);
                 }
@@ -87,16 +87,16 @@ impl Server {
     }
 }
 
-/// A server that is gone. As long as this is kept, no other takes over what it left.
+/// A dead server. While this is kept, no other server takes over its jobs.
 pub(super) struct Gone {
     pub(super) owner: Owner,
     pub(super) mark: Option<u64>,
-    /// Locked.
+    /// Kept locked.
     file: Option<(PathBuf, File)>,
 }
 
 impl Gone {
-    /// Removes its file, once what it left is taken over.
+    /// Removes its file, after its jobs were taken over.
     pub(super) fn bury(self) {
         if let Some((path, _locked)) = &self.file {
             remove(path);
@@ -117,7 +117,7 @@ fn look(path: &Path) -> io::Result<Found> {
         Err(err) => return Err(err),
     };
     match file.try_lock() {
-        // It may have been removed since it was opened, and its jobs taken over.
+        // It may have been removed since it was opened, with its jobs taken over.
         Ok(()) if file.metadata()?.nlink() == 0 => Ok(Found::Nothing),
         Ok(()) => Ok(Found::Free(file)),
         Err(TryLockError::WouldBlock) => Ok(Found::Locked),
@@ -134,7 +134,8 @@ fn remove(path: &Path) {
     }
 }
 
-/// `None` where the machine stopped before it was on the disk: then nothing else is left either.
+/// Reads the mark. It is missing if the machine stopped before it was on disk; then no programs
+/// survived either.
 fn mark(mut file: &File) -> Option<u64> {
     let mut text = String::new();
     file.read_to_string(&mut text).ok()?;

@@ -1,5 +1,4 @@
-//! What is kept of a caller beside its name: how it is known, and what it might when it called, so
-//! that what it left to be done later is judged by that.
+//! Stores the kind, scopes and roles of a caller, so that policy judges its later jobs by them.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,7 +16,8 @@ struct Standing<'c> {
     roles: Cow<'c, [Arc<str>]>,
 }
 
-/// What is written beside the name of `caller`; nothing where the name says all.
+/// Serializes the kind, scopes and roles of `caller`. Returns `None` if the name alone implies
+/// them.
 pub(super) fn standing(caller: &Caller) -> Result<Option<String>, Trouble> {
     let Caller { name, kind, scopes, roles, bearer: _ } = caller;
     if scopes.is_empty() && roles.is_empty() && Caller::recalled(name).kind == *kind {
@@ -27,7 +27,7 @@ pub(super) fn standing(caller: &Caller) -> Result<Option<String>, Trouble> {
     Ok(Some(serde_json::to_string(&Standing { kind: *kind, scopes, roles })?))
 }
 
-/// The caller `name` of whom `standing` was written.
+/// Restores the caller `name` from its stored `standing`.
 pub(super) fn caller_of(name: &str, standing: Option<&str>) -> Result<Caller, Trouble> {
     let Some(standing) = standing else { return Ok(Caller::recalled(name)) };
     let Standing { kind, scopes, roles } = parsed(standing)?;

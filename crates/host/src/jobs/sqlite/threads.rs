@@ -1,4 +1,4 @@
-//! Who touches the file: one thread that writes and a few that read, each with a queue.
+//! Runs the threads that use the database file: one writer and a few readers, each with a queue.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -15,47 +15,47 @@ use super::schema::{self, Trouble};
 use super::servers::Server;
 use crate::jobs::store::StoreError;
 
-/// How many requests may wait in each queue; whoever comes then waits for a place.
+/// Capacity of each queue. Further requests wait.
 const QUEUE: usize = 256;
-/// How much one transaction writes, or little more: what fits in the connection's cache is
+/// Approximate size of one transaction in bytes. It fits in the connection's cache, so each page is
 /// written once.
 pub(super) const BATCH_BYTES: usize = 512 << 10;
-/// How many threads read.
+/// Number of reader threads.
 const READERS: usize = 2;
-/// How long whoever ends waits for what is not written yet.
+/// Longest wait for unwritten requests when the store is dropped.
 const END_MAX: Duration = Duration::from_secs(10);
 
-/// How sure a write is once it is answered.
+/// Durability of a write when it is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Durability {
-    /// It survives the end of this process.
+    /// The write survives the end of this process.
     Written,
-    /// It survives the end of the machine.
+    /// The write survives the end of the machine.
     Durable,
 }
 
-/// The thread that writes.
+/// Handle of the writer thread.
 pub(super) struct Writer {
-    // Before `_end`: a thread ends when its queue does.
+    // Declared before `_end`, because the thread ends when its queue is dropped.
     queue: mpsc::Sender<Write>,
     _end: End,
 }
 
-/// A request to write, with others in one transaction.
+/// A write request, which shares a transaction with others.
 struct Write {
     durability: Durability,
-    /// About how much it writes.
+    /// Approximate size in bytes.
     bytes: usize,
     work: Box<Work>,
 }
 
-/// Does it, or not, where there is no transaction.
+/// Function that does the write, or receives the error of a failed transaction start.
 type Work = dyn FnOnce(Result<&Session, StoreError>) -> Tried + Send;
 
-/// What came of a request, before the transaction is committed.
+/// Result of one write before the commit.
 struct Tried {
     failed: Option<StoreError>,
-    /// Answers whoever asked, given what came of the transaction.
+    /// Function that sends the answer, given the outcome of the commit.
     answer: Box<dyn FnOnce(Result<(), StoreError>)>,
 }
 
@@ -75,7 +75,7 @@ impl Writer {
         Ok(Self { queue, _end: end })
     }
 
-    /// Has `work`, which writes about `bytes`, done, all or nothing, and committed.
+    /// Runs `work`, which writes about `bytes`, atomically and commits it.
     pub(super) fn ask<T: Send + 'static>(
         &self,
         durability: Durability,
@@ -85,7 +85,7 @@ impl Writer {
         self.ask_then(durability, bytes, work, |done| done)
     }
 
-    /// The same, with `then` done by the writer once it is committed.
+    /// Runs and commits `work` like [`Writer::ask`], then runs `then` on the writer thread.
     pub(super) fn ask_then<T: Send + 'static, U: Send + 'static>(
         &self,
         durability: Durability,
@@ -98,7 +98,7 @@ impl Writer {
             let done = session.and_then(|session| session.whole(work));
             let failed = done.as_ref().err().cloned();
             let answer = Box::new(move |committed: Result<(), StoreError>| {
-                // Whoever waits no more does not want to know.
+                // The receiver may have been dropped.
                 let _ = reply.send(committed.and(done).map(then));
             });
             Tried { failed, answer }
@@ -110,17 +110,17 @@ impl Writer {
     }
 }
 
-/// What the writer works with.
+/// State of the writer thread.
 pub(super) struct Session {
     pub(super) db: Connection,
     pub(super) file: Arc<Path>,
     pub(super) server: Server,
-    /// What the connection is set to.
+    /// Current setting of the connection.
     pub(super) durability: Option<Durability>,
 }
 
 impl Session {
-    /// Does what waits, in as few transactions as its size allows.
+    /// Runs the waiting writes in as few transactions as their size allows.
     fn write(&mut self, waiting: &mut Vec<Write>) {
         while !waiting.is_empty() {
             let mut bytes = 0;
@@ -134,7 +134,7 @@ impl Session {
         }
     }
 
-    /// Does `batch` in one transaction.
+    /// Runs `batch` in one transaction.
     fn transact(&mut self, batch: Vec<Write>) {
         let durability = batch.iter().map(|write| write.durability).max();
         let mut outcome = self.start(durability.unwrap_or(Durability::Written));
@@ -142,7 +142,7 @@ impl Session {
         for write in batch {
             let tried = (write.work)(outcome.clone().map(|()| &*self));
             answers.push(tried.answer);
-            // Where the disk fails, SQLite gives up the transaction with all that is in it.
+            // After a disk error SQLite rolls back the whole transaction.
             if outcome.is_ok() && self.db.is_autocommit() {
                 outcome = Err(tried.failed.unwrap_or_else(ended));
             }
@@ -162,7 +162,7 @@ impl Session {
                 Durability::Written => "NORMAL",
                 Durability::Durable => "FULL",
             };
-            // Not cached: a pragma may act when it is compiled, not when it is run.
+            // Not cached: a pragma may act when it is prepared, not when it is run.
             let set = self.db.execute_batch(&format!("PRAGMA synchronous = {level}"));
             set.map_err(|err| Trouble::from(err).about(&self.file))?;
             self.durability = Some(durability);
@@ -170,13 +170,13 @@ impl Session {
         self.run("BEGIN IMMEDIATE")
     }
 
-    /// Does `work` or, if it fails, nothing.
+    /// Runs `work` in a savepoint, and rolls back if it fails.
     fn whole<T>(&self, work: impl FnOnce(&Self) -> Result<T, Trouble>) -> Result<T, StoreError> {
         self.run("SAVEPOINT one")?;
         let done = work(self).map_err(|err| err.about(&self.file));
         let undone = if done.is_ok() { Ok(()) } else { self.run("ROLLBACK TO one") };
         if let Err(err) = undone.and_then(|()| self.run("RELEASE one")) {
-            // What is half done must not be committed with the others'.
+            // A half-done write must not be committed with the others.
             let _ = self.run("ROLLBACK");
             return Err(done.err().unwrap_or(err));
         }
@@ -189,15 +189,15 @@ impl Session {
     }
 }
 
-/// The threads that read.
+/// Handle of the reader threads.
 pub(super) struct Readers {
-    // Before `_end`, as above.
+    // Declared before `_end`, because the threads end when their queue is dropped.
     queue: mpsc::Sender<Read>,
     file: Arc<Path>,
     _end: End,
 }
 
-/// A request to read.
+/// A read request.
 type Read = Box<dyn FnOnce(Result<&Connection, StoreError>) + Send>;
 
 impl Readers {
@@ -208,7 +208,7 @@ impl Readers {
         for _ in 0..READERS {
             let (file, asked, alive) = (file.clone(), asked.clone(), alive.clone());
             thread("jobs-read", move || {
-                // Opened when it is needed: a server of one caller hardly ever looks.
+                // Connected when needed, because servers with one caller hardly ever read.
                 let mut open = None;
                 while let Some(read) = next(&asked) {
                     let db = match open.take() {
@@ -225,12 +225,12 @@ impl Readers {
         Ok(Self { queue, file: file.clone(), _end: end })
     }
 
-    /// `trouble` for a person.
+    /// Returns `trouble` with the file name, in words for a person.
     pub(super) fn told(&self, trouble: &Trouble) -> StoreError {
         trouble.about(&self.file)
     }
 
-    /// Has `work` done on what is committed.
+    /// Runs `work` on the last commit.
     pub(super) fn ask<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection) -> Result<T, Trouble> + Send + 'static,
@@ -239,7 +239,7 @@ impl Readers {
         let file = self.file.clone();
         let read: Read = Box::new(move |db| {
             let done = db.and_then(|db| work(db).map_err(|err| err.about(&file)));
-            // Whoever waits no more does not want to know.
+            // The receiver may have been dropped.
             let _ = reply.send(done);
         });
         async move {
@@ -249,16 +249,16 @@ impl Readers {
     }
 }
 
-/// The next request, whichever thread asks first; `None` when nothing more will come.
+/// Returns the next request for any idle reader, or `None` if the queue is closed.
 fn next(asked: &Mutex<mpsc::Receiver<Read>>) -> Option<Read> {
     asked.lock().unwrap_or_else(PoisonError::into_inner).blocking_recv()
 }
 
-/// Waits, when it is dropped, for threads that know that they are to end.
+/// Waits in its drop until all threads have ended, for 10 s at most.
 struct End(Mutex<std::sync::mpsc::Receiver<Infallible>>);
 
 impl End {
-    /// It, and what each thread drops last.
+    /// Creates the guard, and the sender that each thread must drop last.
     fn new() -> (Self, std::sync::mpsc::Sender<Infallible>) {
         let (alive, end) = std::sync::mpsc::channel();
         (Self(Mutex::new(end)), alive)

@@ -1,4 +1,4 @@
-//! What is written, request by request; each within a transaction that the writer opened.
+//! Writes to the database, each within a transaction that the writer opened.
 
 use jiff::Timestamp;
 use rusqlite::{OptionalExtension, Row, params};
@@ -12,15 +12,15 @@ use super::standing::{caller_of, standing};
 use super::threads::Session;
 use crate::jobs::store::{Answered, Begun, End, May, NewJob, Orphan, Said};
 
-/// How many events of forgotten jobs are removed in one step, so that others come between.
+/// Number of events removed in one step, so that other requests come between.
 const SWEEP_STEP: usize = 128;
-/// How many pages are given back to the disk in one step.
+/// Number of pages returned to the disk in one step.
 const SHRINK_STEP: i64 = 256;
-/// How many pages may lie free in the file, for what comes next.
+/// Number of free pages that stay in the file for reuse.
 const FREE_PAGES_MAX: i64 = 1024;
 
 pub(super) fn accept(session: &Session, job: &NewJob, input: &str) -> Result<(), Trouble> {
-    // No number is used twice while anything is left of the job that had it.
+    // A job number is not reused while data of its previous job remains.
     let sql = "INSERT INTO jobs (n, id, tool, caller, dialect, priority, state, owner, created, \
                updated, keep, last_event, standing) VALUES (\
                1 + max((SELECT coalesce(max(n), 0) FROM jobs), \
@@ -99,11 +99,11 @@ pub(super) fn requeue(session: &Session, id: JobId, at: Timestamp) -> Result<(),
     Ok(())
 }
 
-/// What happened, as it is stored.
+/// Events in the form in which they are stored.
 pub(super) struct Lines {
-    /// When and what.
+    /// Time and JSON of each event.
     rows: Vec<(i64, String)>,
-    /// What it last said of how far it is.
+    /// Last reported progress and message.
     progress: Option<(f64, Option<String>)>,
 }
 
@@ -123,7 +123,7 @@ impl Lines {
         Ok(Self { rows, progress })
     }
 
-    /// About how much that is.
+    /// Returns the approximate size in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.rows.iter().map(|(_, what)| what.len()).sum()
     }
@@ -137,7 +137,7 @@ pub(super) fn append(session: &Session, id: JobId, lines: &Lines) -> Result<u64,
     Ok((last + 1).cast_unsigned())
 }
 
-/// Adds what a job was told to what it begins with.
+/// Adds answers to those stored with the job. Earlier answers stay.
 pub(super) fn tell(session: &Session, id: JobId, given: &Given) -> Result<(), Trouble> {
     let sql = "SELECT job, asking FROM inputs WHERE job = (SELECT n FROM jobs WHERE id = ?1)";
     let mut statement = session.db.prepare_cached(sql)?;
@@ -155,7 +155,7 @@ pub(super) fn tell(session: &Session, id: JobId, given: &Given) -> Result<(), Tr
     Ok(())
 }
 
-/// How a job ended, as it is stored.
+/// End of a job in the form in which it is stored.
 pub(super) struct Ending {
     at: i64,
     state: JobState,
@@ -180,7 +180,7 @@ impl Ending {
         })
     }
 
-    /// About how much that is.
+    /// Returns the approximate size in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.outcome.len() + self.artefacts.len() + self.lines.bytes()
     }
@@ -203,12 +203,12 @@ pub(super) fn finish(
         ending.outcome,
         ending.artefacts
     ])?;
-    // Nobody reads it any more, and it may be large.
+    // The input is no longer needed, and may be large.
     session.db.prepare_cached("DELETE FROM inputs WHERE job = ?1")?.execute([n])?;
     Ok(Some((last + 1).cast_unsigned()))
 }
 
-/// The place of a job that has not ended, and its last event.
+/// Returns the row number and last event of a job that has not ended.
 fn unended(session: &Session, id: JobId) -> Result<Option<(i64, i64)>, Trouble> {
     let sql = "SELECT n, last_event FROM jobs WHERE id = ?1 AND ended IS NULL";
     let mut statement = session.db.prepare_cached(sql)?;
@@ -217,7 +217,7 @@ fn unended(session: &Session, id: JobId) -> Result<Option<(i64, i64)>, Trouble> 
     Ok(found.optional()?)
 }
 
-/// Adds what happened after event `last`.
+/// Adds events after event `last`.
 fn add(session: &Session, n: i64, last: i64, lines: &Lines) -> Result<(), Trouble> {
     let sql = "INSERT INTO events (place, at, what) VALUES ((?1 << 32) + ?2, ?3, ?4)";
     let mut insert = session.db.prepare_cached(sql)?;
@@ -239,7 +239,8 @@ fn add(session: &Session, n: i64, last: i64, lines: &Lines) -> Result<(), Troubl
     Ok(())
 }
 
-/// What servers that are gone left, and those servers, to be buried once this is committed.
+/// Takes over jobs of dead servers. Returns these jobs and servers; remove the servers after the
+/// commit.
 pub(super) fn adopt(session: &Session, may: &May) -> Result<Taken, Trouble> {
     let sql = "SELECT DISTINCT owner FROM jobs WHERE ended IS NULL";
     let mut statement = session.db.prepare(sql)?;
@@ -276,13 +277,13 @@ pub(super) fn adopt(session: &Session, may: &May) -> Result<Taken, Trouble> {
     Ok(Taken { jobs: orphans.into_iter().map(|(_, orphan)| orphan).collect(), gone })
 }
 
-/// What was taken over, and from whom.
+/// Jobs that were taken over, and their former servers.
 pub(super) struct Taken {
     pub(super) jobs: Vec<Orphan>,
     pub(super) gone: Vec<Gone>,
 }
 
-/// Forgets those of `ids` that nobody else did, but for what [`sweep`] removes.
+/// Removes those `ids` that still exist, except for the data that [`sweep`] removes.
 pub(super) fn forget(session: &Session, ids: &[JobId]) -> Result<Vec<JobId>, Trouble> {
     let sql = "DELETE FROM jobs WHERE id = ?1 AND ended IS NOT NULL RETURNING n";
     let mut delete = session.db.prepare_cached(sql)?;
@@ -299,7 +300,7 @@ pub(super) fn forget(session: &Session, ids: &[JobId]) -> Result<Vec<JobId>, Tro
     Ok(forgotten)
 }
 
-/// Removes something of what is left of jobs that are forgotten; whether there is more.
+/// Removes some data of forgotten jobs. Returns true if more may remain.
 pub(super) fn sweep(session: &Session) -> Result<bool, Trouble> {
     let db = &session.db;
     let mut room = SWEEP_STEP;
@@ -320,7 +321,7 @@ pub(super) fn sweep(session: &Session) -> Result<bool, Trouble> {
     Ok(true)
 }
 
-/// Gives some of the file's free pages back to the disk; whether there are more to give.
+/// Returns some free pages to the disk. Returns true if more may remain.
 pub(super) fn shrink(session: &Session) -> Result<bool, Trouble> {
     let db = &session.db;
     let free: i64 = db.query_row("PRAGMA freelist_count", (), |row| row.get(0))?;
@@ -328,7 +329,7 @@ pub(super) fn shrink(session: &Session) -> Result<bool, Trouble> {
     if step <= 0 {
         return Ok(false);
     }
-    // It gives back one page a row.
+    // The pragma frees one page per row.
     let mut statement = db.prepare(&format!("PRAGMA incremental_vacuum({step})"))?;
     let mut rows = statement.query(())?;
     while rows.next()?.is_some() {}

@@ -1,4 +1,4 @@
-//! `jobs.cancel`: a job told to stop.
+//! `jobs.cancel`: stops a job.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -6,7 +6,7 @@ use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
 
 use super::{Handle, Told, refusal};
 
-/// Stops jobs.
+/// Tool that stops jobs.
 pub(super) struct Cancel(pub(super) Handle);
 
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -1,4 +1,4 @@
-//! `jobs.get`: one job, now or once it has ended.
+//! `jobs.get`: returns one job, now or when it has ended.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
 
 use super::{Handle, Told, refusal};
 
-/// The longest a call waits.
+/// Longest wait of a call in milliseconds.
 const WAIT_MS_MAX: u64 = 50_000;
 
-/// Looks at jobs.
+/// Tool that returns jobs.
 pub(super) struct Get(pub(super) Handle);
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -20,7 +20,7 @@ pub(super) struct Get(pub(super) Handle);
 pub(super) struct Input {
     /// The job's id.
     job_id: String,
-    /// How long to wait for its end before it is told as it is; not at all by default.
+    /// Longest wait for its end in milliseconds; 0 by default.
     #[serde(default)]
     #[schemars(range(max = WAIT_MS_MAX))]
     wait_ms: u64,

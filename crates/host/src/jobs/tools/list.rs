@@ -1,4 +1,4 @@
-//! `jobs.list`: the caller's jobs, newest first.
+//! `jobs.list`: lists the caller's jobs, newest first.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,25 +6,25 @@ use toolgate_contract::{Ctx, Effects, JobId, Text, Tool, ToolError};
 
 use super::{Handle, Told, refusal};
 
-/// The most jobs in one page.
+/// Number of jobs in one page.
 const PAGE: usize = 50;
 
-/// Lists jobs.
+/// Tool that lists jobs.
 pub(super) struct List(pub(super) Handle);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Input {
-    /// The last job of the page before; the newest by default.
+    /// Last job of the previous page; the newest by default.
     #[serde(default)]
     after: Option<String>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Output {
-    /// The jobs, newest first, without their results.
+    /// The jobs, newest first, without results.
     jobs: Vec<Told>,
-    /// What to give as `after` for the next page; null when this is the last.
+    /// Value of `after` for the next page; null on the last page.
     next: Option<String>,
 }
 

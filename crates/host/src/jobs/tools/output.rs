@@ -1,4 +1,4 @@
-//! `jobs.output`: what a job's program has printed, from anywhere on.
+//! `jobs.output`: reads the printed output of a job's program, from any position.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,12 +6,12 @@ use toolgate_contract::{Ctx, Effects, Happened, Stream, Text, Tool, ToolError};
 
 use super::{Handle, refusal};
 
-/// How much one answer holds where the call does not say.
+/// Default size of one answer in bytes.
 const BYTES: usize = 32 << 10;
-/// How much one answer holds at most.
+/// Largest size of one answer in bytes.
 const BYTES_MAX: usize = 1 << 20;
 
-/// Reads what jobs print.
+/// Tool that reads the output of jobs.
 pub(super) struct Output(pub(super) Handle);
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -19,10 +19,10 @@ pub(super) struct Output(pub(super) Handle);
 pub(super) struct Input {
     /// The job's id.
     job_id: String,
-    /// The `next` of the answer before; the beginning by default.
+    /// The `next` of the previous answer; 0 by default.
     #[serde(default)]
     after: u64,
-    /// About how many bytes to answer with; 32768 by default.
+    /// Approximate answer size in bytes; 32768 by default.
     #[serde(default)]
     #[schemars(range(min = 1, max = BYTES_MAX))]
     max_bytes: Option<usize>,
@@ -30,19 +30,19 @@ pub(super) struct Input {
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Printed {
-    /// What it printed, in order, piece by piece.
+    /// The printed pieces, in order.
     pieces: Vec<Piece>,
-    /// What to give as `after` to read on.
+    /// Value of `after` to read on.
     next: u64,
-    /// Whether the job has ended and nothing comes after this.
+    /// True if the job has ended and this is the rest.
     ended: bool,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 struct Piece {
-    /// Where it printed it.
+    /// The stream.
     stream: StreamName,
-    /// What.
+    /// The text.
     text: String,
 }
 

@@ -1,4 +1,4 @@
-//! `jobs.start`: any tool, run as a job.
+//! `jobs.start`: runs any tool as a job.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -10,7 +10,7 @@ use toolgate_contract::{
 use super::{Handle, Told, refusal};
 use crate::jobs::{AskLater, Wanted};
 
-/// Starts jobs.
+/// Tool that starts jobs.
 pub(super) struct Start(pub(super) Handle);
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -18,7 +18,7 @@ pub(super) struct Start(pub(super) Handle);
 pub(super) struct Input {
     /// The tool to call.
     tool: String,
-    /// Its arguments.
+    /// The arguments.
     #[serde(default)]
     arguments: Map<String, Value>,
 }
@@ -30,7 +30,7 @@ impl Tool for Start {
         job's id, and the work goes on for as long as the server runs, whoever disconnects; what \
         waits is run by the next server of the folder. Use it for work that takes longer than a few \
         seconds; look after it with jobs_get, jobs_output and jobs_cancel.";
-    /// What it starts is held against its own effects, and waits for a slot of its own.
+    /// The started tool is checked by its own effects, and waits for its own slot.
     const EFFECTS: Effects = Effects::Changes;
     type Input = Input;
     type Output = Told;
@@ -53,7 +53,7 @@ impl Tool for Start {
             within: None,
             ahead: Ahead::default(),
         };
-        // What a job asks while it runs is told to whoever has words for jobs, not by these tools.
+        // Questions of the job reach clients whose protocol has jobs, not these tools.
         let (terms, later) = (JobTerms::default(), AskLater::Never);
         let started = jobs.start(Wanted { call, terms, later }).await;
         match started.map_err(|err| refusal(err, "/arguments"))? {

@@ -1,4 +1,4 @@
-//! What work says as lines, for a pipe or a file.
+//! Prints progress and output as lines, for a pipe or a file.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use toolgate_contract::Stream;
 use super::Said;
 use super::words::{Unfinished, plain, says_again};
 
-/// How many things may wait to be written.
+/// Most updates that wait to be written.
 const WAITING: usize = 256;
 
-/// A thread that writes lines, and the way to it.
+/// A thread that writes lines, with its queue.
 pub(in crate::cli) struct Lines {
     mouth: Mouth,
     writing: JoinHandle<()>,
 }
 
-/// Where what is said goes in.
+/// Sender of updates to the writing thread.
 #[derive(Clone)]
 pub(in crate::cli) struct Mouth {
-    /// Nothing means that nothing comes after.
+    /// Queue of updates. `None` ends the thread.
     said: Sender<Option<Said>>,
-    /// How many things found no room.
+    /// Number of updates that found the queue full.
     lost: Arc<AtomicUsize>,
 }
 
@@ -37,7 +37,7 @@ impl Lines {
         let mouth = Mouth { said, lost: lost.clone() };
         let writing = spawn_blocking(move || {
             let mut writer = Writer::new(io::BufWriter::new(io::stderr()));
-            // A reader that left early is no failure, and neither is a full disk.
+            // A closed pipe and a full disk are not errors of the call.
             let _ = writer.write_all_of(waiting, &lost);
         });
         Self { mouth, writing }
@@ -48,7 +48,7 @@ impl Lines {
     }
 
     pub(super) async fn say(&self, said: Said) {
-        // Whoever reads no more wants no more.
+        // A closed queue means that nobody reads any more.
         let _ = self.mouth.said.send(Some(said)).await;
     }
 
@@ -70,9 +70,9 @@ struct Writer<W> {
     out: W,
     stdout: Unfinished,
     stderr: Unfinished,
-    /// The last line that was printed, as it came: what only says it again is not told.
+    /// Last complete line of output. Progress that repeats it is not printed.
     last: String,
-    /// The last line that told how far it is.
+    /// Last progress line.
     told: String,
 }
 
@@ -82,7 +82,7 @@ impl<W: Write> Writer<W> {
         Self { out, stdout, stderr, last: String::new(), told: String::new() }
     }
 
-    /// Writes what comes until nothing comes any more.
+    /// Writes updates until the queue ends.
     fn write_all_of(
         &mut self,
         mut waiting: Receiver<Option<Said>>,
@@ -183,7 +183,7 @@ fn name(stream: Stream) -> &'static str {
     }
 }
 
-/// A level as it begins a line.
+/// Returns the level as the prefix of a line.
 pub(super) fn word(level: toolgate_contract::Level) -> &'static str {
     use toolgate_contract::Level;
     match level {

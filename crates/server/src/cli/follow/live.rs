@@ -1,4 +1,4 @@
-//! What work says as a bar and the last lines it printed, for a person at a terminal.
+//! Draws a progress bar and the last lines of output on a terminal.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -16,38 +16,38 @@ use super::Said;
 use super::lines::word;
 use super::words::{Unfinished, clock, cut, plain, says_again};
 
-/// How many of the last lines are shown.
+/// Most lines of output that are shown.
 const TAIL: usize = 5;
-/// How often it is drawn.
+/// Interval between redraws.
 const TICK: Duration = Duration::from_millis(100);
 const SPINNER: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 
-/// A bar on the terminal.
+/// A progress bar on the terminal.
 pub(in crate::cli) struct Live {
     bar: Bar,
     _quiet: Option<Quiet>,
 }
 
-/// What is drawn of a view.
+/// Handle that hides, shows and ends the bar.
 #[derive(Clone)]
 pub(in crate::cli) struct Bar {
     view: View,
     drawn: Arc<Mutex<Drawn>>,
 }
 
-/// Whether something is drawn.
+/// Drawing state of the bar.
 enum Drawn {
     Yes(ProgressBar),
-    /// The terminal is wanted for something else.
+    /// Hidden, because the terminal is used for something else.
     Aside,
-    /// Not any more.
+    /// Ended for good.
     Ended,
 }
 
-/// While it lives nothing is drawn.
+/// Guard that hides the bar until it is dropped.
 pub(in crate::cli) struct Aside<'a>(&'a Bar);
 
-/// What the bar shows.
+/// Contents of the bar. Clones share them.
 #[derive(Clone)]
 pub(in crate::cli) struct View(Arc<Mutex<Scene>>);
 
@@ -57,17 +57,17 @@ struct Scene {
     fraction: Option<f64>,
     message: Option<String>,
     tail: VecDeque<String>,
-    /// The last line that was printed, as it came.
+    /// Last complete line of output.
     last: String,
     stdout: Unfinished,
     stderr: Unfinished,
 }
 
-/// A terminal that does not show which key stopped the program: `^C` would move what is drawn.
+/// Guard that turns off the echo of control keys, because `^C` would shift the bar.
 struct Quiet;
 
 impl Live {
-    /// A bar, where there is somebody to see it.
+    /// Creates a bar if standard error is a terminal in the foreground.
     pub(super) fn begin(name: &str, running_for: Duration) -> Option<Self> {
         let dumb =
             config::environment().iter().any(|(name, value)| name == "TERM" && value == "dumb");
@@ -94,7 +94,7 @@ impl Live {
 }
 
 impl Bar {
-    /// Takes away what is drawn, until what is returned is dropped.
+    /// Hides the bar until the returned guard is dropped.
     pub(in crate::cli) fn aside(&self) -> Aside<'_> {
         self.turn(Drawn::Aside);
         Aside(self)
@@ -138,7 +138,7 @@ impl View {
         self.scene().take(said);
     }
 
-    /// Begins to draw it.
+    /// Starts drawing.
     fn draw(&self) -> Option<ProgressBar> {
         let (head, tail) = (self.clone(), self.clone());
         let style = ProgressStyle::with_template("{head}{tail:.dim}")
@@ -185,7 +185,7 @@ impl Scene {
             Stream::Stdout => &mut self.stdout,
             Stream::Stderr => &mut self.stderr,
         };
-        // Of much, only what will be seen is looked at.
+        // Only the last lines of long output will be visible.
         let mut text = text;
         if let Some((end, _)) = text.rmatch_indices('\n').nth(TAIL) {
             unfinished.forget();
@@ -202,7 +202,7 @@ impl Scene {
         push(&mut self.tail, line);
     }
 
-    /// The line that says what runs, how far it is and for how long.
+    /// Returns the first line: name, progress, elapsed time and message.
     fn head(&self, columns: usize) -> String {
         let elapsed = self.since.elapsed();
         let beat = elapsed.as_millis() / TICK.as_millis();
@@ -221,7 +221,7 @@ impl Scene {
         cut(head, columns)
     }
 
-    /// The last lines, each after a line break.
+    /// Returns the last lines of output, each after a line break.
     fn tail(&self, columns: usize, rows: usize) -> String {
         let lines: Vec<_> = self.shown().collect();
         let room = TAIL.min(rows.saturating_sub(2));
@@ -247,7 +247,7 @@ fn push(tail: &mut VecDeque<String>, line: &str) {
     tail.push_back(line);
 }
 
-/// How far it is, `columns` wide but for what is too narrow or too wide to be read.
+/// Draws a bar of `columns` columns, at least 8 and at most 24.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -260,7 +260,7 @@ fn bar(fraction: f64, columns: usize) -> String {
     format!("{}{}", "█".repeat(done), "░".repeat(columns - done))
 }
 
-/// How wide and how high the terminal is.
+/// Returns the width and height of the terminal.
 fn columns() -> (usize, usize) {
     match tcgetwinsize(stderr()) {
         Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col.into(), size.ws_row.into()),
@@ -268,8 +268,8 @@ fn columns() -> (usize, usize) {
     }
 }
 
-/// Whether standard error is a terminal, and this program the one it listens to: from behind
-/// another, a bar would be drawn into what that one shows.
+/// Returns true if standard error is a terminal and this process is in its foreground. A bar of a
+/// background process would overwrite another program's screen.
 fn is_ours() -> bool {
     stderr().is_terminal() && tcgetpgrp(stderr()).is_ok_and(|group| group == getpgrp())
 }

@@ -1,20 +1,20 @@
-//! Text from anywhere, made fit for a line of a terminal.
+//! Prepares text from any source for one line of a terminal.
 
 use std::time::Duration;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// How much of a line is held until its end comes; beyond, it goes on as if it had.
+/// Longest incomplete line, in bytes. A longer one is split.
 const LINE_BYTES: usize = 16 << 10;
-/// How far a tab goes.
+/// Tab width in columns.
 const TAB: usize = 8;
 
-/// The beginning of a line whose end has not come.
+/// The start of an incomplete line.
 #[derive(Debug, Default)]
 pub(in crate::cli) struct Unfinished(String);
 
 impl Unfinished {
-    /// Gives every line that `text` ends to `each`, and holds the rest.
+    /// Passes each line that `text` completes to `each` and keeps the rest.
     pub(in crate::cli) fn take(&mut self, text: &str, mut each: impl FnMut(&str)) {
         for piece in text.split_inclusive('\n') {
             match piece.strip_suffix('\n') {
@@ -32,7 +32,7 @@ impl Unfinished {
     fn hold(&mut self, piece: &str, each: &mut impl FnMut(&str)) {
         self.0.push_str(piece);
         if self.0.len() > LINE_BYTES {
-            // What was written over is not needed any more.
+            // Text before the last carriage return was overwritten.
             if let Some(over) = self.0.trim_end_matches('\r').rfind('\r') {
                 self.0.drain(..=over);
             }
@@ -43,19 +43,18 @@ impl Unfinished {
         }
     }
 
-    /// What is held.
+    /// Returns the incomplete line.
     pub(in crate::cli) fn held(&self) -> &str {
         &self.0
     }
 
-    /// Forgets what is held.
+    /// Drops the incomplete line.
     pub(in crate::cli) fn forget(&mut self) {
         self.0.clear();
     }
 }
 
-/// `line` as a terminal would be left with it: what it wrote over is gone, and whatever would move
-/// the cursor, change colours or turn the text around.
+/// Returns `line` without control sequences, direction marks and text before a carriage return.
 pub(in crate::cli) fn plain(line: &str) -> String {
     let line = line.trim_end_matches(['\r', '\n']);
     let line = line.rsplit('\r').next().unwrap_or_default();
@@ -84,8 +83,8 @@ pub(in crate::cli) fn plain(line: &str) -> String {
     plain
 }
 
-/// Whether `message` only says again what the line `raw` says: the tools tell a program's last line
-/// as its progress, without what is no letter and without its end.
+/// Returns true if `message` repeats the start of the line `raw`. Tools report a program's last
+/// line as their progress.
 pub(in crate::cli) fn says_again(message: &str, raw: &str) -> bool {
     let line = plain(raw.trim().rsplit('\r').next().unwrap_or_default());
     let message = plain(message);
@@ -93,12 +92,12 @@ pub(in crate::cli) fn says_again(message: &str, raw: &str) -> bool {
     !message.is_empty() && line.trim().starts_with(message)
 }
 
-/// Skips the rest of a control sequence, which one letter ends.
+/// Skips the rest of a control sequence, up to its final letter.
 fn skip_control(chars: &mut std::str::Chars<'_>) {
     let _ = chars.find(|c| matches!(c, '\u{40}'..='\u{7e}'));
 }
 
-/// Skips the rest of a control string, which a bell or the string terminator ends.
+/// Skips the rest of a control string, up to a bell or string terminator.
 fn skip_string(chars: &mut std::str::Chars<'_>) {
     while let Some(c) = chars.next() {
         match c {
@@ -112,7 +111,7 @@ fn skip_string(chars: &mut std::str::Chars<'_>) {
     }
 }
 
-/// `text` in at most `columns` columns, with `…` where it is cut.
+/// Cuts `text` to at most `columns` columns, ending with `…`.
 pub(in crate::cli) fn cut(text: &str, columns: usize) -> String {
     if text.width() <= columns {
         return text.to_owned();
@@ -130,18 +129,18 @@ pub(in crate::cli) fn cut(text: &str, columns: usize) -> String {
     cut
 }
 
-/// `text` and blanks up to `columns` columns.
+/// Pads `text` with blanks to `columns` columns.
 pub(in crate::cli) fn padded(text: &str, columns: usize) -> String {
     let blanks = columns.saturating_sub(text.width());
     format!("{text}{:blanks$}", "")
 }
 
-/// How many columns `text` takes.
+/// Returns the width of `text` in columns.
 pub(in crate::cli) fn columns(text: &str) -> usize {
     text.width()
 }
 
-/// A duration as a clock shows it: `0:07`, `1:02:03`.
+/// Formats a duration as a clock: `0:07`, `1:02:03`.
 pub(in crate::cli) fn clock(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
@@ -152,7 +151,7 @@ pub(in crate::cli) fn clock(duration: Duration) -> String {
     }
 }
 
-/// A duration as one says it: `340 ms`, `1.3 s`, `12 s`, `3 min 20 s`, `2 h 5 min`, `4 d`.
+/// Formats a duration in words: `340 ms`, `1.3 s`, `12 s`, `3 min 20 s`, `2 h 5 min`, `4 d`.
 pub(in crate::cli) fn spoken(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600, seconds / 60);
@@ -170,7 +169,7 @@ pub(in crate::cli) fn spoken(duration: Duration) -> String {
     }
 }
 
-/// How long ago something was: `just now`, `3 min ago`.
+/// Formats the time since an event: `just now`, `3 min ago`.
 pub(in crate::cli) fn ago(since: Duration) -> String {
     let seconds = since.as_secs();
     match seconds {
@@ -182,7 +181,7 @@ pub(in crate::cli) fn ago(since: Duration) -> String {
     }
 }
 
-/// How much `bytes` are: `812 B`, `1.4 kB`, `20.0 MB`.
+/// Formats a size: `812 B`, `1.4 kB`, `20.0 MB`.
 pub(in crate::cli) fn size(bytes: u64) -> String {
     const UNITS: [(u64, &str); 3] = [(1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB")];
     match UNITS.into_iter().find(|(unit, _)| bytes >= *unit) {

@@ -1,48 +1,48 @@
-//! A pack being written: commands and arguments, and how a file says them.
+//! Writes a command pack as TOML.
 
 use serde_json::Value;
 
-/// What an importer made of a program.
+/// An imported program.
 pub(super) struct Imported {
-    /// The pack's name.
+    /// Name of the pack.
     pub(super) name: &'static str,
-    /// The file.
+    /// Text of the file.
     pub(super) text: String,
-    /// The ids of the commands in it.
+    /// Ids of its commands.
     pub(super) commands: Vec<String>,
-    /// What could not be taken over, a sentence each.
+    /// Parts that could not be imported, one sentence each.
     pub(super) left_out: Vec<String>,
 }
 
-/// A command to be written.
+/// A command to write.
 pub(super) struct Command {
-    /// `stage.command`.
+    /// Id in the form `stage.command`.
     pub(super) id: String,
     pub(super) about: String,
     pub(super) argv: Vec<String>,
     pub(super) artefacts: Vec<String>,
-    /// Whether it takes the place of the built-in tool that has its id.
+    /// True if the command replaces the built-in tool with the same id.
     pub(super) replaces: bool,
     pub(super) arguments: Vec<Argument>,
 }
 
-/// An argument to be written.
+/// An argument to write.
 pub(super) struct Argument {
     pub(super) name: String,
-    /// Its type note.
+    /// Type, in the notation of packs.
     pub(super) note: String,
     pub(super) about: String,
-    /// What the program takes when it is absent.
+    /// Value that the program assumes if the argument is missing.
     pub(super) assumed: Option<Value>,
     pub(super) aliases: Vec<String>,
-    /// Whether a list follows its option, instead of an option each.
+    /// True if a list follows its option once, instead of an option per item.
     pub(super) is_spread: bool,
-    /// Whether `-` may stand for it, as a word of its own.
+    /// True if a single `-` is a valid value.
     pub(super) is_dash: bool,
 }
 
 impl Command {
-    /// Its table.
+    /// Returns the command's table.
     pub(super) fn write(&self) -> String {
         let Self { id, about, argv, artefacts, replaces, arguments } = self;
         let mut text = format!("\n[command.{}]\nabout = {}\n", string(id), string(about));
@@ -89,7 +89,7 @@ impl Argument {
     }
 }
 
-/// `text` as TOML writes it on one line: JSON's strings are TOML's, but for DEL.
+/// Returns `text` as a TOML string on one line. JSON strings are valid TOML, except for DEL.
 pub(super) fn string(text: &str) -> String {
     Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }
@@ -99,7 +99,7 @@ fn strings(texts: &[String]) -> String {
     format!("[{}]", texts.join(", "))
 }
 
-/// A value as TOML writes it on one line; there is no null in it.
+/// Returns a value without nulls as TOML on one line.
 fn inline(value: &Value) -> String {
     match value {
         Value::String(text) => string(text),

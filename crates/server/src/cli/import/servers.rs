@@ -1,4 +1,4 @@
-//! Upstreams, from the files in which clients name MCP servers.
+//! Imports upstreams from the configuration files of MCP clients.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write as _};
@@ -13,8 +13,8 @@ use toolgate::config::FILE_NAME;
 
 use crate::cli::{complain, print, secrets};
 
-/// The clients whose files are known: a new one is a line here. `~` is the user's home, and what
-/// begins with neither it nor `/` lies in the folder that is served.
+/// The known clients and their files. `~` is the home folder, and relative paths are in the
+/// workspace.
 const CLIENTS: [(&str, &[&str]); 5] = [
     ("claude", &[".mcp.json", "~/.claude.json"]),
     (
@@ -36,10 +36,10 @@ const CLIENTS: [(&str, &[&str]); 5] = [
     ("zed", &[".zed/settings.json", "~/.config/zed/settings.json"]),
 ];
 
-/// Where in such a file servers stand.
+/// JSON pointers to the servers in such a file.
 const PLACES: [&str; 4] = ["/mcpServers", "/servers", "/context_servers", "/mcp/servers"];
 
-/// Why toolgate is not taken over.
+/// Reason why toolgate itself is not imported.
 const ITSELF: &str = "it is toolgate itself, which could start itself for ever; write the table by \
                       hand if it serves another folder";
 
@@ -55,10 +55,10 @@ Secrets are not copied, of variables and headers, of arguments and of addresses:
 pub(super) struct Args {
     /// A client (claude, claude-desktop, cursor, vscode, zed) or a file; by default all clients
     from: Vec<String>,
-    /// Append the upstreams to this file, instead of printing them
+    /// Append the upstreams to this file instead of printing them
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
-    /// The folder that is served, whose own files are read, too
+    /// Workspace, whose own client files are read as well
     #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
     root: PathBuf,
 }
@@ -107,7 +107,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The files that are asked for, with what they hold.
+/// Reads the requested files.
 #[allow(clippy::disallowed_methods, reason = "the person's own files")]
 fn files(args: &Args) -> anyhow::Result<Vec<(PathBuf, Value)>> {
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
@@ -137,7 +137,7 @@ fn files(args: &Args) -> anyhow::Result<Vec<(PathBuf, Value)>> {
             }
             text => text.with_context(|| format!("{} cannot be read", path.display()))?,
         };
-        // Such files have comments, and commas before brackets.
+        // Such files may have comments and trailing commas.
         let text = text.trim_start_matches('\u{feff}');
         let content = parse_to_serde_value::<Option<Value>>(text, &ParseOptions::default());
         let content = content.map_err(|why| anyhow!("{} is not JSON: {why}", path.display()))?;
@@ -149,7 +149,7 @@ fn files(args: &Args) -> anyhow::Result<Vec<(PathBuf, Value)>> {
     Ok(all)
 }
 
-/// The servers that `content` names, those of the project in `root` first.
+/// Returns the servers in `content`, starting with those of the project in `root`.
 fn servers(content: &Value, root: &Path) -> Vec<(String, Value)> {
     let mut tables = Vec::new();
     if let Ok(root) = root.canonicalize()
@@ -162,22 +162,22 @@ fn servers(content: &Value, root: &Path) -> Vec<(String, Value)> {
     servers.map(|(name, server)| (name.clone(), server.clone())).collect()
 }
 
-/// The variables that stand where secrets were, of all upstreams, with what they stand for.
+/// The secrets that variables replace, by variable name, for all upstreams.
 type Secrets = BTreeMap<String, String>;
 
-/// An upstream as it is written.
+/// An upstream to write.
 struct Upstream {
     name: String,
     table: Table,
-    /// What is to be done about it, or was not taken over, a sentence each.
+    /// Notes for the user, one sentence each.
     notes: Vec<String>,
     secrets: Secrets,
-    /// What clients call the folder that they work in, as it is from where a program is started.
+    /// Path that replaces a client's `${workspaceFolder}`.
     folder: String,
 }
 
 impl Upstream {
-    /// What a client says of the server `name`; the error says why that is none.
+    /// Converts a client's entry for the server `name`. Returns the reason if that is impossible.
     fn of(name: &str, server: &Value, root: &Path, secrets: &Secrets) -> Result<Self, String> {
         let server = server.as_object().ok_or("it is no table")?;
         let (table, notes, folder) = (Table::new(), Vec::new(), ".".to_owned());
@@ -188,7 +188,7 @@ impl Upstream {
 
     fn read(&mut self, server: &Map<String, Value>, root: &Path) -> Result<(), String> {
         let (this, outer) = (self, server);
-        // Zed once had a table of its own around the command.
+        // Zed used to nest the command in a table.
         let nested = server.get("command").and_then(Value::as_object).cloned();
         let server = match nested {
             Some(mut inner) => {
@@ -208,7 +208,7 @@ impl Upstream {
                 }
                 if let Some(cwd) = text("cwd") {
                     let filled = this.filled(cwd);
-                    // From any other folder it is somewhere else.
+                    // A relative path would be wrong in any other folder.
                     if filled != "." {
                         let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
                         this.folder = root.to_string_lossy().into_owned();
@@ -226,7 +226,7 @@ impl Upstream {
                 let before = std::iter::once("").chain(words.iter().map(String::as_str));
                 let words = words.iter().zip(before);
                 let words: Vec<_> = words.map(|(word, before)| this.word(word, before)).collect();
-                // It begins in a folder of its own, unless it is said otherwise.
+                // Programs start in an empty folder unless `cwd` is set.
                 let is_near = |word: &String| {
                     matches!(&**word, "." | "..")
                         || word.starts_with("./")
@@ -286,7 +286,7 @@ impl Upstream {
         }
     }
 
-    /// Variables or headers; a secret among them is referred to by what `variable` calls it.
+    /// Converts variables or headers. A secret is replaced by the variable that `variable` names.
     fn named(&mut self, all: Option<&Value>, variable: impl Fn(&str, &str) -> String) -> Table {
         let all = all.and_then(Value::as_object).into_iter().flatten();
         let mut table = Table::new();
@@ -309,7 +309,7 @@ impl Upstream {
         table
     }
 
-    /// `word`, an argument after `before` or an address, with a variable where a secret stands.
+    /// Replaces the secrets in `word`, a URL or the argument after `before`, by variables.
     fn word(&mut self, word: &str, before: &str) -> String {
         let (mut clean, mut at) = (String::new(), 0);
         for secrets::Found { at: part, name } in secrets::in_word(word, before) {
@@ -327,8 +327,8 @@ impl Upstream {
         self.filled(&(clean + &word[at..]))
     }
 
-    /// What is written in place of the secret `value`, which is called `name`: `variable`, or the
-    /// like if that stands for another.
+    /// Returns a reference to the variable for the secret `value` of `name`. Picks a similar name
+    /// if `variable` is taken by another secret.
     fn instead(&mut self, variable: String, value: &str, name: &str) -> String {
         let own = format!("{}_", self.name.to_uppercase());
         let own = (!variable.starts_with(&own)).then(|| own + &variable);
@@ -345,7 +345,7 @@ impl Upstream {
         format!("${{{variable}}}")
     }
 
-    /// `text` with what clients write for variables as it is written here.
+    /// Converts the variable syntax of clients in `text`.
     fn filled(&mut self, text: &str) -> String {
         let mut filled = String::new();
         let mut rest = text;
@@ -379,14 +379,14 @@ impl Upstream {
         filled + rest
     }
 
-    /// Its table.
+    /// Returns the upstream's table.
     fn write(&self) -> anyhow::Result<String> {
         let one = BTreeMap::from([(&self.name, &self.table)]);
         Ok(toml::to_string(&BTreeMap::from([("upstream", one)]))?)
     }
 }
 
-/// `name` as upstreams are named: a-z, 0-9 and `_`.
+/// Converts `name` into a valid upstream name: a-z, 0-9 and `_`.
 fn sound(name: &str) -> String {
     let sound = |c: char| match c.to_ascii_lowercase() {
         c if c.is_ascii_alphanumeric() => c,
@@ -396,7 +396,7 @@ fn sound(name: &str) -> String {
     if name.is_empty() { "_".to_owned() } else { name }
 }
 
-/// The upstreams that `file` has already.
+/// Returns the upstream names that `file` already has.
 #[allow(clippy::disallowed_methods, reason = "the person's own file, named on the command line")]
 fn names_in(file: &Path) -> anyhow::Result<Vec<String>> {
     let text = match std::fs::read_to_string(file) {

@@ -1,34 +1,34 @@
-//! What a usage line of Python's argparse tells: how many values each option takes.
+//! Parses the usage line of Python's argparse for the number of values of each option.
 
 use std::collections::BTreeMap;
 
-/// How many values an option takes.
+/// The number of values of an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Values {
     None,
     One,
-    /// One or none.
+    /// Zero or one.
     Perhaps,
     Exactly(usize),
-    /// One or more, or any number.
+    /// Any number, or at least one.
     Many,
 }
 
-/// A usage line, read.
+/// A parsed usage line.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Usage {
-    /// By the option as the line has it, and by `--its-value` as the option may be called in full.
+    /// Values by option name, as printed and in its long form.
     pub(super) options: BTreeMap<String, Values>,
-    /// Options of which just one must be given.
+    /// Groups of options of which exactly one is required.
     pub(super) choices: Vec<Vec<String>>,
 }
 
 impl Usage {
-    /// Reads what a program printed, from `usage:` to the empty line after it.
+    /// Parses the output of a program, from `usage:` to the next empty line.
     pub(super) fn read(printed: &str) -> Option<Self> {
         let (_, usage) = printed.split_once("usage: ")?;
         let usage = usage.split("\n\n").next().unwrap_or_default();
-        // An error stands in a line of its own, which is not indented.
+        // An error follows on a line without indentation.
         let mut lines = usage.lines();
         let first = lines.next().unwrap_or_default();
         let more = lines.take_while(|line| line.starts_with(' '));
@@ -73,7 +73,7 @@ impl Usage {
         }
     }
 
-    /// The groups in parentheses.
+    /// Parses the groups in parentheses.
     fn read_choices(&mut self, tokens: &[&str]) {
         for group in tokens.split(|token| *token == "(").skip(1) {
             let group = group.split(|token| *token == ")").next().unwrap_or_default();

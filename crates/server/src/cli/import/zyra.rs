@@ -1,8 +1,8 @@
-//! Zyra: from `zyra generate-manifest`, and from the usage of each command.
+//! Imports Zyra from `zyra generate-manifest` and the usage of each command.
 //!
-//! The manifest says names, types, choices and defaults; how many values an option
-//! takes only the usage says. Other names of arguments, and the two searches, are in
-//! neither: they are what its own API does before it calls the command line.
+//! The manifest has names, types, choices and defaults. The number of values of an option is only
+//! in the usage. Argument aliases and the two searches are in neither, because Zyra's own API adds
+//! them.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
@@ -31,7 +31,7 @@ deadline_ms = 600000
 env = { MPLBACKEND = "Agg", PYTHONUNBUFFERED = "1" }
 "#;
 
-/// Other names that its API takes for arguments of all commands (`_normalize_args`).
+/// Argument aliases that Zyra's API accepts for all commands (`_normalize_args`).
 const ALIASES: [(&str, &str); 5] = [
     ("file", "file_or_url"),
     ("src", "input"),
@@ -40,7 +40,7 @@ const ALIASES: [(&str, &str); 5] = [
     ("target", "output"),
 ];
 
-/// And for those of one.
+/// Argument aliases of single commands.
 const ALIASES_OF: [(&str, &[(&str, &str)]); 9] = [
     ("process decode-grib2", &[("input", "file_or_url")]),
     (
@@ -62,11 +62,11 @@ const ALIASES_OF: [(&str, &[(&str, &str)]); 9] = [
     ("decimate ftp", &[("output", "path")]),
 ];
 
-/// Arguments that name a file or a folder it writes.
+/// Arguments that name a file or folder that the command writes.
 const FILES: [&str; 6] = ["output", "to_video", "combine_to", "log_file", "state_file", "path"];
 const FOLDERS: [&str; 3] = ["output_dir", "sync_dir", "log_dir"];
 
-/// What its API does with `search`, whose own listing has only a command within it.
+/// The two searches of Zyra's API, which its listing lacks.
 const SEARCHES: [(&str, &str, &[&str]); 2] = [
     (
         "search.query",
@@ -80,7 +80,7 @@ const SEARCHES: [(&str, &str, &[&str]); 2] = [
     ),
 ];
 
-/// Writes its pack from what the program `from` says, or a file with its manifest.
+/// Creates the pack from the program `from` or from a file with its manifest.
 pub(super) fn import(from: Option<&Path>) -> anyhow::Result<Imported> {
     let from = from.unwrap_or(Path::new("zyra"));
     let (manifest, program) = match manifest_in(from)? {
@@ -113,7 +113,7 @@ pub(super) fn import(from: Option<&Path>) -> anyhow::Result<Imported> {
     Ok(Imported { name: "zyra", text, commands, left_out })
 }
 
-/// The manifest in the file `from`; `None` if that is none, and so perhaps the program.
+/// Reads the manifest in the file `from`. Returns `None` if it is not a JSON file.
 #[allow(clippy::disallowed_methods, reason = "the person's own file, named on the command line")]
 fn manifest_in(from: &Path) -> anyhow::Result<Option<Map<String, Value>>> {
     if from.extension().is_none_or(|it| it != "json") {
@@ -133,7 +133,7 @@ fn parse(text: &str) -> anyhow::Result<Map<String, Value>> {
     Ok(manifest)
 }
 
-/// The manifest that the program writes.
+/// Runs the program to write its manifest.
 #[allow(clippy::disallowed_methods, reason = "a file of our own, read once")]
 fn manifest_of(program: &Path) -> anyhow::Result<Map<String, Value>> {
     let folder = std::env::temp_dir().join(format!("toolgate-import-{}", std::process::id()));
@@ -152,7 +152,7 @@ fn manifest_of(program: &Path) -> anyhow::Result<Map<String, Value>> {
     parse(&text?)
 }
 
-/// The usage of every command, as many asked for at a time as this machine can answer.
+/// Reads the usage of every command, several in parallel.
 fn usages<'m>(
     program: &Path,
     manifest: &'m Map<String, Value>,
@@ -174,7 +174,7 @@ fn usages<'m>(
     Ok(usages)
 }
 
-/// The usage of a command; some cannot print their help, and say it with what is missing.
+/// Reads the usage of a command. A command without working `--help` prints it in its error.
 fn usage(program: &Path, words: &str) -> anyhow::Result<Option<Usage>> {
     let words = || words.split(' ').map(Into::into);
     let help = run(program, words().chain(["--help".into()]).collect())?;
@@ -184,12 +184,12 @@ fn usage(program: &Path, words: &str) -> anyhow::Result<Option<Usage>> {
     Ok(Usage::read(&run(program, words().collect())?))
 }
 
-/// What the program prints on both outputs.
+/// Runs the program and returns both of its outputs.
 #[allow(clippy::disallowed_methods, reason = "the program the person named, to ask what it can do")]
 fn run(program: &Path, words: Vec<std::ffi::OsString>) -> anyhow::Result<String> {
     let output = Process::new(program)
         .args(words)
-        // No line is broken, not even at a hyphen.
+        // A wide terminal prevents line breaks, even at hyphens.
         .env("COLUMNS", "10000")
         .stdin(Stdio::null())
         .output()
@@ -200,7 +200,7 @@ fn run(program: &Path, words: Vec<std::ffi::OsString>) -> anyhow::Result<String>
     Ok(String::from_utf8_lossy(&printed).into_owned())
 }
 
-/// The command `words`, as the manifest says it.
+/// Converts the command `words` of the manifest.
 fn command(words: &str, said: &Value, usage: &Usage) -> Command {
     let (stage, name) = words.split_once(' ').unwrap_or((words, words));
     let mut argv: Vec<String> = words.split(' ').map(str::to_owned).collect();
@@ -245,7 +245,7 @@ fn command(words: &str, said: &Value, usage: &Usage) -> Command {
     }
 }
 
-/// An argument that has a place.
+/// Converts a positional argument.
 fn placed(said: &Value) -> Argument {
     let is_many = matches!(said["nargs"].as_str(), Some("*" | "+"));
     let list = if is_many { "[]" } else { "" };
@@ -258,12 +258,12 @@ fn placed(said: &Value) -> Argument {
         assumed: None,
         aliases: Vec::new(),
         is_spread: false,
-        // It reads standard input there, as in a pipe.
+        // A single `-` reads standard input, as in a pipe.
         is_dash: !is_choice,
     }
 }
 
-/// An argument that is an option.
+/// Converts an option.
 fn optional(option: &str, said: &Value, usage: &Usage) -> Argument {
     let help = said.as_str().map_or_else(|| text(&said["help"]), str::to_owned);
     let default = Some(&said["default"]).filter(|default| !default.is_null());
@@ -298,7 +298,7 @@ fn optional(option: &str, said: &Value, usage: &Usage) -> Argument {
     }
 }
 
-/// The type note of one value.
+/// Returns the type of one value, in the notation of packs.
 fn kind(said: &Value) -> String {
     if let Some(choices) = said["choices"].as_array() {
         let choices: Vec<String> = choices.iter().map(text).collect();
@@ -320,11 +320,11 @@ fn text(value: &Value) -> String {
         .map_or_else(String::new, |text| text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// Gives arguments the other names that its API takes for them.
+/// Adds the aliases that Zyra's API accepts.
 fn alias(words: &str, arguments: &mut [Argument]) {
     let own = ALIASES_OF.iter().find(|(command, _)| *command == words);
     let own = own.map_or(&[][..], |(_, aliases)| aliases);
-    // What is `output` to all may be `path` here.
+    // A command may write to `path` instead of `output`.
     let here = |name: &'static str| {
         own.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, target)| *target)
     };
@@ -339,7 +339,7 @@ fn alias(words: &str, arguments: &mut [Argument]) {
     }
 }
 
-/// A search, as its API asks for it.
+/// Creates one of the searches.
 fn search(id: &str, about: &str, argv: &[&str]) -> Command {
     let argument = |name: &str, note: &str, about: &str| Argument {
         name: name.to_owned(),
@@ -359,7 +359,7 @@ fn search(id: &str, about: &str, argv: &[&str]) -> Command {
         about: about.to_owned(),
         argv: argv.iter().copied().chain(["{options}"]).map(str::to_owned).collect(),
         artefacts: Vec::new(),
-        // Who speaks as to Zyra means Zyra's.
+        // Zyra's clients expect Zyra's own search.
         replaces: id == "search.semantic",
         arguments: vec![
             argument("query", "string!", "What to look for in titles, keywords and descriptions."),

@@ -1,25 +1,25 @@
-//! The jobs that are meant.
+//! Finds jobs by an id or its beginning.
 
 use toolgate_contract::{CallError, Job, JobId};
 use toolgate_host::Jobs;
 
 use super::PAGE;
 
-/// How many digits of an id are enough.
+/// Fewest digits of an id that identify a job.
 const DIGITS_MIN: usize = 4;
-/// How many jobs are named where several are meant, or might be.
+/// Most jobs that an error lists.
 const NAMED_MAX: usize = 5;
-/// How many letters may differ in what was meant.
+/// Largest edit distance of a suggested id.
 const LETTERS: usize = 2;
 
-/// The newest `limit` jobs, each with its outcome, and whether there are older ones.
+/// Returns the newest `limit` jobs with their outcomes, and whether there are older ones.
 pub(super) async fn newest(jobs: &Jobs, limit: usize) -> Result<(Vec<Job>, bool), CallError> {
     let mut found = Vec::new();
     let mut after = None;
     while found.len() < limit {
         let page = jobs.list(None, after, PAGE.min(limit - found.len())).await?;
         for job in page.jobs {
-            // A list leaves outcomes out. One that is forgotten meanwhile is told as it was.
+            // A list has no outcomes. A job that was deleted meanwhile is shown as listed.
             let whole = if job.state.is_terminal() {
                 jobs.get(None, &job.id.to_string()).await.ok()
             } else {
@@ -35,11 +35,11 @@ pub(super) async fn newest(jobs: &Jobs, limit: usize) -> Result<(Vec<Job>, bool)
     Ok((found, after.is_some()))
 }
 
-/// The job whose id is `id` or begins so.
+/// Returns the job with the id `id`, or the only one whose id starts with it.
 pub(super) async fn job(jobs: &Jobs, id: &str) -> Result<Job, CallError> {
     let id = id.to_ascii_lowercase();
     let digits = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-    // The host knows what is near an id in full.
+    // The host suggests similar ids for a complete one.
     if !digits || id.len() >= 32 {
         return jobs.get(None, &id).await;
     }
@@ -75,7 +75,7 @@ pub(super) async fn job(jobs: &Jobs, id: &str) -> Result<Job, CallError> {
     }
 }
 
-/// That there is no job, and how to start one.
+/// Returns the error that there are no jobs, with an example that starts one.
 pub(super) fn none_here() -> CallError {
     let message = "there are no jobs here. A running server starts one, e.g.\n  \
                    toolgate call jobs_start '{\"tool\":\"exec_run\",\"arguments\":{\"command\":\"make\"}}' \
@@ -83,7 +83,7 @@ pub(super) fn none_here() -> CallError {
     CallError::NotFound { message: message.to_owned() }
 }
 
-/// Every job's id, newest first.
+/// Returns all job ids, newest first.
 async fn ids(jobs: &Jobs) -> Result<Vec<String>, CallError> {
     let mut ids = Vec::new();
     let mut after: Option<JobId> = None;

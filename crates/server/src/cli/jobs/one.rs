@@ -1,4 +1,4 @@
-//! One job: what it is, what it says until it ends, what came of it.
+//! Shows one job: its state, its output until it ends, and its result.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -20,16 +20,16 @@ use crate::cli::follow::words::{ago, plain, size, spoken};
 use crate::cli::follow::{Follow, Said};
 use crate::cli::{complain, print};
 
-/// How much of a file is written at once.
+/// Bytes copied at once.
 const PIECE: usize = 256 << 10;
-/// How a command ends that ctrl-c ended.
+/// Exit code after ctrl-c.
 const STOPPED: u8 = 130;
 
-/// How a job is shown.
+/// Display options of a job.
 pub(super) struct View {
-    /// Until it ends.
+    /// Follow the job until it ends.
     pub(super) follow: bool,
-    /// As JSON.
+    /// Print JSON.
     pub(super) json: bool,
 }
 
@@ -105,7 +105,7 @@ pub(super) async fn get(host: &Host, job: &Job, name: &str, to: Option<&Path>) -
     Ok(Ok(ExitCode::SUCCESS))
 }
 
-/// The job once it has ended; nothing if the person stops looking before.
+/// Follows the job until it ends. Returns `None` if the user stops before.
 async fn follow(jobs: &Jobs, job: &Job, stop: CancellationToken) -> Result<Option<Job>, CallError> {
     let id = job.id.to_string();
     let (_, mut watch) = jobs.watch(None, &id, 0).await?;
@@ -126,7 +126,7 @@ async fn follow(jobs: &Jobs, job: &Job, stop: CancellationToken) -> Result<Optio
                 Watched::Ended(job) => return Ok(*job),
             }
         }
-        // A watch ends early where the job is forgotten, or the store cannot be read.
+        // The watch ends early if the job is deleted or the store cannot be read.
         jobs.get(None, &id).await
     };
     let seen = tokio::select! {
@@ -137,7 +137,7 @@ async fn follow(jobs: &Jobs, job: &Job, stop: CancellationToken) -> Result<Optio
     seen
 }
 
-/// Prints what a job printed that has no result, or none yet.
+/// Prints the output of a job without a result.
 async fn print_so_far(jobs: &Jobs, job: &Job) -> anyhow::Result<Result<(), CallError>> {
     let mut watch: Box<dyn Watch> = match jobs.watch(None, &job.id.to_string(), 0).await {
         Ok((_, watch)) => watch,
@@ -158,7 +158,7 @@ async fn print_so_far(jobs: &Jobs, job: &Job) -> anyhow::Result<Result<(), CallE
     Ok(Ok(()))
 }
 
-/// What the job is, in a line.
+/// Returns a one-line summary of the job.
 fn head(job: &Job) -> String {
     let now = Timestamp::now();
     let tool = fold(job.tool.as_str());
@@ -214,7 +214,7 @@ fn write_file(from: &File, path: &Path, over: bool) -> anyhow::Result<()> {
     copy(from, &mut to).with_context(|| format!("`{shown}` cannot be written"))
 }
 
-/// Copies `from` from its start, wherever it was read to.
+/// Copies all of `from`, independent of its position.
 fn copy(from: &File, to: &mut impl Write) -> io::Result<()> {
     let mut piece = vec![0; PIECE];
     let mut done = 0;

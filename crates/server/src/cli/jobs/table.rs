@@ -1,4 +1,4 @@
-//! Jobs as a table, a line each.
+//! Formats jobs as a table.
 
 use std::io::{IsTerminal, stdout};
 
@@ -10,15 +10,15 @@ use super::told::{between, error, far, ran};
 use crate::cli::follow::words::{ago, columns, cut, padded, plain, spoken};
 
 const HEADS: [&str; 7] = ["JOB", "TOOL", "STATE", "FAR", "WHEN", "RAN", "SAYS"];
-/// Which columns are left out first where there is no room for all.
+/// Columns that are dropped first on a narrow terminal.
 const SPARED: [usize; 3] = [5, 3, 4];
-/// How wide the last column is at least before others are left out.
+/// Smallest width of the last column before others are dropped.
 const SAYS_MIN: usize = 12;
-/// How many digits of an id are shown.
+/// Number of id digits that are shown.
 const DIGITS: usize = 8;
 const GAP: &str = "  ";
 
-/// The table, as wide as the terminal at most.
+/// Formats the table, at most as wide as the terminal.
 pub(super) fn of(jobs: &[Job]) -> String {
     let width = if stdout().is_terminal() {
         tcgetwinsize(stdout()).ok().map(|size| usize::from(size.ws_col)).filter(|width| *width > 0)
@@ -30,7 +30,7 @@ pub(super) fn of(jobs: &[Job]) -> String {
     lines(rows, width)
 }
 
-/// The beginning of a job's id, which is enough to name it.
+/// Returns the first digits of a job's id, enough to identify it.
 pub(super) fn short(job: &Job) -> String {
     job.id.to_string().chars().take(DIGITS).collect()
 }
@@ -45,7 +45,7 @@ fn row(job: &Job, now: Timestamp) -> [String; 7] {
         far(job),
         ago(between(job.created, now)),
         ran(job, now).map(spoken).unwrap_or_default(),
-        // Of several lines the first says what it is about.
+        // The first line summarizes an error of several lines.
         plain(says.lines().next().unwrap_or_default()),
     ]
 }

@@ -1,4 +1,4 @@
-//! A job in words, for a person and for a program.
+//! Describes a job for people and programs.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use toolgate_contract::{CallError, Job, JobState, Output, fold};
 
-/// What a list says of a job.
+/// Returns the list entry of a job as JSON.
 pub(super) fn summary(job: &Job) -> Value {
     let time = |time: Timestamp| time.to_string();
     let files = job.artefacts.iter().map(|file| {
@@ -29,29 +29,29 @@ pub(super) fn summary(job: &Job) -> Value {
     })
 }
 
-/// The same with its result.
+/// Returns the list entry with the job's result.
 pub(super) fn in_full(job: &Job) -> Value {
     let mut told = summary(job);
     told["result"] = output(job).map_or(Value::Null, |output| output.value.clone());
     told
 }
 
-/// What it gave back, if it did.
+/// Returns the job's output, if it succeeded.
 pub(super) fn output(job: &Job) -> Option<&Output> {
     job.outcome.as_ref()?.as_ref().ok()
 }
 
-/// Why it gave nothing back, if so.
+/// Returns the job's error, if it failed.
 pub(super) fn error(job: &Job) -> Option<&CallError> {
     job.outcome.as_ref()?.as_ref().err()
 }
 
-/// How its program ended, if it ran one.
+/// Returns the exit code of the job's program, if it ran one.
 pub(super) fn exit_code(job: &Job) -> Option<i64> {
     output(job)?.value.get("exit_code")?.as_i64()
 }
 
-/// How far it is, or how its program ended.
+/// Formats the job's progress or exit code.
 pub(super) fn far(job: &Job) -> String {
     match (exit_code(job), job.state) {
         (Some(code), _) => format!("exit {code}"),
@@ -60,7 +60,7 @@ pub(super) fn far(job: &Job) -> String {
     }
 }
 
-/// How long it ran, or has been running.
+/// Returns the time that the job ran, or has been running.
 pub(super) fn ran(job: &Job, now: Timestamp) -> Option<Duration> {
     let until = if job.state.is_terminal() { job.updated } else { now };
     match (job.started, job.state) {
@@ -69,7 +69,7 @@ pub(super) fn ran(job: &Job, now: Timestamp) -> Option<Duration> {
     }
 }
 
-/// How long it is from `from` to `to`; nothing where a clock was set back.
+/// Returns the time between two timestamps. Zero if a clock was set back.
 pub(super) fn between(from: Timestamp, to: Timestamp) -> Duration {
     Duration::try_from(to.duration_since(from)).unwrap_or_default()
 }

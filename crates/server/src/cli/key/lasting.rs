@@ -1,11 +1,11 @@
-//! How long something lasts, as people write it: `90d`.
+//! Parses durations such as `90d`.
 
 use std::time::Duration;
 
 use anyhow::Context;
 use jiff::{SignedDuration, Timestamp};
 
-/// How long `text` says.
+/// Parses a duration.
 pub(super) fn read(text: &str) -> Result<Duration, String> {
     let units = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400), ("w", 7 * 86_400)];
     let read = units.iter().find_map(|(unit, seconds)| {
@@ -17,14 +17,14 @@ pub(super) fn read(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// When what lasts for `long` from now on is over.
+/// Returns the time after `long` from now.
 pub(super) fn from_now(long: Duration) -> anyhow::Result<Timestamp> {
     let long = SignedDuration::try_from(long)?;
     let until = Timestamp::now().checked_add(long).context("that is beyond all time")?;
     Ok(to_the_second(until))
 }
 
-/// `at`, without what nobody reads.
+/// Rounds `at` down to seconds.
 pub(super) fn to_the_second(at: Timestamp) -> Timestamp {
     Timestamp::from_second(at.as_second()).unwrap_or(at)
 }

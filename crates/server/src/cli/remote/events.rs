@@ -1,16 +1,16 @@
-//! Server-sent events, as their bytes come.
+//! Parses server-sent events incrementally.
 
-/// What of a stream has come and is not yet an event.
+/// Parser of server-sent events.
 #[derive(Default)]
 pub(super) struct Events {
-    /// The beginning of a line.
+    /// Incomplete line.
     line: Vec<u8>,
-    /// The data of the event so far.
+    /// Data of the incomplete event.
     data: Option<String>,
 }
 
 impl Events {
-    /// The data of each event that `bytes` end.
+    /// Returns the data of each event that `bytes` complete.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Vec<String> {
         let mut ended = Vec::new();
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
@@ -43,7 +43,7 @@ impl Events {
     }
 }
 
-/// Checks that events come out alike however their bytes are cut into chunks.
+/// Checks that events are the same for any split of their bytes.
 #[cfg(any(fuzzing, test))]
 pub(super) fn check_any_chunking(bytes: &[u8]) {
     let read = |size: usize| {

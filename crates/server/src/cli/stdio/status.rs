@@ -1,5 +1,4 @@
-//! What whoever started a stdio server learns of it beside its answers: lines on standard error,
-//! and a file that is there while it serves.
+//! Reports the status of a stdio server: lines on standard error, and a ready file while it serves.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -11,29 +10,29 @@ use toolgate::config::Config;
 use toolgate::ready::ReadyFile;
 use toolgate::telemetry;
 
-/// Where Synesthetic's clients look for the file.
+/// Ready file that Synesthetic's clients look for.
 const READY_FILE: &str = "/tmp/mcp.ready";
-/// Where schemas are unless somebody says otherwise.
+/// Default folder of schemas.
 const SCHEMAS_DIR: &str = "libs/synesthetic-schemas/jsonschema";
-/// How they say that they want standard streams.
+/// Endpoint settings that select standard streams.
 const ENDPOINTS: [&str; 2] = ["stdio", "stdio://"];
 
-/// How a server says how it is.
+/// Style of status reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Status {
-    /// As any command does, and by the file where one is asked for.
+    /// Plain messages, and a ready file if the configuration names one.
     Plain,
-    /// In the lines that Synesthetic's clients read, and by the file.
+    /// The lines that Synesthetic's clients parse, and the ready file.
     Synesthetic,
 }
 
 impl Status {
-    /// How a server that speaks `dialect` says it.
+    /// Returns the style for `dialect`.
     pub(super) fn of(dialect: &str) -> Self {
         if dialect == "synesthetic" { Self::Synesthetic } else { Self::Plain }
     }
 
-    /// Before anything can be said: the first line is to be that it is ready, or why not.
+    /// Holds back the log, because the first line must report readiness or failure.
     pub(super) fn begins(self) {
         match self {
             Self::Plain => {}
@@ -41,7 +40,7 @@ impl Status {
         }
     }
 
-    /// Whether `config` is one that its clients can be served under, and what they expect.
+    /// Checks `config` against the dialect's requirements and applies them.
     pub(super) fn check(self, config: &mut Config) -> anyhow::Result<()> {
         match self {
             Self::Plain => Ok(()),
@@ -50,14 +49,14 @@ impl Status {
                 if wanted.is_some_and(|it| !it.is_empty() && !ENDPOINTS.contains(&it)) {
                     bail!("Only STDIO transport is supported");
                 }
-                // Its tools are there, whatever there is for them to list.
+                // Synesthetic's tools are offered even without assets.
                 config.assets.owner.always = true;
                 Ok(())
             }
         }
     }
 
-    /// It ends before it has begun.
+    /// Reports a failed start.
     pub(super) fn not_set_up(self, err: anyhow::Error) -> anyhow::Result<ExitCode> {
         match self {
             Self::Plain => Err(err),
@@ -70,14 +69,14 @@ impl Status {
         }
     }
 
-    /// It reads its first line next, and is told to stop by signals.
+    /// Reports that the server is ready, when it is about to read its first line.
     pub(super) fn is_ready(self, root: &Path, config: &Config, ready: &OnceLock<ReadyFile>) {
         let asked = config.contracts.ready_file.as_deref();
         let path = match self {
             Self::Plain => asked,
             Self::Synesthetic => Some(asked.unwrap_or(Path::new(READY_FILE))),
         };
-        // Without it there is still the line.
+        // The ready line still reports readiness if the file cannot be written.
         let failed = path.and_then(|path| match ReadyFile::put(path) {
             Ok(file) => {
                 let _ = ready.set(file);
@@ -95,7 +94,7 @@ impl Status {
         }
     }
 
-    /// It has answered what it will.
+    /// Reports the end.
     pub(super) fn ended(self) {
         match self {
             Self::Plain => {}
@@ -104,7 +103,7 @@ impl Status {
     }
 }
 
-/// Where schemas are read from, whether or not there are any.
+/// Returns the folder of schemas, even if it does not exist.
 fn schemas_dir(root: &Path, config: &Config) -> PathBuf {
     let assets = &config.assets;
     let folder = match &assets.owner.schemas {
@@ -114,7 +113,7 @@ fn schemas_dir(root: &Path, config: &Config) -> PathBuf {
     std::path::absolute(&folder).unwrap_or(folder)
 }
 
-/// A line on standard error, which nobody need read.
+/// Prints a line to standard error, ignoring failures.
 fn say(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }

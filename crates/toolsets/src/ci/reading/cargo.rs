@@ -1,4 +1,4 @@
-//! What Cargo prints: messages as JSON, a line each, and what tests print between them.
+//! Parses Cargo's output: one JSON message per line, with the output of tests in between.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use super::super::report::{Failure, Severity, Summary};
 use super::found::Found;
 use super::libtest;
 
-/// Reads Cargo.
+/// The parser of Cargo's output.
 pub(super) struct Reader {
     verb: Verb,
     tests: libtest::Reader,
@@ -24,7 +24,7 @@ struct Line<'l> {
     message: Option<Message>,
 }
 
-/// What the compiler says.
+/// A compiler diagnostic.
 #[derive(Deserialize)]
 struct Message {
     level: String,
@@ -97,7 +97,7 @@ impl Reader {
         {
             return;
         }
-        // Of a build that only warns its warnings are counted.
+        // Warnings are listed only for lint. For a build they are only counted.
         if severity == Severity::Warning && self.verb != Verb::Lint {
             Summary::add(&mut found.summary.warnings, 1);
             return;

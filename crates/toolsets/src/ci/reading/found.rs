@@ -1,18 +1,18 @@
-//! What was found so far.
+//! Collects the failures and counts found in a program's output.
 
 use super::super::report::{Failure, Severity, Summary};
 
-/// How long a message may be.
+/// The most characters of one message.
 const MESSAGE_CHARS_MAX: usize = 1000;
 
-/// Failures and counts.
+/// The failures and counts found so far.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) failures: Vec<Failure>,
     pub(super) left_out: usize,
     pub(super) summary: Summary,
     failures_max: usize,
-    /// A compiler says the same of a library and of its tests.
+    /// The last failure. A compiler reports the same one for a library and for its tests.
     last: Option<Failure>,
 }
 
@@ -21,7 +21,7 @@ impl Found {
         Self { failures_max, ..Self::default() }
     }
 
-    /// Keeps `failure`, unless it is known or there are too many.
+    /// Adds `failure`, unless it is a duplicate or the list is full.
     pub(super) fn push(&mut self, mut failure: Failure) {
         let message = failure.message.trim();
         failure.message = match message.char_indices().nth(MESSAGE_CHARS_MAX) {

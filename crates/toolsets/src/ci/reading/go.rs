@@ -1,4 +1,4 @@
-//! What Go prints: `go test -json`, and the compiler's and vet's lines.
+//! Parses Go's output: `go test -json`, and lines of the compiler and of vet.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -9,16 +9,16 @@ use toolgate_contract::Stream;
 use super::super::report::{Failure, Severity, Summary};
 use super::found::Found;
 
-/// How much of what one test prints is kept.
+/// The most bytes of output that are kept per test.
 const SAID_BYTES_MAX: usize = 16 << 10;
 
-/// Reads Go.
+/// The parser of Go's output.
 #[derive(Default)]
 pub(super) struct Reader {
-    /// What each test that runs has printed.
+    /// The output of each running test.
     said: HashMap<String, String>,
     failed: u64,
-    /// Tests in which others failed.
+    /// Tests with failed subtests.
     outer: HashSet<String>,
 }
 
@@ -88,7 +88,7 @@ impl super::Reader for Reader {
     fn end(&mut self, _: &mut Found) {}
 }
 
-/// What a failed test said.
+/// Creates the failure of a test from its output.
 fn failed(package: &str, test: &str, said: &str) -> Failure {
     let mut failure = Failure::new(Severity::Failure, "").of_test(test);
     for line in said.lines() {
@@ -101,7 +101,7 @@ fn failed(package: &str, test: &str, said: &str) -> Failure {
             Some((file, row.parse().ok()?, message))
         });
         match place {
-            // Its name alone is told; its folder is the end of the package's name.
+            // Go prints only the file name. The package name ends with the file's folder.
             Some((file, row, message)) if failure.file.is_none() && file.ends_with(".go") => {
                 failure = failure.at(&format!("{package}/{file}"), Some(row), None);
                 failure.message.push_str(message);
@@ -116,7 +116,7 @@ fn failed(package: &str, test: &str, said: &str) -> Failure {
     failure
 }
 
-/// `./a.go:3:5: message`, also after `vet: `.
+/// Parses `./a.go:3:5: message`, optionally after `vet: `.
 fn compiled(line: &str) -> Option<Failure> {
     let line = line.strip_prefix("vet: ").unwrap_or(line);
     let mut parts = line.splitn(4, ':');

@@ -1,18 +1,18 @@
-//! What Rust's test harness prints.
+//! Parses the output of Rust's test harness.
 
 use super::super::report::{Failure, Severity, Summary};
 use super::found::Found;
 
-/// Reads test results and what failed tests said.
+/// The parser of test results and of the output of failed tests.
 #[derive(Default)]
 pub(super) struct Reader {
-    /// The failed test whose words are being read.
+    /// The failed test whose output is being read.
     told: Option<Told>,
-    /// Failed tests of which nothing was said yet.
+    /// Failed tests without any output so far.
     failed: Vec<String>,
-    /// Tests that began and of whose end nothing was said, so far.
+    /// Tests that started and have not reported a result yet.
     begun: Vec<String>,
-    /// Why programs with tests ended without a result.
+    /// Messages about test programs that ended without a result.
     crashes: Vec<String>,
 }
 
@@ -40,7 +40,7 @@ impl Reader {
         } else if let Some(rest) = line.strip_prefix("test ")
             && let Some(test) = rest.strip_suffix(" ... FAILED")
         {
-            // What was said of it is told without this.
+            // The heading of the test's output lacks this suffix.
             let expected = [" - should panic", " - compile fail"];
             let test = expected.iter().find_map(|it| test.strip_suffix(it)).unwrap_or(test);
             self.failed.push(test.to_owned());
@@ -53,7 +53,7 @@ impl Reader {
         }
     }
 
-    /// Takes a line that Cargo or a test wrote beside the results.
+    /// Reads a line of standard error, from Cargo or a test.
     pub(super) fn beside(&mut self, line: &str) {
         if let Some(rest) = line.trim_start().strip_prefix("process didn't exit successfully: `")
             && let Some((program, why)) = rest.rsplit_once("` (")
@@ -70,11 +70,11 @@ impl Reader {
         }
     }
 
-    /// No more results come: what ended without one is told.
+    /// Ends the output: reports test programs that crashed without a result.
     pub(super) fn end_all(&mut self, found: &mut Found) {
         self.end(found);
         self.begun.dedup();
-        // Where there are several, which of them it was is not known.
+        // If several tests or programs are candidates, the crashed test is unknown.
         let test = match &self.begun[..] {
             [test] if self.crashes.len() == 1 => Some(test.clone()),
             _ => None,
@@ -89,7 +89,7 @@ impl Reader {
         }
     }
 
-    /// Nothing more is said of what failed.
+    /// Ends one test program: reports its failed tests that had no output.
     pub(super) fn end(&mut self, found: &mut Found) {
         self.flush(found);
         for test in self.failed.drain(..) {
@@ -102,7 +102,7 @@ impl Reader {
         let Some(Told { test, place, message, .. }) = self.told.take() else { return };
         let message = if message.trim().is_empty() { "it failed".to_owned() } else { message };
         let mut failure = Failure::new(Severity::Failure, message).of_test(&test);
-        // The name of an example in the documentation says where it is.
+        // The name of a documentation example contains its file and line.
         let example = test.split_once(" - ").zip(test.split_once("(line "));
         let example = example.and_then(|((file, _), (_, rest))| {
             Some((file.to_owned(), rest.trim_end_matches(')').parse().ok()?, None))
@@ -130,7 +130,7 @@ impl Told {
         {
             if self.place.is_none() {
                 self.place = Some((file.to_owned(), row, column));
-                // What was printed before is not why it failed.
+                // Output before the panic is not the reason of the failure.
                 self.message.clear();
                 self.is_over = false;
             }

@@ -1,9 +1,8 @@
-//! Lines that say at which place something is wrong, in the ways most programs have.
+//! Parses error lines with a location, in the formats of most programs.
 
 use super::super::report::{Failure, Severity};
 
-/// What `line` says is wrong, if it says so:
-/// `a.c:3:5: error: …`, `a.cs(3,5): error CS1: …`, `a.ts:3:5 - error TS1: …`,
+/// Parses an error line: `a.c:3:5: error: …`, `a.cs(3,5): error CS1: …`, `a.ts:3:5 - error TS1: …`,
 /// `[ERROR] /a.java:[3,5] …`, `a.java:3: error: …`.
 pub(super) fn located(line: &str) -> Option<Failure> {
     let line = line.trim_start();
@@ -19,7 +18,7 @@ pub(super) fn located(line: &str) -> Option<Failure> {
     parenthesised(line).or_else(|| colons(line))
 }
 
-/// `file(3,5): error CODE: message`.
+/// Parses `file(3,5): error CODE: message`.
 fn parenthesised(line: &str) -> Option<Failure> {
     let (place, rest) = line.split_once("): ")?;
     let (file, place) = place.rsplit_once('(')?;
@@ -29,7 +28,7 @@ fn parenthesised(line: &str) -> Option<Failure> {
     let (row, column) = numbers(place)?;
     let (severity, rest) = severity(rest)?;
     let (code, message) = coded(rest);
-    // The project a compiler was building.
+    // The project file that the compiler was building.
     let message = match message.rsplit_once(" [") {
         Some((before, project)) if project.ends_with("proj]") => before,
         Some(_) | None => message,
@@ -38,7 +37,7 @@ fn parenthesised(line: &str) -> Option<Failure> {
     Some(Failure { code: code.map(str::to_owned), ..failure })
 }
 
-/// `file:3:5: error: message`, or with ` - ` before what it is.
+/// Parses `file:3:5: error: message`, optionally with ` - ` before the severity.
 fn colons(line: &str) -> Option<Failure> {
     for (at, _) in line.match_indices(':') {
         let (file, rest) = (&line[..at], &line[at + 1..]);
@@ -67,7 +66,7 @@ fn colons(line: &str) -> Option<Failure> {
     None
 }
 
-/// What a message is, and the rest of it.
+/// Splits the severity off the start of `text`.
 fn severity(text: &str) -> Option<(Severity, &str)> {
     let words = [
         ("error", Severity::Error),
@@ -82,7 +81,7 @@ fn severity(text: &str) -> Option<(Severity, &str)> {
     Some((severity, &text[word.len()..]))
 }
 
-/// The code that a message begins with, and the message.
+/// Splits the error code, if any, off the start of `text`.
 fn coded(text: &str) -> (Option<&str>, &str) {
     let text = text.trim_start();
     match text.split_once(':') {
@@ -96,7 +95,7 @@ fn is_code(word: &str) -> bool {
     word.bytes().all(|b| b.is_ascii_alphanumeric()) && word.bytes().any(|b| b.is_ascii_digit())
 }
 
-/// `3` or `3,5`.
+/// Parses `3` or `3,5`.
 fn numbers(place: &str) -> Option<(u32, Option<u32>)> {
     let mut numbers = place.split(',');
     let row = numbers.next()?.trim().parse().ok()?;
@@ -108,7 +107,7 @@ fn first_number(text: &str) -> Option<u32> {
     text[..digits].parse().ok()
 }
 
-/// The last `file:row:column` in `line`, e.g. of a stack: `at f (/a/b.js:3:5)`.
+/// Finds the last `file:row:column` in `line`, as in a stack trace: `at f (/a/b.js:3:5)`.
 pub(super) fn place(line: &str) -> Option<(&str, u32, Option<u32>)> {
     let line = line.trim().trim_end_matches([')', ',', '\'', '"']);
     let (rest, last) = line.rsplit_once(':')?;

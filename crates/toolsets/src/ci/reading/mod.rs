@@ -1,4 +1,4 @@
-//! Reading what build tools and test runners print, line by line as it comes.
+//! Parses the output of build tools and test runners, line by line as it arrives.
 
 mod found;
 mod located;
@@ -21,12 +21,12 @@ use crate::exec::plain;
 
 use found::Found;
 
-/// A longer line is read in pieces.
+/// The most bytes of one line. A longer line is read in pieces.
 const LINE_BYTES_MAX: usize = 4 << 20;
 
-/// Reads one program's lines.
+/// A parser of one program's output.
 trait Reader: Send {
-    /// Takes a line of `stream`, without its end; what of it a reader is shown, if anything.
+    /// Reads a line of `stream`, without its line break. Returns the text to show for it, if any.
     fn line<'l>(
         &mut self,
         stream: Stream,
@@ -34,24 +34,24 @@ trait Reader: Send {
         found: &mut Found,
     ) -> Option<Cow<'l, str>>;
 
-    /// Nothing comes any more.
+    /// Ends the output.
     fn end(&mut self, found: &mut Found);
 }
 
-/// What a program prints, being read.
+/// The state of parsing a program's output.
 pub(super) struct Reading {
     reader: Box<dyn Reader>,
     found: Found,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
-    /// The end of what is shown.
+    /// The end of the shown text.
     tail: VecDeque<u8>,
     tail_bytes_max: usize,
     is_cut: bool,
 }
 
 impl Reading {
-    /// Of a program that does `verb` with a project of `kind`.
+    /// Creates the parser for a program that performs `verb` on a project of `kind`.
     pub(super) fn new(kind: Kind, verb: Verb, failures_max: usize, output_bytes: usize) -> Self {
         let reader: Box<dyn Reader> = match kind {
             Kind::Cargo => Box::new(cargo::Reader::new(verb)),
@@ -73,7 +73,7 @@ impl Reading {
         }
     }
 
-    /// Takes a piece of `stream`; what of it a reader is shown.
+    /// Reads a piece of `stream`. Returns the text to show.
     pub(super) fn take(&mut self, stream: Stream, bytes: &[u8]) -> Vec<u8> {
         let waiting = match stream {
             Stream::Stdout => &mut self.stdout,
@@ -89,7 +89,8 @@ impl Reading {
         self.lines(stream, &lines)
     }
 
-    /// What was found, and the end of what was shown; whether that is all of it.
+    /// Ends the output. Returns the counts, the failures, the number of dropped failures, the end
+    /// of the shown text, and `true` if that text is complete.
     pub(super) fn end(mut self) -> (Summary, Vec<Failure>, usize, String, bool) {
         for stream in [Stream::Stdout, Stream::Stderr] {
             let rest = match stream {
@@ -104,7 +105,7 @@ impl Reading {
         let tail: Vec<u8> = self.tail.into();
         let mut tail = String::from_utf8_lossy(&tail).into_owned();
         if self.is_cut {
-            // It begins with a whole line.
+            // Start with a whole line.
             let begin = tail.find('\n').map_or(0, |at| at + 1);
             tail.drain(..begin);
         }

@@ -1,4 +1,4 @@
-//! What compilers and test runners without a format of their own print.
+//! Parses the output of compilers and test runners without a machine-readable format.
 
 use std::borrow::Cow;
 
@@ -8,12 +8,12 @@ use super::super::report::{Failure, Severity, Summary};
 use super::found::Found;
 use super::located::located;
 
-/// Reads lines that say where something is wrong, and the counts of .NET and Maven.
+/// The parser of error lines with a location, and of the test counts of .NET and Maven.
 #[derive(Default)]
 pub(super) struct Reader {
-    /// The test of .NET that is being told.
+    /// The failed .NET test whose output is being read.
     test: Option<Failure>,
-    /// Maven tells the same counts for each class and then for all.
+    /// Set while Maven prints its totals. Before them, it prints the same counts for each class.
     is_all: bool,
 }
 
@@ -74,7 +74,7 @@ impl Reader {
         }
     }
 
-    /// `[ERROR] Tests run: 3, Failures: 1, …` and `[ERROR]   AppTest.adds:12 expected …`.
+    /// Parses `[ERROR] Tests run: 3, Failures: 1, …` and `[ERROR]   AppTest.adds:12 expected …`.
     fn maven(&mut self, line: &str, found: &mut Found) {
         let Some((_, rest)) = line.split_once("] ") else { return };
         if rest.trim_start() == "Results:" {
@@ -102,7 +102,7 @@ impl Reader {
     }
 }
 
-/// `[Makefile:3: test] Error 1`.
+/// Parses `[Makefile:3: test] Error 1`.
 fn make(rest: &str) -> Failure {
     let failure = Failure::new(Severity::Error, rest);
     let place = rest.strip_prefix('[').and_then(|it| it.split_once("] "));
@@ -118,7 +118,7 @@ fn make(rest: &str) -> Failure {
     }
 }
 
-/// `Failed!  - Failed:     1, Passed:     2, Skipped:     0, Total:     3, …`.
+/// Counts `Failed!  - Failed:     1, Passed:     2, Skipped:     0, Total:     3, …`.
 fn dotnet_counts(line: &str, found: &mut Found) {
     for part in line.split([',', '-']) {
         let Some((name, number)) = part.split_once(':') else { continue };

@@ -1,4 +1,4 @@
-//! What pytest prints with `--tb=short -rfE`.
+//! Parses the output of `pytest --tb=short -rfE`.
 
 use std::borrow::Cow;
 
@@ -8,20 +8,20 @@ use super::super::report::{Failure, Severity, Summary};
 use super::found::Found;
 use super::located::located;
 
-/// Reads pytest, and linters run in its stead.
+/// The parser of pytest's output, and of Python linters.
 #[derive(Default)]
 pub(super) struct Reader {
     section: Section,
-    /// The failure being told.
+    /// The failure whose output is being read.
     told: Option<Failure>,
 }
 
-/// Which part of its report is being read.
+/// The section of the report that is being read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Section {
     #[default]
     Before,
-    /// Failures, and errors around tests.
+    /// Failures, and errors in setup, teardown or collection.
     Failures,
     After,
 }
@@ -69,12 +69,12 @@ impl Reader {
         }
     }
 
-    /// Takes a line about the failure that is being told.
+    /// Reads a line about the current failure.
     fn tell(&mut self, line: &str) {
         let Some(told) = &mut self.told else { return };
         if let Some(said) = line.strip_prefix("E  ") {
             let said = said.trim();
-            // Where the file itself cannot be read.
+            // A syntax error in the test file.
             let place = said.strip_prefix("File \"").and_then(|it| it.split_once("\", line "));
             if let Some((file, row)) = place {
                 *told = told.clone().at(file, row.trim().parse().ok(), None);
@@ -86,7 +86,7 @@ impl Reader {
             && let Some((file, row)) = place.rsplit_once(':')
             && let Ok(row) = row.parse::<u32>()
         {
-            // The first place is the test's own; what it calls comes after.
+            // The first location is in the test itself. Later ones are in its callees.
             if told.file.is_none() && !line.starts_with(' ') {
                 *told = told.clone().at(file, Some(row), None);
             }
@@ -102,7 +102,7 @@ impl Reader {
     }
 }
 
-/// The title between two rules of `rule`.
+/// Returns the title between two rules made of the character `rule`.
 fn ruled(line: &str, rule: char) -> Option<&str> {
     let title = line.trim_matches(rule);
     let is_ruled = line.len() >= title.len() + 2 && title.len() > 2;
@@ -129,7 +129,7 @@ fn count(title: &str, found: &mut Found) {
     }
 }
 
-/// `a.py:3:5: F401 message`, as ruff and flake8 say it.
+/// Parses `a.py:3:5: F401 message`, the format of ruff and flake8.
 fn linted(line: &str) -> Option<Failure> {
     let mut parts = line.splitn(4, ':');
     let (file, row, column) = (parts.next()?, parts.next()?, parts.next()?);

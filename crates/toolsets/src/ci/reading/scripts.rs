@@ -1,5 +1,4 @@
-//! What JavaScript's test runners, compilers and linters print: node:test, Jest, Vitest, Mocha,
-//! TypeScript, ESLint.
+//! Parses the output of JavaScript tools: node:test, Jest, Vitest, Mocha, TypeScript and ESLint.
 
 use std::borrow::Cow;
 
@@ -10,33 +9,33 @@ use super::found::Found;
 use super::located::{located, place};
 use super::tap;
 
-/// Reads whatever a script runs.
+/// The parser of a script's output, for any of these tools.
 #[derive(Default)]
 pub(super) struct Reader {
     tap: tap::Reader,
-    /// The failed test that is being told.
+    /// The failed test whose output is being read.
     told: Option<Told>,
-    /// The file that a linter tells of.
+    /// The file that a linter currently reports on.
     file: Option<String>,
-    /// Where the next failed test of node:test is.
+    /// The location of the next failed test of node:test.
     at: Option<(String, u32, Option<u32>)>,
-    /// Mocha tells its failures after their count.
+    /// Set after Mocha's count of failures, which precedes their details.
     is_after_failing: bool,
 }
 
 struct Told {
     failure: Failure,
     style: Style,
-    /// Whether why it failed has been told.
+    /// Set when the reason of the failure is complete.
     is_over: bool,
 }
 
-/// Which runner tells it.
+/// The runner that reports a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Style {
     Jest,
     Vitest,
-    /// Its name goes on over lines, until one ends with a colon.
+    /// Mocha while it prints a test name, which spans lines until one ends with a colon.
     MochaName,
     Mocha,
     Node,
@@ -88,7 +87,7 @@ impl Reader {
         }
     }
 
-    /// The failed test whose telling `line` begins.
+    /// Returns the failed test whose details start at `line`.
     fn begin(&mut self, line: &str, trimmed: &str) -> Option<(Failure, Style)> {
         let failure = |test: &str| Failure::new(Severity::Failure, "").of_test(test);
         if let Some(test) =
@@ -127,7 +126,7 @@ impl Reader {
         let is_known = found.failures.iter().any(|known| {
             known.test == failure.test && known.file == failure.file && known.line == failure.line
         });
-        // Jest tells failures twice where there are many tests.
+        // Jest reports failures twice if there are many tests.
         if !is_known {
             found.push(failure);
         }
@@ -156,12 +155,12 @@ impl Told {
                 *failure = failure.clone().at(file, Some(row), column);
             }
         } else if *is_over {
-            // Nothing but the rest of a stack comes.
+            // Only the rest of the stack trace follows.
         } else if line.starts_with(|c: char| c.is_ascii_digit()) && line.contains(" | ")
             || line.starts_with("> ") && line.contains(" | ")
             || line.starts_with("| ") && line.ends_with('^')
         {
-            // The lines of the test around its failure.
+            // An excerpt of the test's source around the failure.
         } else {
             failure.message.push_str(line);
             failure.message.push('\n');
@@ -169,8 +168,8 @@ impl Told {
     }
 }
 
-/// Counts `Tests: 1 failed, 2 passed, 3 total`, `Tests  1 failed | 2 passed (3)`, `2 passing (5ms)`;
-/// whether `line` was such.
+/// Counts `Tests: 1 failed, 2 passed, 3 total`, `Tests  1 failed | 2 passed (3)` or `2 passing
+/// (5ms)`. Returns `true` if `line` had this format.
 fn counted(line: &str, found: &mut Found) -> bool {
     let mut words = line.split_whitespace();
     if let (Some(Ok(number)), Some(what)) = (words.next().map(str::parse::<u64>), words.next()) {
@@ -199,7 +198,7 @@ fn counted(line: &str, found: &mut Found) -> bool {
     true
 }
 
-/// `3:5  error  message  rule`, of the file named before.
+/// Parses `3:5  error  message  rule`, for a file named on an earlier line.
 fn linted(line: &str, file: &str) -> Option<Failure> {
     let (at, rest) = line.split_once(' ')?;
     let (row, column) = at.split_once(':')?;

@@ -1,10 +1,10 @@
-//! The Test Anything Protocol, as Node's own runner speaks it.
+//! Parses the Test Anything Protocol, as printed by Node's test runner.
 
 use super::super::report::{Failure, Severity, Summary};
 use super::found::Found;
 use super::located::place;
 
-/// Reads results and the notes on failed ones.
+/// The parser of test results and of the YAML notes on failed tests.
 #[derive(Default)]
 pub(super) struct Reader {
     /// The failed test whose notes are being read.
@@ -13,16 +13,16 @@ pub(super) struct Reader {
 
 struct Told {
     failure: Failure,
-    /// Within a text of several lines: how far its lines stand in.
+    /// The indentation of the key, while a multi-line text is being read.
     block: Option<usize>,
-    /// It failed since tests in it did.
+    /// Set if the test failed only because of its subtests.
     is_suite: bool,
-    /// Whether its notes have begun.
+    /// Set when the notes have started.
     is_noted: bool,
 }
 
 impl Reader {
-    /// Takes a line; whether it was one of these.
+    /// Reads a line. Returns `true` if it belongs to the protocol.
     pub(super) fn line(&mut self, line: &str, found: &mut Found) -> bool {
         let trimmed = line.trim_start();
         match &mut self.told {
@@ -35,7 +35,7 @@ impl Reader {
                 told.note(line);
                 return true;
             }
-            // There are no notes on it.
+            // The failed test has no notes.
             Some(_) => self.flush(found),
             None => {}
         }

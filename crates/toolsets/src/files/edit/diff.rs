@@ -1,4 +1,4 @@
-//! A change as a unified diff.
+//! Builds the unified diff of an edit.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -11,24 +11,24 @@ use toolgate_contract::ToolError;
 use super::plan::Span;
 use crate::world::root::Watch;
 
-/// Past this a diff is made quickly rather than short.
+/// Time limit for a minimal diff. After it, the diff algorithm prefers speed to brevity.
 const THINKING_MAX: Duration = Duration::from_millis(500);
-/// How many lines around a change are shown.
+/// Unchanged lines shown around a change.
 const CONTEXT: usize = 3;
 
-/// Changes this close to each other are compared at once, until they are shown in full by far.
+/// Smallest size of a part before a diff that is already far too long may be cut, in bytes.
 const PART_BYTES_MIN: usize = 1 << 20;
 
-/// What is compared at once, in the old text and in the new.
+/// Ranges of the old and the new text that are compared in one step.
 struct Part {
     in_old: Range<usize>,
     in_new: Range<usize>,
 }
 
-/// What makes `new` of `old`, in at most `limit` bytes, and whether that cut it.
+/// Returns the unified diff from `old` to `new`, at most `limit` bytes, and true if that cut it.
 ///
-/// A diff takes many times the memory of what it compares, so only what is around
-/// the `spans` that were replaced is.
+/// A diff takes many times the memory of its input, so only the text around the replaced `spans` is
+/// compared.
 pub(super) fn unified(
     old: &[u8],
     new: &[u8],
@@ -49,7 +49,7 @@ pub(super) fn unified(
         counted = from;
         let old = String::from_utf8_lossy(&old[from.0..in_old.end - tail]);
         let new = String::from_utf8_lossy(&new[from.1..in_new.end - tail]);
-        // Its own lines end at a CR alone, too, and nobody else's do.
+        // `diff_lines` would also split lines at a lone CR, which patch programs do not do.
         let old: Vec<&str> = old.split_inclusive('\n').collect();
         let new: Vec<&str> = new.split_inclusive('\n').collect();
         let diff = TextDiff::configure().timeout(THINKING_MAX).diff_slices(&old, &new);
@@ -81,13 +81,14 @@ pub(super) fn unified(
     Ok((text, cut))
 }
 
-/// Where in `old` and in `new` there are changes with their context, and whether that is all.
+/// Returns the parts of `old` and `new` that contain changes with their context, and true if they
+/// cover all changes.
 ///
-/// Between two parts are more lines than the contexts of both.
+/// Two parts are always separated by more lines than the contexts of both.
 fn parts(old: &[u8], new: &[u8], spans: &[Span], limit: usize) -> (Vec<Part>, bool) {
     let most = limit.saturating_mul(4).max(PART_BYTES_MIN);
     let mut parts = Vec::new();
-    // Where the part begins, and where the span before ends.
+    // Start of the current part, and end of the previous span.
     let (mut start, mut last) = ((0, 0), (0, 0));
     for span in spans {
         let gap = &old[last.0..span.from];
@@ -100,7 +101,7 @@ fn parts(old: &[u8], new: &[u8], spans: &[Span], limit: usize) -> (Vec<Part>, bo
         } else if span.from - start.0 > most
             && let Some(newline) = memrchr(b'\n', gap)
         {
-            // Where the last line goes, the newline before it may have gone with it.
+            // If the last line is deleted, the newline before it may be deleted with it.
             let end = (last.1 + newline + 1).min(new.len());
             parts.push(Part { in_old: start.0..last.0 + newline + 1, in_new: start.1..end });
             return (parts, false);
@@ -111,7 +112,7 @@ fn parts(old: &[u8], new: &[u8], spans: &[Span], limit: usize) -> (Vec<Part>, bo
     (parts, true)
 }
 
-/// How many bytes both begin with, in whole lines and less the context; and how many they end with.
+/// Returns the lengths of the common start and the common end, in whole lines, less the context.
 fn common(old: &[u8], new: &[u8]) -> (usize, usize) {
     let same = old.iter().zip(new).take_while(|(old, new)| old == new).count();
     let most = old.len().min(new.len()) - same;
@@ -125,7 +126,8 @@ fn common(old: &[u8], new: &[u8]) -> (usize, usize) {
     (from + 1, tail(old, same_tail))
 }
 
-/// What the last `len` bytes of `text` are in whole lines and less the context.
+/// Shortens the last `len` bytes of `text` to whole lines, less the context, and returns their
+/// length.
 fn tail(text: &[u8], len: usize) -> usize {
     let mut rest = &text[text.len() - len..];
     for _ in 0..=CONTEXT {
@@ -135,7 +137,7 @@ fn tail(text: &[u8], len: usize) -> usize {
     rest.len()
 }
 
-/// The `header` of a hunk, `@@ -1,3 +1,4 @@`, that stands `lines` further down in the old and the new.
+/// Returns the hunk `header` (`@@ -1,3 +1,4 @@`) moved down by `lines` in the old and the new text.
 fn moved(header: &str, lines: (usize, usize)) -> String {
     let parts = header.split(' ').map(|part| {
         let (sign, range, lines) = match part.split_at_checked(1) {

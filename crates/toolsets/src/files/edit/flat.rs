@@ -1,24 +1,24 @@
-//! A file seen with every line ending as `\n`, and the way back to its own bytes.
+//! View of a file with every line ending as `\n`, and the mapping back to its bytes.
 
 use std::borrow::Cow;
 
 use memchr::{memchr, memchr_iter, memmem};
 
-/// How many bytes lie between two places whose line is known.
+/// Bytes between two positions whose line number is precomputed.
 const BLOCK_BYTES: usize = 4 << 10;
-/// The byte order mark: before the first line, and no part of it.
+/// Byte order mark: comes before the first line and is not part of it.
 pub(super) const MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// The text of a file with `\r\n` as `\n`.
+/// Text of a file with `\r\n` replaced by `\n`.
 pub(super) struct Flat<'f> {
     pub(super) text: Cow<'f, [u8]>,
-    /// The newlines in `text` that are `\r\n` in the file.
+    /// Positions of the newlines in `text` that are `\r\n` in the file.
     returns: Vec<usize>,
-    /// How many newlines are before each block of the text, and last how many there are.
+    /// Number of newlines before each block of the text; the last element is the total.
     before: Vec<usize>,
 }
 
-/// `bytes` with `\r\n` as `\n`.
+/// Returns `bytes` with `\r\n` replaced by `\n`.
 pub(super) fn flattened(bytes: &[u8]) -> Cow<'_, [u8]> {
     Flat::of(bytes).text
 }
@@ -48,12 +48,12 @@ impl<'f> Flat<'f> {
         Self { text, returns, before }
     }
 
-    /// The place in the file of the place `at` in the text.
+    /// Converts the position `at` in the text to a position in the file.
     pub(super) fn real(&self, at: usize) -> usize {
         at + self.returns.partition_point(|&newline| newline < at)
     }
 
-    /// The place in the text of the place `at` in the file.
+    /// Converts the position `at` in the file to a position in the text.
     pub(super) fn flat(&self, at: usize) -> usize {
         let passed = |before: usize| self.returns[before] + before < at;
         let (mut low, mut high) = (0, self.returns.len());
@@ -64,29 +64,29 @@ impl<'f> Flat<'f> {
         at - low
     }
 
-    /// How many lines there are.
+    /// Returns the number of lines.
     pub(super) fn lines(&self) -> u64 {
         self.newlines() as u64 + u64::from(self.is_unended())
     }
 
-    /// Whether there is a last line that does not end.
+    /// Returns true if the last line has no newline.
     pub(super) fn is_unended(&self) -> bool {
         self.text[self.first()..].last().is_some_and(|&last| last != b'\n')
     }
 
-    /// Which line `at` is in, from 1.
+    /// Returns the number of the line that contains `at`, from 1.
     pub(super) fn line_of(&self, at: usize) -> u64 {
         self.newlines_before(at) as u64 + 1
     }
 
-    /// Where the line `line` begins; past the last, the end.
+    /// Returns the start of line `line`, or the end of the text if there is no such line.
     pub(super) fn start_of(&self, line: u64) -> usize {
         let Some(before) = line.checked_sub(2) else { return self.first() };
         let nth = usize::try_from(before).unwrap_or(usize::MAX);
         self.newline(nth).map_or(self.text.len(), |at| at + 1)
     }
 
-    /// Where the first line begins.
+    /// Returns the start of the first line, after any byte order mark.
     pub(super) fn first(&self) -> usize {
         if self.text.starts_with(MARK) { MARK.len() } else { 0 }
     }
@@ -100,7 +100,7 @@ impl<'f> Flat<'f> {
         self.before[block] + memchr_iter(b'\n', &self.text[block * BLOCK_BYTES..at]).count()
     }
 
-    /// Where the newline number `nth` is, from 0.
+    /// Returns the position of newline number `nth`, from 0.
     fn newline(&self, nth: usize) -> Option<usize> {
         if nth >= self.newlines() {
             return None;
@@ -110,9 +110,9 @@ impl<'f> Flat<'f> {
         memchr_iter(b'\n', &self.text[from..]).nth(nth - self.before[block]).map(|at| from + at)
     }
 
-    /// `new` as whole lines that replace those from `from` to before `to`.
+    /// Returns `new` as whole lines that replace the text from `from` up to `to`.
     ///
-    /// The file ends with a newline after if and only if it did before.
+    /// The file ends with a newline afterwards if and only if it did before.
     pub(super) fn as_lines(&self, from: usize, to: usize, new: &[u8]) -> Vec<u8> {
         let mut lines = flattened(new).into_owned();
         if lines.is_empty() {
@@ -130,9 +130,9 @@ impl<'f> Flat<'f> {
         lines
     }
 
-    /// `new` with the line endings of what it replaces: the text from `from` to before `to`.
+    /// Returns `new` with the line endings of the text it replaces, from `from` up to `to`.
     pub(super) fn ended(&self, from: usize, to: usize, new: &[u8]) -> Vec<u8> {
-        // Two marks are one mark and a letter that nobody sees.
+        // A second byte order mark would be an invisible character.
         let marked = from == MARK.len() && self.first() == from;
         let new = if marked { new.strip_prefix(MARK).unwrap_or(new) } else { new };
         if self.newlines() == 0 || memchr(b'\n', new).is_none() {
@@ -165,7 +165,8 @@ impl<'f> Flat<'f> {
         self.returns.binary_search(&newline).is_ok()
     }
 
-    /// Whether the line that `at` is in ends with `\r\n`, or if it has no end the one before.
+    /// Returns true if the line that contains `at`, or the previous line if it has no newline, ends
+    /// with `\r\n`.
     fn is_return_around(&self, at: usize) -> bool {
         let before = self.newlines_before(at);
         self.newline(before)
@@ -174,7 +175,7 @@ impl<'f> Flat<'f> {
     }
 }
 
-/// `text` with those of its newlines as `\r\n` that `is_return` says, by their number.
+/// Returns `text` with `\r\n` at each newline whose number satisfies `is_return`.
 fn ended_by(text: &[u8], is_return: impl Fn(usize) -> bool) -> Vec<u8> {
     let mut ended = Vec::with_capacity(text.len() + text.len() / 16);
     for (line, piece) in text.split_inclusive(|&byte| byte == b'\n').enumerate() {

@@ -1,14 +1,14 @@
-//! What fuzzing calls: a file and changes of it, parted by the byte 0x1f, and what becomes of it as
-//! the standard library has it.
+//! Fuzz target: compares an edit and its diff with a simple model.
 //!
-//! A change is `old`, the byte 0x1e and `new`; or a first and a last line (`2,3`) and then the same.
+//! The input is a file and its changes, separated by the byte 0x1f. A change is `old`, the byte
+//! 0x1e and `new`. Instead of `old` it may have a first and a last line (`2,3`).
 
 use super::diff;
 use super::flat::MARK;
 use super::plan::{Change, Plan, Times, apply, plan, read};
 use crate::world::root::Watch;
 
-/// Edits, and applies the diff of what was edited.
+/// Runs the edit in `bytes`, and applies the resulting diff.
 pub(crate) fn edits(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let mut parts = text.split('\u{1f}');
@@ -23,7 +23,7 @@ pub(crate) fn edits(bytes: &[u8]) {
     patch(file, &edited, &plan);
 }
 
-/// The file as one change makes it, where that is plain.
+/// Compares `edited` with a simple model of one change, if the model covers it.
 fn compare(file: &str, change: &Change<'_>, edited: &str) {
     let flat = |text: &str| text.replace("\r\n", "\n");
     match change {
@@ -34,7 +34,7 @@ fn compare(file: &str, change: &Change<'_>, edited: &str) {
                 Times::Just(count) => assert_eq!(file.matches(&old).count() as u64, *count),
                 Times::Any => assert!(file.contains(&old)),
             }
-            // A CR before what is put there may make one ending of two.
+            // A CR before the inserted text may merge with it into one line ending.
             if !file.contains('\r') && !new.contains('\r') {
                 assert_eq!(flat(edited), replaced(&file, &old, new));
             }
@@ -54,7 +54,7 @@ fn compare(file: &str, change: &Change<'_>, edited: &str) {
     }
 }
 
-/// `file` with `new` for each `old`, where a mark is not put right after the file's own.
+/// Replaces each `old` in `file` with `new`, without a second byte order mark at the start.
 fn replaced(file: &str, old: &str, new: &str) -> String {
     let own = file.as_bytes().starts_with(MARK).then_some(MARK.len());
     let (mut made, mut at) = (String::new(), 0);
@@ -66,7 +66,7 @@ fn replaced(file: &str, old: &str, new: &str) -> String {
     made + &file[at..]
 }
 
-/// Applying the diff to the file gives the edited one.
+/// Checks that the diff applied to `file` gives `edited`.
 fn patch(file: &str, edited: &str, plan: &Plan) {
     let told = diff::unified(
         file.as_bytes(),
@@ -106,7 +106,7 @@ fn change(text: &str) -> Option<super::Change> {
     Some(super::Change { old: Some(old.to_owned()), replace_all, count, ..none })
 }
 
-/// `old` with a unified diff applied, the way patch does.
+/// Applies a unified diff to `old`, like the `patch` program.
 fn patched(old: &str, diff: &str) -> String {
     let mut lines = old.split_inclusive('\n');
     let (mut new, mut at) = (String::new(), 1);

@@ -1,8 +1,8 @@
-//! Why a text is not in a file: the place most like it, and what differs there.
+//! Explains why a text is not in a file: finds the most similar place and the difference.
 //!
-//! Both are compared without blanks, with plain quotes and dashes, and letters taken apart. The longest
-//! beginning (or end) of the text that is in the file is found by halving, so the
-//! time is bounded by a few passes over the file, whatever is in it.
+//! Both texts are compared without whitespace, with plain quotes and dashes, and in canonical
+//! decomposition. Binary search finds the longest start (or end) of the text that the file
+//! contains. The time is therefore bounded by a few passes over the file.
 
 use memchr::{memchr, memmem, memrchr};
 use unicode_normalization::UnicodeNormalization;
@@ -12,16 +12,16 @@ use super::flat::Flat;
 use super::numbered::unnumbered;
 use crate::world::root::shown;
 
-/// A larger file is not looked through.
+/// Largest file that is searched, in bytes.
 const FILE_BYTES_MAX: usize = 2 << 20;
-/// A longer text to use instead is named by its lines.
+/// Longest replacement text that is quoted, in bytes. A longer one is named by its lines.
 const ADVICE_BYTES_MAX: usize = 2 << 10;
-/// A longer line is shown in part.
+/// Longest line that is quoted whole, in bytes.
 const LINE_BYTES_MAX: usize = 200;
-/// Fewer characters in common are chance.
+/// Fewest common bytes that count as similar.
 const COMMON_BYTES_MIN: usize = 8;
 
-/// Why `old` is not in the file at `path`, and what to do.
+/// Explains why `old` is not in the file at `path`, and suggests a fix.
 pub(super) fn explain(flat: &Flat<'_>, old: &[u8], path: &str) -> String {
     let path = shown(path);
     let without = std::str::from_utf8(old).map(unnumbered).unwrap_or_default();
@@ -87,7 +87,7 @@ pub(super) fn explain(flat: &Flat<'_>, old: &[u8], path: &str) -> String {
     )
 }
 
-/// Says how the place found differs from `old`, and gives the text that does not.
+/// Describes how the place found differs from `old`, and suggests text or lines that match.
 fn same_but_for(
     what: &str,
     flat: &Flat<'_>,
@@ -107,7 +107,7 @@ fn same_but_for(
         let newline = old.ends_with(b"\n") && flat.text.get(to + blanks) == Some(&b'\n');
         to += blanks + usize::from(newline);
     }
-    // What is to begin or end a line is no part of one.
+    // A text that must start or end a line does not match inside a line.
     let breaks = |text: Option<&u8>| text.is_none_or(|byte| *byte == b'\n');
     let is_begun =
         !old.starts_with(b"\n") || breaks(from.checked_sub(1).and_then(|at| flat.text.get(at)));
@@ -146,7 +146,7 @@ fn same_but_for(
     )
 }
 
-/// What kind of difference it is, in a word.
+/// Names the kind of difference in a few words.
 fn difference(found: &[u8], old: &[u8]) -> &'static str {
     let indent = |line: &[u8]| line.len() - line.trim_ascii_start().len();
     let (a, b) = (&found[..indent(found)], &old[..indent(old)]);
@@ -172,25 +172,26 @@ fn without_blanks(text: &[u8]) -> impl Iterator<Item = u8> {
     text.iter().copied().filter(|byte| !byte.is_ascii_whitespace())
 }
 
-/// Whether both are the same letters, with their marks apart or not.
+/// Returns true if both have the same letters in different Unicode normalization.
 fn is_composed_otherwise(found: &[u8], old: &[u8]) -> bool {
     let text = |bytes| std::str::from_utf8(bytes).ok();
     let (Some(found), Some(old)) = (text(found), text(old)) else { return false };
     found.nfd().eq(old.nfd())
 }
 
-/// How much of a text is in a file, and where.
+/// Length and position of a common part.
 #[derive(Clone, Copy)]
 struct Common {
     len: usize,
     at: usize,
 }
 
-/// The greatest length of `text` that `find` finds: if one is found, every smaller is.
+/// Returns the longest length for which `find` succeeds. If a length succeeds, every smaller one
+/// must.
 fn common(text: &[u8], find: impl Fn(usize) -> Option<usize>) -> Common {
     let mut best = Common { len: 0, at: 0 };
     let (mut low, mut high) = (1, text.len());
-    // Often it is all there, or nothing.
+    // Most often the whole text is found, or nothing.
     if let Some(at) = find(high) {
         return Common { len: high, at };
     }
@@ -207,8 +208,8 @@ fn common(text: &[u8], find: impl Fn(usize) -> Option<usize>) -> Common {
     best
 }
 
-/// A text without blanks, its quotes and dashes plain, its letters taken apart, and where each byte
-/// comes from.
+/// Text without whitespace, with plain quotes and dashes and decomposed letters, and the origin of
+/// each byte.
 struct Loose {
     bytes: Vec<u8>,
     from: Vec<usize>,
@@ -247,23 +248,23 @@ impl Loose {
         }
     }
 
-    /// The same in lower case, as far as it is ASCII.
+    /// Returns the bytes with ASCII letters in lower case.
     fn uncased(&self) -> Vec<u8> {
         self.bytes.to_ascii_lowercase()
     }
 
-    /// Where the byte `at` comes from, if there is one.
+    /// Returns the origin of the byte `at`, if there is one.
     fn at(&self, at: usize) -> Option<usize> {
         self.from.get(at).copied()
     }
 
-    /// Where the byte before `at` comes from, if there is one.
+    /// Returns the origin of the byte before `at`, if there is one.
     fn before(&self, at: usize) -> Option<usize> {
         at.checked_sub(1).and_then(|at| self.at(at))
     }
 }
 
-/// `c` as it is compared.
+/// Returns the comparable form of `c`; empty for whitespace and invisible characters.
 fn plain(c: char, buffer: &mut [u8; 4]) -> &[u8] {
     match c {
         c if c.is_whitespace() => b"",
@@ -276,7 +277,8 @@ fn plain(c: char, buffer: &mut [u8; 4]) -> &[u8] {
     }
 }
 
-/// The line of `text` that `at` is in, escaped; of a long one the part around `at`.
+/// Returns the line of `text` that contains `at`, escaped; of a long line, only the part around
+/// `at`.
 fn quoted_at(text: &[u8], at: usize) -> String {
     let at = at.min(text.len());
     let from = memrchr(b'\n', &text[..at]).map_or(0, |newline| newline + 1);
@@ -290,8 +292,7 @@ fn quoted_at(text: &[u8], at: usize) -> String {
     format!("{lead}{}{tail}", escaped(&text[part..end]))
 }
 
-/// `text` as a JSON string in which every blank that is not a space can be seen, and every mark that
-/// is apart from its letter.
+/// Returns `text` as a JSON string, with unusual whitespace and combining marks escaped.
 fn escaped(text: &[u8]) -> String {
     let mut escaped = String::from("\"");
     for c in String::from_utf8_lossy(text).chars() {

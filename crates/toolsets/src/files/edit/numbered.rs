@@ -1,7 +1,7 @@
-//! A text whose lines begin with their numbers, as many programs show files.
+//! Text whose lines begin with their numbers, as many programs print files.
 
-/// `old` without the numbers that its lines begin with, as they may be parted from the rest; nothing
-/// where they do not.
+/// Returns `old` without its line numbers, once for each separator style that fits. Returns nothing
+/// if its lines are not numbered consecutively.
 pub(super) fn unnumbered(old: &str) -> Vec<String> {
     let (body, end) = old.strip_suffix('\n').map_or((old, ""), |body| (body, "\n"));
     let parted: Option<Vec<_>> = body.split('\n').map(parted).collect();
@@ -14,7 +14,8 @@ pub(super) fn unnumbered(old: &str) -> Vec<String> {
         let lines: Option<Vec<_>> = parted.iter().map(|(_, line)| rest(line)).collect();
         Some(lines?.join("\n") + end)
     };
-    // `12: text`, `12:text` and `12 | text` are all written.
+    // Programs write `12: text`, `12:text` and `12
+    // text`.
     let spaced = |line: &str| match line {
         "" => Some(String::new()),
         line => line.strip_prefix(' ').map(str::to_owned),
@@ -22,7 +23,7 @@ pub(super) fn unnumbered(old: &str) -> Vec<String> {
     [whole(&|line| Some(line.to_owned())), whole(&spaced)].into_iter().flatten().collect()
 }
 
-/// The number that `line` begins with, and what follows it and a mark.
+/// Splits `line` into its leading number and the text after the separator.
 fn parted(line: &str) -> Option<(u64, &str)> {
     let line = line.trim_start_matches([' ', '\t']);
     let digits = line.bytes().take_while(u8::is_ascii_digit).count();

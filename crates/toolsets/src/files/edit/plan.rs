@@ -1,4 +1,4 @@
-//! Which bytes of a file the changes replace, and with what.
+//! Plans an edit: resolves the requested changes to byte ranges and replacements.
 
 use memchr::memmem;
 use toolgate_contract::ToolError;
@@ -7,18 +7,18 @@ use super::flat::{Flat, flattened};
 use super::nearest;
 use crate::world::root::{Watch, shown};
 
-/// How many places of an ambiguous text are told.
+/// Most line numbers listed for an ambiguous text.
 const PLACES_TOLD: usize = 10;
 
-/// A change as it is meant.
+/// A validated change.
 pub(super) enum Change<'c> {
-    /// The text `old`, as often as `times` says.
+    /// Replaces the text `old` as often as `times` requires.
     Text { old: &'c str, new: &'c str, times: Times },
-    /// The lines from `first` to before `end`.
+    /// Replaces the lines from `first` up to `end`.
     Lines { first: u64, end: u64, new: &'c str },
 }
 
-/// How often a text is meant to occur.
+/// Required number of occurrences of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Times {
     Once,
@@ -26,25 +26,26 @@ pub(super) enum Times {
     Just(u64),
 }
 
-/// Bytes of the file to replace: those from `from` to before `to`.
+/// Bytes of the file to replace, from `from` up to `to`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) from: usize,
     pub(super) to: usize,
     pub(super) new: Vec<u8>,
-    /// Which change it comes from.
+    /// Index of the change that this span belongs to.
     edit: usize,
 }
 
-/// What becomes of a file.
+/// Validated replacements for a file.
 pub(super) struct Plan {
-    /// What is replaced, in order, none overlapping.
+    /// Spans to replace, in order and without overlap.
     pub(super) spans: Vec<Span>,
-    /// Whether a last line without an end goes: then the one before has none.
+    /// Set if a last line without a newline is deleted; the line before then loses its newline,
+    /// too.
     unends: bool,
 }
 
-/// Whether every change names its place by text.
+/// Returns true if every change names its place by text.
 pub(super) fn are_by_text(changes: &[Change<'_>]) -> bool {
     changes.iter().all(|change| match change {
         Change::Text { .. } => true,
@@ -52,7 +53,7 @@ pub(super) fn are_by_text(changes: &[Change<'_>]) -> bool {
     })
 }
 
-/// Reads what each of `changes` means.
+/// Validates `changes`.
 pub(super) fn read(changes: &[super::Change]) -> Result<Vec<Change<'_>>, ToolError> {
     changes.iter().enumerate().map(|(at, change)| read_one(at, change)).collect()
 }
@@ -97,7 +98,11 @@ fn read_one(at: usize, change: &super::Change) -> Result<Change<'_>, ToolError> 
     }
 }
 
-/// What `changes` make of the file `bytes`.
+/// Resolves `changes` to spans of the file `bytes`.
+///
+/// # Errors
+///
+/// Fails if a text is missing or ambiguous, a line does not exist, or two changes overlap.
 pub(super) fn plan(
     bytes: &[u8],
     changes: &[Change<'_>],
@@ -147,7 +152,7 @@ pub(super) fn plan(
     Ok(Plan { spans, unends })
 }
 
-/// The file `bytes` as `plan` says.
+/// Returns the file `bytes` with `plan` applied.
 pub(super) fn apply(bytes: &[u8], plan: &Plan) -> Vec<u8> {
     let Plan { spans, unends } = plan;
     let added: usize = spans.iter().map(|span| span.new.len()).sum();
@@ -171,7 +176,7 @@ enum Why {
     Told(String),
 }
 
-/// Where `old` is, in the flat text.
+/// Returns the positions of `old` in the flat text.
 fn places(flat: &Flat<'_>, old: &[u8], times: Times) -> Result<Vec<usize>, Why> {
     let find = memmem::Finder::new(old);
     let Some(first) = find.find(&flat.text) else { return Err(Why::Absent) };
@@ -185,7 +190,7 @@ fn places(flat: &Flat<'_>, old: &[u8], times: Times) -> Result<Vec<usize>, Why> 
                 Err(miscounted(flat, &places, count))
             }
         }
-        // It may well occur again beginning inside itself.
+        // The search starts one byte later, to find overlapping occurrences, too.
         Times::Once => match find.find(&flat.text[first + 1..]) {
             None => Ok(vec![first]),
             Some(_) => Err(ambiguous(flat, &find)),
@@ -241,7 +246,7 @@ fn absent(flat: &Flat<'_>, old: &[u8], before: &[Change<'_>], path: &str) -> Str
     nearest::explain(flat, old, path)
 }
 
-/// Where the lines from `first` to before `end` are, in the flat text.
+/// Returns the range of the lines from `first` up to `end`, in the flat text.
 fn lines(flat: &Flat<'_>, first: u64, end: u64, edit: usize) -> Result<(usize, usize), ToolError> {
     let total = flat.lines();
     let (field, line) =

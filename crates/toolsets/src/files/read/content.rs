@@ -1,4 +1,4 @@
-//! A file's content: in memory where it is small, on disk where it is not.
+//! Content of an open file: in memory if it is small, on disk otherwise.
 
 use memchr::{memchr_iter, memrchr_iter};
 use toolgate_contract::ToolError;
@@ -6,12 +6,12 @@ use toolgate_contract::ToolError;
 use crate::world::Root;
 use crate::world::root::{Etag, File, Watch};
 
-/// Up to this size a file is held whole, so that its etag is that of the very bytes given.
+/// Largest file kept in memory, in bytes, so that its etag matches exactly the bytes returned.
 const HELD_BYTES_MAX: u64 = 1 << 20;
-/// How much is looked through at a time from the end of a large file.
+/// Bytes read at a time when a large file is searched backwards for lines.
 const BLOCK_BYTES: u64 = 256 << 10;
 
-/// A file with its etag and, if they were counted, its lines.
+/// An open file with its etag and, if it was counted, its number of lines.
 pub(super) struct Content<'w> {
     pub(super) file: File,
     pub(super) etag: Etag,
@@ -21,8 +21,10 @@ pub(super) struct Content<'w> {
 }
 
 impl<'w> Content<'w> {
-    /// The content of `file`. A large one is hashed first and read after, so what is
-    /// given is never older than the etag that is given with it.
+    /// Opens the content of `file`.
+    ///
+    /// A large file is hashed first and read afterwards, so the content is never older than its
+    /// etag.
     pub(super) fn of(root: &Root, file: File, watch: &'w Watch) -> Result<Self, ToolError> {
         let size = file.meta().size();
         if root.hashes(file.meta()) && size <= HELD_BYTES_MAX {
@@ -42,12 +44,12 @@ impl<'w> Content<'w> {
         Ok(Self { file, etag: scan.etag, lines: Some(lines), held: None, watch })
     }
 
-    /// How many bytes it has.
+    /// Returns the size in bytes.
     pub(super) fn size(&self) -> u64 {
         self.held.as_ref().map_or(self.file.meta().size(), |bytes| bytes.len() as u64)
     }
 
-    /// Up to `len` bytes from `offset`, which is not past the end.
+    /// Reads up to `len` bytes from `offset`, which must not be past the end.
     pub(super) fn read(&self, offset: u64, len: u64) -> Result<Vec<u8>, ToolError> {
         let Some(held) = &self.held else { return self.file.read(offset, len, self.watch) };
         let from = usize::try_from(offset).unwrap_or(usize::MAX).min(held.len());
@@ -55,9 +57,10 @@ impl<'w> Content<'w> {
         Ok(held[from..from + len].to_vec())
     }
 
-    /// Where the line `line` begins, and its number; past the end, the end.
+    /// Returns the offset and number of the line `line`, or the end of the file if it is past the
+    /// end.
     ///
-    /// A negative number stays one only where the lines were not counted.
+    /// A negative number counts from the end. It stays negative only if the lines were not counted.
     pub(super) fn line(&self, line: i64) -> Result<(u64, i64), ToolError> {
         let back = line.unsigned_abs();
         let line = match (line, self.lines) {
@@ -98,7 +101,7 @@ impl<'w> Content<'w> {
         Ok(offset)
     }
 
-    /// Where the line `back` lines from the end begins, found from there.
+    /// Returns the offset of the line that is `back` lines from the end, by searching backwards.
     fn line_from_end(&self, mut back: u64) -> Result<u64, ToolError> {
         let mut end = self.size();
         let mut last = true;
@@ -106,7 +109,7 @@ impl<'w> Content<'w> {
             let from = end.saturating_sub(BLOCK_BYTES);
             let block = self.file.read(from, end - from, self.watch)?;
             for at in memrchr_iter(b'\n', &block) {
-                // The newline at the very end closes the last line and begins none.
+                // A newline at the very end closes the last line and starts no new one.
                 if last && at + 1 == block.len() {
                     continue;
                 }

@@ -1,4 +1,4 @@
-//! How a file of the workspace is written as a URI, and which file a URI means.
+//! Converts between workspace paths and `file:` URIs.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -8,16 +8,16 @@ use toolgate_contract::ToolError;
 
 use crate::places::in_uri;
 
-/// The URIs of what is beneath one folder.
+/// Converter for the URIs of everything beneath one folder.
 pub(super) struct Uris {
-    /// The folder's own, without a `/` at its end.
+    /// URI of the folder, without a trailing `/`.
     base: String,
-    /// The names on the way to it.
+    /// Names on the path to the folder.
     names: Vec<Vec<u8>>,
 }
 
 impl Uris {
-    /// The URIs of what is beneath the folder at `root`, an absolute path.
+    /// Creates the converter for the folder at `root`, an absolute path.
     pub(super) fn beneath(root: &Path) -> Self {
         let path = root.as_os_str().as_bytes();
         let names = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
@@ -30,12 +30,12 @@ impl Uris {
         Self { base, names }
     }
 
-    /// Whether `uri` is written as one of a file, of this folder or not.
+    /// Returns true if `uri` has the scheme `file:`, inside this folder or not.
     pub(super) fn owns(uri: &str) -> bool {
         uri.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("file:"))
     }
 
-    /// The URI of what is at `path`, relative to the folder.
+    /// Returns the URI of `path`, relative to the folder.
     pub(super) fn of(&self, path: &str) -> String {
         let mut uri = self.base.clone();
         if path != "." || self.names.is_empty() {
@@ -47,14 +47,14 @@ impl Uris {
         uri
     }
 
-    /// The template of them all.
+    /// Returns the URI template that covers every file in the folder.
     pub(super) fn template(&self) -> String {
         format!("{}/{{+path}}", self.base)
     }
 
-    /// The path that `uri` means, relative to the folder; `.` for the folder itself.
+    /// Returns the path that `uri` names, relative to the folder; `.` for the folder itself.
     ///
-    /// Nothing is looked up, and the names in it are neither `.` nor `..`.
+    /// The disk is not consulted. The returned path never contains `.` or `..` as a part.
     pub(super) fn path(&self, uri: &str) -> Result<String, ToolError> {
         let absent =
             |why: &str| ToolError::not_found(format!("no file is at `{}`: {why}", cut(uri)));
@@ -108,7 +108,7 @@ impl Uris {
     }
 }
 
-/// What `name` stands for; `None` where a `%` is not followed by two hexadecimal digits.
+/// Percent-decodes `name`. Returns `None` if a `%` is not followed by two hexadecimal digits.
 fn decoded(name: &str) -> Option<Vec<u8>> {
     let is_escape = |at: usize| {
         let digits = name.as_bytes().get(at + 1..at + 3);
@@ -118,12 +118,12 @@ fn decoded(name: &str) -> Option<Vec<u8>> {
     sound.then(|| percent_decode_str(name).collect())
 }
 
-/// As much of `uri` as a message bears.
+/// Shortens and escapes `uri` for an error message.
 fn cut(uri: &str) -> String {
     uri.chars().take(300).flat_map(char::escape_debug).collect()
 }
 
-/// Whether a URI means nothing outside, and the path it means is written as another that means it.
+/// Fuzz target: checks that no URI escapes the folder and that each path converts back to itself.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };

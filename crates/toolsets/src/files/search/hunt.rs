@@ -1,7 +1,7 @@
-//! The search itself: files in order, a batch at a time, each batch on all cores.
+//! Runs a search: files in order, in batches, each batch on several threads.
 //!
-//! While one batch is searched the next is walked to. Batches are small at first, so a
-//! common word is found at once, and in order, so the same search gives the same answer.
+//! The next batch is collected while the current one is searched. Batches start small, so that a
+//! common word is found at once. Results are in path order, so equal searches give equal answers.
 
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
@@ -19,10 +19,10 @@ use crate::world::root::{Found, Kind, Sight, Start, Walk, Watch};
 
 const BATCH_MIN: usize = 32;
 const BATCH_MAX: usize = 1024;
-/// How many entries that are ignored are counted at most.
+/// Most ignored entries that are counted.
 const IGNORED_MAX: u64 = 10_000;
 
-/// Searches beneath `root` for what `input` asks.
+/// Runs the search in `input` beneath `root`.
 pub(super) fn hunt(
     root: &Root,
     input: &Input,
@@ -59,7 +59,7 @@ pub(super) fn hunt(
     Ok(answer.finish(&query))
 }
 
-/// A search under way.
+/// A running search.
 struct Hunt<'h> {
     root: &'h Root,
     input: &'h Input,
@@ -69,7 +69,7 @@ struct Hunt<'h> {
 }
 
 impl Hunt<'_> {
-    /// Looks for names alone.
+    /// Collects entries by name alone.
     fn names(&self, walk: &mut Walk<'_>, answer: &mut Answer) -> Result<(), ToolError> {
         while !answer.full
             && let Some(found) = walk.next()?
@@ -88,7 +88,7 @@ impl Hunt<'_> {
         }
     }
 
-    /// Looks for lines.
+    /// Collects matching lines.
     fn lines(&self, walk: &mut Walk<'_>, answer: &mut Answer) -> Result<(), ToolError> {
         let mut size = BATCH_MIN;
         let mut batch = self.next_batch(walk, size)?;
@@ -118,11 +118,11 @@ impl Hunt<'_> {
         Ok(batch)
     }
 
-    /// Searches the files of `batch` on all cores; what was found in each, in order.
+    /// Searches the files of `batch` on several threads and returns each file's result, in order.
     ///
-    /// Files are begun in order, so once those that are done fill `room`, what is not begun
-    /// comes after an answer that is full: it is left out. Whatever is begun is searched as if
-    /// it were alone, so that the answer does not depend on which was faster.
+    /// Threads take files in order, and stop taking more once the finished ones fill `room`. A file
+    /// that was taken is always searched to its end. The answer therefore does not depend on thread
+    /// timing.
     fn search(&self, batch: &[Found], room: Room) -> Vec<(PathBuf, Gathered)> {
         let next = AtomicUsize::new(0);
         let found: Mutex<Done> = Mutex::default();
@@ -151,7 +151,7 @@ impl Hunt<'_> {
         gather(scanner, matcher, file, after.map_or(0, |last| last.line), room, self.watch)
     }
 
-    /// How many entries there would be to search if none were ignored.
+    /// Counts the entries that the search would cover if none were ignored.
     fn ignored(&self) -> Result<u64, ToolError> {
         let Start::Folder(folder) = self.root.start(&self.input.path)? else { return Ok(0) };
         let sight = Sight { ignored: true, hidden: self.input.hidden };
@@ -168,7 +168,7 @@ impl Hunt<'_> {
     }
 }
 
-/// What was found in the files of a batch that are done.
+/// Results of the files of a batch that are finished.
 #[derive(Default)]
 struct Done {
     files: Vec<(usize, Gathered)>,
@@ -190,11 +190,11 @@ impl Done {
     }
 }
 
-/// The answer as far as it is.
+/// The answer collected so far.
 struct Answer {
-    /// How much more it takes.
+    /// Lines and bytes that still fit.
     room: Room,
-    /// There is more than it takes.
+    /// Set once a match did not fit.
     full: bool,
     last: Option<Last>,
     output: Output,
@@ -208,7 +208,7 @@ impl Answer {
     }
 
     fn take(&mut self, found: Vec<(PathBuf, Gathered)>, watch: &Watch) -> Result<(), ToolError> {
-        // What was not read because the call was cancelled is not unreadable.
+        // A cancelled call leaves files unread; they must not count as unreadable.
         watch.check()?;
         for (path, gathered) in found {
             if self.full {
@@ -248,7 +248,8 @@ impl Answer {
         }
     }
 
-    /// Whether something of `bytes` still fits; the first always does.
+    /// Reserves room for `bytes`, and returns false if they do not fit. The first match always
+    /// fits.
     fn admit(&mut self, bytes: usize) -> bool {
         let Room { lines, bytes: left } = self.room;
         self.full |= lines == 0 || (self.last.is_some() && bytes > left);

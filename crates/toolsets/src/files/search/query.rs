@@ -1,4 +1,4 @@
-//! A search made ready: which names, which lines, and from where on.
+//! A parsed search: name filter, line pattern and start position.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -11,25 +11,30 @@ use super::Input;
 use crate::files::cursor;
 use crate::grep::{Glob, Pattern, Reach};
 
-/// What to look for.
+/// A parsed search.
 pub(super) struct Query {
     names: Option<Glob>,
     pub(super) text: Option<RegexMatcher>,
-    /// The last thing given before, to go on after.
+    /// The last match of the previous page, to continue after.
     pub(super) after: Option<Last>,
     question: String,
 }
 
-/// The last match given.
+/// The last match that an answer returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Last {
     pub(super) path: PathBuf,
-    /// Its line; 0 for an entry found by name.
+    /// Line number; 0 for an entry found by name.
     pub(super) line: u64,
 }
 
 impl Query {
-    /// What `input` asks for in the root at `root`. An empty text or glob is none.
+    /// Parses `input` for the root at `root`. An empty `text` or `glob` counts as not given.
+    ///
+    /// # Errors
+    ///
+    /// Fails if neither is given, if a pattern is malformed, or if the cursor belongs to another
+    /// search.
     pub(super) fn of(input: &Input, root: &Path) -> Result<Self, ToolError> {
         let Input { path, glob, text, literal, case, context, include_ignored, hidden, .. } = input;
         let glob = glob.as_deref().filter(|glob| !glob.is_empty());
@@ -51,12 +56,13 @@ impl Query {
         Ok(Self { names, text, after, question })
     }
 
-    /// Whether an entry at `path` is meant, by its name or its path from the root or from `start`.
+    /// Returns true if the entry at `path` matches the glob, by name or by path from the root or
+    /// `start`.
     pub(super) fn names(&self, path: &Path, start: &Path) -> bool {
         self.names.as_ref().is_none_or(|names| names.means(path, start))
     }
 
-    /// The cursor that goes on after `last`.
+    /// Returns the cursor that continues after `last`.
     pub(super) fn cursor(&self, last: &Last) -> String {
         let mut bytes = last.line.to_le_bytes().to_vec();
         bytes.extend_from_slice(last.path.as_os_str().as_bytes());

@@ -1,6 +1,5 @@
-//! A model at an endpoint that speaks as OpenAI's does: asked in batches, asked again where that
-//! may help, and never for more than may be spent. Whoever searches does not wait for one that does
-//! not answer.
+//! Requests vectors from an OpenAI-compatible endpoint: in batches, with retries, and within a cost
+//! limit. Searches do not wait long for an endpoint that does not answer.
 
 #[cfg(test)]
 mod tests;
@@ -19,24 +18,24 @@ use super::settings::{EmbedderSettings, Key, Money};
 use crate::world::Fetch;
 use crate::world::fetch::{Answer, Answered, Asked, Target};
 
-/// How often a batch is asked for at most of an endpoint that answers, but not with vectors. A query
-/// is asked for once: whoever waits for it is better served by what is found without it.
+/// The largest number of attempts for a batch if the endpoint answers with an error. A query has
+/// one attempt, because its search can go on without the vector.
 const TRIES: u32 = 5;
-/// How long a query's vector is waited for.
+/// The time limit for a query's vector.
 const QUERY_WITHIN: Duration = Duration::from_millis(1_500);
-/// How long no query is asked for after one that was not answered: further ones do not wait.
+/// The time without queries after a query got no answer.
 const LEFT_ALONE: Duration = Duration::from_secs(10);
-/// How long is waited before the second time; twice as long before each further one.
+/// The pause before the second attempt. It doubles before each further one.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How long an endpoint is waited for that says how long it wants to be left alone.
+/// The longest `Retry-After` that is waited for.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// How much of an answer is read for each number asked for.
+/// The number of bytes to read for each number in an answer.
 const NUMBER_BYTES_MAX: usize = 32;
-/// How much is read beside the numbers.
+/// The number of bytes to read beside the numbers.
 const BESIDE_BYTES_MAX: usize = 64 << 10;
-/// How much of what an endpoint says of its troubles is told.
+/// The longest error message of an endpoint that is shown, in characters.
 const SAID_CHARS_MAX: usize = 200;
-/// How many bytes of text are a token at least, on the average; a rough guess on the dear side.
+/// An estimate of the bytes in a token. It rather overestimates the cost.
 const TOKEN_BYTES: u64 = 2;
 
 /// A model at an endpoint.
@@ -53,19 +52,19 @@ pub(super) struct Endpoint {
     fetch: Fetch,
     price: f64,
     cost_max: Option<Money>,
-    /// How many tokens were paid for, or will be for what is under way.
+    /// The tokens that were paid for, and those reserved for running requests.
     tokens: Mutex<u64>,
-    /// Since a query was not answered: why, and when.
+    /// The reason and time of the last query without an answer.
     silent: Mutex<Option<(String, Instant)>>,
     pause: Duration,
     left_alone: Duration,
 }
 
-/// Why a batch has no vectors, and whether asking again may help.
+/// The reason why a batch has no vectors, and whether another attempt may help.
 enum Trouble {
-    /// There was no answer. When it is asked again is for those to say who keep on asking.
+    /// There was no answer. The caller decides about another attempt.
     Silent(String),
-    /// After a while, or after as long as the endpoint says.
+    /// An attempt after a pause, or after the time that the endpoint asks for, may help.
     Passing {
         why: String,
         retry_after: Option<Duration>,
@@ -74,7 +73,11 @@ enum Trouble {
 }
 
 impl Endpoint {
-    /// The endpoint that `settings` name, which were checked, reached by `fetch`.
+    /// Creates the endpoint of `settings`, which must have been checked.
+    ///
+    /// # Errors
+    ///
+    /// If the key is missing in the environment, or the URL is invalid.
     pub(super) fn new(settings: &EmbedderSettings, fetch: &Fetch) -> Result<Self, String> {
         let target = settings.target().map_err(|why| format!("`search.embedder.url` {why}"))?;
         if let Some(name) = &settings.key_env
@@ -119,7 +122,7 @@ impl Endpoint {
         Ok((vectors, usage))
     }
 
-    /// One batch, asked for until there is an answer or no hope of one.
+    /// Requests one batch, with retries while another attempt may help.
     async fn batch_of(&self, texts: &[String], role: Role) -> Result<(Vec<Vec<f32>>, u64), Away> {
         let mut pause = self.pause;
         let mut tried = 0;
@@ -137,7 +140,8 @@ impl Endpoint {
             let (why, retry_after) = match self.once(texts, within).await {
                 Ok(made) => return Ok(made),
                 Err(Trouble::Silent(why)) => {
-                    // What is too much for a batch's answer may be enough for a query's.
+                    // A time that is too short for a batch may suffice for a query, so only queries
+                    // record this.
                     if role == Role::Query {
                         *self.silence() = Some((why.clone(), Instant::now()));
                     }
@@ -164,7 +168,7 @@ impl Endpoint {
         }
     }
 
-    /// Why no query is asked for now, if so.
+    /// Returns the reason if no query is sent now.
     fn is_silent(&self) -> Option<String> {
         let silent = self.silence();
         let (why, since) = silent.as_ref()?;
@@ -182,7 +186,7 @@ impl Endpoint {
     ) -> Result<(Vec<Vec<f32>>, u64), Trouble> {
         let guess = texts.iter().map(|text| text.len() as u64 / TOKEN_BYTES + 1).sum();
         self.reserve(guess)?;
-        // An endpoint refuses what is empty; nothing is as little as it takes.
+        // An endpoint rejects an empty text, so a space stands for it.
         let said = |text: &String| if text.is_empty() { " ".to_owned() } else { text.clone() };
         let input: Vec<_> = texts.iter().map(said).collect();
         let mut asked = json!({ "model": self.model, "input": input, "encoding_format": "float" });
@@ -197,7 +201,7 @@ impl Endpoint {
                 + texts.len() * (self.space.dimensions + 16) * NUMBER_BYTES_MAX,
         };
         let answer_bytes_max = asked.answer_bytes_max;
-        // What was asked and never answered may have cost what was guessed.
+        // A request without an answer may have cost the estimate.
         let answer = self.fetch.ask(&self.target, asked).await.map_err(|why| {
             let (url, why) = (&self.url, self.without_key(&why));
             Trouble::Silent(format!("the endpoint {url} does not answer: {why}"))
@@ -220,7 +224,11 @@ impl Endpoint {
         Ok((vectors, tokens))
     }
 
-    /// Takes `tokens` out of what may be spent.
+    /// Reserves `tokens` of the cost limit.
+    ///
+    /// # Errors
+    ///
+    /// If that would exceed the limit.
     fn reserve(&self, tokens: u64) -> Result<(), Trouble> {
         let mut all = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(most) = self.cost_max
@@ -237,7 +245,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Puts what it cost in the place of what it was guessed to.
+    /// Replaces the estimate by the actual number of tokens.
     fn settle(&self, guess: u64, tokens: u64) {
         let mut all = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
         *all = all.saturating_sub(guess).saturating_add(tokens);
@@ -251,7 +259,7 @@ impl Endpoint {
 
     fn refused(&self, status: u16, body: &[u8], retry_after: Option<&str>) -> Trouble {
         let url = &self.url;
-        // What is said of a key may quote it.
+        // The message is not shown, because it may quote the key.
         if matches!(status, 401 | 403) {
             let way_out = match &self.key_env {
                 Some(name) => format!("look at the key in the environment variable `{name}`"),
@@ -272,7 +280,7 @@ impl Endpoint {
         }
     }
 
-    /// What an endpoint says of its trouble, as far as it can be told.
+    /// Returns the error message of an endpoint in a form that is safe to show.
     fn said(&self, body: &[u8]) -> String {
         #[derive(Deserialize)]
         struct Whole {
@@ -326,7 +334,7 @@ struct Said {
 
 #[derive(Deserialize)]
 struct One {
-    /// Which text it is of; in order where it is not said.
+    /// The index of the text; by default the position in the list.
     index: Option<usize>,
     embedding: Vec<f32>,
 }
@@ -336,7 +344,7 @@ struct Used {
     total_tokens: u64,
 }
 
-/// The vectors in `data`, in order and of length 1, if they are what was asked for.
+/// Returns the vectors in `data` in order, scaled to length 1, if they are the requested ones.
 fn vectors(data: Vec<One>, count: usize, dimensions: usize) -> Result<Vec<Vec<f32>>, String> {
     if data.len() != count {
         return Err(format!("{} vectors for {count} texts", data.len()));

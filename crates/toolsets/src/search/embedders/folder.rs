@@ -1,5 +1,5 @@
-//! A model in a folder, run in this process: opened when it is first needed, released when it has
-//! not been needed for a while.
+//! Runs a model from a folder in this process. The model is opened on first use and released after
+//! idle time.
 
 use std::path::Path;
 use std::pin::Pin;
@@ -13,13 +13,13 @@ use toolgate_embed::{Model, ModelFolder, NotAModel};
 use toolgate_search::embedder::{Away, Embedded, Role, Usage};
 use toolgate_search::{Embedder, Space};
 
-/// How many texts are taken at once: some hundred milliseconds of work.
+/// The number of texts in a batch: some hundred milliseconds of work.
 const BATCH: usize = 16;
-/// How many of them pass the model before it is looked whether anybody still waits.
+/// The number of texts between two checks for cancellation.
 const STEP: usize = 4;
-/// How long a model is kept that nobody needs.
+/// The time after which an unused model is released.
 const IDLE: Duration = Duration::from_secs(300);
-/// How much whoever searches comes before what is only made to be there: nothing else waits.
+/// The nice value of the thread that embeds chunks. Queries run at normal priority.
 const NICE: i32 = 19;
 
 /// A model in a folder.
@@ -27,7 +27,7 @@ pub(super) struct InFolder {
     folder: Arc<ModelFolder>,
     space: OnceLock<Space>,
     kept: Arc<Mutex<Kept>>,
-    /// A query never waits for a batch.
+    /// Queries have their own permit, so that they never wait for a batch.
     queries: Arc<Semaphore>,
     batches: Arc<Semaphore>,
     idle: Duration,
@@ -37,7 +37,7 @@ pub(super) struct InFolder {
 #[derive(Default)]
 struct Kept {
     model: Option<Arc<Model>>,
-    /// Releases it.
+    /// The task that releases it later.
     release: Option<AbortHandle>,
 }
 
@@ -50,7 +50,7 @@ impl Drop for Kept {
 }
 
 impl InFolder {
-    /// Looks at `folder`; the error says why it is no model.
+    /// Opens the description of the model in `folder`. The error states why it cannot be used.
     pub(super) fn look(folder: &Path) -> Result<Self, NotAModel> {
         Ok(Self {
             folder: Arc::new(ModelFolder::look(folder)?),
@@ -76,10 +76,10 @@ impl InFolder {
             space: self.space.get().cloned(),
         };
         let (teller, told) = oneshot::channel();
-        // A thread of its own: its priority cannot be raised again.
+        // A thread of its own, because its priority cannot be raised again.
         let begun = thread::Builder::new().name("embedding".to_owned()).spawn(move || {
             let made = work.run(&|| teller.is_closed());
-            // Whoever left does not mind.
+            // The receiver may be gone.
             let _ = teller.send(made);
             drop(place);
         });
@@ -89,7 +89,7 @@ impl InFolder {
         Ok((made?, Usage::default()))
     }
 
-    /// Releases the model once nobody has needed it for a while.
+    /// Releases the model after the idle time.
     fn release_later(&self) {
         let (kept, idle) = (Arc::downgrade(&self.kept), self.idle);
         let release = tokio::spawn(async move {
@@ -105,11 +105,11 @@ impl InFolder {
 }
 
 impl Embedder for InFolder {
-    /// The first time, this reads the weights for their hash.
+    /// The first call reads the weights to hash them.
     fn space(&self) -> &Space {
         self.space.get_or_init(|| match self.folder.space() {
             Ok(space) => of(&space),
-            // Then there will be no vectors either, and whoever asks for one hears why.
+            // Every request for vectors will then fail with the reason.
             Err(_) => Space { model: "unread".to_owned(), dimensions: self.folder.dimensions() },
         })
     }
@@ -127,22 +127,22 @@ impl Embedder for InFolder {
     }
 }
 
-/// Some texts to be embedded, with all that it needs.
+/// Texts to embed, with all that this needs.
 struct Work {
     texts: Vec<String>,
     role: Role,
     folder: Arc<ModelFolder>,
     kept: Arc<Mutex<Kept>>,
-    /// What was said of the model before.
+    /// The space of the model at the start.
     space: Option<Space>,
 }
 
 impl Work {
     fn run(self, is_in_vain: &dyn Fn() -> bool) -> Result<Vec<Vec<f32>>, Away> {
-        // Opened first: a query may wait for it, too.
+        // The model is opened at normal priority, because a query may wait for it.
         let model = self.model()?;
         if self.role == Role::Chunk {
-            // Where it is refused, it goes on as it is.
+            // If this fails, the work continues at normal priority.
             let _ = rustix::process::nice(NICE);
         }
         let prompt = match self.role {
@@ -161,7 +161,7 @@ impl Work {
         Ok(vectors)
     }
 
-    /// The model, which is opened where it is not. Whoever needs it too waits meanwhile.
+    /// Returns the model, and opens it if needed. Concurrent calls wait meanwhile.
     fn model(&self) -> Result<Arc<Model>, Away> {
         let mut kept = lock(&self.kept);
         if let Some(model) = &kept.model {

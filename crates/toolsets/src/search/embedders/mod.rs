@@ -1,4 +1,4 @@
-//! Who makes vectors of texts besides the model built in: one in a folder, or one at an endpoint.
+//! Makes vectors with a model in a folder or at an endpoint, in addition to the built-in model.
 
 mod settings;
 mod folder;
@@ -15,11 +15,12 @@ use crate::world::Fetch;
 use endpoint::Endpoint;
 use folder::InFolder;
 
-/// The embedder that `settings` name, if they do. A folder that is not absolute is one of `root`.
-/// Nothing is asked of an endpoint yet, and of a folder only what it says of itself is read.
+/// Returns the embedder that `settings` name, if any. A relative folder is relative to `root`.
+/// Sends no request yet, and reads only the description of a model in a folder.
 ///
 /// # Errors
-/// When there cannot be one, in a sentence that names the setting.
+///
+/// If there is no such model, in a sentence that names the setting.
 pub fn open(
     settings: &EmbedderSettings,
     root: &Path,

@@ -1,4 +1,4 @@
-//! What whoever runs the server decides about vectors.
+//! Settings of the model that makes vectors.
 
 use std::fmt;
 
@@ -7,49 +7,49 @@ use serde::{Deserialize, Serialize};
 
 use crate::world::fetch::Target;
 
-/// How many texts may be in one request at most; what the largest endpoints take.
+/// The largest batch size, which is what the largest endpoints accept.
 const BATCH_MAX: usize = 2_048;
-/// How many numbers a vector may have.
+/// The largest number of dimensions of a vector.
 const DIMENSIONS_MAX: usize = 16_384;
 
-/// Whoever makes vectors of what is searched, so that it is found by what it means: a model in a
-/// folder, or one at an endpoint. Without either, a small one that is built in.
+/// Embedding model that finds passages by meaning: a model in a folder, or one at an endpoint.
+/// Without either, toolgate uses a small built-in model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EmbedderSettings {
-    /// The folder of a sentence-transformers model of the BERT family, such as all-MiniLM-L6-v2:
-    /// with `config.json`, `model.safetensors` and `tokenizer.json`. It runs in this process, and
+    /// Folder of a sentence-transformers model of the BERT family, such as all-MiniLM-L6-v2, with
+    /// `config.json`, `model.safetensors` and `tokenizer.json`. It runs in this process, and
     /// nothing leaves this machine.
     pub folder: Option<String>,
-    /// Where an endpoint is that speaks as OpenAI's does, such as `https://api.example/v1`; vectors
-    /// are asked for at `embeddings` there. It is sent what is searched, text by text.
+    /// URL of an OpenAI-compatible endpoint, such as `https://api.example/v1`. toolgate sends the
+    /// indexed texts to `embeddings` beneath it.
     pub url: Option<String>,
-    /// What the model is called at the endpoint.
+    /// Name of the model at the endpoint.
     pub model: Option<String>,
-    /// How many numbers the endpoint's vectors have.
+    /// Number of dimensions of the endpoint's vectors.
     pub dimensions: Option<usize>,
-    /// Whether the endpoint is told how many numbers are wanted; only some models can shorten
-    /// their vectors.
+    /// Ask the endpoint for vectors of that many dimensions. Only some models can shorten their
+    /// vectors.
     pub shorten: bool,
-    /// The environment variable that the endpoint's key is in. The key itself is no setting.
+    /// Environment variable with the endpoint's key. The key itself is not a setting.
     pub key_env: Option<String>,
-    /// How many texts are in one request at most.
+    /// Largest number of texts in one request.
     pub batch: usize,
-    /// How long the endpoint may take for one request, in milliseconds. For the vector of a query it
-    /// has 1.5 seconds at most: then the search answers without.
+    /// Time limit of one request, in milliseconds. For the vector of a query it is 1.5 seconds at
+    /// most. After that the search answers without it.
     pub timeout_ms: u64,
-    /// What a million tokens cost at the endpoint.
+    /// Price of a million tokens at the endpoint.
     pub price: Option<Money>,
-    /// How much may be spent at the endpoint from a start of the server to the next, at that
-    /// price. What is not known beforehand is estimated; no request begins that would exceed it.
+    /// Largest cost at the endpoint while the server runs, at that price. Unknown costs are
+    /// estimated, and no request starts that would exceed the limit.
     pub cost_max: Option<Money>,
-    /// The key itself, once it was read from the environment.
+    /// The key, once it was read from the environment.
     #[serde(skip)]
     #[schemars(skip)]
     pub key: Key,
 }
 
-/// An amount, in the currency of whoever pays.
+/// An amount of money, in any currency.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Money(pub f64);
@@ -68,12 +68,12 @@ impl fmt::Display for Money {
     }
 }
 
-/// The key of an endpoint, which nobody may read; or none.
+/// The key of an endpoint, which `Debug` does not print; or none.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Key(Option<String>);
 
 impl Key {
-    /// The key, for whoever must say it.
+    /// Returns the key to send.
     pub(super) fn said(&self) -> Option<&str> {
         self.0.as_deref()
     }
@@ -110,7 +110,11 @@ impl Default for EmbedderSettings {
 }
 
 impl EmbedderSettings {
-    /// What is wrong with these, and what to do.
+    /// Checks these settings.
+    ///
+    /// # Errors
+    ///
+    /// If a value is invalid, with the way to fix it.
     pub fn check(&self) -> Result<(), String> {
         let wrong = |name: &str, why: &str| Err(format!("`search.embedder.{name}` {why}"));
         if self.folder.as_ref().is_some_and(|folder| folder.trim().is_empty()) {
@@ -176,13 +180,13 @@ impl EmbedderSettings {
         Ok(())
     }
 
-    /// Takes the key that these name out of an environment, in which `variable` looks up.
+    /// Reads the key that these settings name. `variable` looks up an environment variable.
     pub fn take_secrets<'v>(&mut self, variable: impl Fn(&str) -> Option<&'v str>) {
         let found = self.key_env.as_deref().and_then(variable);
         self.key = found.map(Key::from).unwrap_or_default();
     }
 
-    /// Where vectors are asked for.
+    /// Returns the URL to request vectors from.
     pub(super) fn target(&self) -> Result<Target, String> {
         Target::new(self.url.as_deref().unwrap_or_default(), "/embeddings")
     }

@@ -1,4 +1,4 @@
-//! A document that no file holds, as engines on servers keep it.
+//! The stored form of a document that is in no file.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -6,11 +6,11 @@ use toolgate_chunks::chunks;
 
 use super::Put;
 
-/// What is written of it, in JSON. Those that were written by servers before are read, too.
+/// The JSON of a document. It must stay readable for documents of earlier versions.
 #[derive(Serialize, Deserialize)]
 pub(super) struct KeptDocument {
     path: String,
-    /// By which its text is cut into chunks, in bytes.
+    /// The file name whose ending selects how the text is cut, in bytes.
     stamp: Vec<u8>,
     etag: String,
     commit: Option<String>,
@@ -26,7 +26,7 @@ impl KeptDocument {
         Self { path, stamp, etag, commit, lang, tags, text, metadata }
     }
 
-    /// The document as it was put, its text cut into chunks again.
+    /// Returns the document, with its text cut into chunks again.
     pub(super) fn put(self) -> Put {
         let Self { path, stamp, etag, commit, lang, tags, text, metadata } = self;
         let chunks = chunks(&String::from_utf8_lossy(&stamp), &text);

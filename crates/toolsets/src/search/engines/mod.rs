@@ -1,7 +1,7 @@
-//! Where the chunks and vectors of one namespace are kept, and found again.
+//! Stores the chunks and vectors of a namespace and finds them again.
 //!
-//! An engine knows documents, not files: the [service](super) says what is in it and when it has
-//! changed. It is asked from many tasks at once.
+//! An engine knows documents, not files: the [service](super) decides what is in it. Many tasks use
+//! it at once.
 
 pub mod embedded;
 pub mod settings;
@@ -22,125 +22,132 @@ use toolgate_search::{ChunkHash, Document, Filter};
 
 pub use toolgate_search::index::{Begun, Leader, Named};
 
-/// What an engine does. Dropping it ends what can be ended; nothing is left half done by that.
+/// The future of an engine operation. Dropping it cancels the operation without leaving it half
+/// done.
 pub type Doing<'e, T> = Pin<Box<dyn Future<Output = Result<T, EngineError>> + Send + 'e>>;
 
-/// Why an engine did not do it. Its words are for whoever called: lower-case, naming what is away,
-/// broken or wrong and the way out; never a password.
+/// The reason why an engine operation failed.
+///
+/// The message is for the caller: lower-case, with the cause and a way to fix it, and without
+/// passwords.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
-    /// It cannot be reached now; later it may be.
+    /// The engine is unavailable now, but may be available later.
     #[error("{0}")]
     Away(String),
-    /// What it keeps is broken, and is to be [reset](Engine::reset) and written anew.
+    /// The stored data is damaged. [Reset](Engine::reset) the engine and write it again.
     #[error("{0}")]
     Damaged(String),
-    /// Anything else.
+    /// Any other failure.
     #[error("{0}")]
     Failed(String),
 }
 
-/// Keeps the chunks and vectors of one namespace.
+/// Stores the chunks and vectors of one namespace.
 pub trait Engine: Send + Sync {
     /// The name of the engine in settings and status: `embedded` or `postgres`.
     fn name(&self) -> &'static str;
 
-    /// Makes it ready: opens, connects, creates, migrates. Called before anything else, and again
-    /// after [`EngineError::Away`]; cheap where there is nothing to do.
+    /// Makes the engine ready: opens, connects, creates, migrates. Called first, and again after
+    /// [`EngineError::Away`]. It is cheap if there is nothing to do.
     fn open(&self) -> Doing<'_, Begun>;
 
-    /// The right to write, until it is dropped; `None` while another process has it. What is held
-    /// by a process that died is free soon.
+    /// Acquires the right to write, which is released on drop. Returns `None` while another process
+    /// has it. The right of a process that died is free soon.
     fn writer(&self) -> Doing<'_, Option<Box<dyn Writer>>>;
 
-    /// What is in it, as last committed, by path.
+    /// Returns the committed documents by path.
     fn documents(&self) -> Doing<'_, BTreeMap<String, Known>>;
 
-    /// How much is in it, as last committed.
+    /// Returns the size of the committed index.
     fn status(&self) -> Doing<'_, Status>;
 
-    /// What may be meant, as last committed: the best by words, by static and by model vectors.
+    /// Returns the best candidates among the committed chunks: by words, by static vectors and by
+    /// model vectors.
     fn candidates(&self, sought: Sought) -> Doing<'_, Matched>;
 
-    /// Definitions called like `name`, the likeliest first: the very name, another case, names that
-    /// begin so, with the same words, misspelt; functions and types before others.
+    /// Returns definitions named like `name`, best match first: exact, other capitals, prefix, same
+    /// words, misspelt. Functions and types come before others.
     fn named(&self, name: String, filter: Filter, limit: usize) -> Doing<'_, Vec<Named>>;
 
-    /// Up to `most` chunks that have no vector by the model yet, those of the newest documents
-    /// first where that is known.
+    /// Returns up to `most` chunks without a model vector. The newest documents come first if their
+    /// order is known.
     fn unembedded(&self, most: usize) -> Doing<'_, Vec<Unembedded>>;
 
-    /// The document at `path` as it was put, where engines keep it: in namespaces of
-    /// [`Source::Documents`], which no file holds. `None` where there is none.
+    /// Returns the document at `path` as it was put, or `None` if there is none. Only namespaces of
+    /// [`Source::Documents`] keep documents.
     fn kept(&self, path: String) -> Doing<'_, Option<Put>>;
 
-    /// Who has the right to write, where this engine knows.
+    /// Returns the process that has the right to write, if this engine knows it.
     fn leader(&self) -> Doing<'_, Option<Leader>> {
         Box::pin(async { Ok(None) })
     }
 
-    /// Throws away all of this namespace that can be made again from files: it begins empty. What
-    /// [`Engine::kept`] tells is not thrown away but put again.
+    /// Deletes everything in this namespace that can be built again from files. Puts the documents
+    /// of [`Engine::kept`] again.
     fn reset(&self) -> Doing<'_, ()>;
 }
 
-/// The right to write into an engine. What is put, removed and given is found once it is committed.
+/// The right to write into an engine. Searches see changes after [`Writer::commit`].
 pub trait Writer: Send {
-    /// Takes in `documents`, each in place of what its path had. One that cannot be taken in keeps
-    /// out no other: [`Writer::refused`] tells of it.
+    /// Puts `documents`, each in place of the one at its path. Documents that the engine rejects do
+    /// not stop the others: see [`Writer::refused`].
     fn put(&mut self, documents: Vec<Put>) -> Doing<'_, ()>;
 
-    /// What was put since this was asked last and cannot be taken in, each with why.
+    /// Returns the documents that were rejected since the last call, with the reasons.
     fn refused(&mut self) -> Vec<(Put, String)> {
         Vec::new()
     }
 
-    /// Takes out the documents at `paths`; one that is not there is no failure.
+    /// Removes the documents at `paths`. Ignores missing ones.
     fn remove(&mut self, paths: Vec<String>) -> Doing<'_, ()>;
 
-    /// Makes durable and visible all that was done since the last time. Where it fails, none of it
-    /// is.
+    /// Makes all changes since the last commit durable and visible, or none of them if it fails.
     fn commit(&mut self) -> Doing<'_, ()>;
 
-    /// Takes in vectors by the model, each of length 1 and of the space that the engine was opened
-    /// with, for every chunk that says this. One of another length, or with numbers that are not
-    /// finite, is [`EngineError::Failed`].
+    /// Stores model vectors for all chunks with these hashes. Vectors have length 1 and the space
+    /// that the engine was opened with.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Failed`] if a vector has another size or a number that is not finite.
     fn give(&mut self, vectors: Vec<(ChunkHash, Vec<f32>)>) -> Doing<'_, ()>;
 
-    /// Tells other servers whether all is in it, and from then on that this one lives.
+    /// Publishes to other servers whether the index is complete, and from then on that this server
+    /// lives.
     fn tell(&mut self, complete: bool) -> Doing<'_, ()> {
         let _ = complete;
         Box::pin(async { Ok(()) })
     }
 
-    /// Nothing is to come for a while: what is held only to be quick is let go.
+    /// Releases resources that only make writing quick, because no write is expected for a while.
     fn rest(&mut self) -> Doing<'_, ()> {
         Box::pin(async { Ok(()) })
     }
 }
 
-/// What a namespace is of.
+/// The origin of a namespace's documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// Files of a folder: texts are read from there.
+    /// Files of a folder. Texts are read from there.
     Files,
-    /// JSON documents that callers put: the engine keeps their texts.
+    /// Documents that callers put. The engine keeps their texts.
     Documents,
 }
 
-/// Which namespace an engine is of.
+/// The namespace of an engine.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Identity {
-    /// The folder whose files are in it; of documents the workspace they belong to. All symlinks
+    /// The folder of the files. For documents, the workspace that they belong to. All symlinks are
     /// resolved.
     pub root: PathBuf,
-    /// What it is called.
+    /// The name of the namespace.
     pub namespace: String,
-    /// What it is of.
+    /// The origin of its documents.
     pub source: Source,
 }
 
-/// A [`Document`] that is owned.
+/// An owned [`Document`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Put {
     /// See [`Document::path`].
@@ -157,14 +164,14 @@ pub struct Put {
     pub tags: Vec<String>,
     /// See [`Document::text`].
     pub text: String,
-    /// See [`Document::chunks`]. Empty where it has no words: it is remembered all the same.
+    /// See [`Document::chunks`]. Empty if the document has no words: it is stored all the same.
     pub chunks: Vec<Chunk>,
-    /// What its owner keeps beside it, to be told with it; of files empty.
+    /// Metadata to return with a document. Empty for files.
     pub metadata: Map<String, Value>,
 }
 
 impl Put {
-    /// The same, borrowed.
+    /// Borrows the document.
     pub fn document(&self) -> Document<'_> {
         Document {
             path: &self.path,
@@ -179,81 +186,82 @@ impl Put {
     }
 }
 
-/// What is known of a document that is in an engine.
+/// The version of a stored document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {
-    /// As it was put.
+    /// The stamp that was put.
     pub stamp: Vec<u8>,
-    /// As it was put.
+    /// The etag that was put.
     pub etag: String,
 }
 
-/// How much is in an engine.
+/// The size of an index.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Status {
-    /// Documents, those without chunks too.
+    /// The number of documents, including those without chunks.
     pub documents: u64,
-    /// Chunks of all of them.
+    /// The number of chunks.
     pub chunks: u64,
-    /// Chunks that have a vector by the model.
+    /// The number of chunks with a model vector.
     pub with_vectors: u64,
-    /// What it takes on its disk, where that is known.
+    /// The size on disk in bytes, if known.
     pub bytes: Option<u64>,
 }
 
-/// What is looked for.
+/// A search for candidates.
 #[derive(Debug, Clone, Default)]
 pub struct Sought {
-    /// In words.
+    /// The query, in words.
     pub query: Option<String>,
-    /// As a static vector.
+    /// The static vector of the query.
     pub near: Option<Vec<f32>>,
-    /// As a vector by the model.
+    /// The model vector of the query.
     pub model: Option<Vec<f32>>,
-    /// Where it is looked: exactly, before the best are taken.
+    /// The filter, applied before the best candidates are taken.
     pub filter: Filter,
-    /// How many by each way: by words, by static vector, by the model's.
+    /// The largest number of candidates for each way: by words, by static and by model vectors.
     pub limit: usize,
 }
 
-/// What may be meant, at one moment of an engine.
+/// The candidates of a search, from one consistent state of the index.
 pub struct Matched {
-    /// The query taken apart and weighed, where there was one.
+    /// The analyzed and weighted query, if there was one.
     pub question: Option<Question>,
-    /// What is known of the whole engine.
+    /// Statistics of the whole index.
     pub averages: Averages,
-    /// Each once, in no order, with counts and vectors' likeness whatever way it was found by.
+    /// The candidates, each once, in no order. All have word counts and similarities, however they
+    /// were found.
     pub candidates: Vec<Candidate>,
-    /// How many chunks match at all, where that costs nothing to know.
+    /// The number of matching chunks, if the engine knows it without extra cost.
     pub total: Option<u64>,
-    /// Their vectors, by key.
+    /// Access to the candidates' vectors, by key.
     pub vectors: Arc<dyn Vectors>,
 }
 
-/// Vectors of what was found.
+/// Access to the vectors of candidates.
 pub trait Vectors: Send + Sync {
-    /// The vectors that the candidates with these keys have, in order.
+    /// Returns the vectors of the candidates with these keys, in order.
     fn of(&self, keys: Vec<u64>, by: By) -> Doing<'_, Vec<Option<Vec<f32>>>>;
 }
 
-/// What vectors are made by.
+/// The origin of a vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum By {
-    /// The vectors that are built in.
+    /// The built-in static vectors.
     Static,
     /// The configured model.
     Model,
 }
 
-/// A chunk without a vector by the model.
+/// A chunk without a model vector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unembedded {
-    /// What it says.
+    /// The hash of its text.
     pub hash: ChunkHash,
-    /// Its document.
+    /// The path of its document.
     pub path: String,
-    /// Its first line, from 1.
+    /// The first line, from 1.
     pub first: u32,
-    /// Its last line.
+    /// The last line.
     pub last: u32,
 }

@@ -1,5 +1,5 @@
-//! An index in PostgreSQL with pgvector: for workspaces larger than a machine, and for several
-//! servers that share one.
+//! An engine in PostgreSQL with pgvector, for large workspaces and for several servers that share
+//! an index.
 
 mod address;
 mod connections;
@@ -35,13 +35,13 @@ use tables::Tables;
 use upkeep::Upkeep;
 use write::{PostgresWriter, Refused, WRITE_WITHIN};
 
-/// How long making tables ready may take.
+/// The time limit for preparing tables.
 const READY_WITHIN: Duration = Duration::from_secs(10);
 
-/// How long it is waited for that a writer that is gone is seen to be.
+/// The longest wait until the server notices that a writer is gone.
 const GONE_WITHIN: Duration = Duration::from_secs(3);
 
-/// A PostgreSQL server, at which each namespace has an engine.
+/// A PostgreSQL server that has an engine for each namespace.
 pub struct Server {
     connections: Shared,
     workspace: Option<String>,
@@ -49,10 +49,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// The server that `settings` name. Nothing is connected yet.
+    /// Creates the server that `settings` name. Does not connect yet.
     ///
     /// # Errors
-    /// When the settings cannot be used: why, to go on after the name of the setting.
+    ///
+    /// If the settings cannot be used. The message continues after the name of the setting.
     pub fn of(settings: &PostgresSettings) -> Result<Self, String> {
         let PostgresSettings { workspace, connections, timeout_ms, approximate_from, .. } =
             settings;
@@ -65,7 +66,7 @@ impl Server {
         })
     }
 
-    /// The engine of the namespace `identity`, for vectors of the space `model`.
+    /// Returns the engine of the namespace `identity`, for vectors of the space `model`.
     pub fn engine(&self, identity: Identity, model: Option<Space>) -> Arc<dyn Engine> {
         Arc::new(self.postgres(identity, model))
     }
@@ -81,7 +82,7 @@ impl Server {
         }
     }
 
-    /// The namespaces of documents that the workspace `root` has there.
+    /// Returns the namespaces of documents that the workspace `root` has on the server.
     pub fn document_namespaces<'e>(&'e self, root: &Path) -> Doing<'e, Vec<String>> {
         let workspace = self.workspace(root);
         Box::pin(async move {
@@ -92,7 +93,7 @@ impl Server {
         })
     }
 
-    /// What the workspace `root` is called there.
+    /// Returns the name of the workspace `root` on the server.
     fn workspace(&self, root: &Path) -> String {
         let workspace = self.workspace.clone();
         let workspace = workspace.unwrap_or_else(|| root.to_string_lossy().into_owned());
@@ -102,17 +103,17 @@ impl Server {
 
 struct Postgres {
     connections: Shared,
-    /// What the workspace is called there.
+    /// The name of the workspace on the server.
     workspace: String,
     identity: Identity,
     model: Option<Space>,
     upkeep: Arc<Upkeep>,
-    /// The tables of the namespace, once it was opened.
+    /// The tables of the namespace; `None` before they are opened.
     tables: Mutex<Option<Arc<Tables>>>,
 }
 
 impl Postgres {
-    /// The tables; opens the index where that was not done.
+    /// Returns the tables, and opens the index on first use.
     async fn tables(&self) -> Result<Arc<Tables>, EngineError> {
         let known = self.tables.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match known {
@@ -139,13 +140,13 @@ impl Postgres {
         Ok((tables, begun))
     }
 
-    /// Puts again what is kept.
+    /// Puts the kept documents into the index again.
     async fn put_again(&self, tables: &Arc<Tables>) -> Result<(), EngineError> {
         let until = Instant::now() + GONE_WITHIN;
         let mut writer = loop {
             match self.hold(tables.clone()).await? {
                 Some(writer) => break writer,
-                // Whoever writes has been put it, or will be.
+                // The process that writes has put them, or will.
                 None if Instant::now() > until => return Ok(()),
                 None => tokio::time::sleep(GONE_WITHIN / 50).await,
             }
@@ -159,7 +160,7 @@ impl Postgres {
         Ok(())
     }
 
-    /// The right to write, unless another has it.
+    /// Acquires the right to write, unless another process has it.
     async fn hold(&self, tables: Arc<Tables>) -> Result<Option<PostgresWriter>, EngineError> {
         let connected = self.connections.connect(WRITE_WITHIN).await?;
         let (class, key) = tables.lock();
@@ -176,7 +177,7 @@ impl Postgres {
     }
 }
 
-/// Asks `$work` of a connection that is lent for it, in the time that a question may take.
+/// Runs `$work` on a lent connection, within the time limit of a query.
 macro_rules! asked {
     ($self:ident, |$client:ident, $tables:ident| $work:expr) => {
         Box::pin(async move {
@@ -242,7 +243,7 @@ impl Engine for Postgres {
 
     fn reset(&self) -> Doing<'_, ()> {
         Box::pin(async move {
-            // What is broken may be known by names that are not there any more.
+            // The cached tables may have been dropped.
             *self.tables.lock().unwrap_or_else(PoisonError::into_inner) = None;
             let (tables, begun) = self.ready().await?;
             if begun == Begun::Kept {
@@ -264,7 +265,7 @@ impl Engine for Postgres {
     }
 }
 
-/// Fetches the vectors of what was found, when they are wanted.
+/// Loads the vectors of found chunks on demand.
 struct OfFound {
     connections: Shared,
     tables: Arc<Tables>,

@@ -1,59 +1,59 @@
-//! Where whoever runs the server wants the index kept.
+//! Settings of the engine that keeps the search index.
 
 use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The engine behind the tools that search.
+/// Engine of the search tools.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EngineSettings {
-    /// In this process, its files in a cache folder.
+    /// An index in this process, with files in a cache folder.
     #[default]
     Embedded,
     /// A PostgreSQL server with the extension pgvector.
     Postgres(PostgresSettings),
 }
 
-/// How a PostgreSQL server with pgvector is reached.
+/// Connection to a PostgreSQL server with pgvector.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PostgresSettings {
-    /// Where it is, without a password: `postgresql://user@host:5432/database`, or
-    /// `postgresql:///database?host=/run/postgresql` for a Unix socket. `sslmode` may be `disable`,
-    /// `require` (encrypted, whoever answers) or `verify-full`, which is what holds without it for
-    /// hosts other than this one; `sslrootcert` names a file of certificates to trust instead of
-    /// the system's.
+    /// URL of the server without a password: `postgresql://user@host:5432/database`, or
+    /// `postgresql:///database?host=/run/postgresql` for a Unix socket. `sslmode` is `disable`,
+    /// `require` (encrypted, certificate not checked) or `verify-full`. The default is `disable`
+    /// for this machine and `verify-full` for other hosts. `sslrootcert` names a file of
+    /// certificates to trust instead of the system's.
     pub url: String,
-    /// The environment variable that the password is in.
+    /// Environment variable with the password.
     #[serde(default = "postgres_password")]
     pub password_env: String,
-    /// What the workspace is called there. Without it, by its folder's path; servers on several
-    /// machines that serve the same files share an index where all give it the same name.
+    /// Name of the workspace on the server. The default is the path of its folder. Servers on
+    /// several machines that serve the same files share an index if they all use the same name.
     #[serde(default)]
     pub workspace: Option<String>,
-    /// How many connections are held at most, beside one to write.
+    /// Largest number of connections, without one that writes.
     #[serde(default = "connections")]
     pub connections: usize,
-    /// How long a search may take there, in milliseconds.
+    /// Time limit of a search on the server, in milliseconds.
     #[serde(default = "timeout_ms")]
     pub timeout_ms: u64,
-    /// From how many vectors on an approximate index (HNSW) is made of them.
+    /// Number of vectors from which an approximate index (HNSW) is built.
     #[serde(default = "approximate_from")]
     pub approximate_from: u64,
-    /// The password itself, once it was read from the environment.
+    /// The password, once it was read from the environment.
     #[serde(skip)]
     #[schemars(skip)]
     pub password: Password,
 }
 
-/// What nobody may read: a password, or none.
+/// A password that `Debug` does not print, or none.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Password(Option<String>);
 
 impl Password {
-    /// The password, for whoever must say it.
+    /// Returns the password for a login.
     pub fn said(&self) -> Option<&str> {
         self.0.as_deref()
     }
@@ -72,7 +72,11 @@ impl fmt::Debug for Password {
 }
 
 impl EngineSettings {
-    /// What is wrong with these, and what to do.
+    /// Checks these settings.
+    ///
+    /// # Errors
+    ///
+    /// If a value is invalid, with the way to fix it.
     pub fn check(&self) -> Result<(), String> {
         match self {
             Self::Embedded => Ok(()),
@@ -80,7 +84,7 @@ impl EngineSettings {
         }
     }
 
-    /// Takes the secrets that these name out of an environment, in which `variable` looks up.
+    /// Reads the secrets that these settings name. `variable` looks up an environment variable.
     pub fn take_secrets<'v>(&mut self, variable: impl Fn(&str) -> Option<&'v str>) {
         if let Self::Postgres(settings) = self {
             let password = variable(&settings.password_env);

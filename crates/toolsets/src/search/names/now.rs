@@ -1,4 +1,4 @@
-//! Definitions that the index knows, as the files have them now.
+//! Updates definitions from the index to the current content of their files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,11 +11,15 @@ use super::Definition;
 use crate::world::Root;
 use crate::world::root::Watch;
 
-/// So much text is parsed to tell where in a passage a definition is; in the rest it is told by the
-/// lines alone.
+/// The total size of files that are parsed, in bytes. In other files, definitions are guessed line
+/// by line.
 const PARSED_BYTES_MAX: usize = 512 << 10;
 
-/// The definitions `page` as the files have them now. What is not there any more is left out.
+/// Returns the definitions of `page` as the files have them now, without those that are gone.
+///
+/// # Errors
+///
+/// If the call is canceled.
 pub(super) fn now(
     root: &Root,
     page: Vec<Named>,
@@ -35,7 +39,7 @@ pub(super) fn now(
             }
         };
         let Some(definition) = read.as_ref().and_then(|it| it.has(named)) else { continue };
-        // Of two that were called the same, one may be left.
+        // If one of two definitions with the same name is gone, both lead to the other.
         if !definitions.contains(&definition) {
             definitions.push(definition);
         }
@@ -43,14 +47,14 @@ pub(super) fn now(
     Ok(definitions)
 }
 
-/// What a file defines now.
+/// The current definitions in a file.
 struct Read {
     symbols: Vec<Symbol>,
     etag: String,
 }
 
 impl Read {
-    /// Of the file at `path`; `None` where it cannot be read any more.
+    /// Reads the file at `path`. Returns `None` if it cannot be read.
     fn new(
         root: &Root,
         path: &str,
@@ -70,7 +74,7 @@ impl Read {
         Ok(Some(Self { symbols: symbols(path, &text, care), etag }))
     }
 
-    /// The definition `named` as it is here; `None` if it is gone.
+    /// Returns the current state of the definition `named`, or `None` if it is gone.
     fn has(&self, named: Named) -> Option<Definition> {
         let is_as_it_was = named.shown.etag == self.etag;
         let known = Definition::of(named);
@@ -78,7 +82,7 @@ impl Read {
         if is_as_it_was {
             let (first, last) = (known.line_start, known.line_end);
             let mut there = called_so.filter(|it| it.first <= last && first <= it.last);
-            // What the index knows is true of it, though it may not be seen here.
+            // The index is right about an unchanged file, even if a guess finds nothing here.
             return Some(match there.next() {
                 Some(symbol) => known.at(symbol),
                 None => known,

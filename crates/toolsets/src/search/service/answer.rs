@@ -1,4 +1,5 @@
-//! One answer: what may be meant is asked of the engine, ranked, and shown as it is now.
+//! Answers one search: gets candidates from the engine, ranks them, and shows them as the files are
+//! now.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -24,26 +25,25 @@ use title::title;
 
 mod title;
 
-/// How many are looked at more closely, by each way they are found.
+/// The number of candidates that the engine returns for each way of searching.
 const CANDIDATES: usize = 150;
-/// How long a vector of the query is waited for, or half of what the call has left if that is less.
+/// The time limit for the query's vector. It is also limited to half of the call's remaining time.
 const VECTOR_MAX: Duration = Duration::from_secs(2);
-/// What shares no word with the query is told only if it is as near as this by the vectors that are
-/// built in.
+/// The smallest similarity of a static vector for a match that shares no word with the query.
 const NEAR_MIN: f32 = 0.3;
-/// And by the model's.
+/// The smallest similarity of a model vector for a match that shares no word with the query.
 const MODEL_MIN: f32 = 0.2;
 
-/// What was found.
+/// The result of a search.
 pub(crate) struct Found {
-    /// The best first.
+    /// The hits, best first.
     pub(crate) hits: Vec<Hit>,
-    /// How many there are in all.
+    /// The number of matches.
     pub(crate) total: u64,
     pub(crate) embedding_model: Option<String>,
     pub(crate) embed_time_ms: Option<u64>,
     pub(crate) rerank_model: Option<&'static str>,
-    /// Why the configured model was not asked, where there is one.
+    /// The reason why the configured model was not used, if there is one.
     pub(crate) note: Option<String>,
     pub(crate) index: Indexed,
 }
@@ -55,23 +55,23 @@ pub(crate) struct Hit {
     pub(crate) path: String,
     pub(crate) first: u32,
     pub(crate) last: u32,
-    /// The name it defines.
+    /// The name that it defines.
     pub(crate) symbol: Option<String>,
     pub(crate) lang: Option<String>,
     pub(crate) etag: String,
-    /// The commit its file is of, if it is as git has it.
+    /// The commit of its file, if the file is unchanged in git.
     pub(crate) commit: Option<String>,
     pub(crate) tags: Vec<String>,
-    /// Its lines, as they are in the file now.
+    /// The lines of the passage, as the file has them now.
     pub(crate) snippet: String,
-    /// What the document is called, where it is one and says.
+    /// The title of the document, if it has one.
     pub(crate) title: Option<String>,
-    /// What was put beside a document.
+    /// The metadata of a document.
     pub(crate) metadata: Map<String, Value>,
     pub(crate) vector: Option<Vec<f64>>,
 }
 
-/// Why there is no answer.
+/// The reason why a search failed.
 pub(super) enum Failure {
     Tool(ToolError),
     Engine(EngineError),
@@ -89,19 +89,20 @@ impl From<EngineError> for Failure {
     }
 }
 
-/// All that an answer is made of.
+/// The inputs of one answer.
 pub(super) struct Answer<'a> {
     pub(super) collection: &'a Collection,
     pub(super) embedder: Option<&'a Arc<dyn Embedder>>,
     pub(super) asked: &'a Asked,
-    /// Where it is looked; `None` for nowhere.
+    /// The filter, or `None` if nothing can match.
     pub(super) filter: Option<Filter>,
     pub(super) indexed: Indexed,
-    /// Whether what is not as it was indexed is left out; else it is begun again.
+    /// True in the last attempt: changed files are left out. Otherwise a changed file restarts the
+    /// search.
     pub(super) is_last: bool,
 }
 
-/// The model's vector of a query, if there is one, and how that went.
+/// The model's vector of a query, if there is one, and how long it took.
 #[derive(Clone, Default)]
 pub(super) struct Direction {
     vector: Option<Vec<f32>>,
@@ -110,8 +111,9 @@ pub(super) struct Direction {
 }
 
 impl Answer<'_> {
-    /// What was found; `None` if a file is not any more as it was when it was indexed. The model is
-    /// asked only where `known` has nothing from an earlier try.
+    /// Searches. Returns `None` if a file has changed since it was indexed.
+    ///
+    /// `known` keeps the query's vector between attempts, so that the model is called only once.
     pub(super) async fn find(
         self,
         ctx: &Ctx,
@@ -142,14 +144,14 @@ impl Answer<'_> {
             note: direction.note,
             index: self.indexed.clone(),
         };
-        // Not open yet: there is nothing to be found in it.
+        // The index is not open yet, so it has no matches.
         let is_open = self.indexed.state != State::Absent;
         let Some(filter) = self.filter.clone().filter(|_| is_open) else { return Ok(Some(found)) };
         let sought = Sought { query: asked.query.clone(), near, model, filter, limit: CANDIDATES };
         let matched = self.collection.engine.candidates(sought).await?;
         let Matched { question, averages, mut candidates, total, vectors } = matched;
         candidates.retain(is_related);
-        // Some may turn out not to be as they were.
+        // Some files may have changed, so more passages are ranked than requested.
         let top = wanted.top_k.saturating_mul(2);
         let ranked = match &question {
             Some(question) => rank(question, &averages, &candidates, wanted.rerank, top),
@@ -181,7 +183,7 @@ impl Answer<'_> {
         Ok(Some(found))
     }
 
-    /// The model's vector of the query, where some of what is indexed has one to hold it against.
+    /// Requests the model's vector of the query, if any indexed passage has one to compare it with.
     async fn direction(&self, ctx: &Ctx) -> Direction {
         let (Some(embedder), Some(query)) = (self.embedder, &self.asked.query) else {
             return Direction::default();
@@ -217,8 +219,8 @@ impl Answer<'_> {
         }
     }
 
-    /// What is shown of the best, each with which candidate it is; else the path of a file that is
-    /// not any more as it was indexed.
+    /// Reads the best passages. Returns each with the index of its candidate, or the path of a file
+    /// that has changed since it was indexed.
     async fn shown(
         &self,
         ctx: &Ctx,
@@ -277,7 +279,7 @@ impl Answer<'_> {
                 });
                 known.insert(shown.path.clone(), titled);
             }
-            // It may have been taken out, or put again, a moment ago.
+            // The document may just have been removed or replaced.
             if let Some(Some((put, title))) = known.get(&shown.path) {
                 let hit = hit(score, shown, &put.text, put.metadata.clone());
                 hits.push((at, Hit { title: title.clone(), ..hit }));
@@ -287,7 +289,7 @@ impl Answer<'_> {
     }
 }
 
-/// The direction of both, where there are both.
+/// Adds two vectors and normalizes the sum. Returns the only one if the other is missing.
 fn both(own: Option<Vec<f32>>, given: Option<&[f32]>) -> Option<Vec<f32>> {
     match (own, given) {
         (Some(own), Some(given)) => {
@@ -297,14 +299,14 @@ fn both(own: Option<Vec<f32>>, given: Option<&[f32]>) -> Option<Vec<f32>> {
     }
 }
 
-/// Whether a candidate has anything to do with what is looked for.
+/// Returns true if the candidate shares a word with the query or is similar to it.
 fn is_related(candidate: &Candidate) -> bool {
     candidate.counts.iter().flatten().any(|count| *count > 0)
         || candidate.near >= NEAR_MIN
         || candidate.model.is_some_and(|it| it >= MODEL_MIN)
 }
 
-/// The candidates by vectors alone.
+/// Ranks the candidates by vectors alone.
 fn by_vectors(candidates: &[Candidate], top: usize) -> Vec<Ranked> {
     let score = |it: &Candidate| it.model.unwrap_or(it.near).clamp(0.0, 1.0);
     let scored = candidates.iter().enumerate().map(|(at, it)| Ranked { at, score: score(it) });
@@ -318,7 +320,7 @@ fn by_vectors(candidates: &[Candidate], top: usize) -> Vec<Ranked> {
     ranked
 }
 
-/// Reads again what is shown: an answer says what is in the file now.
+/// Reads the files of passages again, so that an answer has their current text.
 struct Reader<'r> {
     root: &'r Root,
     watch: &'r Watch,
@@ -329,13 +331,13 @@ struct Reader<'r> {
 /// A file as it is now.
 struct Read {
     text: String,
-    /// The commit it is of.
+    /// The commit of the file.
     commit: Option<String>,
     title: Option<String>,
 }
 
 impl Reader<'_> {
-    /// The file of `shown`, if that says what it said when it was indexed.
+    /// Reads the file of `shown`. Returns `None` if it has changed since it was indexed.
     fn read(&mut self, shown: &Shown) -> Result<Option<&Read>, ToolError> {
         let path = &shown.path;
         if !self.files.contains_key(path) {
@@ -391,7 +393,7 @@ fn hit(score: f32, shown: Shown, read: &str, metadata: Map<String, Value>) -> Hi
     }
 }
 
-/// As many digits as tell anything.
+/// Rounds a score or vector element to six decimals.
 fn rounded(number: f32) -> f64 {
     (f64::from(number) * 1e6).round() / 1e6
 }

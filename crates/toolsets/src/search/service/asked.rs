@@ -1,4 +1,4 @@
-//! What a caller asks, checked before anything is looked at.
+//! Validates the input of a search.
 
 use std::collections::HashSet;
 
@@ -10,43 +10,43 @@ use toolgate_search::{Space, static_model};
 use crate::search::engines::By;
 use crate::world::Root;
 
-/// A longer question is no question.
+/// The longest query, in bytes.
 const QUERY_BYTES_MAX: usize = 4 << 10;
-/// More tags than any file has are no filter.
+/// The largest number of tags, which is more than any file has.
 const TAGS_MAX: usize = 32;
 
-/// What is looked for.
+/// The input of a search.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Wanted {
-    /// In words.
+    /// The query, in words.
     pub(crate) query: Option<String>,
-    /// As a vector; beside a query, both count alike.
+    /// A vector to find similar passages. With a query, both count alike.
     pub(crate) embedding: Option<Vec<f64>>,
-    /// How many passages at most.
+    /// The largest number of passages.
     pub(crate) top_k: usize,
-    /// In which namespace; without one, in the whole workspace.
+    /// The namespace; `None` for the whole workspace.
     pub(crate) namespace: Option<String>,
-    /// Only in files whose path begins with it.
+    /// Only files whose path begins with this.
     pub(crate) path_prefix: Option<String>,
-    /// Only in files that have all of them.
+    /// Only files with all of these tags.
     pub(crate) tags: Vec<String>,
-    /// Whether a closer look is taken at what matches the words.
+    /// True to rerank the matches.
     pub(crate) rerank: bool,
-    /// Whether the passages' vectors are wanted too.
+    /// True to return the vectors of the passages.
     pub(crate) vectors: bool,
 }
 
-/// What is wanted, and can be meant.
+/// A validated search.
 pub(super) struct Asked {
     pub(super) wanted: Wanted,
-    /// The query, where it has words.
+    /// The query, if it has words.
     pub(super) query: Option<String>,
-    /// The vector that was given, of length 1, and whose it is.
+    /// The caller's vector, scaled to length 1, and the model that it belongs to.
     pub(super) given: Option<(By, Vec<f32>)>,
 }
 
 impl Asked {
-    /// What `wanted` means, where the configured model's vectors are of the space `model`.
+    /// Validates `wanted`. `model` is the vector space of the configured model.
     pub(super) fn new(wanted: Wanted, model: Option<&Space>) -> Result<Self, ToolError> {
         let Wanted { query, embedding, .. } = &wanted;
         if let Some(len) = query.as_ref().map(String::len).filter(|len| *len > QUERY_BYTES_MAX) {
@@ -66,7 +66,7 @@ impl Asked {
     }
 }
 
-/// The direction of the vector that a caller gave, and whose vectors it is to be held against.
+/// Normalizes the caller's vector and finds the model of its size.
 fn given(numbers: &[f64], model: Option<&Space>) -> Result<(By, Vec<f32>), String> {
     let own = static_model::space();
     let len = numbers.len();
@@ -91,13 +91,13 @@ fn given(numbers: &[f64], model: Option<&Space>) -> Result<(By, Vec<f32>), Strin
     if largest == 0.0 {
         return Err("all of its numbers are 0, which is no direction".to_owned());
     }
-    // First scaled: the largest numbers there are have squares too.
+    // The numbers are scaled first, because the squares of the largest ones would overflow.
     #[allow(clippy::cast_possible_truncation, reason = "it is at most 1")]
     let scaled: Vec<f32> = numbers.iter().map(|it| (it / largest) as f32).collect();
     Ok((by, normalised(scaled)))
 }
 
-/// The same direction, of length 1.
+/// Scales the vector to length 1.
 pub(super) fn normalised(mut vector: Vec<f32>) -> Vec<f32> {
     let length = vector.iter().map(|it| it * it).sum::<f32>().sqrt();
     if length > 0.0 {
@@ -106,7 +106,7 @@ pub(super) fn normalised(mut vector: Vec<f32>) -> Vec<f32> {
     vector
 }
 
-/// The tags that a caller gave at `pointer`, each once.
+/// Returns the tags that a caller passed at `pointer` without repetitions, which ignore case.
 pub(crate) fn distinct_tags(given: Vec<String>, pointer: &str) -> Result<Vec<String>, ToolError> {
     let mut known = HashSet::new();
     let mut tags = Vec::new();
@@ -123,10 +123,11 @@ pub(crate) fn distinct_tags(given: Vec<String>, pointer: &str) -> Result<Vec<Str
     Ok(tags)
 }
 
-/// The language that files have which `given` is, or the like if `or_tag`.
+/// Returns the canonical name of the language `given`. If `or_tag` is set, accepts other tags too.
 ///
 /// # Errors
-/// When no file has such, so that nothing would ever be found.
+///
+/// If no file can have this language or tag, so that nothing would ever match.
 pub(crate) fn known(given: &str, or_tag: bool, pointer: &str) -> Result<String, ToolError> {
     let lower = given.to_lowercase();
     let tag = TAGS.into_iter().find(|tag| or_tag && (*tag == lower || format!("{tag}s") == lower));
@@ -144,7 +145,11 @@ pub(crate) fn known(given: &str, or_tag: bool, pointer: &str) -> Result<String, 
     })
 }
 
-/// `prefix` as the paths of files in `root` begin; empty for all of them.
+/// Converts `prefix` to a prefix of paths relative to `root`, empty for all of them.
+///
+/// # Errors
+///
+/// If the prefix leads out of `root`.
 pub(crate) fn beneath(root: &Root, prefix: &str) -> Result<String, ToolError> {
     let outside = || {
         let message = format!(

@@ -1,8 +1,8 @@
-//! Which commit a file is of, as git's own files say: no program is run, and no object is read.
+//! Finds the commit of a file from git's own files, without running a program or reading an object.
 //!
-//! Git keeps how each file was when it was last added or checked out: when it was modified, how
-//! large it was, and the hash of what it said. One that is still so is as it is in the commit that
-//! is checked out, or as it is staged for the next one: those two are not told apart.
+//! Git's index has the modification time, size and hash of each file when it was last added or
+//! checked out. A file that still matches is unchanged in the checked-out commit or staged for the
+//! next one. The two cases are not distinguished.
 
 #[cfg(test)]
 mod tests;
@@ -20,50 +20,50 @@ use sha2::Sha256;
 use crate::world::Root;
 use crate::world::root::{File, Meta, Stamp, Watch};
 
-/// More than `HEAD` and what it names ever have.
+/// The largest `HEAD` or loose ref that is read, in bytes.
 const HEAD_BYTES_MAX: u64 = 4 << 10;
-/// How large a list of refs is looked through.
+/// The largest list of packed refs that is read, in bytes.
 const REFS_BYTES_MAX: u64 = 16 << 20;
-/// How large a list of files is; a million of them fit.
+/// The largest index of git that is read, in bytes. It fits a million files.
 const FILES_BYTES_MAX: u64 = 128 << 20;
 
-/// Git moves `HEAD` so soon after it has replaced its list of files: in half a millisecond mostly,
-/// in some on a machine that is busy.
+/// The longest time between git's update of its index and of `HEAD`. Usually it is half a
+/// millisecond, and a few milliseconds on a busy machine.
 const MOVES_WITHIN: Duration = Duration::from_millis(150);
-/// How often it is looked whether it has.
+/// The pause between two checks of `HEAD`.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-/// How much of an object's name is kept.
+/// The number of bytes that are kept of an object's name.
 const NAME_BYTES: usize = 8;
 
-/// What is checked out in a folder, if that is a repository of its own.
+/// The checkout of a folder, if the folder is a git repository.
 pub(super) struct Checkout {
     root: Root,
-    /// What git keeps of files, as it was when that had this stamp.
+    /// The entries of git's index when it had this stamp.
     known: Mutex<Option<(Stamp, Arc<Added>)>>,
 }
 
-/// What is checked out at one moment.
+/// The state of a checkout at one moment.
 pub(super) struct Now {
     commit: String,
     added: Arc<Added>,
 }
 
-/// How files were when git took them in, by the hash of their paths.
+/// The files in git's index, by the hash of their paths.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Added(HashMap<u64, Seen>);
 
-/// How a file was.
+/// A file in git's index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Seen {
     state: State,
-    /// The beginning of the name of what it said.
+    /// The beginning of the object name of its content.
     name: [u8; NAME_BYTES],
-    /// It may have been modified since though it looks as it did.
+    /// True if the file may have changed without a new modification time ("racy git").
     is_racy: bool,
 }
 
-/// What a file looks like.
+/// The size and modification time of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct State {
     modified: (u32, u32),
@@ -71,16 +71,16 @@ struct State {
 }
 
 impl Checkout {
-    /// What is checked out in `root`. Nothing is looked at yet.
+    /// Creates the checkout of `root`. Reads nothing yet.
     pub(super) fn new(root: &Root) -> Self {
         Self { root: root.clone(), known: Mutex::default() }
     }
 
-    /// What is checked out now; `None` where there is no repository, or none that is understood, and
-    /// while git changes what is checked out.
+    /// Returns the current state. Returns `None` if there is no repository that this module can
+    /// read, or while git changes the checkout.
     ///
-    /// Git replaces its list of files first and moves `HEAD` then, and holds no lock between. So a
-    /// list that is new is looked at again until `HEAD` has had time to move.
+    /// Git replaces its index first and moves `HEAD` later, without a lock in between. So a new
+    /// index is read again until `HEAD` has had time to move.
     pub(super) fn now(&self, watch: &Watch) -> Option<Now> {
         let begun = Instant::now();
         loop {
@@ -103,12 +103,12 @@ impl Checkout {
         }
     }
 
-    /// What git keeps of files, where names of objects have `name_bytes`, and whether that is so
-    /// new that `HEAD` may not have moved yet.
+    /// Returns the entries of git's index, and true if it is so new that `HEAD` may not have moved
+    /// yet. Object names have `name_bytes` bytes.
     fn added(&self, name_bytes: usize, watch: &Watch) -> Option<(Arc<Added>, bool)> {
         let file = self.root.open_file(".git/index").ok()?;
         let stamp = file.meta().stamp();
-        // One of another machine's clock may be of the future.
+        // The clock of another machine may be ahead.
         let age = Duration::try_from(Timestamp::now().duration_since(file.meta().mtime()));
         let is_new = age.is_ok_and(|age| age < MOVES_WITHIN);
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -124,7 +124,7 @@ impl Checkout {
         Some((added, is_new))
     }
 
-    /// The name of the commit that `HEAD` is at.
+    /// Returns the name of the commit at `HEAD`.
     fn commit(&self, watch: &Watch) -> Option<String> {
         let text = |path: &str, most: u64| {
             let file = self.root.open_file(path).ok()?;
@@ -146,8 +146,7 @@ impl Checkout {
 }
 
 impl Now {
-    /// The commit that the file at `path`, which is like `meta` and says `content`, is of, if it is
-    /// as git has it.
+    /// Returns the commit if it has the file at `path`, with this `meta` and `content`, unchanged.
     pub(super) fn commit_of(&self, path: &str, meta: &Meta, content: &[u8]) -> Option<String> {
         let seen = self.added.0.get(&hash(path.as_bytes()))?;
         let is_untouched = !seen.is_racy && State::of(meta)? == seen.state;
@@ -157,8 +156,8 @@ impl Now {
 }
 
 impl Added {
-    /// What the list `bytes` says, in any of its formats, which was `written` then; names of
-    /// objects have `name_bytes`. `None` where it cannot be understood.
+    /// Parses git's index, version 2 to 4 (gitformat-index). `written` is its modification time,
+    /// and object names have `name_bytes` bytes. Returns `None` if it cannot be parsed.
     fn read(bytes: &[u8], name_bytes: usize, written: (u32, u32)) -> Option<Self> {
         let (head, mut rest) = bytes.split_at_checked(12)?;
         let version = number(head, 4)?;
@@ -175,7 +174,7 @@ impl Added {
             let more = if is_extended { 2 } else { 0 };
             let name = after.get(more..)?;
             if version == 4 {
-                // The path is told by what of the last one stays.
+                // Version 4 compresses a path to the part that differs from the previous path.
                 let (gone, name) = offset(name)?;
                 path.truncate(path.len().checked_sub(gone)?);
                 let end = memchr::memchr(0, name)?;
@@ -185,7 +184,8 @@ impl Added {
                 let end = memchr::memchr(0, name)?;
                 path.clear();
                 path.extend_from_slice(&name[..end]);
-                // With its path it fills whole eights, the last byte being a NUL.
+                // An entry with its path is padded with NULs to a multiple of eight bytes, with one
+                // NUL at least.
                 let padded = (entry.len() + more + end + 8) & !7;
                 rest = rest.get(padded..)?;
             }
@@ -194,7 +194,8 @@ impl Added {
             let is_merged = said & 0x3000 == 0;
             if is_merged && mode >> 12 == 0o10 {
                 let name = entry.get(40..40 + NAME_BYTES)?.try_into().ok()?;
-                // What was modified while the list was written may have been modified after that.
+                // A file that was modified while the index was written may have changed again after
+                // that.
                 let is_racy = modified >= written;
                 added.insert(hash(&path), Seen { state: State { modified, size }, name, is_racy });
             }
@@ -212,7 +213,8 @@ impl State {
     }
 }
 
-/// The beginning of the name of a file that says `content`, where names have so many `digits`.
+/// Returns the beginning of git's object name of `content`. Names have 40 (SHA-1) or 64 (SHA-256)
+/// `digits`.
 fn name(content: &[u8], digits: usize) -> [u8; NAME_BYTES] {
     let head = format!("blob {}\0", content.len());
     let mut name = [0; NAME_BYTES];
@@ -231,7 +233,7 @@ fn read(file: &File, most: u64, watch: &Watch) -> Option<Vec<u8>> {
     if size > most { None } else { file.read(0, size, watch).ok() }
 }
 
-/// The name of an object, if `text` is one.
+/// Returns `text` if it is the name of an object.
 fn object(text: &str) -> Option<String> {
     let name = text.trim_end();
     let is_name = matches!(name.len(), 40 | 64) && name.bytes().all(|it| it.is_ascii_hexdigit());
@@ -248,7 +250,7 @@ fn number(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// A number of as many bytes as it takes, and what is after it.
+/// Parses a variable-length integer of git's index. Returns it with the rest of `bytes`.
 fn offset(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let (first, mut rest) = bytes.split_first()?;
     let mut value = usize::from(first & 0x7f);

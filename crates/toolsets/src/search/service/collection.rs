@@ -1,4 +1,4 @@
-//! What has an index of its own: files of a root, or documents; with the task that keeps it.
+//! An index of files or documents, with the task that keeps it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -24,10 +24,10 @@ use crate::search::engines::{Engine, EngineError, Put};
 use crate::world::Root;
 use crate::world::root::Etag;
 
-/// How many may wait for a keeper at a time; further ones do not wait.
+/// The capacity of a keeper's queue. Further requests do not wait for it.
 const ASKS_MAX: usize = 256;
 
-/// An index, and whoever keeps it.
+/// An index and its keeper.
 pub(super) struct Collection {
     pub(super) engine: Arc<dyn Engine>,
     root: Option<Root>,
@@ -42,22 +42,22 @@ enum Asks {
     Documents(mpsc::Sender<documents::Ask>),
 }
 
-/// A document as a caller puts it.
+/// A document from a caller.
 #[derive(Debug, Clone)]
 pub(crate) struct Document {
     pub(crate) id: String,
     pub(crate) text: String,
-    /// By which it is cut into passages: a name of a file of its sort.
+    /// A file name whose ending selects how the text is cut.
     pub(crate) sort: String,
     pub(crate) tags: Vec<String>,
     pub(crate) metadata: Map<String, Value>,
 }
 
-/// What became of documents that were put.
+/// The number of documents that an upsert changed.
 pub(crate) type Upserted = Changed;
 
 impl Collection {
-    /// The index of the files of `root`, kept from here on.
+    /// Starts to keep an index of the files of `root`.
     pub(super) fn files(
         root: Root,
         engine: Arc<dyn Engine>,
@@ -91,7 +91,7 @@ impl Collection {
         Self { engine, root, checkout, progress, asks, _keeper: keeper }
     }
 
-    /// The index of documents, kept from here on.
+    /// Starts to keep an index of documents.
     pub(super) fn documents(engine: Arc<dyn Engine>, embedder: Option<Arc<dyn Embedder>>) -> Self {
         let (told, progress) = watch::channel(Progress::default());
         let (asks, asked) = mpsc::channel(ASKS_MAX);
@@ -112,36 +112,37 @@ impl Collection {
         Self { engine, root: None, checkout: None, progress, asks, _keeper: keeper }
     }
 
-    /// Where its files are; `None` of documents.
+    /// Returns the root of its files, or `None` for documents.
     pub(super) fn root(&self) -> Option<&Root> {
         self.root.as_ref()
     }
 
-    /// Which commit its files are of; `None` of documents.
+    /// Returns the git checkout of its files, or `None` for documents.
     pub(super) fn checkout(&self) -> Option<&Arc<Checkout>> {
         self.checkout.as_ref()
     }
 
-    /// How far it is.
+    /// Returns the progress of the index.
     pub(super) fn indexed(&self) -> Indexed {
         self.progress.borrow().told()
     }
 
-    /// Why what was read could not be written, where it could not.
+    /// Returns the reason if writing failed.
     pub(super) fn unwritten(&self) -> Option<String> {
         let progress = self.progress.borrow();
         progress.note.clone().filter(|_| progress.unwritten)
     }
 
-    /// How far it is, in a word.
+    /// Returns the state of the index.
     pub(super) fn state(&self) -> State {
         self.progress.borrow().state
     }
 
-    /// Waits until all that happened up to now is in it, or `until`; how far it is then.
+    /// Waits until the index has all changes up to now, or until `until`. Returns its progress.
     ///
     /// # Errors
-    /// When it is away.
+    ///
+    /// If the index is unavailable or the call is canceled.
     pub(super) async fn fresh(
         &self,
         ctx: &Ctx,
@@ -149,7 +150,7 @@ impl Collection {
         until: Instant,
     ) -> Result<Indexed, ToolError> {
         let (done, mut caught_up) = oneshot::channel();
-        // Where too many wait already, this one goes by what is there.
+        // If too many wait already, this search uses the index as it is.
         let asked = match &self.asks {
             Asks::Files(asks) => asks.try_send(keeper::Ask::CatchUp(done)).is_ok(),
             Asks::Documents(asks) => asks.try_send(documents::Ask::CatchUp(done)).is_ok(),
@@ -194,18 +195,19 @@ impl Collection {
         }
     }
 
-    /// Has the file at `path` looked at, which is not as it was indexed: nothing was heard of that.
+    /// Asks the keeper to read the file at `path`, which changed without an event.
     pub(super) fn is_changed(&self, path: String) {
         if let Asks::Files(asks) = &self.asks {
-            // Where too many wait already, the next search sees it, too.
+            // If the queue is full, the next search reports the file again.
             let _ = asks.try_send(keeper::Ask::Changed(path));
         }
     }
 
-    /// Has it made anew where `err` says that it is damaged: asked again, it may answer.
+    /// Asks for a rebuild if `err` reports damage, so that another attempt may succeed.
     ///
     /// # Errors
-    /// `err`, where asking again is of no use.
+    ///
+    /// `err`, if another attempt is of no use.
     pub(super) async fn renewed(&self, err: EngineError) -> Result<(), EngineError> {
         match err {
             EngineError::Damaged(why) => {
@@ -215,16 +217,17 @@ impl Collection {
                 }
                 Ok(())
             }
-            // It is being made anew just now.
+            // The index is being rebuilt.
             EngineError::Away(_) if self.state().is_on_the_way() => Ok(()),
             EngineError::Away(_) | EngineError::Failed(_) => Err(err),
         }
     }
 
-    /// Puts and takes out documents.
+    /// Puts and removes documents.
     ///
     /// # Errors
-    /// When it has files, or its keeper has ended.
+    ///
+    /// If the collection has files, or its keeper has ended.
     pub(super) async fn change(
         &self,
         put: Vec<Document>,
@@ -250,7 +253,7 @@ impl Document {
     fn made(self) -> Put {
         let Self { id, text, sort, tags, metadata } = self;
         let etag = Etag::of(text.as_bytes()).to_string();
-        // Another text, other tags or other metadata: another document.
+        // The etag covers the tags and metadata, too.
         let beside = serde_json::to_string(&(&sort, &tags, &metadata)).unwrap_or_default();
         let etag = match tags.is_empty() && metadata.is_empty() {
             true => etag,

@@ -13,33 +13,33 @@ use super::embedding::{Embedding, Made};
 use super::progress::{Progress, State};
 use crate::search::engines::{Begun, Engine, EngineError, Put, Status, Writer};
 
-/// How long it is waited for another process that writes the same documents.
+/// The longest wait for another process that writes the same documents.
 const TURN_MAX: Duration = Duration::from_secs(5);
-/// How often it is looked whether that one is done.
+/// The pause between two attempts to get the right to write.
 const TURN_EVERY: Duration = Duration::from_millis(25);
-/// How long it rests after something failed, before it tries again.
+/// The shortest pause after a failure.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// What is asked of a keeper of documents.
+/// A message to a keeper of documents.
 pub(super) enum Ask {
-    /// To be told when what can be done is done.
+    /// Answer when the index is up to date or cannot be.
     CatchUp(oneshot::Sender<()>),
-    /// That the index is looked at, since it seems damaged.
+    /// Check the index, which seems damaged for this reason.
     Damaged(String),
-    /// That these are put and these taken out.
+    /// Put and remove documents.
     Change(Change),
 }
 
-/// A change of a namespace's documents: all of it is done, or none is seen.
+/// A change of a namespace's documents, done completely or not at all.
 pub(super) struct Change {
     pub(super) put: Vec<Put>,
     pub(super) remove: Vec<String>,
-    /// There may be so many documents afterwards.
+    /// The largest number of documents after the change.
     pub(super) documents_max: u64,
     pub(super) done: oneshot::Sender<Result<Changed, EngineError>>,
 }
 
-/// What a change did.
+/// The number of documents that a change affected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Changed {
     pub(crate) added: u64,
@@ -48,23 +48,23 @@ pub(crate) struct Changed {
     pub(crate) documents: u64,
 }
 
-/// Keeps one index of documents.
+/// The task that keeps one index of documents.
 pub(super) struct Librarian {
     pub(super) engine: Arc<dyn Engine>,
     pub(super) embedding: Embedding,
     pub(super) told: watch::Sender<Progress>,
     pub(super) asks: mpsc::Receiver<Ask>,
     pub(super) cancel: CancellationToken,
-    /// Who waits to be told that what can be done is done.
+    /// Searches that wait for the index to be up to date.
     pub(super) waiting: Vec<oneshot::Sender<()>>,
-    /// A change that was asked for while the index turned out to be damaged.
+    /// The change during which the index turned out to be damaged.
     pub(super) interrupted: Option<Change>,
-    /// When it was last made anew.
+    /// The time of the last rebuild.
     pub(super) rebuilt: Option<Instant>,
 }
 
 impl Librarian {
-    /// Keeps it for as long as somebody may ask.
+    /// Keeps the index until nobody can ask for it.
     pub(super) async fn keep(mut self) {
         let _ends = self.cancel.clone().drop_guard();
         loop {
@@ -96,7 +96,7 @@ impl Librarian {
             if let Some(change) = self.interrupted.take() {
                 drop(change.done.send(Err(EngineError::Away(why.clone()))));
             }
-            // The first to ask learns what is wrong; by then it may be right again.
+            // The first request after a failure gets its reason. The cause may be gone by then.
             let again = begun + AGAIN;
             loop {
                 match self.asks.recv().await {
@@ -114,7 +114,8 @@ impl Librarian {
         }
     }
 
-    /// Whether it was made anew just now: who says that it is damaged means the one before.
+    /// Returns true if the index was rebuilt just now: a report of damage then refers to the old
+    /// one.
     fn is_new(&self) -> bool {
         self.rebuilt.is_some_and(|it| it.elapsed() < AGAIN)
     }
@@ -141,7 +142,7 @@ impl Librarian {
             match next {
                 Next::Ask(None) => return Err(None),
                 Next::Ask(Some(Ask::CatchUp(one))) => {
-                    // Another process may have put some.
+                    // Another process may have put documents.
                     self.waiting.push(one);
                     self.settle(None).await?;
                 }
@@ -207,14 +208,14 @@ impl Librarian {
             return Err(EngineError::Failed(format!("`{}` cannot be put: {why}", put.path)));
         }
         writer.commit().await?;
-        // It is done, whatever becomes of what is held only to be quick.
+        // The change is committed, even if releasing resources fails.
         if let Err(err) = writer.rest().await {
             tracing::warn!("an index of documents does not come to rest: {err}");
         }
         Ok(Changed { added, replaced, removed, documents })
     }
 
-    /// The right to write; others have it for a moment only.
+    /// Waits for the right to write. Other processes hold it only briefly.
     async fn turn(&mut self) -> Result<Box<dyn Writer>, EngineError> {
         let until = Instant::now() + TURN_MAX;
         loop {
@@ -231,7 +232,7 @@ impl Librarian {
 
     fn answer(&mut self) {
         for one in take(&mut self.waiting) {
-            // They may have left.
+            // The receiver may be gone.
             let _ = one.send(());
         }
     }

@@ -1,4 +1,5 @@
-//! Vectors by the configured model, made in the background: searches never wait for them.
+//! Makes vectors with the configured model in the background, so that searches do not wait for
+//! them.
 
 use std::collections::{BTreeSet, HashSet};
 use std::future::pending;
@@ -19,27 +20,27 @@ use crate::search::engines::{Engine, EngineError, Unembedded};
 use crate::world::Root;
 use crate::world::root::Watch;
 
-/// How long it rests when the model is away, at first; twice as long after each time.
+/// The first pause after the model failed. It doubles after each further failure.
 const REST: Duration = Duration::from_secs(2);
-/// But no longer than this.
+/// The longest pause after the model failed.
 const REST_MAX: Duration = Duration::from_secs(300);
 
-/// How it is begun to be said why there are no vectors now.
+/// The prefix of a note that there are no vectors.
 pub(super) const NO_VECTORS: &str = "no vectors by the model now: ";
 
-/// Vectors, for those chunks that say this.
+/// Vectors by the hash of their chunk.
 type Vectors = Vec<(ChunkHash, Vec<f32>)>;
 
-/// Vectors on their way; `None` where there was nothing to make.
+/// A batch in progress; `None` if there was nothing to do.
 type Making = Pin<Box<dyn Future<Output = Result<Option<Vectors>, String>> + Send>>;
 
-/// Makes vectors of what an engine has none of.
+/// Makes vectors for the chunks that have none.
 pub(super) struct Embedding {
     embedder: Option<Arc<dyn Embedder>>,
-    /// Where texts are read; without, the engine keeps them.
+    /// The folder of the texts; `None` if the engine keeps them.
     root: Option<Root>,
     making: Option<Making>,
-    /// There is nothing to be done until something is put.
+    /// True if there is nothing to do until documents are put.
     is_done: bool,
     rest: Duration,
     not_before: Option<Instant>,
@@ -47,9 +48,9 @@ pub(super) struct Embedding {
     cancel: CancellationToken,
 }
 
-/// What came of a batch.
+/// The result of a batch.
 pub(super) struct Made {
-    /// To be given to the engine.
+    /// Vectors for the engine.
     pub(super) vectors: Option<Vectors>,
 }
 
@@ -71,22 +72,22 @@ impl Embedding {
         }
     }
 
-    /// Whether there is a model.
+    /// Returns true if a model is configured.
     pub(super) fn is_wanted(&self) -> bool {
         self.embedder.is_some()
     }
 
-    /// Why there are no vectors now, if so.
+    /// Returns why there are no vectors now, if the model failed.
     pub(super) fn trouble(&self) -> Option<String> {
         self.trouble.as_ref().map(|why| format!("{NO_VECTORS}{why}"))
     }
 
-    /// There are other chunks by now.
+    /// Resumes the work, because there may be new chunks.
     pub(super) fn wake(&mut self) {
         self.is_done = false;
     }
 
-    /// What comes of the next batch. It goes on where it was when it is called again.
+    /// Waits for the next batch. Cancel safe: the next call continues the batch.
     pub(super) async fn next(&mut self, engine: &Arc<dyn Engine>) -> Made {
         let Some(embedder) = &self.embedder else { return pending().await };
         if self.is_done {
@@ -125,7 +126,7 @@ impl Embedding {
     }
 }
 
-/// Vectors of some chunks that have none; nothing where none is left that can be read.
+/// Makes vectors for some chunks without one. Returns `None` if no such chunk can be read.
 async fn batch(
     engine: Arc<dyn Engine>,
     embedder: Arc<dyn Embedder>,
@@ -134,7 +135,7 @@ async fn batch(
 ) -> Result<Option<Vectors>, String> {
     let said = |err: EngineError| err.to_string();
     let most = embedder.batch_max().max(1);
-    // More than one batch: some may have changed since they were put.
+    // More than one batch is requested, because some chunks may have changed.
     let waiting = engine.unembedded(most.saturating_mul(4)).await.map_err(said)?;
     let (hashes, texts) = match root {
         Some(root) => {
@@ -159,7 +160,7 @@ async fn batch(
     Ok(Some(hashes.into_iter().zip(vectors).collect()))
 }
 
-/// Refuses what is no vector of so many `dimensions`.
+/// Checks that the vector has `dimensions` finite numbers.
 fn check(vector: &[f32], dimensions: usize) -> Result<(), String> {
     if vector.len() != dimensions {
         return Err(format!("has {} numbers; {dimensions} are expected", vector.len()));
@@ -170,7 +171,7 @@ fn check(vector: &[f32], dimensions: usize) -> Result<(), String> {
     }
 }
 
-/// What is told of those of `waiting` that their files still have.
+/// Collects the texts of the `waiting` chunks that their files still contain.
 fn read(
     root: &Root,
     waiting: &[Unembedded],
@@ -207,7 +208,7 @@ async fn kept(
     Ok((told.hashes, told.texts))
 }
 
-/// What a model is told, gathered document by document.
+/// Texts for the model, collected document by document.
 struct Told {
     wanted: HashSet<ChunkHash>,
     paths: BTreeSet<String>,

@@ -1,4 +1,4 @@
-//! What is known of the files of a folder, and which of them are to be read again.
+//! Tracks the files of a folder and decides which to read again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -12,12 +12,12 @@ use crate::world::Root;
 use crate::world::root::{Meta, Watch};
 use crate::world::watch::{Looked, News, Tracker};
 
-/// How many files are read before they are put into the index.
+/// The largest number of files in a batch.
 const BATCH_FILES: usize = 256;
-/// And how many bytes of them.
+/// The largest size of a batch, in bytes.
 const BATCH_BYTES: u64 = 2 << 20;
 
-/// The files of a folder, those that are in the index and those that are not.
+/// The files of a folder, indexed or not.
 pub(super) struct Files {
     root: Root,
     pub(super) tracker: Tracker,
@@ -25,11 +25,11 @@ pub(super) struct Files {
     bounds: Bounds,
     texts: usize,
     bytes: u64,
-    /// Files that are left out since there are too many, with their sizes.
+    /// Files that are left out because of a limit, with their sizes in bytes.
     cut: BTreeMap<String, u64>,
 }
 
-/// How much goes into an index.
+/// The limits of an index.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
     pub(super) files_max: usize,
@@ -38,19 +38,19 @@ pub(super) struct Bounds {
 
 struct Known {
     stamp: Box<[u8]>,
-    /// Of text that is in the index.
+    /// The etag of the indexed text; `None` if the file is not in the index.
     etag: Option<Box<str>>,
     bytes: u64,
 }
 
-/// What is to be done to make the index as the folder is.
+/// The work that brings the index up to date.
 #[derive(Debug, Default)]
 pub(super) struct Todo {
     pub(super) read: Vec<Stale>,
     pub(super) gone: Vec<String>,
 }
 
-/// What came of a batch, for the index.
+/// The changes of a batch, for the index.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) put: Vec<engines::Put>,
@@ -58,11 +58,13 @@ pub(super) struct Batch {
 }
 
 impl Files {
-    /// The files of `root`, of which the index has `documents`, and what is to be done after
-    /// `first`, the look that `tracker` has taken at all of them.
+    /// Compares the `documents` in the index with the files of `root`, and returns the work to do.
+    ///
+    /// `first` is the initial scan that `tracker` made.
     ///
     /// # Errors
-    /// When nobody wants to know any more.
+    ///
+    /// If the work is canceled.
     pub(super) fn new(
         root: &Root,
         (tracker, first): (Tracker, Looked),
@@ -85,27 +87,27 @@ impl Files {
         Ok((files, todo))
     }
 
-    /// How many files with text there are, beneath `prefix`.
+    /// Returns the number of files with text.
     pub(super) fn texts(&self) -> usize {
         self.texts
     }
 
-    /// Whether every text file is in the index.
+    /// Returns true if every text file is in the index.
     pub(super) fn is_complete(&self) -> bool {
         self.cut.is_empty() && self.tracker.unread() == 0
     }
 
-    /// What is to be done, after all that happened since this was asked last, and since what is at
-    /// the paths `changed` did.
+    /// Returns the work to do for all changes since the last call, and for the files `changed`.
     ///
     /// # Errors
-    /// When the folder cannot be looked into, or nobody wants to know any more.
+    ///
+    /// If the folder cannot be read or the work is canceled.
     pub(super) fn news(
         &mut self,
         changed: BTreeSet<PathBuf>,
         watch: &Watch,
     ) -> Result<Todo, ToolError> {
-        // The kernel does not say that a folder is gone which is held open.
+        // The kernel does not report the removal of a folder that is held open.
         if self.root.is_gone() {
             let why = "the workspace is not there any more";
             return Err(ToolError::new(Fault::Unavailable, why));
@@ -133,12 +135,12 @@ impl Files {
         Ok(todo)
     }
 
-    /// Whether a further text file of `bytes` is not too much.
+    /// Returns true if another text file of `bytes` fits the limits.
     fn has_room(&self, bytes: u64) -> bool {
         self.texts < self.bounds.files_max && self.bytes + bytes <= self.bounds.bytes_max
     }
 
-    /// Has those read that were left out, as far as there is room by now.
+    /// Adds files to `todo` that were left out and fit the limits now.
     fn take_back(&mut self, todo: &mut Todo) {
         if self.cut.is_empty() {
             return;
@@ -165,7 +167,7 @@ impl Files {
         todo.read.extend(back);
     }
 
-    /// Has those taken out that are too many, since the bounds were others once.
+    /// Removes files that exceed the limits, which may be lower than before.
     fn leave_excess(&mut self, todo: &mut Todo) {
         let (mut texts, mut bytes) = (self.texts, self.bytes);
         let in_it = self.known.iter().rev().filter(|(_, known)| known.etag.is_some());
@@ -182,7 +184,7 @@ impl Files {
 
     fn compare(&mut self, looked: Looked, todo: &mut Todo, watch: &Watch) -> Result<(), ToolError> {
         let Looked { files, whole, gone } = looked;
-        // A name that is no text could not be told to anybody.
+        // Paths that are not UTF-8 cannot be shown to callers.
         let named =
             |(path, meta): (PathBuf, Meta)| Some((path.into_os_string().into_string().ok()?, meta));
         let files: BTreeMap<String, Meta> = files.into_iter().filter_map(named).collect();
@@ -228,7 +230,7 @@ impl Files {
         Ok(())
     }
 
-    /// All that is known at `path` and beneath.
+    /// Returns the known files at `path` and beneath.
     fn beneath(&self, path: &Path) -> impl Iterator<Item = &String> {
         let at = path.to_str().unwrap_or("\0").to_owned();
         let folder = if at.is_empty() { String::new() } else { format!("{at}/") };
@@ -238,7 +240,7 @@ impl Files {
         itself.into_iter().chain(beneath.collect::<Vec<_>>())
     }
 
-    /// What goes into the index of what was `taken`.
+    /// Updates the known files after reading, and returns the changes for the index.
     pub(super) fn took(&mut self, taken: Vec<Taken>) -> Batch {
         let mut batch = Batch::default();
         for Taken { path, stamp, what } in taken {
@@ -275,7 +277,7 @@ impl Files {
         batch
     }
 
-    /// Takes `paths` out.
+    /// Removes `paths` and returns the changes for the index.
     pub(super) fn removed(&mut self, paths: Vec<String>) -> Batch {
         let mut batch = Batch::default();
         for path in paths {
@@ -289,7 +291,7 @@ impl Files {
         batch
     }
 
-    /// Remembers that the file at `path` is left out: it is not read until there is room for it.
+    /// Marks the file at `path` as left out. It is not read until it fits the limits.
     fn leave_out(&mut self, path: String, stamp: Box<[u8]>, bytes: u64) {
         self.cut.insert(path.clone(), bytes);
         self.known.insert(path, Known { stamp, etag: None, bytes: 0 });
@@ -304,7 +306,7 @@ impl Files {
     }
 }
 
-/// `files` in parts that are read and put together. The first are small: something is found soon.
+/// Splits `files` into batches. The first ones are small, so that searches soon find something.
 pub(super) fn batches(files: Vec<Stale>) -> Vec<Vec<Stale>> {
     let mut batches: Vec<Vec<Stale>> = Vec::new();
     let mut bytes = u64::MAX;
@@ -325,7 +327,7 @@ pub(super) fn batches(files: Vec<Stale>) -> Vec<Vec<Stale>> {
     batches
 }
 
-/// Where the index lies, if that is in the folder itself: nothing there is looked at.
+/// Returns the folders of the index that lie in `root`, relative to it. They are not searched.
 pub(super) fn left_out(root: &Root, folders: &[&Path]) -> Vec<PathBuf> {
     let inside = |folder: &&Path| Some(folder.strip_prefix(root.path()).ok()?.to_owned());
     folders.iter().filter_map(inside).filter(|path| !path.as_os_str().is_empty()).collect()

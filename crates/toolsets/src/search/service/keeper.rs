@@ -1,7 +1,7 @@
-//! Keeps the index of a folder as the folder is: looks through it once, then hears of what changes.
+//! Keeps the index of a folder up to date: scans it once, then follows changes.
 //!
-//! One task does, for all who search. Where another process keeps the index already, it waits for
-//! its turn and lets searches read what that one writes.
+//! One task serves all searches. If another process keeps the index already, this one waits for its
+//! turn, and searches read the index of the other.
 
 mod look;
 mod turn;
@@ -31,38 +31,39 @@ use crate::search::engines::{Begun, Engine, EngineError, Writer};
 use crate::world::Root;
 use crate::world::root::Watch;
 
-/// How long what happens is gathered before files are looked at, where nobody asks.
+/// The time to gather changes before files are read, if no search waits.
 const GATHERED: Duration = Duration::from_millis(50);
-/// And it rests this many times as long as the last look took: a file that is written on and on
-/// costs a part of one core.
+/// The pause after reading changes, as a multiple of the time that it took. It bounds the cost of a
+/// file that is written continuously.
 const RESTS: u32 = 3;
-/// But no longer than this.
+/// The longest pause after reading changes.
 const RESTS_MAX: Duration = Duration::from_secs(2);
-/// How long nothing happens before what is held only to write quickly is let go.
+/// The idle time before the writer releases resources that only make writing quick.
 const QUIET: Duration = Duration::from_secs(2);
-/// How long it rests after something failed, before it tries again unasked.
+/// The pause after a failure, if no search asks.
 const AGAIN: Duration = Duration::from_secs(10);
-/// And how long if it is asked.
+/// The shortest pause after a failure, if a search asks.
 const AGAIN_ASKED: Duration = Duration::from_secs(1);
-/// What could not be written is tried again at once, so often.
+/// The number of immediate retries after failed writes.
 const RETRIES_MAX: u32 = 5;
-/// And as often again when it went well for so long.
+/// The time without failures after which the retries start over.
 const WENT_WELL: Duration = Duration::from_secs(30);
 
-/// So many files are looked at because they were seen to have changed; others are seen again.
+/// The largest number of files that searches reported as changed. Later searches report the others
+/// again.
 const CHANGED_MAX: usize = 1024;
 
-/// What is asked of a keeper.
+/// A message to a keeper.
 pub(super) enum Ask {
-    /// That what happened up to now is in the index; answered when it is.
+    /// Index everything that has changed up to now, then answer.
     CatchUp(oneshot::Sender<()>),
-    /// That the file at this path is looked at, which is not as it was indexed.
+    /// Read the file at this path, which differs from the index.
     Changed(String),
-    /// That what it keeps is looked at, since it seems damaged.
+    /// Check the index, which seems damaged for this reason.
     Damaged(String),
 }
 
-/// Keeps one index.
+/// The task that keeps one index.
 pub(super) struct Keeper {
     pub(super) root: Root,
     pub(super) engine: Arc<dyn Engine>,
@@ -71,35 +72,35 @@ pub(super) struct Keeper {
     pub(super) embedding: Embedding,
     pub(super) told: watch::Sender<Progress>,
     pub(super) asks: mpsc::Receiver<Ask>,
-    /// Who waits to be told that it has caught up.
+    /// Searches that wait for the index to catch up.
     pub(super) waiting: Vec<oneshot::Sender<()>>,
-    /// Files that changed though nothing was heard of it.
+    /// Files that changed without an event.
     pub(super) changed: BTreeSet<PathBuf>,
-    /// How often something was committed.
+    /// The number of commits.
     pub(super) writes: u64,
     pub(super) cancel: CancellationToken,
-    /// What has become of it so far.
+    /// State that is kept between attempts.
     pub(super) so_far: SoFar,
 }
 
-/// What a keeper remembers from one attempt to the next.
+/// State of a keeper that is kept between attempts.
 #[derive(Debug, Default)]
 pub(super) struct SoFar {
-    /// When it was last made anew, since it was damaged.
+    /// The time of the last rebuild after damage.
     rebuilt: Option<Instant>,
-    /// Files that the engine does not take.
+    /// Files that the engine rejected.
     refused: BTreeSet<String>,
-    /// What other servers were last told: whether all is in it.
+    /// The last completeness that was published to other servers.
     told: Option<bool>,
 }
 
-/// Why an index is not kept any more, for now.
+/// The reason why a keeper stopped.
 enum Stopped {
     Engine(EngineError),
-    /// What was read could not be written; what is there already is found.
+    /// Writing failed. The earlier content can still be searched.
     Unwritten(String),
     Root(ToolError),
-    /// Nobody is left to ask.
+    /// Nobody can send messages any more.
     Unwanted,
 }
 
@@ -116,7 +117,7 @@ impl From<ToolError> for Stopped {
 }
 
 impl Keeper {
-    /// Keeps it for as long as somebody may ask.
+    /// Keeps the index until nobody can ask for it.
     pub(super) async fn keep(mut self) {
         let _ends = self.cancel.clone().drop_guard();
         let (mut failures, mut failed) = (0, Instant::now());
@@ -130,7 +131,7 @@ impl Keeper {
                     failures = if failed.elapsed() > WENT_WELL { 1 } else { failures + 1 };
                     failed = Instant::now();
                     if failures <= RETRIES_MAX {
-                        // What was not committed is found again by looking.
+                        // A scan finds again all that was not committed.
                         tracing::warn!("an index for searching is looked through again: {why}");
                         continue;
                     }
@@ -153,7 +154,7 @@ impl Keeper {
             };
             tracing::warn!("an index for searching is not kept now: {why}");
             self.told.send_modify(|it| {
-                // It is tried again by itself; until then what is there is found.
+                // The keeper tries again by itself. Until then searches use the earlier content.
                 it.state = if unwritten { State::Building } else { State::Away };
                 it.complete = false;
                 it.unwritten = unwritten;
@@ -171,12 +172,13 @@ impl Keeper {
         self.told.send_replace(Progress { state: State::Rebuilding, note, ..Progress::default() });
     }
 
-    /// Whether it was made anew just now: who says that it is damaged means the one before.
+    /// Returns true if the index was rebuilt just now: a report of damage then refers to the old
+    /// one.
     fn is_new(&self) -> bool {
         self.so_far.rebuilt.is_some_and(|it| it.elapsed() < AGAIN_ASKED)
     }
 
-    /// Rests after a failure; `None` if nobody is left to ask.
+    /// Pauses after a failure. Returns `None` if nobody can ask any more.
     async fn rest(&mut self, begun: Instant) -> Option<()> {
         let (asked, unasked) = (begun + AGAIN_ASKED, Instant::now() + AGAIN);
         self.answer();
@@ -193,7 +195,7 @@ impl Keeper {
         }
     }
 
-    /// Tells all who wait that what can be done is done.
+    /// Releases all searches that wait.
     fn answer(&mut self) {
         answer(take(&mut self.waiting));
     }
@@ -215,7 +217,7 @@ impl Keeper {
     }
 
     async fn run(&mut self) -> Result<Infallible, Stopped> {
-        // The files are looked at while the index is opened: the first search waits for both.
+        // The scan runs while the index opens, because the first search waits for both.
         let mut first = self.look_through();
         if let Begun::Rebuilt(why) = self.engine.open().await? {
             self.say_rebuilt(&why);
@@ -278,7 +280,7 @@ impl Keeper {
                 Next::News => {
                     let begun = Instant::now();
                     files = self.catch_up(files, &mut *writer).await?;
-                    // What it costs is bounded, however often files are written.
+                    // This pause bounds the cost, however often files are written.
                     due = Some(begun.elapsed() * RESTS)
                         .filter(|rest| *rest > GATHERED)
                         .map(|rest| Instant::now() + rest.min(RESTS_MAX));
@@ -303,7 +305,7 @@ impl Keeper {
         }
     }
 
-    /// Takes in all that happened.
+    /// Indexes all changes up to now.
     async fn catch_up(
         &mut self,
         mut files: Files,
@@ -314,7 +316,8 @@ impl Keeper {
                 return Err(Stopped::Engine(EngineError::Damaged(why)));
             }
         }
-        // Who asks from here on is answered after the next look: this one may have passed by.
+        // Later requests wait for the next scan, because this one may have passed their files
+        // already.
         let asked = take(&mut self.waiting);
         let changed = take(&mut self.changed);
         let looked = self.blocking(move |watch| {
@@ -331,7 +334,7 @@ impl Keeper {
         };
         match &outcome {
             Ok(_) => answer(asked),
-            // They are told once it is said what is wrong.
+            // They are released after the reason has been published.
             Err(_) => self.waiting.extend(asked),
         }
         outcome
@@ -352,7 +355,7 @@ impl Keeper {
 
 fn answer(waiting: Vec<oneshot::Sender<()>>) {
     for one in waiting {
-        // They may have left.
+        // The receiver may be gone.
         let _ = one.send(());
     }
 }
@@ -362,7 +365,7 @@ fn joined<T>(done: Result<Result<T, ToolError>, tokio::task::JoinError>) -> Resu
     Ok(done.map_err(broken)??)
 }
 
-/// What came of writing: where it failed the index can still be read.
+/// Converts the error of a write. After [`EngineError::Failed`], the index can still be read.
 fn written<T>(done: Result<T, EngineError>) -> Result<T, Stopped> {
     done.map_err(|err| match err {
         EngineError::Failed(why) => Stopped::Unwritten(why),
@@ -377,11 +380,11 @@ async fn at(moment: Option<Instant>) {
     }
 }
 
-/// Until the kernel says that something happened.
+/// Waits until the kernel reports a change.
 async fn heard(queue: Option<&AsyncFd<Arc<OwnedFd>>>) {
     let Some(queue) = queue else { return pending().await };
     match queue.readable().await {
-        // The queue is read to its end later, so what comes from now on is heard of.
+        // All events are read later, so clearing the flag here loses none.
         Ok(mut ready) => ready.clear_ready(),
         Err(_) => pending().await,
     }

@@ -1,5 +1,4 @@
-//! What is behind the tools: a question in, passages out, the best first, from indexes that are kept
-//! as fresh as the files.
+//! Keeps search indexes as fresh as the files and answers searches from them.
 //!
 //! Nothing is read, watched or held before the first search of a namespace.
 
@@ -43,21 +42,25 @@ use asked::Asked;
 use collection::Collection;
 use namespaces::{Key, Place};
 
-/// How long a search waits for an index that is on its way, before it answers from what is in it.
+/// The longest wait of a search for its index to catch up. After that it answers from the index as
+/// it is.
 const FRESH_MAX: Duration = Duration::from_secs(2);
-/// How often a search begins again since a file it was to show had changed meanwhile.
+/// The number of attempts of a search. A search starts again if a file that it was to show has
+/// changed meanwhile.
 const AGAIN_MAX: usize = 4;
-/// How long it waits between, for another server that keeps the index.
+/// The pause between attempts while another server maintains the index.
 const OTHER_SERVER: Duration = Duration::from_millis(100);
-/// How many namespaces of documents there may be.
+/// The largest number of namespaces of documents.
 const NAMESPACES_MAX: usize = 64;
 
-/// Where what is made of files, and what callers put, is kept on this machine.
+/// Folders on this machine for indexes and for documents that callers put.
 #[derive(Debug, Clone, Default)]
 pub struct Folders {
-    /// For what can be made again: indexes, a folder each. Without, they are in memory.
+    /// The folder of the indexes, one folder each. They can be built again. Without it, they are in
+    /// memory.
     pub cache: Option<PathBuf>,
-    /// For documents that callers put, a folder for each namespace. Without, they are in memory.
+    /// The folder of the documents that callers put, one folder for each namespace. Without it,
+    /// they are in memory.
     pub documents: Option<PathBuf>,
 }
 
@@ -67,20 +70,21 @@ pub struct Service {
     settings: Settings,
     rules: files_toolset::Settings,
     folders: Folders,
-    /// The PostgreSQL server that keeps the indexes; `None` if this process does.
+    /// The PostgreSQL server that keeps the indexes, or `None` if this process keeps them.
     server: Option<postgres::Server>,
     embedder: Option<Arc<dyn Embedder>>,
-    /// Of the embedder's vectors, once somebody asked.
+    /// The space of the embedder's vectors, resolved on first use.
     space: OnceCell<Option<Space>>,
     collections: Mutex<BTreeMap<Key, Arc<Collection>>>,
 }
 
 impl Service {
-    /// The service for the workspace `root`, whose etags are as `files` says; `None` where
-    /// `settings` want none. It reads nothing before it is asked.
+    /// Creates the service for the workspace `root`, with the etags that `files` configures.
+    /// Returns `None` if `settings` disable search. Reads nothing yet.
     ///
     /// # Errors
-    /// When the settings name a model or an engine that cannot be.
+    ///
+    /// If the settings name a model or an engine that cannot be used.
     pub fn new(
         root: &Root,
         settings: &Settings,
@@ -103,7 +107,12 @@ impl Service {
         })))
     }
 
-    /// The passages that are likeliest meant by `wanted`.
+    /// Returns the passages that match `wanted`, best first.
+    ///
+    /// # Errors
+    ///
+    /// If the input is invalid, the index is unavailable, files keep changing, or the call is
+    /// canceled.
     pub(crate) async fn search(&self, ctx: &Ctx, wanted: Wanted) -> Result<Found, ToolError> {
         let asked = Asked::new(wanted, self.space().await)?;
         let name = asked.wanted.namespace.clone().unwrap_or_else(|| WORKSPACE.to_owned());
@@ -129,7 +138,7 @@ impl Service {
             };
             match found {
                 Ok(Some(found)) => return Ok(found),
-                // A file that was to be shown is not as it was.
+                // A file that was to be shown has changed.
                 Ok(None) => {
                     if collection.state() == State::Following {
                         tokio::time::sleep(OTHER_SERVER).await;
@@ -147,7 +156,8 @@ impl Service {
         Err(ToolError::new(Fault::Unavailable, message))
     }
 
-    /// Definitions called like `query`, the likeliest first, with how far the index is.
+    /// Returns the definitions with a name like `query`, best match first, and the state of the
+    /// index.
     pub(crate) async fn named(
         &self,
         ctx: &Ctx,
@@ -181,7 +191,7 @@ impl Service {
         }
     }
 
-    /// The root and the folder in it that a namespace of files is of.
+    /// Returns the root of a namespace of files and its folder in that root.
     pub(crate) async fn place(&self, namespace: Option<&str>) -> Result<(Root, String), ToolError> {
         let name = namespace.unwrap_or(WORKSPACE);
         let Place { key, folder } = self.find(name).await?;
@@ -197,12 +207,12 @@ impl Service {
         Ok((root, if folder.is_empty() { ".".to_owned() } else { folder }))
     }
 
-    /// About how large an answer may be.
+    /// Returns the approximate size limit of an answer, in bytes.
     pub(crate) fn answer_bytes(&self) -> usize {
         usize::try_from(self.rules.answer_bytes).unwrap_or(usize::MAX)
     }
 
-    /// Every namespace there is, with how far its index is. Nothing is begun.
+    /// Returns all namespaces with the state of their indexes. Starts no indexing.
     pub(crate) async fn indexed(&self) -> BTreeMap<String, Indexed> {
         let mut all = BTreeMap::new();
         for name in self.names().await {
@@ -214,7 +224,7 @@ impl Service {
         all
     }
 
-    /// Brings the index of `namespace` up to date, and waits for it until `until`.
+    /// Brings the index of `namespace` up to date and waits for it, at most until `until`.
     pub(crate) async fn refresh(
         &self,
         ctx: &Ctx,
@@ -230,8 +240,8 @@ impl Service {
         }
     }
 
-    /// Puts `documents` into `namespace`, which is made where there is none, and takes those with
-    /// the ids `remove` out.
+    /// Puts `documents` into `namespace`, creating it if needed, and removes the documents with the
+    /// ids `remove`.
     pub(crate) async fn upsert(
         &self,
         namespace: &str,
@@ -255,14 +265,14 @@ impl Service {
         changed.map_err(|err| unavailable(namespace, &err))
     }
 
-    /// What the configured model is called.
+    /// Returns the name of the configured embedding model.
     pub(crate) async fn model(&self) -> Option<String> {
         self.space().await.map(|space| space.model.clone())
     }
 
     async fn space(&self) -> Option<&Space> {
         let embedder = self.embedder.clone()?;
-        // A model in a folder reads itself to tell what it is.
+        // A model in a folder reads its files to compute its name.
         let look =
             || async { tokio::task::spawn_blocking(move || embedder.space().clone()).await.ok() };
         self.space.get_or_init(look).await.as_ref()
@@ -272,7 +282,7 @@ impl Service {
         self.collections.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
 
-    /// The index of `key`, which is begun where it was not.
+    /// Returns the collection of `key`, and starts it on first use.
     async fn collection(&self, key: &Key, name: &str) -> Result<Arc<Collection>, ToolError> {
         if let Some(collection) = self.known(key) {
             return Ok(collection);
@@ -319,7 +329,7 @@ impl Service {
             Source::Files => "files",
             Source::Documents => "documents",
         };
-        // A name in the settings may be any text.
+        // A namespace may have any characters in the settings, so its folder is named by a hash.
         let named = blake3::hash(format!("{sort} {namespace}").as_bytes()).to_hex();
         let name = match (source, namespace.as_str()) {
             (Source::Files, WORKSPACE) => format!("{shown}-{}", &hash[..16]),
@@ -332,7 +342,7 @@ impl Service {
         Arc::new(Embedded::new(folder, space, source, documents))
     }
 
-    /// The root that the settings name `name`.
+    /// Opens the root that the settings call `name`.
     async fn other_root(&self, name: &str) -> Result<Root, ToolError> {
         let Some(path) = self.settings.roots.get(name).cloned() else {
             return Err(self.unknown(name).await);
@@ -347,7 +357,7 @@ impl Service {
         Ok(opened.map_err(unopened)?.with_rules(&rules))
     }
 
-    /// Where `wanted` is looked for; `None` for nowhere.
+    /// Returns the filter for `wanted`, or `None` if nothing can match it.
     fn filter(
         collection: &Collection,
         place: &Place,
@@ -355,7 +365,7 @@ impl Service {
     ) -> Result<Option<Filter>, ToolError> {
         let prefix = match (&wanted.path_prefix, collection.root()) {
             (Some(prefix), Some(root)) => Some(beneath(root, prefix)?),
-            // An id may be any text.
+            // Ids of documents may be any text.
             (Some(prefix), None) => Some(prefix.clone()),
             (None, _) => None,
         };
@@ -365,7 +375,7 @@ impl Service {
 }
 
 /// Returns the PostgreSQL server that `settings` name, or `None` if this process keeps the index.
-/// Connects to nothing yet.
+/// Does not connect yet.
 fn server(settings: &EngineSettings) -> Result<Option<postgres::Server>, String> {
     match settings {
         EngineSettings::Embedded => Ok(None),

@@ -1,4 +1,4 @@
-//! Which namespaces there are, what they may be called, and where each is.
+//! Lists, validates and resolves namespaces.
 
 use std::path::Path;
 use std::sync::PoisonError;
@@ -11,28 +11,28 @@ use crate::search::{Settings, WORKSPACE};
 use crate::world::Root;
 use crate::world::root::Start;
 
-/// A name of a namespace of documents is not longer.
+/// The longest name of a namespace of documents, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 
-/// What has an index of its own.
+/// The identity of an index.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Key {
     Workspace,
-    /// A root named in the settings.
+    /// A root that the settings name.
     Root(String),
     /// Documents that callers put.
     Documents(String),
 }
 
-/// Where a namespace is.
+/// The location of a namespace.
 pub(super) struct Place {
     pub(super) key: Key,
-    /// The folder it is of, relative to its root; empty for all of it.
+    /// The folder relative to its root, empty for all of it.
     pub(super) folder: String,
 }
 
 impl Place {
-    /// `filter` within it; `None` where both have nothing in common.
+    /// Restricts `filter` to this folder. Returns `None` if they do not overlap.
     pub(super) fn within(&self, filter: Filter) -> Option<Filter> {
         if self.folder.is_empty() {
             return Some(filter);
@@ -54,7 +54,11 @@ impl Place {
 }
 
 impl Service {
-    /// Where the namespace `name` is.
+    /// Resolves the namespace `name`.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such namespace, or its folder or server is unavailable.
     pub(super) async fn find(&self, name: &str) -> Result<Place, ToolError> {
         if name == WORKSPACE {
             return Ok(Place { key: Key::Workspace, folder: String::new() });
@@ -86,7 +90,7 @@ impl Service {
         Err(self.unknown(name).await)
     }
 
-    /// The refusal of a namespace that there is none of.
+    /// Returns the error for an unknown namespace, which lists the known ones.
     pub(crate) async fn unknown(&self, name: &str) -> ToolError {
         let names = self.names().await.join(", ");
         ToolError::invalid(
@@ -95,7 +99,7 @@ impl Service {
         )
     }
 
-    /// The names of all namespaces, in order.
+    /// Returns the names of all namespaces, sorted.
     pub(super) async fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = self.settings.namespaces.keys().cloned().collect();
         names.extend(self.settings.roots.keys().cloned());
@@ -106,7 +110,7 @@ impl Service {
         names
     }
 
-    /// The names of the namespaces of documents.
+    /// Returns the names of the namespaces of documents.
     pub(super) async fn document_names(&self) -> Vec<String> {
         let mut names: Vec<String> = {
             let collections = self.collections.lock().unwrap_or_else(PoisonError::into_inner);
@@ -125,7 +129,7 @@ impl Service {
         names
     }
 
-    /// Refuses `name` for a namespace of documents, where it is none.
+    /// Checks that `name` is valid for a namespace of documents.
     pub(super) fn check_name(&self, name: &str) -> Result<(), ToolError> {
         let is_sound = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-".contains(c);
         let Settings { namespaces, roots, .. } = &self.settings;
@@ -141,7 +145,7 @@ impl Service {
     }
 }
 
-/// The folder at `path`, as the paths of files in it begin.
+/// Resolves the folder at `path` to the path that its files begin with.
 fn real_folder(root: &Root, path: &str) -> Result<String, ToolError> {
     match root.start(path)? {
         Start::Folder(folder) => Ok(folder.path.to_string_lossy().into_owned()),
@@ -149,7 +153,7 @@ fn real_folder(root: &Root, path: &str) -> Result<String, ToolError> {
     }
 }
 
-/// The names of the folders in `folder`: of the namespaces of documents kept there.
+/// Returns the names of the subfolders of `folder`, one for each namespace of documents.
 #[allow(clippy::disallowed_methods, reason = "a folder of the server's own, not the workspace")]
 fn kept_names(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();

@@ -1,49 +1,49 @@
-//! How far an index is, told to whoever searches it.
+//! The progress of an index, as callers see it.
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// How much of a namespace its index knows.
+/// State of the index of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Indexed {
-    /// How far it is.
+    /// The state.
     pub state: State,
-    /// How many files, or documents, with text are in it.
+    /// Files or documents with text in the index.
     pub files: u64,
-    /// How many there are to look at, while it is being built.
+    /// Files to read, while building.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files_total: Option<u64>,
-    /// How many passages they have.
+    /// Passages in the index.
     pub chunks: u64,
-    /// How many of those have a vector by the configured model, where one is configured.
+    /// Passages with a vector of the configured model, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vectors: Option<u64>,
-    /// Whether that is every text file; `false` while it is being built and where a limit cut it.
+    /// True if every text file is in the index; `false` while building or if a limit was reached.
     pub complete: bool,
-    /// What else there is to know: why it was built anew, what is away.
+    /// Further information, such as why the index was rebuilt or what is unavailable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
-/// How far an index is.
+/// State of an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// This server has not looked at it yet: the first search does.
+    /// Not opened yet; the first search builds it.
     Absent,
-    /// Files are being read; what is in it already is found.
+    /// Files are being read; searches use what is in it.
     Building,
-    /// It was damaged or of another version, and is being built anew.
+    /// Damaged or of another version, and being rebuilt.
     Rebuilding,
-    /// It is up to date, and kept so.
+    /// Up to date, and kept so.
     Ready,
-    /// Another server of this workspace keeps it; this one reads what that one writes.
+    /// Kept by another server of this workspace; this one reads it.
     Following,
-    /// It cannot be reached or read.
+    /// Unavailable or unreadable.
     Away,
 }
 
-/// How far an index is, as its keeper sees it.
+/// The progress of an index, as its keeper tracks it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Progress {
     pub(super) state: State,
@@ -53,7 +53,7 @@ pub(super) struct Progress {
     pub(super) vectors: Option<u64>,
     pub(super) complete: bool,
     pub(super) note: Option<String>,
-    /// What was read could not be written; the note says why. What is there already is found.
+    /// True if writing failed; the note has the reason. Searches use the earlier content.
     pub(super) unwritten: bool,
 }
 
@@ -73,12 +73,12 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// Whether it was made anew since it was damaged, and says so.
+    /// Returns true if the index was rebuilt after damage and the note reports it.
     pub(super) fn is_rebuilt(&self) -> bool {
         self.note.as_ref().is_some_and(|note| note.starts_with("built anew"))
     }
 
-    /// The same, as it is told.
+    /// Returns the progress in the form for callers.
     pub(super) fn told(&self) -> Indexed {
         let Self { state, files, total, chunks, vectors, complete, note, unwritten: _ } =
             self.clone();
@@ -87,7 +87,7 @@ impl Progress {
 }
 
 impl State {
-    /// Whether waiting a moment gets more.
+    /// Returns true if waiting a moment helps.
     pub(super) fn is_on_the_way(self) -> bool {
         match self {
             Self::Absent | Self::Building | Self::Rebuilding => true,

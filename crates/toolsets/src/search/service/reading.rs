@@ -1,4 +1,4 @@
-//! Files read and cut into chunks, each as it is now.
+//! Reads files and cuts them into chunks.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -14,50 +14,51 @@ use crate::search::engines::Put;
 use crate::world::Root;
 use crate::world::root::{Etag, File, Moment, Watch};
 
-/// A larger file stays out: it is data.
+/// The largest indexed file, in bytes. Larger ones are data.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// So does one with a longer line.
+/// The longest line of an indexed file, in bytes.
 const LINE_BYTES_MAX: usize = 4 << 10;
-/// How much is looked at to tell whether a file is text.
+/// The size of the part that is checked for binary data, in bytes.
 const HEAD_BYTES: u64 = 8 << 10;
-/// How often a file is read again that changes while it is read.
+/// The number of attempts to read a file that changes meanwhile.
 const AGAIN_MAX: usize = 3;
 
-/// A file to be read, and what is known of it.
+/// A file to read.
 #[derive(Debug, Clone)]
 pub(super) struct Stale {
     pub(super) path: String,
-    /// The etag of what is in the index of it.
+    /// The etag of the indexed version.
     pub(super) etag: Option<String>,
     pub(super) size: u64,
 }
 
-/// What came of reading a file.
+/// The result of reading a file.
 #[derive(Debug)]
 pub(super) struct Taken {
     pub(super) path: String,
-    /// By what it is known again; empty where that would not tell of every change since.
+    /// The stamp that identifies this version. Empty if it would not reveal every later change.
     pub(super) stamp: Vec<u8>,
     pub(super) what: What,
 }
 
-/// What a file is to an index.
+/// The kind of content that was read.
 #[derive(Debug)]
 pub(super) enum What {
-    /// Text, to be put in place of what was known of it.
+    /// Text to index.
     Text(Box<Put>),
-    /// What it was when it was put.
+    /// Unchanged since it was indexed.
     Same,
-    /// Nothing that is searched.
+    /// Not searched.
     Other,
-    /// Not there any more, or not to be read.
+    /// Gone or unreadable.
     Gone,
 }
 
-/// Reads each of `files`.
+/// Reads all `files`.
 ///
 /// # Errors
-/// When nobody wants to know any more.
+///
+/// If the work is canceled.
 pub(super) fn read_all(
     root: &Root,
     files: Vec<Stale>,
@@ -66,7 +67,7 @@ pub(super) fn read_all(
     files.into_iter().map(|stale| read(root, stale, watch, chunks)).collect()
 }
 
-/// How a text at a path is cut.
+/// A function that cuts the text at a path into chunks.
 type Cut = fn(&str, &str) -> Vec<Chunk>;
 
 fn read(root: &Root, stale: Stale, watch: &Watch, cut: Cut) -> Result<Taken, ToolError> {
@@ -96,7 +97,7 @@ fn read(root: &Root, stale: Stale, watch: &Watch, cut: Cut) -> Result<Taken, Too
         if etag.as_deref() == Some(now.as_str()) {
             return Ok(Taken { path, stamp, what: What::Same });
         }
-        // What cannot be cut keeps no other file from being found.
+        // A file that makes the chunker panic must not affect others.
         let put = catch_unwind(AssertUnwindSafe(|| document(&path, content, &stamp, &now, cut)));
         let what = match put {
             Ok(put) if !put.chunks.is_empty() => What::Text(Box::new(put)),
@@ -111,7 +112,7 @@ fn read(root: &Root, stale: Stale, watch: &Watch, cut: Cut) -> Result<Taken, Too
     Ok(gone(path))
 }
 
-/// What `file` says, where it is text that is searched.
+/// Returns the text of `file`, or `None` if it is not to be indexed.
 fn content(path: &str, file: &File, watch: &Watch) -> Result<Option<String>, ToolError> {
     let size = file.meta().size();
     let is_left_out = is_generated(path) || is_vendored(path) || is_secret(path);
@@ -127,7 +128,7 @@ fn content(path: &str, file: &File, watch: &Watch) -> Result<Option<String>, Too
         content.extend(file.read(HEAD_BYTES, size - HEAD_BYTES, watch)?);
     }
     let Ok(text) = String::from_utf8(content) else { return Ok(None) };
-    // A program's text shows keys to be read by people; other text has them to be used.
+    // Code shows keys for people to read; other files have keys in use.
     if Sort::of(path).kind != Kind::Code && is_secret_text(&text) {
         return Ok(None);
     }

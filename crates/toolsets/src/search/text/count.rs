@@ -1,4 +1,4 @@
-//! The first look: how often each file matches, and which files are to be shown.
+//! The first pass of a text search: counts the matches of each file and ranks the files.
 
 use std::collections::BinaryHeap;
 use std::io;
@@ -13,26 +13,26 @@ use super::rank::{Rank, Role, role};
 use crate::grep::{Outcome, Scanner};
 use crate::world::root::{File, Watch};
 
-/// So many matching lines of a file are looked at more closely.
+/// The number of matching lines of a file whose role is determined.
 const ROLES_MAX: u64 = 256;
 
-/// What one thread counted.
+/// The counts of one thread.
 pub(super) struct Counted<'q> {
     query: &'q Query,
     scanner: Scanner,
-    /// The files to be shown, at most `most`, and the last of them on top.
+    /// The best files so far, at most `most`. The worst of them is on top.
     best: BinaryHeap<Rank>,
     most: usize,
     pub(super) matches: u64,
     pub(super) files: u64,
-    /// How many files have matches and come after those shown before.
+    /// The number of files with matches that rank after the previous page.
     pub(super) left: u64,
     pub(super) searched: u64,
     pub(super) skipped: Skipped,
 }
 
 impl<'q> Counted<'q> {
-    /// What counts for `query` and keeps the first `most` files.
+    /// Creates a counter for `query` that keeps the best `most` files.
     pub(super) fn new(query: &'q Query, most: usize) -> Self {
         Self {
             query,
@@ -85,7 +85,7 @@ impl<'q> Counted<'q> {
         }
     }
 
-    /// What both counted.
+    /// Returns the sum of both counts.
     pub(super) fn and(mut self, other: Self) -> Self {
         self.matches += other.matches;
         self.files += other.files;
@@ -100,7 +100,7 @@ impl<'q> Counted<'q> {
         self
     }
 
-    /// The files to be shown, in order.
+    /// Returns the best files in order.
     pub(super) fn ranked(self) -> Vec<Rank> {
         self.best.into_sorted_vec()
     }
@@ -110,7 +110,7 @@ impl<'q> Counted<'q> {
 struct Tally<'t> {
     query: &'t Query,
     path: &'t Path,
-    /// Whether it is code, once that was asked.
+    /// True if the file is code; `None` before the first use.
     is_code: Option<bool>,
     lines: u64,
     role: Role,

@@ -1,4 +1,5 @@
-//! A page of the answer: all files counted, and what is to be shown of the first of them read again.
+//! Builds a page of a text search: counts the matches of all files, then reads the best files
+//! again.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,15 +18,19 @@ use crate::grep::{Crew, LINE_BYTES, Outcome, Scanner, clip, span, sweep};
 use crate::world::Root;
 use crate::world::root::{Found, Sight, Start, Watch};
 
-/// So much text of the files shown is parsed to tell what matches are in; of the rest it is told by
-/// the lines alone.
+/// The total size of shown files that are parsed, in bytes. In other files, definitions are guessed
+/// line by line.
 const PARSED_BYTES_MAX: u64 = 32 << 10;
-/// So many lines of a file are looked at to tell which of them define something.
+/// The number of matching lines of a file whose role is determined.
 const ROLES_MAX: u64 = 4096;
-/// So many lines of one match are shown.
+/// The number of lines that are shown of one match.
 const MATCH_LINES_MAX: usize = 20;
 
-/// Searches the namespace that is `folder` of `root` for what `input` asks.
+/// Runs the text search `input` in `folder` of `root`, which is the searched namespace.
+///
+/// # Errors
+///
+/// If the input is invalid or the call is canceled.
 pub(super) fn find(
     root: &Root,
     folder: &str,
@@ -66,7 +71,7 @@ pub(super) fn find(
     })
 }
 
-/// Refuses a path that is not in the namespace.
+/// Checks that the path `at` is in the namespace.
 fn beneath(root: &Root, folder: &str, input: &Input, at: &Path) -> Result<(), ToolError> {
     let Some(name) = input.namespace.as_deref().filter(|_| folder != ".") else { return Ok(()) };
     let inside = match root.start(folder)? {
@@ -88,7 +93,7 @@ fn count<'q>(
     query: &'q Query,
     watch: &Watch,
 ) -> Result<Counted<'q>, ToolError> {
-    // No file shown has no match, so no more files are shown than matches.
+    // Each file that is shown has a match, so `limit` files are enough.
     let new = || Counted::new(query, input.limit.min(LIMIT_MAX));
     match start {
         Start::File(Found { path, .. }) => {
@@ -118,7 +123,7 @@ fn count<'q>(
     }
 }
 
-/// What is shown, and of which files.
+/// The limits and inputs of a page.
 struct Page<'p> {
     root: &'p Root,
     input: &'p Input,
@@ -129,7 +134,8 @@ struct Page<'p> {
 }
 
 impl Page<'_> {
-    /// What is shown of the files `ranked`, and with how many of them the page is full.
+    /// Reads the matches of the files `ranked`. Also returns how many of these files the page
+    /// covers.
     fn read(&self, ranked: &[Rank]) -> Result<(Vec<InFile>, usize), ToolError> {
         let mut room = self.input.limit;
         let fits = ranked.iter().take_while(|rank| {
@@ -142,7 +148,7 @@ impl Page<'_> {
         let mut files = self.read_all(meant)?;
         let (mut shown, mut last, mut bytes) = (Vec::new(), 0, 0);
         for at in 0..meant.len() {
-            // A file that is gone meanwhile, or has no match any more, is not shown.
+            // Files that are gone or have no match any more are skipped.
             if let Some(mut file) = files.remove(&at) {
                 if shown.is_empty() {
                     file.cut(self.answer_bytes);
@@ -188,7 +194,8 @@ impl Page<'_> {
         Ok(read.into_iter().flatten().collect())
     }
 
-    /// How closely each file is read: the same for the same files, however busy the machine is.
+    /// Decides which files are parsed. The result depends on the files alone, not on the load of
+    /// the machine.
     fn cares(&self, meant: &[Rank]) -> Vec<Care> {
         let mut left = PARSED_BYTES_MAX;
         let care = |rank: &Rank| {
@@ -224,7 +231,7 @@ impl Page<'_> {
     }
 }
 
-/// What is shown of one file.
+/// The matches to show of one file.
 struct Shown<'q> {
     query: &'q Query,
     is_code: bool,
@@ -233,7 +240,7 @@ struct Shown<'q> {
     by_role: BTreeMap<Role, Vec<Match>>,
     most: usize,
     before: Vec<String>,
-    /// The role of the match seen last, if that is kept.
+    /// The role of the latest match, if it was kept.
     last: Option<Role>,
 }
 
@@ -243,7 +250,7 @@ impl<'q> Shown<'q> {
         Self { query, is_code, count: 0, by_role, most, before, last: None }
     }
 
-    /// Up to `most` matches, those that define something before others, in order of line.
+    /// Returns up to `most` matches in line order, preferring definitions.
     fn chosen(self, most: usize) -> Vec<Match> {
         let mut chosen: Vec<Match> = self.by_role.into_values().flatten().take(most).collect();
         chosen.sort_by_key(|found| found.line);
@@ -303,7 +310,7 @@ impl Sink for Shown<'_> {
     }
 }
 
-/// What `line` is in, if it is in anything.
+/// Returns the innermost definition that contains `line`.
 fn innermost(symbols: &[Symbol], line: u64) -> Option<&Symbol> {
     let line = u32::try_from(line).ok()?;
     let holds = |it: &&Symbol| it.first <= line && line <= it.last;
@@ -317,12 +324,12 @@ impl InFile {
         Self { lang: sort.lang, tags: sort.tags(), path, count, matches }
     }
 
-    /// What it takes up in an answer.
+    /// Returns the size in an answer, in bytes.
     fn bytes(&self) -> usize {
         self.path.len() + LINE_BYTES + self.matches.iter().map(Match::bytes).sum::<usize>()
     }
 
-    /// Leaves out what does not fit into `bytes`, but never the first match.
+    /// Drops the last matches until `bytes` suffice, but keeps at least one.
     fn cut(&mut self, bytes: usize) {
         while self.matches.len() > 1 && self.bytes() > bytes {
             self.matches.pop();

@@ -1,4 +1,4 @@
-//! A search made ready: what is looked for, in which files, and from where on.
+//! The parsed input of a text search.
 
 use std::path::{Path, PathBuf};
 
@@ -12,27 +12,27 @@ use crate::files::cursor;
 use crate::grep::{Glob, Pattern, Reach};
 use crate::search::service::{distinct_tags, known};
 
-/// More of them than anybody needs.
+/// Largest number of globs.
 const GLOBS_MAX: usize = 64;
 
-/// What to look for.
+/// A parsed text search.
 pub(super) struct Query {
     pub(super) matcher: RegexMatcher,
     pub(super) reach: Reach,
-    /// The folder or file that is searched, relative to the root.
+    /// The folder or file to search, relative to the root.
     pub(super) start: PathBuf,
-    /// The last file given before, to go on after.
+    /// The last file of the previous page.
     pub(super) after: Option<Rank>,
     globs: Vec<Glob>,
     langs: Vec<String>,
     tags: Vec<String>,
-    /// Whether files that hold passwords and keys are meant, too.
+    /// True to search files that hold passwords and keys too.
     secrets: bool,
     question: String,
 }
 
 impl Query {
-    /// What `input` asks for at `start` in the root at `root`.
+    /// Parses `input` for a search at `start` in the root at `root`.
     pub(super) fn of(input: &Input, root: &Path, start: PathBuf) -> Result<Self, ToolError> {
         let Input { text, literal, word, case, multiline, globs, langs, tags, .. } = input;
         if text.is_empty() {
@@ -59,7 +59,7 @@ impl Query {
         Ok(Self { matcher, reach, start, after, globs, langs, tags, secrets, question })
     }
 
-    /// Whether the file at `path` is meant.
+    /// Returns true if this search covers the file at `path`.
     pub(super) fn means(&self, path: &Path) -> bool {
         if !self.secrets && is_secret(&path.to_string_lossy()) {
             return false;
@@ -78,14 +78,14 @@ impl Query {
         (self.langs.is_empty() || self.langs.iter().any(is)) && self.tags.iter().all(has)
     }
 
-    /// The cursor that goes on after `last`.
+    /// Returns the cursor for the page after `last`.
     pub(super) fn cursor(&self, last: &Rank) -> String {
         cursor::after(&self.question, &last.bytes())
     }
 }
 
 impl Input {
-    /// Everything that decides which files are found, in which order.
+    /// Returns all inputs that determine the found files and their order.
     fn question(&self) -> String {
         let Self {
             text, literal, word, case, multiline, namespace, path, globs, langs, tags, ..

@@ -1,4 +1,4 @@
-//! In which order files are shown, told by what costs next to nothing.
+//! Ranks files by cheap signs.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -8,46 +8,46 @@ use grep_matcher::Matcher;
 use grep_regex::RegexMatcher;
 use toolgate_chunks::{Kind, Sort, defined, is_generated, is_vendored};
 
-/// How many matches of a line are looked at.
+/// The number of matches in a line that are checked.
 const SPANS_MAX: usize = 4;
-/// A longer line defines nothing.
+/// The longest line that can be a definition, in bytes.
 const LINE_BYTES_MAX: usize = 2 << 10;
 
-/// What a line has to do with what matches in it, the best first.
+/// The relation of a line to the match in it, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Role {
-    /// It defines something that is called so.
+    /// The line defines the matched name.
     Defines,
-    /// It defines something in whose name this is.
+    /// The line defines a name that overlaps the match.
     Names,
-    /// It says it.
+    /// The line mentions the match.
     Says,
 }
 
-/// Where a file stands among others: the least is shown first. No two files have the same.
+/// The sort key of a file: the smallest is shown first. No two files have equal ranks.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
     shelf: Shelf,
     role: Role,
-    /// Whether the file's own name does not match.
+    /// True if the file name does not match.
     unnamed: bool,
-    /// How many matches it lacks of the most there can be.
+    /// `u64::MAX` minus the number of matches, so that more matches sort first.
     fewer: u64,
     pub(super) path: PathBuf,
 }
 
-/// What a file is for.
+/// The purpose of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Shelf {
     Work,
     Tests,
     Docs,
-    /// Others wrote it, or a program.
+    /// Vendored or generated.
     Foreign,
 }
 
 impl Rank {
-    /// That of the file at `path` with `count` matches, the best of which is a `role`.
+    /// Creates the rank of the file at `path`, which has `count` matches with `role` as the best.
     pub(super) fn of(path: &Path, matcher: &RegexMatcher, role: Role, count: u64) -> Self {
         let name = path.file_name().unwrap_or_default().as_bytes();
         let unnamed = !matcher.is_match(name).unwrap_or(false);
@@ -55,12 +55,12 @@ impl Rank {
         Self { shelf, role, unnamed, fewer: u64::MAX - count, path: path.to_owned() }
     }
 
-    /// How many matches the file has.
+    /// Returns the number of matches in the file.
     pub(super) fn count(&self) -> u64 {
         u64::MAX - self.fewer
     }
 
-    /// As a cursor has it.
+    /// Encodes the rank for a cursor.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let Self { shelf, role, unnamed, fewer, path } = self;
         let mut bytes = vec![*shelf as u8, *role as u8, u8::from(*unnamed)];
@@ -69,7 +69,7 @@ impl Rank {
         bytes
     }
 
-    /// What [`Rank::bytes`] wrote.
+    /// Decodes the output of [`Rank::bytes`].
     pub(super) fn read(bytes: &[u8]) -> Self {
         let (head, rest) = bytes.split_first_chunk().unwrap_or((&[0; 3], b""));
         let (fewer, path) = rest.split_first_chunk().unwrap_or((&[0; 8], b""));
@@ -103,7 +103,7 @@ impl Shelf {
     }
 }
 
-/// What the first line of `matched`, whole lines that match, has to do with it.
+/// Returns the role of the first line of `matched`, which is a match of whole lines.
 pub(super) fn role(matcher: &RegexMatcher, matched: &[u8]) -> Role {
     let line = memchr::memchr(b'\n', matched).map_or(matched, |end| &matched[..end]);
     if line.len() > LINE_BYTES_MAX {

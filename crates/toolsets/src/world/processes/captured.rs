@@ -1,4 +1,4 @@
-//! What a program prints: its first and last bytes in memory, more of it on disk, all of it counted.
+//! Captures a program's output: the first and last bytes in memory, more of it on disk.
 
 use std::fs::File;
 use std::io;
@@ -11,64 +11,64 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-/// How much is read at a time: what a pipe holds.
+/// The bytes to read at a time: the capacity of a pipe.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// How long the disk may take over the last bytes.
+/// The longest wait for the last bytes to reach the disk.
 const FLUSH: Duration = Duration::from_secs(2);
 
-/// What a program printed to one stream.
+/// The output of a program to one stream.
 #[derive(Default)]
 pub struct Captured {
-    /// How much it printed.
+    /// The number of bytes that the program printed.
     pub total_bytes: u64,
-    /// The first bytes; all of them unless it is cut.
+    /// The first bytes. All of them if nothing was cut.
     pub head: Vec<u8>,
-    /// The last bytes where it is cut, else nothing.
+    /// The last bytes if the output was cut. Otherwise empty.
     pub tail: Vec<u8>,
-    /// Whether it was read to its end: not where a stranger still holds it open.
+    /// `false` if an unrelated process still held the stream open when reading stopped.
     pub ended: bool,
     spool: Option<Spool>,
 }
 
-/// A part of what a program printed.
+/// A part of a program's output.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Where it starts.
+    /// The offset of its first byte.
     pub offset: u64,
     /// The bytes.
     pub bytes: Vec<u8>,
-    /// Where the next begins, unless this is the last.
+    /// The offset of the next part. `None` if this is the last.
     pub next: Option<u64>,
 }
 
-/// The first bytes of a stream, in a file without a name.
+/// The first bytes of a stream, in an unnamed temporary file.
 struct Spool {
     file: Arc<File>,
     bytes: u64,
 }
 
 impl Captured {
-    /// The bytes that `head` and `tail` leave out, if any.
+    /// Returns the range that is in neither `head` nor `tail`, if any.
     pub fn cut(&self) -> Option<Range<u64>> {
         let from = self.head.len() as u64;
         let to = self.total_bytes - self.tail.len() as u64;
         (from < to).then_some(from..to)
     }
 
-    /// The bytes that were not kept at all, if any.
+    /// Returns the range that was kept nowhere, if any.
     pub fn lost(&self) -> Option<Range<u64>> {
         let from = self.spooled_bytes().max(self.head.len() as u64);
         let to = self.total_bytes - self.tail.len() as u64;
         (from < to).then_some(from..to)
     }
 
-    /// How much of it is on disk.
+    /// Returns the number of bytes on disk.
     pub fn spooled_bytes(&self) -> u64 {
         self.spool.as_ref().map_or(0, |spool| spool.bytes)
     }
 
-    /// At most `bytes_max` bytes from `offset` on, or from the next one that was kept.
+    /// Returns at most `bytes_max` bytes from `offset` on. Skips ahead if that byte was not kept.
     pub async fn piece(&self, offset: u64, bytes_max: usize) -> io::Result<Piece> {
         let lost = self.lost();
         let offset = match &lost {
@@ -88,7 +88,7 @@ impl Captured {
         Ok(Piece { offset, bytes, next: (next < self.total_bytes).then_some(next) })
     }
 
-    /// The bytes of `range`, which was kept and touches nothing that was not.
+    /// Reads `range`, which must not touch the lost bytes.
     async fn read(&self, range: Range<u64>) -> io::Result<Vec<u8>> {
         if let Some(bytes) = slice(&self.head, 0, &range) {
             return Ok(bytes);
@@ -100,7 +100,7 @@ impl Captured {
             return Ok(Vec::new());
         };
         let file = spool.file.clone();
-        // The file ends before the stream does when it grew faster than the disk.
+        // The file is shorter than the stream if output came faster than the disk took it.
         let on_disk = range.start..range.end.min(spool.bytes);
         let mut bytes = spawn_blocking(move || {
             let mut bytes = vec![0; len(&on_disk)];
@@ -116,7 +116,7 @@ impl Captured {
     }
 }
 
-/// The bytes of `range` in `held`, which starts at `from`, if it holds them all.
+/// Returns the bytes of `range` in `held`, which starts at offset `from`, if it contains them all.
 fn slice(held: &[u8], from: u64, range: &Range<u64>) -> Option<Vec<u8>> {
     let start = usize::try_from(range.start.checked_sub(from)?).ok()?;
     let end = usize::try_from(range.end.checked_sub(from)?).ok()?;
@@ -127,21 +127,21 @@ fn len(range: &Range<u64>) -> usize {
     usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX)
 }
 
-/// A stream being read.
+/// An output stream while it is being read.
 pub(super) struct Capture {
     held_bytes_max: usize,
     spool_bytes_max: u64,
     total_bytes: u64,
     ended: bool,
     head: Vec<u8>,
-    /// Exists once the stream is cut; up to twice as long as it will be in the end.
+    /// Exists once the stream is cut. Holds up to twice the bytes that it keeps in the end.
     tail: Option<Vec<u8>>,
     spool: Option<tokio::fs::File>,
     spooled_bytes: u64,
 }
 
 impl Capture {
-    /// Nothing yet.
+    /// Creates an empty capture.
     pub(super) fn new(held_bytes_max: usize, spool_bytes_max: u64) -> Self {
         Self {
             held_bytes_max,
@@ -155,7 +155,7 @@ impl Capture {
         }
     }
 
-    /// Reads `pipe` to its end and shows `watch` every byte.
+    /// Reads `pipe` to its end and passes every chunk to `watch`.
     pub(super) async fn read(&mut self, mut pipe: impl AsyncRead + Unpin, watch: impl Fn(&[u8])) {
         let mut chunk = Vec::with_capacity(CHUNK_BYTES);
         loop {
@@ -194,7 +194,7 @@ impl Capture {
         }
     }
 
-    /// From here on the stream is cut: what is held goes to disk and is halved.
+    /// Cuts the stream: writes the held bytes to disk, and keeps a half as head and a half as tail.
     async fn spill(&mut self) {
         if let Ok(Ok(file)) = spawn_blocking(tempfile::tempfile).await {
             self.spool = Some(tokio::fs::File::from_std(file));
@@ -206,7 +206,7 @@ impl Capture {
         self.tail = Some(tail.to_vec());
     }
 
-    /// Writes to disk what there is room for. A disk that fails ends the room.
+    /// Writes as much to disk as the limit allows. After a disk error nothing more is written.
     async fn store(&mut self, chunk: &[u8]) {
         let Some(file) = &mut self.spool else { return };
         let room = self.spool_bytes_max - self.spooled_bytes;
@@ -224,7 +224,7 @@ impl Capture {
         self.held_bytes_max - self.held_bytes_max / 2
     }
 
-    /// What was read.
+    /// Returns the captured output.
     pub(super) async fn finish(mut self) -> Captured {
         let spool = match self.spool.take() {
             Some(file) => timeout(FLUSH, settled(file, self.spooled_bytes)).await.ok().flatten(),
@@ -239,7 +239,8 @@ impl Capture {
     }
 }
 
-/// The file once all writes to it are over; as long as it is, if the disk failed.
+/// Waits for pending writes and returns the file. After a disk error it is as long as the file on
+/// disk.
 async fn settled(mut file: tokio::fs::File, spooled_bytes: u64) -> Option<Spool> {
     let _ = file.flush().await;
     let bytes = file.metadata().await.ok()?.len().min(spooled_bytes);

@@ -1,4 +1,4 @@
-//! What a program finds in its environment: a list built from nothing.
+//! Builds a program's environment from an empty list.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -7,15 +7,14 @@ use std::path::Path;
 use super::Processes;
 use crate::world::Root;
 
-/// Where programs are sought when the server itself has no `PATH`.
+/// The search path if the server itself has no `PATH`.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// Variables every program gets: questions nobody can answer must not be asked.
+/// Variables that every program gets. They turn off prompts, because nobody can answer them.
 const ADDED: [(&str, &str); 1] = [("GIT_TERMINAL_PROMPT", "0")];
 
 impl Processes {
-    /// The environment of a program that is given nothing: the server's own
-    /// variables named in `keep`, and `path`.
+    /// Returns a program's environment: `path` and the server's own variables named in `keep`.
     pub fn environment(&self, keep: &[String], path: &str) -> BTreeMap<OsString, OsString> {
         let kept = keep.iter().filter(|name| name.as_str() != "PATH");
         let kept = kept.filter_map(|name| Some((name.into(), self.variable(name)?.to_owned())));
@@ -23,7 +22,8 @@ impl Processes {
         kept.chain(added).chain([("PATH".into(), path.into())]).collect()
     }
 
-    /// Where programs are sought: in `configured`, else in the server's own `PATH`.
+    /// Returns the search path: `configured`, or the server's own `PATH`. Relative folders are left
+    /// out.
     pub fn path(&self, configured: Option<&str>) -> String {
         let own = || self.variable("PATH").map(|path| path.to_string_lossy().into_owned());
         let path = configured.map(str::to_owned).or_else(own).unwrap_or_default();
@@ -31,8 +31,10 @@ impl Processes {
         if path.is_empty() { PATH.to_owned() } else { path }
     }
 
-    /// The folders of `path` in which no program in `workspace` puts another in the place of one:
-    /// where it is told by its name alone what may run, it is sought there.
+    /// Returns the folders of `path` that no confined program in `workspace` can write to.
+    ///
+    /// A program that is allowed by its name alone is looked up only there, so that no other
+    /// program can replace it.
     pub fn unwritten(&self, path: &str, workspace: &Root) -> String {
         let home = self.variable("HOME").map(Path::new);
         let is_safe = |folder: &&str| !self.sandbox().writes(workspace, home, Path::new(folder));
@@ -40,13 +42,13 @@ impl Processes {
     }
 }
 
-/// `path` without the folders that mean something else in every directory.
+/// Removes relative folders, because they depend on the current directory.
 fn absolute_folders(path: &str) -> String {
     path.split(':').filter(|folder| folder.starts_with('/')).collect::<Vec<_>>().join(":")
 }
 
-/// What a call could do with the variable `name`, if that is to run code of its own
-/// choice in programs it did not name.
+/// Returns the reason to refuse the variable `name` from a call: it could run arbitrary code in
+/// another program.
 pub fn refused_variable(name: &str) -> Option<&'static str> {
     const PREFIXES: [(&str, &str); 5] = [
         ("LD_", "the dynamic linker loads code by it"),

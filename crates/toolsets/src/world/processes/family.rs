@@ -1,4 +1,4 @@
-//! A program and all it started: told to stop, killed and buried together.
+//! Stops, kills and reaps a program together with all the processes it started.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,28 +22,29 @@ use super::image::Child;
 use super::strays::{self, Live, Stray};
 use crate::world::sandbox::{Around, Held};
 
-/// How often a family that was told to stop is looked at.
+/// The interval at which a stopping family is checked.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// How long the kernel may take to end what was killed.
+/// The longest wait for killed processes to end.
 const DEATH: Duration = Duration::from_secs(2);
 
-/// Makes orphans of our programs fall to us, so that they can be found and buried.
+/// Makes this process adopt orphans of its programs (child subreaper), so that they can be found
+/// and reaped.
 pub(super) fn adopt_orphans() -> io::Result<()> {
     Ok(set_child_subreaper(Some(getpid()))?)
 }
 
-/// A program and all it started.
+/// A program and all the processes it started.
 ///
-/// Its main process is buried last: until then its number, which is the group's
-/// too, cannot pass to another. Dropped before its end, all of it is killed at once.
+/// The main process is reaped last: until then no other process can get its number, which is also
+/// the group's. If dropped early, all processes are killed at once.
 pub(super) struct Family {
     pub(super) child: Child,
     main: Pid,
     handle: OwnedFd,
     live: Live,
     status: Option<ExitStatus>,
-    /// What confines it, if anything does.
+    /// The confinement, if any.
     around: Option<Around>,
     /// Keeps [`close`](super::Processes::close) waiting.
     token: TaskTrackerToken,
@@ -66,8 +67,8 @@ impl Family {
         }
     }
 
-    /// Waits until the main process has ended, or has nothing left to do but that. It is not yet
-    /// buried.
+    /// Waits until the main process has ended, or has nothing left to do but end. It is not reaped
+    /// yet.
     pub(super) async fn exit(&self) -> io::Result<()> {
         match &self.around {
             Some(around) if around.is_apart() => tokio::select! {
@@ -79,18 +80,18 @@ impl Family {
         }
     }
 
-    /// Waits until the main process has ended, however long the family is held.
+    /// Returns a future that waits for the end of the main process. It does not borrow the family.
     pub(super) fn ends(&self) -> io::Result<impl Future<Output = io::Result<()>> + use<>> {
         let handle = self.handle.try_clone()?;
         Ok(async move { exit(&handle).await })
     }
 
-    /// Asks all of it to stop.
+    /// Asks all processes to stop (SIGTERM).
     pub(super) async fn ask(&self) {
         self.signal_group(Signal::TERM);
-        // What is stopped must go on to hear it.
+        // A stopped process must continue to receive the signal.
         self.signal_group(Signal::CONT);
-        // The helper passes it on to all there is.
+        // The sandbox helper passes the signal on to all processes in its namespace.
         if self.around.as_ref().is_some_and(Around::is_apart) {
             return;
         }
@@ -101,7 +102,7 @@ impl Family {
         }
     }
 
-    /// Kills all of it.
+    /// Kills all processes (SIGKILL).
     pub(super) async fn kill(&self) {
         self.signal_group(Signal::KILL);
         for stray in self.strays().await {
@@ -109,9 +110,9 @@ impl Family {
         }
     }
 
-    /// Once the main process has ended: sees to it that nothing is left, and how it ended.
+    /// Ends all other processes after the main process has ended, and returns its exit status.
     ///
-    /// What is left is asked to stop, unless it was at `asked`, and killed `grace` later.
+    /// The others are asked to stop, unless that was done at `asked`, and killed `grace` later.
     pub(super) async fn end(
         &mut self,
         asked: Option<Instant>,
@@ -133,7 +134,7 @@ impl Family {
         self.bury()
     }
 
-    /// Ends all of it, with `grace` between asking and killing.
+    /// Stops all processes, and kills them after `grace`.
     pub(super) async fn stop(mut self, grace: Duration) -> io::Result<ExitStatus> {
         let asked = Instant::now();
         self.ask().await;
@@ -148,7 +149,7 @@ impl Family {
         let mut ended = self.child.try_wait()?;
         let told = self.around.as_ref().and_then(Around::told);
         if ended.is_none() && told.is_some() {
-            // Its namespaces are taken down before it ends, which is nobody's to wait for.
+            // The kernel takes its namespaces down before it ends. Nobody has to wait for that.
             let handle = self.handle.try_clone()?;
             let runtime = Handle::try_current().map_err(io::Error::other)?;
             runtime.spawn(bury_later(self.main, handle, self.token.clone()));
@@ -160,22 +161,22 @@ impl Family {
         Ok(status)
     }
 
-    /// Whether anything but the main process lives, once that has ended.
+    /// Returns `true` if another process than the main one is alive. Reaps the dead ones.
     fn is_anything_left(&self) -> bool {
         let (tag, main) = (self.live.tag(), self.main);
         let strays = strays::adopted(tag, main).unwrap_or_else(|| strays::everywhere(tag, main));
         strays.iter().for_each(Stray::reap);
-        // What took its tag off may be of this run.
+        // A process that removed its tag may belong to this run.
         let is_any_lost = strays::end_lost();
         is_any_lost || strays.iter().any(Stray::is_alive)
     }
 
-    /// How it is confined.
+    /// Returns the confinement that is in force.
     pub(super) fn held(&self) -> Arc<Held> {
         self.around.as_ref().map_or_else(|| Arc::new(Held::off()), |around| around.held.clone())
     }
 
-    /// Why the program did not begin, of which the main process has ended.
+    /// Returns the error that kept the program from starting. The main process must have ended.
     pub(super) fn failure(&self) -> Option<io::Error> {
         self.around.as_ref()?.failure()
     }
@@ -195,17 +196,17 @@ impl Family {
 /// Waits until the process of `handle` has ended.
 #[allow(unsafe_code, reason = "tokio watches descriptors it is promised stay open")]
 async fn exit(handle: &OwnedFd) -> io::Result<()> {
-    // SAFETY: the handle is borrowed from its owner, who outlives this.
+    // SAFETY: the handle is borrowed from its owner, who outlives this call.
     let handle = unsafe { AsyncFd::register_with_interest(handle.as_fd(), Interest::READABLE) }?;
     handle.readable().await.map(drop)
 }
 
-/// Buries `main`, which is about to end by itself; else it is killed.
+/// Reaps `main`, which is about to end by itself. Kills it after a time limit.
 async fn bury_later(main: Pid, handle: OwnedFd, token: TaskTrackerToken) {
     if !matches!(timeout(DEATH, exit(&handle)).await, Ok(Ok(()))) {
         let _ = kill_process(main, Signal::KILL);
         let _ = timeout(DEATH, exit(&handle)).await;
-        // Who closes waits no longer; what is left is still buried once it can be.
+        // From here on `close` does not wait for it. It is still reaped once possible.
         drop(token);
         let _ = exit(&handle).await;
     }

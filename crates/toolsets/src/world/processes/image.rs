@@ -1,9 +1,8 @@
-//! A program's process made as `posix_spawn` makes one: in the server's memory, which stands
-//! still until the program takes its place.
+//! Starts a process as `posix_spawn` does: it shares the server's memory until the program replaces
+//! it.
 //!
-//! A plain fork copies the server's page tables, and makes each thread that goes on writing pay
-//! for it on every core; beside that the program itself costs little. The standard library has
-//! this way only for programs that need nothing of their own before they begin.
+//! A plain fork copies the server's page tables, and slows each writing thread down on every core.
+//! The standard library uses this way only for programs that need no preparation before exec.
 
 #![allow(
     unsafe_code,
@@ -26,31 +25,31 @@ use rustix::io::fcntl_dupfd_cloexec;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
-/// How much stack what is done between clone and exec may take.
+/// The stack size of the code between clone and exec.
 const STACK_BYTES: usize = 64 << 10;
-/// What the helper that confines programs is called by whoever starts it.
+/// The name (`argv[0]`) under which the server starts its sandbox helper.
 pub(in crate::world) const HELPER: &str = "toolgate-sandbox";
-/// By which number a handle is handed over.
+/// The descriptor number at which a process finds its extra handle.
 pub(in crate::world) const HANDED: RawFd = 3;
-/// One that is to be is above that number.
+/// The lowest number for an extra handle before it is moved to [`HANDED`].
 const HANDED_MIN: RawFd = 16;
-/// The highest signal there is.
+/// The highest signal number.
 const SIGNAL_MAX: c_int = 64;
 
-/// What runs what is no program but the text of one.
+/// The interpreter of a script without a `#!` line.
 const SHELL: &CStr = c"/bin/sh";
 
-/// A program to be started, with all that needs memory done.
+/// A program ready to start: everything that needs allocation is done.
 pub(in crate::world) struct Image {
     path: CString,
     args: Vec<CString>,
     env: Vec<CString>,
     is_fed: bool,
-    /// What it finds open beside its streams, at the first number after theirs.
+    /// An extra handle that the program finds open at [`HANDED`].
     handle: Option<OwnedFd>,
 }
 
-/// A program's standard streams: its ends, and ours.
+/// The standard streams of a program: the program's ends and ours.
 pub(in crate::world) struct Streams {
     pub(in crate::world) theirs: [OwnedFd; 3],
     stdin: Option<OwnedFd>,
@@ -58,7 +57,7 @@ pub(in crate::world) struct Streams {
     stderr: OwnedFd,
 }
 
-/// A process and our ends of its pipes.
+/// A child process and our ends of its pipes.
 pub(in crate::world) struct Child {
     pub(in crate::world) pid: Pid,
     pub(super) stdin: Option<OwnedFd>,
@@ -67,7 +66,7 @@ pub(in crate::world) struct Child {
 }
 
 impl Image {
-    /// The program at `path`, told that it is called `name`.
+    /// Creates an image of the program at `path` that finds `name` as its `argv[0]`.
     pub(super) fn new(
         path: PathBuf,
         name: String,
@@ -91,15 +90,15 @@ impl Image {
         })
     }
 
-    /// The helper at `path` that confines programs, told what by `handle`. Of the server's
-    /// environment it has nothing, nor of a program's: it runs before that is confined.
+    /// Creates an image of the sandbox helper at `path`, which reads its orders from `handle`. Its
+    /// environment is empty, because it runs before anything is confined.
     pub(in crate::world) fn helper(path: PathBuf, handle: &OwnedFd) -> io::Result<Self> {
         let handle = fcntl_dupfd_cloexec(handle, HANDED_MIN)?;
         let image = Self::new(path, HELPER.to_owned(), Vec::new(), [], false)?;
         Ok(Self { handle: Some(handle), ..image })
     }
 
-    /// Starts it. `set_apart` is done in the new process: system calls only.
+    /// Starts the program. `set_apart` runs in the new process and may make system calls only.
     pub(in crate::world) fn start(
         &self,
         set_apart: &dyn Fn() -> io::Result<()>,
@@ -108,8 +107,7 @@ impl Image {
         let theirs = streams.theirs.each_ref().map(AsRawFd::as_raw_fd);
         let args: Vec<_> = self.args.iter().map(CString::as_c_str).collect();
         let pid = match self.exec(&self.path, &args, theirs, set_apart) {
-            // As the shell and the standard library do with a script that does not name what
-            // runs it.
+            // Like a shell, it runs an executable text without a `#!` line as a shell script.
             Err(err) if err.raw_os_error() == Some(libc::ENOEXEC) => {
                 let rest = args.iter().skip(1).copied();
                 let args: Vec<_> = [SHELL, &self.path].into_iter().chain(rest).collect();
@@ -143,7 +141,7 @@ impl Image {
         match birth.failure.load(Ordering::Acquire) {
             0 => Ok(pid),
             errno => {
-                // It has said why and ended.
+                // The process has reported the error and ended.
                 waitpid(Some(pid), WaitOptions::empty())?;
                 Err(io::Error::from_raw_os_error(errno))
             }
@@ -151,7 +149,7 @@ impl Image {
     }
 }
 
-/// What the new process needs until the program takes its place.
+/// The data that the new process needs until exec.
 struct Birth<'a> {
     path: *const c_char,
     args: *const *const c_char,
@@ -159,20 +157,20 @@ struct Birth<'a> {
     streams: [RawFd; 3],
     handle: Option<&'a OwnedFd>,
     set_apart: &'a dyn Fn() -> io::Result<()>,
-    /// The number of the error that kept the program from beginning.
+    /// The error number that kept the program from starting. 0 if there is none.
     failure: AtomicI32,
 }
 
 impl Birth<'_> {
-    /// Makes the process. Returns once the program has begun, or the process has ended without.
+    /// Creates the process. Returns when the program has started or the process has ended.
     fn give(&self) -> io::Result<Pid> {
         let mut stack = Vec::<MaybeUninit<u128>>::with_capacity(STACK_BYTES / size_of::<u128>());
         let mut all = MaybeUninit::uninit();
         let mut before = MaybeUninit::uninit();
-        // SAFETY: sigfillset fills `all` and pthread_sigmask `before`. The new process runs on
-        // `stack`, which grows down from its end and is aligned as it must be, and on nothing
-        // else of ours: this thread stands still until it has a memory of its own or has ended.
-        // Signals are blocked until it has no handler of ours any more.
+        // SAFETY: sigfillset fills `all` and pthread_sigmask fills `before`. The new process runs
+        // on `stack`, which grows down from its aligned end, and on no other memory of ours. This
+        // thread waits until the process has its own memory or has ended. Signals stay blocked
+        // until the process has none of our handlers.
         unsafe {
             libc::sigfillset(all.as_mut_ptr());
             libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
@@ -186,13 +184,13 @@ impl Birth<'_> {
         }
     }
 
-    /// Becomes the program; the error if it cannot. System calls only.
+    /// Executes the program. Returns only the error. Makes system calls only.
     fn become_it(&self) -> io::Error {
         if let Err(err) = forget_handlers().and_then(|()| (self.set_apart)()) {
             return err;
         }
-        // SAFETY: the descriptors are open, and the strings and their lists end as execve wants
-        // them to.
+        // SAFETY: the descriptors are open, and the strings and lists are terminated as execve
+        // requires.
         unsafe {
             for (stream, fd) in self.streams.iter().zip(0..) {
                 if libc::dup2(*stream, fd) < 0 {
@@ -214,26 +212,26 @@ impl Birth<'_> {
 }
 
 extern "C" fn born(birth: *mut c_void) -> c_int {
-    // SAFETY: it is the `Birth` whose `give` waits for this.
+    // SAFETY: the pointer is the `Birth` whose `give` waits for this process.
     let birth = unsafe { &*birth.cast::<Birth<'_>>() };
     let err = birth.become_it();
     birth.failure.store(err.raw_os_error().unwrap_or(libc::EINVAL), Ordering::Release);
-    // SAFETY: it ends this process alone, and runs nothing of the server's.
+    // SAFETY: it ends this process alone and runs no code of the server's.
     unsafe { libc::_exit(127) }
 }
 
-/// Gives up the server's handlers: run here, they would tell the server of signals to another.
-/// What it ignores the program does not, but for what was ignored before the server began.
+/// Resets the server's signal handlers: run here, they would report signals that are not for the
+/// server. Signals that were ignored before the server started stay ignored.
 fn forget_handlers() -> io::Result<()> {
     for signal in 1..=SIGNAL_MAX {
         let mut now = MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: sigaction fills `now`, or fails where the signal is the C library's own.
+        // SAFETY: sigaction fills `now`, or fails if the signal is reserved by the C library.
         unsafe {
             if libc::sigaction(signal, ptr::null(), now.as_mut_ptr()) != 0 {
                 continue;
             }
             let mut now = now.assume_init();
-            // The standard library ignores it in the server.
+            // The standard library makes the server ignore SIGPIPE.
             let is_ours = now.sa_sigaction != libc::SIG_IGN || signal == libc::SIGPIPE;
             if now.sa_sigaction != libc::SIG_DFL && is_ours {
                 now.sa_sigaction = libc::SIG_DFL;
@@ -245,7 +243,7 @@ fn forget_handlers() -> io::Result<()> {
 }
 
 impl Streams {
-    /// Of a program that reads from a pipe if it `is_fed`, and else finds nothing to read.
+    /// Creates the streams of a program. Standard input is a pipe if `is_fed`, and empty otherwise.
     pub(in crate::world) fn new(is_fed: bool) -> io::Result<Self> {
         let (input, stdin) = match is_fed {
             true => pipe().map(|(theirs, ours)| (theirs, Some(ours)))?,
@@ -259,32 +257,35 @@ impl Streams {
     }
 }
 
-/// A pipe's end to read and its end to write.
+/// Creates a pipe and returns its read and write ends.
 fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
     Ok((above_streams(read)?, above_streams(write)?))
 }
 
-/// The same with a number above the standard streams'. Where a server runs without one of these,
-/// what came in its place would be overwritten while the program's are put in theirs.
+/// Moves `fd` above the standard streams' numbers.
+///
+/// A server may run without one of these. A descriptor in its place would be overwritten when the
+/// program's streams are installed.
 fn above_streams(fd: OwnedFd) -> io::Result<OwnedFd> {
     if fd.as_raw_fd() > 2 { Ok(fd) } else { Ok(fcntl_dupfd_cloexec(&fd, 3)?) }
 }
 
 impl Child {
-    /// The process `pid`, which has the other ends of `streams`.
+    /// Creates a child from the process `pid`, which holds the other ends of `streams`.
     pub(in crate::world) fn of(pid: Pid, streams: Streams) -> Self {
         let Streams { theirs: _, stdin, stdout, stderr } = streams;
         Self { pid, stdin, stdout: Some(stdout), stderr: Some(stderr) }
     }
 
-    /// How it ended, if it has; it is buried then, and must not be asked again.
+    /// Returns the exit status if the process has ended. It is reaped then, so do not call this
+    /// again.
     pub(super) fn try_wait(&self) -> io::Result<Option<ExitStatus>> {
         let ended = waitpid(Some(self.pid), WaitOptions::NOHANG)?;
         Ok(ended.map(|(_, status)| ExitStatus::from_raw(status.as_raw())))
     }
 
-    /// Kills it and waits for its end.
+    /// Kills the process and waits for its end.
     pub(super) fn end(&self) -> io::Result<()> {
         end(self.pid)
     }

@@ -1,10 +1,9 @@
-//! A process that outlives the server by a moment, to end what the server could not.
+//! A process that briefly outlives the server, to end the processes that a killed server could not.
 //!
-//! When the server is killed its programs die with it, but not what those started:
-//! that falls to init. So before its first program the server forks a keeper, which
-//! does nothing until the server is gone, however it went, and then kills all that
-//! bears the server's mark. A program that has lowered the limit the mark stands in is
-//! found by the server while that lives, and by nobody once it was killed.
+//! When the server is killed, its programs die with it, but their children fall to init. Before its
+//! first program, the server therefore forks a keeper. It waits until the server is gone, however
+//! it ended, and then kills all processes with the server's mark. A process that lowered the
+//! resource limit which holds the mark is found only while the server lives.
 
 #![allow(
     unsafe_code,
@@ -30,34 +29,35 @@ use super::mark::{Mark, Worn};
 use super::spawn::descriptors;
 use crate::world::sandbox::Leavings;
 
-/// How long the kernel may take to end what was killed.
+/// The longest time that killing all marked processes may take.
 const DEATH: Duration = Duration::from_secs(10);
 
-/// How long what was killed is left alone before the next look.
+/// The pause after a kill before the next scan.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// So many looks in a row must find nothing: one alone can be passed by what forks meanwhile.
+/// The number of consecutive scans that must find nothing. A process that forks meanwhile can slip
+/// past a single one.
 const LOOKS: u32 = 2;
 
-/// More than `/proc/<pid>/limits` is long.
+/// A buffer size above the length of `/proc/<pid>/limits`.
 const LIMITS_BYTES: usize = 4096;
 
-/// The process that ends what bears `mark`, once it is needed.
+/// A handle of the keeper process, which ends all processes with `mark`.
 ///
-/// It belongs to the thread that starts programs, and is its child: children of the first
-/// thread would be taken for [lost](super::strays::end_lost).
+/// It belongs to the thread that starts programs and is that thread's child. Children of the first
+/// thread would be treated as [lost](super::strays::end_lost).
 pub(super) struct Keeper {
     mark: Mark,
-    /// What programs are kept from by folders that stand in the workspace.
+    /// Placeholders of the sandbox in the workspace, to be removed at the end.
     leavings: Option<Leavings>,
     on_duty: Option<OnDuty>,
 }
 
 struct OnDuty {
     pid: Pid,
-    /// Nothing is ever said on it: that nobody holds it any more is what the keeper waits for.
+    /// The write end of a pipe that carries no data. The keeper waits until nobody holds it.
     lifeline: OwnedFd,
 }
 
@@ -66,12 +66,12 @@ impl Keeper {
         Self { mark, leavings, on_duty: None }
     }
 
-    /// Sees to it that a keeper is there; another, where somebody killed it.
+    /// Starts a keeper if none runs, for example after somebody killed it.
     pub(super) fn watch(&mut self) -> io::Result<()> {
         if self.on_duty.as_ref().is_some_and(|keeper| !keeper.is_buried()) {
             return Ok(());
         }
-        // Its number may be another's by now.
+        // Another process may have its number by now.
         self.on_duty = None;
         self.on_duty = Some(OnDuty::begin(self.mark, self.leavings.as_ref())?);
         Ok(())
@@ -79,11 +79,11 @@ impl Keeper {
 }
 
 impl Drop for Keeper {
-    /// Lets it go, which ends all that bears the mark, and buries it.
+    /// Releases the keeper, which then kills all marked processes, and reaps it.
     fn drop(&mut self) {
         if let Some(OnDuty { pid, lifeline }) = self.on_duty.take() {
             drop(lifeline);
-            // It may be buried.
+            // It may be reaped already.
             let _ = waitpid(Some(pid), WaitOptions::empty());
         }
     }
@@ -94,26 +94,26 @@ impl OnDuty {
         let (watched, lifeline) = pipe_with(PipeFlags::CLOEXEC)?;
         let (ready, getting_ready) = pipe_with(PipeFlags::CLOEXEC)?;
         let pid = fork(|| keep(mark, watched.as_raw_fd(), leavings))?;
-        // It has closed all it inherited once nobody holds this.
+        // The read ends when nobody holds the pipe: the keeper has closed all it inherited.
         drop(getting_ready);
         while read(&ready, &mut [0]) == Err(Errno::INTR) {}
         Ok(Self { pid, lifeline })
     }
 
-    /// Whether it has ended, and if so buries it.
+    /// Returns `true` if the keeper has ended. In that case it is reaped.
     fn is_buried(&self) -> bool {
         !matches!(waitpid(Some(self.pid), WaitOptions::NOHANG), Ok(None))
     }
 }
 
-/// Forks a process that does `work`, which must make system calls only, with no signal but
-/// SIGKILL and SIGSTOP ever reaching it.
+/// Forks a process that runs `work`, which may make system calls only. All signals but SIGKILL and
+/// SIGSTOP are blocked in it.
 fn fork(work: impl FnOnce()) -> io::Result<Pid> {
     let mut all = MaybeUninit::uninit();
     let mut before = MaybeUninit::uninit();
-    // SAFETY: sigfillset fills `all` and pthread_sigmask `before`. The child makes system
-    // calls only, and never returns. A signal it got before they are blocked would run the
-    // server's handler and be told to the server.
+    // SAFETY: sigfillset fills `all` and pthread_sigmask fills `before`. The child makes system
+    // calls only and never returns. Signals are blocked before the fork: otherwise the child would
+    // run the server's handler and notify the server.
     unsafe {
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
@@ -129,17 +129,17 @@ fn fork(work: impl FnOnce()) -> io::Result<Pid> {
     }
 }
 
-/// What the keeper does. System calls only.
+/// Runs the keeper. Makes system calls only.
 fn keep(mark: Mark, lifeline: RawFd, leavings: Option<&Leavings>) {
-    // Where one of these fails the keeper is of use all the same.
+    // If one of these calls fails, the keeper is still useful.
     let _ = setsid();
-    // What bears the mark of a server above this one is killed with it, the keeper must not be.
+    // A server above this one kills all processes with its mark. The keeper must survive that.
     let _ = Worn::take_off();
-    // SAFETY: the name is a string that ends. Of the descriptors none is used after but the
-    // first two: the lifeline, and the workspace where there is one.
+    // SAFETY: the name is terminated. Of the inherited descriptors only two are used later: the
+    // lifeline and, if there is one, the workspace.
     let (lifeline, workspace) = unsafe {
         libc::prctl(libc::PR_SET_NAME, c"toolgate-keeper".as_ptr());
-        // Neither may be in the other's place.
+        // Neither may already have the other's number.
         let first = libc::fcntl(lifeline, libc::F_DUPFD, 3);
         let second = leavings.map(|it| libc::fcntl(it.workspace.as_raw_fd(), libc::F_DUPFD, 3));
         libc::dup2(if first < 0 { lifeline } else { first }, 0);
@@ -148,7 +148,7 @@ fn keep(mark: Mark, lifeline: RawFd, leavings: Option<&Leavings>) {
             _ => 1,
         };
         if libc::syscall(libc::SYS_close_range, kept, u32::MAX, 0) != 0 {
-            // Linux before 5.9 does not know it, and a sandbox may refuse it.
+            // Linux before 5.9 lacks this call, and a sandbox may refuse it.
             for fd in descriptors(kept) {
                 libc::close(fd);
             }
@@ -162,9 +162,11 @@ fn keep(mark: Mark, lifeline: RawFd, leavings: Option<&Leavings>) {
     }
 }
 
-/// Kills all that bears `mark`, and what it starts meanwhile; whether there was anything.
+/// Kills all processes with `mark` and those that they start meanwhile. Returns `true` if there
+/// were any.
 ///
-/// System calls only: it runs in a fork of many threads.
+/// Makes system calls only, because it runs in a fork of a threaded process. Gives up after
+/// [`DEATH`].
 pub(super) fn end_marked(mark: Mark) -> bool {
     let begun = Instant::now();
     let mut was_any = false;
@@ -177,14 +179,14 @@ pub(super) fn end_marked(mark: Mark) -> bool {
                 looks_in_vain = 0;
                 let _ = poll(&mut [], Some(&LOOK));
             }
-            // The system may have no descriptors left for a moment.
+            // The system may be short of descriptors for a moment.
             Err(_) => _ = poll(&mut [], Some(&LOOK)),
         }
     }
     was_any
 }
 
-/// Kills what bears `mark` now; whether anything did and had not ended yet.
+/// Kills the processes with `mark` that exist now. Returns `true` if any was still alive.
 fn kill_marked(mark: Mark) -> rustix::io::Result<bool> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let proc = openat(CWD, c"/proc", flags, Mode::empty())?;
@@ -198,19 +200,19 @@ fn kill_marked(mark: Mark) -> rustix::io::Result<bool> {
         else {
             continue;
         };
-        // With the handle open before the look, the signal cannot reach another.
+        // Opening the handle before the check ensures that the signal cannot reach another process.
         let Some(handle) = unless_gone(pidfd_open(pid, PidfdFlags::empty()))? else { continue };
         let mut limits = [0; LIMITS_BYTES];
         if mark.is_on(Worn::read(limits_of(&proc, name, &mut limits)?)) && !has_ended(&handle) {
             was_any = true;
-            // It may have ended by itself, or be another user's.
+            // It may have ended by itself, or belong to another user.
             let _ = pidfd_send_signal(&handle, Signal::KILL);
         }
     }
     Ok(was_any)
 }
 
-/// What stands in `<pid>/limits`; nothing once the process is gone.
+/// Reads `<pid>/limits`. Returns nothing if the process is gone.
 fn limits_of<'a>(
     proc: &OwnedFd,
     pid: &CStr,
@@ -226,8 +228,7 @@ fn limits_of<'a>(
     Ok(limits.get(..read.unwrap_or_default()).unwrap_or_default())
 }
 
-/// `None` where there is no such process, or it is none of ours; an error where another try may
-/// tell more.
+/// Returns `None` if there is no such process or it is not ours. Fails if a retry may succeed.
 fn unless_gone<T>(result: rustix::io::Result<T>) -> rustix::io::Result<Option<T>> {
     match result {
         Ok(found) => Ok(Some(found)),
@@ -236,7 +237,7 @@ fn unless_gone<T>(result: rustix::io::Result<T>) -> rustix::io::Result<Option<T>
     }
 }
 
-/// Whether all of the process has ended, buried or not.
+/// Returns `true` if all threads of the process have ended, reaped or not.
 fn has_ended(handle: &OwnedFd) -> bool {
     poll(&mut [PollFd::new(handle, PollFlags::IN)], Some(&AT_ONCE)) != Ok(0)
 }

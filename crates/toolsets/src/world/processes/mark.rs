@@ -1,105 +1,106 @@
-//! The numbers by which a process is known to be of one run, and a run to be of one server.
+//! Numbers that tie a process to one run, and a run to one server.
 //!
-//! A process can leave its group (`setsid`) and its parent (a double fork), and it
-//! can empty its environment. What it does not think of is a resource limit Linux
-//! has ignored since 2.4, is inherited by every child and shown in `/proc`, of
-//! zombies too: `RLIMIT_LOCKS`. Each run starts with a number of its own there: the
-//! high bits are the server's, the low ones the run's.
+//! A process can leave its group (`setsid`) and its parent (a double fork), and it can empty its
+//! environment. It rarely touches `RLIMIT_LOCKS`: a limit that Linux ignores since 2.4, that
+//! children inherit, and that `/proc` shows, even for zombies. Each run sets its own number there:
+//! the high bits identify the server, the low bits the run.
 
 use std::io;
 use std::str;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// How many of a tag's bits tell a server's runs apart. They may come again when they have
-/// all been used, so they need not be many.
+/// The bits of a tag that identify the run. Numbers are reused, so there need not be many.
 const RUN_BITS: u32 = 20;
 
-/// So many runs have a number of their own.
+/// The number of distinct run numbers.
 const RUNS: u64 = (1 << RUN_BITS) - 1;
 
-/// How many of a tag's bits are the server's. The number stays far from "unlimited".
+/// The bits of a tag that identify the server. Tags stay far below "unlimited".
 const MARK_BITS: u32 = 42;
 
-/// With fewer to choose from, two servers could choose the same.
+/// The least number of marks to choose from. With fewer, two servers could choose the same.
 const MARKS_MIN: u64 = 1 << 20;
 
-/// What all programs of one server bear, to be known by when the server is gone.
+/// The number that marks all programs of one server, so that they are found after the server is
+/// gone.
 ///
-/// Kept and read back as a number. It is never 0: that is what bears no mark.
+/// It is stored and restored as a number. It is never 0, which means no mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Mark(u64);
 
-/// The number all processes of one run bear.
+/// The number that all processes of one run carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::world) struct Tag(u64);
 
-/// What stands where a tag would: the two limits of a process, of which it may have lowered one.
+/// The two `RLIMIT_LOCKS` values of a process, soft and hard. Either may be a tag, because a
+/// process may lower one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Worn([Option<u64>; 2]);
 
 impl Mark {
-    /// The mark that is `number`, if that is one: 0 is what bears none.
+    /// Returns the mark with this `number`. `None` if it is 0 or out of range.
     pub fn of(number: u64) -> Option<Self> {
         (number != 0 && number >> MARK_BITS == 0).then_some(Self(number))
     }
 
-    /// The mark as a number.
+    /// Returns the mark as a number.
     pub fn number(self) -> u64 {
         self.0
     }
 
-    /// A mark nobody else bears.
+    /// Creates a random mark that no other server has.
     pub(super) fn new() -> io::Result<Self> {
         let number = getrandom::u64().map_err(io::Error::other)?;
         Ok(Self::below(getrlimit(Resource::Locks).maximum, number))
     }
 
-    /// The mark `number` gives a server whose own limit is `ceiling`.
+    /// Derives a mark from the random `number` for a server whose own hard limit is `ceiling`.
     ///
-    /// A server that runs below another has a tag of the other's for its ceiling, and
-    /// may only go lower: all marks that are left are not the other's.
+    /// A server that runs below another has a tag of the other's as its ceiling and may only lower
+    /// it. All marks below are therefore not the other's.
     fn below(ceiling: Option<u64>, number: u64) -> Self {
         let marks = 1 << MARK_BITS;
         let end = match ceiling.map(|ceiling| ceiling >> RUN_BITS) {
             Some(own) if own > MARKS_MIN => own.min(marks),
-            // Too few are left (`ulimit -x`, or a dozen servers one below the other), and a
-            // mark that may be another's too must never be killed by. One from above the
-            // ceiling is nobody's: who may raise limits can start programs with it, who may
-            // not is told by the kernel and starts none.
+            // Too few marks are left (`ulimit -x`, or a dozen nested servers), and a shared mark
+            // would kill another server's processes. A mark above the ceiling belongs to nobody.
+            // With the right to raise limits programs start with it. Without that right the kernel
+            // refuses, and none start.
             Some(_) | None => marks,
         };
         Self(1 + number % (end - 1))
     }
 
-    /// The tag of this server's run `run`, which is the same for some later run.
+    /// Returns the tag of run number `run`. A later run may get the same tag.
     pub(super) fn tag(self, run: u64) -> Tag {
         Tag((self.0 << RUN_BITS) + run % RUNS)
     }
 
-    /// The tag of what is of no run, from which that of each can be put on: it is the highest.
+    /// Returns the tag of processes without a run. It is the highest, so each run's tag can replace
+    /// it.
     pub(super) fn tag_of_none(self) -> Tag {
         Tag((self.0 << RUN_BITS) + RUNS)
     }
 
-    /// Whether a process that wears this is a program of the server.
+    /// Returns `true` if a process with the limits `worn` is a program of this server.
     pub(super) fn is_on(self, worn: Worn) -> bool {
         worn.0.iter().flatten().any(|number| number >> RUN_BITS == self.0)
     }
 }
 
 impl Tag {
-    /// The tag that is `number`.
+    /// Creates the tag with this `number`.
     pub(in crate::world) fn of(number: u64) -> Self {
         Self(number)
     }
 
-    /// The tag as a number.
+    /// Returns the tag as a number.
     pub(in crate::world) fn number(self) -> u64 {
         self.0
     }
 
-    /// Puts it on the calling process and all it will start. Only a system call.
+    /// Sets the tag on the calling process and all its later children. A single system call.
     pub(in crate::world) fn put_on(self) -> io::Result<()> {
         let limit = Rlimit { current: Some(self.0), maximum: Some(self.0) };
         Ok(setrlimit(Resource::Locks, limit)?)
@@ -111,13 +112,13 @@ impl Tag {
 }
 
 impl Worn {
-    /// What the calling process wears.
+    /// Returns the limits of the calling process.
     pub(super) fn ours() -> Self {
         let Rlimit { current, maximum } = getrlimit(Resource::Locks);
         Self([current, maximum])
     }
 
-    /// What `/proc/<pid>/limits` says. It allocates nothing.
+    /// Parses the content of `/proc/<pid>/limits`. Does not allocate.
     pub(super) fn read(limits: &[u8]) -> Self {
         let mut lines = limits.split(|byte| *byte == b'\n');
         let line = lines.find_map(|line| line.strip_prefix(b"Max file locks"));
@@ -126,12 +127,12 @@ impl Worn {
         Self([(); 2].map(|()| str::from_utf8(words.next()?).ok()?.parse().ok()))
     }
 
-    /// Takes whatever the calling process wears off. Only a system call.
+    /// Removes any tag from the calling process. A single system call.
     pub(super) fn take_off() -> rustix::io::Result<()> {
         setrlimit(Resource::Locks, Rlimit { current: Some(0), maximum: Some(0) })
     }
 
-    /// The tags it may be.
+    /// Returns the values that may be tags.
     pub(super) fn tags(self) -> impl Iterator<Item = Tag> {
         self.0.into_iter().flatten().map(Tag)
     }

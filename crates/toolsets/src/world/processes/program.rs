@@ -1,4 +1,4 @@
-//! Which file a program's name stands for.
+//! Resolves a program's name to a file.
 
 use std::ffi::OsString;
 use std::fs;
@@ -11,30 +11,31 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, openat, readlinkat};
 use strsim::osa_distance;
 
-/// A program that was found.
+/// An executable that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
-    /// What the program is told it was called.
+    /// The name that the program finds as its `argv[0]`.
     pub name: String,
-    /// The file: absolute, or relative to the directory it starts in.
+    /// The path of the file: absolute, or relative to the working directory.
     pub path: PathBuf,
-    /// Which file that is, whatever it is called: device and inode.
+    /// The device and inode of the file.
     pub identity: (u64, u64),
 }
 
-/// Why no program was found.
+/// The reason why no executable was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Missing {
     /// There is no such file.
     Absent,
-    /// There is one, and it is not a regular file.
+    /// The path is not a regular file.
     NotAFile,
-    /// There is one, and it may not be executed.
+    /// The file is not executable.
     NotExecutable,
 }
 
 impl Program {
-    /// The program `name` stands for in `cwd`, with names without a `/` sought in `path`.
+    /// Finds the program `name` from the directory `cwd`. A name without `/` is searched in the
+    /// folders of `path`.
     pub fn find(name: &str, cwd: BorrowedFd<'_>, path: &str) -> Result<Self, Missing> {
         if name.contains('/') {
             return Self::at(name, Path::new(name), cwd);
@@ -53,7 +54,7 @@ impl Program {
         Err(missing)
     }
 
-    /// The file with all symlinks on the way resolved, if it is still there.
+    /// Returns the path with all symlinks resolved, if the file still exists.
     pub fn real(&self, cwd: BorrowedFd<'_>) -> Option<PathBuf> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let file = openat(cwd, &self.path, flags, Mode::empty()).ok()?;
@@ -62,8 +63,8 @@ impl Program {
         Some(OsString::from_vec(path.into_bytes()).into())
     }
 
-    /// The files that alone must be run for it to run: its own and its loader's. `None` for what
-    /// is no program by itself, as a script, or cannot be read.
+    /// Returns the files that must be executable to run this program: the file itself and its ELF
+    /// loader. `None` for scripts and unreadable files.
     pub fn alone(&self, cwd: BorrowedFd<'_>) -> Option<Vec<PathBuf>> {
         let real = self.real(cwd)?;
         let file = fs::File::open(&real).ok()?;
@@ -89,13 +90,13 @@ impl Program {
     }
 }
 
-/// What loads the ELF program `file`, if it needs to be loaded.
+/// Returns the loader that the ELF program `file` names, if any.
 fn loader(file: &fs::File) -> io::Result<Option<PathBuf>> {
     const LOADER: u32 = 3;
     const PATH_BYTES: u64 = 4096;
     let mut head = [0; 64];
     file.read_exact_at(&mut head, 0)?;
-    // Of 64 bits, in this machine's order: others have no part here.
+    // Only 64-bit files in this machine's byte order are supported.
     if head[..5] != *b"\x7fELF\x02" {
         return Err(io::ErrorKind::InvalidData.into());
     }
@@ -121,11 +122,11 @@ fn long(bytes: &[u8], at: usize) -> io::Result<u64> {
     Ok(u64::from_ne_bytes(bytes))
 }
 
-/// The program in `path` that `name` was probably meant to be.
+/// Returns the program in `path` whose name is most similar to `name`.
 ///
-/// It reads whole folders, so it is for the moment when all is lost.
+/// It reads whole folders, so call it only to suggest a fix after an error.
 pub fn nearest(name: &str, path: &str) -> Option<String> {
-    // Of what is so short anything is near.
+    // Any name is similar to such a short one.
     if name.len() < 2 {
         return None;
     }

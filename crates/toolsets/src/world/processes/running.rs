@@ -1,4 +1,4 @@
-//! One run: fed, read, timed and ended.
+//! Runs one program: feeds it, reads its output, enforces its time limit and ends it.
 
 use std::io;
 use std::mem;
@@ -21,30 +21,30 @@ use super::family::Family;
 use super::image::Child;
 use super::{Bounds, Ended, Processes, Start, Stopped};
 
-/// How long the outputs are read on after the main process has ended and nothing more
-/// comes, when something it left behind holds them open.
+/// The time that output must be silent before reading stops. It applies after the main process has
+/// ended, if a leftover process holds the streams open.
 const DRAIN: Duration = Duration::from_millis(200);
 
-/// How long they are read on at most, when more and more comes.
+/// The longest time to read on after the main process has ended.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 
-/// How long the kernel may take to end a process that was killed.
+/// The longest wait for a killed process to end.
 const DEATH: Duration = Duration::from_secs(2);
 
-/// Where a run is.
+/// The phase of a run.
 #[derive(Clone, Copy)]
 enum Phase {
-    /// The main process runs.
+    /// The main process is running.
     Going,
-    /// It was asked to stop: why, and when.
+    /// The program was asked to stop: the reason and the time.
     Asked(Stopped, Instant),
-    /// It was killed; it had been asked before.
+    /// The program was killed: the reason, and when it was asked to stop.
     Killed(Stopped, Instant),
-    /// It has ended, stopped or not, and its outputs are read to their ends.
+    /// The main process has ended, and its remaining output is being read.
     Draining(Option<(Stopped, Instant)>),
 }
 
-/// What a run waits for.
+/// An event that a run waits for.
 enum Happened {
     Read,
     Fed,
@@ -93,7 +93,7 @@ pub(super) async fn run(
     let mut seen = 0;
     while !(is_read && phase.is_draining()) {
         let happened = tokio::select! {
-            // What waits in the pipes is read before the time is looked at.
+            // Pending output is read before the time limit is checked.
             biased;
             _ = &mut reading, if !is_read => Happened::Read,
             () = &mut feeding, if !is_fed => Happened::Fed,
@@ -155,7 +155,8 @@ pub(super) async fn run(
         }
     };
     if !is_read {
-        // Nothing of the program is left, so this is the end unless another has its pipes.
+        // No process of the program is left, so the streams end now unless an unrelated process
+        // holds them.
         let _ = tokio::time::timeout(DRAIN, &mut reading).await;
     }
     drop(reading);
@@ -166,21 +167,21 @@ pub(super) async fn run(
     Ok(Ended { status, stopped, took, stdout, stderr, sandbox })
 }
 
-/// A program that is spoken to for as long as it runs.
+/// A running program with open pipes.
 pub struct Spoken {
-    /// What it reads.
+    /// The program's standard input.
     pub stdin: ChildStdin,
-    /// What it prints.
+    /// The program's standard output.
     pub stdout: ChildStdout,
-    /// What it says beside.
+    /// The program's standard error.
     pub stderr: ChildStderr,
-    /// Cancelled when it has ended, also where something that it started has not.
+    /// Cancelled when the main process has ended, even if a child of it has not.
     pub ended: CancellationToken,
-    /// Ends it, with all it started, when dropped.
+    /// A guard that stops the program and all its processes when dropped.
     pub runs: Runs,
 }
 
-/// A program that runs for as long as this is held.
+/// A guard that stops a program when dropped.
 pub struct Runs {
     running: Arc<Mutex<Option<Running>>>,
     watch: JoinHandle<()>,
@@ -197,8 +198,7 @@ fn taken(running: &Mutex<Option<Running>>) -> Option<Running> {
     running.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-/// Starts a program that is spoken to. What it was given to read, and its bounds but the grace, do
-/// not matter.
+/// Starts a program with open pipes. Ignores its `stdin` and all its bounds but the grace.
 pub(super) async fn open(processes: &Processes, start: Start) -> io::Result<Spoken> {
     if processes.0.closing.is_cancelled() {
         return Err(io::ErrorKind::Interrupted.into());
@@ -215,7 +215,7 @@ pub(super) async fn open(processes: &Processes, start: Start) -> io::Result<Spok
         if ends.await.is_ok() {
             says.cancel();
         }
-        // What is left of it is ended by whoever holds it.
+        // The rest of the family is ended by the holder of the guard.
         std::future::pending::<()>().await;
     };
     let watch = tokio::spawn(async move {
@@ -257,7 +257,7 @@ async fn first(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
     }
 }
 
-/// Our ends of a program's pipes.
+/// Takes our ends of a program's pipes.
 fn pipes(child: &mut Child) -> io::Result<(Option<ChildStdin>, ChildStdout, ChildStderr)> {
     let stdin = child.stdin.take().map(|fd| ChildStdin::from_std(fd.into())).transpose()?;
     let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
@@ -266,12 +266,12 @@ fn pipes(child: &mut Child) -> io::Result<(Option<ChildStdin>, ChildStdout, Chil
     Ok((stdin, ChildStdout::from_std(stdout.into())?, ChildStderr::from_std(stderr.into())?))
 }
 
-/// A family that is stopped behind the caller's back when the caller goes away.
+/// A guard that stops a family in the background when the caller drops it.
 struct Running {
-    /// `None` only once it is over.
+    /// `None` once the family has ended.
     family: Option<Family>,
     grace: Duration,
-    /// Keeps the spawning thread alive, whose end would be the family's.
+    /// Keeps the spawning thread alive: its end would kill the family.
     processes: Processes,
 }
 
@@ -306,7 +306,7 @@ impl Drop for Running {
         };
         let (grace, processes) = (self.grace, self.processes.clone());
         runtime.spawn(async move {
-            // If it cannot be stopped, dropping it has killed what could be killed.
+            // If the stop fails, dropping the family kills the rest.
             let _ = family.stop(grace).await;
             drop(processes);
         });

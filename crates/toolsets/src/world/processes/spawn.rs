@@ -1,4 +1,4 @@
-//! The one thread that starts programs, and what is done before they begin.
+//! The one thread that starts programs, and the setup of each new process.
 
 use std::io;
 use std::ops::Range;
@@ -26,17 +26,17 @@ use super::{Processes, Start};
 use crate::world::sandbox;
 use crate::world::sandbox::Leavings;
 
-/// How many programs may wait to be started.
+/// The most programs that may wait to be started.
 const QUEUE: usize = 64;
 
-/// No descriptor has a higher number, where the kernel must be asked about each.
+/// The highest descriptor number to close if descriptors must be closed one by one.
 const FD_MAX: u64 = 1 << 20;
 
 /// Starts programs on a thread that lives as long as they may.
 ///
-/// A thread of its own for two reasons: a program is to die with the server, and
-/// Linux takes the end of the thread that started it for the end of the server;
-/// and starting waits for the new process, which a worker of the runtime must not.
+/// It is a separate thread for two reasons. A program must die with the server, and Linux sends the
+/// death signal when the thread that started it ends. Starting also blocks, which a worker of the
+/// runtime must not.
 pub(super) struct Spawner {
     requests: mpsc::Sender<Request>,
     mark: Mark,
@@ -50,14 +50,14 @@ enum Request {
         token: TaskTrackerToken,
         reply: oneshot::Sender<io::Result<Family>>,
     },
-    /// A keeper is to be there for a program that has been started already.
+    /// Ensures that a keeper runs, for a program that has already started.
     Keeper,
-    /// What confines programs.
+    /// Starts a sandbox helper.
     Helper { image: Image, reply: SyncSender<io::Result<Child>> },
 }
 
 impl Spawner {
-    /// Programs will bear `mark`; once they are gone, nothing of `leavings` is left.
+    /// Starts the thread. Its programs carry `mark`, and `leavings` are removed after the last one.
     pub(super) fn start(mark: Mark, leavings: Option<Leavings>) -> io::Result<Self> {
         let (sender, mut requests) = mpsc::channel::<Request>(QUEUE);
         thread::Builder::new().name("toolgate-spawn".to_owned()).spawn(move || {
@@ -68,12 +68,12 @@ impl Spawner {
                     Request::Keeper => {}
                     Request::Program { reply, .. } if reply.is_closed() => {}
                     Request::Program { image, cwd, live, token, reply } => {
-                        // If nobody waits for it any more it is dropped here, which kills it.
+                        // If nobody waits for it any more, it is dropped here, which kills it.
                         let family = kept.and_then(|()| spawn(&image, &cwd, live, token));
                         let _ = reply.send(family);
                     }
                     Request::Helper { image, reply } => {
-                        // Who asked waits for it.
+                        // The requester waits for the reply.
                         let _ = reply.send(kept.and_then(|()| help(&image, mark)));
                     }
                 }
@@ -86,7 +86,7 @@ impl Spawner {
         self.mark
     }
 
-    /// Starts a program, with pipes at its outputs.
+    /// Starts a program with pipes at its outputs.
     pub(super) async fn spawn(
         &self,
         start: Start,
@@ -99,7 +99,7 @@ impl Spawner {
             let wanted = Arc::new(());
             let is_wanted = Arc::downgrade(&wanted);
             let confined = spawn_blocking(move || match is_wanted.upgrade() {
-                // Its place came when nobody waited for it any more.
+                // Nobody waits for the program any more.
                 None => Err(io::ErrorKind::Interrupted.into()),
                 Some(_) => confined(start, live, &house, &requests, token),
             });
@@ -118,8 +118,8 @@ fn gone() -> io::Error {
     io::Error::other("the thread that starts programs has ended")
 }
 
-/// Starts a program confined, by a helper that the thread behind `requests` starts where none
-/// stands by.
+/// Starts a confined program. If no idle helper is available, the thread behind `requests` starts
+/// one.
 fn confined(
     start: Start,
     live: Live,
@@ -137,14 +137,14 @@ fn confined(
         helper.recv().map_err(|_| gone())?
     };
     let (child, around) = house.sandbox().confine(&inside, start, house.variables(), begin)?;
-    // What has a namespace of its own ends with its first process.
+    // A program in its own PID namespace ends with its first process, so it needs no keeper.
     if !around.is_apart() {
         requests.blocking_send(Request::Keeper).map_err(|_| gone())?;
     }
     Family::of(child, live, Some(around), token)
 }
 
-/// Starts a helper that confines programs: nothing of it lies in any workspace.
+/// Starts a sandbox helper in `/`, so that its working directory is in no workspace.
 fn help(image: &Image, mark: Mark) -> io::Result<Child> {
     let root = open(c"/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let server = getpid();
@@ -154,7 +154,7 @@ fn help(image: &Image, mark: Mark) -> io::Result<Child> {
 fn spawn(image: &Image, cwd: &OwnedFd, live: Live, token: TaskTrackerToken) -> io::Result<Family> {
     let (server, tag) = (getpid(), live.tag());
     let set_apart = || set_apart(server, cwd, tag);
-    // A file just written can be held open for an instant by a process just forked.
+    // A process that is just being forked can briefly hold a freshly written file open.
     for _ in 0..20 {
         match image.start(&set_apart) {
             Err(err) if err.kind() == io::ErrorKind::ExecutableFileBusy => {
@@ -167,8 +167,8 @@ fn spawn(image: &Image, cwd: &OwnedFd, live: Live, token: TaskTrackerToken) -> i
     Err(io::ErrorKind::ExecutableFileBusy.into())
 }
 
-/// Gives the program a session, a directory and a tag of its own, and nothing of ours. System
-/// calls only.
+/// Gives the new process its own session, directory and tag, and none of our descriptors. Makes
+/// system calls only.
 #[allow(unsafe_code, reason = "rustix lacks the one that closes descriptors")]
 fn set_apart(server: Pid, cwd: &OwnedFd, tag: Tag) -> io::Result<()> {
     setsid()?;
@@ -183,22 +183,22 @@ fn set_apart(server: Pid, cwd: &OwnedFd, tag: Tag) -> io::Result<()> {
     let rc =
         unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
     if rc != 0 {
-        // Linux before 5.11 does not know the flag, and a sandbox may refuse the call.
+        // Linux before 5.11 lacks this flag, and a sandbox may refuse the call.
         close_each_at_exec();
     }
     Ok(())
 }
 
-/// Lets no descriptor but the first three outlive an exec, one by one. Only system calls.
+/// Marks every descriptor but the first three close-on-exec, one by one. Makes system calls only.
 #[allow(unsafe_code, reason = "between fork and exec the descriptors are known by number alone")]
 fn close_each_at_exec() {
     for fd in descriptors(3) {
-        // SAFETY: it only sets a flag, and fails where there is no such descriptor.
+        // SAFETY: it only sets a flag, and fails if there is no such descriptor.
         unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
     }
 }
 
-/// The numbers from `first` on that descriptors may have. Only a system call.
+/// Returns the numbers from `first` on that descriptors may have. A single system call.
 pub(super) fn descriptors(first: RawFd) -> Range<RawFd> {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX).min(FD_MAX);
     first..RawFd::try_from(limit).unwrap_or(RawFd::MAX)

@@ -1,7 +1,7 @@
-//! Finds what a program started, wherever it went: by the tag its run bears.
+//! Finds all processes of a run by the tag that they carry, even after they left its group.
 //!
-//! A process with the right to raise limits can take even that off. Its orphans are
-//! ours all the same, and who is ours without a live run is lost: it is ended at once.
+//! A process with the right to raise limits can remove its tag. Its orphans still become our
+//! children. An orphan without a live run is lost and is killed at once.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,17 +14,17 @@ use rustix::process::{
 
 use super::mark::{Mark, Tag, Worn};
 
-/// Held while children are listed or buried: the kernel's list may miss one when the one
-/// before it is buried meanwhile.
+/// Held while children are listed or reaped: the kernel's list may skip one if its predecessor is
+/// reaped meanwhile.
 static CHILDREN: Mutex<()> = Mutex::new(());
 
-/// The tags of the runs that are not over.
+/// The tags of all runs that have not ended.
 static LIVE: Mutex<BTreeSet<Tag>> = Mutex::new(BTreeSet::new());
 
-/// A run that is not over, by its tag. Who bears no such tag is nobody's.
+/// A run that has not ended, identified by its tag.
 pub(super) struct Live(Tag);
 
-/// A process that bears a tag.
+/// A process that carries a tag.
 pub(super) struct Stray {
     pid: Pid,
     group: i32,
@@ -38,13 +38,13 @@ enum State {
 }
 
 impl Live {
-    /// A run that is about to start, of the server `mark`.
+    /// Registers a new run of the server `mark` with an unused tag.
     pub(super) fn new(mark: Mark) -> Self {
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let tag = mark.tag(RUNS.fetch_add(1, Ordering::Relaxed));
-            // A run that has gone on since that number came last has it still.
+            // A long run may still have that number.
             if live.insert(tag) {
                 return Self(tag);
             }
@@ -62,25 +62,25 @@ impl Drop for Live {
     }
 }
 
-/// What the process `pid` wears where a tag would be.
+/// Reads the limits of the process `pid`, which may contain a tag.
 fn worn(pid: Pid) -> Worn {
     Worn::read(&fs::read(format!("/proc/{pid}/limits")).unwrap_or_default())
 }
 
-/// The orphans with `tag` that fell to this process, other than `main`.
+/// Returns the orphans with `tag` that this process adopted, other than `main`.
 ///
-/// Once `main` is dead there are some exactly if anything it started is left: who
-/// has lost all parents is ours. `None` where the kernel does not list children.
+/// Once `main` has ended, the list is empty only if nothing it started is left, because every
+/// orphan becomes our child. `None` if the kernel does not list children.
 pub(super) fn adopted(tag: Tag, main: Pid) -> Option<Vec<Stray>> {
     Some(orphans()?.into_iter().filter_map(|pid| Stray::find(pid, tag, main)).collect())
 }
 
-/// Kills and buries the orphans that fell to this process and belong to no live run; whether
-/// any is still alive.
+/// Kills and reaps the adopted orphans that belong to no live run. Returns `true` if any is still
+/// alive.
 pub(super) fn end_lost() -> bool {
     let mut is_any_alive = false;
     for pid in orphans().unwrap_or_default() {
-        // With the handle open before the look, the signal cannot reach another.
+        // Opening the handle before the check ensures that the signal cannot reach another process.
         let handle = pidfd_open(pid, PidfdFlags::empty());
         let Some(lost) = Stray::find_lost(pid) else { continue };
         if lost.is_alive() {
@@ -95,7 +95,8 @@ pub(super) fn end_lost() -> bool {
     is_any_alive
 }
 
-/// The children of this process's first thread: orphans fall to it, and it starts no programs.
+/// Returns the children of this process's first thread, which adopts orphans and starts no
+/// programs.
 fn orphans() -> Option<Vec<Pid>> {
     let own = getpid();
     let _listed = CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -104,7 +105,7 @@ fn orphans() -> Option<Vec<Pid>> {
     Some(pids.filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect())
 }
 
-/// All processes with `tag` other than `main`. It looks at every process there is.
+/// Returns all processes with `tag` other than `main`. It scans all of `/proc`.
 pub(super) fn everywhere(tag: Tag, main: Pid) -> Vec<Stray> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
@@ -122,24 +123,23 @@ impl Stray {
         Self::look(pid).map(|(stray, _)| stray)
     }
 
-    /// The orphan `pid`, if no live run is known to have started it.
+    /// Returns the orphan `pid` if no live run is known to have started it.
     ///
-    /// A program's session is never the server's own, and a child the server has by other
-    /// means is in that.
+    /// The server's other children share its session, which no program does.
     fn find_lost(pid: Pid) -> Option<Self> {
         let (stray, session) = Self::look(pid)?;
-        // Read as the orphan's is: in a container whose first process is another's child, both
-        // are 0, and getsid() has no way to say so.
+        // Both sessions are read from `/proc`. In a container whose first process has a parent
+        // outside, both are 0, which getsid() cannot return.
         let is_ours = Self::look(getpid()).is_some_and(|(_, own)| own == session);
         let live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
         let is_live = worn(pid).tags().any(|tag| live.contains(&tag));
         (!is_ours && !is_live).then_some(stray)
     }
 
-    /// What the process `pid` is, and its session.
+    /// Reads the state of the process `pid`, and its session.
     fn look(pid: Pid) -> Option<(Self, i32)> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name before the `)` may hold anything, spaces and parentheses too.
+        // The name before the `)` may contain spaces and parentheses.
         let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
         let state = if matches!(fields.next()?, "Z" | "X") { State::Dead } else { State::Alive };
         let group = fields.nth(1)?.parse().ok()?;
@@ -155,7 +155,7 @@ impl Stray {
         self.group == main.as_raw_pid()
     }
 
-    /// Sends `signal`, unless the number has passed to another process meanwhile.
+    /// Sends `signal`, unless another process has got the number meanwhile.
     pub(super) fn signal(&self, tag: Tag, signal: Signal) {
         let Ok(handle) = pidfd_open(self.pid, PidfdFlags::empty()) else {
             return;
@@ -166,11 +166,11 @@ impl Stray {
         }
     }
 
-    /// Buries it, if it is dead and ours.
+    /// Reaps the process if it is dead and our child.
     pub(super) fn reap(&self) {
         if self.state == State::Dead {
             let _buried = CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
-            // It may be another's child.
+            // It may be another process's child.
             let _ = waitpid(Some(self.pid), WaitOptions::NOHANG);
         }
     }

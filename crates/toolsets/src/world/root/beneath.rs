@@ -1,4 +1,4 @@
-//! Opening beneath a directory: the one place that resolves a path.
+//! Resolves paths below a directory. No other module opens a path.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -8,21 +8,21 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2, readlinkat};
 use rustix::io::Errno;
 
-/// How often a resolution is tried again when the tree moves under it.
+/// The most retries of a lookup while the tree is being moved.
 const TRIES: usize = 64;
 
-/// What becomes of a symlink on the way, or at the end.
+/// Handling of symlinks in a path and at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Symlinks {
-    /// Followed, as long as it stays beneath.
+    /// Follow symlinks that stay below the directory.
     Follow,
-    /// Refused with `ELOOP`: for paths that have been walked, not asked for.
+    /// Refuse symlinks with `ELOOP`. For paths that a walk found, not paths from a caller.
     Refuse,
 }
 
-/// Opens `path` beneath `dir`; an escape is `EXDEV`.
+/// Opens `path` below `dir`. Fails with `EXDEV` if it leads out.
 ///
-/// The open never waits, whatever is there: a FIFO without a writer, a device.
+/// The call never blocks, not even on a FIFO without a writer or on a device.
 pub(super) fn open(
     dir: BorrowedFd<'_>,
     path: &Path,
@@ -40,14 +40,14 @@ pub(super) fn open(
     }
 }
 
-/// Where the kernel says `fd` is now, as an absolute path.
+/// Returns the absolute path that the kernel reports for `fd` now.
 pub(super) fn whereabouts(fd: BorrowedFd<'_>) -> Result<PathBuf, Errno> {
     let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let path = readlinkat(CWD, link, Vec::new())?;
     Ok(std::ffi::OsString::from_vec(path.into_bytes()).into())
 }
 
-/// Makes sure this system resolves beneath `dir`.
+/// Checks that this system can resolve paths below `dir`.
 pub(super) fn probe(dir: BorrowedFd<'_>) -> io::Result<()> {
     match open(dir, Path::new("."), OFlags::PATH | OFlags::DIRECTORY, Symlinks::Follow) {
         Ok(_) => Ok(()),
@@ -71,7 +71,7 @@ impl Symlinks {
     }
 }
 
-/// `O_PATH` opens nothing and may not be combined with these.
+/// Returns flags that keep an open from blocking. `O_PATH` opens nothing and does not allow them.
 fn unwaiting(flags: OFlags) -> OFlags {
     if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NONBLOCK | OFlags::NOCTTY }
 }

@@ -1,4 +1,4 @@
-//! Copying a file, or a directory with all in it.
+//! Copies a file, or a directory with all its contents.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,7 +25,7 @@ use super::temp::temp_name;
 use super::tree::{Branch, each_branch, open_branch};
 use super::work::Watch;
 
-/// What a copy may do.
+/// Options and limits of a copy.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) extent: Extent,
@@ -34,7 +34,7 @@ pub(crate) struct Bounds {
     pub(crate) bytes_max: u64,
 }
 
-/// What a copy made.
+/// Counts of a finished copy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Copied {
     pub(crate) entries: u64,
@@ -44,7 +44,7 @@ pub(crate) struct Copied {
 }
 
 impl Root {
-    /// Copies what is at `source`, whole or not at all, to `destination`.
+    /// Copies the entry at `source` to `destination`, completely or not at all.
     pub(crate) fn copy(
         &self,
         source: &str,
@@ -112,7 +112,7 @@ impl Root {
         Ok(copied)
     }
 
-    /// Copies the tree of `top` beside its destination, then gives it its name.
+    /// Copies the tree of `top` to a temporary name beside its destination, then renames it.
     fn copy_tree(
         &self,
         top: &OwnedFd,
@@ -166,7 +166,7 @@ impl Copied {
     }
 }
 
-/// Copies all in the directory `from` into the directory `to`.
+/// Copies the contents of the directory `from` into the directory `to`.
 fn copy_branches(
     from: &OwnedFd,
     to: &OwnedFd,
@@ -225,9 +225,9 @@ fn copy_entry(
     Ok(())
 }
 
-/// Copies the first `len` bytes of `from` to `to`, in the kernel where it can.
+/// Copies the first `len` bytes of `from` to `to`, in the kernel if possible.
 ///
-/// `before` is how much the call has copied by then.
+/// `before` is the number of bytes that the call has already copied, for progress.
 fn pour(
     from: BorrowedFd<'_>,
     to: BorrowedFd<'_>,
@@ -275,7 +275,7 @@ fn pour_by_hand(
     Ok(())
 }
 
-/// Gives the finished directory `temp` its name, where nothing may be.
+/// Renames the finished directory `temp` to its final name, which must be free.
 fn settle(to: &Place, temp: &OsStr) -> Result<(), Errno> {
     match renameat_with(&to.dir, temp, &to.dir, &to.name, RenameFlags::NOREPLACE) {
         Err(Errno::INVAL | Errno::NOSYS) => rustix::fs::renameat(&to.dir, temp, &to.dir, &to.name),
@@ -283,7 +283,7 @@ fn settle(to: &Place, temp: &OsStr) -> Result<(), Errno> {
     }
 }
 
-/// Takes away the unfinished directory `temp`, even when the call is cancelled.
+/// Removes the unfinished directory `temp`, even if the call is cancelled.
 fn abandon(to: &Place, temp: &OsStr) {
     if let Ok(dir) = open_branch(&to.dir, Path::new(temp)) {
         let _ = clear(&dir, &to.path, &Watch::default(), &mut 0, |_| Ok(()));

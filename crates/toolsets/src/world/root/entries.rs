@@ -1,4 +1,4 @@
-//! The entries of a directory: all, or a page of them in order.
+//! Lists a directory: all of its entries, or one sorted page.
 
 use std::collections::BinaryHeap;
 use std::ffi::{OsStr, OsString};
@@ -16,17 +16,17 @@ use super::temp::is_temp;
 use super::work::Watch;
 use crate::world::sandbox::is_reserved;
 
-/// One page of a directory, in order of name.
+/// One page of a directory, sorted by name.
 pub(crate) struct Page {
     pub(crate) entries: Vec<(OsString, Meta)>,
-    /// How many entries come after.
+    /// The number of entries after this page.
     pub(crate) left: u64,
 }
 
 impl Root {
-    /// Up to `limit` entries of the directory at `path`, those after `after`.
+    /// Returns up to `limit` entries of the directory at `path` whose names sort after `after`.
     ///
-    /// However large the directory, no more than a page of it is held.
+    /// Memory use is bounded by the page, however large the directory is.
     pub(crate) fn page(
         &self,
         path: &str,
@@ -58,7 +58,7 @@ impl Root {
         .map_err(|err| err.at(path))?;
         let mut entries = Vec::with_capacity(first.len());
         for name in first.into_sorted_vec() {
-            // What vanished meanwhile is not there to be listed.
+            // An entry that was removed meanwhile is left out.
             if let Ok(stat) = statat(&dir, &name, AtFlags::SYMLINK_NOFOLLOW) {
                 entries.push((name, stat.into()));
             }
@@ -67,8 +67,7 @@ impl Root {
     }
 }
 
-/// Gives each entry of `dir` to `take`, files half written and what stands there for programs alone
-/// aside.
+/// Passes each entry of `dir` to `take`. Skips unfinished files and the sandbox's placeholders.
 pub(super) fn each(
     dir: BorrowedFd<'_>,
     watch: &Watch,
@@ -81,7 +80,7 @@ pub(super) fn each(
     })
 }
 
-/// Gives each entry of `dir` to `take`.
+/// Passes each entry of `dir` to `take`.
 pub(super) fn each_of_all(
     dir: BorrowedFd<'_>,
     watch: &Watch,
@@ -111,7 +110,7 @@ pub(super) fn each_of_all(
     Ok(())
 }
 
-/// Whether `name` is the directory itself or its parent.
+/// Returns `true` for `.` and `..`.
 fn is_self_or_parent(name: &[u8]) -> bool {
     matches!(name, b"." | b"..")
 }

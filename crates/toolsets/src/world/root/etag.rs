@@ -1,4 +1,4 @@
-//! Etags: by which a caller says which content it means.
+//! Etags, by which a caller names the content that it expects.
 
 use std::fmt;
 
@@ -10,23 +10,23 @@ use toolgate_contract::{Fault, ToolError};
 use super::meta::Meta;
 use super::path::shown;
 
-/// Which content a file has.
+/// Etag of a file's content.
 ///
-/// Strong where the content was hashed (BLAKE3, 128 bits in hex); weak (`W/`) where
-/// the file is too large for that and only its identity, size and times were looked at.
+/// Strong if the content was hashed (BLAKE3, 128 bits in hex). Weak (`W/`) for larger files:
+/// derived from identity, size and times.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Etag(String);
 
 impl Etag {
-    /// The etag of `content`.
+    /// Returns the strong etag of `content`.
     pub fn of(content: &[u8]) -> Self {
         let mut hash = Hash::default();
         hash.update(content);
         hash.etag()
     }
 
-    /// The weak etag of a file of which no more is known than `meta`.
+    /// Returns the weak etag of a file, computed from its `meta` alone.
     pub(super) fn weak(meta: &Meta) -> Self {
         let stat = &meta.stat;
         let known = format!(
@@ -42,7 +42,7 @@ impl Etag {
         Self(format!("W/{}", Self::of(known.as_bytes())))
     }
 
-    /// Whether a caller means this one by `given`, in quotes as in HTTP or without.
+    /// Compares this etag with `given`, which may be quoted as in HTTP.
     pub fn is(&self, given: &str) -> bool {
         let given = given.trim();
         let (weak, opaque) = match given.strip_prefix("W/") {
@@ -52,7 +52,8 @@ impl Etag {
         self.0.strip_prefix(weak) == Some(opaque.trim_matches('"'))
     }
 
-    /// The refusal of a change to the file at `path`, which has this etag and not `expected`.
+    /// Creates the error for a change to `path` that expected the etag `expected` but found this
+    /// one.
     pub(crate) fn stale(&self, path: &str, expected: &str) -> ToolError {
         ToolError::new(
             Fault::Conflict(json!({ "expected": expected, "actual": self })),
@@ -63,7 +64,7 @@ impl Etag {
         )
     }
 
-    /// As it is written.
+    /// Returns the etag as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -75,7 +76,7 @@ impl fmt::Display for Etag {
     }
 }
 
-/// A strong etag being computed from content that comes in pieces.
+/// A hasher that computes a strong etag from content in pieces.
 #[derive(Default)]
 pub(super) struct Hash(blake3::Hasher);
 

@@ -15,34 +15,34 @@ use super::path::shown;
 use super::refusal::refusal;
 use super::work::Watch;
 
-/// How much is read at a time, and between two looks at the cancel token.
+/// The bytes to read at a time, and between two checks of the cancel token.
 pub(crate) const BLOCK_BYTES: usize = 256 << 10;
 
-/// A regular file beneath a root, open for reading. It is as long as it was when opened.
+/// A regular file below a root, open for reading. Reads end at the length that it had when opened.
 pub struct File {
     fd: OwnedFd,
     meta: Meta,
     path: String,
 }
 
-/// What one pass over a whole file tells of it.
+/// The result of reading a whole file once.
 pub(crate) struct Scan {
     pub(crate) etag: Etag,
     pub(crate) newlines: u64,
 }
 
 impl Root {
-    /// Opens the regular file at `path`. Nothing else is opened, and nothing waited for.
+    /// Opens the regular file at `path`. Never blocks, and opens nothing but regular files.
     ///
     /// # Errors
-    /// When it is missing, not a regular file, or not beneath the root.
+    /// If it is missing, not a regular file, or not below the root.
     pub fn open_file(&self, path: &str) -> Result<File, ToolError> {
         let path = self.relative(path)?;
         let fd = self.resolve(path, OFlags::RDONLY).map_err(|err| self.refusal(path, err))?;
         File::new(fd, path)
     }
 
-    /// The etag of `file`: strong up to the size this root hashes, else weak.
+    /// Returns the etag of `file`. Strong up to the size that this root hashes, weak above it.
     pub(crate) fn etag(&self, file: &File, watch: &Watch) -> Result<Etag, ToolError> {
         if self.hashes(&file.meta) {
             Ok(file.scan(watch)?.etag)
@@ -51,19 +51,19 @@ impl Root {
         }
     }
 
-    /// The etag of a file like `meta` whose content is `content`.
+    /// Returns the etag of a file with the metadata `meta` and the content `content`.
     pub(crate) fn etag_of(&self, content: &[u8], meta: &Meta) -> Etag {
         if self.hashes(meta) { Etag::of(content) } else { Etag::weak(meta) }
     }
 
-    /// Whether a file like `meta` has a strong etag.
+    /// Returns `true` if a file with the metadata `meta` has a strong etag.
     pub(crate) fn hashes(&self, meta: &Meta) -> bool {
         meta.size() <= self.rules.hashed_bytes_max
     }
 }
 
 impl File {
-    /// `fd` as a regular file that is at `path`, relative to the root.
+    /// Checks that `fd` is a regular file. `path` is its path relative to the root.
     pub(super) fn new(fd: OwnedFd, path: &str) -> Result<Self, ToolError> {
         let meta = Meta::from(fstat(&fd).map_err(|err| refusal(path, err))?);
         regular(&meta, path)?;
@@ -71,22 +71,22 @@ impl File {
         Ok(Self { fd, meta, path: path.to_owned() })
     }
 
-    /// What was known of it when it was opened.
+    /// Returns the metadata from the time of opening.
     pub fn meta(&self) -> &Meta {
         &self.meta
     }
 
-    /// Its stamp by now; `None` if that cannot be told.
+    /// Returns the current stamp. `None` if it cannot be read.
     pub(crate) fn stamp_now(&self) -> Option<Stamp> {
         Some(Meta::from(fstat(&self.fd).ok()?).stamp())
     }
 
-    /// Where it is, relative to the root.
+    /// Returns the path relative to the root.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Reads `len` bytes from `at`, or fewer where the file ends, or ended when it was opened.
+    /// Reads `len` bytes from offset `at`, or fewer if the file ends before.
     pub(crate) fn read(&self, at: u64, len: u64, watch: &Watch) -> Result<Vec<u8>, ToolError> {
         let len = len.min(self.meta.size().saturating_sub(at));
         let len =
@@ -105,7 +105,8 @@ impl File {
         Ok(bytes)
     }
 
-    /// Reads a file that is not large to the front of `buffer`, which grows as it must; how much it is.
+    /// Reads a small file to the front of `buffer`, which grows as needed. Returns the number of
+    /// bytes.
     pub(crate) fn read_whole(&self, buffer: &mut Vec<u8>) -> Result<usize, ToolError> {
         let len = usize::try_from(self.meta.size()).unwrap_or(usize::MAX);
         if buffer.len() < len {
@@ -133,7 +134,7 @@ impl File {
         Ok(Scan { etag: hash.etag(), newlines })
     }
 
-    /// Gives every block from `at` to `take`, until that says `false`.
+    /// Passes each block from offset `at` on to `take`, until it returns `false`.
     pub(crate) fn blocks(
         &self,
         mut at: u64,
@@ -177,7 +178,7 @@ impl From<File> for OwnedFd {
     }
 }
 
-/// Refuses what is not a regular file.
+/// Fails if the entry is not a regular file.
 pub(super) fn regular(meta: &Meta, path: &str) -> Result<(), ToolError> {
     let what = match meta.kind() {
         Kind::File => return Ok(()),

@@ -1,8 +1,7 @@
-//! What no tool of this process reads, though it lies in a folder that is served: what the process
-//! itself is held by, such as the key of its audit log.
+//! Paths that no tool may read even inside a workspace, for example the key of the audit log.
 //!
-//! It is known to all roots of the process, since each could be asked for it, and looked at only
-//! where one of them has some of it in reach.
+//! The list applies to all roots of the process. It is consulted only if a root contains a hidden
+//! path.
 
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
@@ -14,12 +13,12 @@ use toolgate_contract::ToolError;
 use super::beneath;
 use super::path::shown;
 
-/// Where it is, all symlinks resolved.
+/// The hidden paths, with symlinks resolved.
 static HIDDEN: RwLock<Vec<PathBuf>> = RwLock::new(Vec::new());
-/// Whether a root has any of it in reach.
+/// `true` once a root that contains a hidden path has been opened.
 static IN_REACH: AtomicBool = AtomicBool::new(false);
 
-/// Keeps every root that is opened from now on from reading what lies at `path`, and beneath it.
+/// Hides `path` and everything below it from every root that is opened later.
 pub fn hide(path: &Path) {
     let path = real(path);
     let mut hidden = HIDDEN.write().unwrap_or_else(PoisonError::into_inner);
@@ -28,7 +27,7 @@ pub fn hide(path: &Path) {
     }
 }
 
-/// A root is opened at `root`.
+/// Records that a root was opened at `root`.
 pub(super) fn opened(root: &Path) {
     let hidden = HIDDEN.read().unwrap_or_else(PoisonError::into_inner);
     let in_reach = |path: &PathBuf| path.starts_with(root) || root.starts_with(path);
@@ -37,13 +36,13 @@ pub(super) fn opened(root: &Path) {
     }
 }
 
-/// Refuses to read `fd` where that is hidden; `path` is what it was asked for by.
+/// Fails if `fd` is hidden. `path` is the caller's name for it.
 pub(super) fn shows(fd: BorrowedFd<'_>, path: &str) -> Result<(), ToolError> {
     if !IN_REACH.load(Ordering::Relaxed) {
         return Ok(());
     }
     let hidden = HIDDEN.read().unwrap_or_else(PoisonError::into_inner);
-    // By where the kernel says that it is, whatever links led there.
+    // The kernel's path is compared, so that links do not matter.
     let at = beneath::whereabouts(fd).map_err(|err| {
         ToolError::because(format!("{} cannot be told from what is hidden", shown(path)), err)
     })?;
@@ -56,7 +55,7 @@ pub(super) fn shows(fd: BorrowedFd<'_>, path: &str) -> Result<(), ToolError> {
     }
 }
 
-/// The one name of `path`, as far as it is there already.
+/// Resolves the existing part of `path` and appends the rest.
 #[allow(clippy::disallowed_methods, reason = "the person's own paths, before anything is served")]
 fn real(path: &Path) -> PathBuf {
     if let Ok(real) = std::fs::canonicalize(path) {

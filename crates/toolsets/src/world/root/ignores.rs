@@ -1,7 +1,7 @@
-//! Which entries a workspace says are not its own: `.gitignore`, `.ignore` and `.git/info/exclude`.
+//! Ignore rules of a workspace: `.gitignore`, `.ignore` and `.git/info/exclude`.
 //!
-//! Only files beneath the root count, never the user's own settings, so everyone
-//! sees the same workspace.
+//! Only files below the root count, never the user's own settings, so that every caller sees the
+//! same workspace.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -16,22 +16,22 @@ use rustix::io::pread;
 use super::beneath::{self, Symlinks};
 use super::meta::{Kind, Meta};
 
-/// A longer list than this is cut: each rule costs, and whoever wrote it is a stranger.
+/// The most bytes to read of a rule file. Rules cost time, and their author is not trusted.
 const RULES_BYTES_MAX: u64 = 64 << 10;
-/// A list of more lines is cut, too.
+/// The most lines to read of a rule file.
 const RULES_MAX: usize = 2000;
 
-/// So many rules are held against a path at a time: what that costs grows with their square.
+/// The number of rules in one matcher. Its cost grows with the square of this number.
 const AT_A_TIME: usize = 64;
-/// So many rules with wildcards are held in all; of what comes then only those without hold.
+/// The most wildcard rules in the process. Beyond it, only rules without wildcards are added.
 const WILD_MAX: usize = 20_000;
 
-/// How many rules with wildcards this process holds.
+/// The number of wildcard rules in this process.
 static WILD: AtomicUsize = AtomicUsize::new(0);
 
-/// The rules that hold in a directory: its own, then those of the ones above.
+/// The rules that apply in a directory: its own, then those of its parents.
 pub(super) struct Ignores {
-    /// The last rules of the list first: the last that matches decides.
+    /// The last rules of the files come first, because the last match decides.
     own: Vec<Gitignore>,
     wild: usize,
     above: Option<Arc<Ignores>>,
@@ -44,7 +44,7 @@ impl Drop for Ignores {
 }
 
 impl Ignores {
-    /// Whether the entry at `path`, relative to the root, is ignored.
+    /// Returns `true` if the entry at `path`, relative to the root, is ignored.
     pub(super) fn ignore(&self, path: &Path, kind: Kind) -> bool {
         let said = self.own.iter().map(|own| own.matched(path, kind == Kind::Dir));
         match said.into_iter().find(|said| !said.is_none()) {
@@ -53,9 +53,9 @@ impl Ignores {
         }
     }
 
-    /// The rules in the directory `dir`, which is at `path`, where `above` hold in its parent.
+    /// Reads the rules in the directory `dir` at `path`. `above` are the rules of its parent.
     ///
-    /// `names` says which of the files that hold rules are there.
+    /// `names` states which rule files exist there.
     pub(super) fn of(
         dir: &OwnedFd,
         path: &Path,
@@ -86,7 +86,7 @@ impl Ignores {
             .collect();
         let wild = rules.iter().filter(|rule| is_wild(rule)).count();
         let held = WILD.fetch_add(wild, Ordering::Relaxed);
-        // From here on it is counted, whatever becomes of it.
+        // From here on the count is released when this is dropped.
         let mut all = Self { own: Vec::new(), wild, above };
         let too_many = held + wild > WILD_MAX;
         if too_many {
@@ -98,7 +98,7 @@ impl Ignores {
         for rules in held.chunks(AT_A_TIME).rev() {
             let mut builder = GitignoreBuilder::new(path);
             for rule in rules {
-                // Git, too, passes over a line it cannot read.
+                // Git also skips lines that it cannot parse.
                 let _ = builder.add_line(None, rule);
             }
             all.own.extend(builder.build().ok().filter(|own| !own.is_empty()));
@@ -107,25 +107,25 @@ impl Ignores {
     }
 }
 
-/// Whether `line` says anything.
+/// Returns `true` if `line` is neither empty nor a comment.
 fn is_rule(line: &str) -> bool {
     !line.starts_with('#') && !line.trim().is_empty()
 }
 
-/// Whether more is to be done to match `rule` than to look up a name.
+/// Returns `true` if matching `rule` takes more than a comparison of names.
 fn is_wild(rule: &str) -> bool {
     let rule = rule.strip_prefix('!').unwrap_or(rule);
     rule.strip_prefix("*.").unwrap_or(rule).contains(['*', '?', '[', '{'])
 }
 
-/// Which files that hold rules a directory has.
+/// The rule files that a directory has.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct RuleFiles {
     pub(super) git: bool,
     pub(super) ignore: bool,
 }
 
-/// The text of a small regular file; a symlink counts for nothing, as with git.
+/// Reads a small regular file. Ignores symlinks, as git does.
 fn read(dir: &OwnedFd, file: &str) -> Option<String> {
     let fd = beneath::open(dir.as_fd(), Path::new(file), OFlags::RDONLY, Symlinks::Refuse).ok()?;
     let meta = Meta::from(fstat(&fd).ok()?);
@@ -136,7 +136,7 @@ fn read(dir: &OwnedFd, file: &str) -> Option<String> {
     let read = pread(&fd, &mut bytes[..], 0).ok()?;
     bytes.truncate(read);
     if meta.size() > RULES_BYTES_MAX {
-        // Half a rule is another one: of `/build/*.log` there could be `/build/*`.
+        // Half a rule can mean something else: `/build/*.log` could become `/build/*`.
         bytes.truncate(memrchr(b'\n', &bytes).map_or(0, |at| at + 1));
     }
     Some(String::from_utf8_lossy(&bytes).into_owned())

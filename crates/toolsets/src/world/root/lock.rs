@@ -1,4 +1,5 @@
-//! One change at a time in a directory, in this process and among those that cooperate.
+//! Locks a directory for one change at a time, in this process and between processes that use
+//! `flock`.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,16 +15,16 @@ use super::path::shown;
 use super::place::Place;
 use super::work::Watch;
 
-/// How long another process is waited for.
+/// The longest wait for another process.
 const WAIT_MAX: Duration = Duration::from_secs(2);
-/// How long the pause between two tries grows.
+/// The longest pause between two tries.
 const PAUSE_MAX: Duration = Duration::from_millis(5);
 const STRIPES: usize = 64;
 
-/// The locks of this process; directories that fall on the same one only wait longer.
+/// The locks of this process. Directories that share one only wait longer.
 pub(super) struct Locks([Mutex<()>; STRIPES]);
 
-/// The right to look at a name in a directory and then change it.
+/// A lock on a directory, held from checking a name to changing it.
 pub(super) struct Lock<'l> {
     dir: &'l OwnedFd,
     _stripe: MutexGuard<'l, ()>,
@@ -36,11 +37,10 @@ impl Default for Locks {
 }
 
 impl Locks {
-    /// Waits for the lock on the directory of `place`.
+    /// Waits for the lock on the directory of `place`, at most 2 s.
     ///
-    /// The directory and not the file is locked: the file is another after each replacement.
-    /// Nothing is held between tries, so those who wait for another process do not wait for
-    /// each other: each gives up when its own time is over.
+    /// It locks the directory, because a replaced file is a new file. Nothing is held between
+    /// tries, so waiters for another process do not block each other.
     #[allow(clippy::disallowed_methods, reason = "a lock of another process wakes nobody here")]
     pub(super) fn lock<'l>(
         &'l self,
@@ -54,14 +54,14 @@ impl Locks {
             let held = match stripe.try_lock() {
                 Ok(held) => Some(held),
                 Err(TryLockError::Poisoned(held)) => Some(held.into_inner()),
-                // Whoever has it in this process is at work, and comes to an end.
+                // Its holder in this process is at work and will finish.
                 Err(TryLockError::WouldBlock) => None,
             };
             if let Some(held) = held {
                 match flock(&place.dir, FlockOperation::NonBlockingLockExclusive) {
                     Err(Errno::WOULDBLOCK | Errno::INTR) if since.elapsed() < WAIT_MAX => {}
                     Err(Errno::WOULDBLOCK | Errno::INTR) => return Err(locked(place)),
-                    // A file system without locks: the one in this process has to do.
+                    // On a file system without locks, the lock of this process must do.
                     Ok(()) | Err(_) => return Ok(Lock { dir: &place.dir, _stripe: held }),
                 }
             }

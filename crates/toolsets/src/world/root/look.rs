@@ -1,4 +1,4 @@
-//! What is at a path, without opening it.
+//! Inspects the entry at a path without opening it.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -11,26 +11,27 @@ use super::Root;
 use super::beneath::{self, Symlinks};
 use super::meta::{Kind, Meta};
 
-/// An entry, itself and not what it leads to.
+/// An entry itself, not the target of a symlink.
 pub(crate) struct Look {
     pub(crate) meta: Meta,
-    /// What a symlink says.
+    /// The target of a symlink.
     pub(crate) target: Option<String>,
 }
 
 impl Root {
-    /// What is at `path`; if that is a symlink, the symlink.
+    /// Returns the entry at `path`. A symlink is not followed.
     pub(crate) fn look(&self, path: &str) -> Result<Look, ToolError> {
         let path = self.relative(path)?;
         self.look_at(path).map_err(|err| self.refusal(path, err))
     }
 
-    /// Whether the root itself was removed since it was opened.
+    /// Returns `true` if the root directory was deleted after it was opened.
     pub(crate) fn is_gone(&self) -> bool {
         fstat(self.dir()).is_ok_and(|stat| stat.st_nlink == 0)
     }
 
-    /// What kind of entry `path` leads to; of a symlink to nothing, the symlink; `None` if nothing is there.
+    /// Returns the kind of entry that `path` leads to. For a dangling symlink it is the symlink.
+    /// `None` if nothing exists there.
     pub(crate) fn exists(&self, path: &str) -> Result<Option<Kind>, ToolError> {
         let path = self.relative(path)?;
         let followed =

@@ -1,4 +1,4 @@
-//! What the file system says of an entry, its content aside.
+//! Metadata of an entry: everything but its content.
 
 use jiff::Timestamp;
 use rustix::fs::{FileType, Stat};
@@ -6,7 +6,7 @@ use rustix::time::{ClockId, clock_gettime};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// What kind of entry it is.
+/// Kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -16,7 +16,7 @@ pub enum Kind {
     Dir,
     /// A symbolic link.
     Symlink,
-    /// A pipe, a socket or a device: named, never opened.
+    /// A pipe, a socket or a device: listed, never opened.
     Other,
 }
 
@@ -34,7 +34,7 @@ impl From<FileType> for Kind {
     }
 }
 
-/// A moment on the clock by which this machine's file systems stamp entries.
+/// A time of the clock that this machine's file systems use for timestamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment {
     seconds: i64,
@@ -42,14 +42,14 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    /// Now: no entry changed from here on has an earlier stamp.
+    /// Returns the current time. No entry that changes later has an earlier timestamp.
     pub(crate) fn now() -> Self {
         let now = clock_gettime(ClockId::RealtimeCoarse);
         Self { seconds: now.tv_sec, nanos: now.tv_nsec }
     }
 }
 
-/// What is another whenever an entry was changed, or is another, since the clock last ticked.
+/// A fingerprint that differs once the entry changes or is replaced, as far as the clock can tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {
     entry: (u64, u64),
@@ -59,8 +59,8 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
-    /// To be kept and compared, on this machine. Without the device, whose number is another after
-    /// each mount.
+    /// Returns bytes to store and compare on this machine. The device is left out, because its
+    /// number changes with each mount.
     pub(crate) fn bytes(&self) -> [u8; 48] {
         let Self { entry: (_, inode), size, modified, changed } = *self;
         let numbers = [inode.cast_signed(), size, modified.0, modified.1, changed.0, changed.1];
@@ -72,41 +72,42 @@ impl Stamp {
     }
 }
 
-/// What is known of an entry without reading it.
+/// Metadata of an entry, read without opening it.
 #[derive(Debug, Clone, Copy)]
 pub struct Meta {
     pub(super) stat: Stat,
 }
 
 impl Meta {
-    /// What kind of entry it is.
+    /// Returns the kind of entry.
     pub fn kind(&self) -> Kind {
         FileType::from_raw_mode(self.stat.st_mode).into()
     }
 
-    /// Its size in bytes.
+    /// Returns the size in bytes.
     pub fn size(&self) -> u64 {
         u64::try_from(self.stat.st_size).unwrap_or(0)
     }
 
-    /// Its POSIX permission bits.
+    /// Returns the POSIX permission bits.
     pub fn mode(&self) -> u32 {
         self.stat.st_mode & 0o7777
     }
 
-    /// When its content was last changed.
+    /// Returns the time of the last content change.
     pub fn mtime(&self) -> Timestamp {
         let nanos = i32::try_from(self.stat.st_mtime_nsec).unwrap_or(0);
         Timestamp::new(self.stat.st_mtime, nanos).unwrap_or_default()
     }
 
-    /// Whether anything about it was changed at `moment` or later; no program can say otherwise.
+    /// Returns `true` if anything about the entry changed at `moment` or later. Programs cannot
+    /// forge this time.
     pub(crate) fn is_changed_since(&self, moment: Moment) -> bool {
         let nanos = i64::try_from(self.stat.st_ctime_nsec).unwrap_or(0);
         Moment { seconds: self.stat.st_ctime, nanos } >= moment
     }
 
-    /// By which to tell whether it is worth reading again.
+    /// Returns a fingerprint, to decide if the file must be read again.
     pub(crate) fn stamp(&self) -> Stamp {
         let nanos = |nanos| i64::try_from(nanos).unwrap_or(0);
         let stat = &self.stat;
@@ -118,7 +119,7 @@ impl Meta {
         }
     }
 
-    /// Whether both are the same entry of the same file system.
+    /// Returns `true` if both are the same entry of the same file system.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         (self.stat.st_dev, self.stat.st_ino) == (other.stat.st_dev, other.stat.st_ino)
     }

@@ -1,4 +1,4 @@
-//! What a caller's path may look like, before the kernel resolves it.
+//! Validates a caller's path before the kernel resolves it.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use crate::printable;
 const PATH_BYTES_MAX: usize = 4096;
 const NAME_BYTES_MAX: usize = 255;
 
-/// `path` relative to the root, which is at `root`; nothing else about it changes.
+/// Returns `path` relative to the root at `root`. It is not normalized otherwise.
 ///
-/// An absolute path that begins with the root's own is stripped of it, as text.
-/// There is no `~`, no percent-decoding and no other folding.
+/// An absolute path that starts with the root's own path loses that prefix. There is no `~` and no
+/// percent-decoding.
 pub(super) fn relative<'p>(path: &'p str, root: &Path) -> Result<&'p str, ToolError> {
     let invalid = |message: String| Err(ToolError::invalid("/path", message));
     if path.trim().is_empty() {
@@ -56,9 +56,10 @@ fn strip_root<'p>(path: &'p str, root: &Path) -> Option<&'p str> {
     }
 }
 
-/// The directory part of `path` and the name in it; `None` when it ends in no name.
+/// Splits `path` into its directory and its last name. `None` if it does not end in a name.
 ///
-/// `a/..`, `.` and `a/.` end in no name; slashes at the end are the caller's to refuse.
+/// `a/..`, `.` and `a/.` do not end in a name. Trailing slashes are dropped, so a caller that
+/// refuses them must check first.
 pub(super) fn split(path: &str) -> Option<(&str, &str)> {
     let path = path.trim_end_matches('/');
     let (dir, name) = path.rsplit_once('/').unwrap_or((".", path));
@@ -66,12 +67,12 @@ pub(super) fn split(path: &str) -> Option<(&str, &str)> {
     (!matches!(name, "" | "." | "..")).then_some((dir, name))
 }
 
-/// `path` in backquotes, on one line, with what would not just be read escaped.
+/// Returns `path` in backquotes on one line, with control characters escaped.
 pub(crate) fn shown(path: &str) -> String {
     format!("`{}`", printable::line(path))
 }
 
-/// What is taken for a path is one beneath the root, or may be.
+/// Checks that an accepted path is relative and has no NUL.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };

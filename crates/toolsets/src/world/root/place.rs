@@ -1,4 +1,4 @@
-//! Where a change is made: a name in a directory that is held open.
+//! The place of a change: a name in a directory that is held open.
 
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
@@ -16,36 +16,37 @@ use super::path::{self, shown};
 use super::refusal::refusal;
 use super::temp;
 
-/// What becomes of directories that are missing on the way.
+/// Handling of missing parent directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parents {
-    /// They are made.
+    /// Create them.
     Make,
-    /// The change is refused.
+    /// Refuse the change.
     Require,
 }
 
-/// A name in a directory beneath the root, which may be changed: nothing about it is protected.
+/// A name in a directory below the root. It was checked: nothing about it is protected.
 pub(super) struct Place {
     /// The directory, open for reading.
     pub(super) dir: OwnedFd,
     /// The name in it: one component, never `.` or `..`.
     pub(super) name: OsString,
-    /// Where the kernel says it is, relative to the root.
+    /// The path relative to the root, as the kernel reports it.
     pub(super) at: PathBuf,
-    /// What the caller called it.
+    /// The path as the caller wrote it.
     pub(super) path: String,
     made: Made,
 }
 
-/// The directories made on the way to a place; gone when dropped, unless kept.
+/// The parent directories that were created for a place. They are removed when dropped, unless
+/// kept.
 struct Made {
     root: Root,
-    /// Where they are, relative to the root, parents first.
+    /// The paths relative to the root, parents first.
     at: RefCell<Vec<PathBuf>>,
 }
 
-/// Whether a name kept for half-written files will do.
+/// Handling of names that are reserved for unfinished files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Halves {
     Refuse,
@@ -53,22 +54,22 @@ enum Halves {
 }
 
 impl Root {
-    /// The place of `path`, for a change.
+    /// Returns the place of `path` for a change.
     ///
-    /// Both what the caller wrote and where that leads are held against the
-    /// protected names, so neither a spelling nor a symlink gets round them.
+    /// Both the caller's spelling and the resolved path are compared with the protected names, so
+    /// that neither a spelling nor a symlink evades them.
     pub(super) fn place(&self, path: &str, parents: Parents) -> Result<Place, ToolError> {
         self.place_in(path, Halves::Refuse, |dir, path, made| {
             self.open_parent(dir, path, parents, made)
         })
     }
 
-    /// The place of `path`, where something is to be moved or replaced.
+    /// Returns the place of `path` for moving or replacing an existing entry.
     pub(super) fn place_of(&self, path: &str) -> Result<Place, ToolError> {
         self.place_there(path, Halves::Refuse)
     }
 
-    /// The place of `path`, where something is to be removed; perhaps what a copy left that was killed.
+    /// Returns the place of `path` for removal. Accepts the leftover of a copy that was killed.
     pub(super) fn place_to_clear(&self, path: &str) -> Result<Place, ToolError> {
         self.place_there(path, Halves::Allow)
     }
@@ -106,7 +107,8 @@ impl Root {
         Ok(Place { dir, name: name.into(), at, path: path.to_owned(), made })
     }
 
-    /// Where a file written to `place` goes, and what is there; a symlink that stays inside is followed.
+    /// Returns the place that a write to `place` goes to, and the entry there. Follows a symlink
+    /// that stays inside.
     pub(super) fn target(&self, place: Place) -> Result<(Place, Option<Meta>), ToolError> {
         match place.look()? {
             Some(meta) if meta.kind() == Kind::Symlink => {
@@ -118,12 +120,12 @@ impl Root {
         }
     }
 
-    /// Refuses what no change to `path` would be allowed for.
+    /// Fails if no change to `path` would be allowed.
     pub(crate) fn may_change(&self, path: &str) -> Result<(), ToolError> {
         self.target(self.place_of(path)?).map(|_| ())
     }
 
-    /// The place that the symlink at `place` leads to.
+    /// Returns the place that the symlink at `place` leads to.
     fn followed(&self, place: &Place) -> Result<Place, ToolError> {
         let path = &place.path;
         let target = self.resolve(path, OFlags::PATH).map_err(|err| match err {
@@ -148,7 +150,7 @@ impl Root {
         Ok(Place { dir, name: name.to_owned(), path: path.clone(), at, made })
     }
 
-    /// Refuses to change what is at `at` if any part of it is protected.
+    /// Fails if any part of the path `at` is protected. `path` is the caller's spelling.
     pub(super) fn guard(&self, at: &str, path: &str) -> Result<(), ToolError> {
         let Some(name) = self.rules.protected.find(at) else { return Ok(()) };
         let name = shown(name);
@@ -162,14 +164,15 @@ impl Root {
         }))
     }
 
-    /// Where `fd` is now, relative to the root; `EXDEV` when it is no longer beneath.
+    /// Returns the current path of `fd` relative to the root. `EXDEV` if it is no longer below.
     pub(super) fn real(&self, fd: &OwnedFd) -> Result<PathBuf, Errno> {
         let root = beneath::whereabouts(self.dir())?;
         let path = beneath::whereabouts(fd.as_fd())?;
         path.strip_prefix(&root).map(Path::to_owned).map_err(|_| Errno::XDEV)
     }
 
-    /// Makes the directory `path` and, if told to, those on the way; says whether it is new.
+    /// Creates the directory `path`, and missing parents if `parents` allows it. Returns `true` if
+    /// it is new.
     pub(crate) fn make_dir(&self, path: &str, parents: Parents) -> Result<bool, ToolError> {
         let place = self.place(path, parents)?;
         match mkdirat(&place.dir, &place.name, Mode::from_raw_mode(0o777)) {
@@ -205,7 +208,7 @@ impl Root {
         }
     }
 
-    /// Makes what is missing of `dir`, name by name, each in the directory just opened.
+    /// Creates the missing parts of `dir`, each in the directory just opened.
     fn make_parents(&self, dir: &str, path: &str, made: &Made) -> Result<OwnedFd, ToolError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let fail = |err| self.refusal(path, err);
@@ -231,7 +234,7 @@ impl Root {
 }
 
 impl Place {
-    /// What is there now, itself and not what it leads to.
+    /// Returns the metadata of the entry there now, without following a symlink.
     pub(super) fn look(&self) -> Result<Option<Meta>, ToolError> {
         match statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat.into())),
@@ -240,14 +243,14 @@ impl Place {
         }
     }
 
-    /// Keeps the directories made on the way: what they were made for is there.
+    /// Keeps the created parent directories, because the change has been made.
     pub(super) fn keep_parents(&self) {
         self.made.at.take();
     }
 
-    /// Makes sure the directory's names survive a power cut.
+    /// Makes the directory's names survive a power cut.
     pub(super) fn sync(&self) {
-        // The change is made by now: a file system that cannot do this is no reason to say otherwise.
+        // The change has already been made, so a file system without fsync is no error.
         let _ = fsync(&self.dir);
     }
 }
@@ -258,14 +261,14 @@ impl Drop for Made {
             let (Some(parent), Some(name)) = (at.parent(), at.file_name()) else { continue };
             let flags = OFlags::PATH | OFlags::DIRECTORY;
             if let Ok(dir) = beneath::open(self.root.dir(), dot(parent), flags, Symlinks::Refuse) {
-                // Only an empty one goes: what others have put there since is theirs.
+                // Only empty directories are removed: files that others created there stay.
                 let _ = unlinkat(&dir, name, AtFlags::REMOVEDIR);
             }
         }
     }
 }
 
-/// `path`, or `.` where it is empty.
+/// Returns `path`, or `.` if it is empty.
 pub(super) fn dot(path: &Path) -> &Path {
     if path.as_os_str().is_empty() { Path::new(".") } else { path }
 }

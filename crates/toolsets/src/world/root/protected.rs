@@ -1,6 +1,6 @@
-//! Names that are read and never changed: they steer programs outside the sandbox.
+//! Protected names: readable but never changed, because they control programs outside the sandbox.
 
-/// What is protected unless configured otherwise.
+/// The names that are protected by default.
 pub(super) const DEFAULT: [&str; 11] = [
     ".git",
     ".toolgate",
@@ -15,13 +15,12 @@ pub(super) const DEFAULT: [&str; 11] = [
     "toolgate.lock",
 ];
 
-/// Whether `name` is one that is protected by default for what editors and agents of others read in
-/// it.
+/// Returns `true` if `name` holds settings of editors or other agents and is protected by default.
 pub(in crate::world) fn is_settings_of_others(name: &str) -> bool {
     name != REPOSITORY && name.starts_with('.') && DEFAULT.contains(&name)
 }
 
-/// The one default name that holds together what is around it, wherever it stands.
+/// The one default name that also protects any tree that contains it.
 const REPOSITORY: &str = ".git";
 
 /// The protected paths.
@@ -30,25 +29,25 @@ pub(super) struct Protected(Vec<Entry>);
 
 #[derive(Debug)]
 struct Entry {
-    /// The folded names it is made of.
+    /// The normalized names that the path consists of.
     names: Vec<String>,
     reach: Reach,
 }
 
-/// What a protected path is kept from.
+/// The operations that a protected path blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reach {
-    /// Being named by a change.
+    /// Changes that name it.
     Named,
-    /// That, and going along with a tree that is deleted, copied or moved.
+    /// Changes that name it, and deleting, copying or moving a tree that contains it.
     InTrees,
 }
 
 impl Protected {
-    /// Protects `paths`: names, or several joined by `/`, wherever they stand.
+    /// Protects `paths`: a name, or several joined by `/`, at any depth.
     ///
-    /// The default names but `.git` mean something only where a program is started,
-    /// which a tree beneath the root never contains: what is in it goes along with it.
+    /// The default names except `.git` matter only in the folder in which a program starts. A tree
+    /// below the root never is one, so these names move along with it.
     pub(super) fn new(paths: &[String]) -> Self {
         let entries = paths.iter().map(|path| {
             let shallow = path != REPOSITORY && DEFAULT.contains(&path.as_str());
@@ -61,16 +60,16 @@ impl Protected {
         Self(entries.filter(are_names).collect())
     }
 
-    /// The first part of `path` that is protected, as the caller wrote it.
+    /// Returns the first protected part of `path`, as the caller wrote it.
     ///
-    /// Compared as the laxest file system would: without case, without code points
-    /// that are not seen, without dots and blanks at the end (the git CVE-2014-9390
-    /// family), and by the short names of DOS (`GIT~1`).
+    /// The comparison is as lenient as any file system: it ignores case, invisible code points, and
+    /// trailing dots and blanks (CVE-2014-9390). It also knows DOS short names (`GIT~1`).
     pub(super) fn find<'p>(&self, path: &'p str) -> Option<&'p str> {
         find(self.0.iter(), path)
     }
 
-    /// The same for a path in a tree, whose every directory is known not to be protected.
+    /// Returns the first part of `path` that is protected in trees. All its directories must have
+    /// been checked already.
     pub(super) fn find_in_tree<'p>(&self, path: &'p str) -> Option<&'p str> {
         let entries = || self.0.iter().filter(|entry| entry.reach == Reach::InTrees);
         let longest = entries().map(|entry| entry.names.len()).max().unwrap_or(0);
@@ -101,7 +100,7 @@ fn same(name: &str, protected: &str) -> bool {
     name == protected || is_short_name(name, protected)
 }
 
-/// Whether `name` is what DOS may call `protected`: `git~1`, `mcp~1.jso`.
+/// Returns `true` if `name` is a DOS short name of `protected`: `git~1`, `mcp~1.jso`.
 fn is_short_name(name: &str, protected: &str) -> bool {
     let Some((stem, number)) = name.split_once('~') else { return false };
     let long = protected.trim_start_matches('.').split('.').next().unwrap_or_default();
@@ -109,7 +108,7 @@ fn is_short_name(name: &str, protected: &str) -> bool {
     stem == cut && number.starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// `name` as the laxest file system compares it.
+/// Normalizes `name` as the most lenient file system compares it.
 fn fold(name: &str) -> String {
     let seen: String = name.chars().filter(|&c| !is_unseen(c)).collect();
     let stream = seen.find(':').unwrap_or(seen.len());
@@ -117,7 +116,7 @@ fn fold(name: &str) -> String {
     seen.to_uppercase().to_lowercase()
 }
 
-/// Whether `c` may be left out of a name without it looking different.
+/// Returns `true` if a name without `c` looks the same.
 fn is_unseen(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -128,8 +127,8 @@ fn is_unseen(c: char) -> bool {
             | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Whether a path is kept as the names in it are: however one is spelled that is protected, and no
-/// other where it is spelled plainly. The first letter says how it is spelled, the rest is the path.
+/// Checks that every spelling of a protected name is found, and that plain paths are found only if
+/// they contain one. The first byte selects the spelling, the rest is the path.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
@@ -147,7 +146,7 @@ pub(crate) fn check(bytes: &[u8]) {
     if protected.find_in_tree(text).is_some() {
         assert!(found.is_some(), "{text:?}, beneath {parents:?}");
     }
-    // Every way to write a protected name.
+    // Tests every way to write a protected name.
     let Some((&way, rest)) = bytes.split_first() else { return };
     let name = DEFAULT[usize::from(way) % DEFAULT.len()];
     let unseen: Vec<char> = ['\u{200c}', '\u{feff}', '\u{ad}', '\t', '\u{e0020}'].into();

@@ -1,4 +1,4 @@
-//! What the kernel's refusals mean to the caller.
+//! Translates the kernel's errors into errors for the caller.
 
 use std::ffi::OsStr;
 use std::os::fd::AsFd;
@@ -14,15 +14,16 @@ use super::entries::each;
 use super::path::{self, shown};
 use super::work::Watch;
 
-/// How many names are read to find the one that was meant.
+/// The most names to read when looking for a similar one.
 const NAMES_MAX: usize = 2000;
-/// A longer name is only compared without case.
+/// The longest name, in bytes, that is compared by similarity. Longer ones must be equal but for
+/// case.
 const NAME_BYTES_MAX: usize = 100;
-/// How much a name must be like the one that is missing.
+/// The least similarity of a suggested name, from 0 to 1.
 const LIKENESS_MIN: f64 = 0.6;
 
 impl Root {
-    /// The refusal of `path`, relative to the root, that `err` stands for.
+    /// Translates `err` for `path`, which is relative to the root.
     pub(super) fn refusal(&self, path: &str, err: Errno) -> ToolError {
         match err {
             Errno::XDEV => self.escape(path),
@@ -31,7 +32,7 @@ impl Root {
         }
     }
 
-    /// Says that `path` does not exist, and what was probably meant.
+    /// Creates the error that `path` does not exist, with a suggestion if there is one.
     fn absent(&self, path: &str) -> ToolError {
         let missing = shown(path);
         ToolError::not_found(match self.first_absent(path) {
@@ -51,7 +52,7 @@ impl Root {
         })
     }
 
-    /// The first part of `path` that leads nowhere; if it is a symlink, what that says.
+    /// Returns the first part of `path` that does not exist, and its target if it is a symlink.
     fn first_absent<'p>(&self, path: &'p str) -> Option<(&'p str, Option<String>)> {
         let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
         for prefix in ends.map(|end| &path[..end]).filter(|prefix| !prefix.is_empty()) {
@@ -66,14 +67,14 @@ impl Root {
         None
     }
 
-    /// The path that `path` may have been meant for, which is missing from `prefix` on.
+    /// Returns the path that the caller probably meant. `path` is missing from `prefix` on.
     fn meant(&self, path: &str, prefix: &str) -> Option<String> {
         let (parent, name) = path::split(prefix)?;
         let name = name.to_lowercase();
         let dir = self.resolve(parent, OFlags::RDONLY | OFlags::DIRECTORY).ok()?;
         let mut read = 0;
         let mut best: Option<(f64, String)> = None;
-        // A directory that cannot be read to the end still tells what it has told.
+        // A directory that fails midway still provides the names read so far.
         let _ = each(dir.as_fd(), &Watch::default(), |other: &OsStr, _| {
             read += 1;
             if read > NAMES_MAX {
@@ -94,7 +95,7 @@ impl Root {
         Some(if self.look_at(&whole).is_ok() { whole } else { meant })
     }
 
-    /// Says how `path` leaves the root, without saying where to.
+    /// Creates the error that `path` leaves the root. It does not reveal the target.
     fn escape(&self, path: &str) -> ToolError {
         let Some((link, target)) = self.absolute_symlink(path) else {
             let path = shown(path);
@@ -112,9 +113,9 @@ impl Root {
         })
     }
 
-    /// The first symlink on `path` whose target is absolute, and that target.
+    /// Returns the first symlink in `path` with an absolute target, and that target.
     ///
-    /// Only for the message: nothing is opened by what is found here.
+    /// Only for the message: the result is never opened.
     fn absolute_symlink(&self, path: &str) -> Option<(String, PathBuf)> {
         let mut prefix = PathBuf::new();
         for component in Path::new(path).components() {
@@ -134,7 +135,7 @@ impl Root {
     }
 }
 
-/// How much two names in lower case are like each other: from 0 to 1, the same.
+/// Returns the similarity of two lower-case names, from 0 to 1.
 fn likeness(a: &str, b: &str) -> f64 {
     if a.len().max(b.len()) > NAME_BYTES_MAX {
         return if a == b { 1.0 } else { 0.0 };
@@ -142,7 +143,7 @@ fn likeness(a: &str, b: &str) -> f64 {
     strsim::normalized_damerau_levenshtein(a, b)
 }
 
-/// The refusal of `path` that `err` stands for, where it cannot be an escape.
+/// Translates `err` for `path` if the path cannot have left the root.
 pub(super) fn refusal(path: &str, err: Errno) -> ToolError {
     let path = shown(path);
     let invalid = |message: String| ToolError::invalid("/path", message);
@@ -186,16 +187,16 @@ pub(super) fn refusal(path: &str, err: Errno) -> ToolError {
     }
 }
 
-/// What stopped work that is not done with one call to the kernel.
+/// The reason why work of several system calls stopped.
 pub(super) enum Stopped {
-    /// The file system.
+    /// An error of the file system.
     Errno(Errno),
-    /// The caller, or a limit.
+    /// A cancellation, or an error made here.
     Told(ToolError),
 }
 
 impl Stopped {
-    /// The refusal of `path` that this stands for.
+    /// Converts this into the error for `path`.
     pub(super) fn at(self, path: &str) -> ToolError {
         match self {
             Self::Errno(err) => refusal(path, err),
@@ -216,7 +217,7 @@ impl From<ToolError> for Stopped {
     }
 }
 
-/// The same refusal, said of the argument at `pointer`.
+/// Returns a function that makes an error point to the argument at `pointer`.
 pub(super) fn about(pointer: &str) -> impl Fn(ToolError) -> ToolError {
     move |err: ToolError| err.at(pointer)
 }

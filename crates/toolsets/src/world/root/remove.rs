@@ -1,4 +1,4 @@
-//! Removing a file, a link, or a directory with all in it.
+//! Removes a file, a link, or a directory with all its contents.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -15,17 +15,18 @@ use super::refusal::refusal;
 use super::tree::{each_branch, open_branch};
 use super::work::Watch;
 
-/// How much of a directory goes.
+/// The part of a directory that an operation covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// The entry alone; a directory only if it is empty.
+    /// The entry alone. A directory must be empty.
     Entry,
-    /// A directory with all in it.
+    /// The directory with all its contents.
     Tree,
 }
 
 impl Root {
-    /// Removes what is at `path` and says how many entries are gone. Symlinks go, never their targets.
+    /// Removes the entry at `path` and returns the number of removed entries. Symlinks are removed,
+    /// never their targets.
     pub(crate) fn remove(
         &self,
         path: &str,
@@ -75,7 +76,8 @@ impl Root {
         Ok(removed)
     }
 
-    /// Removes all in the directory `top`, which is at `at`, and says how many entries are gone.
+    /// Removes the contents of the directory `top` at `at` and returns the number of removed
+    /// entries.
     fn clear(&self, top: &OwnedFd, at: &Path, path: &str, watch: &Watch) -> Result<u64, ToolError> {
         let mut removed = 0;
         clear(top, path, watch, &mut removed, |inner| {
@@ -93,7 +95,8 @@ impl Root {
     }
 }
 
-/// Removes all in the directory `top` that `may` allows, counting in `removed`.
+/// Removes the contents of the directory `top` and counts them in `removed`. Stops at an entry that
+/// `may` refuses.
 pub(super) fn clear(
     top: &OwnedFd,
     path: &str,

@@ -1,4 +1,4 @@
-//! Giving an entry another name or another directory.
+//! Moves an entry to another name or directory.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -18,20 +18,20 @@ use super::place::{Parents, Place};
 use super::refusal::{about, refusal};
 use super::work::Watch;
 
-/// How long the second of two directories is waited for.
+/// The longest wait for the lock on the second directory.
 const WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// What becomes of an entry that stands where another is to go.
+/// Handling of an existing entry at the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// It stays, and the other is refused.
+    /// Keep it and refuse the operation.
     Stays,
-    /// It goes.
+    /// Replace it.
     Goes,
 }
 
 impl Root {
-    /// Moves the entry at `source` to `destination`; a symlink is moved itself.
+    /// Moves the entry at `source` to `destination`. A symlink itself is moved.
     pub(crate) fn rename(
         &self,
         source: &str,
@@ -66,7 +66,7 @@ impl Root {
             Standing::Goes => RenameFlags::empty(),
         };
         let renamed = match renameat_with(&from.dir, &from.name, &to.dir, &to.name, flags) {
-            // This file system cannot promise it; with the lock held a look is the best there is.
+            // This file system cannot refuse to replace. Under the lock, the check above must do.
             Err(Errno::INVAL | Errno::NOSYS) if there.is_none() => {
                 rustix::fs::renameat(&from.dir, &from.name, &to.dir, &to.name)
             }
@@ -81,7 +81,7 @@ impl Root {
     }
 }
 
-/// Refuses to put what is at `source` into itself.
+/// Fails if the destination is the source or lies inside it.
 pub(super) fn apart(source: &Path, to: &Place) -> Result<(), ToolError> {
     let message = if to.at == source {
         "the destination is the source".to_owned()
@@ -93,9 +93,9 @@ pub(super) fn apart(source: &Path, to: &Place) -> Result<(), ToolError> {
     Err(ToolError::invalid("/destination", message))
 }
 
-/// The place whose directory is locked first, and the other unless it is in the same.
+/// Returns the place whose directory is locked first, and the other one if its directory differs.
 ///
-/// The order is the same for every move, so two the opposite ways never wait for each other.
+/// The order is the same for every move, so opposite moves never deadlock.
 fn in_order<'p>(from: &'p Place, to: &'p Place) -> (&'p Place, Option<&'p Place>) {
     let number = |place: &Place| fstat(&place.dir).ok().map(|stat| (stat.st_dev, stat.st_ino));
     match (number(from), number(to)) {
@@ -105,10 +105,10 @@ fn in_order<'p>(from: &'p Place, to: &'p Place) -> (&'p Place, Option<&'p Place>
     }
 }
 
-/// The lock on a second directory, while that on a first is held.
+/// The lock on a second directory while the first is held.
 ///
-/// It is the file system's alone: those of this process may be the same for two
-/// directories, and each place opens its directory anew, so that it holds here too.
+/// It is only a file lock, because both directories may share one lock of this process. Each place
+/// opens its directory separately, so the file lock also works within this process.
 struct Second<'p>(&'p OwnedFd);
 
 impl<'p> Second<'p> {
@@ -128,7 +128,7 @@ impl<'p> Second<'p> {
                     let message = format!("the directory of {path} is locked; try again");
                     return Err(ToolError::new(Fault::Unavailable, message));
                 }
-                // A file system without locks.
+                // The file system has no locks.
                 _ => break,
             }
         }
@@ -142,7 +142,7 @@ impl Drop for Second<'_> {
     }
 }
 
-/// That `to` is a directory and not the new path of what is at `source`.
+/// Creates the error that `to` is a directory and not the new path of `source`.
 pub(super) fn into(source: &Path, to: &Place) -> ToolError {
     let message = format!(
         "{} is a directory; the destination is the new path itself, with its name{}",
@@ -152,7 +152,7 @@ pub(super) fn into(source: &Path, to: &Place) -> ToolError {
     ToolError::invalid("/destination", message)
 }
 
-/// The question whether the name of `source` in the directory `to` was meant.
+/// Returns a hint that `to` plus the name of `source` may be meant.
 pub(super) fn inside(source: &Path, to: &Place) -> String {
     match source.file_name() {
         Some(name) if to.at.join(name) != source => {
@@ -163,7 +163,7 @@ pub(super) fn inside(source: &Path, to: &Place) -> String {
     }
 }
 
-/// That `to` is taken.
+/// Creates the error that `to` exists.
 pub(super) fn taken(to: &Place) -> ToolError {
     let message = format!("{} exists; pass overwrite: true to replace it", shown(&to.path));
     ToolError::new(Fault::Conflict(json!({ "exists": to.path })), message)

@@ -1,8 +1,8 @@
-//! Writing a file: whole or not at all, and never in place.
+//! Writes a file completely or not at all, and never in place.
 //!
-//! The new content goes to a file of its own in the same directory, which then takes
-//! the name. So a reader sees the old content or the new, a full disk changes
-//! nothing, and a hard link elsewhere keeps what it had.
+//! The new content goes to a separate file in the same directory, which then takes the name. A
+//! reader sees the old or the new content. A full disk changes nothing, and a hard link elsewhere
+//! keeps the old content.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -24,43 +24,44 @@ use super::refusal::{Stopped, refusal};
 use super::temp::{Over, Temp};
 use super::work::Watch;
 
-/// How often a write looks again when what is there changes between look and rename.
+/// The most retries if the entry changes between check and rename.
 const TRIES: usize = 8;
 
-/// What a write expects to find, and what it leaves.
+/// Conditions of a write and the result that it leaves.
 #[derive(Debug, Clone)]
 pub(crate) struct Terms {
-    /// What becomes of a file that is there.
+    /// Handling of a file that exists.
     pub(crate) existing: Existing,
-    /// What becomes of one that is not.
+    /// Handling of a file that does not exist.
     pub(crate) missing: Missing,
-    /// What becomes of directories that are not there.
+    /// Handling of missing parent directories.
     pub(crate) parents: Parents,
-    /// The permission bits; else the old ones, or for a new file the umask's.
+    /// The permission bits. By default a replaced file keeps its own, and a new file follows the
+    /// umask.
     pub(crate) mode: Option<u32>,
 }
 
-/// What becomes of a file that is there.
+/// Handling of a file that exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Existing {
-    /// It stays, and the write is refused.
+    /// Keep it and refuse the write.
     Keep,
-    /// It is replaced, whatever it is.
+    /// Replace it.
     Replace,
-    /// It is replaced if this is its etag.
+    /// Replace it if it has this etag.
     Match(String),
 }
 
-/// What becomes of a file that is not there.
+/// Handling of a file that does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Missing {
-    /// It is created.
+    /// Create it.
     Create,
-    /// The write is refused.
+    /// Refuse the write.
     Refuse,
 }
 
-/// What a write left.
+/// The result of a write.
 #[derive(Debug)]
 pub(crate) struct Written {
     pub(crate) meta: Meta,
@@ -68,17 +69,17 @@ pub(crate) struct Written {
     pub(crate) outcome: Outcome,
 }
 
-/// What a write did.
+/// The effect of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The file is new.
     Created,
-    /// There was one, and it is gone.
+    /// An existing file was replaced.
     Replaced,
 }
 
 impl Root {
-    /// Makes `content` the content of the file at `path`, on `terms`.
+    /// Writes `content` to the file at `path` under the conditions `terms`.
     pub(crate) fn write(
         &self,
         path: &str,
@@ -106,7 +107,7 @@ impl Root {
         Ok(Written { meta, etag: self.etag_of(content, &meta), outcome })
     }
 
-    /// Looks once more, with nobody else changing the directory, and gives `temp` the name.
+    /// Checks the conditions again under the directory lock, then renames `temp` to its place.
     pub(super) fn publish(
         &self,
         place: &Place,
@@ -134,7 +135,7 @@ impl Root {
         Err(ToolError::new(Fault::Unavailable, message))
     }
 
-    /// Whether what was `found` at `place` is what `terms` ask for.
+    /// Checks that the entry `found` at `place` meets the conditions `terms`.
     fn agree(
         &self,
         place: &Place,
@@ -183,7 +184,7 @@ impl Root {
 }
 
 impl Place {
-    /// An empty file to become the one here, with all that stays of the one `found`.
+    /// Creates an empty temporary file with the mode, owner and attributes of the file `found`.
     pub(super) fn draft(&self, found: Option<&Meta>, terms: &Terms) -> Result<Temp<'_>, ToolError> {
         let fail = |err| refusal(&self.path, err);
         let kept = found.map(Meta::mode);
@@ -194,18 +195,18 @@ impl Place {
             self.keep(found, &temp).map_err(fail)?;
         }
         if let Some(mode) = mode {
-            // What a file may do as another user was granted to the old content, not to the new.
+            // Set-user-ID bits were granted to the old content, not to the new.
             fchmod(&temp, Mode::from_raw_mode(mode & 0o777)).map_err(fail)?;
         }
         Ok(temp)
     }
 
-    /// Gives `temp` the owner and the attributes of the file `found` here, as far as one may.
+    /// Copies owner and attributes of the file `found` to `temp`, as far as permitted.
     fn keep(&self, found: &Meta, temp: &Temp<'_>) -> Result<(), Errno> {
         let new = fstat(temp)?;
         let old = &found.stat;
         if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid) {
-            // Only root may give files away; anyone else keeps what it writes.
+            // Only root may give files away. Other users stay the owner.
             let group = Some(Gid::from_raw(old.st_gid));
             let _ = fchown(temp, Some(Uid::from_raw(old.st_uid)), group)
                 .or_else(|_| fchown(temp, None, group));
@@ -216,14 +217,14 @@ impl Place {
         Ok(())
     }
 
-    /// Opens what is here for reading, itself and not what it leads to.
+    /// Opens the entry for reading, without following a symlink.
     pub(super) fn open(&self) -> Result<std::os::fd::OwnedFd, Errno> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         openat(&self.dir, &self.name, flags | OFlags::CLOEXEC, Mode::empty())
     }
 }
 
-/// Writes all of `content` to `fd`, to the disk itself.
+/// Writes all of `content` to `fd` and flushes it to disk.
 fn fill(fd: BorrowedFd<'_>, content: &[u8], watch: &Watch) -> Result<(), Stopped> {
     for block in content.chunks(BLOCK_BYTES << 2) {
         watch.check().map_err(Stopped::Told)?;
@@ -240,7 +241,7 @@ fn fill(fd: BorrowedFd<'_>, content: &[u8], watch: &Watch) -> Result<(), Stopped
     fsync(fd).map_err(Stopped::Errno)
 }
 
-/// Refuses a file whose permissions say it is not to be written, though its directory would let us.
+/// Fails if the file's permissions forbid writing, even if its directory would allow replacing it.
 fn writable(place: &Place) -> Result<(), ToolError> {
     let Err(err) = accessat(&place.dir, &place.name, Access::WRITE_OK, AtFlags::EACCESS) else {
         return Ok(());
@@ -251,9 +252,10 @@ fn writable(place: &Place) -> Result<(), ToolError> {
     })
 }
 
-/// Copies what users keep in extended attributes; a file system without them has none.
+/// Copies the users' extended attributes, access lists and SELinux label, if the file system has
+/// them.
 ///
-/// Not `security.capability`: new content does not inherit the old one's powers.
+/// It omits `security.capability`: new content must not inherit the capabilities of the old.
 fn copy_attributes(from: BorrowedFd<'_>, to: BorrowedFd<'_>) {
     let mut names = vec![0; 64 << 10];
     let Ok(len) = flistxattr(from, &mut names[..]) else { return };

@@ -1,4 +1,4 @@
-//! Looking through a directory for what others who read it would follow out of the root.
+//! Finds entries of a directory that would lead a reader without our checks out of the root.
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -15,26 +15,26 @@ use super::path::shown;
 use super::refusal::refusal;
 use super::work::Watch;
 
-/// How far an entry is looked at.
+/// The depth of the inspection of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Heed {
-    /// Not at all.
+    /// Skip it.
     Not,
-    /// Where it leads.
+    /// Check where it leads.
     Itself,
-    /// Where it leads and, if that is a directory, all in it.
+    /// Check where it leads and, if it is a directory, everything in it.
     Within,
 }
 
-/// What is not as it should be.
+/// An entry that is not acceptable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stray {
-    /// Where it is, relative to the root.
+    /// The path relative to the root.
     pub(crate) path: PathBuf,
     pub(crate) why: Why,
 }
 
-/// Why.
+/// The reason why an entry is not acceptable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Why {
     /// It leads out of the root.
@@ -44,10 +44,11 @@ pub(crate) enum Why {
 }
 
 impl Root {
-    /// The first thing in the directory at `top` that leads out of the root, or is neither a file
-    /// nor a directory, as far as `heed` says, which is given paths from `top`.
+    /// Returns the first entry in the directory `top` that leads out of the root or is neither a
+    /// file nor a directory.
     ///
-    /// Symlinks that stay beneath are followed, as whoever reads the directory will.
+    /// `heed` selects the depth for a path relative to `top`. Symlinks that stay inside are
+    /// followed, as a reader of the directory would. Fails above `entries_max` entries.
     pub(crate) fn stray(
         &self,
         top: &str,
@@ -113,7 +114,8 @@ impl Root {
         Ok(None)
     }
 
-    /// What the symlink at `path` leads to, itself if that is nothing; `None` if it leads out.
+    /// Returns the kind of the target of the symlink at `path`, or of a dangling symlink itself.
+    /// `None` if it leads out.
     fn behind(&self, path: &Path) -> Result<Option<Kind>, Errno> {
         match beneath::open(self.dir(), path, OFlags::PATH, Symlinks::Follow) {
             Ok(fd) => Ok(Some(Meta::from(fstat(&fd)?).kind())),
@@ -124,7 +126,7 @@ impl Root {
     }
 }
 
-/// Whether nobody who follows it comes to anything by it.
+/// Returns `true` if following the link yields nothing.
 fn leads_nowhere(err: Errno) -> bool {
     matches!(err, Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS | Errno::NAMETOOLONG)
 }

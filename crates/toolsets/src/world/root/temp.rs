@@ -1,4 +1,4 @@
-//! A file being written that nobody can see before it is whole.
+//! A file that stays invisible until it is completely written.
 
 use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, RandomState};
@@ -12,39 +12,40 @@ use rustix::io::Errno;
 const PREFIX: &str = ".toolgate-";
 const SUFFIX: &str = ".tmp";
 
-/// A file in a directory, nameless or under a name no tool shows; gone when dropped.
+/// A temporary file: unnamed, or with a name that tools hide. It is deleted when dropped.
 pub(super) struct Temp<'d> {
     dir: BorrowedFd<'d>,
     fd: OwnedFd,
     name: Option<OsString>,
 }
 
-/// What may be at the name a file is given.
+/// Handling of an existing entry when the file gets its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Over {
-    /// Nothing: else `EEXIST`.
+    /// Fail with `EEXIST`.
     Nothing,
-    /// Anything a file can replace.
+    /// Replace it.
     Anything,
 }
 
-/// Whether `name` is that of a file half written, perhaps by a process that died.
+/// Returns `true` if `name` is that of an unfinished file, perhaps from a process that died.
 pub(crate) fn is_temp(name: &OsStr) -> bool {
     let name = name.as_encoded_bytes();
     name.starts_with(PREFIX.as_bytes()) && name.ends_with(SUFFIX.as_bytes())
 }
 
-/// A name such as [`is_temp`] knows, that nothing else has.
+/// Returns a new random name that [`is_temp`] recognizes.
 pub(super) fn temp_name() -> OsString {
     let random = RandomState::new().hash_one(std::process::id());
     format!("{PREFIX}{random:016x}{SUFFIX}").into()
 }
 
 impl<'d> Temp<'d> {
-    /// A new empty file in `dir` with `mode` less the umask.
+    /// Creates an empty file in `dir` with the permission bits `mode`, less the umask.
     pub(super) fn create(dir: &'d OwnedFd, mode: Mode) -> Result<Self, Errno> {
         match Self::nameless(dir, mode) {
-            // Not every file system has nameless files; old ones take the flag for a directory's.
+            // Not every file system has unnamed files, and old ones mistake the flag for a
+            // directory's.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {
                 Self::named(dir, mode)
             }
@@ -52,7 +53,7 @@ impl<'d> Temp<'d> {
         }
     }
 
-    /// One that no crash leaves behind.
+    /// Creates a file that disappears even after a crash.
     fn nameless(dir: &'d OwnedFd, mode: Mode) -> Result<Self, Errno> {
         let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
         let fd = openat(dir, ".", flags, mode)?;
@@ -66,7 +67,7 @@ impl<'d> Temp<'d> {
         Ok(Self { dir: dir.as_fd(), fd, name: Some(name) })
     }
 
-    /// Gives the file the name `name`, at once and whole.
+    /// Gives the file the name `name` atomically.
     pub(super) fn publish(&mut self, name: &OsStr, over: Over) -> Result<(), Errno> {
         match over {
             Over::Nothing => self.link_or_move(name)?,

@@ -1,4 +1,4 @@
-//! A directory and all beneath it, visited without ever following a symlink.
+//! Visits a directory and everything below it without following symlinks.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,21 +16,21 @@ use super::place::dot;
 use super::refusal::refusal;
 use super::work::Watch;
 
-/// More entries than this are not gone through to change them all.
+/// The most entries of a tree that one operation may change.
 const ENTRIES_MAX: u64 = 2_000_000;
 
 /// One directory of a tree.
 pub(super) struct Branch<'t> {
-    /// Where it is, relative to the tree's top; empty for the top itself.
+    /// The path relative to the tree's top. Empty for the top itself.
     pub(super) at: &'t Path,
     pub(super) dir: OwnedFd,
     pub(super) entries: Vec<(OsString, Kind)>,
 }
 
-/// Gives `top` and each directory beneath to `visit`, parents first.
+/// Passes `top` and each directory below it to `visit`, parents first.
 ///
-/// Directories are opened by their path from `top`, one at a time, so neither the
-/// stack nor the table of open files grows with the depth. `path` is for messages.
+/// Directories are opened one at a time by their path from `top`. Thus neither the stack nor the
+/// number of open files grows with the depth. `path` is for messages.
 pub(super) fn each_branch(
     top: &OwnedFd,
     path: &str,
@@ -68,7 +68,8 @@ pub(super) fn open_branch(top: &OwnedFd, at: &Path) -> Result<OwnedFd, rustix::i
 }
 
 impl Root {
-    /// Refuses the tree of `top` if it holds what is protected in trees too, seen from any of `places`.
+    /// Fails if the tree of `top` contains a name that is protected in trees, if it were at any of
+    /// `places`.
     pub(super) fn guard_tree(
         &self,
         top: &OwnedFd,
@@ -87,7 +88,7 @@ impl Root {
         })
     }
 
-    /// Refuses the entry at `at` if it is protected; it is `inner` in the tree at `path`.
+    /// Fails if the path `at` is protected in trees. The entry is `inner` in the tree at `path`.
     pub(super) fn guard_entry(&self, at: &Path, inner: &Path, path: &str) -> Result<(), ToolError> {
         if self.rules.protected.find_in_tree(&at.to_string_lossy()).is_none() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Walking a workspace: every directory by its own path, in order, never through a symlink.
+//! Walks a workspace in path order, without following symlinks.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,48 +19,48 @@ use super::place::dot;
 use super::refusal::{Stopped, refusal};
 use super::work::Watch;
 
-/// Which entries a walk leaves out. `.git` is only walked when it is named.
+/// The entries that a walk includes. `.git` is only walked if it is named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sight {
-    /// Entries the workspace ignores are seen too.
+    /// Include entries that the workspace ignores.
     pub(crate) ignored: bool,
-    /// Entries whose names begin with a dot are seen too.
+    /// Include entries whose names begin with a dot.
     pub(crate) hidden: bool,
 }
 
-/// A directory that can be looked into, and the rules that hold there.
+/// A directory to list, and the ignore rules that apply there.
 #[derive(Clone)]
 pub(crate) struct Folder {
-    /// Where it is, relative to the root; empty for the root itself.
+    /// The path relative to the root. Empty for the root itself.
     pub(crate) path: PathBuf,
     rules: Option<Arc<Ignores>>,
 }
 
-/// A directory held open, and what is in it.
+/// An open directory and its entries.
 pub(crate) struct Looked {
     dir: OwnedFd,
-    /// Whether there is a `.git` in it, which is no entry.
+    /// `true` if the directory contains a `.git`, which is not listed.
     pub(crate) has_git: bool,
-    /// In order of name.
+    /// The entries, sorted by name.
     pub(crate) entries: Vec<(OsString, Kind)>,
 }
 
-/// An entry a walk came by.
+/// An entry that a walk found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// Where it is, relative to the root.
+    /// The path relative to the root.
     pub(crate) path: PathBuf,
     pub(crate) kind: Kind,
 }
 
-/// Where a walk starts.
+/// The starting point of a walk.
 pub(crate) enum Start {
     Folder(Folder),
     File(Found),
 }
 
 impl Root {
-    /// Where `path` is, and, if it is a directory, the rules that hold there.
+    /// Resolves `path` for a walk. For a directory, it also loads the ignore rules of its parents.
     pub(crate) fn start(&self, path: &str) -> Result<Start, ToolError> {
         let path = self.relative(path)?;
         let fail = |err| self.refusal(path, err);
@@ -83,7 +83,7 @@ impl Root {
         Ok(Start::Folder(Folder { path: at, rules }))
     }
 
-    /// Opens the file `found` by a walk, if that is still what it is.
+    /// Opens a file that a walk found. Fails if it has become something else.
     pub(crate) fn open_walked(&self, path: &Path) -> Result<File, ToolError> {
         let shown = path.to_string_lossy();
         let fd = self.open_found(path, OFlags::RDONLY).map_err(|err| refusal(&shown, err))?;
@@ -96,7 +96,7 @@ impl Root {
 }
 
 impl Folder {
-    /// What is in it, in order of name, and from here on the rules that hold in it.
+    /// Returns the entries sorted by name, and loads the ignore rules of this directory.
     pub(crate) fn look(
         &mut self,
         root: &Root,
@@ -106,7 +106,8 @@ impl Folder {
         self.open(root, sight, watch).map(|looked| looked.entries)
     }
 
-    /// The same, and files can be opened from there, which takes less than by their paths.
+    /// Returns the open directory and its entries. Files open faster from it than by their full
+    /// paths.
     pub(crate) fn open(
         &mut self,
         root: &Root,
@@ -117,13 +118,13 @@ impl Folder {
         self.open_at(dir, sight, watch)
     }
 
-    /// The directory itself, held open: for [`Folder::open_at`].
+    /// Opens the directory itself, for [`Folder::open_at`].
     pub(crate) fn handle(&self, root: &Root) -> Result<OwnedFd, ToolError> {
         let dir = root.open_found(&self.path, OFlags::RDONLY | OFlags::DIRECTORY);
         dir.map_err(|err| refusal(&self.path.to_string_lossy(), err))
     }
 
-    /// [`Folder::open`] of what is held open already: `dir`.
+    /// Lists the open directory `dir`, as [`Folder::open`] does.
     pub(crate) fn open_at(
         &mut self,
         dir: OwnedFd,
@@ -155,19 +156,20 @@ impl Folder {
         Ok(Looked { dir, has_git: names.git, entries })
     }
 
-    /// The directory `name` in it. To be called after [`Folder::look`].
+    /// Returns the subdirectory `name`. Call [`Folder::look`] first.
     pub(crate) fn enter(&self, name: &OsString) -> Self {
         Self { path: self.path.join(name), rules: self.rules.clone() }
     }
 }
 
 impl Looked {
-    /// What is known of the entry `name` in it, without opening it; `None` if it is gone.
+    /// Returns the metadata of the entry `name` without opening it. `None` if it is gone.
     pub(crate) fn meta(&self, name: &OsString) -> Option<Meta> {
         statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW).ok().map(Meta::from)
     }
 
-    /// Opens the file `name` in it, which is at `path`, if that is still what it is.
+    /// Opens the file `name` in this directory. Fails if it has become something else. `path` is
+    /// for messages.
     pub(crate) fn file(&self, name: &OsString, path: &Path) -> Result<File, ToolError> {
         let shown = path.to_string_lossy();
         let name = Path::new(name);
@@ -177,20 +179,20 @@ impl Looked {
     }
 }
 
-/// A walk from a folder down, parents before what is in them, in order of path.
+/// A walk below a folder in path order, parents before their contents.
 pub(crate) struct Walk<'r> {
     root: &'r Root,
     sight: Sight,
     watch: &'r Watch,
-    /// Where to go on: what comes before is passed over.
+    /// The path to resume at. Entries before it are skipped.
     from: Option<PathBuf>,
     open: Vec<(Folder, vec::IntoIter<(OsString, Kind)>)>,
-    /// How many directories could not be looked into.
+    /// The number of directories that could not be read.
     pub(crate) unread: u64,
 }
 
 impl<'r> Walk<'r> {
-    /// A walk of `folder`, from the entry at `from` on.
+    /// Starts a walk of `folder` at the entry `from`.
     pub(crate) fn new(
         root: &'r Root,
         mut folder: Folder,
@@ -203,7 +205,7 @@ impl<'r> Walk<'r> {
         Ok(Self { root, sight, watch, from, open, unread: 0 })
     }
 
-    /// The next entry.
+    /// Returns the next entry.
     pub(crate) fn next(&mut self) -> Result<Option<Found>, ToolError> {
         while let Some((folder, entries)) = self.open.last_mut() {
             self.watch.check()?;

@@ -1,4 +1,4 @@
-//! Work that waits for a disk, off the threads that serve calls.
+//! Runs blocking disk work off the threads that serve calls.
 
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,13 +10,12 @@ use toolgate_contract::{Ctx, Event, EventSink, ToolError};
 
 use super::Root;
 
-/// How many pieces of work may wait for the disk at a time; each holds a few files open.
+/// The most disk operations at a time. Each keeps a few files open.
 pub(super) const AT_ONCE: usize = 16;
-/// Progress is not told more often than this.
+/// The shortest time between two progress messages, in milliseconds.
 const PROGRESS_MS: u64 = 200;
 
-/// The magic numbers of file systems whose answers come from elsewhere: over a network, or from
-/// a program (FUSE).
+/// The magic numbers of file systems that are remote or served by a program (FUSE).
 const REMOTE: [u32; 12] = [
     0x6969,      // NFS
     0x517b,      // SMB
@@ -33,15 +32,15 @@ const REMOTE: [u32; 12] = [
 ];
 
 impl Root {
-    /// Whether it is on a file system of this machine, which answers at once where little is asked.
+    /// Returns `true` if the root is on a local file system, where small requests are fast.
     ///
-    /// Whoever asks keeps the answer: asking waits for the disk, too.
+    /// Cache the result: the query itself waits for the disk.
     pub(crate) fn is_local(&self) -> bool {
         let Ok(stat) = fstatfs(self.dir()) else { return false };
         !REMOTE.iter().any(|&magic| stat.f_type == i64::from(magic))
     }
 
-    /// Runs `work` on a thread of its own, when there is room for it.
+    /// Runs `work` on a blocking thread as soon as a slot is free.
     pub(crate) async fn work<T: Send + 'static>(
         &self,
         ctx: &Ctx,
@@ -65,12 +64,12 @@ impl Root {
     }
 }
 
-/// Who wants the work, and who watches it.
+/// The cancel token and the progress events of disk work.
 pub(crate) struct Watch {
     cancel: CancellationToken,
     events: EventSink,
     since: Instant,
-    /// When progress was last told, in milliseconds from `since`.
+    /// The time of the last progress message, in milliseconds since `since`.
     told_ms: AtomicU64,
 }
 
@@ -79,17 +78,17 @@ impl Watch {
         Self { cancel, events, since: Instant::now(), told_ms: AtomicU64::new(0) }
     }
 
-    /// Work that nobody watches, until `cancel` says that it is not wanted.
+    /// Creates a watch without progress events that is cancelled by `cancel`.
     pub(crate) fn quiet(cancel: CancellationToken) -> Self {
         Self::new(cancel, EventSink::none())
     }
 
-    /// Fails once nobody wants the work any more.
+    /// Fails if the work has been cancelled.
     pub(crate) fn check(&self) -> Result<(), ToolError> {
         if self.cancel.is_cancelled() { Err(ToolError::canceled()) } else { Ok(()) }
     }
 
-    /// Says how far the work is, if it was not said just now.
+    /// Sends a progress event, unless one was sent just before.
     pub(crate) fn progress(&self, done: u64, total: Option<u64>, unit: &str) {
         if !self.events.is_watched() {
             return;
@@ -106,7 +105,7 @@ impl Watch {
     }
 }
 
-/// Work that ends by itself and soon.
+/// Creates a watch for short work that is never cancelled and reports no progress.
 impl Default for Watch {
     fn default() -> Self {
         Self::new(CancellationToken::new(), EventSink::none())

@@ -1,8 +1,8 @@
-//! The system calls that a confined program is refused.
+//! The system calls that a confined program may not make (seccomp).
 //!
-//! What is refused is what reaches past the view and the namespaces, or widens the kernel that can
-//! be reached; all else a program may need. Families of sockets are the other way round: only
-//! those that are known to end at the namespace of networks are let through.
+//! It refuses calls that reach past the mounts and namespaces, or that expose more of the kernel.
+//! All other calls are allowed. Socket families work the other way round: only those that a network
+//! namespace confines are allowed.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,28 +14,29 @@ use seccompiler::{
 
 use super::plan::Filters;
 
-/// What sockets a program may make.
+/// The socket families that a program may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sockets {
-    /// IPv4, IPv6 and what tells of routes.
+    /// IPv4, IPv6 and routing information (netlink).
     pub(super) internet: bool,
-    /// Those that are files.
+    /// Unix sockets.
     pub(super) unix: bool,
 }
 
-/// A system call, and the conditions of which one must hold.
+/// System calls with rules. A call without rules always matches, one with rules if any of them
+/// does.
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Refused whatever their arguments.
+/// Refused with any arguments.
 const REFUSED: &[i64] = &[
-    // other processes
+    // Access to other processes.
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
     libc::SYS_process_madvise,
     libc::SYS_pidfd_getfd,
     libc::SYS_kcmp,
-    // other views
+    // Other mount views.
     libc::SYS_chroot,
     libc::SYS_fspick,
     // open_tree_attr
@@ -43,11 +44,11 @@ const REFUSED: &[i64] = &[
     libc::SYS_setns,
     libc::SYS_name_to_handle_at,
     libc::SYS_open_by_handle_at,
-    // keys that other processes of the user have
+    // Keys of the user's other processes.
     libc::SYS_keyctl,
     libc::SYS_add_key,
     libc::SYS_request_key,
-    // much of the kernel that programs have no use for
+    // Kernel features that programs do not need.
     libc::SYS_bpf,
     libc::SYS_perf_event_open,
     libc::SYS_userfaultfd,
@@ -85,7 +86,7 @@ const REFUSED_HERE: &[i64] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const REFUSED_HERE: &[i64] = &[];
 
-/// The same, once what a program sees has been made by them.
+/// Refused once the view has been set up, because the helper needs them before.
 const REFUSED_LAST: &[i64] = &[
     libc::SYS_mount,
     libc::SYS_umount2,
@@ -98,8 +99,8 @@ const REFUSED_LAST: &[i64] = &[
     libc::SYS_mount_setattr,
 ];
 
-/// Told to be missing: their callers know another way, and what they do stands in memory, where a
-/// filter cannot look.
+/// Reported as missing. Callers have a fallback, and a filter cannot read the arguments, which are
+/// in memory.
 const MISSING: &[i64] = &[
     libc::SYS_clone3,
     libc::SYS_io_uring_setup,
@@ -107,13 +108,14 @@ const MISSING: &[i64] = &[
     libc::SYS_io_uring_register,
 ];
 
-/// The same, by which a program's files are found until it begins.
+/// Reported as missing once the program file has been found, because the helper needs it before.
 const MISSING_LAST: &[i64] = &[libc::SYS_openat2];
 
-/// From here on x86_64 has a second number for each call, which no rule names.
+/// The lowest number of the x32 calls. On x86_64 they duplicate every call, and no rule covers
+/// them.
 const X32: u32 = 0x4000_0000;
 
-/// The filters for a program that may make `sockets`, as the kernel is given them.
+/// Builds the filters of a program that may use `sockets`.
 pub(super) fn filters(sockets: Sockets) -> io::Result<Filters> {
     let ahead = [
         other_numbers(),
@@ -129,7 +131,7 @@ pub(super) fn filters(sockets: Sockets) -> io::Result<Filters> {
     Ok(Filters { ahead: packed(&ahead), last: packed(&last) })
 }
 
-/// A filter as [`filters`] made it.
+/// Decodes a filter that [`filters`] encoded.
 pub(super) fn unpacked(filter: &[u64]) -> BpfProgram {
     let part = |packed: u64, bits: u32| (packed >> bits) & 0xffff_ffff;
     let unpacked = |&packed: &u64| sock_filter {
@@ -148,10 +150,10 @@ fn packed(line: &sock_filter) -> u64 {
         | u64::from(line.k) << 32
 }
 
-/// What a helper does itself until a program begins.
+/// Builds the rules for the calls that the helper needs until it executes the program.
 fn refused_last() -> io::Result<Rules> {
     let mut rules = always(REFUSED_LAST);
-    // Namespaces of one's own, one rule a flag: a rule holds if all of its conditions do.
+    // New namespaces, with one rule per flag, because all conditions of a rule must hold.
     let spaces = [
         libc::CLONE_NEWNS,
         libc::CLONE_NEWCGROUP,
@@ -163,7 +165,7 @@ fn refused_last() -> io::Result<Rules> {
     ];
     let bits = spaces.map(|flag| u64::from(flag.cast_unsigned()));
     rules.insert(libc::SYS_clone, each_bit(0, &bits)?);
-    // New clocks have a flag that is a signal for `clone`.
+    // For `clone` the flag for a time namespace is part of the signal number.
     const CLONE_NEWTIME: u64 = 0x80;
     rules.insert(libc::SYS_unshare, each_bit(0, &[&bits[..], &[CLONE_NEWTIME]].concat())?);
     Ok(rules)
@@ -172,19 +174,19 @@ fn refused_last() -> io::Result<Rules> {
 fn refused() -> io::Result<Rules> {
     let mut rules = always(REFUSED);
     rules.extend(always(REFUSED_HERE));
-    // Typing into a terminal, and other protocols on one.
+    // Typing into a terminal, and changing its line discipline.
     let terminals = [libc::TIOCSTI, libc::TIOCLINUX, libc::TIOCSETD, libc::TIOCCONS];
     let asked = terminals.into_iter().map(|ask| rule(&[(1, SeccompCmpOp::Eq, ask)]));
     rules.insert(libc::SYS_ioctl, asked.collect::<io::Result<_>>()?);
-    // Leases and notices, by which who only reads a file keeps its owner waiting.
+    // Leases and notifications, with which a reader can block a file's owner.
     const F_SETLEASE: u64 = 1024;
     const F_NOTIFY: u64 = 1026;
     let leases = [F_SETLEASE, F_NOTIFY].map(|what| rule(&[(1, SeccompCmpOp::Eq, what)]));
     rules.insert(libc::SYS_fcntl, leases.into_iter().collect::<io::Result<_>>()?);
-    // Another system's ways, but for asking which are used.
+    // Other execution domains. Only the query is allowed.
     let other = rule(&[(0, SeccompCmpOp::Ne, 0), (0, SeccompCmpOp::Ne, 0xffff_ffff)])?;
     rules.insert(libc::SYS_personality, vec![other]);
-    // Files that run as their owner would outlast the program, for others of this machine to run.
+    // Set-user-ID and set-group-ID files would outlast the program, and other users could run them.
     let ids = [u64::from(libc::S_ISUID), u64::from(libc::S_ISGID)];
     for (call, mode) in [
         (libc::SYS_fchmod, 1),
@@ -195,7 +197,7 @@ fn refused() -> io::Result<Rules> {
     ] {
         rules.insert(call, each_bit(mode, &ids)?);
     }
-    // What is given for a mode means nothing where no file is made, with a name or without.
+    // The mode counts only if a file is created, with or without a name.
     const NAMELESS: libc::c_int = libc::O_TMPFILE & !libc::O_DIRECTORY;
     let makes = [libc::O_CREAT, NAMELESS].map(|flag| u64::from(flag.cast_unsigned()));
     let make = |flags: u8, mode: u8| {
@@ -219,10 +221,10 @@ fn refused() -> io::Result<Rules> {
     Ok(rules)
 }
 
-/// The part of the type of a socket that says which kind it is.
+/// The bits of a socket's type that select its kind.
 const KIND_OF_SOCKET: u64 = 0xf;
 
-/// Refuses all families of sockets but those in `sockets`.
+/// Builds the rules that refuse all socket families except those in `sockets`.
 fn families(Sockets { internet, unix }: Sockets) -> io::Result<Rules> {
     let mut allowed = Vec::new();
     if internet {
@@ -234,17 +236,18 @@ fn families(Sockets { internet, unix }: Sockets) -> io::Result<Rules> {
     let family = |family: libc::c_int| u64::from(family.cast_unsigned());
     let conditions: Vec<_> =
         allowed.into_iter().map(|it| (0, SeccompCmpOp::Ne, family(it))).collect();
-    // Where none is allowed no condition is left.
+    // Without any allowed family, the call is always refused.
     let mut refused = if conditions.is_empty() { Vec::new() } else { vec![rule(&conditions)?] };
     if internet {
-        // Of what the kernel tells by sockets only routes: names are resolved by those.
+        // Of netlink, only routes are allowed: name resolution needs them.
         let route = u64::try_from(libc::NETLINK_ROUTE).unwrap_or_default();
         let netlink = (0, SeccompCmpOp::Eq, family(libc::AF_NETLINK));
         refused.push(rule(&[netlink, (2, SeccompCmpOp::Ne, route)])?);
     }
     let mut rules = BTreeMap::from([(libc::SYS_socket, refused)]);
     if !unix {
-        // Of a pair neither end reaches anybody else, but for datagrams, which are sent anywhere.
+        // The ends of a pair reach only each other, except datagram sockets, which can send to any
+        // address.
         let is = |kind: libc::c_int| {
             rule(&[(1, SeccompCmpOp::MaskedEq(KIND_OF_SOCKET), u64::from(kind.cast_unsigned()))])
         };
@@ -257,13 +260,13 @@ fn always(calls: &[i64]) -> Rules {
     calls.iter().map(|&call| (call, Vec::new())).collect()
 }
 
-/// A rule for each of `bits` that may be set in the argument `at`.
+/// Creates one rule for each of `bits` that may be set in the argument `at`.
 fn each_bit(at: u8, bits: &[u64]) -> io::Result<Vec<SeccompRule>> {
     bits.iter().map(|&bit| rule(&[(at, SeccompCmpOp::MaskedEq(bit), bit)])).collect()
 }
 
-/// That all `conditions` hold: an argument, how it compares, and to what. The kernel takes the
-/// lower half of these arguments, so only that is looked at.
+/// Creates a rule that matches if all `conditions` hold: the argument's index, the comparison and
+/// the value. It compares the lower 32 bits, because the kernel uses only those.
 fn rule(conditions: &[(u8, SeccompCmpOp, u64)]) -> io::Result<SeccompRule> {
     let conditions = conditions.iter().map(|(at, op, value)| {
         SeccompCondition::new(*at, SeccompCmpArgLen::Dword, op.clone(), *value)
@@ -280,7 +283,8 @@ fn compiled(rules: Rules, errno: libc::c_int) -> io::Result<BpfProgram> {
         .map_err(io::Error::other)
 }
 
-/// Refuses every call by its second number. Written by hand: a rule is of one number.
+/// Builds a filter that refuses all x32 calls. It is written by hand, because a rule covers a
+/// single number.
 fn other_numbers() -> BpfProgram {
     const LOAD: u16 = 0x20;
     const IS_AT_LEAST: u16 = 0x35;

@@ -1,4 +1,4 @@
-//! From what a tool wants to run to what the helper is told.
+//! Turns a request to run a program into an order for a sandbox helper.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -24,7 +24,7 @@ use super::{Inside, Sandbox, held, layers};
 use crate::world::Root;
 use crate::world::processes::{Child, Image, Program, Tag};
 
-/// A program to be confined.
+/// A program to confine.
 pub(in crate::world) struct Start {
     pub(in crate::world) program: Program,
     pub(in crate::world) args: Vec<OsString>,
@@ -32,17 +32,17 @@ pub(in crate::world) struct Start {
     pub(in crate::world) env: BTreeMap<OsString, OsString>,
     pub(in crate::world) is_fed: bool,
     pub(in crate::world) grace: Duration,
-    /// What all its processes bear.
+    /// The tag that all its processes carry.
     pub(in crate::world) tag: Tag,
 }
 
-/// What is held for a program while it runs.
+/// The resources of a confined program while it runs.
 pub(in crate::world) struct Around {
-    /// Where the helper says why the program did not begin.
+    /// The pipe on which the helper reports why the program did not start.
     birth: OwnedFd,
-    /// Where another process says how it ended, if one stays beside it.
+    /// The pipe on which the reaper reports the exit, if the program has one beside it.
     end: Option<Ending>,
-    /// How it is confined.
+    /// The layers in force.
     pub(in crate::world) held: Arc<Held>,
     helper: Option<Standby>,
     like: Likeness,
@@ -52,12 +52,13 @@ pub(in crate::world) struct Around {
 }
 
 impl Around {
-    /// Whether another process stays beside the program, and hears signals for all it starts.
+    /// Returns `true` if a reaper runs beside the program. It forwards signals to all of the
+    /// program's processes.
     pub(in crate::world) fn is_apart(&self) -> bool {
         self.end.is_some()
     }
 
-    /// Waits until nothing of the program is left, as far as is said by what stays beside it.
+    /// Waits until the reaper reports that no process is left. Never completes without a reaper.
     pub(in crate::world) async fn over(&self) -> io::Result<()> {
         match &self.end {
             Some(end) => end.over().await,
@@ -65,21 +66,21 @@ impl Around {
         }
     }
 
-    /// How the program ended, if it is said that nothing of it is left.
+    /// Returns the program's exit status once the reaper has reported that no process is left.
     pub(in crate::world) fn told(&self) -> Option<ExitStatus> {
         let end = self.end.as_ref()?;
         end.status().filter(|_| end.is_over())
     }
 
-    /// How the program ended, of which nothing is left, and whose process ended as `status` says.
+    /// Returns the program's exit status after its end. `status` is the status of its main process.
     pub(in crate::world) fn ended(&mut self, status: ExitStatus) -> ExitStatus {
         let told = self.end.as_ref().and_then(Ending::status);
-        // Else what stayed beside it was killed, or could not begin.
+        // Without a report, the reaper was killed or could not start.
         self.is_over = told.is_some() || !self.is_apart();
         told.unwrap_or(status)
     }
 
-    /// Why the program did not begin, once it has ended.
+    /// Returns the error that kept the program from starting. Call it after the program has ended.
     pub(in crate::world) fn failure(&self) -> Option<io::Error> {
         let failed = layers::heard(&self.birth, Some(&layers::AT_ONCE)).ok()??;
         Some(held::refused(failed))
@@ -97,8 +98,7 @@ impl Drop for Around {
 }
 
 impl Sandbox {
-    /// Starts `start` confined, by a helper that is started by `begin` where none stands by.
-    /// Blocks.
+    /// Starts `start` confined. Calls `begin` to start a helper if no idle one fits. Blocks.
     pub(in crate::world) fn confine(
         &self,
         inside: &Inside,
@@ -134,14 +134,14 @@ impl Sandbox {
         let task = Task { errand, birth: their_birth, end: their_end, workspace, is_fed };
         let like = Likeness::of(plan);
         let (helper, child) = self.begun(ways, &task, &like, begin)?;
-        // By who becomes the program itself nothing is said.
+        // A process that becomes the program itself sends no reports.
         let end = is_apart.then_some(end);
         let (held, idle) = (Arc::new(held), self.0.idle.clone());
         let (helper, _reserved) = (Some(helper), reserved);
         Ok((child, Around { birth, end, held, helper, like, idle, is_over: false, _reserved }))
     }
 
-    /// The process that does `task`, and the helper that has made it.
+    /// Lets an idle or a new helper run `task`. Returns the helper and the program's process.
     fn begun(
         &self,
         ways: &Ways,
@@ -152,10 +152,10 @@ impl Sandbox {
         while let Some(mut helper) = self.0.idle.take(like) {
             match helper.order(task) {
                 Ok(Ok(child)) => return Ok((helper, child)),
-                // What it made ready may have failed for want of what the last program still had.
-                // It has begun nothing: another does as well.
+                // Its preparation may have failed because the last program still used resources. It
+                // has started nothing, so another helper can take over.
                 Ok(Err(_)) => {}
-                // Somebody has ended it.
+                // Somebody has killed the helper.
                 Err(err) if is_gone(&err) => {}
                 Err(err) => return Err(err),
             }
@@ -166,7 +166,7 @@ impl Sandbox {
         Ok((helper, child))
     }
 
-    /// What this system has, tried out once.
+    /// Returns the capabilities of this system, tested once.
     pub(super) fn ways(&self, workspace: &Root, variables: &Variables) -> io::Result<&Ways> {
         let ways = self.0.ways.get_or_init(|| {
             self.look(workspace, variables)
@@ -186,10 +186,10 @@ impl Sandbox {
         })?
     }
 
-    /// Whether a program confined as `inside` sees the file that is called `named`.
+    /// Returns `true` if a program confined by `inside` sees the file at `named`.
     ///
     /// # Errors
-    /// When nothing can be confined here.
+    /// If nothing can be confined on this system.
     pub(crate) fn shows(
         &self,
         inside: &Inside,
@@ -202,8 +202,8 @@ impl Sandbox {
         Ok(ways.base.shows(workspace, &Wanted::of(inside), named, &real))
     }
 
-    /// Whether programs in `workspace`, of a server whose home is `home`, write the folder `at`, as
-    /// it is named or where it lies.
+    /// Returns `true` if confined programs in `workspace` may write to the folder `at`, by its own
+    /// path or its real path. `home` is the server's home folder.
     pub(in crate::world) fn writes(
         &self,
         workspace: &Root,

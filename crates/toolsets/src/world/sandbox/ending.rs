@@ -1,5 +1,4 @@
-//! How it is heard that a program has ended, and that nothing of it is left, from the process that
-//! stays beside it.
+//! Receives reports from the reaper: the program's exit status, and that no process is left.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,11 +12,11 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// What is said once nothing is left. That the pipe is closed says less: so it is, too, when who
-/// would say it was killed, which is before the kernel kills what that was first of.
+/// The message that no process is left. A closed pipe alone does not prove it: it also closes when
+/// the reaper is killed, before the kernel kills its namespace.
 pub(super) const OVER: [u8; 1] = [0];
 
-/// Our end of a pipe on which the status of the program comes, and then that it is over.
+/// Our end of a pipe that carries the program's exit status, followed by [`OVER`].
 pub(super) struct Ending {
     pipe: OwnedFd,
     status: OnceLock<i32>,
@@ -25,21 +24,21 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    /// With the other end.
+    /// Creates the pipe. Returns our end and the reaper's end.
     pub(super) fn line() -> io::Result<(Self, OwnedFd)> {
         let (pipe, theirs) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         Ok((Self { pipe, status: OnceLock::new(), is_over: AtomicBool::new(false) }, theirs))
     }
 
-    /// Waits until it is said that nothing is left.
+    /// Waits for the message that no process is left.
     #[allow(unsafe_code, reason = "tokio watches descriptors it is promised stay open")]
     pub(super) async fn over(&self) -> io::Result<()> {
         let pipe = self.pipe.as_fd();
-        // SAFETY: the pipe is borrowed from `self`, which owns it and outlives this.
+        // SAFETY: the pipe is borrowed from `self`, which owns it and outlives this call.
         let pipe = unsafe { AsyncFd::register_with_interest(pipe, Interest::READABLE) }?;
         loop {
             let mut ready = pipe.readable().await?;
-            // Nothing has come yet, where that would block.
+            // If the read would block, nothing has arrived yet.
             if let Ok(heard) = ready.try_io(|_| self.hear())
                 && heard?
             {
@@ -48,23 +47,23 @@ impl Ending {
         }
         match self.is_over() {
             true => Ok(()),
-            // Nobody is left to say it.
+            // The sender is gone without the message.
             false => std::future::pending().await,
         }
     }
 
-    /// Whether it was said that nothing is left.
+    /// Returns `true` after the message that no process is left.
     pub(super) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
     }
 
-    /// How the program ended, if that was said.
+    /// Returns the program's exit status, if it was reported.
     pub(super) fn status(&self) -> Option<ExitStatus> {
         while let Ok(false) = self.hear() {}
         self.status.get().copied().map(ExitStatus::from_raw)
     }
 
-    /// Hears what is said next; whether there is no more to come.
+    /// Reads the next message. Returns `true` if no more will follow.
     fn hear(&self) -> io::Result<bool> {
         let mut told = [0; 5];
         match read(&self.pipe, &mut told) {
@@ -74,7 +73,7 @@ impl Ending {
                     Some([a, b, c, d, rest @ ..]) => (Some([*a, *b, *c, *d]), rest),
                     rest => (None, rest.unwrap_or_default()),
                 };
-                // Only what is said first counts.
+                // Only the first status counts.
                 if let Some(status) = status {
                     let _ = self.status.set(i32::from_ne_bytes(status));
                 }

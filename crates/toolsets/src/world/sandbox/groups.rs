@@ -1,5 +1,4 @@
-//! What bounds all processes of a run together: control groups, where this system lets us have
-//! some.
+//! Control groups that limit all processes of a run together, if this system allows creating them.
 
 use std::fs;
 use std::io;
@@ -14,57 +13,60 @@ use rustix::process::Pid;
 
 use super::plan::Bytes;
 
-/// What groups made here are called first.
+/// The prefix of the groups created here.
 const NAME: &str = "toolgate-";
 
-/// Where groups can be made, found once.
+/// The groups in which new ones can be created. Detected once.
 #[derive(Debug, Clone)]
 pub(super) struct Parents {
     all: Vec<Parent>,
-    /// The namespace that this server's process id is of.
+    /// The PID namespace of this server.
     namespace: u64,
-    /// Tells this server's groups from those that another left that had its process id.
+    /// A random number that distinguishes this server's groups from those of an earlier one with
+    /// the same process ID.
     own: u64,
 }
 
-/// How old an empty group must be to be taken for one that was left by a server in another
-/// namespace, of which it cannot be known whether it lives: between a group's making and the first
-/// process in it there is a moment.
+/// The age of an empty group from another PID namespace before it is removed. It cannot be known if
+/// that server lives, and a new group is briefly empty.
 const LEFT_AFTER: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Clone)]
 struct Parent {
     folder: PathBuf,
-    /// Files of a group, and what is written into each.
+    /// The files of a group and the value to write into each.
     bounds: Vec<(&'static str, String)>,
 }
 
-/// The file of a group that lists its processes, and takes more.
+/// The file that lists a group's processes and takes new ones.
 const PROCESSES: &str = "cgroup.procs";
 
-/// The groups of a run and those after it, which are gone with this.
+/// The groups of a run and of its successors. They are removed when dropped.
 pub(crate) struct Groups(Vec<PathBuf>);
 
-/// How much a run may take.
+/// The limits of one run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Room {
     pub(super) memory_bytes: u64,
     pub(super) processes: u64,
-    /// Of one processor; 0 is no bound.
+    /// Percent of one processor. 0 means unlimited.
     pub(super) cpu_percent: u64,
 }
 
-/// Of how long, in microseconds, a share of the processors is.
+/// The period of the processor quota, in microseconds.
 const PERIOD: u64 = 100_000;
 
 impl Parents {
-    /// Where groups that give `room` can be made; why not, where they cannot.
+    /// Finds the groups in which groups with the limits `room` can be created.
+    ///
+    /// # Errors
+    /// The reason why none can be created.
     pub(super) fn find(room: Room) -> Result<Self, String> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let processes = ("pids.max", room.processes.to_string());
         let memory = room.memory_bytes.to_string();
-        // A quarter of what the server has, where both want more than there is.
+        // A quarter of the server's share if the processors are busy.
         let mut shares = vec![("cpu.shares", "256".to_owned())];
         let mut weight = vec![("cpu.weight", "25".to_owned())];
         if room.cpu_percent > 0 {
@@ -106,10 +108,10 @@ impl Parents {
         let own = getrandom::u64().map_err(|err| err.to_string())?;
         let parents = Self { all: parents, namespace, own };
         parents.sweep();
-        // Only making one shows that one can be made.
+        // Only a trial shows that a group can be created.
         parents.make().map_err(|err| format!("a control group cannot be made: {err}"))?;
         let needed = [("pids.max", "processes"), ("memory.", "memory"), ("cpu.", "processor time")];
-        // That a run comes after the server is a courtesy; that it takes no more is asked for.
+        // The low priority is a courtesy, but a configured quota is required.
         let needed = needed.iter().filter(|(file, _)| *file != "cpu." || room.cpu_percent > 0);
         match needed.into_iter().find(|(file, _)| !parents.bounds(file)) {
             None => Ok(parents),
@@ -121,7 +123,7 @@ impl Parents {
         self.all.iter().flat_map(|parent| &parent.bounds).any(|(file, _)| file.starts_with(name))
     }
 
-    /// The groups of a run.
+    /// Creates the groups of a run.
     pub(super) fn make(&self) -> io::Result<Groups> {
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
@@ -138,7 +140,7 @@ impl Parents {
         Ok(groups)
     }
 
-    /// Removes what servers have left that were killed: only what is empty can be.
+    /// Removes groups of killed servers. Only empty groups can be removed.
     fn sweep(&self) {
         for Parent { folder, .. } in &self.all {
             for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -149,7 +151,7 @@ impl Parents {
         }
     }
 
-    /// Whether `entry`, called `name`, is a group of a server that is gone.
+    /// Returns `true` if `entry` with this `name` is a group of a server that is gone.
     fn is_left(&self, name: &str, entry: &fs::DirEntry) -> bool {
         let Some((server, rest)) = name.strip_prefix(NAME).and_then(|it| it.split_once('-')) else {
             return false;
@@ -164,15 +166,15 @@ impl Parents {
 }
 
 impl Groups {
-    /// Where a process says that it joins them.
+    /// Returns the files that a process writes to in order to join the groups.
     pub(super) fn doors(&self) -> Vec<Bytes> {
         self.0.iter().map(|group| group.join(PROCESSES).into()).collect()
     }
 
-    /// Whether nothing is in them but the processes `only`.
+    /// Returns `true` if the groups contain no processes but `only`.
     pub(super) fn hold_only(&self, only: &[Pid]) -> bool {
         let is_known = |pid: &str| only.iter().any(|it| pid.parse() == Ok(it.as_raw_pid()));
-        // No process leaves one of them.
+        // No process can leave a single one of the groups, so checking the first is enough.
         self.0.first().is_none_or(|group| {
             fs::read_to_string(group.join(PROCESSES)).is_ok_and(|pids| pids.lines().all(is_known))
         })
@@ -182,13 +184,13 @@ impl Groups {
 impl Drop for Groups {
     fn drop(&mut self) {
         for group in &self.0 {
-            // The kernel may need a moment after the last process was buried, which may be after this.
+            // The kernel may need a moment after the last process was reaped.
             for _ in 0..100 {
                 match fs::remove_dir(group) {
                     Err(err) if err.kind() == io::ErrorKind::ResourceBusy => {
                         thread::sleep(Duration::from_millis(1));
                     }
-                    // What is left is removed by the next server.
+                    // The next server removes the rest.
                     Ok(()) | Err(_) => break,
                 }
             }
@@ -196,7 +198,7 @@ impl Drop for Groups {
     }
 }
 
-/// The server's own group of an older kind's `controller`.
+/// Returns the server's own group for `controller` (cgroup v1).
 fn of_controller(mounts: &str, own: &str, controller: &str) -> Option<PathBuf> {
     let is_it = |options: &str| options.split(',').any(|option| option == controller);
     let own = own.lines().find_map(|line| {
@@ -207,13 +209,13 @@ fn of_controller(mounts: &str, own: &str, controller: &str) -> Option<PathBuf> {
     within(mounts, own, |kind, options| kind == "cgroup" && is_it(options))
 }
 
-/// The server's own group of the newer kind.
+/// Returns the server's own group (cgroup v2).
 fn unified(mounts: &str, own: &str) -> Option<PathBuf> {
     let own = own.lines().find_map(|line| line.strip_prefix("0::"))?;
     within(mounts, own, |kind, _| kind == "cgroup2")
 }
 
-/// Where the group `own` is in the mount whose kind and options are meant.
+/// Returns the path of the group `own` in the first mount for which `is_meant` returns `true`.
 fn within(mounts: &str, own: &str, is_meant: impl Fn(&str, &str) -> bool) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
         let (place, file_system) = line.split_once(" - ")?;

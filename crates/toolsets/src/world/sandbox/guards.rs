@@ -1,17 +1,18 @@
-//! What in a workspace no program changes, though it writes the rest.
+//! Paths in a workspace that programs may read but not change, even if they may write the rest.
 
 use std::path::{Component, Path, PathBuf};
 
 use super::plan::Place;
 use crate::world::root::is_settings_of_others;
 
-/// The repository: its configuration names what git runs.
+/// The repository. Its configuration names programs that git runs.
 const REPOSITORY: &str = ".git";
 
-/// What in a repository's folder names what git runs, which git's own verbs do not change either.
+/// Entries of a repository that name programs for git to run. Even git's own tools may not change
+/// them.
 const OF_GIT: [&str; 5] = ["config", "config.worktree", "hooks", "info", "modules"];
 
-/// What in a workspace is read and not changed.
+/// The guarded paths of a workspace.
 #[derive(Debug, Clone)]
 pub(super) struct Guards {
     /// Relative to the workspace.
@@ -20,23 +21,24 @@ pub(super) struct Guards {
 }
 
 impl Guards {
-    /// Of the paths in a workspace `names`, among which programs write the repository if
-    /// `writes_git`.
+    /// Creates the guards for the paths `names`. Programs may write the repository if `writes_git`.
     pub(super) fn of(names: &[String], writes_git: bool) -> Self {
         let names = names.iter().filter(|path| is_plain(path)).cloned().collect();
         Self { names, writes_git }
     }
 
-    /// Whether git, which runs nothing but itself in the workspace's own repository if `is_plain`,
-    /// brings what is committed of others' settings: what is in there no program has put there,
-    /// unless programs write it.
+    /// Returns `true` if git may check out committed settings of editors and agents.
+    ///
+    /// `is_plain` means that git runs no other program, in the workspace's own repository. If
+    /// programs may write `.git`, they could have put the settings there themselves.
     pub(super) fn lets_git_bring(&self, is_plain: bool) -> bool {
         is_plain && !self.writes_git
     }
 
-    /// The places in `workspace` that are only read, for a program that may write the rest; git may
-    /// write its `repository`, and others' settings with it if it `brings` them. What is toolgate's
-    /// own, or protected by name, it does not.
+    /// Returns the read-only places in `workspace` for a program that may write the rest.
+    ///
+    /// Git may write its `repository`, and also other tools' settings if `brings` is set.
+    /// Toolgate's own files stay guarded.
     pub(super) fn places(
         &self,
         workspace: &Path,
@@ -64,10 +66,10 @@ impl Guards {
         held(workspace, &guarded, |at| Place::Guarded { at: at.into() })
     }
 
-    /// The names in a workspace that no program may take where nothing is yet.
+    /// Returns the names that no program may create in a workspace.
     ///
-    /// Not those that people see among their own: what is in a toolgate.toml is believed only once
-    /// somebody has vouched for it.
+    /// It leaves out names without a leading dot, which would be visible among the user's files.
+    /// `toolgate.toml` has an effect only after `toolgate trust`.
     pub(super) fn reserved(&self) -> impl Iterator<Item = &str> {
         let is_name = |name: &&str| name.starts_with('.') && !name.contains('/');
         let names = self.names.iter().map(String::as_str).filter(is_name);
@@ -75,13 +77,13 @@ impl Guards {
     }
 }
 
-/// The workspace's own repository.
+/// Returns the path of the workspace's own repository.
 pub(super) fn top(workspace: &Path) -> PathBuf {
     workspace.join(REPOSITORY)
 }
 
-/// Each of `paths` as `place` makes it, with all folders between it and `workspace` held where they
-/// are: a folder that is moved takes with it what is mounted in it.
+/// Creates a place for each of `paths`, and keeps the folders between it and `workspace` from being
+/// moved: a moved folder takes its mounts along.
 pub(super) fn held(
     workspace: &Path,
     paths: &[PathBuf],
@@ -96,7 +98,7 @@ pub(super) fn held(
     places
 }
 
-/// Whether `path` leads nowhere but down.
+/// Returns `true` if `path` is relative and has only plain names.
 fn is_plain(path: &str) -> bool {
     !path.is_empty() && Path::new(path).components().all(|it| matches!(it, Component::Normal(_)))
 }

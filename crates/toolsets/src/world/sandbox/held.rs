@@ -1,4 +1,4 @@
-//! What a profile promises, and what of it this system does not hold.
+//! The layers of the sandbox, and the ones that this system lacks.
 
 use std::fmt;
 use std::io;
@@ -10,52 +10,53 @@ use serde::Serialize;
 use super::settings::Profile;
 use super::step::{Failed, Step};
 
-/// How a program was confined.
+/// Confinement of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Held {
-    /// The profile it ran under.
+    /// Profile in force.
     pub profile: Profile,
-    /// What of that this system does not hold; nothing is missing where this is empty.
+    /// Layers of the profile that this system lacks. Empty if complete.
     pub missing: Arc<[Lacking]>,
 }
 
-/// A layer of the sandbox that this system lacks.
+/// A sandbox layer that this system lacks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Lacking {
-    /// Which.
+    /// The layer.
     pub layer: Layer,
-    /// What came of trying.
+    /// The reason.
     pub why: String,
 }
 
-/// What confines a program, each whatever the others do.
+/// Layer of the sandbox. Each works without the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Layer {
-    /// Namespaces of mounts and processes: it sees only what it is shown, and nothing of it is left.
+    /// Mount and process namespaces: only chosen files are visible, and no process outlives the
+    /// program.
     View,
-    /// A `/proc` of its own.
+    /// A separate `/proc`.
     Proc,
-    /// A namespace of networks: none is reached.
+    /// A network namespace without a network.
     Network,
-    /// Landlock: what it may read, write and run, held a second time.
+    /// Landlock: a second check of reads, writes and execution.
     Landlock,
-    /// Filters of system calls.
+    /// System call filters.
     Seccomp,
-    /// Control groups: processes and memory of a run together.
+    /// Control groups: limits on a run's processes and memory.
     Groups,
 }
 
-/// Why a program is not run: it would not be confined as is asked.
+/// The error that a program was not run because its sandbox would be incomplete.
 #[derive(Debug)]
 pub(crate) struct Unheld(pub(crate) Held);
 
 impl Layer {
-    /// All, in the order in which they are told.
+    /// All layers, in the order in which they are listed.
     pub const ALL: [Self; 6] =
         [Self::View, Self::Proc, Self::Network, Self::Landlock, Self::Seccomp, Self::Groups];
 
-    /// Its name, as results have it.
+    /// Returns the name that results use.
     pub fn name(self) -> &'static str {
         match self {
             Self::View => "view",
@@ -67,7 +68,7 @@ impl Layer {
         }
     }
 
-    /// What is held by it, in a few words.
+    /// Returns a short description of the effect.
     pub fn holds(self) -> &'static str {
         match self {
             Self::View => {
@@ -85,7 +86,8 @@ impl Layer {
         }
     }
 
-    /// The layer that failed where `step` did, if a program can be confined without it.
+    /// Returns the layer that failed in `step`. `None` if nothing can be confined without that
+    /// step.
     pub(super) fn of(step: Step) -> Option<Self> {
         match step {
             Step::Spaces | Step::Ids | Step::Sources | Step::Root | Step::Enter => Some(Self::View),
@@ -105,17 +107,17 @@ impl Layer {
 }
 
 impl Held {
-    /// What runs as the server does.
+    /// Returns the coverage of an unconfined program.
     pub(crate) fn off() -> Self {
         Self { profile: Profile::Off, missing: Arc::default() }
     }
 
-    /// Whether all that its profile promises is held.
+    /// Returns `true` if everything that the profile promises is in force.
     pub fn is_whole(&self) -> bool {
         self.missing.is_empty()
     }
 
-    /// It in a few words: `workspace`, `workspace (lacks network)`.
+    /// Returns a short text: `workspace` or `workspace (lacks network)`.
     pub(crate) fn told(&self) -> String {
         let profile = self.profile.name();
         if self.is_whole() {
@@ -124,7 +126,7 @@ impl Held {
         format!("{profile} (lacks {})", self.names())
     }
 
-    /// What is missing, by name.
+    /// Returns the names of the missing layers, separated by commas.
     pub fn names(&self) -> String {
         let names: Vec<_> = self.missing.iter().map(|lacking| lacking.layer.name()).collect();
         names.join(", ")
@@ -144,10 +146,10 @@ impl fmt::Display for Unheld {
 
 impl std::error::Error for Unheld {}
 
-/// What kept a confined program from beginning, as whoever started it is told.
+/// Converts a setup failure into the error for the caller that started the program.
 pub(super) fn refused(failed: Failed) -> io::Error {
     match failed.step {
-        // As it is told of a program that is not confined.
+        // An unconfined program fails with the same error.
         Step::Begin => failed.why,
         _ => io::Error::other(failed),
     }

@@ -1,8 +1,8 @@
-//! What the helper does: from the server's surroundings to the program's, one step after another.
+//! The sandbox helper: sets up the confinement step by step and then becomes the program.
 //!
-//! It runs in a process of its own with one thread. What it opens it opens before it hides
-//! anything; what it gives up it gives up before it becomes the program; and no handle from before
-//! goes with the program, since by one all mounts can be gone round.
+//! It runs as a separate process with one thread. It opens files before it hides them, and drops
+//! privileges before it executes the program. The program inherits no earlier handle, because a
+//! handle could bypass all mounts.
 
 mod ready;
 mod surroundings;
@@ -27,36 +27,38 @@ use super::step::{Failed, Step};
 use crate::world::processes::{HANDED, Tag};
 use becoming::Found;
 
-/// Makes a process for each program that the server orders; never returns.
+/// Runs the helper: creates a process for each program that the server orders. Never returns.
 pub(super) fn enter() -> ! {
     let Some(line) = handed() else { exit(127) };
     match stand_by(&line) {
         Ok(()) => exit(0),
         Err(failed) => {
-            // Nobody may be left to hear it.
+            // The server may be gone already.
             let _ = Answer::Failed(failed).send(&line);
             exit(127)
         }
     }
 }
 
-/// What never is.
+/// A type without values, for functions that return only on failure.
 enum Never {}
 
-/// The line to the server, which is all that is left open.
+/// Takes the connection to the server and closes all other descriptors.
 #[allow(unsafe_code, reason = "a descriptor is handed over by number")]
 fn handed() -> Option<OwnedFd> {
-    // SAFETY: the server has put it there, and nobody else here knows of it. Who started this by
-    // hand has none there, and is told so by the next call.
+    // SAFETY: the server has put the descriptor there, and no other code here uses it. If a person
+    // started this process, there is none, and the next call fails.
     let line = unsafe { OwnedFd::from_raw_fd(HANDED) };
     fcntl_setfd(&line, FdFlags::CLOEXEC).ok()?;
-    // By a handle of a folder all that follows could be gone round, whoever left it open.
+    // An inherited folder handle could bypass everything that follows.
     kernel::close_from(HANDED + 1).ok()?;
     Some(line)
 }
 
-/// Joins the groups that bound what programs take, makes ready what the plan says, which comes
-/// first, and has one process after another wait for its order.
+/// Prepares everything that all programs share, and keeps one process waiting for the next order.
+///
+/// It joins the control groups, sets up the plan from the first message, and then forks a process
+/// for each order.
 fn stand_by(line: &OwnedFd) -> Result<(), Failed> {
     Step::Plan.done(reaper::block_signals())?;
     let Some(first) = Step::Plan.done(Order::receive(line))? else { return Ok(()) };
@@ -68,7 +70,8 @@ fn stand_by(line: &OwnedFd) -> Result<(), Failed> {
     let flags = plan.spaces.map_or(0, |_| OWN_SPACES);
     loop {
         let (taken, take) = Step::Spaces.done(pipe_with(PipeFlags::CLOEXEC))?;
-        // The server's child, as this process is: it ends with that, and is waited for by that.
+        // The new process is a child of the server, as this one is: it ends with the server, which
+        // waits for it.
         match Step::Spaces.done(kernel::fork_beside(flags))? {
             None => {
                 drop(taken);
@@ -77,7 +80,7 @@ fn stand_by(line: &OwnedFd) -> Result<(), Failed> {
             Some(pid) => {
                 drop(take);
                 Step::Plan.done(Answer::Made(pid).send(line))?;
-                // It had no order, or one for others.
+                // The process had no order, or it could not be used.
                 if read(&taken, &mut [0]) != Ok(1) {
                     return Ok(());
                 }
@@ -86,8 +89,8 @@ fn stand_by(line: &OwnedFd) -> Result<(), Failed> {
     }
 }
 
-/// In the process that the server knows as the program: makes what is around that as far as all
-/// orders are alike, waits for its own, and becomes the program or stays beside it.
+/// Runs in the process that the server knows as the program. It sets up the part that all orders
+/// share, and waits for an order. It then becomes the program, or its reaper.
 fn wait_for_order(line: &OwnedFd, plan: &Plan, take: &OwnedFd) -> ! {
     let ordered = begin(plan).and_then(|()| Step::Plan.done(Order::receive(line)));
     let taken = ordered.and_then(|order| {
@@ -101,9 +104,9 @@ fn wait_for_order(line: &OwnedFd, plan: &Plan, take: &OwnedFd) -> ! {
         Ok(taken) => (Answer::Apart, Some(taken)),
         Err(failed) => (Answer::Failed(failed), None),
     };
-    // Nobody is left to hear it, where it cannot be told.
+    // If the answer cannot be sent, nobody is left to receive it.
     let (Ok(()), Some((errand, birth, end))) = (told.send(line), taken) else { exit(127) };
-    // The next process is made when this one has all processors it can use behind it.
+    // The next process is created only now, when this one no longer needs more processors.
     let make_next = || {
         let _ = write(take, &[0]);
     };
@@ -124,14 +127,14 @@ fn wait_for_order(line: &OwnedFd, plan: &Plan, take: &OwnedFd) -> ! {
     exit(127)
 }
 
-/// Is a process with a session of its own, and what all orders need around it.
+/// Starts a session and sets up the part that all orders share.
 fn begin(plan: &Plan) -> Result<(), Failed> {
     Step::Begin.done(setsid())?;
     Step::Begin.done(die_with_server(None))?;
     ready::begin(plan)
 }
 
-/// What a process does that has its order, and by what it is heard.
+/// The order of a process, and the handles for its reports.
 struct Around<'a> {
     plan: &'a Plan,
     errand: &'a Errand,
@@ -139,8 +142,7 @@ struct Around<'a> {
     line: &'a OwnedFd,
 }
 
-/// Has streams and a tag of its own, and is in the workspace where it sees all that the server
-/// does.
+/// Takes over the streams and the tag. Without namespaces, it also enters the workspace.
 fn stand_apart(
     plan: &Plan,
     errand: &Errand,
@@ -155,7 +157,7 @@ fn stand_apart(
     if plan.spaces.is_none() { Ok(fchdir(workspace)?) } else { Ok(()) }
 }
 
-/// Becomes the program in the server's own surroundings.
+/// Becomes the program without namespaces.
 fn alone(Around { plan, errand, birth: _, line }: &Around<'_>) -> Result<Never, Failed> {
     let found = Found::of(plan, errand)?;
     giving_up::rest(plan, errand)?;
@@ -163,14 +165,14 @@ fn alone(Around { plan, errand, birth: _, line }: &Around<'_>) -> Result<Never, 
     becoming::become_it(errand, found.as_ref())
 }
 
-/// In the first process of new namespaces: puts everything in its place, gives up all rights, and
-/// starts the program.
+/// Runs as the first process of new namespaces: completes the mounts, drops privileges, starts the
+/// program and becomes its reaper.
 fn first(around: &Around<'_>, end: &OwnedFd, make_next: impl Fn()) -> Result<Never, Failed> {
     let Around { plan, errand, birth, line } = around;
     surroundings::make_late(plan)?;
     let found = Found::of(plan, errand)?;
     giving_up::rest(plan, errand)?;
-    // Gone with the rights that were given up, on some kernels.
+    // On some kernels, dropping privileges clears this setting.
     Step::Rights.done(die_with_server(Some(line)))?;
     let program = Step::Begin.done(kernel::fork_into(&|| {
         let begun = Step::Begin.done(becoming::stand_alone());
@@ -180,12 +182,12 @@ fn first(around: &Around<'_>, end: &OwnedFd, make_next: impl Fn()) -> Result<Nev
         }
     }))?;
     make_next();
-    // Nobody here has more to say to the server by it.
+    // This process sends nothing more to the server on it.
     let _ = kernel::close(line);
     reaper::reap(program, errand.grace_ms, end, birth)
 }
 
-/// Joins the groups of which these are the doors.
+/// Joins the control groups whose process files are `doors`.
 fn join(doors: &[Bytes]) -> io::Result<()> {
     for door in doors {
         let procs = openat(CWD, door.path(), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
@@ -194,7 +196,8 @@ fn join(doors: &[Bytes]) -> io::Result<()> {
     Ok(())
 }
 
-/// Dies when the server does, which must not have happened yet: who held the other end of `line`.
+/// Makes this process die with the server. Fails if the server, the other end of `line`, is already
+/// gone.
 fn die_with_server(line: Option<&OwnedFd>) -> io::Result<()> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -207,14 +210,14 @@ fn die_with_server(line: Option<&OwnedFd>) -> io::Result<()> {
     }
 }
 
-/// The namespaces that each program has of its own; those of users and networks are its helper's.
+/// The namespaces that each program has alone. User and network namespaces belong to its helper.
 const OWN_SPACES: libc::c_int = libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWIPC
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWCGROUP;
 
-/// An error unless `file` is the one that is meant.
+/// Fails if `file` is not the file `meant`.
 fn is(file: impl AsFd, meant: Identity) -> io::Result<()> {
     let stat = rustix::fs::fstat(file)?;
     let is_it = (stat.st_dev, stat.st_ino) == meant;

@@ -1,4 +1,4 @@
-//! The kernel's calls that rustix lacks, or has only with more of it compiled.
+//! System calls that rustix lacks, or provides only with more features compiled in.
 
 #![allow(unsafe_code, reason = "system calls that no crate in the tree wraps")]
 
@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::process::Pid;
 
-/// How a mount can be used.
+/// The restrictions of a mount, as bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Attr(pub(super) u64);
 
@@ -44,15 +44,15 @@ fn done(returned: libc::c_long) -> io::Result<libc::c_long> {
 
 fn handle(returned: libc::c_long) -> io::Result<OwnedFd> {
     let fd = RawFd::try_from(done(returned)?).map_err(io::Error::other)?;
-    // SAFETY: the kernel has just given it, so nobody else owns it.
+    // SAFETY: the kernel has just returned it, so no other code owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// How often a call is made again, at most.
+/// The most retries of a call.
 const TRIES: usize = 100;
 
-/// Makes `call`, again where the kernel asks for that: a rename or a mount of somebody else's came
-/// between, and it cannot tell whether that matters.
+/// Makes `call` and repeats it if the kernel asks for that. A concurrent rename or mount causes
+/// such failures.
 pub(super) fn again<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     for _ in 0..TRIES {
         match call() {
@@ -63,31 +63,32 @@ pub(super) fn again<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T>
     call()
 }
 
-/// A mount of what is at `path`, with all that is mounted beneath, that is nowhere yet.
+/// Clones the mount at `path` and all mounts below it. The clone is not attached anywhere.
 pub(super) fn tree(path: &CStr) -> io::Result<OwnedFd> {
     let flags = OPEN_TREE_CLONE | (libc::O_CLOEXEC | AT_RECURSIVE).cast_unsigned();
-    // SAFETY: the path is a string that ends.
+    // SAFETY: the path is a terminated string.
     handle(unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) })
 }
 
-/// The same of what `place` is.
+/// Clones the mount at the handle `place` and all mounts below it.
 pub(super) fn tree_of(place: impl AsFd) -> io::Result<OwnedFd> {
     let flags = libc::O_CLOEXEC | AT_RECURSIVE | libc::AT_EMPTY_PATH;
     let flags = OPEN_TREE_CLONE | flags.cast_unsigned();
     let fd = place.as_fd().as_raw_fd();
-    // SAFETY: the path is a string that ends.
+    // SAFETY: the path is a terminated string.
     handle(unsafe { libc::syscall(libc::SYS_open_tree, fd, c"".as_ptr(), flags) })
 }
 
-/// Lets a mount, and all beneath it, be used as `attr` says at most.
+/// Restricts a mount to `attr`. With `is_recursive`, also all mounts below it.
 pub(super) fn restrict(mount: impl AsFd, attr: Attr, is_recursive: bool) -> io::Result<()> {
-    // What is mounted beneath it later, elsewhere, would not be used as is said here.
+    // A mount that is added below it elsewhere later would be unrestricted, so it must not appear
+    // here.
     let propagation = if is_recursive { libc::MS_PRIVATE } else { 0 };
     let asked = MountAttr { set: attr.0, clear: 0, propagation, userns: 0 };
     let recursive = if is_recursive { AT_RECURSIVE } else { 0 };
     let flags = libc::AT_EMPTY_PATH | recursive;
     let fd = mount.as_fd().as_raw_fd();
-    // SAFETY: the struct is as large as is said, and outlives the call.
+    // SAFETY: the struct has the given size and outlives the call.
     done(unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -101,12 +102,12 @@ pub(super) fn restrict(mount: impl AsFd, attr: Attr, is_recursive: bool) -> io::
     .map(drop)
 }
 
-/// Puts a mount onto `target`.
+/// Attaches a mount at `target`.
 pub(super) fn attach(mount: impl AsFd, target: impl AsFd) -> io::Result<()> {
     let (from, to) = (mount.as_fd().as_raw_fd(), target.as_fd().as_raw_fd());
     let flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH;
     again(|| {
-        // SAFETY: both paths are strings that end.
+        // SAFETY: both paths are terminated strings.
         done(unsafe {
             libc::syscall(libc::SYS_move_mount, from, c"".as_ptr(), to, c"".as_ptr(), flags)
         })
@@ -114,13 +115,13 @@ pub(super) fn attach(mount: impl AsFd, target: impl AsFd) -> io::Result<()> {
     .map(drop)
 }
 
-/// A new file system of the kind `name`, mounted nowhere yet.
+/// Creates a file system of the type `name`. It is not attached anywhere.
 pub(super) fn filesystem(
     name: &CStr,
     options: &[(&CStr, Option<&CStr>)],
     attr: Attr,
 ) -> io::Result<OwnedFd> {
-    // SAFETY: all names and values are strings that end, and a command takes none.
+    // SAFETY: all names and values are terminated strings, and the create command takes none.
     unsafe {
         let made = handle(libc::syscall(libc::SYS_fsopen, name.as_ptr(), FSOPEN_CLOEXEC))?;
         let fd = made.as_raw_fd();
@@ -137,28 +138,28 @@ pub(super) fn filesystem(
     }
 }
 
-/// Which mounts that are made in another namespace are seen in this one, or the other way round.
+/// The mounts of other namespaces that appear in this one.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Seen {
-    /// Those of the namespace this one is a copy of.
+    /// Mounts of the namespace that this one was copied from.
     Theirs,
     None,
 }
 
-/// Lets no mount made here be seen outside.
+/// Makes new mounts here invisible outside. `seen` decides if outside mounts appear here.
 pub(super) fn keep_mounts_apart(seen: Seen) -> io::Result<()> {
     let none = std::ptr::null();
     let flags = match seen {
         Seen::Theirs => libc::MS_REC | libc::MS_SLAVE,
         Seen::None => libc::MS_REC | libc::MS_PRIVATE,
     };
-    // SAFETY: the path is a string that ends, the others may be missing.
+    // SAFETY: the path is a terminated string, and the others may be null.
     done(unsafe { libc::mount(none, c"/".as_ptr(), none, flags, none.cast()) }.into()).map(drop)
 }
 
-/// Makes the working directory the root of all that is seen, and lets go of what was.
+/// Makes the working directory the root and detaches the old root.
 pub(super) fn turn_root() -> io::Result<()> {
-    // SAFETY: the paths are strings that end.
+    // SAFETY: the paths are terminated strings.
     unsafe {
         done(libc::syscall(libc::SYS_pivot_root, c".".as_ptr(), c".".as_ptr()))?;
         done(libc::umount2(c".".as_ptr(), libc::MNT_DETACH).into())?;
@@ -168,31 +169,31 @@ pub(super) fn turn_root() -> io::Result<()> {
 
 /// Closes every descriptor from `first` on.
 pub(super) fn close_from(first: RawFd) -> io::Result<()> {
-    // SAFETY: the helper has just begun, and owns none of these.
+    // SAFETY: the helper has just started and owns none of these.
     match unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Closes a descriptor that nobody here uses again.
+/// Closes a descriptor that no code uses again.
 pub(super) fn close(fd: impl AsFd) -> io::Result<()> {
     // SAFETY: its owner never returns.
     done(unsafe { libc::close(fd.as_fd().as_raw_fd()) }.into()).map(drop)
 }
 
 pub(super) fn unshare(flags: libc::c_int) -> io::Result<()> {
-    // SAFETY: it changes what this process sees, and no memory.
+    // SAFETY: it changes this process's namespaces and no memory.
     done(unsafe { libc::unshare(flags) }.into()).map(drop)
 }
 
-/// `prctl` with numbers alone.
+/// Calls `prctl` with numeric arguments.
 pub(super) fn prctl(what: libc::c_int, one: libc::c_ulong, two: libc::c_ulong) -> io::Result<()> {
-    // SAFETY: only asked for what takes numbers.
+    // SAFETY: it is only used for options with numeric arguments.
     done(unsafe { libc::prctl(what, one, two, 0, 0) }.into()).map(drop)
 }
 
-/// Gives up all capabilities, for ever.
+/// Drops all capabilities permanently.
 pub(super) fn drop_capabilities() -> io::Result<()> {
     #[repr(C)]
     struct Header {
@@ -202,36 +203,36 @@ pub(super) fn drop_capabilities() -> io::Result<()> {
     const VERSION_3: u32 = 0x2008_0522;
     for capability in 0..64 {
         match prctl(libc::PR_CAPBSET_DROP, capability, 0) {
-            // The kernel knows no more of them.
+            // The kernel has no higher capability.
             Err(err) if err.raw_os_error() == Some(libc::EINVAL) => break,
-            // Who never had the right has none to lose: no new privileges come by a file.
+            // A process without the right to drop them has none to lose, because it cannot gain
+            // privileges from files.
             Err(err) if err.raw_os_error() == Some(libc::EPERM) => break,
             dropped => dropped?,
         }
     }
     let header = Header { version: VERSION_3, pid: 0 };
     let none = [0_u32; 6];
-    // SAFETY: the struct and the sets are as this version has them.
+    // SAFETY: the struct and the sets have the layout of this version.
     done(unsafe { libc::syscall(libc::SYS_capset, &raw const header, none.as_ptr()) })?;
     prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL as libc::c_ulong, 0)
 }
 
-/// How much stack a process may take until it is a program.
+/// The stack size of a process until it executes a program.
 const STACK_BYTES: usize = 256 << 10;
 
-/// A new process in this one's memory, which stands still until that is a program or has ended: by
-/// then it does `become_it`, and ends if that returns.
+/// Creates a process that shares this one's memory and runs `become_it`. This process waits until
+/// the new one has executed a program or ended.
 pub(super) fn fork_into(become_it: &dyn Fn()) -> io::Result<libc::pid_t> {
     extern "C" fn begin(become_it: *mut libc::c_void) -> libc::c_int {
-        // SAFETY: it is what is handed over below, by who stands still meanwhile.
+        // SAFETY: the pointer is the argument passed below, and its owner waits meanwhile.
         unsafe { (*become_it.cast::<&dyn Fn()>())() };
         127
     }
     let mut stack = Vec::<MaybeUninit<u128>>::with_capacity(STACK_BYTES / size_of::<u128>());
     let how = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-    // SAFETY: the helper has one thread, so the new process may do whatever the old one may. It
-    // runs on `stack`, which grows down from its end and is aligned as it must be, and all signals
-    // are blocked.
+    // SAFETY: the helper has one thread, so the new process may do anything that this one may. It
+    // runs on `stack`, which grows down from its aligned end, and all signals are blocked.
     let pid = unsafe {
         let top = stack.as_mut_ptr().add(stack.capacity()).cast();
         libc::clone(begin, top, how, (&raw const become_it).cast_mut().cast())
@@ -240,18 +241,18 @@ pub(super) fn fork_into(become_it: &dyn Fn()) -> io::Result<libc::pid_t> {
     Ok(pid)
 }
 
-/// A new process, which goes on from here as its parent does; `None` in the new one. It is a child
-/// of this process's own parent, in new namespaces as `flags` say.
+/// Forks a process in new namespaces according to `flags`. Returns `None` in the new process. It
+/// becomes a child of this process's own parent.
 pub(super) fn fork_beside(flags: libc::c_int) -> io::Result<Option<Pid>> {
     let how = flags | libc::CLONE_PARENT | libc::SIGCHLD;
     let none = std::ptr::null::<u8>();
-    // SAFETY: it is the call that `fork` makes, and the helper has one thread. In no order of the
-    // last four, which systems differ in, do they mean anything.
+    // SAFETY: this is the call that `fork` makes, and the helper has one thread. The last four
+    // arguments are null, so their order, which differs between systems, does not matter.
     let pid = done(unsafe { libc::syscall(libc::SYS_clone, how, none, none, none, none) })?;
     Ok(Pid::from_raw(libc::pid_t::try_from(pid).map_err(io::Error::other)?))
 }
 
-/// Brings the loopback interface up, which is all that a network of one's own has.
+/// Brings the loopback interface up, the only one in a new network namespace.
 pub(super) fn loopback_up() -> io::Result<()> {
     #[repr(C)]
     struct Request {
@@ -261,7 +262,7 @@ pub(super) fn loopback_up() -> io::Result<()> {
     }
     let mut request = Request { name: [0; 16], flags: 0, rest: [0; 22] };
     request.name[..2].copy_from_slice(b"lo");
-    // SAFETY: the request is as large as the kernel's, and outlives both calls.
+    // SAFETY: the request has the kernel's size and outlives both calls.
     unsafe {
         let how = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
         let socket = handle(libc::socket(libc::AF_INET, how, 0).into())?;

@@ -1,4 +1,4 @@
-//! Which layers this system has, found by doing all of it once, in a process of its own.
+//! Detects the available sandbox layers by confining a test process.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,15 +15,15 @@ use super::plan::{Errand, Plan, Spaces, seal};
 use super::standby::{Standby, Task, is_gone};
 use super::step::{Failed, Step, TOLD_BYTES};
 
-/// How long trying may take before it is taken for failed.
+/// The time limit of the test.
 const PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
-/// The newest Landlock that is known here.
+/// The newest Landlock version that this code uses.
 pub(super) const LANDLOCK_MAX: i32 = 7;
-/// Before this, files could not be moved between folders.
+/// The oldest usable Landlock version. Before it, files could not be moved between folders.
 pub(super) const LANDLOCK_MIN: i32 = 2;
 
-/// What this system has.
+/// The layers that this system has.
 #[derive(Debug, Clone)]
 pub(super) struct Layers {
     pub(super) spaces: Option<Spaces>,
@@ -34,7 +34,7 @@ pub(super) struct Layers {
 }
 
 impl Layers {
-    /// All of them, before anything was tried.
+    /// Returns all layers before any test, without those that are obviously missing.
     pub(super) fn all(groups: Result<(), String>) -> Self {
         let spaces = Spaces { user: true, net: true, proc: true };
         let mut all = Self {
@@ -55,15 +55,16 @@ impl Layers {
         all
     }
 
-    /// What is left once `attempt` has gone well with it: what fails is left out, with the reason.
+    /// Tests the layers with `attempt` and removes those that fail, with the reason, until it
+    /// succeeds.
     ///
     /// # Errors
-    /// When what fails is no layer: then nothing can be confined.
+    /// If something other than a layer fails. Nothing can be confined then.
     pub(super) fn try_out(
         mut self,
         attempt: impl Fn(&Self) -> io::Result<Option<Failed>>,
     ) -> io::Result<Self> {
-        // There are fewer layers, and ways to have a namespace, than that.
+        // There are fewer layers and namespace variants than this.
         for _ in 0..16 {
             let Some(failed) = attempt(&self)? else { return Ok(self) };
             let Some(layer) = Layer::of(failed.step) else { return Err(io::Error::other(failed)) };
@@ -78,7 +79,7 @@ impl Layers {
                 let is_root = rustix::process::geteuid().is_root();
                 self.spaces = match self.spaces {
                     Some(spaces) if spaces.user && is_root && failed.step != Step::Root => {
-                        // Root needs no namespace of users for the others.
+                        // Root can create the other namespaces without a user namespace.
                         Some(Spaces { user: false, ..spaces })
                     }
                     Some(spaces) if spaces.net && failed.step == Step::Spaces => {
@@ -124,8 +125,8 @@ impl Layers {
     }
 }
 
-/// Does `errand`, which has no program, around which is what `plan` says, in `groups` and in
-/// `workspace`.
+/// Runs `errand`, which has no program, under `plan` in `groups` and `workspace`. Returns the
+/// failure, if any.
 pub(super) fn attempt(
     groups: Option<Groups>,
     plan: Plan,
@@ -160,7 +161,7 @@ pub(super) fn attempt(
     }
 }
 
-/// What the helper has told by `birth`, once it has begun or failed; `None` if it has begun.
+/// Reads the helper's report from `birth`. `None` if the program has started.
 pub(super) fn heard(birth: &OwnedFd, patience: Option<&Timespec>) -> io::Result<Option<Failed>> {
     if poll(&mut [PollFd::new(birth, PollFlags::IN)], patience)? == 0 {
         return Err(io::ErrorKind::TimedOut.into());
@@ -175,12 +176,12 @@ fn ended(pid: Pid) -> io::Result<i32> {
     Ok(ended.map_or(0, |(_, status)| status.as_raw()))
 }
 
-/// Which version of Landlock this kernel has.
+/// Returns the Landlock version of this kernel.
 #[allow(unsafe_code, reason = "only the number of a version is asked for")]
 pub(super) fn landlock() -> io::Result<i32> {
     const VERSION: u32 = 1;
     let none = std::ptr::null::<u8>();
-    // SAFETY: with this flag nothing is read.
+    // SAFETY: with this flag no memory is read.
     let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, none, 0, VERSION) };
     if version < 0 {
         Err(io::Error::last_os_error())
@@ -189,5 +190,5 @@ pub(super) fn landlock() -> io::Result<i32> {
     }
 }
 
-/// At once, or not at all.
+/// A zero timeout, for a poll that does not wait.
 pub(super) const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -1,4 +1,4 @@
-//! What passes between the server and a helper that stands by, message for message.
+//! The messages between the server and an idle sandbox helper.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -14,33 +14,35 @@ use rustix::process::Pid;
 
 use super::step::{Failed, TOLD_BYTES};
 
-/// How many handles go with an order.
+/// The number of handles in an order.
 const HANDLES: usize = 7;
 
-/// What a helper is handed for one program.
+/// An order to a helper to start one program.
 pub(super) struct Order<H> {
     /// The program's standard streams.
     pub(super) streams: [H; 3],
-    /// What is to be done, sealed: a plan in the first order, in the others an errand.
+    /// The sealed message: a plan in the first order, a request in later ones.
     pub(super) told: H,
-    /// Where is said why the program did not begin; closed without a word once it has.
+    /// The pipe for the error that kept the program from starting. It closes empty once the program
+    /// has started.
     pub(super) birth: H,
-    /// Where is said how it ended, if another process stays beside it.
+    /// The pipe for the exit status, if a reaper runs beside the program.
     pub(super) end: H,
     pub(super) workspace: H,
 }
 
-/// What a helper tells.
+/// A message from a helper.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// There is a process for the next order.
+    /// A process for the next order exists.
     Made(Pid),
-    /// It has its order, and bears its tag.
+    /// The process has taken the order and carries its tag.
     Apart,
     Failed(Failed),
 }
 
-/// A line on which each message stays one: the server's end, and the helper's.
+/// Creates a socket pair that preserves message boundaries. Returns the server's end and the
+/// helper's end.
 pub(super) fn line() -> io::Result<(OwnedFd, OwnedFd)> {
     let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
     Ok(socketpair(AddressFamily::UNIX, kind, flags, None)?)
@@ -60,7 +62,7 @@ impl<H: AsFd> Order<H> {
 }
 
 impl Order<OwnedFd> {
-    /// The next; `None` once there will be none.
+    /// Receives the next order. `None` when the server has closed the connection.
     pub(super) fn receive(line: impl AsFd) -> io::Result<Option<Self>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDLES))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -109,14 +111,15 @@ impl Answer {
         Ok(())
     }
 
-    /// The next; an error of the kind `UnexpectedEof` where the helper is gone.
+    /// Receives the next message. Fails with `UnexpectedEof` if the helper is gone.
     pub(super) fn receive(line: impl AsFd) -> io::Result<Self> {
         let mut told = [0; TOLD_BYTES + 1];
         let mut was_reset = false;
         let got = loop {
             match recv(&line, &mut told, RecvFlags::empty()) {
                 Err(Errno::INTR) => {}
-                // Who leaves an order unread has that said first, and then what it told.
+                // If the helper left an order unread, this error comes first and its messages
+                // follow.
                 Err(Errno::CONNRESET) if !was_reset => was_reset = true,
                 got => break got?.0,
             }

@@ -1,5 +1,5 @@
-//! A thread from before the server confined itself: what one starts by itself is confined as the
-//! server is, and could not be given a view of its own.
+//! A thread started before the server confines itself. Its child processes are unconfined, so they
+//! can be given a view.
 
 use std::io;
 use std::sync::mpsc::{self, SyncSender};
@@ -8,15 +8,15 @@ use std::thread;
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// Does one thing, once, and is over then.
+/// A thread that runs one piece of work and ends.
 pub(super) struct Outside(Mutex<Option<SyncSender<Work>>>);
 
 impl Outside {
-    /// Starts it.
+    /// Starts the thread.
     pub(super) fn start() -> io::Result<Self> {
         let (sender, work) = mpsc::sync_channel::<Work>(1);
         thread::Builder::new().name("toolgate-look".to_owned()).spawn(move || {
-            // Nobody asks where no program is run.
+            // If no program is ever run, no work arrives.
             if let Ok(work) = work.recv() {
                 work();
             }
@@ -24,7 +24,7 @@ impl Outside {
         Ok(Self(Mutex::new(Some(sender))))
     }
 
-    /// What `work` comes to, which is done there. Blocks.
+    /// Runs `work` on the thread and returns its result. Works only once. Blocks.
     pub(super) fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,

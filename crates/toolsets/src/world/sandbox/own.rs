@@ -1,8 +1,8 @@
-//! What the server itself can do with files: were one of its tools led astray, the kernel would
-//! refuse it what lies elsewhere.
+//! Confines the server's own file access (Landlock), as a second barrier if one of its tools is
+//! tricked.
 //!
-//! It holds for the thread that enters and for all that it starts from then on. Threads from
-//! before are outside: programs are started by one of those, and are confined otherwise.
+//! It applies to the calling thread and all threads that it starts later. Earlier threads stay
+//! outside. One of them starts programs, which are confined separately.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,27 +16,27 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 use super::layers::{LANDLOCK_MAX, LANDLOCK_MIN, landlock};
 use super::view::{ETC, SYSTEM};
 
-/// What a server reads of the system beside.
+/// Additional system paths that a server reads.
 const READ: [&str; 4] = ["/proc", "/sys", "/run/systemd/resolve", "/run/nscd"];
-/// What it reads and writes.
+/// System paths that a server reads and writes.
 const WRITTEN: [&str; 2] = ["/sys/fs/cgroup", "/dev/shm"];
 const DEVICES: [&str; 6] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
-/// Where a server reads and writes; what is not there is left out.
+/// The paths that a server may use. Missing ones are ignored.
 #[derive(Debug, Default)]
 pub struct Reach {
-    /// Files, and folders with all in them, that it reads.
+    /// Files and folders to read, with everything below.
     pub reads: Vec<PathBuf>,
-    /// Those that it writes, too.
+    /// Files and folders to read and write, with everything below.
     pub writes: Vec<PathBuf>,
 }
 
-/// Confines this thread to `reach` and to what any program reads of the system; it can run nothing.
-/// Before anything is started that serves, and never undone.
+/// Confines this thread to `reach` and the system files that every program reads. It cannot execute
+/// anything afterwards. Call it before starting the threads that serve. It cannot be undone.
 ///
 /// # Errors
-/// Why that cannot be had here; then nothing is other than before.
+/// The reason why this system cannot do that. Nothing has changed then.
 pub fn enter(reach: &Reach) -> Result<(), String> {
     let version = landlock().map_err(|err| format!("this kernel has no Landlock: {err}"))?;
     if version < LANDLOCK_MIN {
@@ -74,7 +74,7 @@ fn restrict(reach: &Reach, abi: ABI) -> io::Result<()> {
     }
 }
 
-/// `ruleset` with `access` to what is at `path`, if anything is.
+/// Adds `access` to `path` to the `ruleset`, if the path exists.
 pub(super) fn allow(
     ruleset: RulesetCreated,
     path: &Path,

@@ -1,4 +1,4 @@
-//! What a helper is told: what programs are to see and to give up, and which program is to be.
+//! The data that a helper receives: the view, the limits and filters, and the program to execute.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
@@ -12,116 +12,117 @@ use rustix::io::pread;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// A file, by device and inode.
+/// The device and inode of a file.
 pub(super) type Identity = (u64, u64);
 
-/// What all programs of one helper have in common, which it makes ready before it knows of one.
+/// The part that all programs of one helper share. The helper prepares it before the first program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Plan {
-    /// Where the workspace is, of which the helper is handed a handle.
+    /// The path of the workspace. The helper also receives a handle of it.
     pub(super) workspace: Bytes,
     pub(super) workspace_identity: Identity,
-    /// The namespaces that are a program's own; without, it sees what the server sees.
+    /// The separate namespaces. `None` if the program sees everything that the server sees.
     pub(super) spaces: Option<Spaces>,
-    /// What all programs see, whatever their profile.
+    /// The places that all programs see, under any profile.
     pub(super) base: Vec<Place>,
-    /// What they see beside that, in the order in which it is put there.
+    /// The additional places, in the order of mounting.
     pub(super) view: Vec<Place>,
-    /// The `cgroup.procs` of the groups that a helper is to join.
+    /// The `cgroup.procs` files of the groups to join.
     pub(super) groups: Vec<Bytes>,
-    /// Each resource's number and its limit.
+    /// Pairs of a resource number and its limit.
     pub(super) limits: Vec<(u32, u64)>,
     pub(super) landlock: Option<Ground>,
     pub(super) filters: Filters,
 }
 
-/// What is one program's alone.
+/// The part that belongs to one program.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Errand {
-    /// `None` only tries whether all around it can be had.
+    /// `None` only tests if the confinement works.
     pub(super) program: Option<Becoming>,
-    /// Where it starts, beneath the workspace, or absolute.
+    /// The working directory: relative to the workspace, or absolute.
     pub(super) cwd: Bytes,
     pub(super) cwd_identity: Identity,
-    /// What all its processes are to bear.
+    /// The tag for all its processes.
     pub(super) tag: Option<u64>,
-    /// Files, and folders of them, that alone may be run; without, all that is seen may.
+    /// The only files and folders that may be executed. `None` allows everything visible.
     pub(super) runs: Option<Vec<Bytes>>,
-    /// How long what the program leaves running may go on.
+    /// The time in milliseconds that processes left by the program may continue.
     pub(super) grace_ms: u64,
 }
 
-/// The programs that look at each system call.
+/// Seccomp filters.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Filters {
-    /// Those that are there before a helper makes the first process: they refuse nothing that is
-    /// needed from then on.
+    /// Filters that are applied before the helper creates its first process. They refuse nothing
+    /// that is needed later.
     pub(super) ahead: Vec<Vec<u64>>,
-    /// Those that a process takes on last.
+    /// Filters that each process applies last.
     pub(super) last: Vec<Vec<u64>>,
 }
 
-/// The program to become.
+/// The program to execute.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Becoming {
-    /// Its file: absolute, or relative to where it starts.
+    /// The path of the file: absolute, or relative to the working directory.
     pub(super) path: Bytes,
     pub(super) identity: Identity,
-    /// What it is told that it is called, and its arguments.
+    /// The arguments, starting with the program's name.
     pub(super) args: Vec<Bytes>,
-    /// `NAME=value` each.
+    /// Variables of the form `NAME=value`.
     pub(super) env: Vec<Bytes>,
-    /// Whether its standard input is a pipe of the server's; else it is to have none.
+    /// `true` if standard input is a pipe from the server. Otherwise it is empty.
     pub(super) is_fed: bool,
 }
 
-/// Which namespaces are its own, beside those of mounts, processes, queues, names and groups.
+/// The optional namespaces. Mount, process, IPC, UTS and control group namespaces are always
+/// separate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Spaces {
-    /// Of users: what is needed where the server is not root.
+    /// A user namespace, which a server without root rights needs.
     pub(super) user: bool,
-    /// Of networks.
+    /// A network namespace.
     pub(super) net: bool,
-    /// Whether a `/proc` of its own can be had.
+    /// A separate `/proc`.
     pub(super) proc: bool,
 }
 
-/// Something a program sees.
+/// A place in a program's view.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Place {
-    /// What is there outside, too; nothing where nothing is.
+    /// A file or folder as it is outside. Left out if missing.
     Same { at: Bytes, how: How },
     /// A symlink.
     Link { at: Bytes, to: Bytes },
-    /// An empty folder in memory, which is gone with the program.
+    /// An empty folder in memory that ends with the program.
     Fresh { at: Bytes, bytes: u64, mode: u32 },
     /// The workspace.
     Workspace { how: How },
-    /// What is there in the workspace stays where it is, and is written as the rest.
+    /// A folder in the workspace that can be written but not moved.
     Held { at: Bytes },
-    /// What is there in the workspace is read and neither changed nor moved away.
+    /// An entry of the workspace that can be neither changed nor moved.
     Guarded { at: Bytes },
 }
 
-/// What can be done with it.
+/// The access to a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum How {
     Read,
     Write,
-    /// It is a device: read, written and asked, and nothing of it changed.
+    /// A device: it can be read, written and controlled, but not changed.
     Device,
 }
 
-/// What Landlock is to hold.
+/// The Landlock configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Ground {
-    /// Which of its versions.
+    /// The Landlock version to use.
     pub(super) abi: i32,
-    /// Whether TCP is refused.
+    /// `true` if TCP is refused.
     pub(super) tcp: bool,
 }
 
-/// What the system takes for a text: any bytes.
+/// A string of the operating system: any bytes, not necessarily UTF-8.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Bytes {
@@ -129,7 +130,7 @@ pub(super) enum Bytes {
     Other(Vec<u8>),
 }
 
-/// `told`, a [`Plan`] or an [`Errand`], as a file in memory that nobody changes.
+/// Writes `told`, a [`Plan`] or an [`Errand`], to a sealed file in memory.
 pub(super) fn seal(told: &impl Serialize) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let mut file = File::from(memfd_create(c"toolgate-plan", flags)?);
@@ -138,20 +139,20 @@ pub(super) fn seal(told: &impl Serialize) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// What [`seal`] made.
+/// Reads a file made by [`seal`]. Fails if it is not sealed.
 pub(super) fn unseal<T: DeserializeOwned>(told: BorrowedFd<'_>) -> io::Result<T> {
     if !fcntl_get_seals(told)?.contains(SealFlags::WRITE) {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    // More than one process may read it, whose place in it is one.
+    // Several processes may share the file position, so it is read by offset.
     let mut text = vec![0; usize::try_from(fstat(told)?.st_size).map_err(io::Error::other)?];
     let read = pread(told, &mut text, 0)?;
     Ok(serde_json::from_slice(text.get(..read).unwrap_or_default())?)
 }
 
 impl Place {
-    /// Whether it depends on what is in the workspace, which a program may have changed that ran
-    /// before.
+    /// Returns `true` if the place depends on the content of the workspace, which an earlier
+    /// program may have changed.
     pub(super) fn is_late(&self, workspace: &Path) -> bool {
         match self {
             Self::Held { .. } | Self::Guarded { .. } => true,
@@ -162,7 +163,7 @@ impl Place {
         }
     }
 
-    /// Where it is, for a program in `workspace`.
+    /// Returns the path of the place for a program in `workspace`.
     pub(super) fn at<'p>(&'p self, workspace: &'p Path) -> &'p Path {
         match self {
             Self::Same { at, .. }
@@ -201,7 +202,7 @@ impl<T: Into<OsString>> From<T> for Bytes {
     }
 }
 
-/// What is read is written as what reads the same.
+/// Checks that parsed data serializes to data that parses the same.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check(bytes: &[u8]) {
     reads_again::<Plan>(bytes);

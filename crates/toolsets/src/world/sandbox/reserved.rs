@@ -1,8 +1,8 @@
-//! Names in a workspace that are not there, and that no program may take.
+//! Reserves names in a workspace that no program may create.
 //!
-//! A mount needs something to lie on: while programs run, an empty folder that nobody can write
-//! stands at each such name. Git, which knows no empty folders, does not see it. Whoever needs one
-//! holds a shared lock on it, of this server or another, and the last who does takes it away.
+//! A mount needs a mount point. While programs run, an empty read-only folder therefore stands at
+//! each such name. Git ignores empty folders. Each user holds a shared lock on the folder, also
+//! across servers, and the last one removes it.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -21,25 +21,25 @@ use rustix::io::Errno;
 
 use super::plan::Identity;
 
-/// What nobody else makes: by it one is known that a server has left which was killed.
+/// The unusual mode of a placeholder, by which one from a killed server is recognized.
 const MODE: Mode = Mode::from_bits_retain(0o555);
-/// How often it is tried to have a folder that another server takes away meanwhile.
+/// The most tries to get a folder that another server removes meanwhile.
 const TRIES: usize = 10;
 
-/// What stands at which name of which workspace.
+/// The placeholders by workspace and name.
 #[derive(Clone, Default)]
 pub(super) struct Reserved(Arc<Mutex<HashMap<Name, Standing>>>);
 
 type Name = (Identity, String);
 
 struct Standing {
-    /// How many programs need it.
+    /// The number of programs that need it.
     count: usize,
-    /// With a shared lock on it.
+    /// The folder, with a shared lock.
     folder: OwnedFd,
 }
 
-/// Names that are reserved while this lives.
+/// Names that stay reserved until this is dropped.
 pub(super) struct Reservation {
     of: Reserved,
     workspace: OwnedFd,
@@ -47,8 +47,8 @@ pub(super) struct Reservation {
 }
 
 impl Reserved {
-    /// Takes those of `names` in `workspace` where nothing is. What cannot be taken is left: a
-    /// program cannot take it either.
+    /// Reserves those of `names` in `workspace` that are free. A name that cannot be created is
+    /// skipped, because a program cannot create it either.
     pub(super) fn take<'n>(
         &self,
         workspace: OwnedFd,
@@ -64,7 +64,7 @@ impl Reserved {
                 Entry::Vacant(place) => _ = place.insert(Standing { count: 1, folder }),
                 Entry::Occupied(mut standing) => {
                     let standing = standing.get_mut();
-                    // It may be another, where somebody took the first away.
+                    // It may be a new folder if somebody removed the first.
                     (standing.count, standing.folder) = (standing.count + 1, folder);
                 }
             }
@@ -79,8 +79,8 @@ impl Reserved {
     }
 }
 
-/// The folder at `name` for nobody to write, with a shared lock on it; `None` where there is
-/// something else.
+/// Creates or opens the placeholder `name` and takes a shared lock on it. `None` if something else
+/// is there.
 fn stood(workspace: BorrowedFd<'_>, name: &str) -> Option<OwnedFd> {
     for _ in 0..TRIES {
         let is_new = match mkdirat(workspace, name, MODE) {
@@ -94,12 +94,12 @@ fn stood(workspace: BorrowedFd<'_>, name: &str) -> Option<OwnedFd> {
             Err(_) => return None,
         };
         if is_new {
-            // Whatever files are made with here.
+            // Sets the mode again, because the umask may have changed it.
             fchmod(&folder, MODE).ok()?;
         }
         let own = fstat(&folder).ok()?;
         if !is_placeholder(&own) {
-            // It may be another server's that has not been made readable yet.
+            // Another server may be about to set its mode.
             if is_being_made(&own) {
                 pause();
                 continue;
@@ -107,7 +107,7 @@ fn stood(workspace: BorrowedFd<'_>, name: &str) -> Option<OwnedFd> {
             return None;
         }
         if flock(&folder, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK) {
-            // Another server is taking it away.
+            // Another server is removing it.
             pause();
             continue;
         }
@@ -123,19 +123,19 @@ fn open(workspace: BorrowedFd<'_>, name: impl rustix::path::Arg) -> rustix::io::
     openat(workspace, name, flags, Mode::empty())
 }
 
-/// Waits for another server to come to an end with what it does.
+/// Waits 1 ms for another server to finish.
 fn pause() {
     let _ = poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 1_000_000 }));
 }
 
-/// Whether what `stat` tells of stands at `name`.
+/// Returns `true` if `name` is the entry described by `stat`.
 fn is_at(workspace: BorrowedFd<'_>, name: impl rustix::path::Arg, stat: &Stat) -> bool {
     let there = statat(workspace, name, AtFlags::SYMLINK_NOFOLLOW);
     there.is_ok_and(|there| (there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino))
 }
 
-/// Whether what `stat` tells of may become a placeholder in a moment: that which a mask of files
-/// has left of one.
+/// Returns `true` if `stat` describes a folder that may soon become a placeholder: the umask
+/// reduced its mode.
 fn is_being_made(stat: &Stat) -> bool {
     let mode = Mode::from_raw_mode(stat.st_mode);
     FileType::from_raw_mode(stat.st_mode) == FileType::Directory
@@ -143,15 +143,14 @@ fn is_being_made(stat: &Stat) -> bool {
         && stat.st_uid == rustix::process::geteuid().as_raw()
 }
 
-/// Whether what `stat` tells of is what a server of this user has made.
+/// Returns `true` if `stat` describes a placeholder made by a server of this user.
 fn is_placeholder(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::Directory
         && Mode::from_raw_mode(stat.st_mode) == MODE
         && stat.st_uid == rustix::process::geteuid().as_raw()
 }
 
-/// Whether what is called `name` in `folder` stands there for programs alone. It is nobody's, and so
-/// in no list.
+/// Returns `true` if `name` in `folder` is an empty placeholder. Listings leave it out.
 pub(in crate::world) fn is_reserved(folder: BorrowedFd<'_>, name: &OsStr) -> bool {
     let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
     stat.is_ok_and(|stat| is_placeholder(&stat))
@@ -162,13 +161,14 @@ pub(in crate::world) fn is_reserved(folder: BorrowedFd<'_>, name: &OsStr) -> boo
         })
 }
 
-/// Takes `folder`, which stands at `name`, away unless another server needs it.
+/// Removes the placeholder `folder` at `name`, unless another server needs it.
 fn take_away(workspace: BorrowedFd<'_>, name: impl rustix::path::Arg + Copy, folder: &OwnedFd) {
-    // Of two that let go at once the later one has it: who asks for all of it gives up its share.
+    // If two servers release it at once, the later one removes it: an attempt to lock exclusively
+    // gives up the shared lock.
     let is_ours = flock(folder, FlockOperation::NonBlockingLockExclusive) != Err(Errno::WOULDBLOCK);
-    // Somebody may have removed it, and another server made one.
+    // Somebody may have removed it, and another server may have created a new one.
     if is_ours && fstat(folder).is_ok_and(|stat| is_at(workspace, name, &stat)) {
-        // Only an empty folder is removed by this.
+        // This call removes only empty folders.
         let _ = unlinkat(workspace, name, AtFlags::REMOVEDIR);
     }
 }
@@ -188,7 +188,7 @@ impl Drop for Reservation {
     }
 }
 
-/// What servers that were killed may have left in a workspace.
+/// Placeholders that killed servers may have left in a workspace.
 #[derive(Debug)]
 pub(in crate::world) struct Leavings {
     pub(in crate::world) workspace: OwnedFd,
@@ -196,10 +196,10 @@ pub(in crate::world) struct Leavings {
 }
 
 impl Leavings {
-    /// At `names` in the folder `workspace`.
+    /// Opens `workspace` to check `names` in it later.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// If it cannot be opened.
     pub(super) fn of<'n>(
         workspace: &Path,
         names: impl IntoIterator<Item = &'n str>,
@@ -210,12 +210,12 @@ impl Leavings {
         Ok(Self { workspace, names })
     }
 
-    /// Takes away what no server needs any more.
+    /// Removes the placeholders that no server needs any more.
     pub(in crate::world) fn sweep(&self) {
         self.sweep_at(self.workspace.as_fd());
     }
 
-    /// The same, where the workspace has another descriptor. System calls only.
+    /// Removes them through another descriptor of the workspace. Makes system calls only.
     pub(in crate::world) fn sweep_at(&self, workspace: BorrowedFd<'_>) {
         for name in &self.names {
             let name: &CStr = name;

@@ -1,86 +1,88 @@
-//! What the owner of the server decides about confining programs.
+//! The settings of the sandbox.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What programs that tools start can see, write and reach.
+/// Sandbox for the programs that tools start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// What programs may do where no `[[sandbox.for]]` says otherwise.
+    /// Access of programs to files and the network. A `[[sandbox.for]]` rule overrides it for some
+    /// tools.
     pub profile: Profile,
-    /// Whether a program is run where this system lacks a part of what its profile promises.
+    /// Reaction to a system that lacks a layer of the profile.
     pub require: Require,
-    /// Further files and folders that programs may read, by absolute path: a toolchain, a cache.
+    /// Additional files and folders that programs may read, as absolute or `~/` paths: a toolchain,
+    /// a cache.
     pub read: Vec<String>,
-    /// Further folders that programs may write, by absolute path.
+    /// Additional folders that programs may write, as absolute or `~/` paths.
     pub write: Vec<String>,
-    /// Whether programs may use sockets that are files. Those in the workspace and in what `read`
-    /// and `write` name may belong to programs that are not confined.
+    /// Use of Unix sockets. Sockets in the workspace and in `read` and `write` paths may belong to
+    /// unconfined programs.
     pub unix_sockets: bool,
-    /// Whether programs may write the workspace's `.git`, whose configuration and hooks name what
-    /// git runs later, outside. Git's own tools may, whatever is said here.
+    /// Access to the workspace's `.git`, which can name programs that git later runs unconfined.
+    /// The git tools may always write it.
     pub git: GitFolder,
-    /// How much memory each run may take, in bytes; 0 is half of the machine's.
+    /// Memory limit of each run, in bytes. 0 means half of the machine's memory.
     pub memory_bytes: u64,
-    /// How many processes and threads each run may have.
+    /// The most processes and threads of each run: 8 to 1000000.
     pub processes: u64,
-    /// How much of the processors each run may take: 100 is all of one, 0 is no bound. Where others want them, too, a run comes after the server, whatever is said here.
+    /// Processor limit of each run, in percent of one processor. 0 means no limit. On a busy
+    /// machine the server always has priority over runs.
     pub cpu_percent: u64,
-    /// Other profiles for some tools, a table `[[sandbox.for]]` each; the first that matches counts.
+    /// Profiles for some tools, one `[[sandbox.for]]` table each. The first match applies.
     #[serde(rename = "for")]
     pub rules: Vec<For>,
 }
 
-/// What the programs of some tools may do.
+/// The profile for programs of some tools.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct For {
-    /// Which tools, as a pattern of their ids: `ci.restore`, `git.*`.
+    /// Pattern of tool IDs: `ci.restore`, `git.*`.
     pub tools: String,
-    /// What their programs may do.
+    /// Access of their programs.
     pub profile: Profile,
 }
 
-/// What a program may do, the least first.
+/// Access of a program, from least to most.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Profile {
-    /// It reads the workspace and the system's programs, writes nothing that lasts, and reaches no
-    /// network.
+    /// Read the workspace and the system's programs. No lasting writes, no network.
     ReadOnly,
-    /// The same, and it writes the workspace.
+    /// Also write the workspace.
     Workspace,
-    /// The same, in the machine's own network.
+    /// Also use the machine's network.
     Network,
-    /// Whatever the server itself may do.
+    /// No sandbox: everything that the server may do.
     Off,
 }
 
-/// What programs may do with the workspace's `.git`.
+/// Access of programs to the workspace's `.git`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum GitFolder {
-    /// Read it.
+    /// Read only.
     Read,
-    /// Write it, too.
+    /// Read and write.
     Write,
 }
 
-/// What to do where a profile cannot be had whole.
+/// Reaction to an incomplete sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Require {
-    /// Programs run with what there is, and results say what is missing.
+    /// Run programs with the available layers. Results list the missing ones.
     Best,
-    /// Programs are not run.
+    /// Do not run programs.
     Strict,
 }
 
 impl Profile {
-    /// Its name, as settings and results have it.
+    /// Returns the name that settings and results use.
     pub fn name(self) -> &'static str {
         match self {
             Self::ReadOnly => "read-only",
@@ -92,7 +94,7 @@ impl Profile {
 }
 
 impl Profile {
-    /// What a program may do, in a few words.
+    /// Returns a short description of the access.
     pub fn does(self) -> &'static str {
         match self {
             Self::ReadOnly => {
@@ -105,14 +107,14 @@ impl Profile {
     }
 }
 
-/// Of a processor, in hundredths, at most: more than any machine has.
+/// The highest processor limit, in percent of one processor: more than any machine has.
 const CPU_PERCENT_MAX: u64 = 1_000_000;
 
 impl Settings {
-    /// Whether they can be kept.
+    /// Checks that all values are valid.
     ///
     /// # Errors
-    /// What is wrong, and what may stand there.
+    /// The invalid value and the accepted values.
     pub fn check(&self) -> Result<(), String> {
         for (name, paths) in [("read", &self.read), ("write", &self.write)] {
             for path in paths {

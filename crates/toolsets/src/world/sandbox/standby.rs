@@ -1,6 +1,8 @@
-//! Helpers that stand by. Each has been started ahead of the programs it confines, one after
-//! another, and is in the groups that bound each of them: to start one, and to move a process into
-//! groups, takes longer than all that is around a program.
+//! Idle sandbox helpers. Each was started before the programs that it confines one after another,
+//! and is already in their control groups.
+//!
+//! Starting a helper and moving a process into groups takes longer than the rest of the
+//! confinement.
 
 use std::fs::File;
 use std::io;
@@ -24,40 +26,40 @@ use super::plan::{Place, Plan, seal};
 use super::step::Failed;
 use crate::world::processes::{Child, Image, Streams, end};
 
-/// The helper: the server's own program.
+/// The helper's executable: the server itself.
 const HELPER_FILE: &str = "/proc/self/exe";
-/// What is mounted where the server is.
+/// The mounts of the server's namespace.
 const MOUNTS: &str = "/proc/self/mounts";
-/// How many stand by with nothing to do.
+/// The most idle helpers.
 const IDLE_MAX: usize = 6;
-/// How long one does.
+/// The time after which an idle helper ends.
 const IDLE: Duration = Duration::from_secs(60);
-/// How long a program runs of which nothing is given back worth waiting for before the next.
+/// The lifetime below which a program's remains need not be waited for before the next one.
 const BRIEF: Duration = Duration::from_millis(50);
-/// How often, and how far apart, is looked whether the rest has been given back.
+/// The number of checks for remaining processes, and the pause between them.
 const LOOKS: usize = 200;
 const LOOK: Duration = Duration::from_millis(1);
-/// How long a helper may take to have a process made.
+/// The longest wait for a helper to create a process.
 const PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
-/// A helper, which is ended when this is dropped, and then its groups with it.
+/// A helper. Dropping it ends the helper and then removes its control groups.
 pub(super) struct Standby {
     line: OwnedFd,
     helper: Child,
     /// The process for the next task, once it is known.
     next: Option<Pid>,
-    /// That of the last one, which may still be ending when nothing else of it is left, and when
-    /// that had its order.
+    /// The process of the last task and its start. It may still be ending when all its children are
+    /// gone.
     last: Option<(Pid, Instant)>,
-    /// The number of what was mounted when it was begun.
+    /// The mount generation when the helper was started.
     mounts: u64,
     has_failed: bool,
     groups: Option<Groups>,
 }
 
-/// What a helper is to do, with its ends of what it says.
+/// A task for a helper, with the helper's ends of the pipes.
 pub(super) struct Task {
-    /// Sealed.
+    /// The sealed request.
     pub(super) errand: OwnedFd,
     pub(super) birth: OwnedFd,
     pub(super) end: OwnedFd,
@@ -65,32 +67,32 @@ pub(super) struct Task {
     pub(super) is_fed: bool,
 }
 
-/// For which tasks a helper is: for those around which all is as its plan says, and is what it was
-/// when it made that ready.
+/// The key that decides if a helper fits a task: the plan, and the identity of each file that it
+/// has prepared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Likeness {
     pub(super) plan: Plan,
-    /// What is at each place of the plan that is made ready.
+    /// The identity of each prepared place.
     found: Vec<Option<(u32, u32, u64)>>,
 }
 
-/// Those that have nothing to do.
+/// The idle helpers.
 #[derive(Clone, Default)]
 pub(super) struct Idle(Arc<Mutex<Waiting>>);
 
 #[derive(Default)]
 struct Waiting {
     helpers: Vec<(Instant, Likeness, Standby)>,
-    /// By which is heard that something was mounted: helpers would not show it.
+    /// Becomes readable when a mount changes, because running helpers do not show new mounts.
     mounts: Option<File>,
-    /// How often that was heard.
+    /// The number of mount changes.
     mounted: u64,
     is_watched: bool,
     is_closed: bool,
 }
 
 impl Standby {
-    /// One that is in `groups`, started by `start`, and makes ready what `plan` says. Blocks.
+    /// Starts a helper in `groups` with `start` and lets it prepare `plan`. Blocks.
     pub(super) fn begin(
         groups: Option<Groups>,
         mounts: u64,
@@ -107,24 +109,26 @@ impl Standby {
         Ok(Self { line, helper, next, last, mounts, has_failed: false, groups })
     }
 
-    /// Whether it is still there.
+    /// Returns `true` if the helper is still running.
     pub(super) fn is_there(&self) -> bool {
         poll(&mut [PollFd::new(&self.line, PollFlags::empty())], Some(&AT_ONCE)) == Ok(0)
     }
 
-    /// Has it do `task`, in a process that can be ended by its number. Blocks until there is one.
+    /// Lets the helper run `task`. Returns the process, which can be killed by its number. Blocks
+    /// until it exists.
     pub(super) fn order(&mut self, task: &Task) -> io::Result<Result<Child, Failed>> {
         let streams = Streams::new(task.is_fed)?;
         let sent =
             task.send(&self.line, task.errand.as_fd(), streams.theirs.each_ref().map(AsFd::as_fd));
-        // The process may be faster to tell that it has its order than its helper that it is made.
+        // The process may report its order before the helper reports the process.
         let mut is_apart = false;
         let failed = loop {
             match self.told(&PATIENCE) {
                 Ok(Answer::Made(pid)) => self.next = Some(pid),
                 Ok(Answer::Apart) => is_apart = true,
                 Ok(Answer::Failed(failed)) => break Ok(Err(failed)),
-                // Who could not be told has said why before, if it could.
+                // If the message could not be sent, the helper has reported the reason before, if
+                // it could.
                 Err(err) => break Err(sent.err().unwrap_or(err)),
             }
             if let (true, Some(pid)) = (is_apart, self.next) {
@@ -144,8 +148,8 @@ impl Standby {
         }
     }
 
-    /// Whether it has a process for the next task, beside which nothing is left in its groups but
-    /// itself and what stood beside the last program. Blocks.
+    /// Returns `true` if the helper has a process for the next task, and its groups contain only
+    /// its own processes. Blocks.
     fn is_alone(&mut self) -> bool {
         if let (None, Ok(Answer::Made(pid))) = (self.next, self.told(&PATIENCE)) {
             self.next = Some(pid);
@@ -154,7 +158,7 @@ impl Standby {
         let Some(groups) = &self.groups else { return true };
         let own = [self.helper.pid, next];
         match self.last {
-            // In so little time a program does not take much of what its groups have.
+            // In so little time a program takes little of its groups' resources.
             Some((last, since)) if since.elapsed() < BRIEF => {
                 groups.hold_only(&[&own[..], &[last]].concat())
             }
@@ -175,15 +179,15 @@ impl Standby {
 }
 
 impl Drop for Standby {
-    /// Has no more orders for it, upon which it and the process for the next one end.
+    /// Closes the connection for orders, after which the helper and its waiting process end.
     fn drop(&mut self) {
         let _ = shutdown(&self.line, Shutdown::Write);
         if self.has_failed {
-            // An order that it did not do in time is not to be done later.
+            // An order that was not executed in time must not be executed later.
             let _ = kill_process(self.helper.pid, Signal::KILL);
             self.end_next();
         }
-        // What it has made it tells before it ends.
+        // Before it ends, the helper reports each process that it has created.
         while let Ok(answer) = self.told(&PATIENCE) {
             if let Answer::Made(pid) = answer {
                 self.end_next();
@@ -208,14 +212,14 @@ impl Task {
     }
 }
 
-/// Whether `err` says that a helper has ended.
+/// Returns `true` if `err` means that the helper has ended.
 pub(super) fn is_gone(err: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     matches!(err.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
 impl Likeness {
-    /// That of what is to be as `plan` says, and is what it is now.
+    /// Creates the key of `plan` with the current identity of each prepared place.
     pub(super) fn of(plan: Plan) -> Self {
         if plan.spaces.is_none() {
             return Self { plan, found: Vec::new() };
@@ -227,9 +231,9 @@ impl Likeness {
     }
 }
 
-/// What is at `place`, wherever that leads, as far as is known without asking elsewhere.
+/// Returns the identity of the entry at `place`, without asking a remote file system.
 fn found(place: &Place) -> Option<(u32, u32, u64)> {
-    // An empty folder of its own lies on what is there, too.
+    // A memory folder also needs the entry below it.
     let (Place::Same { at, .. } | Place::Fresh { at, .. }) = place else { return None };
     let how = AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
     let stat = statx(CWD, at.path(), how, StatxFlags::INO).ok()?;
@@ -237,7 +241,7 @@ fn found(place: &Place) -> Option<(u32, u32, u64)> {
 }
 
 impl Idle {
-    /// One that stands by for what is `like` that, if any does. Blocks.
+    /// Takes an idle helper for the key `like`, if there is one. Blocks.
     pub(super) fn take(&self, like: &Likeness) -> Option<Standby> {
         let mut waiting = self.waiting();
         let mounts = waiting.mounts();
@@ -259,7 +263,7 @@ impl Idle {
         }
     }
 
-    /// Lets `standby`, of whose program nothing is left, stand by for what is `like` that.
+    /// Returns `standby` for reuse with the key `like`. No process of its program may be left.
     pub(super) fn give_back(&self, standby: Standby, like: Likeness) {
         let Ok(runtime) = Handle::try_current() else { return };
         let mut waiting = self.waiting();
@@ -280,7 +284,7 @@ impl Idle {
         }
     }
 
-    /// Ends all, and keeps none any more.
+    /// Ends all helpers and accepts no more.
     pub(super) fn close(&self) {
         let mut waiting = self.waiting();
         waiting.is_closed = true;
@@ -289,7 +293,7 @@ impl Idle {
         drop(ended);
     }
 
-    /// From now on hears of what is mounted, of which those that begin later know.
+    /// Starts to watch mounts, so that helpers with outdated mounts are not reused.
     pub(super) fn watch_mounts(&self) {
         let mut waiting = self.waiting();
         if waiting.mounts.is_none() {
@@ -297,7 +301,7 @@ impl Idle {
         }
     }
 
-    /// The number of what is mounted, which is another once that has changed.
+    /// Returns the mount generation, a number that changes with every mount.
     pub(super) fn mounts(&self) -> u64 {
         self.waiting().mounts()
     }
@@ -308,7 +312,7 @@ impl Idle {
 }
 
 impl Waiting {
-    /// The number of what is mounted, which is always another where that cannot be known.
+    /// Returns the mount generation. It always changes if mounts cannot be watched.
     fn mounts(&mut self) -> u64 {
         let same = self.mounts.as_ref().is_some_and(|mounts| {
             poll(&mut [PollFd::new(mounts, PollFlags::PRI)], Some(&AT_ONCE)) == Ok(0)
@@ -322,7 +326,7 @@ fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Ends those that have stood by for long, until there are none.
+/// Ends helpers that have been idle too long, until none is left.
 async fn end_idle(waiting: Weak<Mutex<Waiting>>) {
     loop {
         tokio::time::sleep(IDLE / 2).await;

@@ -1,9 +1,9 @@
-//! The steps from the helper's start to the program's, and what is told of one that fails.
+//! The steps of the sandbox setup, and the message about a failed one.
 
 use std::fmt;
 use std::io;
 
-/// A step of the helper's.
+/// A step of the sandbox setup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Step {
@@ -44,18 +44,18 @@ const STEPS: [Step; 16] = [
     Step::Begin,
 ];
 
-/// Why a program did not begin.
+/// The reason why a program did not start.
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) step: Step,
     pub(crate) why: io::Error,
 }
 
-/// How long what is told of it is.
+/// The length of an encoded failure.
 pub(super) const TOLD_BYTES: usize = 5;
 
 impl Step {
-    /// What is done in it.
+    /// Returns a description of the step.
     fn doing(self) -> &'static str {
         match self {
             Self::Plan => "reading what is to be done",
@@ -77,7 +77,7 @@ impl Step {
         }
     }
 
-    /// The same with what came of it.
+    /// Attaches this step to the error of `result`.
     pub(super) fn done<T>(self, result: Result<T, impl Into<io::Error>>) -> Result<T, Failed> {
         result.map_err(|err| Failed { step: self, why: err.into() })
     }
@@ -89,7 +89,7 @@ impl Failed {
         [self.step as u8, a, b, c, d]
     }
 
-    /// What was told; `None` where that is nothing.
+    /// Decodes a failure. `None` if `told` is empty or invalid.
     pub(crate) fn heard(told: &[u8]) -> Option<Self> {
         let &[step, a, b, c, d] = told else { return None };
         let step = *STEPS.get(usize::from(step))?;

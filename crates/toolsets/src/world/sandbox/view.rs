@@ -1,5 +1,5 @@
-//! What a program sees: the system's programs, the toolchains in its `PATH`, the workspace, and
-//! empty folders where it may leave what nobody keeps.
+//! The files that a program sees: system programs, toolchains in its `PATH`, the workspace, and
+//! empty folders for temporary files.
 
 mod found;
 
@@ -13,11 +13,11 @@ use super::plan::{How, Place};
 use super::settings::{GitFolder, Profile, Settings};
 use super::{Beside, Inside};
 
-/// What there is on this machine, looked at once.
+/// The relevant paths of this machine, collected once.
 #[derive(Debug, Clone)]
 pub(super) struct Base {
     places: Vec<Place>,
-    /// The owner's git configuration.
+    /// The user's git configuration.
     git: Vec<Place>,
     write: Vec<PathBuf>,
     guards: Guards,
@@ -25,19 +25,19 @@ pub(super) struct Base {
     hidden: Vec<PathBuf>,
 }
 
-/// What a program is to see and to write.
+/// The view that one program needs.
 pub(super) struct Wanted<'i> {
     pub(super) profile: Profile,
     only_reads: bool,
-    /// The folder of the repository that git, which it is, may change.
+    /// The repository's folder that the program, git, may change.
     repository: Option<&'i Path>,
-    /// Whether that git runs nothing but itself, and the repository is the workspace's own.
+    /// `true` if git runs no other program and the repository is the workspace's own.
     is_plain: bool,
     seen: &'i [PathBuf],
 }
 
 impl<'i> Wanted<'i> {
-    /// All that any program gets.
+    /// The largest view that a program can have.
     pub(super) const ALL: Self = Self {
         profile: Profile::Workspace,
         only_reads: false,
@@ -60,8 +60,8 @@ impl<'i> Wanted<'i> {
 }
 
 impl Base {
-    /// What programs in `workspace` see that are sought in `paths`, by a server with the
-    /// `variable`s.
+    /// Collects the paths for programs in `workspace` that are looked up in `paths`. `variable`
+    /// returns the server's environment variables.
     pub(super) fn look<'p>(
         settings: &Settings,
         beside: &Beside,
@@ -88,8 +88,8 @@ impl Base {
         }
     }
 
-    /// What a program in `workspace` sees: of what all see the places around which nothing of its
-    /// own lies, and the others, both in the order in which they are made.
+    /// Returns the view of a program in `workspace`: the places that all programs share, and its
+    /// own. Both are in the order of mounting.
     pub(super) fn view(&self, workspace: &Path, wanted: &Wanted<'_>) -> (Vec<Place>, Vec<Place>) {
         let (mut base, mut own) = (Vec::new(), Vec::new());
         let mut owned: Vec<Spelled> = Vec::new();
@@ -104,7 +104,7 @@ impl Base {
         (base, own)
     }
 
-    /// All that a program in `workspace` sees, what is around first.
+    /// Returns all places that a program in `workspace` sees, parents first.
     fn made(&self, workspace: &Path, wanted: &Wanted<'_>) -> Vec<Made> {
         let how = wanted.how();
         let git = if wanted.repository.is_some() { &self.git[..] } else { &[] };
@@ -121,7 +121,7 @@ impl Base {
         let mut places: Vec<_> = common.collect();
         let own = |place| made(place, false);
         places.extend(git.iter().cloned().chain(write).chain(seen).map(own));
-        // What lies in the workspace is seen there, and is what that is.
+        // Entries of the workspace are visible through the workspace.
         let around = Spelled::of(workspace);
         places.retain(|it| !it.spelled.lies_in(&around));
         places.push(own(Place::Workspace { how }));
@@ -134,7 +134,7 @@ impl Base {
         let hidden: Vec<_> = hidden.cloned().collect();
         let empty = |at: &Path| Place::Fresh { at: at.into(), bytes: 4096, mode: 0o555 };
         places.extend(held(workspace, &hidden, empty).into_iter().map(own));
-        // What is around comes first; of two at one place the one that was named later hides.
+        // Parents come first. Of two entries at one place, the later one hides the other.
         places.sort_by_key(|it| it.spelled.depth());
         let mut made: Vec<Made> = Vec::with_capacity(places.len());
         for place in places {
@@ -145,7 +145,8 @@ impl Base {
         made
     }
 
-    /// Whether a program in `workspace` sees the file that is called `named`, and is `real`.
+    /// Returns `true` if a program in `workspace` sees the file with the path `named` and the real
+    /// path `real`.
     pub(super) fn shows(
         &self,
         workspace: &Path,
@@ -153,8 +154,8 @@ impl Base {
         named: &Path,
         real: &Path,
     ) -> bool {
-        // What a name says is only where it leads if it turns back nowhere, and if nobody who may
-        // ask could have put a link on its way.
+        // The name alone counts only if it has no `..`, and if no program could have put a symlink
+        // into it.
         let turns_back = named.components().any(|it| it == Component::ParentDir);
         let is_called = |at: &Path| !turns_back && named.starts_with(at);
         self.made(workspace, wanted).iter().any(|it| match &it.place {
@@ -166,12 +167,12 @@ impl Base {
         })
     }
 
-    /// Whether names must be kept free that a program could take which gets what is `wanted`.
+    /// Returns `true` if a program with the view `wanted` could create names that must stay free.
     pub(super) fn reserves(&self, wanted: &Wanted<'_>) -> bool {
         wanted.how() == How::Write && !self.guards.lets_git_bring(wanted.is_plain)
     }
 
-    /// The names in a workspace that no program may take where nothing is yet.
+    /// Returns the names that no program may create in a workspace.
     pub(super) fn reserved(&self) -> impl Iterator<Item = &str> {
         self.guards.reserved()
     }
@@ -181,12 +182,12 @@ impl Base {
 struct Made {
     spelled: Spelled,
     place: Place,
-    /// Whether all programs see it.
+    /// `true` if all programs see it.
     is_common: bool,
 }
 
-/// A path with one slash after each of its parts: paths are slow to compare, and here each is with
-/// most others for each program.
+/// A path as bytes with one slash after each part. It is quicker to compare than a `Path`, and each
+/// program needs many comparisons.
 struct Spelled(Vec<u8>);
 
 impl Spelled {
@@ -210,7 +211,7 @@ impl Spelled {
     }
 }
 
-/// Whether what is `made` shows a place as it is already.
+/// Returns `true` if the places in `made` already show this place with the same access.
 fn is_seen_by(made: &[Made], Made { spelled, place, .. }: &Made) -> bool {
     let around = made.iter().rev().find(|it| spelled.lies_in(&it.spelled));
     match (around.map(|it| &it.place), place) {
@@ -220,7 +221,7 @@ fn is_seen_by(made: &[Made], Made { spelled, place, .. }: &Made) -> bool {
     }
 }
 
-/// `path`, beneath `home` if it begins with `~/`.
+/// Expands a leading `~/` in `path` to `home`.
 pub(super) fn expanded(path: &str, home: Option<&Path>) -> PathBuf {
     match (path.strip_prefix("~/"), home) {
         (Some(rest), Some(home)) => home.join(rest),

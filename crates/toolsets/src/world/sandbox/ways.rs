@@ -1,4 +1,4 @@
-//! What this system has to confine programs with, and what follows from that for each of them.
+//! The sandbox capabilities of this system, and the plan for each program that follows from them.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -19,20 +19,20 @@ use super::settings::{Profile, Settings};
 use super::view::{Base, Wanted};
 use crate::world::Root;
 
-/// How many files a program may have open.
+/// The most files that a program may have open.
 const FILES: u64 = 4096;
-/// How large a file may be that it writes.
+/// The largest file that a program may write, in bytes.
 const FILE_BYTES: u64 = 8 << 30;
 
-/// The variables of a server, by which its toolchains are found.
+/// The server's environment variables, by which toolchains are found.
 pub(super) type Variables = BTreeMap<OsString, OsString>;
 
-/// What this system has, and what follows from that for every program.
+/// The capabilities of this system and the settings shared by all programs.
 pub(super) struct Ways {
     pub(super) layers: Layers,
     pub(super) base: Base,
     parents: Option<Parents>,
-    /// The filters of programs without a network and of those in the machine's own.
+    /// The filters with internet sockets (own or shared network), and those without.
     filters: [Filters; 2],
     limits: Vec<(u32, u64)>,
 }
@@ -82,15 +82,15 @@ impl Ways {
         Ok(ways)
     }
 
-    /// What is held of `profile`.
+    /// Returns the layers of `profile` that are in force.
     pub(super) fn held(&self, profile: Profile) -> Held {
-        // Who is in the machine's network is promised none of his own.
+        // A program in the machine's network is promised no network namespace.
         let is_promised = |it: &&Lacking| it.layer != Layer::Network || profile != Profile::Network;
         let missing = self.layers.lacking.iter().filter(is_promised).cloned().collect();
         Held { profile, missing }
     }
 
-    /// Groups that bound what is in them, if this system has any.
+    /// Creates control groups for a run, if this system has them.
     pub(super) fn groups(&self, layers: &Layers) -> io::Result<Option<Groups>> {
         layers.groups.then_some(self.parents.as_ref()).flatten().map(Parents::make).transpose()
     }
@@ -99,7 +99,8 @@ impl Ways {
         let shares_network = wanted.profile == Profile::Network;
         let spaces = layers.spaces.map(|it| Spaces { net: it.net && !shares_network, ..it });
         let has_own = spaces.is_some_and(|spaces| spaces.net);
-        // Without a network of its own it must not make any socket that reaches another's.
+        // Without its own network namespace, a program must not create any socket that reaches a
+        // network.
         let [internet, none] = &self.filters;
         let filters = if has_own || shares_network { internet } else { none };
         let (base, view) = self.base.view(&folder.path, wanted);
@@ -117,7 +118,8 @@ impl Ways {
     }
 }
 
-/// Where a program starts: the workspace, and a folder in it, or one of those that it sees beside.
+/// The workspace and the working directory of a program. The directory is in the workspace or among
+/// the additional visible paths.
 pub(super) struct Folder {
     pub(super) workspace: OwnedFd,
     path: PathBuf,
@@ -151,7 +153,7 @@ impl Folder {
         Ok(Self { workspace, path, workspace_identity, cwd: cwd_at, cwd_identity })
     }
 
-    /// What is to be done there: nothing yet.
+    /// Returns a request without a program, for this folder.
     pub(super) fn errand(&self) -> Errand {
         Errand {
             program: None,
@@ -177,13 +179,14 @@ fn identity(handle: impl AsFd) -> io::Result<Identity> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// What each process of a run is bounded by.
+/// Returns the resource limits of each process of a run.
 fn limits(layers: &Layers, room: Room) -> Vec<(u32, u64)> {
     let mut limits = vec![(libc::RLIMIT_NOFILE, FILES), (libc::RLIMIT_FSIZE, FILE_BYTES)];
     if !layers.groups {
         limits.push((libc::RLIMIT_DATA, room.memory_bytes));
     }
-    // Counted in the program's own namespace of users; before Linux 5.14 in the whole machine's.
+    // The limit counts processes per user namespace. Before Linux 5.14 it counted them on the whole
+    // machine.
     if layers.spaces.is_some_and(|spaces| spaces.user) && kernel_is_at_least(5, 14) {
         limits.push((libc::RLIMIT_NPROC, room.processes));
     }
@@ -200,6 +203,6 @@ fn machine_bytes() -> u64 {
     let told = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = told.lines().find_map(|line| line.strip_prefix("MemTotal:"));
     let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    // A machine that does not say has little.
+    // If the amount is unknown, a small machine is assumed.
     kib.map_or(2 << 30, |kib| kib << 10)
 }

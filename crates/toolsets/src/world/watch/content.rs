@@ -1,4 +1,4 @@
-//! The files that are watched: what was last seen of each, and who is told.
+//! The watched files: the last known state of each, and its subscribers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -12,28 +12,28 @@ use super::places::{Keen, Places, Unwatched};
 use crate::world::Root;
 use crate::world::root::{Meta, Moment, Start};
 
-/// The watched files, by what they are called.
+/// The watched files by URI.
 #[derive(Default)]
 pub(super) struct Content {
     files: BTreeMap<Arc<str>, Watched>,
-    /// What they are called, by where they are and where that leads.
+    /// The URIs by path. Includes the targets of symlinks.
     by_path: BTreeMap<PathBuf, BTreeSet<Arc<str>>>,
 }
 
 struct Watched {
     path: PathBuf,
-    /// Where that leads by symlinks, if it does.
+    /// The target of a symlink, relative to the root.
     real: Option<PathBuf>,
     seen: Seen,
     listeners: Vec<(u64, Changes)>,
 }
 
-/// What was seen of a file.
+/// The last known state of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Seen {
-    /// Nothing, if it was not there or could not be read.
+    /// `None` if the file was missing or unreadable.
     stamp: Option<Stamp>,
-    /// It had changed so lately that the next change may bear the same stamp.
+    /// `true` if the file changed so recently that its next change may have the same stamp.
     is_fresh: bool,
 }
 
@@ -46,7 +46,7 @@ struct Stamp {
 }
 
 impl Content {
-    /// Tells `changes`, as number `number`, of the file at `path`, called `uri`.
+    /// Subscribes `changes` under `number` to the file at `path` with the URI `uri`.
     pub(super) fn add(
         &mut self,
         root: &Root,
@@ -74,7 +74,7 @@ impl Content {
         looked.map(drop)
     }
 
-    /// Tells number `number` no more.
+    /// Removes the subscriber `number`.
     pub(super) fn remove(&mut self, number: u64) {
         let mut unheard = Vec::new();
         for (uri, file) in &mut self.files {
@@ -100,35 +100,34 @@ impl Content {
         }
     }
 
-    /// Who is told.
+    /// Returns the numbers of all subscribers.
     pub(super) fn listeners(&self) -> BTreeSet<u64> {
         let files = self.files.values();
         files.flat_map(|file| file.listeners.iter().map(|(number, _)| *number)).collect()
     }
 
-    /// Whether a file is in the folder at `path`, or further beneath.
+    /// Returns `true` if a watched file is in the folder at `path` or below.
     pub(super) fn needs(&self, path: &Path) -> bool {
         self.beneath(path).any(|(file, _)| file != path)
     }
 
-    /// What the files are called that something happened to when it happened at `path`.
+    /// Returns the URIs of the files that an event at `path` concerns.
     pub(super) fn at(&self, path: &Path) -> BTreeSet<Arc<str>> {
         self.beneath(path).flat_map(|(_, uris)| uris.iter().cloned()).collect()
     }
 
-    /// What all files are called.
+    /// Returns the URIs of all files.
     pub(super) fn all(&self) -> BTreeSet<Arc<str>> {
         self.files.keys().cloned().collect()
     }
 
     fn beneath(&self, path: &Path) -> impl Iterator<Item = (&PathBuf, &BTreeSet<Arc<str>>)> {
-        // Paths compare name by name, so what is beneath one comes right after it.
+        // Paths are ordered by component, so everything below `path` follows it directly.
         let from = self.by_path.range::<Path, _>((Bound::Included(path), Bound::Unbounded));
         from.take_while(move |(file, _)| file.starts_with(path))
     }
 
-    /// Looks whether the file called `uri` has changed, and watches the folders on the way to it
-    /// as they are now.
+    /// Checks if the file `uri` has changed, and watches the folders on the way to it.
     pub(super) fn look(
         &mut self,
         root: &Root,
@@ -141,7 +140,7 @@ impl Content {
         if let Some(real) = &real {
             enough = enough.and(follow(root, places, real));
         }
-        // Only now: what happens after this is heard of.
+        // The state is read after the watch is set, so that later changes are reported.
         let seen = Seen::of(root, &file.path);
         let changed = seen.stamp != file.seen.stamp || file.seen.is_fresh;
         file.seen = seen;
@@ -155,7 +154,7 @@ impl Content {
         enough.map(|()| changed)
     }
 
-    /// Tells whoever listens that the file called `uri` has changed.
+    /// Notifies the subscribers of the file `uri`.
     pub(super) fn tell(&self, uri: &Arc<str>) {
         let Some(file) = self.files.get(uri) else { return };
         tell(file.listeners.iter().map(|(_, changes)| changes), &Change::Resource(uri.clone()));
@@ -178,7 +177,7 @@ impl Seen {
     }
 }
 
-/// Tells each of `listeners` once, also where several are one.
+/// Notifies each distinct listener once.
 pub(super) fn tell<'c>(listeners: impl Iterator<Item = &'c Changes>, change: &Change) {
     let mut told: Vec<&Changes> = Vec::new();
     for changes in listeners {
@@ -189,7 +188,7 @@ pub(super) fn tell<'c>(listeners: impl Iterator<Item = &'c Changes>, change: &Ch
     }
 }
 
-/// Watches every folder that is on the way to `path`, so that its coming is seen too.
+/// Watches every folder on the way to `path`, so that its creation is seen.
 fn follow(root: &Root, places: &mut Places, path: &Path) -> Result<(), Unwatched> {
     let above: Vec<&Path> = path.ancestors().skip(1).collect();
     for (below, folder) in above.iter().enumerate().rev() {
@@ -203,7 +202,7 @@ fn follow(root: &Root, places: &mut Places, path: &Path) -> Result<(), Unwatched
     Ok(())
 }
 
-/// Where `path` leads, relative to the root, if a file is there.
+/// Returns the real path of the file at `path`, relative to the root. `None` if it is not a file.
 fn real(root: &Root, path: &Path) -> Option<PathBuf> {
     match root.start(path.to_str()?) {
         Ok(Start::File(found)) => Some(found.path),

@@ -1,4 +1,4 @@
-//! Which files the workspace has, as far as it takes to see that they are others.
+//! Tracks the files of the workspace closely enough to notice when the list changes.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,33 +13,33 @@ use super::places::{Keen, Places, Unwatched};
 use crate::world::Root;
 use crate::world::root::{Folder, Kind, Meta, Moment, Sight, Start, Watch};
 
-/// How many folders are watched for files that come and go.
+/// The most folders to watch for new and removed files.
 const FOLDERS_MAX: usize = 8192;
-/// Everything that the workspace calls its own.
+/// Includes everything but ignored entries.
 const SIGHT: Sight = Sight { ignored: false, hidden: true };
 
-/// The folders of the workspace, without what it ignores.
+/// The folders of the workspace, without ignored ones.
 pub(super) struct Listing {
     folders: BTreeMap<PathBuf, Listed>,
-    /// Folders in which names came or went.
+    /// Folders in which names appeared or disappeared.
     stale: BTreeSet<PathBuf>,
-    /// Folders that may be others by now.
+    /// Folders that may have been replaced.
     replaced: BTreeSet<PathBuf>,
-    /// All of them may be, and what is ignored too.
+    /// `true` if everything must be read again, including the ignore rules.
     is_stale: bool,
-    /// It was said that not all are watched.
+    /// `true` if the warning about unwatched folders was logged.
     is_told: bool,
 }
 
 struct Listed {
-    /// To be looked into again.
+    /// The folder, to be read again.
     folder: Folder,
-    /// By which other names are told from these; 0 where there are no files.
+    /// A hash of the file names. 0 if there are no files.
     names: u64,
 }
 
 impl Listing {
-    /// The listing of the workspace, and whether any of it changed since `since`.
+    /// Lists the workspace. The second value is `true` if a part of it changed since `since`.
     pub(super) fn of(root: &Root, places: &mut Places, since: Moment) -> (Self, bool) {
         let mut listing = Self {
             folders: BTreeMap::new(),
@@ -52,17 +52,17 @@ impl Listing {
         (listing, is_recent)
     }
 
-    /// Whether the folder at `path` is one of it.
+    /// Returns `true` if the folder at `path` belongs to the listing.
     pub(super) fn has(&self, path: &Path) -> bool {
         self.folders.contains_key(path)
     }
 
-    /// Whether it has to be looked at again.
+    /// Returns `true` if the listing must be refreshed.
     pub(super) fn is_stale(&self) -> bool {
         self.is_stale || !self.stale.is_empty() || !self.replaced.is_empty()
     }
 
-    /// The name `name` came to `folder` or went from it.
+    /// Records that `name` appeared in or disappeared from `folder`.
     pub(super) fn named(&mut self, folder: &Path, name: &OsStr) {
         if !self.has(folder) {
             return;
@@ -75,24 +75,24 @@ impl Listing {
         self.stale.insert(folder.to_owned());
     }
 
-    /// What `name` in `folder` names was written.
+    /// Records that the entry `name` in `folder` was written.
     pub(super) fn written(&mut self, folder: &Path, name: &OsStr) {
         self.is_stale |= self.has(folder) && (name == ".gitignore" || name == ".ignore");
     }
 
-    /// The folder at `path` is not where it was.
+    /// Records that the folder at `path` was moved or removed.
     pub(super) fn gone(&mut self, path: &Path) {
         if self.has(path) {
             self.replaced.insert(path.to_owned());
         }
     }
 
-    /// Anything may have happened.
+    /// Records that events were lost.
     pub(super) fn lost(&mut self) {
         self.is_stale = true;
     }
 
-    /// Looks again where something happened; whether there are other files.
+    /// Refreshes the changed parts. Returns `true` if the file list differs.
     pub(super) fn look(&mut self, root: &Root, places: &mut Places) -> bool {
         let replaced = std::mem::take(&mut self.replaced);
         let stale = std::mem::take(&mut self.stale);
@@ -117,7 +117,7 @@ impl Listing {
         changed
     }
 
-    /// Looks at the names in the folder at `path`; whether there are other files.
+    /// Refreshes the folder at `path`. Returns `true` if its files differ.
     fn look_into(&mut self, root: &Root, places: &mut Places, path: &Path) -> bool {
         let Some(listed) = self.folders.get(path) else { return false };
         let Some((inner, names, folders)) = look(&listed.folder, root) else {
@@ -156,7 +156,8 @@ impl Listing {
         }
     }
 
-    /// Adds the folder `top` and all beneath; whether any of them changed since `since`.
+    /// Adds the folder `top` and everything below. Returns `true` if any folder changed since
+    /// `since`.
     fn add(
         &mut self,
         root: &Root,
@@ -171,7 +172,7 @@ impl Listing {
                 self.say_full();
                 break;
             }
-            // Watched before it is looked into, so nothing is missed between.
+            // The watch is set before reading, so that no change is missed.
             let handle = match places.watch(root, &folder.path, Keen::Names) {
                 Ok(handle) => handle,
                 Err(Unwatched::Absent) => continue,
@@ -181,8 +182,8 @@ impl Listing {
                 }
             };
             let looked = look(&folder, root);
-            // After it was looked into: what came before that is among what was seen, and only
-            // the clock says that it is new.
+            // The time is checked after reading. An earlier change is part of the listing, and only
+            // its time shows that it is new.
             let is_changed =
                 |since| fstat(&handle).is_ok_and(|stat| Meta::from(stat).is_changed_since(since));
             is_recent |= since.is_some_and(is_changed);
@@ -194,8 +195,8 @@ impl Listing {
         is_recent
     }
 
-    /// Removes the folder at `path` and all beneath. Whether they are watched for others is not
-    /// known here, so they are left to [`Places::keep`].
+    /// Removes the folder at `path` and everything below. Other subscribers may need the watches,
+    /// so [`Places::keep`] removes those later.
     fn remove(&mut self, path: &Path) {
         let paths: Vec<PathBuf> = self.beneath(path).map(|(path, _)| path.clone()).collect();
         for path in paths {
@@ -203,7 +204,7 @@ impl Listing {
         }
     }
 
-    /// By which other files in the folder at `path` and all beneath are told from these.
+    /// Returns a hash of the file names in the folder at `path` and below.
     fn names(&self, path: &Path) -> u64 {
         let mut hasher = DefaultHasher::new();
         for (path, listed) in self.beneath(path).filter(|(_, listed)| listed.names != 0) {
@@ -232,10 +233,10 @@ impl Listing {
     }
 }
 
-/// What is in `folder`: it, to go further; by which other names of files are told from these; the
-/// folders in it. Nothing if it cannot be read.
+/// Reads `folder`. Returns it for descending, a hash of its file names, and its subfolders. `None`
+/// if it cannot be read.
 fn look(folder: &Folder, root: &Root) -> Option<(Folder, u64, BTreeSet<PathBuf>)> {
-    // A folder that is looked into takes on the rules in it: only once.
+    // Reading a folder adds its ignore rules, which must happen only once.
     let mut inner = folder.clone();
     let entries = inner.look(root, SIGHT, &Watch::default()).ok()?;
     let mut hasher = DefaultHasher::new();

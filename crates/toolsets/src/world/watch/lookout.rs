@@ -1,4 +1,4 @@
-//! What is watched, for whom, and what is told of it.
+//! Matches file system events with subscriptions and notifies the subscribers.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::places::{Happening, Places, Unwatched};
 use super::{Shared, WantedList};
 use crate::world::Root;
 
-/// Everything that is watched beneath one root. It looks at files, so it waits for the disk.
+/// Everything that is watched below one root. Its methods read files, so they block.
 pub(super) struct Lookout {
     root: Root,
     places: Places,
@@ -30,7 +30,7 @@ impl Lookout {
         }
     }
 
-    /// Watches what is wanted now.
+    /// Applies the current subscriptions.
     pub(super) fn arrange(&mut self, shared: &Shared) {
         let mut new = Vec::new();
         let mut gone = self.content.listeners();
@@ -50,14 +50,14 @@ impl Lookout {
         }
         for (listener, path, uri, ready) in new {
             let added = self.content.add(&self.root, &mut self.places, listener, (&path, &uri));
-            // Whoever waited may have left.
+            // The subscriber may have gone.
             let _ = ready.send(added.map_err(full));
         }
         self.list_for(lists);
         self.leave_rest();
     }
 
-    /// Watches the list of files for `lists`.
+    /// Watches the file list for the subscribers `lists`.
     fn list_for(&mut self, lists: BTreeMap<u64, WantedList>) {
         self.lists = lists;
         let Some(since) = self.lists.values().map(|list| list.since).min() else {
@@ -73,7 +73,7 @@ impl Lookout {
         }
     }
 
-    /// Hears what happened, and tells of the files that it changed.
+    /// Processes all pending events and notifies the subscribers of changed files.
     pub(super) fn look(&mut self) {
         let news = self.places.news();
         let mut files = if news.lost { self.content.all() } else { Default::default() };
@@ -108,12 +108,12 @@ impl Lookout {
         }
     }
 
-    /// Whether the list of files has to be looked at.
+    /// Returns `true` if the file list must be refreshed.
     pub(super) fn is_list_due(&self) -> bool {
         self.listing.as_ref().is_some_and(Listing::is_stale)
     }
 
-    /// Looks whether there are other files, and tells of it.
+    /// Refreshes the file list, and notifies its subscribers if it changed.
     pub(super) fn list(&mut self) {
         let Some(listing) = &mut self.listing else { return };
         if listing.look(&self.root, &mut self.places) {
@@ -122,7 +122,7 @@ impl Lookout {
         self.leave_rest();
     }
 
-    /// Watches only what is needed.
+    /// Removes watches that nobody needs.
     fn leave_rest(&mut self) {
         let Self { places, content, listing, .. } = self;
         places.keep(|path| {

@@ -1,4 +1,4 @@
-//! Which folders the kernel watches, and what it says of them.
+//! The folders that inotify watches, and the events that it reports.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -16,68 +16,69 @@ use rustix::io::Errno;
 
 use crate::world::Root;
 
-/// How many folders are watched, for all who listen.
+/// The most folders to watch, for all subscribers together.
 const PLACES_MAX: usize = 16_384;
 
-/// The folders that are watched, by their paths relative to the root.
+/// The watched folders by path relative to the root.
 pub(super) struct Places {
     queue: Arc<OwnedFd>,
     by_path: BTreeMap<PathBuf, i32>,
-    /// One folder may have several paths, by symlinks.
+    /// One folder may have several paths through symlinks.
     by_number: HashMap<i32, BTreeSet<PathBuf>>,
 }
 
-/// What is told of a folder.
+/// The events to receive for a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keen {
-    /// Which names it has, and that a file in it was written and closed.
+    /// New and removed names, and files that were closed after writing.
     Names,
-    /// That, and every change of a file in it.
+    /// The events of `Names`, and every change of a file.
     Content,
 }
 
-/// Why a folder is not watched.
+/// The reason why a folder is not watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unwatched {
     /// It cannot be opened.
     Absent,
-    /// There are too many.
+    /// There are too many watches.
     Full,
 }
 
-/// What happened.
+/// Events since the last read.
 #[derive(Default)]
 pub(super) struct News {
-    /// Something happened to these names in these folders.
+    /// The changed entries, by folder and name.
     pub(super) entries: BTreeSet<(PathBuf, OsString, Happening)>,
-    /// These folders are not where they were.
+    /// Folders that were moved or removed.
     pub(super) gone: BTreeSet<PathBuf>,
-    /// The kernel did not keep up: anything may have happened.
+    /// `true` if the kernel's queue overflowed, so that anything may have changed.
     pub(super) lost: bool,
 }
 
-/// What happened to a name.
+/// A change of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Happening {
-    /// It came or went.
+    /// The name appeared or disappeared.
     Name,
-    /// What it names was changed.
+    /// The content or metadata changed.
     Content,
 }
 
 impl Places {
-    /// No folders.
+    /// Opens an inotify queue without watches.
     pub(super) fn new() -> io::Result<Self> {
         let queue = Arc::new(init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?);
         Ok(Self { queue, by_path: BTreeMap::new(), by_number: HashMap::new() })
     }
 
-    /// What becomes readable when something happens.
+    /// Returns the descriptor that becomes readable when an event arrives.
     pub(super) fn queue(&self) -> Arc<OwnedFd> {
         self.queue.clone()
     }
 
-    /// Watches the folder at `path` beneath `root`, if that is not done already, and gives it back.
+    /// Watches the folder at `path` below `root` and returns its handle. Does nothing if it is
+    /// watched already.
     pub(super) fn watch(
         &mut self,
         root: &Root,
@@ -93,7 +94,7 @@ impl Places {
         Ok(folder)
     }
 
-    /// The same of the folder at `path` that is held open as `folder`.
+    /// Watches the folder at `path`, which is open as `folder`.
     pub(super) fn watch_open(
         &mut self,
         folder: BorrowedFd<'_>,
@@ -130,19 +131,19 @@ impl Places {
         Ok(())
     }
 
-    /// Watches the folder at `path` no more.
+    /// Stops watching the folder at `path`.
     pub(super) fn leave(&mut self, path: &Path) {
         let Some(number) = self.by_path.remove(path) else { return };
         let Some(paths) = self.by_number.get_mut(&number) else { return };
         paths.remove(path);
         if paths.is_empty() {
             self.by_number.remove(&number);
-            // The kernel may have dropped it by itself.
+            // The kernel may already have removed the watch.
             let _ = remove_watch(&self.queue, number);
         }
     }
 
-    /// Watches only those folders that are `needed`.
+    /// Keeps only the watches that `needed` accepts.
     pub(super) fn keep(&mut self, needed: impl Fn(&Path) -> bool) {
         let rest = self.by_path.keys().filter(|path| !needed(path));
         for path in rest.cloned().collect::<Vec<_>>() {
@@ -150,7 +151,7 @@ impl Places {
         }
     }
 
-    /// All that has happened and was not told yet.
+    /// Reads all pending events.
     pub(super) fn news(&mut self) -> News {
         let mut news = News::default();
         let mut dropped = Vec::new();
@@ -203,7 +204,7 @@ impl Keen {
             | WatchFlags::MOVE_SELF
             | WatchFlags::CLOSE_WRITE
             | WatchFlags::ONLYDIR
-            // A folder that is watched for two reasons is for both.
+            // If a folder is watched for two reasons, the events add up.
             | WatchFlags::MASK_ADD;
         match self {
             Self::Names => names,

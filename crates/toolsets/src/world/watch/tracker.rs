@@ -1,5 +1,5 @@
-//! Which files are the workspace's own, and which of them something happened to since it was asked
-//! last. Nothing runs by itself: whoever tracks asks.
+//! Tracks the workspace's files and reports the changed ones on request. Nothing runs in the
+//! background.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -17,50 +17,50 @@ use super::readable;
 use crate::world::root::{Folder, Kind, Meta, Sight, Start, Watch};
 use crate::world::{Root, root};
 
-/// Everything that the workspace calls its own.
+/// Includes everything but ignored entries.
 const SIGHT: Sight = Sight { ignored: false, hidden: true };
 
-/// Where git keeps rules of a folder that are in no file of it.
+/// The folder of git's additional ignore rules.
 const RULES_OF_GIT: &str = ".git/info";
 
-/// The folders of a workspace, without what it ignores, watched as far as that goes.
+/// The folders of a workspace without ignored ones, watched as far as the system allows.
 pub(crate) struct Tracker {
     root: Root,
-    /// Nothing where the system does not watch.
+    /// `None` if nothing is watched.
     places: Option<Places>,
-    /// Each as it is before it is looked into: that takes on the rules in it.
+    /// The folders before reading, because reading adds their ignore rules.
     folders: BTreeMap<PathBuf, Folder>,
-    /// What is not looked into, whoever made it: what is made of the files lies there.
+    /// Folders to skip, for example the one of the index itself.
     left_out: Vec<PathBuf>,
     is_whole: bool,
-    /// Whether it was said that not all can be watched.
+    /// `true` if the warning about unwatched folders was logged.
     is_told: bool,
-    /// Folders that could not be looked into.
+    /// Folders that could not be read.
     unread: BTreeSet<PathBuf>,
 }
 
-/// What happened.
+/// Changes since the last query.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum News {
-    /// Anything may have: the whole is to be [looked through](Tracker::look_through) again.
+    /// Anything may have changed: [read everything](Tracker::look_through) again.
     Everything,
-    /// Something, in these folders, to what bears these names.
+    /// The changed names by folder.
     In(BTreeMap<PathBuf, BTreeSet<OsString>>),
 }
 
-/// What a folder has by now.
+/// The current state of a folder.
 #[derive(Debug, Default)]
 pub(crate) struct Looked {
-    /// The files in it and, where it is new or has other rules, in all beneath.
+    /// The files in it. If it is new or its rules changed, also all files below it.
     pub(crate) files: Vec<(PathBuf, Meta)>,
-    /// Folders whose files are all among `files`: whatever else was known beneath them is gone.
+    /// Folders whose files are all in `files`. Anything else known below them is gone.
     pub(crate) whole: Vec<PathBuf>,
-    /// Files and folders that are there no more, with all beneath.
+    /// Files and folders that no longer exist, with everything below.
     pub(crate) gone: Vec<PathBuf>,
 }
 
 impl Looked {
-    /// Adds the file `name` of `folder`, which is at `path`, if it still is one.
+    /// Adds the file `name` of `folder` at `path`, if it is still a file.
     fn add(&mut self, folder: &root::Looked, name: &OsString, path: PathBuf) {
         let meta = folder.meta(name).filter(|meta| meta.kind() == Kind::File);
         self.files.extend(meta.map(|meta| (path, meta)));
@@ -68,8 +68,8 @@ impl Looked {
 }
 
 impl Tracker {
-    /// Tracks what is beneath `root` but not in `left_out`. It looks at nothing yet; without
-    /// `watched`, and where it cannot, it hears of nothing either.
+    /// Creates a tracker of `root` without the folders `left_out`. It reads nothing yet. If
+    /// `watched` is false or watching fails, it receives no events.
     pub(crate) fn new(root: &Root, left_out: Vec<PathBuf>, watched: bool) -> Self {
         let places = watched.then(Places::new).and_then(|places| {
             places.inspect_err(|err| tracing::info!("files are not watched: {err}")).ok()
@@ -85,17 +85,17 @@ impl Tracker {
         }
     }
 
-    /// How many folders could not be looked into.
+    /// Returns the number of folders that could not be read.
     pub(crate) fn unread(&self) -> usize {
         self.unread.len()
     }
 
-    /// What becomes readable when something happens.
+    /// Returns the descriptor that becomes readable when an event arrives.
     pub(crate) fn queue(&self) -> io::Result<Option<AsyncFd<Arc<OwnedFd>>>> {
         self.places.as_ref().map(|places| readable(places.queue())).transpose()
     }
 
-    /// What has happened since this was asked last. It waits for nothing.
+    /// Returns the changes since the last call, without blocking.
     pub(crate) fn news(&mut self) -> News {
         let Some(places) = &mut self.places else { return News::Everything };
         if !self.is_whole {
@@ -117,7 +117,7 @@ impl Tracker {
                 stale.entry(folder).or_default().insert(name);
             }
         }
-        // What one that is gone had is seen from above, where it is gone from.
+        // A removed folder is handled in its parent.
         for path in news.gone {
             if let (Some(above), Some(name)) = (path.parent(), path.file_name())
                 && self.folders.contains_key(above)
@@ -128,11 +128,10 @@ impl Tracker {
         News::In(stale)
     }
 
-    /// Every file there is; each folder is watched before it is looked into, so that nothing is
-    /// missed between.
+    /// Reads all files. Each folder is watched before it is read, so that no change is missed.
     ///
     /// # Errors
-    /// When the root cannot be looked into, or nobody wants to know any more.
+    /// If the root cannot be read, or the work is cancelled.
     pub(crate) fn look_through(&mut self, watch: &Watch) -> Result<Looked, ToolError> {
         self.folders.clear();
         self.unread.clear();
@@ -149,10 +148,10 @@ impl Tracker {
         Ok(looked)
     }
 
-    /// What the folder at `path` has by now, where something happened to `names`.
+    /// Reads the folder at `path`, in which `names` changed.
     ///
     /// # Errors
-    /// When nobody wants to know any more.
+    /// If the work is cancelled.
     pub(crate) fn look_into(
         &mut self,
         path: &Path,
@@ -162,7 +161,7 @@ impl Tracker {
         let mut looked = Looked::default();
         let Some(outer) = self.folders.get(path).cloned() else { return Ok(looked) };
         if names.iter().any(|name| name == ".gitignore" || name == ".ignore" || name == ".git") {
-            // Another rule, other files.
+            // Other ignore rules may select other files.
             self.remove(path);
             looked.whole.push(path.to_owned());
             self.add(outer, &mut looked, watch)?;
@@ -193,7 +192,7 @@ impl Tracker {
         }
         let is_child = |folder: &PathBuf| folder.parent() == Some(path) && folder != path;
         let known = self.beneath(path).filter(|folder| is_child(folder));
-        // One that came in another's place is another, though it has the same name.
+        // A folder that replaced another one is new, even under the same name.
         let is_other = |folder: &PathBuf| {
             !folders.contains(folder) || folder.file_name().is_some_and(|it| names.contains(it))
         };
@@ -212,7 +211,7 @@ impl Tracker {
             if !self.folders.contains_key(&folder)
                 && let Some(name) = folder.file_name().map(OsStr::to_owned)
             {
-                // Even what bore its name before it came.
+                // Everything known under this name before is gone.
                 looked.whole.push(folder);
                 self.add(inner.enter(&name), &mut looked, watch)?;
             }
@@ -221,7 +220,7 @@ impl Tracker {
         Ok(looked)
     }
 
-    /// Adds the folder `top` and all beneath.
+    /// Adds the folder `top` and everything below.
     fn add(&mut self, top: Folder, looked: &mut Looked, watch: &Watch) -> Result<(), ToolError> {
         let mut waiting = vec![top];
         while let Some(folder) = waiting.pop() {
@@ -229,7 +228,7 @@ impl Tracker {
             if self.left_out.contains(&folder.path) {
                 continue;
             }
-            // Nobody could be told of what is in it.
+            // A path that is not UTF-8 could not be reported.
             if folder.path.to_str().is_none() {
                 continue;
             }
@@ -261,7 +260,7 @@ impl Tracker {
                 }
             };
             if let Some(places) = self.places.as_mut().filter(|_| open.has_git) {
-                // Not every repository has rules there.
+                // Not every repository has that folder.
                 let _ = places.watch(&self.root, &folder.path.join(RULES_OF_GIT), Keen::Names);
             }
             for (name, kind) in &open.entries {
@@ -290,7 +289,7 @@ impl Tracker {
         from.map(|(folder, _)| folder).take_while(move |folder| folder.starts_with(path))
     }
 
-    /// Watches only the folders that are the workspace's own by now.
+    /// Removes watches of folders that no longer belong to the workspace.
     fn leave_rest(&mut self) {
         let Self { places, folders, .. } = self;
         if let Some(places) = places {
@@ -299,7 +298,7 @@ impl Tracker {
     }
 }
 
-/// The folder that the rules in `folder` are for, if that is where git keeps them.
+/// Returns the repository's folder if `folder` is the one of its additional ignore rules.
 fn ruled_from(folder: &Path) -> Option<&Path> {
     folder.ends_with(RULES_OF_GIT).then(|| folder.parent()?.parent()).flatten()
 }

@@ -1,4 +1,4 @@
-//! A session over HTTP: the stream of what is said to it, and whether it is known over there.
+//! Notification stream of an HTTP session, and detection of sessions that have ended.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,14 +10,14 @@ use super::{Endpoint, PASSING, RETRY, SCRAP, Streamed, error_in, whole};
 use crate::message::RpcError;
 use crate::wire::Hears;
 
-/// For how long at most a stream is left alone that breaks off again and again.
+/// Longest pause before the stream is opened again.
 const RETRY_MAX: Duration = Duration::from_secs(30);
-/// A stream that lasted so long did not break off at once.
+/// Duration after which a stream counts as stable.
 const LASTED: Duration = Duration::from_secs(10);
 
 impl Endpoint {
-    /// Hears what is said to the session and to no request. A stream that ends is opened again, for
-    /// as long as the session lasts and there is such a stream.
+    /// Receives notifications of the session. A stream that ends is opened again while the session
+    /// lasts.
     pub(super) async fn listens(self: Arc<Self>) {
         let mut last: Option<String> = None;
         let mut was_open = false;
@@ -47,7 +47,7 @@ impl Endpoint {
                     let body = tokio::time::timeout(PASSING, whole(&mut response, SCRAP)).await;
                     let body = body.unwrap_or_else(|_| Ok(Bytes::new())).unwrap_or_default();
                     let error = error_in(&body, 0);
-                    // One that never was there may be missed for another reason.
+                    // A stream that never opened may be refused for another reason.
                     let is_told = was_open || names_session(&String::from_utf8_lossy(&body));
                     if is_told && knows_no_session(status, error.as_ref(), &body) {
                         return self.gone.cancel();
@@ -58,7 +58,7 @@ impl Endpoint {
                             StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS
                         );
                     if !comes_later {
-                        // There is no such stream, which need not be.
+                        // The stream is optional in the protocol.
                         return self.hears.unheard();
                     }
                 }
@@ -70,8 +70,8 @@ impl Endpoint {
     }
 }
 
-/// Whether a refusal says that the session is not known there: by the status that is for that or,
-/// since many servers have it so, by one that is for what makes no sense.
+/// Returns true if a refusal means that the session is unknown. Some servers use status 400 in
+/// place of 404.
 pub(super) fn knows_no_session(status: StatusCode, error: Option<&RpcError>, body: &[u8]) -> bool {
     match (status, error) {
         (StatusCode::NOT_FOUND, _) => true,

@@ -1,8 +1,7 @@
-//! Documents that callers put, kept as they were: a file for each in the user's state folder, or
-//! memory.
+//! Keeps the documents that callers put, as files in the user's state folder or in memory.
 //!
-//! While they are changed, what was there before lies in a folder beside them. Where that folder is
-//! found later, the change was broken off, and is undone.
+//! During a change, a folder beside the files has their earlier versions. If that folder is found
+//! later, the change was interrupted and is undone.
 #![allow(clippy::disallowed_methods, reason = "a folder of the server's own, not the workspace")]
 
 use std::collections::BTreeMap;
@@ -18,21 +17,21 @@ use toolgate_chunks::chunks;
 
 use crate::search::engines::{EngineError, Put};
 
-/// Documents by their paths.
+/// Documents by path.
 pub(super) enum Kept {
     Folder(PathBuf),
     Memory(Mutex<BTreeMap<String, Put>>),
 }
 
-/// What is to be kept at paths from now on.
+/// The documents to keep by path; `None` removes one.
 pub(super) type Changes = BTreeMap<String, Option<Put>>;
 
-/// Where files lie as they were before a change; an empty one where there was none.
+/// The folder of earlier versions during a change. An empty file stands for a missing one.
 const BEFORE: &str = "before";
-/// What that is called once the change is done, until it is removed.
+/// The name of that folder after the change is done, until it is removed.
 const DONE: &str = "done";
 
-/// A document in its file.
+/// The content of a document's file.
 #[derive(Serialize, Deserialize)]
 struct Written {
     path: String,
@@ -40,7 +39,7 @@ struct Written {
     lang: Option<String>,
     tags: Vec<String>,
     text: String,
-    /// By which its text is cut into chunks.
+    /// The file name whose ending selects how the text is cut.
     sort: String,
     metadata: Map<String, Value>,
 }
@@ -50,7 +49,7 @@ impl Kept {
         folder.map_or_else(|| Self::Memory(Mutex::default()), Self::Folder)
     }
 
-    /// All of them.
+    /// Returns all documents.
     pub(super) fn load(&self) -> Result<Vec<Put>, EngineError> {
         match self {
             Self::Memory(kept) => {
@@ -75,7 +74,7 @@ impl Kept {
         }
     }
 
-    /// The document at `path`.
+    /// Returns the document at `path`.
     pub(super) fn get(&self, path: &str) -> Result<Option<Put>, EngineError> {
         match self {
             Self::Memory(kept) => {
@@ -86,8 +85,8 @@ impl Kept {
         }
     }
 
-    /// Keeps at each path what `changes` says: all of it or, where that or `commit` fails, nothing.
-    /// Whoever does it has the right to write.
+    /// Applies all of `changes` and then `commit`. If either fails, nothing changes. The caller
+    /// must have the right to write.
     pub(super) fn change(
         &self,
         changes: Changes,
@@ -113,7 +112,7 @@ impl Kept {
                     done.map_err(|err| unusable(folder, &err))
                 });
                 match &done {
-                    // What is left of it is removed the next time.
+                    // Leftovers of this folder are removed by the next change.
                     Ok(()) => drop(fs::remove_dir_all(folder.join(DONE))),
                     Err(_) => self.undo()?,
                 }
@@ -122,7 +121,7 @@ impl Kept {
         }
     }
 
-    /// Undoes a change that was broken off. Whoever does it has the right to write.
+    /// Undoes an interrupted change. The caller must have the right to write.
     pub(super) fn undo(&self) -> Result<(), EngineError> {
         let Self::Folder(folder) = self else { return Ok(()) };
         undo(folder).map_err(|err| unusable(folder, &err))
@@ -144,12 +143,12 @@ fn change(folder: &Path, changes: Changes) -> io::Result<()> {
     Ok(())
 }
 
-/// Has `file` come back as it is now, where a change is undone.
+/// Saves the current version of `file`, so that the change can be undone.
 fn remember(folder: &Path, file: &Path) -> io::Result<()> {
     let before = folder.join(BEFORE).join(file.file_name().unwrap_or_default());
     match fs::hard_link(file, &before) {
         Err(err) if err.kind() == ErrorKind::NotFound => fs::write(before, ""),
-        // Not every file system has links.
+        // Not every file system has hard links.
         Err(_) => fs::copy(file, before).map(drop),
         Ok(()) => Ok(()),
     }
@@ -165,7 +164,7 @@ fn undo(folder: &Path) -> io::Result<()> {
         let file = folder.join(entry.file_name());
         if entry.metadata()?.len() > 0 {
             fs::rename(entry.path(), &file)?;
-            // Of two links to one file the kernel moves none.
+            // If both names link to one file, `rename` does nothing and leaves this one.
             gone(fs::remove_file(entry.path()))?;
         } else {
             gone(fs::remove_file(file))?;
@@ -175,12 +174,12 @@ fn undo(folder: &Path) -> io::Result<()> {
     fs::remove_dir(folder.join(BEFORE))
 }
 
-/// What is not there need not be removed.
+/// Treats a missing file as removed.
 fn gone(removed: io::Result<()>) -> io::Result<()> {
     removed.or_else(|err| if err.kind() == ErrorKind::NotFound { Ok(()) } else { Err(err) })
 }
 
-/// The file of the document at `path`, which may be anything.
+/// Returns the file of the document at `path`, which may be any text.
 fn at(folder: &Path, path: &str) -> PathBuf {
     let hash = blake3::hash(path.as_bytes()).to_hex();
     folder.join(format!("{}.json", &hash[..32]))
@@ -207,7 +206,7 @@ fn read(file: &Path) -> Result<Option<Put>, EngineError> {
     let written: Written = match serde_json::from_slice(&bytes) {
         Ok(written) => written,
         Err(err) => {
-            // One that cannot be read keeps no other from being found.
+            // An unreadable document must not hide the others.
             tracing::warn!("a document that was kept cannot be read: {}: {err}", file.display());
             return Ok(None);
         }

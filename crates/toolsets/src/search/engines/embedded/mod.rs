@@ -1,5 +1,4 @@
-//! The engine that needs nothing beside the server: an index in a folder of the user's cache, or in
-//! memory.
+//! An engine in this process, with its index in the user's cache folder or in memory.
 
 mod kept;
 mod pen;
@@ -20,26 +19,26 @@ use super::{
 use kept::Kept;
 use pen::Pen;
 
-/// An index of this process's own, shared with others by its folder.
+/// An engine in this process. Other processes share it through its folder.
 pub struct Embedded {
-    /// In memory, where there is none.
+    /// The folder of the index; `None` for memory.
     folder: Option<PathBuf>,
     model: Option<Space>,
-    /// Where documents are kept that no file holds.
+    /// The documents that are in no file.
     kept: Option<Arc<Kept>>,
     opened: Arc<Mutex<Option<Index>>>,
 }
 
 impl Embedded {
-    /// The engine whose index lies in `folder`, for vectors of the space `model`. Where it is of
-    /// documents, they are kept in `documents`. Nothing is looked at yet.
+    /// Creates the engine with its index in `folder`, for vectors of the space `model`. A namespace
+    /// of documents keeps them in `documents`. Reads nothing yet.
     pub fn new(
         folder: Option<PathBuf>,
         model: Option<Space>,
         source: Source,
         documents: Option<PathBuf>,
     ) -> Self {
-        // What is kept in memory alone is nothing to others, and nothing to the next server.
+        // Documents in memory belong to this server alone, so their index is in memory too.
         let folder = folder.filter(|_| source == Source::Files || documents.is_some());
         let kept = match source {
             Source::Files => None,
@@ -72,7 +71,8 @@ impl Embedded {
     }
 }
 
-/// Runs `work` on a thread that may wait; it learns when nobody wants what comes of it any more.
+/// Runs `work` on a blocking thread. The function it gets returns false as soon as the caller is
+/// gone.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce(&dyn Fn() -> bool) -> Result<T, EngineError> + Send + 'static,
 ) -> Result<T, EngineError> {
@@ -112,7 +112,7 @@ impl Engine for Embedded {
             (self.folder.clone(), self.model.clone(), self.opened.clone());
         let kept = self.kept.clone();
         Box::pin(blocking(move |_| {
-            // Never held while the disk is waited for: searches look whether it is open.
+            // The lock is not held while the disk is busy, because searches take it.
             if opened.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
                 return Ok(Begun::Kept);
             }
@@ -200,7 +200,7 @@ impl Engine for Embedded {
             let place = folder.as_deref().map_or(Place::Memory, Place::Folder);
             let (index, _) = match Index::remove(place) {
                 Ok(()) => open(folder.as_deref(), model.as_ref())?,
-                // Another writes it, and may have made it anew.
+                // Another process writes the index and may have rebuilt it.
                 Err(IndexError::Busy(_)) => Index::open(place, model.as_ref())?,
                 Err(err) => return Err(err.into()),
             };
@@ -211,7 +211,8 @@ impl Engine for Embedded {
     }
 }
 
-/// The index in `folder`; where that cannot be written, or another version has it, in memory.
+/// Opens the index in `folder`. If it cannot be written or has another version, opens one in
+/// memory.
 fn open(
     folder: Option<&std::path::Path>,
     model: Option<&Space>,
@@ -226,10 +227,10 @@ fn open(
     }
 }
 
-/// Makes `index` as the documents that are `kept`: an earlier server may have been killed between
-/// the two.
+/// Makes `index` match the documents that are `kept`, because an earlier server may have died
+/// between the two writes.
 fn fill(index: &Index, kept: &Kept) -> Result<(), EngineError> {
-    // Another writes it: that one has seen to it.
+    // Another process has the right to write and does this itself.
     let Some(mut writer) = index.writer()? else { return Ok(()) };
     kept.undo()?;
     let kept = kept.load()?;
@@ -246,7 +247,7 @@ fn fill(index: &Index, kept: &Kept) -> Result<(), EngineError> {
     Ok(writer.commit()?)
 }
 
-/// One moment of an index.
+/// One state of an index.
 struct Moment(Snapshot);
 
 impl Vectors for Moment {

@@ -1,4 +1,4 @@
-//! The right to write into an index of this process's own, and into the documents kept beside it.
+//! Writes into an index of this process and its documents.
 
 use std::mem::take;
 use std::path::PathBuf;
@@ -12,24 +12,24 @@ use toolgate_search::index::{self, IndexError, Pulse};
 use super::kept::{Changes, Kept};
 use super::{Doing, EngineError, Put, Writer, blocking};
 
-/// How often others are shown that this server lives.
+/// The time between two signs of life for other processes.
 const BEAT_EVERY: Duration = Duration::from_secs(2);
 
 /// The right to write.
 pub(super) struct Pen {
-    /// Not there while it writes, and no more after that was broken off.
+    /// `None` while a write runs, and after a write was canceled.
     held: Option<Held>,
     refused: Vec<(Put, String)>,
-    /// Where the index lies, for the log.
+    /// The folder of the index, for the log.
     folder: Option<PathBuf>,
-    /// Shows others that it lives, once they were told something.
+    /// The task that shows other processes that this one lives, once something was published.
     beats: Option<AbortOnDropHandle<()>>,
 }
 
 struct Held {
     writer: index::Writer,
     kept: Option<Arc<Kept>>,
-    /// What is to be kept with the next commit.
+    /// The documents to keep with the next commit.
     changes: Changes,
 }
 
@@ -118,7 +118,7 @@ impl Writer for Pen {
 }
 
 impl Held {
-    /// Takes `documents` in; what of it cannot be.
+    /// Puts `documents` and returns the rejected ones with the reasons.
     fn put(&mut self, documents: Vec<Put>) -> Result<Vec<(Put, String)>, EngineError> {
         let mut refused = Vec::new();
         for put in documents {

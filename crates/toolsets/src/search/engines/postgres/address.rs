@@ -1,4 +1,4 @@
-//! Where a PostgreSQL server is, read off its URL.
+//! Parses the URL of a PostgreSQL server.
 
 use std::path::Path;
 
@@ -8,22 +8,22 @@ use tokio_postgres::config::{Host, SslMode, SslNegotiation};
 use super::super::settings::PostgresSettings;
 use crate::world::dial::{Place, Trust};
 
-/// Where a server is, and how it is spoken to.
+/// The address of a server and how to connect to it.
 #[derive(Debug, Clone)]
 pub(in crate::search::engines) struct Address {
-    /// All but where it is.
+    /// The connection settings except the address.
     pub(super) config: Config,
-    /// Where it may be, in the order in which they are tried.
+    /// The addresses, in the order in which they are tried.
     pub(super) places: Vec<Place>,
-    /// Whose certificates are believed; without it nothing is encrypted.
+    /// The certificates to trust; `None` if the connection is not encrypted.
     pub(super) trust: Option<Trust>,
-    /// What it is called in messages.
+    /// The name of the server in messages.
     pub(super) named: String,
-    /// The variable that its password is in.
+    /// The environment variable with the password.
     pub(super) password_env: String,
 }
 
-/// What a URL says of TLS, which is ours to read.
+/// The TLS parameters of a URL, which the client library does not parse.
 #[derive(Default)]
 struct Said {
     mode: Option<String>,
@@ -31,7 +31,7 @@ struct Said {
 }
 
 impl Address {
-    /// What `settings` say; the error goes on where the name of the setting ended.
+    /// Parses `settings`. The error continues after the name of the setting.
     pub(in crate::search::engines) fn of(settings: &PostgresSettings) -> Result<Self, String> {
         let PostgresSettings { url, password_env, password, .. } = settings;
         if !(url.starts_with("postgresql://") || url.starts_with("postgres://")) {
@@ -69,7 +69,7 @@ impl Address {
     }
 }
 
-/// `url` without what it says of TLS, and that.
+/// Splits the TLS parameters from `url`.
 fn taken_apart(url: &str) -> Result<(String, Said), String> {
     let Some((url, query)) = url.split_once('?') else {
         return Ok((url.to_owned(), Said::default()));
@@ -130,7 +130,7 @@ fn socket(folder: &Path, port: u16) -> std::path::PathBuf {
     folder.join(format!(".s.PGSQL.{port}"))
 }
 
-/// Whether what is said to `place` stays on this machine.
+/// Returns true if `place` is on this machine.
 fn is_here(place: &Place) -> bool {
     match place {
         Place::Socket(_) => true,

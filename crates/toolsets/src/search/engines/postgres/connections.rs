@@ -1,4 +1,4 @@
-//! Connections to a PostgreSQL server: a few, kept while they are good, waited for with a bound.
+//! A bounded pool of connections to a PostgreSQL server.
 
 use std::future::Future;
 use std::io;
@@ -19,17 +19,17 @@ use super::address::Address;
 use super::trouble::{Trouble, told};
 use crate::world::dial::{Dialled, Place, Secure, dial};
 
-/// How long a server may take to answer that it is there.
+/// The time limit for connecting and for checking a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(3);
-/// How long one waits for a connection that others have.
+/// The longest wait for a free connection.
 const FREE_WITHIN: Duration = Duration::from_secs(5);
-/// A connection idle for longer is asked whether it lives before it is relied on.
+/// The idle time after which a connection is checked before use.
 const FRESH: Duration = Duration::from_millis(300);
 
-/// Connections to one server.
+/// A pool of connections to one server.
 pub(super) struct Connections {
     address: Address,
-    /// How long a question may take.
+    /// The time limit of a query.
     pub(super) within: Duration,
     most: usize,
     room: Semaphore,
@@ -37,13 +37,13 @@ pub(super) struct Connections {
     secure: OnceLock<Secure>,
 }
 
-/// One connection, and the task that drives it.
+/// A connection and the task that drives it.
 pub(super) struct Connected {
     pub(super) client: Client,
     _task: Task,
 }
 
-/// Ends with whoever holds it.
+/// A task that is aborted on drop.
 struct Task(JoinHandle<()>);
 
 impl Drop for Task {
@@ -52,7 +52,8 @@ impl Drop for Task {
     }
 }
 
-/// A connection that goes back if it is [settled](Self::settle), and else is closed.
+/// A connection from the pool. It returns there if it is [settled](Self::settle), and is closed
+/// otherwise.
 pub(super) struct Lent<'c> {
     pub(super) client: Connected,
     connections: &'c Connections,
@@ -71,7 +72,7 @@ impl Connections {
         }
     }
 
-    /// A connection to ask something of.
+    /// Takes a connection from the pool, or opens one.
     pub(super) async fn lend(&self) -> Result<Lent<'_>, EngineError> {
         let permit = timeout(FREE_WITHIN, self.room.acquire()).await;
         let Ok(Ok(permit)) = permit else {
@@ -103,7 +104,7 @@ impl Connections {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new connection, on which nothing may take longer than `within`.
+    /// Opens a connection on which no statement may take longer than `within`.
     pub(super) async fn connect(&self, within: Duration) -> Result<Connected, EngineError> {
         let mut why = Trouble::Unreachable("it is nowhere".to_owned());
         for place in &self.address.places {
@@ -130,7 +131,7 @@ impl Connections {
                     Some(secure) => secure.clone(),
                     None => {
                         let trust = trust.clone();
-                        // Certificates are files.
+                        // Reading certificates blocks.
                         let made = tokio::task::spawn_blocking(move || Secure::new(&trust)).await;
                         let made = made.unwrap_or_else(|err| Err(err.to_string()));
                         let made = made.map_err(Trouble::Unreachable)?;
@@ -140,7 +141,7 @@ impl Connections {
                 begun(config, stream, Tls { secure, host: host.clone() }).await?
             }
         };
-        // What is not asked any more is not answered for longer than that either.
+        // The server cancels a statement after the time limit, or soon after the client is gone.
         let settings = format!(
             "set statement_timeout = {}; set lock_timeout = 5000; set jit = off; \
              select set_config('client_connection_check_interval', '2s', false) \
@@ -151,7 +152,7 @@ impl Connections {
         Ok(connected)
     }
 
-    /// What `work` comes to, in the time that a question may take.
+    /// Runs `work` with the time limit `within`.
     pub(super) async fn within<T>(
         &self,
         within: Duration,
@@ -160,20 +161,20 @@ impl Connections {
         timeout(within, work).await.unwrap_or(Err(Trouble::Slow(within)))
     }
 
-    /// What is said of `trouble`.
+    /// Converts `trouble` to an error for callers.
     pub(super) fn told(&self, trouble: &Trouble) -> EngineError {
         let user = self.address.config.get_user().unwrap_or("this user");
         told(trouble, &self.address.named, user, &self.address.password_env)
     }
 
-    /// What the server is called in messages.
+    /// Returns the name of the server in messages.
     pub(super) fn named(&self) -> &str {
         &self.address.named
     }
 }
 
 impl Lent<'_> {
-    /// Gives the connection back, unless what came of it says that it is of no more use.
+    /// Returns the connection to the pool, unless the error makes it unusable.
     pub(super) fn settle<T>(self, came: Result<T, Trouble>) -> Result<T, EngineError> {
         let Self { client, connections, _permit } = self;
         let good = match &came {
@@ -194,13 +195,13 @@ where
 {
     let (client, connection) = config.connect_raw(stream, tls).await?;
     let task = tokio::spawn(async move {
-        // Whoever asks something hears why it ended.
+        // The client's next request returns the reason.
         let _ = connection.await;
     });
     Ok(Connected { client, _task: Task(task) })
 }
 
-/// TLS as this client of PostgreSQL is handed it.
+/// The TLS connector for the PostgreSQL client.
 struct Tls {
     secure: Secure,
     host: String,
@@ -252,5 +253,5 @@ impl AsyncWrite for Encrypted {
     }
 }
 
-/// Connections are shared by all who ask.
+/// A shared connection pool.
 pub(super) type Shared = Arc<Connections>;

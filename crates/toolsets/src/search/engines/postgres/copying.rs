@@ -1,4 +1,4 @@
-//! Rows on their way into tables, and of which columns they are.
+//! Copies rows into tables.
 
 use tokio_postgres::Client;
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
@@ -6,7 +6,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::trouble::Trouble;
 
-/// Rows on their way into a table.
+/// A running `COPY` into a table.
 pub(super) struct Copying(std::pin::Pin<Box<BinaryCopyInWriter>>);
 
 impl Copying {
@@ -32,8 +32,8 @@ impl Copying {
     }
 }
 
-/// Columns, in order, and their types as they are sent. What has a type of PostgreSQL's own or of
-/// pgvector's is sent as the bytes that it is.
+/// The columns of a table in order, with the types to send. Values of `tsvector` and `vector` are
+/// sent as bytes.
 type Columns = [(&'static str, Type)];
 
 pub(super) const DOCUMENT: [(&str, Type); 9] = [

@@ -1,4 +1,4 @@
-//! Documents put into the tables of a namespace, and taken out of them.
+//! Puts documents into the tables of a namespace and removes them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -13,7 +13,7 @@ use super::rows::{Row, Written, clean, cleaned, key, sent, symbol};
 use super::tables::{Tables, Vectors};
 use super::trouble::Trouble;
 
-/// What the steps of a transaction changed in what is known of the whole index.
+/// The changes of a transaction to the statistics of the index.
 #[derive(Default)]
 pub(super) struct Changes {
     pub(super) words: HashMap<String, i64>,
@@ -23,7 +23,7 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// What putting `documents` changes, where there was nothing.
+    /// Returns the changes by putting `documents` at empty paths.
     pub(super) fn by(documents: &[Written]) -> Self {
         let mut changes = Self::default();
         for row in documents.iter().flat_map(|it| &it.rows) {
@@ -53,7 +53,7 @@ impl Changes {
     }
 }
 
-/// Takes the documents at `paths` out.
+/// Removes the documents at `paths`.
 pub(super) async fn taken_out(
     client: &Client,
     tables: &Tables,
@@ -97,7 +97,7 @@ pub(super) async fn taken_out(
     Ok(changes)
 }
 
-/// Puts `documents`, each in place of what its path had.
+/// Puts `documents` at empty paths.
 pub(super) async fn put(
     client: &Client,
     tables: &Tables,
@@ -180,8 +180,8 @@ pub(super) async fn copy_vectors(
     copy.end().await
 }
 
-/// Takes out the vectors that no chunk has, where they are more than those that one has: what was
-/// there before a branch was switched is wanted again.
+/// Deletes the vectors that no chunk uses, if they outnumber the used ones. Some are kept because
+/// switching branches back needs them again.
 pub(super) async fn drop_left_over(
     client: &Client,
     tables: &Tables,

@@ -1,4 +1,4 @@
-//! Finds chunks in an index in PostgreSQL: by words, by vectors, by what they are called.
+//! Finds chunks in PostgreSQL by words, by vectors and by name.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
@@ -16,22 +16,22 @@ use super::tables::{Tables, Vectors};
 use super::trouble::Trouble;
 use super::upkeep::is_made;
 
-/// Words are looked up, the rarest first, until they stand in so many chunks together: those that
-/// are left tell little, and count where a rarer one stands too.
+/// The largest number of chunks that the looked-up words may occur in, in total. The rarest words
+/// come first. More frequent words count only in chunks with a rarer one.
 const LOOKED_UP_MAX: u64 = 30_000;
-/// So many more than wanted are taken by words, since there they are only weighed roughly.
+/// The multiple of the limit that is taken by words, because the database weighs them only roughly.
 const ROUGHLY: usize = 3;
-/// So many definitions are looked at for each way to be like a name.
+/// The largest number of definitions that are read for each kind of similarity to a name.
 const NAMED_MAX: i64 = 2_000;
 
-/// What was found.
+/// The result of a search.
 pub(super) struct Found {
     pub(super) question: Option<Question>,
     pub(super) averages: Averages,
     pub(super) candidates: Vec<Candidate>,
 }
 
-/// A parameter of a query.
+/// A parameter of a query and its type.
 type Given<'g> = (&'g (dyn ToSql + Sync), Type);
 
 pub(super) async fn candidates(
@@ -77,7 +77,7 @@ pub(super) async fn candidates(
     Ok(Found { question, averages, candidates })
 }
 
-/// Leaves of what was found by words alone the best `limit`.
+/// Keeps the best `limit` candidates, and all that were found by vectors.
 fn keep_best(
     candidates: &mut Vec<Candidate>,
     question: &Question,
@@ -92,7 +92,8 @@ fn keep_best(
     candidates.retain(|it| score(it) >= least || by_vectors.contains(&it.key.cast_signed()));
 }
 
-/// What is known of the whole index, and whether vectors of each space can be found approximately.
+/// Returns the statistics of the index, and for each vector space whether its approximate index can
+/// be used.
 async fn whole(
     client: &impl GenericClient,
     tables: &Tables,
@@ -132,7 +133,7 @@ async fn question(
     Ok(Question::new(query, chunks, |word| holding.get(word).copied().unwrap_or_default()))
 }
 
-/// The best by words, roughly.
+/// Returns the best chunks by words, weighed roughly.
 async fn by_word(
     client: &impl GenericClient,
     tables: &Tables,
@@ -179,7 +180,7 @@ async fn by_word(
     for (at, (word, rarity)) in weighed.iter().enumerate() {
         given.push((word, Type::TEXT));
         let parameter = given.len();
-        // A word in the body counts 1 there, in a name 3; more of them less and less.
+        // A word in the body counts 1, in a name 3. Repetitions count less and less.
         let _ = write!(
             counts,
             "{}4.934802 * ts_rank('{{0.333333,0.333333,0.5,1}}', c.words, ${parameter}::text::tsquery) as n{at}",
@@ -205,7 +206,7 @@ async fn by_word(
     Ok(client.query_typed(&sql, &given).await?.iter().map(|row| row.get(0)).collect())
 }
 
-/// The nearest to `vector` in `space`.
+/// Returns the chunks with the nearest vectors to `vector` in `space`.
 async fn nearest(
     client: &impl GenericClient,
     tables: &Tables,
@@ -240,7 +241,7 @@ async fn nearest(
         (&prefixes, Type::TEXT_ARRAY),
         (&tags, Type::TEXT_ARRAY),
     ];
-    // Adding 0 keeps the approximate index out of it.
+    // Adding 0 keeps PostgreSQL from using the approximate index.
     let sql = format!(
         "select c.id from {chunks} c {} join {vectors} v on v.hash = c.hash
         where true {} order by ({unlike}) + 0, c.id limit $2",
@@ -250,12 +251,12 @@ async fn nearest(
     Ok(client.query_typed(&sql, &given).await?.iter().map(|row| row.get(0)).collect())
 }
 
-/// That only what the filter lets in is looked at, by parameters 3 and 4.
+/// The condition of a filter, with the parameters 3 and 4.
 const ONLY: &str = "and (cardinality($3::text[]) = 0
         or exists (select from unnest($3::text[]) p where starts_with(d.path, p)))
     and d.folded @> $4::text[]";
 
-/// The documents, for [`ONLY`]; without a filter there is no need to read them.
+/// Returns the join that [`ONLY`] needs, empty without a filter.
 fn joined(tables: &Tables, filter: &Filter) -> String {
     if *filter == Filter::default() {
         return String::new();
@@ -267,7 +268,7 @@ fn only(filter: &Filter) -> &'static str {
     if *filter == Filter::default() { "" } else { ONLY }
 }
 
-/// The parameters of [`ONLY`].
+/// Returns the parameters of [`ONLY`].
 fn filtered(filter: &Filter) -> (Vec<String>, Vec<String>) {
     let prefixes = filter.prefixes.iter().map(|it| rows::clean(it).into_owned()).collect();
     let tags = filter.tags.iter().map(|it| rows::clean(it).to_ascii_lowercase()).collect();
@@ -278,7 +279,7 @@ fn limited(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-/// What [`shown`] reads of chunks `c` and documents `d`.
+/// The columns of chunks `c` and documents `d` that [`shown`] reads.
 const SHOWN: &str = "c.id, d.path, c.first, c.last, c.kind, c.names, c.within, c.head, d.lang,
     d.tags, d.etag, d.committed";
 
@@ -299,7 +300,7 @@ fn shown(row: &Row) -> Shown {
     }
 }
 
-/// The chunks `ids`, their words counted.
+/// Reads the chunks `ids` and counts their words.
 async fn read(
     client: &impl GenericClient,
     tables: &Tables,
@@ -359,7 +360,7 @@ fn candidate(row: &Row, question: &Question) -> Candidate {
     }
 }
 
-/// The vectors of chunks, in order.
+/// Returns the vectors of chunks, in order.
 pub(super) async fn vectors(
     client: &Client,
     tables: &Tables,
@@ -461,7 +462,8 @@ pub(super) async fn named(
     let names = tables.of("names");
     let mut symbols: Vec<String> = Vec::new();
     if asked.misspelt() > 0 {
-        // As many letters more or less as a name may differ by, and some for letters of more bytes.
+        // The lengths differ at most by the letters that may be wrong. There is slack for letters
+        // of several bytes.
         let sql = format!(
             "select distinct symbol from {names}
             where length(symbol) between length($1) - 2 and length($1) + 2"

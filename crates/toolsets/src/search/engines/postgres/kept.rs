@@ -1,4 +1,4 @@
-//! The documents that no file holds, as PostgreSQL keeps them.
+//! Stores documents that are in no file in PostgreSQL.
 
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
@@ -32,7 +32,7 @@ pub(super) async fn keep(
     Ok(())
 }
 
-/// The documents that are kept: the one at `path`, or all.
+/// Returns the kept document at `path`, or all of them.
 pub(super) async fn kept(
     client: &Client,
     tables: &Tables,

@@ -1,4 +1,4 @@
-//! How chunks are laid out in rows: words, vectors and texts as PostgreSQL reads them.
+//! Encodes words, vectors and texts of chunks as rows of PostgreSQL.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,22 +13,21 @@ use toolgate_search::{ChunkHash, static_model};
 use super::super::Put;
 use super::trouble::Trouble;
 
-/// How many places of a word are kept: more of them count no more.
+/// The number of positions that are stored of a word. More occurrences do not count.
 const PLACES_MAX: usize = 12;
-/// A longer name is found by its beginning.
+/// The longest stored name, in bytes. Longer ones are found by their beginning.
 const SYMBOL_BYTES_MAX: usize = 200;
 
-/// How many bytes of words a chunk has at most, as PostgreSQL counts them: what takes more than
-/// 1 MiB is no `tsvector`.
+/// The largest size of a chunk's words, in bytes. PostgreSQL limits a `tsvector` to 1 MiB.
 const WORDS_BYTES_MAX: usize = 900_000;
 
-/// A longer workspace or model is not called by its whole name.
+/// The longest stored name of a workspace or model, in bytes.
 const NAME_BYTES_MAX: usize = 800;
 
-/// A document as it is written.
+/// A document with its rows.
 pub(super) struct Written {
     pub(super) put: Put,
-    /// Those of its chunks, in order.
+    /// The rows of its chunks, in order.
     pub(super) rows: Vec<Row>,
 }
 
@@ -38,25 +37,25 @@ impl Written {
         Self { put, rows }
     }
 
-    /// The same with nothing to be found in it.
+    /// Returns the document without content.
     pub(super) fn bare(&self) -> Self {
         Self { put: Put { chunks: Vec::new(), ..self.put.clone() }, rows: Vec::new() }
     }
 }
 
-/// What `work` comes to, on a thread where thinking keeps nobody waiting.
+/// Runs `work` on a blocking thread.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Trouble> {
     spawn_blocking(work).await.map_err(|err| Trouble::Refused(format!("it was given up: {err}")))
 }
 
-/// By what the document at `path` is known where a path may be too long for an index.
+/// Returns a key for the document at `path`, because a path may be too long for an index.
 pub(super) fn key(path: &str) -> Vec<u8> {
     blake3::hash(path.as_bytes()).as_bytes()[..16].to_vec()
 }
 
-/// `name`, or of one that is too long for an index its beginning and a hash.
+/// Returns `name`, or its beginning and a hash if it is too long for an index.
 pub(super) fn short(name: &str) -> String {
     if name.len() <= NAME_BYTES_MAX {
         return name.to_owned();
@@ -65,20 +64,20 @@ pub(super) fn short(name: &str) -> String {
     format!("{}… {hash}", &name[..name.floor_char_boundary(NAME_BYTES_MAX)])
 }
 
-/// A chunk as it is written.
+/// A chunk as a row.
 pub(super) struct Row {
     pub(super) hash: i64,
     pub(super) texts: Vec<String>,
     pub(super) lengths: Vec<i32>,
-    /// As `tsvector` is sent.
+    /// The words in the binary form of `tsvector`.
     pub(super) words: Vec<u8>,
-    /// The words, each once.
+    /// The distinct words.
     pub(super) distinct: Vec<String>,
     pub(super) near: Option<Vec<f32>>,
 }
 
 impl Row {
-    /// The row of `chunk`, which is of `put`.
+    /// Creates the row of `chunk` in the document `put`.
     fn of(put: &Put, chunk: &Chunk) -> Self {
         let document = put.document();
         let texts = document.texts(chunk);
@@ -95,17 +94,17 @@ impl Row {
     }
 }
 
-/// `text` without what PostgreSQL takes in no text.
+/// Returns `text` without NULs, which PostgreSQL does not store.
 pub(super) fn clean(text: &str) -> Cow<'_, str> {
     if text.contains('\0') { Cow::Owned(text.replace('\0', " ")) } else { Cow::Borrowed(text) }
 }
 
-/// The same of many.
+/// Returns `texts` without NULs.
 pub(super) fn cleaned(texts: &[String]) -> Vec<Cow<'_, str>> {
     texts.iter().map(|text| clean(text)).collect()
 }
 
-/// A name as names are looked for.
+/// Returns the form of a name in which names are stored and compared.
 pub(super) fn symbol(name: &str) -> String {
     let mut symbol = clean(name).to_lowercase();
     let end =
@@ -114,7 +113,7 @@ pub(super) fn symbol(name: &str) -> String {
     symbol
 }
 
-/// A vector as pgvector is sent one.
+/// Returns a vector in the binary form of pgvector.
 pub(super) fn sent(vector: &[f32]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(4 + 4 * vector.len());
     bytes.extend(u16::try_from(vector.len()).unwrap_or(u16::MAX).to_be_bytes());
@@ -125,7 +124,7 @@ pub(super) fn sent(vector: &[f32]) -> Vec<u8> {
     bytes
 }
 
-/// By which a kind of chunk is known again.
+/// Returns the kind of a chunk from its stored number.
 pub(super) fn kind(number: i16) -> ChunkKind {
     match number {
         0 => ChunkKind::Function,
@@ -137,7 +136,7 @@ pub(super) fn kind(number: i16) -> ChunkKind {
     }
 }
 
-/// How much a word in each field is worth there, as a label from A to D.
+/// Returns the weight label of a field, from A to D, in the bits of a `tsvector` position.
 fn label(field: usize) -> u16 {
     const A: u16 = 3 << 14;
     const B: u16 = 2 << 14;
@@ -151,9 +150,10 @@ fn label(field: usize) -> u16 {
     }
 }
 
-/// The words of `texts`: as a `tsvector` is sent, each once, and how many each field has.
+/// Returns the words of `texts` as a binary `tsvector`, the distinct words, and the number of words
+/// of each field.
 fn counted(texts: &Texts<'_>) -> (Vec<u8>, Vec<String>, [i32; FIELDS]) {
-    // In the order of their bytes, as PostgreSQL wants them.
+    // PostgreSQL requires the words in the order of their bytes.
     let mut places: BTreeMap<String, Vec<u16>> = BTreeMap::new();
     let mut lengths = [0_i32; FIELDS];
     let mut bytes = 0;
@@ -166,14 +166,16 @@ fn counted(texts: &Texts<'_>) -> (Vec<u8>, Vec<String>, [i32; FIELDS]) {
             let of_word = match places.get_mut(word) {
                 Some(of_word) => of_word,
                 None => {
-                    // Beside it stand the number of its places, and a byte where it is odd.
+                    // A word also takes the number of its positions, and a byte of padding if its
+                    // length is odd.
                     bytes += word.len() + 3;
                     places.entry(word.to_owned()).or_default()
                 }
             };
             if of_word.len() < PLACES_MAX {
                 bytes += 2;
-                // Only their number and labels tell, so each word counts its own.
+                // Only the number and the labels of positions are used, so each word counts its
+                // own.
                 let place = u16::try_from(of_word.len() + 1).unwrap_or(u16::MAX);
                 of_word.push(label(field) | place);
             }
@@ -192,7 +194,7 @@ fn counted(texts: &Texts<'_>) -> (Vec<u8>, Vec<String>, [i32; FIELDS]) {
     (sent, places.into_keys().collect(), lengths)
 }
 
-/// A word as a `tsquery` spells it.
+/// Returns a quoted word for a `tsquery`.
 pub(super) fn asked(word: &str) -> String {
     format!("'{}'", word.replace('\\', "\\\\").replace('\'', "''"))
 }

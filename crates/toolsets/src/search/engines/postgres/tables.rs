@@ -1,7 +1,7 @@
-//! The tables of an index in PostgreSQL: how they are called, made and made anew.
+//! Creates, checks and recreates the tables of an index in PostgreSQL.
 //!
-//! A namespace has tables of its own, so that what one holds slows no other. All that they hold can
-//! be made again but `kept`, where the documents are that no file holds.
+//! Each namespace has its own tables, so that its size does not slow down others. Everything can be
+//! built again except `kept`, the documents that are in no file.
 
 use std::time::Instant;
 
@@ -14,13 +14,13 @@ use super::GONE_WITHIN;
 use super::rows::short;
 use super::trouble::Trouble;
 
-/// The number of the schema that this server makes and knows.
+/// The version of the schema that this server creates and reads.
 pub(super) const SCHEMA: i32 = 2;
-/// What advisory locks of ours have as their first key, that of the schema as their second.
+/// The first key of toolgate's advisory locks. The second key is the namespace, or [`SCHEMA_LOCK`].
 const LOCKS: i32 = 0x7467_7331;
 const SCHEMA_LOCK: i32 = 0;
 
-/// What all namespaces share; run again it changes nothing.
+/// The tables that all namespaces share. The script can run repeatedly.
 const SHARED: &str = "
 create table if not exists toolgate_search.version (number int not null);
 create table if not exists toolgate_search.namespaces (
@@ -52,7 +52,7 @@ delete from toolgate_search.version;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Tables {
     pub(super) namespace: i32,
-    /// The schema in which pgvector is, quoted.
+    /// The quoted schema of pgvector.
     vector: String,
     pub(super) near: Vectors,
     pub(super) model: Option<Vectors>,
@@ -66,32 +66,32 @@ pub(super) struct Vectors {
 }
 
 impl Tables {
-    /// The table of this namespace that is called `name`.
+    /// Returns the table `name` of this namespace.
     pub(super) fn of(&self, name: &str) -> String {
         format!("toolgate_search.{name}_{}", self.namespace)
     }
 
-    /// The table of its vectors of a space.
+    /// Returns the table of the vectors of a space.
     pub(super) fn vectors(&self, of: &Vectors) -> String {
         self.of(&format!("vectors_{}", of.space))
     }
 
-    /// pgvector's type.
+    /// Returns pgvector's type.
     pub(super) fn vector(&self) -> String {
         format!("{}.vector", self.vector)
     }
 
-    /// pgvector's operator: less is more alike, by minus the inner product.
+    /// Returns pgvector's operator for the negative inner product. Less is more similar.
     pub(super) fn unlike(&self) -> String {
         format!("operator({}.<#>)", self.vector)
     }
 
-    /// The keys of the lock that whoever writes holds.
+    /// Returns the keys of the lock that a writer holds.
     pub(super) fn lock(&self) -> (i32, i32) {
         (LOCKS, self.namespace)
     }
 
-    /// The approximate index over the vectors of a space, by its bare name.
+    /// Returns the unqualified name of the approximate index over the vectors of a space.
     pub(super) fn approximate(&self, of: &Vectors) -> String {
         format!("near_{}_{}", of.space, self.namespace)
     }
@@ -149,7 +149,7 @@ impl Tables {
 
     fn create_vectors(&self, vectors: &Vectors) -> String {
         let table = self.vectors(vectors);
-        // Out of line, each would be fetched by itself.
+        // Vectors in TOAST storage would be fetched one by one.
         let plain = if vectors.dimensions <= 1_900 {
             format!("alter table {table} alter vector set storage plain;")
         } else {
@@ -166,7 +166,7 @@ impl Tables {
         [Some(&self.near), self.model.as_ref()].into_iter().flatten()
     }
 
-    /// Makes the tables of vectors that are not there; whether all others are.
+    /// Creates missing tables of vectors. Returns true if all other tables exist.
     async fn complete(&self, client: &impl GenericClient) -> Result<bool, Trouble> {
         for name in ["ids", "documents", "chunks", "names", "words"] {
             if !is_there(client, &self.of(name)).await? {
@@ -181,7 +181,7 @@ impl Tables {
         Ok(true)
     }
 
-    /// Empties the namespace, tables and all, and makes it anew. What is kept stays.
+    /// Drops and recreates the tables of the namespace, except the kept documents.
     pub(super) async fn renew(&self, client: &impl GenericClient) -> Result<(), Trouble> {
         let suffix = format!("%\\_{}", self.namespace);
         let found = client
@@ -208,14 +208,15 @@ impl Tables {
     }
 }
 
-/// By what the chunks of an index were made: another form is made anew.
+/// Returns the form of the index: the schema version and the static model. An index of another form
+/// is rebuilt.
 fn form() -> String {
     let near = static_model::space();
     format!("{SCHEMA} {} {}", near.model, near.dimensions).replace('\'', "")
 }
 
-/// Makes ready the tables of `identity`, which is of the workspace `workspace`, for vectors of the
-/// space `model`.
+/// Prepares the tables of `identity` in the workspace `workspace`, for vectors of the space
+/// `model`.
 pub(super) async fn ready(
     client: &mut Client,
     workspace: &str,
@@ -275,8 +276,8 @@ pub(super) async fn ready(
     Ok((tables, begun))
 }
 
-/// Whether nobody writes, and nobody will until the transaction `work` ends. Waits until the server
-/// has seen that a writer is gone.
+/// Returns true if nobody writes. Then nobody can until the transaction `work` ends. Waits until
+/// the server notices that a writer is gone.
 async fn is_free(work: &impl GenericClient, tables: &Tables) -> Result<bool, Trouble> {
     let (class, key) = tables.lock();
     let sql = "select pg_try_advisory_xact_lock($1, $2)";
@@ -291,7 +292,7 @@ async fn is_free(work: &impl GenericClient, tables: &Tables) -> Result<bool, Tro
     }
 }
 
-/// The namespaces of documents of `workspace` that have any.
+/// Returns the namespaces of documents of `workspace` that are not empty.
 pub(super) async fn document_namespaces(
     client: &Client,
     workspace: &str,
@@ -306,7 +307,7 @@ pub(super) async fn document_namespaces(
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
-/// Makes ready what all namespaces share; gives the schema that pgvector is in, quoted.
+/// Prepares the shared tables and returns the quoted schema of pgvector.
 async fn shared(client: &mut Client) -> Result<String, Trouble> {
     const VECTOR: &str = "select quote_ident(nspname) from pg_extension
         join pg_namespace on pg_namespace.oid = extnamespace where extname = 'vector'";
@@ -322,7 +323,7 @@ async fn shared(client: &mut Client) -> Result<String, Trouble> {
         return Ok(vector.get(0));
     }
     let work = client.transaction().await?;
-    // Of several that come first, one makes it.
+    // If several servers start at once, one of them creates the tables.
     work.batch_execute(&format!("select pg_advisory_xact_lock({LOCKS}, {SCHEMA_LOCK})")).await?;
     let there = "select 1 from pg_available_extensions where name = 'vector'";
     if work.query_typed_opt(there, &[]).await?.is_none() {
@@ -332,7 +333,7 @@ async fn shared(client: &mut Client) -> Result<String, Trouble> {
                 .to_owned(),
         ));
     }
-    // Asked for where it is already, it would need rights that are not needed.
+    // Creating something that exists would still require rights to create it.
     for (there, make) in [
         (VECTOR, "create extension vector"),
         (
@@ -357,7 +358,7 @@ async fn is_there(client: &impl GenericClient, table: &str) -> Result<bool, Trou
     Ok(there.get(0))
 }
 
-/// The number of the schema that is there.
+/// Returns the version of the schema in the database.
 async fn number(client: &Client) -> Result<Option<i32>, Trouble> {
     if !is_there(client, "toolgate_search.version").await? {
         return Ok(None);

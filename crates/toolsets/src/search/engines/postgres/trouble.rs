@@ -1,4 +1,4 @@
-//! What can be wrong with a PostgreSQL server, and how that is told.
+//! Errors of a PostgreSQL server, and their messages.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -8,18 +8,18 @@ use tokio_postgres::error::SqlState;
 
 use super::super::EngineError;
 
-/// Why something was not done.
+/// The reason why a database operation failed.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// There is no connection: why.
+    /// No connection could be made.
     Unreachable(String),
-    /// It took longer than this.
+    /// The operation exceeded this time limit.
     Slow(Duration),
     /// The server or the connection failed.
     Postgres(Error),
-    /// It cannot be used as it is, whoever asks: a sentence that goes on after its name.
+    /// The server cannot be used as it is. The message continues after its name.
     Unfit(String),
-    /// What was asked for cannot be done.
+    /// The request cannot be fulfilled.
     Refused(String),
 }
 
@@ -30,7 +30,7 @@ impl From<Error> for Trouble {
 }
 
 impl Trouble {
-    /// Whether the connection on which it came can go on being used.
+    /// Returns true if the connection can be used again.
     pub(super) fn leaves_it_good(&self) -> bool {
         match self {
             Self::Unreachable(_) | Self::Slow(_) => false,
@@ -39,18 +39,18 @@ impl Trouble {
         }
     }
 
-    /// Why the server refused what it was given, where the same with other documents may do.
+    /// Returns why the server rejected the data, if other data may be accepted.
     pub(super) fn refusal(&self) -> Option<String> {
         let Self::Postgres(err) = self else { return None };
         let said = err.as_db_error()?;
         let code = said.code().code();
-        // Data that it does not take, a limit of its own, and what it did not foresee.
+        // Invalid data, an exceeded limit, or an internal error.
         let is_of_data = code.starts_with("22") || code.starts_with("54") || code == "XX000";
         is_of_data.then(|| format!("{} ({code})", said.message()))
     }
 }
 
-/// What is said of `trouble` with the server `named`, which `user` logs in to.
+/// Converts `trouble` with the server `named`, to which `user` logs in, to an error for callers.
 pub(super) fn told(trouble: &Trouble, named: &str, user: &str, password_env: &str) -> EngineError {
     let away = |why: String| EngineError::Away(format!("{named} {why}"));
     match trouble {
@@ -86,7 +86,7 @@ fn by_code(
     password_env: &str,
 ) -> EngineError {
     let away = |why: String| EngineError::Away(format!("{named} {why}"));
-    // The class tells; https://www.postgresql.org/docs/current/errcodes-appendix.html
+    // https://www.postgresql.org/docs/current/errcodes-appendix.html
     match code.code() {
         "28P01" | "28000" => away(format!(
             "does not let `{user}` in; see the user in its URL and the password in the variable \
@@ -102,16 +102,16 @@ fn by_code(
             "does not let `{user}` do what is needed: {message}; let it create a schema in that \
              database"
         )),
-        // A table, a column, a schema that is not there any more.
+        // A table, a column or a schema is missing.
         "42P01" | "42703" | "3F000" => {
             EngineError::Damaged(format!("the index in {named} is not whole: {message}"))
         }
-        // Broken data, and a broken index; of other `XX…` the server only was not ready for what it
-        // was given.
+        // Corrupted data or a corrupted index. Other `XX…` errors are internal errors about one
+        // input.
         "XX001" | "XX002" => {
             EngineError::Damaged(format!("the index in {named} is broken: {message}"))
         }
-        // Going down, coming up, out of disk or memory.
+        // The server is stopping, starting, or out of disk or memory.
         code if ["57", "08", "53", "58"].iter().any(|class| code.starts_with(class)) => {
             away(format!("cannot do it now: {message}"))
         }

@@ -1,4 +1,4 @@
-//! The approximate index over many vectors, made beside all else once there are so many.
+//! Builds the approximate index over vectors in the background, once there are enough of them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -10,10 +10,10 @@ use super::connections::Shared;
 use super::tables::{Tables, Vectors};
 use super::trouble::Trouble;
 
-/// How long making one may take.
+/// The time limit for building an index.
 const MADE_WITHIN: Duration = Duration::from_secs(6 * 3600);
 
-/// Sees to it that there is one.
+/// A background task that builds the approximate indexes.
 pub(super) struct Upkeep {
     from: u64,
     under_way: Mutex<Option<JoinHandle<()>>>,
@@ -28,12 +28,12 @@ impl Drop for Upkeep {
 }
 
 impl Upkeep {
-    /// For indexes of so many vectors and more.
+    /// Creates the task for indexes of at least `from` vectors.
     pub(super) fn new(from: u64) -> Self {
         Self { from, under_way: Mutex::default() }
     }
 
-    /// Has it looked, by a task of its own, whether one is to be made, unless that goes on already.
+    /// Starts the task if there are enough chunks, unless it already runs.
     pub(super) fn look(&self, connections: &Shared, tables: &Arc<Tables>, chunks: u64) {
         let mut under_way = self.lock();
         let goes_on = under_way.as_ref().is_some_and(|task| !task.is_finished());
@@ -63,7 +63,7 @@ impl Upkeep {
     }
 }
 
-/// Whether the approximate index over `space` can be used, as a part of a query.
+/// Returns an SQL condition that is true if the approximate index over `space` can be used.
 pub(super) fn is_made(tables: &Tables, space: Option<&Vectors>) -> String {
     space.map_or_else(
         || "false".to_owned(),
@@ -82,7 +82,7 @@ async fn make(connections: &Shared, tables: &Tables, from: u64) -> Result<(), Tr
     let connected = connected.map_err(|err| Trouble::Unreachable(err.to_string()))?;
     let client = &connected.client;
     for space in [Some(&tables.near), tables.model.as_ref()].into_iter().flatten() {
-        // pgvector indexes no longer ones.
+        // pgvector cannot index vectors with more numbers.
         if space.dimensions > 2_000 {
             continue;
         }
@@ -97,7 +97,7 @@ async fn make(connections: &Shared, tables: &Tables, from: u64) -> Result<(), Tr
             continue;
         }
         if there {
-            // Somebody makes it now, or was ended before it was whole.
+            // Another connection builds it now, or was interrupted.
             let sql = "select 1 from pg_stat_progress_create_index
                 where index_relid = to_regclass($1)";
             let name = format!("toolgate_search.{name}");

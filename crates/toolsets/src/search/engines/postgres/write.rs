@@ -1,4 +1,4 @@
-//! Writes into an index in PostgreSQL: one at a time, in transactions that hold all or nothing.
+//! Writes into PostgreSQL, one writer at a time, in transactions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,16 +16,17 @@ use super::tables::Tables;
 use super::trouble::Trouble;
 use super::upkeep::Upkeep;
 
-/// How long one step of writing may take: a large batch on a slow disk.
+/// The time limit of one write. It allows for a large batch on a slow disk.
 pub(super) const WRITE_WITHIN: Duration = Duration::from_secs(120);
-/// After so many chunks were taken out, it is looked whether vectors are left over.
+/// The number of removed chunks after which unused vectors are deleted.
 const LEFT_OVER: u64 = 2_000;
-/// More chunks than this at once are a folder on its way in, and not one that changes.
+/// The number of chunks in a commit above which a folder is being added, not edited.
 const MUCH: i64 = 200;
-/// Where so many documents are refused and none is taken, it is not for what they say.
+/// The number of rejected documents, with none accepted, after which the documents are not the
+/// cause.
 const ALL_REFUSED: usize = 16;
 
-/// Where all that went well so far ends; what goes wrong goes back to it.
+/// The SQL that moves the savepoint to which a failed step rolls back.
 const MARK: &str = "release savepoint good; savepoint good";
 
 /// The right to write, held by a connection.
@@ -35,24 +36,24 @@ pub(super) struct PostgresWriter {
     pub(super) tables: Arc<Tables>,
     pub(super) source: Source,
     pub(super) upkeep: Arc<Upkeep>,
-    /// Whether a transaction is open.
+    /// True while a transaction is open.
     begun: bool,
-    /// Whether a step began that has not ended well.
+    /// True after a step began, until it succeeds.
     half: bool,
     changes: Changes,
-    /// What of the files was left out and not told of yet, each with why.
+    /// The rejected documents of files that were not reported yet, with the reasons.
     refused: Vec<(Put, String)>,
     taken_out: u64,
-    /// How many there are, by the last commit.
+    /// The number of chunks at the last commit.
     chunks: u64,
 }
 
-/// What becomes of a document that the server refuses by itself.
+/// The treatment of a document that the server rejects by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// Whoever put it is told, and nothing is put.
+    /// Report the rejection to the caller, and put no document.
     Told,
-    /// The others are put, and it is known with nothing to be found in it.
+    /// Put the other documents. The rejected one is stored without content.
     LeftOut,
 }
 
@@ -79,7 +80,7 @@ impl PostgresWriter {
         }
     }
 
-    /// Takes in `documents`; what the server takes not of them is `refused`.
+    /// Puts `documents`. Rejected ones are treated as `refused`.
     pub(super) async fn put_as(
         &mut self,
         documents: Vec<Put>,
@@ -90,7 +91,7 @@ impl PostgresWriter {
         self.ended(came)
     }
 
-    /// Begins a transaction where none is open, and undoes what an earlier step left half done.
+    /// Begins a transaction, or rolls back an unfinished step.
     async fn begin(&mut self) -> Result<(), Trouble> {
         let client = &self.connected.client;
         if self.half {
@@ -104,7 +105,7 @@ impl PostgresWriter {
         Ok(())
     }
 
-    /// What is left to say of a step.
+    /// Finishes a step.
     fn ended(&mut self, came: Result<Changes, Trouble>) -> Result<(), EngineError> {
         match came {
             Ok(changes) => {
@@ -121,7 +122,7 @@ impl PostgresWriter {
             let path = put.path.replace('\0', "\\0");
             return Err(Trouble::Refused(format!("`{path}` has a NUL in its name")));
         }
-        // The last of those at the same path holds.
+        // The last document at a path wins.
         let documents: BTreeMap<String, Put> =
             documents.into_iter().map(|it| (it.path.clone(), it)).collect();
         let (documents, by) = blocking(|| {
@@ -151,7 +152,7 @@ impl PostgresWriter {
         Ok(changes)
     }
 
-    /// Puts `documents`, all or none; gives what was changed by taking out what was there.
+    /// Puts all of `documents` or none. Returns the changes by removing earlier versions.
     async fn put_together(&self, documents: &[Written]) -> Result<Changes, Trouble> {
         let (client, tables) = (&self.connected.client, &self.tables);
         let paths = documents.iter().map(|it| it.put.path.as_str());
@@ -163,8 +164,8 @@ impl PostgresWriter {
         Ok(changes)
     }
 
-    /// Puts `documents` one by one, and says which were left out and why: `trouble` is what the
-    /// server had with all of them.
+    /// Puts `documents` one by one. Returns the rejected ones with the reasons. `trouble` is the
+    /// error of putting all at once.
     async fn put_each(
         &self,
         documents: &[Written],
@@ -190,7 +191,7 @@ impl PostgresWriter {
             }
             let named = self.connections.named();
             tracing::warn!("`{path}` is left out of the index in {named}: {why}");
-            // It is known all the same, so that it is not read again and again.
+            // It is stored without content, so that it is not read again and again.
             let bare = written.bare();
             if self.put_or_refused(&bare, &mut changes).await?.is_some() {
                 let (client, tables) = (&self.connected.client, &self.tables);
@@ -201,7 +202,7 @@ impl PostgresWriter {
         Ok((changes, left_out))
     }
 
-    /// Puts `written`, unless the server refuses it: why.
+    /// Puts `written`. Returns the reason if the server rejects it.
     async fn put_or_refused(
         &self,
         written: &Written,
@@ -342,8 +343,8 @@ impl Writer for PostgresWriter {
             let is_much = self.changes.chunks > MUCH;
             let came = connections.within(WRITE_WITHIN, self.commit_all()).await;
             came.map_err(|trouble| connections.told(&trouble))?;
-            // An approximate index makes each vector that comes dear: while many come there had
-            // better be none yet.
+            // An approximate index makes each insertion slow, so it is not built while many vectors
+            // arrive.
             if !is_much {
                 self.upkeep.look(&self.connections, &self.tables, self.chunks);
             }

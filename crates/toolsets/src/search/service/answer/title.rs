@@ -1,14 +1,14 @@
-//! What a document is called: as its front matter says, else by its first heading.
+//! Finds the title of a document: from its front matter, or its first heading.
 
 use serde_json::{Map, Value};
 use toolgate_chunks::{Care, ChunkKind, Kind, Sort, symbols};
 
 use crate::front_matter;
 
-/// A heading farther down is of no more than its section.
+/// The part of a document that is searched for a heading, in bytes.
 const HEADING_BYTES_MAX: usize = 64 << 10;
 
-/// What the document at `path`, which reads `read`, is called.
+/// Returns the title of the document at `path` with the text `read`.
 pub(super) fn title(path: &str, read: &str) -> Option<String> {
     if Sort::of(path).kind != Kind::Docs {
         return None;

@@ -1,4 +1,4 @@
-//! What was seen to have changed, read and put into the index.
+//! Reads changed files and puts them into the index.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::search::engines::Writer;
 use crate::search::service::files::{Batch, Files, Todo, batches};
 use crate::search::service::reading::{Stale, Taken, What, read_all};
 
-/// While an index is being built, what was read is shown to searches at least this often.
+/// The longest time between two commits while an index is built, so that searches see progress.
 const SHOWN_EVERY: Duration = Duration::from_secs(5);
 
 impl Keeper {
-    /// Reads what is to be read and puts it into the index, two batches at a time: one is put while
-    /// the next is read.
+    /// Reads the files of `todo` and updates the index. Reads one batch while it puts the previous
+    /// one.
     pub(super) async fn take(
         &mut self,
         mut files: Files,
@@ -66,8 +66,7 @@ impl Keeper {
         Ok(files)
     }
 
-    /// Puts `batch` into the index. What the engine does not take is left out, and keeps out no
-    /// other.
+    /// Puts `batch` into the index. Documents that the engine rejects are left out.
     async fn put(
         &mut self,
         files: &mut Files,

@@ -1,4 +1,4 @@
-//! How far an index is, told to whoever searches and to other servers.
+//! Publishes the progress of an index to searches and to other servers.
 
 use super::{Keeper, Stopped};
 use crate::search::engines::Writer;
@@ -6,7 +6,7 @@ use crate::search::service::files::Files;
 use crate::search::service::progress::State;
 
 impl Keeper {
-    /// Says that the index is as the folder is.
+    /// Publishes that the index is up to date.
     pub(super) async fn settle(
         &mut self,
         files: &Files,
@@ -34,19 +34,19 @@ impl Keeper {
         Ok(())
     }
 
-    /// Tells other servers of this workspace whether all is in the index.
+    /// Publishes to other servers of this workspace whether the index is complete.
     pub(super) async fn tell(&mut self, writer: &mut dyn Writer, complete: bool) {
         if self.so_far.told == Some(complete) {
             return;
         }
-        // Who is not told takes it for incomplete.
+        // Servers without this information assume an incomplete index.
         if let Err(err) = writer.tell(complete).await {
             tracing::warn!("other servers do not learn how far an index is: {err}");
         }
         self.so_far.told = Some(complete);
     }
 
-    /// Tells how much is in the index, and how much of how much was read.
+    /// Publishes the size of the index. `read` is the number of files read and the total.
     pub(super) async fn count(&mut self, read: Option<(u64, u64)>) -> Result<(), Stopped> {
         let status = self.engine.status().await?;
         let vectors = self.embedding.is_wanted().then_some(status.with_vectors);

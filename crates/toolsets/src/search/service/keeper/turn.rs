@@ -1,4 +1,4 @@
-//! Waiting for the right to write, while another server has it and this one reads what it writes.
+//! Waits for the right to write while another server has it.
 
 use std::time::Duration;
 
@@ -8,20 +8,21 @@ use super::{Keeper, Stopped, written};
 use crate::search::engines::{EngineError, Leader, Writer};
 use crate::search::service::progress::State;
 
-/// How often it is tried to become the one that writes.
+/// The pause between two attempts to get the right to write.
 const TURN_EVERY: Duration = Duration::from_millis(500);
-/// One that gave no sign of life for so long is taken to be stuck: several signs were missed.
+/// The time without a sign of life after which another server counts as stuck. It covers several
+/// missed signs.
 const SILENT: Duration = Duration::from_secs(8);
 
 impl Keeper {
-    /// Waits until this process is the one that writes.
+    /// Waits until this process has the right to write.
     pub(super) async fn turn(&mut self) -> Result<Box<dyn Writer>, Stopped> {
         loop {
             if let Some(writer) = written(self.engine.writer().await)? {
                 return Ok(writer);
             }
             let status = self.engine.status().await?;
-            // An engine that knows nothing of who writes may well have all.
+            // An engine without this information may well have a complete index.
             let leader = self
                 .engine
                 .leader()

@@ -1,4 +1,4 @@
-//! The last step: finding the program and its folder in what it sees, and becoming it.
+//! The last step: locates the program and its folder inside the view, and executes it.
 
 #![allow(unsafe_code, reason = "execve and its like, and the signals before it")]
 
@@ -20,24 +20,24 @@ use super::super::plan::{Becoming, Bytes, Errand, Plan};
 use super::super::step::{Failed, Step};
 use super::{Never, is};
 
-/// What runs what is no program but the text of one.
+/// The interpreter of a script without a `#!` line.
 const SHELL: &CStr = c"/bin/sh";
 
-/// How often, and how far apart, a file that is being written is tried again.
+/// Retries while the file is still open for writing, and the pause between them.
 const TRIES: usize = 20;
 const TRY: Duration = Duration::from_millis(5);
 
-/// The program in what it sees, which is the one that was looked up outside.
+/// The program file inside the view. It is the file that was looked up outside.
 pub(super) struct Found {
     file: OwnedFd,
     is_script: bool,
 }
 
 impl Found {
-    /// Goes to the folder the program starts in, and finds its file from there.
+    /// Enters the working directory and opens the program from there.
     ///
-    /// Both are opened anew, compared with what the server has open, and then used by these
-    /// handles: no handle from outside is, by which all mounts could be gone round.
+    /// Both are opened again and compared with the server's handles. Handles from outside are never
+    /// used, because they could bypass all mounts.
     pub(super) fn of(plan: &Plan, errand: &Errand) -> Result<Option<Self>, Failed> {
         Step::Folder.done(go_to_folder(plan, errand))?;
         let Some(program) = &errand.program else { return Ok(None) };
@@ -48,7 +48,7 @@ impl Found {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let file = Step::Program.done(openat(CWD, path, flags, Mode::empty()))?;
         Step::Program.done(is(&file, program.identity))?;
-        // Who may run it may be refused to read it: then it is none.
+        // A file that may be executed but not read is no script.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let is_script = openat(CWD, path, flags, Mode::empty()).is_ok_and(|text| {
             let mut begin = [0; 2];
@@ -78,23 +78,23 @@ fn go_to_folder(plan: &Plan, errand: &Errand) -> io::Result<()> {
     Ok(fchdir(cwd)?)
 }
 
-/// Has nothing on standard input: what the server has put there it opened outside.
+/// Opens `/dev/null` as standard input again: the server's handle was opened outside.
 fn read_nothing() -> io::Result<()> {
     let nothing = openat(CWD, c"/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     Ok(dup2_stdin(nothing)?)
 }
 
-/// Has a session of its own, as a program has that is not confined.
+/// Starts a session of its own, as an unconfined program has.
 pub(super) fn stand_alone() -> io::Result<()> {
     setsid()?;
     Ok(())
 }
 
-/// Becomes the program; where there is none, all is done.
+/// Executes the program. Exits if there is none.
 pub(super) fn become_it(errand: &Errand, found: Option<&Found>) -> Result<Never, Failed> {
     match (&errand.program, found) {
         (Some(program), Some(found)) => Step::Begin.done(begin(program, found)),
-        // SAFETY: nothing here is to be done at the end.
+        // SAFETY: nothing needs to be done at exit.
         (None, _) | (_, None) => unsafe { libc::_exit(0) },
     }
 }
@@ -108,10 +108,11 @@ fn begin(program: &Becoming, Found { file, is_script }: &Found) -> io::Result<Ne
     hear_signals()?;
     for _ in 0..TRIES {
         let args = ends(&args);
-        // SAFETY: all strings end, and so do their lists. The handle is open, and closed by this.
+        // SAFETY: all strings and lists are terminated. The handle is open, and execution closes
+        // it.
         unsafe {
             if *is_script {
-                // What runs it opens it again, by this path.
+                // The interpreter opens the script again by this path.
                 libc::execve(path.as_ptr(), args.as_ptr(), env.as_ptr());
             } else {
                 let fd = file.as_raw_fd();
@@ -121,7 +122,7 @@ fn begin(program: &Becoming, Found { file, is_script }: &Found) -> io::Result<Ne
         }
         let err = io::Error::last_os_error();
         match err.raw_os_error() {
-            // A file just written can be held open for an instant by a process just forked.
+            // A process that is just being forked can briefly hold a freshly written file open.
             Some(libc::ETXTBSY) => thread::sleep(TRY),
             Some(libc::ENOEXEC) => return by_shell(&path, &args, &env),
             _ => return Err(err),
@@ -133,20 +134,20 @@ fn begin(program: &Becoming, Found { file, is_script }: &Found) -> io::Result<Ne
 fn by_shell(path: &CStr, args: &[*const c_char], env: &[*const c_char]) -> io::Result<Never> {
     let rest = args.iter().copied().skip(1);
     let args: Vec<_> = [SHELL.as_ptr(), path.as_ptr()].into_iter().chain(rest).collect();
-    // SAFETY: all strings end, and the lists do with them.
+    // SAFETY: all strings and lists are terminated.
     unsafe { libc::execve(SHELL.as_ptr(), args.as_ptr(), env.as_ptr()) };
     Err(io::Error::last_os_error())
 }
 
-/// The strings as the kernel is given them.
+/// Returns the strings as a null-terminated list of pointers.
 fn ends(strings: &[CString]) -> Vec<*const c_char> {
     strings.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect()
 }
 
-/// Hears all signals again, and does with each what is usual.
+/// Unblocks all signals and resets SIGPIPE.
 fn hear_signals() -> io::Result<()> {
     let mut none = MaybeUninit::uninit();
-    // SAFETY: the set is emptied before it is used. The standard library ignores this signal.
+    // SAFETY: the set is emptied before it is used. The standard library ignores SIGPIPE.
     let set = unsafe {
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         libc::sigemptyset(none.as_mut_ptr());

@@ -1,4 +1,4 @@
-//! What a program must not have, given up for it: room without end, rights, files, system calls.
+//! Drops what a program must not have: unlimited resources, privileges, files and system calls.
 
 use std::io;
 use std::path::Path;
@@ -15,11 +15,11 @@ use super::super::plan::{Errand, Ground, How, Plan};
 use super::super::step::{Failed, Step};
 use super::surroundings::places;
 
-/// What each program needs beside what the plan names, where that is its own.
+/// Paths that each program needs in addition to the plan, in its own view.
 const OWN: [(&str, How); 3] =
     [("/dev", How::Device), ("/dev/shm", How::Write), ("/dev/pts", How::Device)];
 
-/// The same where it is the machine's.
+/// Paths that each program needs in addition to the plan, in the machine's own view.
 const SHARED: [(&str, How); 7] = [
     ("/proc", How::Read),
     ("/dev/null", How::Device),
@@ -30,16 +30,16 @@ const SHARED: [(&str, How); 7] = [
     ("/dev/tty", How::Device),
 ];
 
-/// Capabilities come neither by being root nor by files, and that stays so.
+/// Neither the root user nor file capabilities grant capabilities, and this is locked.
 const NO_ROOT: libc::c_ulong = 0b1111;
 
-/// Gives up what neither the helper nor a process that it makes needs any more.
+/// Drops the rights that neither the helper nor its processes need any more.
 pub(super) fn ahead(plan: &Plan) -> Result<(), Failed> {
     Step::Rights.done(kernel::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0))?;
     filter(&plan.filters.ahead)
 }
 
-/// Gives up the rest, in the order in which one does not need the next.
+/// Drops the remaining rights. Each step does not need the ones dropped before.
 pub(super) fn rest(plan: &Plan, errand: &Errand) -> Result<(), Failed> {
     for &(resource, limit) in &plan.limits {
         Step::Limits.done(bound(resource, limit))?;
@@ -62,7 +62,7 @@ fn filter(filters: &[Vec<u64>]) -> Result<(), Failed> {
 #[allow(unsafe_code, reason = "the resources are numbers here")]
 fn bound(resource: u32, limit: u64) -> io::Result<()> {
     let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: both structs are as the kernel's, and outlive the calls.
+    // SAFETY: both structs have the kernel's layout and outlive the calls.
     unsafe {
         if libc::getrlimit(resource, &raw mut now) != 0 {
             return Err(io::Error::last_os_error());
@@ -78,7 +78,7 @@ fn bound(resource: u32, limit: u64) -> io::Result<()> {
 
 fn rights() -> io::Result<()> {
     match kernel::prctl(libc::PR_SET_SECUREBITS, NO_ROOT, 0) {
-        // Who may not say so is not root, and has nothing by being that.
+        // A process that may not change this has no root privileges to lose.
         Err(err) if err.raw_os_error() == Some(libc::EPERM) => {}
         said => said?,
     }
@@ -86,7 +86,7 @@ fn rights() -> io::Result<()> {
     kernel::prctl(libc::PR_SET_DUMPABLE, 0, 0)
 }
 
-/// Enters a ruleset of which all is held, or fails.
+/// Applies a Landlock ruleset. Fails if it is not fully enforced.
 fn enter_landlock(plan: &Plan, errand: &Errand, ground: Ground) -> io::Result<()> {
     let Ground { abi, tcp } = ground;
     let abi = ABI::from(abi);
@@ -104,8 +104,7 @@ fn enter_landlock(plan: &Plan, errand: &Errand, ground: Ground) -> io::Result<()
     let always = if plan.spaces.is_some() { &OWN[..] } else { &SHARED[..] };
     let always = always.iter().map(|&(path, how)| (Path::new(path), how));
     let unrun = if errand.runs.is_some() { AccessFs::Execute.into() } else { BitFlags::EMPTY };
-    // All that a view of its own shows may be read: the rest is not there, and this rule is of that
-    // root alone.
+    // Everything visible in a separate view may be read. This rule covers only that view's root.
     let is_own = plan.spaces.is_some();
     let root = is_own.then_some((Path::new("/"), How::Read));
     let listed = places(plan).filter(|(_, how)| !is_own || *how != How::Read);

@@ -1,5 +1,4 @@
-//! What is ready before an order comes: what all programs see, in a namespace that each process's is
-//! a copy of, and in that what each has for itself.
+//! Prepares the shared view before an order arrives, and each program's own part of it.
 
 use std::io;
 
@@ -12,11 +11,10 @@ use super::super::plan::{Plan, Spaces};
 use super::super::step::{Failed, Step};
 use super::surroundings;
 
-/// How many watchers of files a program may have; by default a user has 128.
+/// The most inotify instances of a program. The usual default is 128 per user.
 const INOTIFY_INSTANCES: &str = "48";
 
-/// In the helper: makes ready what all processes see, and has the root of that for its working
-/// directory.
+/// Prepares the shared view in the helper and enters it.
 pub(super) fn make(plan: &Plan) -> Result<(), Failed> {
     let Some(spaces) = plan.spaces else { return Ok(()) };
     own_spaces(spaces)?;
@@ -26,17 +24,17 @@ pub(super) fn make(plan: &Plan) -> Result<(), Failed> {
     surroundings::make_common(plan)
 }
 
-/// In namespaces that are one program's: makes what it sees, but for what depends on what the last
-/// one did, and goes there.
+/// Prepares one program's own view in its namespaces and enters it. Leaves out the parts that
+/// depend on the last program's changes.
 pub(super) fn begin(plan: &Plan) -> Result<(), Failed> {
     let Some(spaces) = plan.spaces else { return Ok(()) };
     surroundings::make_own(plan, spaces.proc)
 }
 
-/// Has the namespaces that programs share with the helper, or have copies of.
+/// Creates the namespaces that programs share with the helper or copy.
 ///
-/// A network is slow to make and to take down, and of a program that is gone nothing is left in one
-/// that only has a loopback interface: its helper's programs have it one after another.
+/// Network namespaces are slow to create and remove. One that only has a loopback interface keeps
+/// nothing of an ended program, so the helper's programs use it one after another.
 fn own_spaces(spaces: Spaces) -> Result<(), Failed> {
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
     let users = if spaces.user { libc::CLONE_NEWUSER } else { 0 };
@@ -45,13 +43,13 @@ fn own_spaces(spaces: Spaces) -> Result<(), Failed> {
     if spaces.user {
         Step::Ids.done(keep_ids(user, group))?;
     }
-    // Gone with the rights that were given up, on some kernels.
+    // On some kernels, the new user namespace clears this setting.
     Step::Spaces.done(set_parent_process_death_signal(Some(Signal::KILL)))?;
-    // What is mounted later in the machine may be what programs are to see.
+    // Later mounts of the machine may be part of the view.
     Step::Sources.done(kernel::keep_mounts_apart(Seen::Theirs))
 }
 
-/// Is inside who it is outside, and nobody else: its `user` and `group` from before.
+/// Maps only the current `user` and `group`, both from before the namespace was created.
 fn keep_ids(user: u32, group: u32) -> io::Result<()> {
     let put = |file: &str, text: &str| {
         let file = openat(CWD, file, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
@@ -60,7 +58,8 @@ fn keep_ids(user: u32, group: u32) -> io::Result<()> {
     put("/proc/self/setgroups", "deny")?;
     put("/proc/self/uid_map", &format!("{user} {user} 1"))?;
     put("/proc/self/gid_map", &format!("{group} {group} 1"))?;
-    // They are counted for the user outside, who would have none left. Not every kernel tells.
+    // Instances count against the user outside, who would run out of them. Not every kernel allows
+    // this setting.
     let _ = put("/proc/sys/user/max_inotify_instances", INOTIFY_INSTANCES);
     Ok(())
 }

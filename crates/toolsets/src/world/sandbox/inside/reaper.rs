@@ -1,5 +1,5 @@
-//! The process that stays beside a program: the first of its namespaces, which passes signals on
-//! and buries, and tells how the program ended.
+//! The reaper beside a program: the first process of its PID namespace. It forwards signals, reaps,
+//! and reports how the program ended.
 
 #![allow(
     unsafe_code,
@@ -18,7 +18,7 @@ use super::super::ending::OVER;
 use super::super::step::Failed;
 use super::Never;
 
-/// Blocks all signals; each is then waited for.
+/// Blocks all signals, because the reaper waits for each of them.
 pub(super) fn block_signals() -> io::Result<()> {
     // SAFETY: the set is filled before it is used.
     match unsafe {
@@ -36,10 +36,10 @@ fn all() -> MaybeUninit<libc::sigset_t> {
     all
 }
 
-/// Starts nothing any more, and holds nothing of the program's.
+/// Closes the failure pipe and the program's streams.
 fn let_go(birth: &OwnedFd) {
     use std::os::fd::AsRawFd;
-    // SAFETY: nobody here uses any of them again.
+    // SAFETY: no code here uses any of them again.
     unsafe {
         libc::close(birth.as_raw_fd());
         for stream in 0..3 {
@@ -49,12 +49,13 @@ fn let_go(birth: &OwnedFd) {
 }
 
 fn exit_at_once(code: libc::c_int) -> ! {
-    // SAFETY: nothing here is to be done at the end.
+    // SAFETY: nothing needs to be done at exit.
     unsafe { libc::_exit(code) }
 }
 
-/// Passes signals on, buries what dies, and once the program has ended ends what it left: it is
-/// asked, and has `grace_ms`. On `end` is said how the program ended, and then that nothing is left.
+/// Forwards signals and reaps until no process is left. After the program's end, it asks the rest
+/// to stop and kills them after `grace_ms`. It writes the exit status to `end`, and a second
+/// message when no process is left.
 pub(super) fn reap(
     program: libc::pid_t,
     grace_ms: u64,
@@ -65,12 +66,12 @@ pub(super) fn reap(
     let mut kill_from = None;
     loop {
         let left = bury(program, |ended| {
-            // Who waits for it may be gone.
+            // The receiver may be gone.
             let _ = write(end, &ended.to_ne_bytes());
             kill_from = Some(Instant::now() + Duration::from_millis(grace_ms));
         });
         if !left {
-            // Heard before these namespaces are taken down.
+            // The message arrives before the kernel takes the namespaces down.
             let _ = write(end, &OVER);
             exit_at_once(0);
         }
@@ -81,16 +82,15 @@ pub(super) fn reap(
                 if left.is_zero() {
                     send_all(libc::SIGKILL);
                 }
-                // What does not die is seen to by the server, which kills this process.
+                // The server handles processes that do not die: it kills this one.
                 pass_on((!left.is_zero()).then_some(left));
             }
         }
     }
 }
 
-/// Buries all that is dead and tells how `program` ended, if it did; whether anything lives.
-///
-/// What it leaves is asked to stop.
+/// Reaps all dead processes. Calls `ended` with the status of `program`, and asks the rest to stop
+/// in that case. Returns `true` if any process is left.
 fn bury(program: libc::pid_t, mut ended: impl FnMut(libc::c_int)) -> bool {
     let mut has_ended = false;
     let is_any_left = loop {
@@ -112,10 +112,10 @@ fn bury(program: libc::pid_t, mut ended: impl FnMut(libc::c_int)) -> bool {
     is_any_left
 }
 
-/// Waits for a signal, but not for longer than `patience`, and passes it on to everything in here.
+/// Waits at most `patience` for a signal, and forwards it to all other processes.
 fn pass_on(patience: Option<Duration>) {
     let set = all();
-    // SAFETY: the set is filled, and the kernel reads the time.
+    // SAFETY: the set is filled, and the kernel only reads the time.
     let signal = unsafe {
         match patience {
             None => libc::sigwaitinfo(set.as_ptr(), ptr::null_mut()),
@@ -135,10 +135,10 @@ fn pass_on(patience: Option<Duration>) {
 }
 
 fn send_all(signal: libc::c_int) {
-    // SAFETY: it goes to everything of these namespaces but this process.
+    // SAFETY: it reaches only the processes of this namespace, without this one.
     unsafe {
         libc::kill(-1, signal);
-        // What is stopped must go on to hear it.
+        // A stopped process must continue to receive the signal.
         if signal == libc::SIGTERM {
             libc::kill(-1, libc::SIGCONT);
         }

@@ -1,7 +1,9 @@
-//! All that a program sees: a root of its own, with in it what the plan names and nothing else.
+//! Builds the file tree that a program sees: a separate root with the places of the plan and
+//! nothing else.
 //!
-//! What all programs see the helper has ready, in a namespace that each program's is a copy of:
-//! mounted over the root that it sees itself, which hides nothing from what has that for its root.
+//! The helper prepares the shared part in a namespace that each program's namespace is a copy of.
+//! It mounts this part over its own root directory, which does not hide the old root from the
+//! helper.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -20,11 +22,11 @@ use super::super::plan::{Bytes, How, Place, Plan};
 use super::super::step::{Failed, Step};
 use super::is;
 
-/// The devices that programs need.
+/// The device files that programs need.
 const DEVICES: [&CStr; 6] =
     [c"/dev/null", c"/dev/zero", c"/dev/full", c"/dev/random", c"/dev/urandom", c"/dev/tty"];
 
-/// What `/dev` leads to elsewhere.
+/// Symlinks in `/dev`.
 const LINKS: [(&str, &str); 5] = [
     ("dev/fd", "/proc/self/fd"),
     ("dev/stdin", "/proc/self/fd/0"),
@@ -33,7 +35,7 @@ const LINKS: [(&str, &str); 5] = [
     ("dev/ptmx", "pts/ptmx"),
 ];
 
-/// What stands in `/proc` of the machine as a whole that root may read and programs need not.
+/// Entries of `/proc` about the whole machine that root could read. They are hidden from programs.
 const HIDDEN: [&str; 9] = [
     "proc/kcore",
     "proc/kpagecount",
@@ -46,13 +48,13 @@ const HIDDEN: [&str; 9] = [
     "proc/config.gz",
 ];
 
-/// What the folders are given that the plan does not name.
+/// The mode of folders that the plan does not name.
 const FOLDER: Mode = Mode::from_bits_retain(0o755);
 
-/// How large what is in memory may be that nothing is written to.
+/// The size of the in-memory root, which programs cannot write to.
 const BARE_BYTES: &CStr = c"1m";
 
-/// How often a place is looked for that is gone before it was held.
+/// The most retries if a place disappears before it is mounted.
 const TRIES: usize = 100;
 
 /// A place of the plan with its mount, if it needs one.
@@ -62,7 +64,7 @@ enum Source<'p> {
     Guard(&'p Path, u64),
 }
 
-/// Makes what all programs see, and goes there.
+/// Builds the part of the view that all programs share, and enters it.
 pub(super) fn make_common(plan: &Plan) -> Result<(), Failed> {
     let sources = Step::Sources.done(sources(plan, plan.base.iter()))?;
     let devices = Step::Sources.done(devices())?;
@@ -74,8 +76,8 @@ pub(super) fn make_common(plan: &Plan) -> Result<(), Failed> {
     Step::Root.done(fchdir(root))
 }
 
-/// Makes there what one program sees beside that, of `/proc` if it `has_proc`, and goes there. All
-/// handles from before are useless then, or closed.
+/// Builds one program's own part of the view, and enters it. Mounts `/proc` if `has_proc`. Handles
+/// opened before are useless or closed afterwards.
 pub(super) fn make_own(plan: &Plan, has_proc: bool) -> Result<(), Failed> {
     Step::Sources.done(kernel::keep_mounts_apart(Seen::None))?;
     let root = Step::Root.done(root())?;
@@ -87,12 +89,12 @@ pub(super) fn make_own(plan: &Plan, has_proc: bool) -> Result<(), Failed> {
     Step::Enter.done(enter(&root))
 }
 
-/// Makes there what depends on what is in the workspace, once a program is to begin.
+/// Adds the places that depend on the content of the workspace, right before a program starts.
 pub(super) fn make_late(plan: &Plan) -> Result<(), Failed> {
     put_places(plan, &Step::Root.done(root())?, true)
 }
 
-/// Puts those places of the view there that are late, or those that are not.
+/// Mounts the late or the early places of the view, depending on `are_late`.
 fn put_places(plan: &Plan, root: &OwnedFd, are_late: bool) -> Result<(), Failed> {
     let workspace = plan.workspace.path();
     let places = plan.view.iter().filter(|place| place.is_late(workspace) == are_late);
@@ -102,12 +104,12 @@ fn put_places(plan: &Plan, root: &OwnedFd, are_late: bool) -> Result<(), Failed>
     Ok(())
 }
 
-/// The new root.
+/// Opens the new root.
 fn root() -> io::Result<OwnedFd> {
     Ok(step(CWD, Path::new("."), OFlags::DIRECTORY)?)
 }
 
-/// Opens those of `places` that are to be seen; what is not there is not seen.
+/// Opens the visible ones of `places`. Missing ones are left out.
 fn sources<'p>(
     plan: &'p Plan,
     places: impl Iterator<Item = &'p Place>,
@@ -133,7 +135,7 @@ fn sources<'p>(
     Ok(sources)
 }
 
-/// What is at `at`, wherever that leads; where programs write it leads nowhere else.
+/// Opens the entry at `at`. If programs can write to a place around it, symlinks are refused.
 fn same(plan: &Plan, at: &Bytes, how: How) -> io::Result<OwnedFd> {
     let is_around = |place: &Place| match place {
         Place::Same { at: around, how: How::Write } => {
@@ -150,8 +152,8 @@ fn same(plan: &Plan, at: &Bytes, how: How) -> io::Result<OwnedFd> {
     restricted(kernel::tree_of(&found)?, how)
 }
 
-/// The workspace, which is what the server has open, wherever its path may lead by now: a handle
-/// from another namespace cannot be bound.
+/// Opens the workspace by its path and checks that it is the server's open folder. A handle from
+/// another namespace cannot be mounted.
 fn workspace(plan: &Plan, how: How) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let found = openat(CWD, plan.workspace.path(), flags, Mode::empty())?;
@@ -171,7 +173,7 @@ fn restricted(mount: OwnedFd, how: How) -> io::Result<OwnedFd> {
     let attr = match how {
         How::Read => Attr::READ_ONLY | Attr::NO_SET_ID | Attr::NO_DEVICES,
         How::Write => Attr::NO_SET_ID | Attr::NO_DEVICES,
-        // Devices are written on a mount that is read-only, too; their modes are not.
+        // Devices can be written even on a read-only mount, which protects only their modes.
         How::Device => Attr::READ_ONLY | Attr::NO_SET_ID | Attr::NO_EXEC,
     };
     kernel::restrict(&mount, Attr(attr), true)?;
@@ -204,7 +206,7 @@ fn devices() -> io::Result<Vec<(&'static CStr, OwnedFd)>> {
     Ok(devices)
 }
 
-/// The new root, empty, over the old one, which stays what paths begin at.
+/// Mounts an empty new root over the old one. Absolute paths still start at the old root.
 fn bare() -> io::Result<OwnedFd> {
     let root = memory(BARE_BYTES, c"755", c"8192")?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -217,7 +219,7 @@ fn put(root: impl AsFd, source: &Source<'_>) -> io::Result<()> {
         Source::Link(at, to) => {
             let (folder, name) = parent(root, at)?;
             match symlinkat(*to, folder, name) {
-                // It leads there already, in a folder that is the same outside.
+                // The link already exists, in a folder that is shared with the outside.
                 Err(Errno::EXIST | Errno::ROFS) => Ok(()),
                 made => Ok(made?),
             }
@@ -231,21 +233,21 @@ fn put(root: impl AsFd, source: &Source<'_>) -> io::Result<()> {
     }
 }
 
-/// Makes what is at `at` a mount of its own, which is not moved away, as it would be were only
-/// what lies in it mounted; with `attr` it is only read.
+/// Mounts the entry at `at` onto itself, so that it cannot be moved away. `attr` can make it
+/// read-only.
 fn guard(root: impl AsFd, at: &Path, attr: u64) -> io::Result<()> {
     let at = at.strip_prefix("/").unwrap_or(at);
     let attr = Attr(attr | Attr::NO_SET_ID | Attr::NO_DEVICES);
     for _ in 0..TRIES {
         let target = match step(&root, at, OFlags::empty()) {
-            // What is not there is nobody's to keep, and no folder is made for it.
+            // A missing entry needs no protection, and no folder is created for it.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
             opened => opened?,
         };
         let mount = kernel::tree_of(&target)?;
         kernel::restrict(&mount, attr, true)?;
         match kernel::attach(mount, target) {
-            // It is gone since: another server has let go of a name that it kept.
+            // The entry has disappeared: another server has released a name that it reserved.
             Err(err) if err.kind() == io::ErrorKind::NotFound => {}
             attached => return attached,
         }
@@ -264,26 +266,25 @@ fn put_devices(root: &OwnedFd, devices: &[(&CStr, OwnedFd)]) -> io::Result<()> {
     Ok(())
 }
 
-/// What of `/dev` each program has for itself.
+/// Mounts the parts of `/dev` that each program has alone.
 fn put_own_devices(root: &OwnedFd) -> io::Result<()> {
     let shared = memory(c"256m", c"1777", c"65536")?;
     kernel::attach(shared, folder(root, Path::new("dev/shm"))?)?;
     let pts = [(c"newinstance", None), (c"ptmxmode", Some(c"0666")), (c"mode", Some(c"0600"))];
     let attr = Attr(Attr::NO_SET_ID | Attr::NO_EXEC);
-    // Terminals are a comfort: a kernel without them confines no less.
+    // Terminals are optional: without them the program is confined all the same.
     if let Ok(pts) = kernel::filesystem(c"devpts", &pts, attr) {
         kernel::attach(pts, folder(root, Path::new("dev/pts"))?)?;
     }
     Ok(())
 }
 
-/// Puts a `/proc` of this namespace's own there, which nothing is written to: who is root outside
-/// owns the machine's settings in it.
+/// Mounts a separate `/proc` read-only, because root outside owns the machine's settings in it.
 fn put_proc(root: &OwnedFd) -> io::Result<()> {
     let attr = Attr::READ_ONLY | Attr::NO_SET_ID | Attr::NO_DEVICES | Attr::NO_EXEC;
     let proc = kernel::filesystem(c"proc", &[], Attr(attr))?;
     kernel::attach(proc, folder(root, Path::new("proc"))?)?;
-    // As it is there already, restricted.
+    // The mounted `/dev/null` is already restricted.
     let Ok(nothing) = step(root, Path::new("dev/null"), OFlags::empty()) else { return Ok(()) };
     for at in HIDDEN {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -301,9 +302,9 @@ fn enter(root: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// The folder `path` beneath `root`, made where it is not there.
+/// Opens the folder `path` below `root`, and creates it if it is missing.
 ///
-/// No symlink is followed: what is there may have been put there by a program.
+/// Symlinks are not followed, because a program may have created them.
 fn folder(root: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
     let path = path.strip_prefix("/").unwrap_or(path);
     let whole = if path.as_os_str().is_empty() { Path::new(".") } else { path };
@@ -326,7 +327,7 @@ fn folder(root: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
     Ok(folder)
 }
 
-/// The file `path` beneath `root`, made where it is not there: empty, to put something onto it.
+/// Opens the file `path` below `root`, and creates an empty mount point if it is missing.
 fn file(root: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
     let (folder, name) = parent(root, path)?;
     match step(folder.as_fd(), Path::new(name), OFlags::empty()) {
@@ -351,12 +352,12 @@ fn step(folder: impl AsFd, name: &Path, more: OFlags) -> rustix::io::Result<Owne
     kernel::again(open).map_err(|err| Errno::from_io_error(&err).unwrap_or(Errno::IO))
 }
 
-/// What of the view is a folder or file that is there, by its path: for rules about it.
+/// Returns the files and folders of the view by path, for Landlock rules.
 pub(super) fn places(plan: &Plan) -> impl Iterator<Item = (&Bytes, How)> {
     let is_own = plan.spaces.is_some();
     plan.base.iter().chain(&plan.view).filter_map(move |place| match place {
         Place::Same { at, how } => Some((at, *how)),
-        // What would be fresh is the machine's, where no view is made.
+        // Without a separate view, these are the machine's own folders.
         Place::Fresh { at, .. } => is_own.then_some((at, How::Write)),
         Place::Workspace { how } => Some((&plan.workspace, *how)),
         Place::Link { .. } | Place::Held { .. } | Place::Guarded { .. } => None,

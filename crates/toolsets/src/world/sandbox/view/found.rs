@@ -1,5 +1,5 @@
-//! What of this machine programs are to see: the system, and the toolchains that are named by
-//! `PATH` and by variables.
+//! Collects the visible paths of this machine: the system, and the toolchains named by `PATH` and
+//! other variables.
 
 use std::fs;
 use std::io::Read;
@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 use super::super::plan::{How, Place};
 
-/// Where the system keeps its programs and what they need.
+/// The system's folders of programs and libraries.
 pub(in crate::world::sandbox) const SYSTEM: [&str; 9] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store"];
 
-/// What of `/etc` programs need, and no more of it: the rest may be secret.
+/// The entries of `/etc` that programs need. Others may be secret.
 pub(in crate::world::sandbox) const ETC: &[&str] = &[
     "ld.so.cache",
     "ld.so.conf",
@@ -59,7 +59,7 @@ pub(in crate::world::sandbox) const ETC: &[&str] = &[
     "bash.bashrc",
 ];
 
-/// What the folder around a folder of programs has that these need; beside may lie anything.
+/// The entries that programs need beside their `bin` folder. Others may be private.
 const PREFIX: &[&str] = &[
     "bin",
     "sbin",
@@ -84,38 +84,38 @@ const PREFIX: &[&str] = &[
     "node_modules",
 ];
 
-/// What of cargo's home builds need: not the tokens.
+/// The entries of cargo's home that builds need, without the tokens.
 const CARGO: &[&str] =
     &["bin", "env", "config", "config.toml", "registry", "git", ".crates.toml", ".crates2.json"];
 
-/// Variables that name a folder which is a toolchain or its cache, and nothing else.
+/// Variables that name a toolchain or its cache.
 const HOMES: &[&str] =
     &["RUSTUP_HOME", "JAVA_HOME", "DOTNET_ROOT", "GOROOT", "GOMODCACHE", "NUGET_PACKAGES"];
 
-/// Variables that name a folder as [`PREFIX`] knows it.
+/// Variables that name a folder with the entries in [`PREFIX`].
 const PREFIXES: &[&str] = &["VIRTUAL_ENV", "PYENV_ROOT"];
 
-/// Variables that name a folder for what can be made again.
+/// Variables that name a folder for reproducible data.
 const CACHES: &[&str] = &["TMPDIR", "XDG_CACHE_HOME", "GOCACHE"];
 
-/// How much is read of what says where a virtual environment's interpreter is.
+/// The most bytes to read of the file that names a virtual environment's interpreter.
 const PYVENV_BYTES: u64 = 64 << 10;
 
-/// What an installation of Python is made of.
+/// The entries of a Python installation.
 const PYTHON: &[&str] = &["bin", "lib", "lib64", "include", "share"];
 
 const TMP_BYTES: u64 = 1 << 30;
 const HOME_BYTES: u64 = 512 << 20;
 
-/// The folders that a server's variables name.
+/// The folders that the server's variables name.
 pub(super) struct Homes<'v> {
-    /// The owner's.
+    /// The user's home.
     pub(super) home: Option<PathBuf>,
     variable: &'v dyn Fn(&str) -> Option<PathBuf>,
 }
 
 impl<'v> Homes<'v> {
-    /// What `variable` tells of each.
+    /// Reads the folders from the environment through `variable`.
     pub(super) fn of(variable: &'v dyn Fn(&str) -> Option<PathBuf>) -> Self {
         let homes = Self { home: None, variable };
         let home = homes.folder("HOME").filter(|home| home.parent().is_some());
@@ -126,26 +126,27 @@ impl<'v> Homes<'v> {
         (self.variable)(name).filter(|it| it.is_absolute())
     }
 
-    /// The folder that `name` names, or else `usual` in the owner's.
+    /// Returns the folder in the variable `name`, or `usual` in the user's home.
     fn folder_or(&self, name: &str, usual: &str) -> Option<PathBuf> {
         self.folder(name).or_else(|| Some(self.home.as_ref()?.join(usual)))
     }
 }
 
-/// The places that were found so far.
+/// The places found so far.
 pub(super) struct Found {
     pub(super) places: Vec<Place>,
-    /// What programs write: where that leads is theirs to say, and nothing to be looked for.
+    /// Folders that programs can write. Symlinks in them are not followed, because programs control
+    /// them.
     written: Vec<PathBuf>,
 }
 
 impl Found {
-    /// None yet, where programs write what is `written`.
+    /// Creates an empty collection. `written` are the folders that programs can write.
     pub(super) fn none(written: Vec<PathBuf>) -> Self {
         Self { places: Vec::new(), written }
     }
 
-    /// The system, and what programs may fill.
+    /// Adds the system's folders, and the memory folders for temporary files.
     pub(super) fn system(&mut self, homes: &Homes<'_>) {
         SYSTEM.iter().for_each(|at| self.seen(Path::new(at)));
         ETC.iter().for_each(|name| self.seen(&Path::new("/etc").join(name)));
@@ -157,7 +158,7 @@ impl Found {
         }
     }
 
-    /// The toolchains that variables name, and the programs that are sought in `paths`.
+    /// Adds the toolchains from variables and the program folders in `paths`.
     pub(super) fn toolchains<'p>(
         &mut self,
         homes: &Homes<'_>,
@@ -176,7 +177,7 @@ impl Found {
         }
     }
 
-    /// The owner's configuration of git, but for what may hold passwords.
+    /// Adds the user's git configuration, except files that may hold passwords.
     pub(super) fn git(&mut self, homes: &Homes<'_>) {
         self.parts(homes.home.as_deref(), &[".gitconfig"]);
         let folder = homes.folder_or("XDG_CONFIG_HOME", ".config").map(|it| it.join("git"));
@@ -193,14 +194,14 @@ impl Found {
         self.written.iter().any(|written| at.starts_with(written))
     }
 
-    /// What is at `at`, to be seen and run, unless programs decide what that is.
+    /// Adds the entry at `at` for reading and execution, unless programs can write it.
     fn seen(&mut self, at: &Path) {
         if !self.is_written(at) {
             self.named(at);
         }
     }
 
-    /// What is at `at`, which somebody has named. A symlink into the system's own stays one.
+    /// Adds the entry at `at`. A symlink into the system's folders stays a symlink.
     pub(super) fn named(&mut self, at: &Path) {
         let Ok(found) = fs::symlink_metadata(at) else { return };
         let place = if found.is_symlink() {
@@ -220,7 +221,7 @@ impl Found {
 
     fn fresh(&mut self, at: &Path, bytes: u64, mode: u32) {
         let is_there = self.places.iter().any(|it| it.at(at) == at);
-        // In what cannot be written no folder can be made to put it on.
+        // A mount point cannot be created in a read-only folder.
         let fits = fs::metadata(at).is_ok_and(|it| it.is_dir()) || !is_system(at);
         if !is_there && fits {
             self.places.push(Place::Fresh { at: at.into(), bytes, mode });
@@ -235,26 +236,26 @@ impl Found {
         }
     }
 
-    /// What programs need that lie in a folder of `prefix`.
+    /// Adds the entries in `prefix` that programs need.
     fn prefix(&mut self, prefix: Option<&Path>, home: Option<&Path>) {
         let Some(prefix) = prefix else { return };
         if is_of_people(prefix, home) || is_system(prefix) {
             return;
         }
         self.parts(Some(prefix), PREFIX);
-        // Its own interpreter is another's.
+        // A virtual environment needs the interpreter that it was made from.
         if let Some(base) = interpreter_of(prefix).filter(|base| !is_of_people(base, home)) {
             self.parts(Some(&base), PYTHON);
         }
     }
 
-    /// The programs in a folder of `PATH`, and what lies around it for them.
+    /// Adds a folder of `PATH` and the entries around it that its programs need.
     fn programs(&mut self, folder: &Path, home: Option<&Path>, cargo: Option<&Path>) {
         let real = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
-        // What is written is seen as that, and leads nowhere else.
+        // A writable folder is used as it is, without following symlinks.
         let folders = if self.is_written(folder) { [folder, folder] } else { [folder, &real] };
         for folder in folders {
-            // A home is no toolchain, whoever put it there.
+            // A home is no toolchain, even if it is in `PATH`.
             if is_system(folder) || home.is_some_and(|home| home.starts_with(folder)) {
                 return;
             }
@@ -271,18 +272,18 @@ impl Found {
     }
 }
 
-/// Whether in `folder` there is more than an installation of something.
+/// Returns `true` if `folder` can contain more than an installation.
 fn is_of_people(folder: &Path, home: Option<&Path>) -> bool {
     folder.parent().is_none()
         || folder.ends_with(".local")
         || home.is_some_and(|it| it.starts_with(folder))
 }
 
-/// The installation of Python that the virtual environment `prefix` says it is made of, if it is
-/// one: a program may have written what says so.
+/// Returns the Python installation that the virtual environment `prefix` names. A program may have
+/// written that name, so it is checked.
 fn interpreter_of(prefix: &Path) -> Option<PathBuf> {
     let mut file = fs::OpenOptions::new();
-    // Not to wait for what is no file.
+    // Avoids blocking on a FIFO.
     file.read(true).custom_flags(libc::O_NONBLOCK);
     let file = file.open(prefix.join("pyvenv.cfg")).ok()?;
     if !file.metadata().ok()?.is_file() {
