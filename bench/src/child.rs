@@ -42,7 +42,8 @@ impl Child {
 
     fn start(mut command: Command) -> anyhow::Result<Self> {
         let mut process = command.spawn().with_context(|| format!("{command:?}"))?;
-        let (input, output) = (process.stdin.take(), process.stdout.take());
+        let input = process.stdin.take();
+        let output = process.stdout.take();
         Ok(Self { process, input, output })
     }
 

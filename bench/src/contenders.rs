@@ -63,8 +63,9 @@ pub(crate) fn echoes(run: &Run) -> anyhow::Result<Vec<Piped>> {
     ];
     run.beside(all, || {
         let [node, everything] = node("server-everything")?;
-        let (python, mcp, fastmcp) =
-            (python()?, script("echo_mcp.py")?, script("echo_fastmcp.py")?);
+        let python = python()?;
+        let mcp = script("echo_mcp.py")?;
+        let fastmcp = script("echo_fastmcp.py")?;
         Ok(vec![
             Piped::start("tokio lines", &floor, &["lines"], echo("echo"))?,
             Piped::start(RMCP, &rmcp()?, &["stdio"], echo("echo"))?,
@@ -82,7 +83,8 @@ pub(crate) fn readers(
     name: &str,
     answer: &str,
 ) -> anyhow::Result<Vec<Piped>> {
-    let (inside, file) = (text(folder), text(&folder.join(name)));
+    let inside = text(folder);
+    let file = text(&folder.join(name));
     let ours =
         Question::call("files_read", &json!({ "path": name, "max_bytes": 16 << 20 }), answer);
     let theirs = Question::call("read_text_file", &json!({ "path": file }), answer);

@@ -69,7 +69,8 @@ fn judged(run: &Run, what: &'static str, depth: usize) -> anyhow::Result<Row> {
     let mut micros = [Vec::new(), Vec::new()];
     for _ in 0..run.rounds + 2 {
         for (server, micros) in servers.iter_mut().zip(&mut micros) {
-            let (spent, begun) = (server.cpu_micros()?, Instant::now());
+            let spent = server.cpu_micros()?;
+            let begun = Instant::now();
             let rate = lines::rate(server, depth, run.time, &question)?;
             let calls = rate * begun.elapsed().as_secs_f64();
             micros.push((server.cpu_micros()? - spent) / calls);

@@ -108,7 +108,8 @@ fn schema_check(run: &Run) -> anyhow::Result<Row> {
     anyhow::ensure!(!checker.problems(&json!({})).is_empty(), "what is wrong passes");
     let mut micros = Vec::new();
     for _ in 0..run.rounds {
-        let (begun, mut count) = (Instant::now(), 0_u32);
+        let begun = Instant::now();
+        let mut count = 0_u32;
         while begun.elapsed() < run.time.min(Duration::from_millis(200)) {
             for _ in 0..100 {
                 std::hint::black_box(checker.problems(std::hint::black_box(&value)));

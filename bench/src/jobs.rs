@@ -95,7 +95,8 @@ async fn accepted(folder: &Path, rounds: usize) -> anyhow::Result<Row> {
     let mut client = Client::connect(&server.address).await?;
     let store = tempfile::tempdir()?;
     let store = SqliteStore::open(store.path(), 0)?;
-    let (mut ours, mut floors) = (Vec::new(), Vec::new());
+    let mut ours = Vec::new();
+    let mut floors = Vec::new();
     for round in 0..rounds {
         let job = new_job(round as u128 + 1);
         let begun = Instant::now();
@@ -126,7 +127,8 @@ async fn run(
     eprintln!("measuring: {what}");
     let count = 300;
     let server = serve(folder)?;
-    let (mut ours, mut floors) = (Vec::new(), Vec::new());
+    let mut ours = Vec::new();
+    let mut floors = Vec::new();
     for _ in 0..rounds {
         let begun = Instant::now();
         for _ in 0..count {
@@ -194,18 +196,21 @@ async fn flooded(folder: &Path) -> anyhow::Result<Row> {
 fn kept(folder: &Path, runtime: &tokio::runtime::Runtime, rounds: usize) -> anyhow::Result<Row> {
     eprintln!("measuring: startup with 100,000 jobs kept");
     let stores = tempfile::tempdir()?;
-    let (full, empty) = (stores.path().join("full"), stores.path().join("empty"));
+    let full = stores.path().join("full");
+    let empty = stores.path().join("empty");
     for (store, count) in [(&full, KEPT), (&empty, 1)] {
         let own = own_folder(folder, store, runtime)?;
         runtime.block_on(fill(&own, count))?;
     }
     let start = |store: &Path| {
-        let (store, folder) = (text(store), text(folder));
+        let store = text(store);
+        let folder = text(folder);
         let words = ["TOOLGATE_JOBS_TO=".to_owned() + &store, text(&program("toolgate")?)];
         Child::stdio(Path::new("/usr/bin/env"), &[&words[0], &words[1], "stdio", &folder])
     };
     let question = Question::stateless("jobs_list", &json!({}), "bench_true");
-    let (mut ours, mut floors) = (Vec::new(), Vec::new());
+    let mut ours = Vec::new();
+    let mut floors = Vec::new();
     for _ in 0..rounds {
         floors.push(lines::first_answer(|| start(&empty), &question)?);
         ours.push(lines::first_answer(|| start(&full), &question)?);

@@ -33,7 +33,8 @@ pub(crate) fn rate(
     let input = child.input.as_mut().context("no input")?;
     let output = child.output.as_mut().context("no output")?;
     let mut waiting = HashSet::new();
-    let (mut next, mut answered) = (1, 0);
+    let mut next = 1;
+    let mut answered = 0;
     let mut out = Vec::new();
     let mut buffer = Vec::with_capacity(1 << 20);
     let mut chunk = vec![0; 256 << 10];

@@ -110,7 +110,8 @@ impl Run {
             let at = medians.iter().position(|(its, _)| *its == name);
             at.map(|at| medians.remove(at).1)
         };
-        let (ours, floor) = (take(OURS).context("toolgate was not measured")?, take(FLOOR));
+        let ours = take(OURS).context("toolgate was not measured")?;
+        let floor = take(FLOOR);
         let row = Row::new(what, unit, ours).peers(medians);
         Ok(match floor {
             Some(floor) => row.floor(floor),
@@ -123,7 +124,8 @@ fn main() -> anyhow::Result<()> {
     let mut words: Vec<String> = std::env::args().skip(1).collect();
     let mut flag =
         |name| words.iter().position(|it| it == name).map(|at| words.remove(at)).is_some();
-    let (quick, alone) = (flag("--quick"), flag("--alone"));
+    let quick = flag("--quick");
+    let alone = flag("--alone");
     let into = words.iter().position(|it| it == "--into").map(|at| {
         words.remove(at);
         PathBuf::from(words.remove(at))

@@ -19,7 +19,8 @@ pub(crate) fn write(folder: &Path, rows: &[Row]) -> anyhow::Result<()> {
     fs::write(folder.join("performance.json"), serde_json::to_string_pretty(&figures)? + "\n")?;
     let plots = folder.join("performance");
     fs::create_dir_all(&plots)?;
-    let (mut others, mut many) = (String::new(), String::new());
+    let mut others = String::new();
+    let mut many = String::new();
     for row in rows {
         let name = plot::file_name(row.what());
         let link = format!("![{}](performance/{name})\n", row.what());
@@ -32,7 +33,8 @@ pub(crate) fn write(folder: &Path, rows: &[Row]) -> anyhow::Result<()> {
             many.push_str(&link);
         }
     }
-    let (all, beside) = (table(rows), beside_others(rows));
+    let all = table(rows);
+    let beside = beside_others(rows);
     let page =
         format!("{INTRODUCTION}\n{all}\n{OTHERS}\n{beside}\n{others}\n{MANY}\n{many}\n{machine}\n");
     fs::write(folder.join("performance.md"), page)?;

@@ -65,7 +65,8 @@ pub(crate) fn curve(row: &Row, unit: &str, points: &[(f64, f64)]) -> String {
     const BOTTOM: f64 = 250.0;
     let most =
         |value: fn(&(f64, f64)) -> f64| points.iter().map(value).fold(f64::MIN_POSITIVE, f64::max);
-    let (many, high) = (most(|point| point.0), most(|point| point.1) * 1.15);
+    let many = most(|point| point.0);
+    let high = most(|point| point.1) * 1.15;
     let x = |count: f64| 60.0 + count / many * (WIDTH - 120.0);
     let y = |value: f64| BOTTOM - value / high * (BOTTOM - TOP);
     let mut svg = head(row.what(), BOTTOM + 34.0);
@@ -81,7 +82,8 @@ pub(crate) fn curve(row: &Row, unit: &str, points: &[(f64, f64)]) -> String {
         "<polyline points=\"{line}\" fill=\"none\" stroke=\"#0a6\" stroke-width=\"2\"/>"
     );
     for (count, value) in points {
-        let (x, y) = (x(*count), y(*value));
+        let x = x(*count);
+        let y = y(*value);
         let _ = writeln!(
             svg,
             "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"#0a6\"/>\

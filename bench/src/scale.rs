@@ -100,7 +100,8 @@ impl Against {
             Some(most) => slope.asked(Asked::Most(most)),
             None => slope,
         };
-        let (first, last) = (late[0].1, late[late.len() - 1].1);
+        let first = late[0].1;
+        let last = late[late.len() - 1].1;
         vec![
             slope.against("MiB", memory),
             Row::new(what[1], " ms", last).floor(first).against("ms", late),
@@ -133,7 +134,8 @@ fn sessions(run: &Run) -> anyhow::Result<Vec<Row>> {
     eprintln!("measuring: many sessions and streams");
     let served = Served::start("")?;
     let address = &served.server.address;
-    let (mut sessions, mut streams) = (Against::new(), Against::new());
+    let mut sessions = Against::new();
+    let mut streams = Against::new();
     let mut opened = Vec::new();
     let steps = run.of(vec![0, 500], vec![0, 1_250, 2_500, 3_750, 5_000]);
     for &count in &steps {

@@ -60,7 +60,8 @@ fn text(at: &Path, sources: &[PathBuf], files: usize, rounds: usize) -> anyhow::
     let mut conversation = Conversation::over(at, &at.with_extension("cache"))?;
     let mut rows = Vec::new();
     for (what, pattern, is_regex) in PATTERNS {
-        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        let mut ours = Vec::new();
+        let mut theirs = Vec::new();
         for round in 0..=rounds {
             let begun = Instant::now();
             let counted = count_by_ripgrep(&ripgrep, at, pattern, is_regex)?;
@@ -81,7 +82,8 @@ fn text(at: &Path, sources: &[PathBuf], files: usize, rounds: usize) -> anyhow::
                 ours.push(millis(our));
             }
         }
-        let (ours, floor) = (median(ours), median(theirs));
+        let ours = median(ours);
+        let floor = median(theirs);
         rows.push(Row::new(what, " ms", ours).floor(floor).asked(Asked::Over(0.0)));
     }
     Ok(rows)
@@ -112,7 +114,8 @@ fn ripgrep() -> anyhow::Result<PathBuf> {
 
 /// The index of so many `lines`: made, asked, kept fresh.
 fn index(folder: &Path, sources: &[PathBuf], lines: u64, quick: bool) -> anyhow::Result<Vec<Row>> {
-    let (at, cache) = (folder.join("lines"), folder.join("cache"));
+    let at = folder.join("lines");
+    let cache = folder.join("cache");
     let Corpus { files, lines, bytes } = Corpus::of_lines(&at, sources, lines)?;
     eprintln!("measuring: the index of {files} files, {lines} lines, {} MiB", bytes >> 20);
     let mut conversation = Conversation::over(&at, &cache)?;
@@ -123,7 +126,9 @@ fn index(folder: &Path, sources: &[PathBuf], lines: u64, quick: bool) -> anyhow:
     let peak = conversation.child.peak_mib()?;
 
     let rounds = if quick { 5 } else { 20 };
-    let (mut warm, mut cold, mut fresh) = (Vec::new(), Vec::new(), Vec::new());
+    let mut warm = Vec::new();
+    let mut cold = Vec::new();
+    let mut fresh = Vec::new();
     for round in 0..=rounds {
         for question in QUESTIONS {
             let asked = ask(&mut conversation, question)?;

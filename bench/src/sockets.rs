@@ -129,7 +129,8 @@ async fn keep_busy(
     depth: usize,
     until: Instant,
 ) -> anyhow::Result<u64> {
-    let (mut id, mut answered) = (0, 0);
+    let mut id = 0;
+    let mut answered = 0;
     let mut waiting = HashSet::new();
     while Instant::now() < until || !waiting.is_empty() {
         while Instant::now() < until && waiting.len() < depth {

@@ -23,7 +23,8 @@ fn cold(run: &Run, folder: &Path) -> anyhow::Result<Row> {
     eprintln!("measuring: cold start");
     let question = Question::stateless("files_read", &json!({ "path": "one.txt" }), "toolgate ");
     let file = folder.join("one.txt");
-    let (mut ours, mut floors) = (Vec::new(), Vec::new());
+    let mut ours = Vec::new();
+    let mut floors = Vec::new();
     for _ in 0..run.of(7, 31) {
         floors.push(lines::first_answer(
             || Child::stdio(&program("floor")?, &["stdio", &text(&file)]),

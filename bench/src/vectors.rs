@@ -43,7 +43,9 @@ pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
         hits.sum::<usize>() as f64 / (K * QUERIES) as f64
     };
 
-    let (mut our_rates, mut usearch_rates, mut brute_rates) = (Vec::new(), Vec::new(), Vec::new());
+    let mut our_rates = Vec::new();
+    let mut usearch_rates = Vec::new();
+    let mut brute_rates = Vec::new();
     for _ in 0..run.rounds {
         usearch_rates.push(QUERIES as f64 / usearch.search()?);
         let begun = Instant::now();
@@ -175,7 +177,8 @@ impl Usearch {
         }
         let script = text(&checkout.join("bench/peers/usearch_floor.py"));
         let [vectors, queries, answers] = &files.clone().map(|file| text(&file));
-        let (dimensions, k) = (DIMENSIONS.to_string(), K.to_string());
+        let dimensions = DIMENSIONS.to_string();
+        let k = K.to_string();
         let words = [&script, vectors, queries, &dimensions, &k, answers].map(String::as_str);
         let mut child = Child::stdio(&python, &words)?;
         let output = child.output.take().context("no output")?;

@@ -116,7 +116,8 @@ fn symbols(package: &Package, spelling: Spelling) -> Vec<(String, usize)> {
 fn swapped(name: &str) -> Option<String> {
     let mut letters: Vec<char> = name.chars().collect();
     let fits = |at: &usize| {
-        let (one, other) = (letters[*at], letters[*at + 1]);
+        let one = letters[*at];
+        let other = letters[*at + 1];
         one != other && one.is_ascii_lowercase() && other.is_ascii_lowercase()
     };
     let middle = letters.len() / 2;

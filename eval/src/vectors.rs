@@ -74,7 +74,8 @@ impl Vectors {
             }
             self.kept.write_all(&kept)?;
             if done % 8 == 7 {
-                let (done, all) = ((done + 1) * BATCH, missing.len());
+                let done = (done + 1) * BATCH;
+                let all = missing.len();
                 eprintln!("embedded {done} of {all} in {:?}", begun.elapsed());
             }
         }

@@ -13,7 +13,8 @@ const BYTES_MAX: usize = 64 << 20;
 
 /// Runs `work`, and ends the process where it takes more than it may.
 pub(super) fn within(work: impl FnOnce()) {
-    let (begun, held) = (cpu(), HELD.load(Ordering::Relaxed));
+    let begun = cpu();
+    let held = HELD.load(Ordering::Relaxed);
     MOST.store(held + BYTES_MAX, Ordering::Relaxed);
     work();
     MOST.store(usize::MAX, Ordering::Relaxed);

@@ -115,7 +115,9 @@ fn wreak(wanted: &ChaosOptions) -> anyhow::Result<()> {
         lines.iter().for_each(|line| eprintln!("{what}: {line}"));
     }
     let Wrong { lost, doubled, left } = &wrong;
-    let (lost, doubled, left) = (lost.len(), doubled.len(), left.len());
+    let lost = lost.len();
+    let doubled = doubled.len();
+    let left = left.len();
     eprintln!("{:.1} s", begun.elapsed().as_secs_f64());
     println!("{kills} kills, {jobs} jobs, {lost} lost, {doubled} doubled, {left} left running");
     ensure!(lost + doubled + left == 0, "jobs were not kept as they must; {}", kept(&stage.folder));

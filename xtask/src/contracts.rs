@@ -38,7 +38,8 @@ enum Standing {
 /// Does what `words` say: `--seed S0`, `--list` to run nothing, `--last` to judge by what ran last.
 pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
     let mut only = None;
-    let (mut list, mut last) = (false, false);
+    let mut list = false;
+    let mut last = false;
     let mut words = words.iter();
     while let Some(word) = words.next() {
         match word.as_str() {

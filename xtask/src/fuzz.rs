@@ -159,7 +159,8 @@ fn targets(program: &Path) -> anyhow::Result<Vec<String>> {
 
 /// Runs one target and prints a line about it; the finding, if there is one.
 fn one(program: &Path, target: &str, seconds: u64) -> anyhow::Result<Option<String>> {
-    let (kept, fresh) = (corpus::kept(target), corpus::fresh(target));
+    let kept = corpus::kept(target);
+    let fresh = corpus::fresh(target);
     let found = checkout().join("fuzz/found").join(target);
     for folder in [&kept, &fresh, &found] {
         fs::create_dir_all(folder)?;

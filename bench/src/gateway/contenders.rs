@@ -67,7 +67,8 @@ pub(super) fn before_http(run: &Run) -> anyhow::Result<Vec<Gateway>> {
     let first = behind_http()?;
     let ours = toolgate(&format!("url = \"{}\"", url(&first)))?.before(first);
     run.beside(vec![ours], || {
-        let (second, third) = (behind_http()?, behind_http()?);
+        let second = behind_http()?;
+        let third = behind_http()?;
         let words = [&*script("fastmcp_proxy.py")?, "http", &url(&second)];
         let fastmcp = Gateway::of(FASTMCP, start_server(&python()?, &words)?, "echo")?;
         let contextforge = contextforge(&url(&third))?;

@@ -83,7 +83,8 @@ fn files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     while let Some(folder) = open.pop() {
         for entry in std::fs::read_dir(&folder)? {
             let entry = entry?;
-            let (path, kind) = (entry.path(), entry.file_type()?);
+            let path = entry.path();
+            let kind = entry.file_type()?;
             let is_taken = path.extension().is_some_and(|end| ENDS.iter().any(|it| end == *it));
             if kind.is_dir() {
                 open.push(path);

@@ -163,7 +163,8 @@ impl Cutter<'_, '_> {
 
     fn piece(&self, at: usize) -> Piece {
         let part = &self.outline.parts[at];
-        let (doc, doc_bytes) = (part.doc.clone(), part.doc_bytes.clone());
+        let doc = part.doc.clone();
+        let doc_bytes = part.doc_bytes.clone();
         Piece { doc, doc_bytes, ..self.undocumented(at) }
     }
 
@@ -272,7 +273,8 @@ impl Cutter<'_, '_> {
 
 /// Returns true if `part` is too small for a chunk of its own.
 fn is_small(part: &Part) -> bool {
-    let (code, all) = (part.last + 1 - part.start, part.lines());
+    let code = part.last + 1 - part.start;
+    let all = part.lines();
     match part.kind {
         PartKind::Function | PartKind::Type | PartKind::Scope => code < 4 && all < 6,
         PartKind::Value => all < 6,

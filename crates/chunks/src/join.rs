@@ -40,7 +40,8 @@ pub(crate) struct Piece {
 impl Piece {
     pub(crate) fn is_doc_inside(&self, lines: &Lines<'_>) -> bool {
         let bytes = lines.bytes(self.first, self.last);
-        let (first, last) = (self.doc_bytes.first(), self.doc_bytes.last());
+        let first = self.doc_bytes.first();
+        let last = self.doc_bytes.last();
         first.is_none_or(|doc| bytes.start <= doc.start)
             && last.is_none_or(|doc| doc.end <= bytes.end)
     }
@@ -124,7 +125,8 @@ pub(crate) fn fewer(lines: &Lines<'_>, pieces: Vec<Piece>) -> Vec<Piece> {
 fn by(together: usize, lines: &Lines<'_>, pieces: Vec<Piece>) -> Vec<Piece> {
     // If every chunk had this size, the text would have half of the chunks allowed.
     let most = |of: usize, least: usize| least.max((of * 4).div_ceil(PIECES_MAX));
-    let (lines_max, bytes_max) = (most(lines.len(), LINES_MAX), most(lines.text.len(), BYTES_MAX));
+    let lines_max = most(lines.len(), LINES_MAX);
+    let bytes_max = most(lines.text.len(), BYTES_MAX);
     let mut joined: Vec<Piece> = Vec::with_capacity(pieces.len().div_ceil(together));
     let mut of_last = 0;
     for piece in pieces {
@@ -177,7 +179,8 @@ fn open(before: Piece, mut piece: Piece) -> Piece {
     }
     add_names(&mut piece.names, &before.names);
     piece.first = before.first;
-    let (doc, doc_bytes) = (std::mem::take(&mut piece.doc), std::mem::take(&mut piece.doc_bytes));
+    let doc = std::mem::take(&mut piece.doc);
+    let doc_bytes = std::mem::take(&mut piece.doc_bytes);
     (piece.doc, piece.doc_bytes) = (before.doc, before.doc_bytes);
     add_doc(&mut piece, &doc, &doc_bytes);
     if piece.join == Join::Previous {

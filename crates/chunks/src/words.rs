@@ -205,7 +205,8 @@ fn lower(part: &str, into: &mut String) {
 fn part_end(text: &str) -> usize {
     let mut chars = text.char_indices().peekable();
     let Some((_, first)) = chars.next() else { return 0 };
-    let (mut last, mut upper) = (first, usize::from(first.is_uppercase()));
+    let mut last = first;
+    let mut upper = usize::from(first.is_uppercase());
     while let Some((at, c)) = chars.next() {
         if c == '_'
             || c.is_numeric() != last.is_numeric()

@@ -31,7 +31,8 @@ fn check(path: &str, text: &str) -> Vec<Chunk> {
     let is_blank = |from: usize, to: usize| lines[from..to].iter().all(|it| it.trim().is_empty());
     let mut next = 0;
     for chunk in &found {
-        let (first, last) = (chunk.first as usize - 1, chunk.last as usize - 1);
+        let first = chunk.first as usize - 1;
+        let last = chunk.last as usize - 1;
         assert!(next <= first && first <= last && last < lines.len(), "{path} {chunk:?}");
         assert!(is_blank(next, first), "{path}: lost before {chunk:?}");
         assert!(last - first < 66, "{path}: too long {chunk:?}");

@@ -187,9 +187,14 @@ impl Ctx {
     /// that the server makes itself.
     pub fn alone(caller: Caller, deadline: Instant) -> Self {
         let cancel = CancellationToken::new();
-        let (events, asker) = (EventSink::none(), Asker::nobody());
-        let (spent, ran, ahead) = (Spent::none(), Ran::default(), Ahead::default());
-        let (trace, session, as_job) = (None, None, false);
+        let events = EventSink::none();
+        let asker = Asker::nobody();
+        let spent = Spent::none();
+        let ran = Ran::default();
+        let ahead = Ahead::default();
+        let trace = None;
+        let session = None;
+        let as_job = false;
         Self { caller, cancel, deadline, events, asker, trace, session, as_job, ahead, spent, ran }
     }
 

@@ -104,7 +104,8 @@ impl Caller {
 
     /// Creates a caller without scopes and roles.
     pub fn of(name: &str, kind: CallerKind) -> Self {
-        let (scopes, roles) = (Arc::default(), Arc::default());
+        let scopes = Arc::default();
+        let roles = Arc::default();
         Self { name: name.into(), kind, scopes, roles, bearer: None }
     }
 }

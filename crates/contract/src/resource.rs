@@ -120,7 +120,8 @@ impl Contents {
         media_type: impl Into<String>,
         text: impl Into<String>,
     ) -> Self {
-        let (uri, media_type) = (uri.into(), Some(media_type.into()));
+        let uri = uri.into();
+        let media_type = Some(media_type.into());
         Self { uri, media_type, held: Held::Text(text.into()), meta: MetaFields::new() }
     }
 
@@ -130,7 +131,8 @@ impl Contents {
         media_type: impl Into<String>,
         bytes: impl Into<bytes::Bytes>,
     ) -> Self {
-        let (uri, media_type) = (uri.into(), Some(media_type.into()));
+        let uri = uri.into();
+        let media_type = Some(media_type.into());
         Self { uri, media_type, held: Held::Bytes(Blob(bytes.into())), meta: MetaFields::new() }
     }
 }

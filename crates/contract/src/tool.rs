@@ -244,7 +244,8 @@ pub fn odd_glob(glob: &str) -> Option<String> {
     if glob.len() > GLOB_BYTES_MAX {
         return Some(format!("it has {} bytes; at most {GLOB_BYTES_MAX} are taken", glob.len()));
     }
-    let (mut depth, mut deepest) = (0_usize, 0);
+    let mut depth = 0_usize;
+    let mut deepest = 0;
     for byte in glob.bytes() {
         match byte {
             b'{' => depth += 1,
@@ -504,8 +505,10 @@ impl<T: Tool> AnyTool for Erased<T> {
             let value =
                 output.value().map_err(|err| ToolError::because("the result is not JSON", err))?;
             let structured = self.spec.output_schema.is_some();
-            let (text, ending) = (T::text(&output), T::ending(&output));
-            let (content, meta) = (output.content(), MetaFields::new());
+            let text = T::text(&output);
+            let ending = T::ending(&output);
+            let content = output.content();
+            let meta = MetaFields::new();
             Ok(Output { value, structured, text, content, meta, ending })
         })
     }

@@ -202,7 +202,8 @@ fn head(bytes: &[u8]) -> Option<(Head, &[u8])> {
         return None;
     }
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    let (path, query) = (path.to_owned(), query.to_owned());
+    let path = path.to_owned();
+    let query = query.to_owned();
     let mut headers = HeaderMap::new();
     for line in lines {
         let (name, value) = line.split_once(':')?;

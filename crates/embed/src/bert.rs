@@ -127,8 +127,10 @@ impl Bert {
 
     /// Computes self-attention within the text in `rows`, for each head.
     fn attend(&self, rows: Range<usize>, desk: &mut Desk) {
-        let (hidden, tokens) = (self.hidden, rows.len());
-        let (width, stride) = (hidden / self.heads, 3 * hidden);
+        let hidden = self.hidden;
+        let tokens = rows.len();
+        let width = hidden / self.heads;
+        let stride = 3 * hidden;
         let asked = &desk.asked[rows.start * stride..rows.end * stride];
         let attended = &mut desk.attended[rows.start * hidden..rows.end * hidden];
         desk.shares.resize(tokens * tokens, 0.0);
@@ -166,7 +168,8 @@ impl Bert {
 
 impl Layer {
     fn read(weights: &Weights, shape: &Shape, at: usize) -> Result<Self, NotAModel> {
-        let (hidden, wide) = (shape.hidden_size, shape.intermediate_size);
+        let hidden = shape.hidden_size;
+        let wide = shape.intermediate_size;
         let at = |name: &str| format!("encoder.layer.{at}.{name}");
         let names = ["query", "key", "value"].map(|name| at(&format!("attention.self.{name}")));
         let asked = Linear::read(weights, &names, hidden, hidden)?;
@@ -190,7 +193,8 @@ impl Linear {
         depth: usize,
         columns: usize,
     ) -> Result<Self, NotAModel> {
-        let (mut all, mut bias) = (Vec::new(), Vec::new());
+        let mut all = Vec::new();
+        let mut bias = Vec::new();
         for name in names {
             all.extend(weights.tensor(&format!("{name}.weight"), &[columns, depth])?);
             bias.extend(weights.tensor(&format!("{name}.bias"), &[columns])?);

@@ -215,7 +215,8 @@ fn pooling(folder: &Path) -> Result<Pooling, NotAModel> {
                     || modes.pooling_mode_weightedmean_tokens
                     || modes.pooling_mode_lasttoken;
                 let named = modes.pooling_mode.as_deref();
-                let (cls, mean) = (modes.pooling_mode_cls_token, modes.pooling_mode_mean_tokens);
+                let cls = modes.pooling_mode_cls_token;
+                let mean = modes.pooling_mode_mean_tokens;
                 found = match (named, cls, mean, others) {
                     (Some("mean"), _, _, false) | (None, false, true, false) => Pooling::Mean,
                     (Some("cls"), _, _, false) | (None, true, false, false) => Pooling::First,

@@ -62,7 +62,8 @@ mod x86 {
     fn wide(slices: &[Slice], lanes: &[Lane]) -> Tile {
         let mut sums = [[_mm256_setzero_ps(); 2]; ROWS];
         for (slice, lane) in slices.iter().zip(lanes) {
-            let (low, high) = (load(lane, 0), load(lane, COLUMNS / 2));
+            let low = load(lane, 0);
+            let high = load(lane, COLUMNS / 2);
             for row in 0..ROWS {
                 let left = _mm256_set1_ps(slice[row]);
                 sums[row][0] = _mm256_fmadd_ps(left, low, sums[row][0]);

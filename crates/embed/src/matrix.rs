@@ -171,7 +171,8 @@ mod tests {
         fn a_product_is_what_it_is_by_definition(
             rows in 1..220_usize, depth in 1..900_usize, columns in 1..70_usize, seed: u64,
         ) {
-            let (left, right) = (numbers(rows * depth, seed), numbers(columns * depth, !seed));
+            let left = numbers(rows * depth, seed);
+            let right = numbers(columns * depth, !seed);
             let mut packed = Packed::default();
             packed.fill_from_columns(&right, depth, depth, columns);
             let stride = columns + 3;
@@ -192,7 +193,8 @@ mod tests {
             let rows = numbers(depth * columns, seed);
             let turned: Vec<_> =
                 (0..columns).flat_map(|at| rows.iter().skip(at).step_by(columns).copied()).collect();
-            let (mut a, mut b) = (Packed::default(), Packed::default());
+            let mut a = Packed::default();
+            let mut b = Packed::default();
             a.fill_from_rows(&rows, columns, depth, columns);
             b.fill_from_columns(&turned, depth, depth, columns);
             let lanes = |it: &Packed| it.lanes.iter().flat_map(|lane| lane.0).collect::<Vec<_>>();

@@ -81,11 +81,13 @@ impl ModelFolder {
     /// Loads the model. Takes as long as reading the weights.
     pub fn open(&self) -> Result<Model, NotAModel> {
         let Self { folder, tokens_max, prompts } = self;
-        let (tokenizer, weights) = (self.tokenizer()?, self.weights()?);
+        let tokenizer = self.tokenizer()?;
+        let weights = self.weights()?;
         let bert = Bert::read(folder, &weights, *tokens_max)?;
         let space = self.space_of(&tokenizer, &weights)?;
         let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
-        let (tokens_max, prompts) = (*tokens_max, prompts.clone());
+        let tokens_max = *tokens_max;
+        let prompts = prompts.clone();
         Ok(Model { space, tokenizer, bert, tokens_max, threads, prompts })
     }
 
@@ -100,7 +102,8 @@ impl ModelFolder {
     fn space_of(&self, tokenizer: &Tokenizer, weights: &Weights) -> Result<Space, NotAModel> {
         let Self { folder: Folder { shape, bend, pooling, .. }, tokens_max, prompts } = self;
         // Settings outside of the weights determine the vectors, too.
-        let (heads, eps) = (shape.num_attention_heads, shape.layer_norm_eps);
+        let heads = shape.num_attention_heads;
+        let eps = shape.layer_norm_eps;
         let rest = format!("{pooling:?} {tokens_max} {prompts:?} {bend:?} {heads} {eps:e}");
         let mut hasher = blake3::Hasher::new();
         hasher.update(weights.hash()?.as_bytes());

@@ -116,7 +116,9 @@ impl Tokenizer {
             let found = numbers.get(piece).copied();
             found.ok_or_else(|| NotAModel::damaged(file, format!("has no piece `{piece}`")))
         };
-        let (begin, end, unknown) = (number("[CLS]")?, number("[SEP]")?, number(unknown)?);
+        let begin = number("[CLS]")?;
+        let end = number("[SEP]")?;
+        let unknown = number(unknown)?;
         if let Some((piece, number)) = numbers.iter().find(|(_, it)| **it as usize >= vocabulary) {
             let what =
                 format!("gives `{piece}` the number {number}, and the model knows {vocabulary}");

@@ -202,7 +202,8 @@ impl Catalog {
     }
 
     fn without_tools(schemas: Arc<SchemaRegistry>) -> Self {
-        let (entries, unserved) = (Vec::new(), Vec::new());
+        let entries = Vec::new();
+        let unserved = Vec::new();
         Self { entries, by_folded_name: HashMap::default(), unserved, schemas }
     }
 
@@ -230,7 +231,8 @@ impl Catalog {
             let folded = fold(tool.spec().id.as_str()).into_owned();
             owners.entry(folded).or_default().insert(owner.clone());
         }
-        let (mut refused, mut unusable) = (Vec::new(), HashSet::new());
+        let mut refused = Vec::new();
+        let mut unusable = HashSet::new();
         for (owner, tool) in offered {
             let id = tool.spec().id.clone();
             let folded = fold(id.as_str()).into_owned();
@@ -382,11 +384,13 @@ impl Catalog {
 ///
 /// It compares letters, and words in any order, so that `read_file` is similar to `files.read`.
 fn likeness(name: &str, id: &ToolId) -> f64 {
-    let (name, id) = (fold(name).to_lowercase(), fold(id.as_str()));
+    let name = fold(name).to_lowercase();
+    let id = fold(id.as_str());
     let words = |text: &str| -> Vec<String> {
         text.split('_').map(|word| word.trim_end_matches('s').to_owned()).collect()
     };
-    let (asked, known) = (words(&name), words(&id));
+    let asked = words(&name);
+    let known = words(&id);
     let letters = strsim::normalized_damerau_levenshtein(&name, &id);
     if asked.iter().all(|word| known.contains(word)) { letters.max(0.7) } else { letters }
 }

@@ -69,7 +69,8 @@ async fn asked(
     input: &Value,
     permit: &Permit,
 ) -> Result<(), CallError> {
-    let (id, rule) = (&spec.id, permit.rule());
+    let id = &spec.id;
+    let rule = permit.rule();
     if !call.asker.can().has(Kind::Form) && !call.asker.given().contains_key(KEY) {
         let what = format!(
             "`{id}` is to be confirmed by a person each time (`{rule}`), and this client offers \

@@ -46,10 +46,14 @@ fn policy_patterns(bytes: &[u8]) {
 /// Checks that `requestState` opens only unchanged, for its own caller and request.
 fn request_state(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
-    let (caller, rounds) = (Caller::named("ada"), Rounds::new());
+    let caller = Caller::named("ada");
+    let rounds = Rounds::new();
     let mut parts = text.splitn(3, '\u{1f}');
-    let (what, key, rest) = (parts.next(), parts.next(), parts.next().unwrap_or_default());
-    let (what, key) = (what.unwrap_or_default(), key.unwrap_or_default());
+    let what = parts.next();
+    let key = parts.next();
+    let rest = parts.next().unwrap_or_default();
+    let what = what.unwrap_or_default();
+    let key = key.unwrap_or_default();
     let answer = Told::Choice(Choice::Declined);
     let given = BTreeMap::from([(key.to_owned(), answer)]);
     let questions = BTreeMap::from([(key.to_owned(), Question::Roots)]);

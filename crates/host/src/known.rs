@@ -35,7 +35,8 @@ impl Known {
     /// Reports the start of `call` to the observer, without a new trace context.
     pub(crate) fn seen_by(mut self, gate: &Gate, call: &Call, called: Called<'_>) -> Self {
         self.seen = gate.witness.as_ref().map(|witness| {
-            let (dialect, beside) = (&call.dialect, &call.beside);
+            let dialect = &call.dialect;
+            let beside = &call.beside;
             witness.begins(&Begins { called, dialect, beside, is_job: call.job.is_some() })
         });
         self

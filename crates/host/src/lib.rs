@@ -206,7 +206,8 @@ impl Gate {
         let policy = policy.with_tools(catalog.specs());
         let prompting = ToolId::new("prompts").expect("an id");
         let prompting = ToolSpec::new(prompting, "Prompts", "Makes a prompt.", Effects::Reads);
-        let (library, rounds) = (Library::default(), Rounds::new());
+        let library = Library::default();
+        let rounds = Rounds::new();
         let secrets = Secrets::default();
         let told = broadcast::Sender::new(CHANGES_WAITING);
         Self {
@@ -308,7 +309,8 @@ impl Host {
         } else {
             asker
         };
-        let (asking, given) = (caller.clone(), asker.clone());
+        let asking = caller.clone();
+        let given = asker.clone();
         let mut call = Call {
             tool: String::new(),
             input: Value::Null,

@@ -140,7 +140,8 @@ impl<'g> Reader<'g> {
 
     /// Returns the sources that the caller may see.
     fn sources(&self) -> impl Iterator<Item = Arc<dyn Resources>> + use<'g> {
-        let (gate, caller) = (self.gate, self.call.caller.clone());
+        let gate = self.gate;
+        let caller = self.call.caller.clone();
         let sources = gate.library.all_resources().into_iter();
         sources.filter(move |source| gate.policy.shows(&caller, source.guard()))
     }
@@ -180,7 +181,9 @@ impl<'g> Reader<'g> {
 
     /// Checks policy and asks for confirmation before a look at `uri`.
     async fn agreed(&self, source: &dyn Resources, uri: &str) -> Result<(), CallError> {
-        let (caller, guard, asked) = (&self.call.caller, source.guard(), source.asked(uri));
+        let caller = &self.call.caller;
+        let guard = source.guard();
+        let asked = source.asked(uri);
         let permit = self.gate.policy.authorise_beside(caller, guard, &asked)?;
         confirm::agreed(self.gate, guard, &self.call, &asked, &permit).await
     }
@@ -215,7 +218,8 @@ impl<'g> Reader<'g> {
     }
 
     pub(crate) async fn list(self, after: Option<ResourceMark>) -> Result<Answer, CallError> {
-        let (gate, size) = (self.gate, self.gate.settings.page_size);
+        let gate = self.gate;
+        let size = self.gate.settings.page_size;
         let sources: Vec<_> = self.sources().collect();
         let (start, mut from) = match after {
             None => (0, None),
@@ -233,7 +237,8 @@ impl<'g> Reader<'g> {
             }
             let name = source.guard().id.as_str();
             let room = size - page.resources.len();
-            let (stand, after) = (self.looking_as_one_of(sources.len()), from.take());
+            let stand = self.looking_as_one_of(sources.len());
+            let after = from.take();
             // Ask for one more than fits, to learn if there is a next page.
             let listing = async { source.list(&stand.ctx, after.as_deref(), room + 1).await };
             let listed = looked(gate, &stand, listing).await;
@@ -286,7 +291,8 @@ impl<'g> Reader<'g> {
     pub(crate) async fn folder(self, uri: &str, after: Option<&str>) -> Result<Answer, CallError> {
         let source = self.source(uri).await?;
         self.agreed(&*source, uri).await?;
-        let (gate, size) = (self.gate, self.gate.settings.page_size);
+        let gate = self.gate;
+        let size = self.gate.settings.page_size;
         let stand = self.looking();
         let listing = async { source.folder(&stand.ctx, uri, after, size + 1).await };
         let mut found = looked(gate, &stand, listing).await?;
@@ -309,7 +315,8 @@ impl<'g> Reader<'g> {
 
     /// Returns true if the caller may see `prompt`.
     fn shows(&self, prompt: &dyn AnyPrompt) -> bool {
-        let (policy, caller) = (&self.gate.policy, &self.call.caller);
+        let policy = &self.gate.policy;
+        let caller = &self.call.caller;
         match prompt.guard() {
             Some(guard) => policy.shows(caller, guard),
             None => policy.shows_words(caller, &self.gate.prompting),
@@ -438,7 +445,8 @@ impl Gate {
     /// Watches the lists of prompts and resources for as long as the returned guard is kept.
     pub(crate) fn watch_lists(&self, prompts: bool, resources: bool) -> Hold {
         let changes = &self.library.changes;
-        let (sources, books) = (self.library.all_resources(), self.library.all_prompts());
+        let sources = self.library.all_resources();
+        let books = self.library.all_prompts();
         let sources = sources.iter().filter(|_| resources).map(|one| one.watch_list(changes));
         let books = books.iter().filter(|_| prompts).map(|one| one.watch_list(changes));
         Hold::of(sources.chain(books).collect::<Vec<_>>())

@@ -101,7 +101,8 @@ pub(crate) fn agree(
         let here = path.iter().try_fold(input, |value, part| value.get(part));
         let here = here.filter(|value| !value.is_null());
         let mut there = said.iter().filter(|(name, _)| name.eq_ignore_ascii_case(header));
-        let (first, second) = (there.next(), there.next());
+        let first = there.next();
+        let second = there.next();
         let header = format!("Mcp-Param-{header}");
         let why = match (here, first, second) {
             (_, _, Some(_)) => format!("the header `{header}` stands twice"),

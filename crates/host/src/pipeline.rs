@@ -39,7 +39,8 @@ pub(crate) async fn run(
         Box::pin(gate.catalog.listed(Some(&call.tool))).await;
     }
     let record = begin_record(gate, call).await?;
-    let (by, secrets) = (By::of(gate, call), gate.secrets.of_call(&call.input));
+    let by = By::of(gate, call);
+    let secrets = gate.secrets.of_call(&call.input);
     let known = seen_to_begin(gate, call);
     let outcome = caught(pass(gate, call, slot, &known)).await;
     recorded(gate, record, (&by, &secrets), known, outcome, |output| output.ending).await
@@ -81,7 +82,8 @@ pub(crate) async fn make(
 ) -> Result<PromptText, CallError> {
     let mut record = begin_record(gate, &call).await?;
     record.takes(&OfPrompt { name, arguments: &arguments }, || true);
-    let (by, secrets) = (By::of(gate, &call), gate.secrets.of_arguments(&arguments));
+    let by = By::of(gate, &call);
+    let secrets = gate.secrets.of_arguments(&arguments);
     let known = Known::of(gate, &mut call, Called::Prompt(name));
     let pass = async {
         let prompt = found.await?;

@@ -75,7 +75,8 @@ impl Rounds {
         questions: &Questions,
     ) -> Result<String, CallError> {
         let until = Timestamp::now().as_second() + GOOD_FOR.as_secs().cast_signed();
-        let (caller, what) = (caller.name.to_string(), what.to_owned());
+        let caller = caller.name.to_string();
+        let what = what.to_owned();
         let open = questions.keys().cloned().collect();
         let mut nonce = [0; 8];
         getrandom::fill(&mut nonce).map_err(|err| CallError::Failed {
@@ -128,7 +129,8 @@ impl Rounds {
         let bytes = URL_SAFE_NO_PAD.decode(sealed).unwrap_or_default();
         let code: [u8; CODE_BYTES] =
             bytes.last_chunk().copied().unwrap_or_else(|| *blake3::hash(&bytes).as_bytes());
-        let (all, is_ours) = (self.spent.clone(), OnceLock::new());
+        let all = self.spent.clone();
+        let is_ours = OnceLock::new();
         Arc::new(move || {
             *is_ours.get_or_init(|| {
                 let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
@@ -293,7 +295,8 @@ mod tests {
     #[test]
     fn a_request_is_the_same_in_whatever_order_its_arguments_are_written() {
         let what = |input| what(&Request::CallTool { tool: "t".to_owned(), input });
-        let (one, other) = (json!({"a": 1, "b": [{"c": "d"}]}), json!({"b": [{"c": "d"}], "a": 1}));
+        let one = json!({"a": 1, "b": [{"c": "d"}]});
+        let other = json!({"b": [{"c": "d"}], "a": 1});
         assert_eq!(what(one.clone()), what(other));
         for changed in [json!({"a": 1, "b": [{"c": "e"}]}), json!({"a": "1", "b": [{"c": "d"}]})] {
             assert_ne!(what(one.clone()), what(changed));

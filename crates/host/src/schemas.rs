@@ -320,7 +320,8 @@ impl SchemaRegistry {
     /// Creates a validator of `schema` without compiling it.
     fn checker(&self, schema: Schema, path: Option<String>) -> Checker {
         self.loaded.fetch_add(1, Ordering::Relaxed);
-        let (compiled, all) = (OnceLock::new(), self.compiled.clone());
+        let compiled = OnceLock::new();
+        let all = self.compiled.clone();
         Checker { schema, path, compiled, all }
     }
 }

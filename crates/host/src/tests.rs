@@ -109,7 +109,8 @@ impl House {
 
     /// Starts `tool` as a job of somebody who can be asked.
     async fn start(&self, tool: &str, input: Value) -> Job {
-        let (tool, terms) = (tool.to_owned(), JobTerms::default());
+        let tool = tool.to_owned();
+        let terms = JobTerms::default();
         let request = Request::StartJob { tool, input, terms };
         let asker = Asker::again(form_alone(), Given::new());
         job(self.host.answer(Asked { asker, ..asked(request) }).await)

@@ -62,10 +62,13 @@ impl Row<'_> {
     /// Returns the similarity of two words as a cosine.
     #[allow(clippy::cast_precision_loss, reason = "small numbers")]
     pub fn cosine(&self, other: &Row<'_>) -> f32 {
-        let (mut along, mut one, mut two) = (0_i32, 0_i32, 0_i32);
+        let mut along = 0_i32;
+        let mut one = 0_i32;
+        let mut two = 0_i32;
         for (a, b) in self.numbers.iter().zip(other.numbers) {
             for (a, b) in [(a & 15, b & 15), (a >> 4, b >> 4)] {
-                let (a, b) = (i32::from(number(a)), i32::from(number(b)));
+                let a = i32::from(number(a));
+                let b = i32::from(number(b));
                 along += a * b;
                 one += a * a;
                 two += b * b;
@@ -106,7 +109,8 @@ impl StaticModel {
         if bytes.get(..8)? != MAGIC {
             return None;
         }
-        let (words, dimensions) = (number(8)? as usize, number(12)? as usize);
+        let words = number(8)? as usize;
+        let dimensions = number(12)? as usize;
         let mut gains = [0.0; FIELDS];
         for (field, gain) in gains.iter_mut().enumerate() {
             *gain = f32::from_bits(number(16 + 4 * field)?);
@@ -156,7 +160,8 @@ impl StaticModel {
             let from = HEAD_BYTES + 8 * at;
             u64::from_le_bytes(self.bytes[from..from + 8].try_into().unwrap_or_default())
         };
-        let (mut low, mut high) = (0, self.words);
+        let mut low = 0;
+        let mut high = self.words;
         while low < high {
             let middle = usize::midpoint(low, high);
             if key(middle) < hash { low = middle + 1 } else { high = middle }

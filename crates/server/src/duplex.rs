@@ -43,7 +43,8 @@ impl Duplexes {
         locked(&self.0).insert(id.clone(), client);
         let left = CancellationToken::new();
         let half = Half { first: Some(first), queue, _left: left.clone().drop_guard() };
-        let (duplexes, drain) = (self.clone(), bounds.drain);
+        let duplexes = self.clone();
+        let drain = bounds.drain;
         tokio::spawn(async move {
             let (patience, why) = tokio::select! {
                 () = left.cancelled() => (Duration::ZERO, "the client has left"),

@@ -112,7 +112,8 @@ impl Seal {
 /// logged.
 fn via_of(request: &Request, dialect: &str, transport: &'static str) -> Option<Via> {
     let via = |route: &str, verb: &str, payload: Value| {
-        let (route, method) = (route.to_owned(), format!("{dialect}:{verb}"));
+        let route = route.to_owned();
+        let method = format!("{dialect}:{verb}");
         Via { transport, route, method, payload, tool: None, prompt: None, io: None }
     };
     let of_tool = |verb: &str, tool: &str, input: &Value| {

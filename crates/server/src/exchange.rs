@@ -95,7 +95,8 @@ impl Endpoints {
         (identity, sealed): (Arc<Identity>, Arc<Sealed>),
         bounds: SessionBounds,
     ) -> Self {
-        let (sessions, duplexes) = (Mutex::default(), Duplexes::default());
+        let sessions = Mutex::default();
+        let duplexes = Duplexes::default();
         Self { desk, routes, identity, sessions, duplexes, sealed, bounds, metrics: None }
     }
 
@@ -272,7 +273,8 @@ impl Endpoints {
     /// otherwise the answer is one message.
     async fn work(&self, session: &Arc<Session>, ask: Ask, caller: &Caller) -> Outgoing {
         let (say, mut events) = mpsc::channel(EVENTS_WAITING);
-        let (on_leave, accepts) = (ask.on_leave, ask.events);
+        let on_leave = ask.on_leave;
+        let accepts = ask.events;
         let Begun { work, cancel } = match session.begin(ask, Out::Stream(say), caller) {
             Ok(begun) => begun,
             Err(refusal) => return Outgoing::Whole(refusal),
@@ -424,7 +426,8 @@ fn answered(
         (_, answer) if accepts == Accepts::Message => Outgoing::Whole(owed(answer)),
         // The client cancelled the call, so a waiting request gets a stream that just ends.
         (first, answer) => {
-            let (first, state) = (first.ok(), Working::Ended(answer.and_then(message)));
+            let first = first.ok();
+            let state = Working::Ended(answer.and_then(message));
             match accepts {
                 Accepts::Resumable => resumable(session, first, events, state),
                 Accepts::Message | Accepts::Stream => {

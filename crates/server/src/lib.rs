@@ -104,11 +104,13 @@ pub async fn serve_http(
     let stopping = tokio::spawn(desk.clone().stop_after(shutdown.clone(), drain));
     let own = own.into_iter().map(|(listener, dialect)| {
         let bounds = wiring::session_bounds(config);
-        let (desk, identity) = (desk.clone(), identity.clone());
+        let desk = desk.clone();
+        let identity = identity.clone();
         (listener, Endpoints::of_one(desk, dialect, identity, sealed.clone(), bounds))
     });
     let serving = own.chain([(all, endpoints)]).map(|(listener, endpoints)| {
-        let (shutdown, secure) = (shutdown.clone(), secure.clone());
+        let shutdown = shutdown.clone();
+        let secure = secure.clone();
         let workers = workers.clone();
         let occupancy = occupancy.clone();
         let asks = identity.asks();

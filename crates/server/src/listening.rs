@@ -94,7 +94,9 @@ async fn jobs_watched(
         };
         match found.filter(|_| watches.len() < WATCHED_MAX) {
             Some(job) => {
-                let (host, caller, told) = (host.clone(), caller.clone(), told.clone());
+                let host = host.clone();
+                let caller = caller.clone();
+                let told = told.clone();
                 watches.spawn(async move { watch_job(&host, &caller, &job, &told).await });
             }
             None => {
@@ -341,7 +343,8 @@ mod tests {
         };
         subscribe("a://1");
         assert_eq!(Arc::strong_count(&held), 1);
-        let (first, second) = (Hearing::begin(&subscribed), Hearing::begin(&subscribed));
+        let first = Hearing::begin(&subscribed);
+        let second = Hearing::begin(&subscribed);
         subscribe("a://2");
         drop(first);
         assert_eq!(Arc::strong_count(&held), 2);

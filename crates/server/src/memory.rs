@@ -99,7 +99,8 @@ mod tests {
     #[test]
     fn what_is_let_go_of_is_there_when_it_is_needed_and_what_differs_from_the_file_is_kept() {
         let [read] = RELOCATED;
-        let (code, relocated) = (read as *const () as usize, RELOCATED.as_ptr().addr());
+        let code = read as *const () as usize;
+        let relocated = RELOCATED.as_ptr().addr();
         let goes = |address: usize| read().iter().any(|range| range.contains(&address));
         assert!(goes(code) && !goes(relocated));
         let_go();

@@ -56,7 +56,8 @@ impl Offer {
             keys: false,
             tls: false,
         };
-        let (tools, prompts) = (Vec::new(), Vec::new());
+        let tools = Vec::new();
+        let prompts = Vec::new();
         Self { facts, tools, prompts, library: Library::default(), jobs: None }
     }
 
@@ -150,9 +151,11 @@ impl Offer {
         let gate = wiring::gate(catalog, library, config, None)?.with_witness(told.witness());
         let envelopes = enveloping::envelopes(&config.envelope, schemas)?;
         let host = Host::new(gate, jobs).with_job_tools(&handle).with_envelopes(envelopes);
-        let (http_sse, card) = (config.server.http_sse, wiring::card(&config.server));
+        let http_sse = config.server.http_sse;
+        let card = wiring::card(&config.server);
         let zyra_body_bytes_max = config.contracts.zyra_body_bytes_max;
-        let (keys, tls) = (config.asks().unwrap_or(true), config.server.tls_certificate.is_some());
+        let keys = config.asks().unwrap_or(true);
+        let tls = config.server.tls_certificate.is_some();
         let facts = Facts { http_sse, card, zyra_body_bytes_max, keys, tls, ..facts };
         Ok(Served::new(Arc::new(host), facts, told))
     }

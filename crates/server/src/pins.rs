@@ -51,7 +51,9 @@ impl Compared {
     pub async fn of(root: &Path, config: &Config, wanted: &[String]) -> anyhow::Result<Self> {
         let file = root.join(FILE_NAME);
         let lock = read(&file).map_err(|why| anyhow!(why))?.unwrap_or_default();
-        let (mut now, mut silent, mut twice) = (BTreeMap::new(), Vec::new(), Vec::new());
+        let mut now = BTreeMap::new();
+        let mut silent = Vec::new();
+        let mut twice = Vec::new();
         for (name, listing) in asked::ask(root, config, wanted).await? {
             match listing {
                 Ok(listing) => {

@@ -117,7 +117,8 @@ impl SessionAsks {
         let message = message.ok_or_else(|| ToolError::cannot_ask(question.kind()))?;
         let (answer, waits) = oneshot::channel();
         let open = Open { question, ticket: self.ticket.clone(), answer };
-        let (questions, out) = (self.questions.clone(), self.out.clone());
+        let questions = self.questions.clone();
+        let out = self.out.clone();
         let waiting = Waiting { questions, id: id.clone(), out, answer: waits };
         if self.questions.put(id, open) && self.out.insist(message).await {
             Ok(waiting)

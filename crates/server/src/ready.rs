@@ -108,7 +108,8 @@ mod tests {
     #[test]
     fn a_link_that_stands_there_is_not_followed() {
         let folder = folder();
-        let (path, other) = (folder.path().join("mcp.ready"), folder.path().join("precious"));
+        let path = folder.path().join("mcp.ready");
+        let other = folder.path().join("precious");
         fs::write(&other, "precious").expect("a file");
         symlink(&other, &path).expect("a link");
         let ready = ReadyFile::put(&path).expect("a file");

@@ -49,7 +49,8 @@ pub(crate) fn destination(config: &config::Audit) -> anyhow::Result<AuditDestina
              that tools can write), `state`, `stderr` or `off`"
         ),
     };
-    let (keep, bytes_max) = (config.keep, config.file_bytes);
+    let keep = config.keep;
+    let bytes_max = config.file_bytes;
     Ok(AuditDestination::File(AuditFile { key: key(config, &path)?, path, keep, bytes_max }))
 }
 

@@ -26,7 +26,8 @@ impl Routes {
         dialects: Vec<Arc<dyn Dialect>>,
         paths: impl Fn(&dyn Dialect) -> &'static [&'static str],
     ) -> Self {
-        let (mut exact, mut below) = (HashMap::new(), Vec::new());
+        let mut exact = HashMap::new();
+        let mut below = Vec::new();
         for (at, dialect) in dialects.iter().enumerate() {
             for path in paths(dialect.as_ref()) {
                 if path.ends_with('/') {

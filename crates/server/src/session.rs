@@ -46,8 +46,10 @@ pub struct Desk {
 impl Desk {
     /// Creates the state of a server that answers with `host`.
     pub fn new(host: Arc<Host>) -> Arc<Self> {
-        let (closing, stop) = (CancellationToken::new(), CancellationToken::new());
-        let (running, ended) = (TaskTracker::new(), Arc::default());
+        let closing = CancellationToken::new();
+        let stop = CancellationToken::new();
+        let running = TaskTracker::new();
+        let ended = Arc::default();
         Arc::new(Self { host, closing, stop, running, ended, bustle: Bustle::default() })
     }
 
@@ -382,7 +384,8 @@ impl Session {
         let serial = self.serial.fetch_add(1, Ordering::Relaxed);
         self.enter(&listening.key, Begin { serial, cancel: cancel.clone() })?;
         let listed = Listed { session: self.clone(), key: listening.key, serial };
-        let (interest, ticket) = (listening.interest, listening.ticket);
+        let interest = listening.interest;
+        let ticket = listening.ticket;
         let caller = caller.clone();
         tokio::spawn(self.desk.running.track_future(async move {
             let _place = place;
@@ -532,7 +535,8 @@ fn mouth(ticket: &Arc<dyn Ticket>, events: Accepts, out: &Out) -> (EventSink, Mo
     }
     let open = Arc::new(Mutex::new(Some(out.clone())));
     let mouth = Mouth(Some(open.clone()));
-    let (ticket, lines) = (ticket.clone(), ticket.lines());
+    let lines = ticket.lines();
+    let ticket = ticket.clone();
     let events = EventSink::new(move |event: Event| {
         // The lock is held while sending, so that no event follows the close.
         let open = locked(&open);

@@ -185,7 +185,8 @@ mod tests {
 
     #[tokio::test]
     async fn what_stands_there_is_read_and_what_a_template_fills_too() {
-        let (shelf, ctx) = (shelf(), ctx());
+        let shelf = shelf();
+        let ctx = ctx();
         let read = async |uri| shelf.read(&ctx, uri).await.map(|mut all| all.remove(0).held);
         assert_eq!(read("a://b/c/d").await.ok(), Some(Held::Text("deep".into())));
         assert_eq!(read("a://t/x%20y").await.ok(), Some(Held::Text("x y".into())));
@@ -197,7 +198,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_folder_lists_its_direct_children_from_any_on() {
-        let (shelf, ctx) = (shelf(), ctx());
+        let shelf = shelf();
+        let ctx = ctx();
         let folder = async |after| {
             let children = shelf.folder(&ctx, "a://b", after, 9).await.expect("a folder");
             children.into_iter().map(|child| child.uri).collect::<Vec<_>>()

@@ -146,7 +146,9 @@ pub(crate) fn numbers(id: &str) -> Option<(u64, u64)> {
 impl Kept {
     /// Drops the oldest ended streams beyond the limits.
     fn forget_some(&mut self) {
-        let (mut ended, mut heard, mut bytes) = (0, 0, 0);
+        let mut ended = 0;
+        let mut heard = 0;
+        let mut bytes = 0;
         let keep: Vec<bool> = self
             .logs
             .iter()

@@ -51,7 +51,8 @@ static SECRETS: LazyLock<RwLock<Secrets>> = LazyLock::new(|| RwLock::new(own(&en
 /// # Errors
 /// When a configured secret is missing or too short.
 pub(crate) fn secrets(config: &Config) -> anyhow::Result<Secrets> {
-    let (variables, named) = (environment(), &config.secrets);
+    let variables = environment();
+    let named = &config.secrets;
     let theirs = crate::upstreams::secrets(&config.upstream, &variables);
     let secrets = own(&variables, &named.names).and(&theirs);
     let secrets = secrets.and_everywhere(&named.values(&variables)?);

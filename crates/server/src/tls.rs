@@ -27,7 +27,8 @@ pub(crate) fn configured(server: &Server) -> anyhow::Result<Option<Arc<ServerCon
     let (Some(certificate), Some(key)) = (&server.tls_certificate, &server.tls_key) else {
         return Ok(None);
     };
-    let (certificate, key) = (PathBuf::from(certificate), PathBuf::from(key));
+    let certificate = PathBuf::from(certificate);
+    let key = PathBuf::from(key);
     let provider = Arc::new(ring::default_provider());
     let shown = Shown::read(Files { certificate, key }, provider.clone())?;
     let mut config = ServerConfig::builder_with_provider(provider)
@@ -128,7 +129,8 @@ impl Files {
         let key = PrivateKeyDer::from_pem_slice(&key)
             .map_err(|_| anyhow!("{shown} has no private key in PEM in it"))?;
         let key = CertifiedKey::from_der(chain, key, provider).map_err(|err| {
-            let (certificate, key) = (self.certificate.display(), self.key.display());
+            let certificate = self.certificate.display();
+            let key = self.key.display();
             anyhow!("{certificate} and {key} are no certificate and its key: {err}")
         })?;
         Ok((Arc::new(key), [Some(first), Some(second)]))

@@ -53,7 +53,8 @@ pub(crate) fn read(path: &Path, links: Links) -> anyhow::Result<(Vec<u8>, Stamp)
 /// # Errors
 /// When it cannot be read, is not a regular file, is too large, or is not UTF-8.
 pub(crate) fn text(path: &Path, links: Links, bytes_max: u64) -> anyhow::Result<String> {
-    let (file, shown) = (open(path, links)?, path.display());
+    let file = open(path, links)?;
+    let shown = path.display();
     if !file.metadata().with_context(|| format!("{shown} cannot be looked at"))?.is_file() {
         bail!("{shown} is no file");
     }
@@ -77,7 +78,8 @@ fn open(path: &Path, links: Links) -> anyhow::Result<File> {
 }
 
 fn whole(file: &File, path: &Path, bytes_max: u64) -> anyhow::Result<Vec<u8>> {
-    let (shown, mut bytes) = (path.display(), Vec::new());
+    let shown = path.display();
+    let mut bytes = Vec::new();
     let read = file.take(bytes_max + 1).read_to_end(&mut bytes);
     let read = read.with_context(|| format!("{shown} cannot be read"))?;
     if read as u64 > bytes_max {
@@ -93,7 +95,8 @@ fn vouched(file: &File, path: &Path) -> anyhow::Result<Stamp> {
     if !found.is_file() {
         bail!("{shown} is no file");
     }
-    let (owner, us) = (found.uid(), rustix::process::geteuid().as_raw());
+    let owner = found.uid();
+    let us = rustix::process::geteuid().as_raw();
     if owner != us && owner != 0 {
         bail!("{shown} belongs to another user ({owner}); it must be yours or root's");
     }
@@ -131,7 +134,8 @@ mod tests {
     #[test]
     fn what_others_could_have_written_is_not_read() {
         let folder = tempfile::tempdir().unwrap();
-        let (file, link) = (folder.path().join("keys"), folder.path().join("link"));
+        let file = folder.path().join("keys");
+        let link = folder.path().join("link");
         std::fs::write(&file, "ours").unwrap();
         symlink(&file, &link).unwrap();
         let set = |mode| {
@@ -152,7 +156,8 @@ mod tests {
     #[test]
     fn a_file_that_another_took_the_place_of_has_another_stamp() {
         let folder = tempfile::tempdir().unwrap();
-        let (file, next) = (folder.path().join("keys"), folder.path().join("next"));
+        let file = folder.path().join("keys");
+        let next = folder.path().join("next");
         std::fs::write(&file, "a").unwrap();
         let (_, stamp) = read(&file, Links::Refused).unwrap();
         assert_eq!(stamp_of(&file), Some(stamp));

@@ -252,7 +252,8 @@ impl World for Outside {
             let spoken = self.processes.open(start).await;
             let Spoken { stdin, stdout, stderr, ended, runs } =
                 spoken.map_err(|err| format!("`{name}` does not start: {err}"))?;
-            let (input, output) = (Box::new(stdin), Box::new(Printed(stdout)));
+            let input = Box::new(stdin);
+            let output = Box::new(Printed(stdout));
             let errors = Box::new(stderr);
             Ok(Started { input, output, errors, ended, hold: Hold::of((runs, empty)) })
         })

@@ -92,9 +92,11 @@ impl Workspace {
         let gate = gate(catalog, library, config, Some(root))?.with_witness(told.witness());
         let envelopes = enveloping::envelopes(&config.envelope, schemas)?;
         let host = Host::new(gate, jobs).with_job_tools(&handle).with_envelopes(envelopes);
-        let (http_sse, card) = (config.server.http_sse, card(&config.server));
+        let http_sse = config.server.http_sse;
+        let card = card(&config.server);
         let zyra_body_bytes_max = config.contracts.zyra_body_bytes_max;
-        let (keys, searches) = (config.asks().unwrap_or(true), config.search.enabled);
+        let keys = config.asks().unwrap_or(true);
+        let searches = config.search.enabled;
         let tls = config.server.tls_certificate.is_some();
         let host = Arc::new(host);
         let offered = upstreams::serve(&upstreams, &memory, &host);
@@ -166,7 +168,8 @@ impl Workspace {
         file: PathBuf,
         load: impl Fn() -> anyhow::Result<Loaded> + Send + 'static,
     ) -> Hold {
-        let (offered, began_with) = (self.offered.clone(), reloading::written(config));
+        let offered = self.offered.clone();
+        let began_with = reloading::written(config);
         Follows { offered, file, load, began_with }.begin()
     }
 

@@ -94,7 +94,8 @@ impl LeftOut {
 /// Formats the report as a log line.
 impl fmt::Display for LeftOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (place, message) = (self.place(), &self.message);
+        let place = self.place();
+        let message = &self.message;
         match self.what {
             Some(what) => write!(f, "{what} is left out: {place}: {message}"),
             None => write!(f, "{place} is left out: {message}"),

@@ -253,11 +253,16 @@ pub async fn serve(
                     seat = door.seats.take() => Arc::new(seat),
                     () = shutdown.cancelled() => break,
                 };
-                let (door, shutdown, abort) = (door.clone(), shutdown.clone(), abort.clone());
-                let (secure, owed) = (secure.clone(), door.unsent.owed());
+                let door = door.clone();
+                let shutdown = shutdown.clone();
+                let abort = abort.clone();
+                let secure = secure.clone();
+                let owed = door.unsent.owed();
                 let serve = async move |stream| {
-                    let (doubt, agreed) = (Arc::default(), Mutex::default());
-                    let (seat, owed) = (seat.clone(), owed.clone());
+                    let doubt = Arc::default();
+                    let agreed = Mutex::default();
+                    let seat = seat.clone();
+                    let owed = owed.clone();
                     let client = Arc::new(Client { peer, seat, owed, doubt, agreed });
                     tokio::select! {
                         () = serve_connection(door, secure, stream, client.clone(), shutdown) => {}
@@ -310,7 +315,8 @@ async fn serve_connection(
             wire
         }
     };
-    let (patience, owed) = (door.bounds.write_time_max, client.owed.clone());
+    let patience = door.bounds.write_time_max;
+    let owed = client.owed.clone();
     let stream = Patient::new(stream, patience, owed, door.lookout.clone());
     let agreed = serve_requests(&door, stream, client.clone(), &shutdown).await;
     let Some(Agreed { talk, upgrade, lasting }) = agreed else { return };
@@ -323,7 +329,8 @@ async fn serve_connection(
         Ok(Ok(parts)) => parts,
         Ok(Err(_)) | Err(_) => return tracing::debug!("a client left before it was talked with"),
     };
-    let (stream, early) = (parts.io.into_inner().into_inner(), parts.read_buf.to_vec());
+    let stream = parts.io.into_inner().into_inner();
+    let early = parts.read_buf.to_vec();
     Box::pin(converse(stream, early, talk, &door.bounds, shutdown)).await;
 }
 
@@ -335,7 +342,8 @@ async fn serve_requests(
 ) -> Option<Agreed> {
     let stream = Heeded::new(stream, client.doubt.clone());
     let service = service_fn(|request| {
-        let (door, client) = (door.clone(), client.clone());
+        let door = door.clone();
+        let client = client.clone();
         async move { Ok::<_, Infallible>(door.answer(request, &client).await) }
     });
     let connection = http1::Builder::new()

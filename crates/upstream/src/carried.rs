@@ -144,7 +144,8 @@ impl Parking {
         getrandom::fill(&mut name)
             .map_err(|err| ToolError::because("a call cannot be named", err))?;
         let name = blake3::hash(&name).to_hex().to_string();
-        let (parked, over) = (Arc::downgrade(&self.0), name.clone());
+        let parked = Arc::downgrade(&self.0);
+        let over = name.clone();
         // A timer drops the call even if no other call arrives.
         let over = tokio::spawn(async move {
             sleep(PARKED_FOR).await;
@@ -152,7 +153,8 @@ impl Parking {
             let given_up = parked.lock().unwrap_or_else(PoisonError::into_inner).remove(&over);
             drop(given_up);
         });
-        let (whose, since) = (whose.clone(), Instant::now());
+        let whose = whose.clone();
+        let since = Instant::now();
         let waits = Waits { whose, since, going, _over: AbortOnDrop(over.abort_handle()) };
         all.insert(name.clone(), waits);
         Ok(name)

@@ -61,9 +61,13 @@ impl Hearing {
     }
 
     fn by(ctx: &Ctx, way: Way) -> Arc<Self> {
-        let (caller, events) = (ctx.caller.name.clone(), ctx.events.clone().into());
-        let (can, asked) = (ctx.asker.can(), AtomicU64::new(0));
-        let (lacks, visits, folders) = (Mutex::default(), Mutex::default(), OnceLock::new());
+        let caller = ctx.caller.name.clone();
+        let events = ctx.events.clone().into();
+        let can = ctx.asker.can();
+        let asked = AtomicU64::new(0);
+        let lacks = Mutex::default();
+        let visits = Mutex::default();
+        let folders = OnceLock::new();
         Arc::new(Self { caller, events, way, can, folders, asked, lacks, visits })
     }
 

@@ -91,7 +91,8 @@ impl Upstreams {
     ) -> Result<Self, String> {
         check(tables)?;
         let now = RwLock::new(Arc::default());
-        let (results, claims) = (Results::default(), Claims::default());
+        let results = Results::default();
+        let claims = Claims::default();
         let set = Self(Arc::new(Set { now, results, claims, world, keeps, changes }));
         let all = enabled(tables).map(|(name, settings)| set.begun(name, settings, None));
         set.put(all.collect());
@@ -126,7 +127,8 @@ impl Upstreams {
     /// changed then.
     pub fn change(&self, tables: &Tables) -> Result<Vec<(String, &'static str)>, String> {
         check(tables)?;
-        let (before, mut became) = (self.now(), Vec::new());
+        let before = self.now();
+        let mut became = Vec::new();
         let named = |name: &str| before.iter().find(|one| one.upstream.name == name);
         let mut fresh = Vec::new();
         let all = enabled(tables).map(|(name, settings)| {

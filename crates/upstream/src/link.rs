@@ -59,7 +59,8 @@ pub(crate) struct Asks<'a> {
 impl<'a> Asks<'a> {
     /// Creates a request of `method` with `params`.
     pub(crate) fn of(method: &'static str, params: Map<String, Value>) -> Self {
-        let (name, mirrored) = (None, Vec::new());
+        let name = None;
+        let mirrored = Vec::new();
         let beside = Beside::default();
         Self { method, params, name, beside, tells: false, mirrored, uses: true }
     }

@@ -184,7 +184,8 @@ impl Room<'_> {
     }
 
     fn is_full(&self, all: &[Value], of: &str, why: &str) {
-        let (name, count) = (self.name, all.len());
+        let name = self.name;
+        let count = all.len();
         tracing::warn!("{count} {of} of the upstream `{name}` are taken in, and no more: {why}");
     }
 }
@@ -221,7 +222,8 @@ async fn pages(
     of: &str,
 ) -> Result<Vec<Value>, Trouble> {
     let mut all = Vec::new();
-    let (mut before, mut cursor) = (None, None::<Value>);
+    let mut before = None;
+    let mut cursor = None::<Value>;
     for _ in 0..PAGES_MAX {
         let params = cursor.take().map(|cursor| ("cursor".to_owned(), cursor));
         let asks = Asks::of(method, Map::from_iter(params)).unused();

@@ -55,7 +55,8 @@ pub(crate) fn read(text: &[u8]) -> Result<Vec<Message>, String> {
     if text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
         let Batch(all) = serde_json::from_slice(text).map_err(|err| err.to_string())?;
         // An invalid message does not invalidate the rest of its batch.
-        let (mut read, mut odd) = (Vec::new(), None);
+        let mut read = Vec::new();
+        let mut odd = None;
         for raw in all {
             match one(raw.get().as_bytes()) {
                 Ok(message) => read.push(message),

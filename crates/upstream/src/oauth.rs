@@ -119,8 +119,10 @@ impl Credentials {
         };
         let fetcher =
             Fetcher::of(world.clone(), &url, settings.issuer.as_deref(), private_network)?;
-        let (now, asking) = (RwLock::default(), tokio::sync::Mutex::default());
-        let (looked, unkept) = (Mutex::default(), AtomicBool::new(false));
+        let now = RwLock::default();
+        let asking = tokio::sync::Mutex::default();
+        let looked = Mutex::default();
+        let unkept = AtomicBool::new(false);
         let has_looked = AtomicBool::new(settings.grant != Grant::AuthorizationCode);
         let upstream = upstream.to_owned();
         Ok(Self {
@@ -186,7 +188,8 @@ impl Credentials {
         status: u16,
         challenge: Challenge,
     ) -> Result<(), String> {
-        let (this, used) = (self.clone(), used.cloned());
+        let this = self.clone();
+        let used = used.cloned();
         let seen_to = async move { this.seen_to(used.as_ref(), status, &challenge).await };
         // Boxed, because every request would otherwise reserve space for this future.
         Box::pin(to_its_end(seen_to)).await
@@ -231,7 +234,8 @@ impl Credentials {
         if asking.found.is_none() || (used.is_some() && !wants_more) {
             self.rested(&asking)?;
             let steps = &mut Steps::default();
-            let (fetcher, settings) = (&self.fetcher, &self.settings);
+            let fetcher = &self.fetcher;
+            let settings = &self.settings;
             let found = discovery::find(fetcher, &self.url, challenge, settings, steps).await;
             // The old server remains in use until another is discovered.
             asking.found = Some(found.map_err(|why| fails(&mut asking, why))?);
@@ -313,7 +317,8 @@ impl Credentials {
         if let (Some(_), Some(audience)) = (&self.caller, audience) {
             fields.push(("audience", audience));
         }
-        let (fetcher, server) = (&self.fetcher, &found.server);
+        let fetcher = &self.fetcher;
+        let server = &found.server;
         let asked = tokens::ask(fetcher, server, &client, &fields, &asking.wanted).await;
         let told = match &asked {
             Ok(tokens) => Ok(shown(tokens)),

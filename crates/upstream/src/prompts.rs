@@ -33,7 +33,8 @@ impl Prompts for Source {
             let listing = self.0.listing();
             let prompt = |entry: &Value| -> Option<Arc<dyn AnyPrompt>> {
                 let spec = prompt_spec(entry)?;
-                let (upstream, name) = (self.0.clone(), spec.name.clone());
+                let upstream = self.0.clone();
+                let name = spec.name.clone();
                 let spec = PromptSpec { name: names::prompt(self.0.prefix(), &name), ..spec };
                 Some(Arc::new(RemotePrompt { upstream, name, spec, guard: guard.clone() }))
             };

@@ -34,7 +34,9 @@ impl Source {
     /// Lists a folder, over all its pages.
     async fn all_in_folder(&self, ctx: &Ctx, uri: &str) -> Result<Vec<ResourceSpec>, ToolError> {
         let within = format!("{}/", uri.trim_end_matches('/'));
-        let (mut all, mut cursor, mut bytes) = (Vec::new(), None, 0);
+        let mut all = Vec::new();
+        let mut cursor = None;
+        let mut bytes = 0;
         for _ in 0..FOLDER_PAGES_MAX {
             let mut params = Map::from_iter([("uri".to_owned(), json!(uri))]);
             params.extend(cursor.map(|cursor| ("cursor".to_owned(), cursor)));
@@ -67,7 +69,8 @@ impl Resources for Source {
     }
 
     fn claims(&self, uri: &str) -> Option<Claim> {
-        let (listing, shelved) = (self.upstream.listing(), self.upstream.shelved());
+        let listing = self.upstream.listing();
+        let shelved = self.upstream.shelved();
         claims::claim(&listing, &shelved, uri).filter(|_| !self.is_own(uri))
     }
 

@@ -92,7 +92,8 @@ impl Results {
             .map_err(|err| ToolError::because("a result cannot be named", err))?;
         let uri = format!("{SCHEME}{:016x}", u64::from_le_bytes(bits));
         let spec = ResourceSpec { uri, bytes: Some(whole.len() as u64), ..spec };
-        let (whose, since) = (whose.clone(), Instant::now());
+        let whose = whose.clone();
+        let since = Instant::now();
         let kept = Kept { whose, spec: spec.clone(), whole, since };
         let mut all = self.all();
         all.bytes += kept.bytes();

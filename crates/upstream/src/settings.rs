@@ -362,7 +362,8 @@ mod tests {
     #[test]
     fn a_prefix_is_of_what_ids_are_made_of_or_empty() {
         let checked = |prefix: &str| {
-            let (command, prefix) = (vec!["it".to_owned()], Some(prefix.to_owned()));
+            let command = vec!["it".to_owned()];
+            let prefix = Some(prefix.to_owned());
             Settings { command, prefix, ..Settings::default() }.check()
         };
         for sound in ["", "git", "My-Tools_2", "a.b"] {

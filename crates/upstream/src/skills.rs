@@ -21,7 +21,8 @@ impl Skills for Source {
     }
 
     fn claims(&self, uri: &str) -> Option<Claim> {
-        let (shelved, listing) = (self.upstream.shelved(), self.upstream.listing());
+        let shelved = self.upstream.shelved();
+        let listing = self.upstream.listing();
         // An upstream need not list all its skills.
         let may = listing.has_skills && is_plain(uri) && shelved.may_have(uri);
         let claim = match shelved.skill(uri) {

@@ -43,7 +43,8 @@ pub(crate) struct RemoteTool {
 impl RemoteTool {
     /// Creates the tool from its entry in `tools/list`. Returns `None` if the entry is invalid.
     pub(crate) fn new(of: &Upstream, judged: Judged) -> Option<Self> {
-        let (entry, manner) = (&judged.entry, of.listing().manner());
+        let entry = &judged.entry;
+        let manner = of.listing().manner();
         let text = |at: &str| entry.pointer(at).and_then(Value::as_str).map(str::to_owned);
         let name = text("/name").filter(|name| !name.is_empty())?;
         let title = text("/title").or(text("/annotations/title")).unwrap_or_else(|| name.clone());
@@ -100,7 +101,8 @@ impl RemoteTool {
             among: Some(of.among()),
             ..ToolSpec::new(id, title, about, effects)
         };
-        let (upstream, results) = (of.lasting.clone(), of.results.clone());
+        let upstream = of.lasting.clone();
+        let results = of.results.clone();
         Some(Self { upstream, name, spec, judged, manner, budget, results, tasked, mirrored })
     }
 

@@ -77,7 +77,8 @@ fn text(rest: &mut &[u8]) -> Option<String> {
 }
 
 fn query(rest: &mut &[u8]) -> Option<Query> {
-    let (text, unit) = (text(rest)?, number(rest)?);
+    let text = text(rest)?;
+    let unit = number(rest)?;
     let (overlap, after) = rest.split_first_chunk::<4>()?;
     *rest = after;
     Some(Query { text, unit, overlap: f32::from_le_bytes(*overlap) })

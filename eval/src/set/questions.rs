@@ -72,7 +72,8 @@ pub(super) fn of(package: &str, functions: &[Function]) -> (Vec<Query>, Vec<Quer
         functions.iter().map(|it| body_key(&it.unit.body, &it.unit.head)).collect();
     let said = counted(sentences.iter().map(|it| sentence_key(it)));
     let done = counted(bodies.iter().cloned());
-    let (mut queries, mut pairs) = (Vec::new(), Vec::new());
+    let mut queries = Vec::new();
+    let mut pairs = Vec::new();
     for (at, function) in functions.iter().enumerate() {
         let sentence = &sentences[at];
         if !is_learned_from(function, sentence) {

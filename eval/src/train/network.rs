@@ -32,7 +32,8 @@ pub(super) fn learn(lists: &[&List], inputs: usize, settings: &Settings) -> Netw
     let mut first = vec![0.0_f32; numbers.len()];
     let mut second = vec![0.0_f32; numbers.len()];
     let mut order: Vec<usize> = (0..lists.len()).collect();
-    let (group, mut round) = (16, 0.0_f32);
+    let group = 16;
+    let mut round = 0.0_f32;
     #[allow(clippy::cast_precision_loss)]
     let rounds = (settings.epochs * lists.len().div_ceil(group)) as f32;
     for _ in 0..settings.epochs {
@@ -69,15 +70,18 @@ fn likely(network: &Network, lists: &[&List]) -> [f32; 2] {
         let scores = list.features.iter().map(|it| network.score(it)).enumerate();
         scored.extend(scores.map(|(at, score)| (score, f32::from(u8::from(at == list.right)))));
     }
-    let (mut slope, mut offset) = (1.0_f32, 0.0_f32);
+    let mut slope = 1.0_f32;
+    let mut offset = 0.0_f32;
     #[allow(clippy::cast_precision_loss)]
     let count = scored.len() as f32;
     // Newton's way: two numbers, a smooth hill.
     for _ in 0..50 {
-        let (mut g, mut h) = ([0.0_f32; 2], [1e-3_f32, 0.0, 1e-3]);
+        let mut g = [0.0_f32; 2];
+        let mut h = [1e-3_f32, 0.0, 1e-3];
         for (score, right) in &scored {
             let says = 1.0 / (1.0 + (-(slope * score + offset)).exp());
-            let (off, curve) = ((says - right) / count, says * (1.0 - says) / count);
+            let off = (says - right) / count;
+            let curve = says * (1.0 - says) / count;
             g[0] += off * score;
             g[1] += off;
             h[0] += curve * score * score;

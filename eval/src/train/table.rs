@@ -155,8 +155,10 @@ impl Adam {
             let at = word as usize;
             self.is_touched[at] = false;
             let rows = at * D..(at + 1) * D;
-            let (first, second) = (&mut self.first[rows.clone()], &mut self.second[rows.clone()]);
-            let (gradient, values) = (&mut self.gradient[rows.clone()], &mut table[rows]);
+            let first = &mut self.first[rows.clone()];
+            let second = &mut self.second[rows.clone()];
+            let gradient = &mut self.gradient[rows.clone()];
+            let values = &mut table[rows];
             for lane in 0..D {
                 let slope = gradient[lane];
                 gradient[lane] = 0.0;
@@ -178,7 +180,8 @@ pub(super) fn learn(
 ) {
     let mut random = Random(settings.seed);
     let words = table.asked.len() / D;
-    let (mut asked, mut found) = (Adam::new(words), Adam::new(words));
+    let mut asked = Adam::new(words);
+    let mut found = Adam::new(words);
     let mut gains = [(0.0_f32, 0.0_f32); PARTS];
     let rounds = settings.epochs * pairs.len().div_ceil(settings.batch);
     let mut round = 0;

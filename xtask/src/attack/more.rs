@@ -159,7 +159,8 @@ fn swapped_cwd(play: &mut Play) -> anyhow::Result<Vec<Came>> {
     let (mut server, mut client) = open(&play.launch, &play.stage, play.way)?;
     let (going, swaps) = super::setups::exchanging(&ws.join("x"), &ws.join("xl"));
     let input = json!({ "command": "cat", "args": ["secret"], "cwd": "x" });
-    let (mut inside, mut leaks) = (0, 0);
+    let mut inside = 0;
+    let mut leaks = 0;
     for _ in 0..150 {
         let said = client.call("exec.run", &input)?;
         let raw = String::from_utf8_lossy(&said.raw).into_owned();

@@ -25,7 +25,8 @@ pub(super) fn repository(folder: &Path) -> anyhow::Result<()> {
 
 /// The repository that a case of git is about.
 pub(super) fn prepare(play: &mut Play) -> anyhow::Result<()> {
-    let (ws, evil) = (play.stage.ws.clone(), play.stage.evil.clone());
+    let ws = play.stage.ws.clone();
+    let evil = play.stage.evil.clone();
     if play.case.id == "G24" {
         return repository(&play.stage.parent);
     }

@@ -129,7 +129,8 @@ pub(super) fn left(
 pub(super) fn without_sandbox(play: &mut Play) -> anyhow::Result<Vec<Came>> {
     let plain = play.launch.clone();
     play.launch.wrapper = ["perl", "-e", traps::WITHOUT_SANDBOX].map(str::to_owned).into();
-    let (tool, input) = (play.form.tool.clone(), play.form.input.clone());
+    let tool = play.form.tool.clone();
+    let input = play.form.input.clone();
     let (mut server, mut client) = open(&play.launch, &play.stage, play.way)?;
     let mut came = call(&mut client, &tool, &input)?;
     play.after(&mut server, &mut client);

@@ -225,7 +225,8 @@ impl Server {
         let of = |name: &str| status.lines().find_map(|line| kib(line, name)).unwrap_or(0);
         let program = fs::read_link(file("exe")).unwrap_or_default();
         let program = program.to_string_lossy();
-        let (mut code, mut is_code) = (0, false);
+        let mut code = 0;
+        let mut is_code = false;
         for line in fs::read_to_string(file("smaps")).unwrap_or_default().lines() {
             match line.split_once(' ') {
                 Some((name, _)) if !name.ends_with(':') => is_code = line.ends_with(&*program),

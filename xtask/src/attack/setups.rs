@@ -138,7 +138,9 @@ fn exchanged(play: &Play) -> anyhow::Result<()> {
 /// Exchanges `one` and `other` without end, and counts.
 pub(super) fn exchanging(one: &Path, other: &Path) -> (Going, Arc<AtomicU64>) {
     let swaps = Arc::new(AtomicU64::new(0));
-    let (one, other, counted) = (one.to_owned(), other.to_owned(), swaps.clone());
+    let one = one.to_owned();
+    let other = other.to_owned();
+    let counted = swaps.clone();
     let going = Going::on(move || {
         if renameat_with(CWD, &one, CWD, &other, RenameFlags::EXCHANGE).is_ok() {
             counted.fetch_add(1, Ordering::Relaxed);

@@ -7,7 +7,8 @@ use super::{AttackOptions, Verdicts, forms};
 
 /// Prints a line a case, and what there is in all; gives back how many are broken.
 pub(super) fn told(wanted: &AttackOptions, cases: &[Case], verdicts: &Verdicts) -> usize {
-    let (mut held, mut broken) = ([0, 0], [0, 0]);
+    let mut held = [0, 0];
+    let mut broken = [0, 0];
     for (at, case) in cases.iter().enumerate() {
         let own: Vec<_> = verdicts.iter().filter(|((case, _, _), _)| *case == at).collect();
         let wrong: Vec<_> = own.iter().filter(|(_, verdict)| !verdict.wrong.is_empty()).collect();

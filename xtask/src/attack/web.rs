@@ -284,7 +284,8 @@ fn idle(play: &mut Play, addr: std::net::SocketAddr, client: &mut Client) -> any
 
 /// Two keys, made by the binary itself: their lines, and the keys.
 fn keys(play: &Play) -> anyhow::Result<(String, [String; 2])> {
-    let (mut lines, mut keys) = (String::new(), Vec::new());
+    let mut lines = String::new();
+    let mut keys = Vec::new();
     for name in ["ada", "bob"] {
         let output = std::process::Command::new(&play.binary)
             .args(["key", name])

@@ -278,7 +278,8 @@ impl<'c> Check<'c> {
             lost(format!("it is of {}", job.tool));
         }
         if overlap || starts > attempts || kind == Kind::Once && attempts > 1 {
-            let (id, name) = (&job.id, kind.name());
+            let id = &job.id;
+            let name = kind.name();
             let how = if overlap { ", one while another did" } else { "" };
             self.wrong.doubled.push(format!(
                 "job {n} ({id}, {name}) ran {starts} times{how}, and was begun {attempts} times"
@@ -319,23 +320,28 @@ impl<'c> Check<'c> {
         }
         if attempts > 1 || n % SAMPLE == 0 {
             // What attempts before it said stands before it.
-            let (kept, whole) = (streamed(self.at, &job.id)?, plan.printed());
+            let kept = streamed(self.at, &job.id)?;
+            let whole = plan.printed();
             if !kept.ends_with(&whole) {
-                let (kept, whole) = (kept.len(), whole.len());
+                let kept = kept.len();
+                let whole = whole.len();
                 lost(format!("{kept} bytes were told as they came, not the {whole} it printed"));
             }
         }
         for (name, whole) in [("stdout", plan.printed()), ("stderr", plan.complaint())] {
             let kept = ended[name].as_str().unwrap_or_default();
             if kept != whole {
-                let (kept, whole) = (kept.len(), whole.len());
+                let kept = kept.len();
+                let whole = whole.len();
                 lost(format!("{kept} bytes of {name} are not the {whole} that it printed"));
             }
         }
         if let Some((name, text)) = plan.artefact() {
             let answer = get(self.at, &format!("/jobs/{}/download?file={name}", job.id))?;
             if answer.status != 200 || answer.body != text.as_bytes() {
-                let (status, kept, whole) = (answer.status, answer.body.len(), text.len());
+                let status = answer.status;
+                let kept = answer.body.len();
+                let whole = text.len();
                 lost(format!("{status}, {kept} bytes of {name} are not the {whole} it wrote"));
             }
         }

@@ -135,6 +135,7 @@ fn rage(
     stage.complaints()?.into_iter().for_each(|said| tally.wrong(format!("it said: {said}")));
     let fifth = taken.len() / 5;
     let most = |part: &[Load]| part.iter().copied().reduce(Load::most);
-    let (first, last) = (most(&taken[fifth..2 * fifth]), most(&taken[4 * fifth..]));
+    let first = most(&taken[fifth..2 * fifth]);
+    let last = most(&taken[4 * fifth..]);
     first.zip(last).context("that was too short to tell anything")
 }

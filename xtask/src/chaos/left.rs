@@ -50,7 +50,8 @@ pub(super) fn running(marker: &str) -> Vec<Left> {
 
 fn command(pid: u32) -> String {
     let read = |name| fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
-    let (name, words) = (read("comm"), read("cmdline"));
+    let name = read("comm");
+    let words = read("cmdline");
     let name = String::from_utf8_lossy(&name).trim_end().to_owned();
     let words = String::from_utf8_lossy(&words).replace('\0', " ");
     format!("{name}: {}", words.trim_end())

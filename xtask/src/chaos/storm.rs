@@ -69,7 +69,8 @@ pub(super) fn rage(stage: &Stage, kills: usize, chance: &mut Chance) -> anyhow::
 impl Storm<'_> {
     fn kill(&mut self, kills: usize) -> anyhow::Result<()> {
         let begun = Instant::now();
-        let (mut killed, mut told) = (0, begun);
+        let mut killed = 0;
+        let mut told = begun;
         while killed < kills {
             let moment = self.moment();
             let was_killed = self.live(moment);
@@ -77,7 +78,8 @@ impl Storm<'_> {
             killed += usize::from(was_killed?);
             if told.elapsed() > TELL {
                 told = Instant::now();
-                let (jobs, seconds) = (self.shared.accepted(), begun.elapsed().as_secs());
+                let jobs = self.shared.accepted();
+                let seconds = begun.elapsed().as_secs();
                 eprintln!("{killed} kills, {jobs} jobs, {seconds} s");
             }
         }

@@ -29,7 +29,8 @@ pub(super) fn hold(wanted: &ConformanceOptions) -> anyhow::Result<()> {
         if wanted.revision.as_ref().is_some_and(|wanted| wanted != revision) {
             continue;
         }
-        let (mut tally, mut count) = (Tally::default(), 0);
+        let mut tally = Tally::default();
+        let mut count = 0;
         for scenario in all.iter().filter(|one| one.is_of(revision, EXTENSIONS)) {
             if wanted.scenario.as_ref().is_some_and(|wanted| *wanted != scenario.name) {
                 continue;

@@ -49,7 +49,8 @@ pub(crate) fn drive(url: &str) -> anyhow::Result<()> {
 fn settings(url: &str, scenario: &str, context: &Value) -> String {
     let mut settings = format!("[upstream.it]\nurl = {url:?}\nprefix = \"\"\n");
     let known = |name: &str| context[name].as_str();
-    let (mut id, secret) = (known("client_id"), known("client_secret"));
+    let mut id = known("client_id");
+    let secret = known("client_secret");
     if scenario == "auth/basic-cimd" {
         id = Some(DOCUMENT);
     }
@@ -307,7 +308,8 @@ impl Session {
     fn upstream_tools(&mut self) -> anyhow::Result<Vec<Value>> {
         let own =
             ["files_", "exec_", "git_", "ci_", "search_", "jobs_", "assets_", "docs_", "results_"];
-        let (mut tools, mut cursor) = (Vec::new(), Value::Null);
+        let mut tools = Vec::new();
+        let mut cursor = Value::Null;
         loop {
             let params = if cursor.is_null() { json!({}) } else { json!({ "cursor": cursor }) };
             let listed = self.ask("tools/list", &params)?;

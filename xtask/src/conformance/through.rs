@@ -236,7 +236,8 @@ impl Settings {
              [prompts]\nenabled = false\n[skills]\nenabled = false\n\
              [upstream.everything]\n{at}\nprefix = \"\"\nrevision = \"{revision}\"\n"
         );
-        let (file, served) = (folder.join(format!("{name}.toml")), folder.join(name));
+        let file = folder.join(format!("{name}.toml"));
+        let served = folder.join(name);
         std::fs::write(&file, settings).with_context(|| file.display().to_string())?;
         std::fs::create_dir_all(&served).with_context(|| served.display().to_string())?;
         Ok(Self { file, served })

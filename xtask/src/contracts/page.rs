@@ -16,7 +16,8 @@ pub(super) fn written(shown: &[Shown]) -> String {
     );
     for seed in Seed::ALL {
         let rows: Vec<&Shown> = shown.iter().filter(|one| one.row.seed == seed).collect();
-        let (name, title) = (seed.name(), seed.title());
+        let name = seed.name();
+        let title = seed.title();
         let _ = write!(
             page,
             "\n## {title}: {name}, {} rows\n\n| row | | asks | shown by |\n|---|---|---|---|\n",

@@ -36,7 +36,9 @@ impl TestName {
         let is_number = |at: usize| {
             words.get(at).is_some_and(|w| w.len() == 2 && w.bytes().all(|b| b.is_ascii_digit()))
         };
-        let (mut rows, mut seed, mut at) = (Vec::new(), "", 0);
+        let mut rows = Vec::new();
+        let mut seed = "";
+        let mut at = 0;
         loop {
             let is_seed = words.get(at).is_some_and(|word| SEEDS.contains(word));
             if is_seed && is_number(at + 1) {

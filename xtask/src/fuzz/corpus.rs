@@ -23,7 +23,8 @@ pub(super) fn fresh(target: &str) -> PathBuf {
 
 /// Keeps the fewest and shortest inputs that lead everywhere where all lead that are there.
 pub(super) fn take_in(program: &Path, target: &str) -> anyhow::Result<()> {
-    let (kept, fresh) = (kept(target), fresh(target));
+    let kept = kept(target);
+    let fresh = fresh(target);
     let merged = super::home().join("merged").join(target);
     if merged.exists() {
         fs::remove_dir_all(&merged)?;
@@ -44,7 +45,8 @@ pub(super) fn take_in(program: &Path, target: &str) -> anyhow::Result<()> {
     inputs.sort();
     fs::remove_dir_all(&kept)?;
     fs::create_dir_all(&kept)?;
-    let (mut bytes, mut count) = (0, 0);
+    let mut bytes = 0;
+    let mut count = 0;
     for (length, input) in inputs.iter().take_while(|(length, _)| *length <= BYTES_MAX) {
         bytes += length;
         if bytes > BYTES_MAX {

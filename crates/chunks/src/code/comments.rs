@@ -41,7 +41,8 @@ impl Walk<'_, '_> {
         let is_blank = |range: Range<usize>| {
             self.lines.text.get(range).is_some_and(|text| text.trim().is_empty())
         };
-        let (start, end) = (node.start_byte(), node.end_byte().min(lines.end));
+        let start = node.start_byte();
+        let end = node.end_byte().min(lines.end);
         let is_alone = is_blank(lines.start..start) && is_blank(end..lines.end);
         if is_alone { lines } else { start..end }
     }

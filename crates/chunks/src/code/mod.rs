@@ -216,7 +216,8 @@ impl<'t> Walk<'_, 't> {
     /// Returns the lines of `node`. A node that ends with a line break does not extend to the next
     /// line.
     fn span(&self, node: Node<'_>) -> (usize, usize) {
-        let (start, end) = (node.start_position(), node.end_position());
+        let start = node.start_position();
+        let end = node.end_position();
         let last = if end.column == 0 && end.row > start.row { end.row - 1 } else { end.row };
         let most = self.lines.len().saturating_sub(1);
         (start.row.min(most), last.min(most))

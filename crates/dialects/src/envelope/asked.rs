@@ -92,7 +92,8 @@ pub(super) fn unknown(transport: &'static str, route: &str, method: &str) -> Ask
 }
 
 fn via(transport: &'static str, route: &str, method: &str, payload: Value) -> Via {
-    let (route, method) = (route.to_owned(), method.to_owned());
+    let route = route.to_owned();
+    let method = method.to_owned();
     Via { transport, route, method, payload, tool: None, prompt: None, io: None }
 }
 

@@ -98,7 +98,8 @@ fn message(mut fields: Map<String, Value>) -> Asked {
 /// Parses a prompt request. The prompt is named by `promptId`, whose version may be in `major`, or
 /// by `domain`, `name` and `major`.
 fn prompt(params: Map<String, Value>) -> Asked {
-    let (id, arguments) = (prompt_id(&params), arguments(&params));
+    let id = prompt_id(&params);
+    let arguments = arguments(&params);
     match (id, arguments) {
         (Ok(id), Ok(arguments)) => asked::prompt(TRANSPORT, &id, arguments),
         (Ok(id), Err(why)) => asked::prompt(TRANSPORT, &id, Arguments::new()).refused(why),

@@ -37,7 +37,8 @@ pub(crate) fn askable(capabilities: &Value, revision: &Revision) -> Askable {
         Asks::Samples => (false, false),
         Asks::Forms => (declares("elicitation"), false),
         Asks::NamedVisits | Asks::Visits => {
-            let (form, visit) = (elicits("form"), elicits("url"));
+            let form = elicits("form");
+            let visit = elicits("url");
             // A client without modes supports forms. They existed before the modes.
             (form || (declares("elicitation") && !visit), visit)
         }

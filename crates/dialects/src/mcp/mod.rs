@@ -84,7 +84,8 @@ impl Dialect for Mcp {
     }
 
     fn converse(&self, caller: &Caller) -> Box<dyn Conversation> {
-        let (facts, caller) = (self.facts.clone(), caller.clone());
+        let facts = self.facts.clone();
+        let caller = caller.clone();
         Box::new(McpConversation { facts, caller, session: None })
     }
 

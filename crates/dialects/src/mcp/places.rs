@@ -69,7 +69,8 @@ pub(crate) fn greeting(facts: &Facts, head: &Head) -> Option<Reply> {
 /// Returns the document at the request's path; `None` if the path belongs to the endpoint.
 pub(crate) fn page(facts: &Facts, head: &Head) -> Option<Reply> {
     let Head::Http { method, path, .. } = head else { return None };
-    let (card, path) = (facts.card.as_ref()?, path.as_str());
+    let card = facts.card.as_ref()?;
+    let path = path.as_str();
     let (kind, text) = match path {
         CARD => ("application/mcp-server-card+json", self::card(facts, card, head)),
         CATALOG => ("application/ai-catalog+json", catalog(facts, card, head)),

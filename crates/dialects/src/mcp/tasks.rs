@@ -266,7 +266,8 @@ impl McpTicket {
             Tasks::Extension if asks(job) => Some(asking::input_requests(&job.asks, self.revision)),
             Tasks::None | Tasks::Param | Tasks::Extension => None,
         };
-        let (task, stamp) = (Task::new(job, self.revision, status), self.stamp(None));
+        let task = Task::new(job, self.revision, status);
+        let stamp = self.stamp(None);
         Shown { task, input_requests, result, error, stamp }
     }
 

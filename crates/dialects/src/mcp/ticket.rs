@@ -152,7 +152,8 @@ impl Ticket for McpTicket {
     fn follow(&self, job: &Job) -> Option<Arc<dyn WatchTicket>> {
         match (&self.asked, self.revision.tasks) {
             (Asked::Task, Tasks::Param) => {
-                let (revision, hearing) = (self.revision, self.hearing.of_task(job.id));
+                let revision = self.revision;
+                let hearing = self.hearing.of_task(job.id);
                 Some(Arc::new(TaskWatch { revision, hearing, job: job.clone() }))
             }
             (Asked::Task, Tasks::None | Tasks::Extension)
@@ -282,7 +283,8 @@ impl McpTicket {
     /// Encodes the error about a missing scope. Over HTTP, the status 403 and `WWW-Authenticate`
     /// make clients request another token.
     fn lacks_scope(&self, error: &CallError, needs: &[String]) -> Reply {
-        let (scope, why) = (needs.join(" "), wording(error).replace(['"', '\\'], "'"));
+        let scope = needs.join(" ");
+        let why = wording(error).replace(['"', '\\'], "'");
         let challenge = format!(
             "Bearer error=\"insufficient_scope\", scope=\"{scope}\", error_description=\"{why}\""
         );

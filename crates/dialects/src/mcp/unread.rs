@@ -6,7 +6,9 @@ use crate::rpc::Id;
 /// Returns the top-level `id` of the invalid JSON object in `bytes`. Returns `None` if it is
 /// missing or repeated. The content of strings is ignored.
 pub(crate) fn id(bytes: &[u8]) -> Option<Id> {
-    let (mut depth, mut at, mut found) = (0_usize, 0, None);
+    let mut depth = 0_usize;
+    let mut at = 0;
+    let mut found = None;
     // True if the next string at the top level is a member name.
     let mut names = false;
     while let Some(byte) = bytes.get(at) {

@@ -81,7 +81,8 @@ impl Listing {
     /// Encodes the matching tools of `page`, with the cursor of the next page.
     pub(super) fn result(&self, page: &ToolPage) -> Value {
         let mut wanted = page.tools.iter().filter(|tool| self.wanted.wants(tool.spec())).peekable();
-        let (mut tools, mut last) = (Vec::new(), None);
+        let mut tools = Vec::new();
+        let mut last = None;
         while let Some(tool) = wanted.next_if(|_| tools.len() < self.wanted.limit) {
             tools.push(self.item(tool.as_ref()));
             last = Some(&tool.spec().id);

@@ -106,7 +106,8 @@ fn printed(value: &Value, stream: &str) -> String {
         return String::from_utf8_lossy(&bytes).into_owned();
     };
     let (head, tail) = bytes.split_at(usize::try_from(from).unwrap_or(usize::MAX).min(bytes.len()));
-    let (head, tail) = (String::from_utf8_lossy(head), String::from_utf8_lossy(tail));
+    let head = String::from_utf8_lossy(head);
+    let tail = String::from_utf8_lossy(tail);
     let end = if head.is_empty() || head.ends_with('\n') { "" } else { "\n" };
     let rest = match value["output_id"].as_str() {
         Some(id) => format!(

@@ -44,7 +44,8 @@ fn tell((session, headers): Surroundings, body: Vec<u8>) -> Result<(), TestCaseE
     }
     let head = match headers {
         Some(headers) => {
-            let (path, query) = ("/mcp".into(), String::new());
+            let path = "/mcp".into();
+            let query = String::new();
             Head::Http { method: Method::POST, path, query, headers }
         }
         None => Head::Line,
@@ -178,7 +179,8 @@ fn jobs() -> Vec<Job> {
 fn watched(watch: &dyn WatchTicket, job: Job) -> Vec<Bytes> {
     let events = ["queued", "started 1", r#"progress 0.5 "a\nb""#, r#"log alert "a\nb""#];
     let told = events.map(|event| watch.told(&read_watched(event)));
-    let (begin, snapshot) = (watch.begin(Some(&job)), watch.snapshot(Some(&job)));
+    let begin = watch.begin(Some(&job));
+    let snapshot = watch.snapshot(Some(&job));
     let ended = watch.told(&Watched::Ended(Box::new(job)));
     [begin, snapshot, watch.alive(), ended].into_iter().chain(told).flatten().collect()
 }

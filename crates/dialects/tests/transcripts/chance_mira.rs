@@ -50,7 +50,8 @@ proptest! {
 
 /// Reads a frame and answers whatever it asks.
 fn tell(http: bool, body: Vec<u8>) -> Result<(), TestCaseError> {
-    let (path, query) = ("/".to_owned(), String::new());
+    let path = "/".to_owned();
+    let query = String::new();
     let headers = HeaderMap::new();
     let head = match http {
         true => Head::Http { method: Method::POST, path, query, headers },

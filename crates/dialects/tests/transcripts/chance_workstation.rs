@@ -90,7 +90,8 @@ fn read(sender: Sender, body: Vec<u8>) -> Reading {
             assert!(matches!(opened, Reading::Opened(_)), "it begins as a conversation of MCP");
         }
     }
-    let (path, query) = ("/workstation".to_owned(), String::new());
+    let path = "/workstation".to_owned();
+    let query = String::new();
     let head = match sender {
         Sender::Http | Sender::Mcp => Head::Http { method: Method::POST, path, query, headers },
         Sender::Line | Sender::Opened => Head::Line,

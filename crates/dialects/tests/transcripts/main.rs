@@ -347,7 +347,8 @@ fn folder() -> PathBuf {
 
 /// Where two texts first differ.
 fn difference(recorded: &str, told: &str) -> Option<String> {
-    let (mut was, mut is) = (recorded.lines(), told.lines());
+    let mut was = recorded.lines();
+    let mut is = told.lines();
     for number in 1.. {
         match (was.next(), is.next()) {
             (None, None) => return None,

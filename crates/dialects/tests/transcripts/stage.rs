@@ -80,7 +80,8 @@ fn read_frame(lines: &[&str], short: &[(String, String)]) -> Frame {
     }
     let body = lines.get(end + 1..).unwrap_or_default().join("\n");
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    let (path, query) = (path.to_owned(), query.to_owned());
+    let path = path.to_owned();
+    let query = query.to_owned();
     Frame { head: Head::Http { method, path, query, headers }, body: read_body(&body) }
 }
 
@@ -138,7 +139,8 @@ enum Part {
 
 impl Stage {
     fn new(dialect: &Arc<dyn Dialect>) -> Self {
-        let (dialect, line) = (dialect.clone(), dialect.converse(&Caller::local()));
+        let line = dialect.converse(&Caller::local());
+        let dialect = dialect.clone();
         Self {
             dialect,
             line,
@@ -326,7 +328,8 @@ impl Stage {
         } else {
             let (path, why) = rest.split_once(' ').expect("a path, and why");
             let method = Method::from_str(word).expect("a method");
-            let (path, query) = (path.to_owned(), String::new());
+            let path = path.to_owned();
+            let query = String::new();
             (Head::Http { method, path, query, headers: HeaderMap::new() }, Over::Http, why)
         };
         let frame = Frame { head, body: Bytes::new() };

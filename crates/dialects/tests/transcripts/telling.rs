@@ -23,7 +23,8 @@ pub(crate) fn asked(ask: &Ask) -> String {
         Accepts::Resumable => "takes a stream and comes back for it",
     };
     let hears = if ticket.listens() { "hears events" } else { "hears no events" };
-    let (asking, beside) = (how_asked(asking), came_beside(beside));
+    let asking = how_asked(asking);
+    let beside = came_beside(beside);
     let within = within.map(|within| format!(", within {} ms", within.as_millis()));
     let within = within.unwrap_or_default();
     let via = via.as_deref().map_or_else(String::new, came_by);

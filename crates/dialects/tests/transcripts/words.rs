@@ -121,7 +121,9 @@ fn read_jobs(text: &str) -> JobPage {
 fn read_artefact(text: &str) -> OpenArtefact {
     let mut words = text.splitn(3, ' ');
     let mut word = || words.next().expect("how long it is, what it is, and its name");
-    let (bytes, media_type, name) = (word(), word().to_owned(), read_text(word()));
+    let bytes = word();
+    let media_type = word().to_owned();
+    let name = read_text(word());
     #[allow(clippy::disallowed_methods, reason = "what is in it is nobody's business here")]
     let handle = Arc::new(File::open("/dev/null").expect("nothing"));
     let bytes = bytes.parse().expect("a length");

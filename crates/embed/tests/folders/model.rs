@@ -85,7 +85,8 @@ pub(crate) fn weights(numbers: As, prefix: &str) -> Vec<u8> {
         tensors.push((format!("{name}.LayerNorm.weight"), vec![HIDDEN]));
         tensors.push((format!("{name}.LayerNorm.bias"), vec![HIDDEN]));
     }
-    let (mut head, mut body) = (Map::new(), Vec::new());
+    let mut head = Map::new();
+    let mut body = Vec::new();
     let mut state = 1u32;
     for (name, shape) in tensors {
         let begin = body.len();

@@ -45,8 +45,10 @@ impl Chain {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)?;
         }
-        let (file, head_file) = (append(path)?, open_head(path)?);
-        let (path, lines) = (path.to_owned(), Vec::new());
+        let file = append(path)?;
+        let head_file = open_head(path)?;
+        let path = path.to_owned();
+        let lines = Vec::new();
         let known = None;
         let mut chain = Self { path, key, keep, bytes_max, file, head_file, known, lines };
         chain.add(&[])?;
@@ -144,7 +146,8 @@ impl Chain {
     /// Advances from `head` to the actual end of a file of `size` bytes.
     fn caught_up(&self, mut head: Head, size: u64) -> io::Result<End> {
         if size < head.bytes {
-            let (path, link) = (self.path.display(), head.link.seq);
+            let path = self.path.display();
+            let link = head.link.seq;
             tracing::error!(
                 "the audit log {path} is shorter than it was: records up to {link} were written \
                  to it, and its end is gone"
@@ -155,7 +158,8 @@ impl Chain {
             return Ok(end(head, size, &rest[whole..]));
         }
         let rest = self.rest(head.bytes, size)?;
-        let (mut unread, mut foreign) = (rest.as_slice(), false);
+        let mut unread = rest.as_slice();
+        let mut foreign = false;
         while let Some(length) = unread.iter().position(|byte| *byte == b'\n') {
             let line = Line::of(&unread[..length]);
             match line.and_then(|line| line.after(head.link, &self.key)) {
@@ -251,7 +255,8 @@ fn end(mut head: Head, size: u64, torn: &[u8]) -> End {
     head.bytes = size;
     let cut = !torn.is_empty();
     let news = cut.then(|| {
-        let (now, torn) = (Timestamp::now(), super::verify::recovered(torn));
+        let now = Timestamp::now();
+        let torn = super::verify::recovered(torn);
         format!("{{\"ts\":\"{now}\",{torn}}}")
     });
     End { head, news, torn: cut }

@@ -18,7 +18,8 @@ pub(crate) fn log(bytes: &[u8]) {
         }
         assert!(Head::of(change, &key).is_none());
     }
-    let (written, text) = (written.concat(), lines.concat());
+    let written = written.concat();
+    let text = lines.concat();
     match verify_text(&text, &key, &head) {
         Err(_) => assert_ne!(text, written, "what was written is whole"),
         // A torn end is reported; nothing else may differ.
@@ -31,10 +32,12 @@ pub(crate) fn log(bytes: &[u8]) {
 
 /// Returns a log of a few lines, and its head.
 fn written(key: &Key) -> (Vec<Vec<u8>>, Head) {
-    let (mut link, mut bytes) = (Link::none(3), 0);
+    let mut link = Link::none(3);
+    let mut bytes = 0;
     let mut lines = Vec::new();
     for number in 0..5 {
-        let (body, mut line) = (format!("{{\"n\":{number},\"by\":\"ada\"}}"), Vec::new());
+        let body = format!("{{\"n\":{number},\"by\":\"ada\"}}");
+        let mut line = Vec::new();
         let added = link.add(key, body.as_bytes(), number == 0, &mut line);
         link = added.expect("memory takes it");
         bytes += line.len() as u64;

@@ -92,7 +92,8 @@ impl Queue {
         // Process ids are reused, so a random number is added.
         let mut more = [0; 4];
         let _ = getrandom::fill(&mut more);
-        let (pid, more) = (std::process::id(), u32::from_ne_bytes(more));
+        let pid = std::process::id();
+        let more = u32::from_ne_bytes(more);
         Self {
             places: Arc::new(Semaphore::new(places)),
             pile: Mutex::default(),

@@ -90,7 +90,8 @@ impl Resources for Tail {
     ) -> BoxFuture<'a, Result<Vec<Contents>, ToolError>> {
         Box::pin(async move {
             is_there(uri)?;
-            let (queue, caller) = (self.queue.clone(), ctx.caller.name.clone());
+            let queue = self.queue.clone();
+            let caller = ctx.caller.name.clone();
             let cancel = ctx.cancel.clone();
             let records = spawn_blocking(move || {
                 queue.flush();
@@ -113,7 +114,8 @@ impl Resources for Tail {
     ) -> BoxFuture<'a, Result<Hold, ToolError>> {
         Box::pin(async move {
             is_there(uri)?;
-            let (mut news, changes) = (self.queue.news.subscribe(), changes.clone());
+            let mut news = self.queue.news.subscribe();
+            let changes = changes.clone();
             let (caller, uri): (_, Arc<str>) = (ctx.caller.name.clone(), uri.into());
             let telling = tokio::spawn(async move {
                 loop {
@@ -164,7 +166,8 @@ fn told(line: &[u8]) -> String {
 
 /// Returns the latest records of `caller` in the file at `path` and its predecessor, oldest first.
 fn last_of(caller: &str, path: &Path, cancel: &CancellationToken) -> io::Result<String> {
-    let (mut lines, mut bytes) = (Vec::new(), 0);
+    let mut lines = Vec::new();
+    let mut bytes = 0;
     let mut take = |line: &[u8]| {
         let whose = serde_json::from_slice::<Whose>(line);
         if cancel.is_cancelled() || !whose.is_ok_and(|whose| whose.caller == caller) {
@@ -212,7 +215,8 @@ fn open(path: &Path) -> io::Result<Option<File>> {
 }
 
 fn is_same(one: &File, other: &File) -> io::Result<bool> {
-    let (one, other) = (one.metadata()?, other.metadata()?);
+    let one = one.metadata()?;
+    let other = other.metadata()?;
     Ok((one.dev(), one.ino()) == (other.dev(), other.ino()))
 }
 

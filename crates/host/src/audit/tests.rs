@@ -54,7 +54,8 @@ fn two_processes_that_fill_one_file_lose_no_record() {
     let path = folder.path().join("a.jsonl");
     let key = || Key::at(&folder.path().join("key")).expect("a key");
     let open = || Chain::open(&path, key(), 9, 10_000).expect("a file");
-    let (mut one, mut two) = (open(), open());
+    let mut one = open();
+    let mut two = open();
     for turn in 0..200 {
         let chain = if turn % 2 == 0 { &mut one } else { &mut two };
         chain.add(&[format!("{{\"turn\":{turn}}}").as_bytes()]).expect("it is written");
@@ -106,7 +107,8 @@ impl Write for Filled {
 async fn a_strict_log_that_cannot_be_written_refuses_the_next_call_at_once_and_lets_it_in_later() {
     let full = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let queue = Arc::new(Queue::new(100, None, true));
-    let (writers, disk) = (queue.clone(), Filled(full.clone()));
+    let writers = queue.clone();
+    let disk = Filled(full.clone());
     std::thread::spawn(move || writers.write_all(Sink::Stream(Box::new(disk))));
     let audit = Audit(Some(queue));
     let laid = audit.begin(&call()).await.expect("a place").close(Ok(Ending::Done));

@@ -17,7 +17,8 @@ const UNPROVEN: &[u8] = b"\"log\":\"began\",\"after\":\"unproven\"";
 
 /// Returns the JSON fields of the line that follows an incomplete record `torn`.
 pub(super) fn recovered(torn: &[u8]) -> String {
-    let (bytes, hash) = (torn.len(), blake3::hash(torn).to_hex());
+    let bytes = torn.len();
+    let hash = blake3::hash(torn).to_hex();
     format!("\"log\":\"recovered\",\"torn_bytes\":{bytes},\"torn\":\"{hash}\"")
 }
 
@@ -95,10 +96,12 @@ fn nothing_from(path: &Path, head: &Head, files: Vec<LogFile>) -> Result<Whole, 
     // The log has no lines yet, but perhaps an incomplete record.
     if link.seq < from && bytes == 0 && files.last().is_none_or(|file| file.first.is_none()) {
         let unchecked = files.into_iter().map(|file| file.path).filter(|file| file != path);
-        let (mac, unchecked) = (link.mac.to_hex().to_string(), unchecked.collect());
+        let mac = link.mac.to_hex().to_string();
+        let unchecked = unchecked.collect();
         return Ok(Whole { from, until: link.seq, mac, torn_bytes, unchecked });
     }
-    let (file, seq) = (path.to_owned(), from);
+    let file = path.to_owned();
+    let seq = from;
     let why = format!("no file begins with the line {from}, the oldest that is kept");
     Err(Broken { file, line: 1, seq, why })
 }
@@ -194,7 +197,8 @@ impl Walk<'_> {
         path: &Path,
         mut lines: impl BufRead,
     ) -> io::Result<Result<(), Broken>> {
-        let (mut line, mut number) = (Vec::new(), 0);
+        let mut line = Vec::new();
+        let mut number = 0;
         loop {
             line.clear();
             if lines.read_until(b'\n', &mut line)? == 0 {
@@ -224,7 +228,8 @@ impl Walk<'_> {
             let seq = self.next();
             let why = "it is no line that toolgate wrote".to_owned();
             let at = Broken { file: PathBuf::new(), line: 0, seq, why };
-            let (bytes, said) = (text.len() as u64, recovered(text));
+            let bytes = text.len() as u64;
+            let said = recovered(text);
             self.torn = Some(Torn { at, bytes, said, ended });
             return Ok(());
         };
@@ -266,7 +271,8 @@ impl Walk<'_> {
     }
 
     fn end(self, path: &Path, unchecked: Vec<PathBuf>) -> Result<Whole, Broken> {
-        let (from, until) = (self.from, self.next() - 1);
+        let from = self.from;
+        let until = self.next() - 1;
         let torn_bytes = match self.torn {
             Some(torn) if torn.ended => return Err(torn.at),
             torn => torn.map_or(0, |torn| torn.bytes),
@@ -274,7 +280,8 @@ impl Walk<'_> {
         if until < self.head.seq {
             let gone = self.head.seq - until;
             let why = format!("the last {gone} lines are gone, up to {}", self.head.seq);
-            let (file, line) = (path.to_owned(), self.lines + 1);
+            let file = path.to_owned();
+            let line = self.lines + 1;
             return Err(Broken { file, line, seq: until + 1, why });
         }
         let mac = self.link.map_or(Hash::from_bytes([0; 32]), |link| link.mac);

@@ -127,7 +127,8 @@ fn a_line_has_17_fields_and_two_runs_without_time_are_alike() {
         let latest = folder.path().join("mcp_server/envelope_validation.latest.jsonl");
         fs::read_to_string(latest).expect("a log")
     };
-    let (one, two) = (run(), run());
+    let one = run();
+    let two = run();
     assert_eq!(one, two);
     let lines = lines(folder.path());
     assert_eq!(lines.len(), 2);

@@ -45,7 +45,8 @@ impl Files {
 
     /// Copies the files that a job left. Returns the kept files and messages about the others.
     pub(super) fn keep(&self, id: JobId, left: Vec<LeftFile>) -> (Vec<Artefact>, Vec<String>) {
-        let (mut kept, mut lost) = (Vec::new(), Vec::new());
+        let mut kept = Vec::new();
+        let mut lost = Vec::new();
         let mut names = HashSet::new();
         let mut room = self.bytes_max;
         for file in left {

@@ -57,7 +57,8 @@ impl Inner {
         if !self.queue().remove(live.id) {
             return;
         }
-        let (jobs, live) = (self.clone(), live.clone());
+        let jobs = self.clone();
+        let live = live.clone();
         self.running.spawn(async move {
             let Ok(store) = jobs.store().await else { return };
             let job = store.job(live.id).await.ok().flatten();
@@ -71,7 +72,8 @@ impl Inner {
     /// Returns the refusal of a further job of `caller`, if the queue is full.
     fn waits_too_many(&self, caller: &Caller) -> Option<CallError> {
         let queue = self.queue();
-        let (all, each) = (self.settings.queued_max, self.settings.queued_each);
+        let all = self.settings.queued_max;
+        let each = self.settings.queued_each;
         let message = if queue.len() >= all {
             format!("as many jobs as may ({all}) wait already")
         } else if queue.len_of(caller) >= each {
@@ -142,10 +144,13 @@ impl Jobs {
         let created = Timestamp::now();
         let keep =
             terms.keep.unwrap_or(jobs.settings.keep).max(KEEP_MIN).min(jobs.settings.keep_max);
-        let (cancel, ahead) = (call.cancel.clone(), call.ahead);
+        let cancel = call.cancel.clone();
+        let ahead = call.ahead;
         let id = JobId::of(u128::from_le_bytes(random()?));
         let spec = entry.spec();
-        let (tool, priority, as_job) = (spec.id.clone(), spec.priority, spec.job);
+        let tool = spec.id.clone();
+        let priority = spec.priority;
+        let as_job = spec.job;
         let caller = call.caller.clone();
         // Snapshot at acceptance; the job may be further when the client reads this.
         let accepted = Job {

@@ -182,7 +182,8 @@ impl Inner {
     pub(crate) async fn store(&self) -> Result<&Arc<dyn Store>, StoreError> {
         self.store
             .get_or_try_init(|| async {
-                let (folder, mark) = (self.settings.folder.clone(), self.settings.mark);
+                let folder = self.settings.folder.clone();
+                let mark = self.settings.mark;
                 let opened = spawn_blocking(move || SqliteStore::open(&folder, mark)).await;
                 let store = opened.map_err(|err| StoreError(err.to_string()))??;
                 Ok(Arc::new(store) as Arc<dyn Store>)

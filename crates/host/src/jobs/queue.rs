@@ -152,7 +152,8 @@ mod tests {
     }
 
     fn of(caller: &str, id: u128, tool: &str, at_once: Option<usize>) -> Waiting {
-        let (caller, tool) = (Caller::named(caller), ToolId::new(tool).expect("an id"));
+        let caller = Caller::named(caller);
+        let tool = ToolId::new(tool).expect("an id");
         Waiting { id: JobId::of(id), caller, tool, at_once }
     }
 

@@ -125,7 +125,8 @@ impl Resources for JobResources {
 
     fn templates(&self) -> Vec<ResourceTemplate> {
         let template = |uri: &str, name: &str, about: &str, media_type: Option<&str>| {
-            let (uri, name) = (format!("{SCHEME}{uri}"), name.to_owned());
+            let uri = format!("{SCHEME}{uri}");
+            let name = name.to_owned();
             let media_type = media_type.map(str::to_owned);
             let about = Some(about.to_owned());
             ResourceTemplate { uri, name, about, media_type, ..ResourceTemplate::default() }
@@ -205,7 +206,8 @@ impl Resources for JobResources {
     fn watch_list(&self, changes: &Changes) -> Hold {
         let Ok(jobs) = self.handle.jobs() else { return Hold::nothing() };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return Hold::nothing() };
-        let (mut changed, changes) = (jobs.changed(), changes.clone());
+        let mut changed = jobs.changed();
+        let changes = changes.clone();
         let telling = runtime.spawn(async move {
             while changed.changed().await.is_ok() {
                 tokio::time::sleep(GATHER).await;
@@ -276,7 +278,8 @@ impl JobResources {
 
 /// Returns the printed output of a job, up to the limit.
 async fn output(jobs: &Jobs, ctx: &Ctx, id: &str) -> Result<String, ToolError> {
-    let (mut text, mut after) = (String::new(), 0);
+    let mut text = String::new();
+    let mut after = 0;
     loop {
         let room = OUTPUT_BYTES_MAX.saturating_sub(text.len());
         let page = jobs.page(&ctx.caller, id, after, room.max(1)).await;

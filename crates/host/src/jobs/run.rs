@@ -151,7 +151,8 @@ impl Inner {
         let (mut before, left) = pump.rest();
         let mut artefacts = Vec::new();
         if !left.is_empty() {
-            let (files, id) = (self.files.clone(), live.id);
+            let files = self.files.clone();
+            let id = live.id;
             let (kept, lost) =
                 spawn_blocking(move || files.keep(id, left)).await.unwrap_or_default();
             let now = Timestamp::now();
@@ -215,7 +216,9 @@ impl Inner {
             Ok(adopted) => adopted,
             Err(err) => return tracing::warn!("{err}; jobs left by another server stay for now"),
         };
-        let (end_left, marks, bury) = (self.settings.end_left.clone(), adopted.marks, adopted.bury);
+        let end_left = self.settings.end_left.clone();
+        let marks = adopted.marks;
+        let bury = adopted.bury;
         let ended = spawn_blocking(move || {
             marks.into_iter().for_each(|mark| end_left(mark));
             bury();

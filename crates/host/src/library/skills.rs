@@ -28,13 +28,15 @@ impl Reader<'_> {
 
     /// Returns true if the caller may see the skill at `uri` without a confirmation.
     fn may_see(&self, guard: Option<&ToolSpec>, uri: &str) -> bool {
-        let (policy, caller) = (&self.gate.policy, &self.call.caller);
+        let policy = &self.gate.policy;
+        let caller = &self.call.caller;
         let may = |guard| policy.authorise_beside(caller, guard, &json!({ "uri": uri })).is_ok();
         guard.is_none_or(may)
     }
 
     pub(crate) async fn list_skills(self, after: Option<String>) -> Result<Answer, CallError> {
-        let (gate, size) = (self.gate, self.gate.settings.page_size);
+        let gate = self.gate;
+        let size = self.gate.settings.page_size;
         let mut heard = Heard::default();
         let mut others = gate.library.other_skills();
         if !others.is_empty() && heard.take("skills", self.look_at_own().await).is_none() {

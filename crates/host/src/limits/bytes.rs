@@ -174,7 +174,8 @@ mod tests {
 
     #[test]
     fn the_last_may_take_more_than_there_is_and_the_next_waits_exactly_until_that_is_made_up() {
-        let (bucket, start) = (bucket(1000, 100), Duration::from_secs(5));
+        let bucket = bucket(1000, 100);
+        let start = Duration::from_secs(5);
         bucket.take(999, start).expect("there is room");
         bucket.take(2001, start).expect("there is room for one");
         // 3000 are taken, of which 1000 may be owed.
@@ -187,7 +188,8 @@ mod tests {
 
     #[test]
     fn what_was_written_counts_whatever_is_owed() {
-        let (bucket, now) = (bucket(1000, 1000), Duration::from_secs(5));
+        let bucket = bucket(1000, 1000);
+        let now = Duration::from_secs(5);
         for _ in 0..3 {
             bucket.owe(2000, now);
         }
@@ -197,7 +199,8 @@ mod tests {
     #[test]
     fn each_caller_has_a_purse_of_its_own_and_keeps_it() {
         let bytes = Bytes::new(Quantity { at_once: 10, per_second: 1 }, "written");
-        let (ada, bob) = (Caller::named("ada"), Caller::named("bob"));
+        let ada = Caller::named("ada");
+        let bob = Caller::named("bob");
         bytes.purse(&ada).written(100).expect("her first");
         let refused = bytes.purse(&ada).written(1).expect_err("she owes");
         assert!(matches!(refused.fault, Fault::Limited(wait) if !wait.is_zero()));
@@ -221,7 +224,8 @@ mod tests {
         ) {
             // One byte a millisecond, and whole milliseconds: the model is exact.
             let bucket = bucket(at_once, 1000);
-            let (mut now, mut owed) = (0_u64, 0_u64);
+            let mut now = 0_u64;
+            let mut owed = 0_u64;
             for (bytes, after) in takes {
                 now += after * 100;
                 owed = owed.saturating_sub(after * 100);

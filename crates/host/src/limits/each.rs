@@ -40,7 +40,8 @@ impl Each {
         patience: Patience,
     ) -> Result<Share, CallError> {
         let pool = self.pool(caller);
-        let (held, caller) = (self.held.clone(), caller.clone());
+        let held = self.held.clone();
+        let caller = caller.clone();
         // Built first, so that its drop cleans up even if the wait fails.
         let mut share = Share { permit: None, pool: Some(pool.clone()), caller, held };
         share.permit = Some(pool.admit(cancel, patience).await?);
@@ -85,8 +86,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_caller_at_its_bound_waits_in_its_own_queue_and_no_other_does() {
-        let (each, wanted) = (each(1), CancellationToken::new());
-        let (ada, bob) = (Caller::named("ada"), Caller::named("bob"));
+        let each = each(1);
+        let wanted = CancellationToken::new();
+        let ada = Caller::named("ada");
+        let bob = Caller::named("bob");
         let admit = |caller| each.admit(caller, &wanted, Patience::Bounded);
         let first = admit(&ada).await.expect("her first");
         let (second, third) = tokio::join!(admit(&ada), admit(&ada));

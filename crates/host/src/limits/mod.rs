@@ -97,7 +97,8 @@ impl Limits {
     /// Limits the concurrent `calls` and `programs` of each caller. Further calls wait in the
     /// caller's own queue.
     pub fn with_each(self, calls: usize, programs: usize) -> Self {
-        let (waiting_max, wait_max) = (self.calls.waiting_max, self.calls.wait_max);
+        let waiting_max = self.calls.waiting_max;
+        let wait_max = self.calls.wait_max;
         let each =
             |what, size| Some(Each::new(move || Pool::new(what, size, waiting_max, wait_max)));
         let calls_each = each("calls of one caller", calls);
@@ -265,7 +266,8 @@ impl Limits {
         if let Some(apart) = all.get(&among.name).filter(|it| it.pool.size == among.at_once) {
             return apart.clone();
         }
-        let (waiting_max, wait_max) = (self.calls.waiting_max, self.calls.wait_max);
+        let waiting_max = self.calls.waiting_max;
+        let wait_max = self.calls.wait_max;
         let what = format!("calls of `{}`", among.name);
         let whose = format!("calls of `{}` by one caller", among.name);
         let each = self
@@ -398,7 +400,8 @@ mod tests {
     async fn a_job_waits_where_a_call_would_be_refused() {
         let limits = Limits::new(1, 1, 0, Duration::ZERO);
         let program = spec(Effects::Runs);
-        let (cancel, me) = (wanted(), me());
+        let cancel = wanted();
+        let me = me();
         let slot = limits.admit(&me, &program, &cancel).await.expect("it fits");
         let (admitted, ()) = tokio::join!(limits.admit_job(&me, &program, &cancel), async {
             tokio::time::sleep(Duration::from_secs(3600)).await;
@@ -410,8 +413,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_job_counts_as_its_callers_and_as_no_others() {
         let limits = Limits::new(9, 9, 0, Duration::ZERO).with_each(9, 1);
-        let (program, cancel) = (spec(Effects::Runs), wanted());
-        let (ada, bob) = (Caller::named("ada"), Caller::named("bob"));
+        let program = spec(Effects::Runs);
+        let cancel = wanted();
+        let ada = Caller::named("ada");
+        let bob = Caller::named("bob");
         let job = limits.admit_job(&ada, &program, &cancel).await.expect("it fits");
         assert!(limits.admit(&ada, &program, &cancel).await.is_err());
         limits.admit(&bob, &program, &cancel).await.expect("he has a share of his own");

@@ -160,7 +160,8 @@ mod tests {
 
     fn rate(tools: &str, calls: u32, per_ms: u64, burst: u32) -> Rate {
         let some = |count| NonZeroU32::new(count).expect("some");
-        let (calls, burst) = (some(calls), some(burst));
+        let calls = some(calls);
+        let burst = some(burst);
         Rate { tools: tools.to_owned(), calls, per: Duration::from_millis(per_ms), burst }
     }
 
@@ -201,7 +202,8 @@ mod tests {
     #[test]
     fn each_caller_and_each_tool_has_a_bucket_of_its_own() {
         let (rates, _) = rates(&[rate("a.*", 1, 1000, 1)]);
-        let (ada, bob) = (Caller::named("ada"), Caller::named("bob"));
+        let ada = Caller::named("ada");
+        let bob = Caller::named("bob");
         rates.take(&ada, &spec("a.one")).expect("her first");
         wait(rates.take(&ada, &spec("a.one")));
         rates.take(&ada, &spec("a.two")).expect("of another tool");

@@ -106,7 +106,8 @@ impl When {
             }
             None => "`when` is no expression of CEL".to_owned(),
         })?;
-        let (found, info) = (Found::default(), program.source_info());
+        let found = Found::default();
+        let info = program.source_info();
         let mut walk = Walk { source, info, found, scope: Vec::new(), looping: false };
         walk.walk(program.expression())?;
         let found = walk.found;
@@ -133,7 +134,9 @@ impl When {
         }
         let Caller { name, kind, scopes, roles, bearer: _ } = asked.caller.clone();
         let ToolSpec { id, effects, ruled_as, tags, .. } = asked.spec;
-        let (tool, ruled_as, tags) = (id.clone(), ruled_as.clone(), tags.clone());
+        let tool = id.clone();
+        let ruled_as = ruled_as.clone();
+        let tags = tags.clone();
         let effects = binding::effects(*effects);
         let who = Who { name, kind, scopes, roles, tool, effects, ruled_as, tags };
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
@@ -271,7 +274,8 @@ fn compared<'v>(
     args: &[CowVal<'_, '_>],
     compare: fn(&str, &str, Option<&str>) -> bool,
 ) -> Result<CowVal<'v, 'v>, ExecutionError> {
-    let (path, folder) = (text(args, 0)?, text(args, 1)?);
+    let path = text(args, 0)?;
+    let folder = text(args, 1)?;
     let is = ROOT.with_borrow(|root| compare(path, folder, root.as_deref()));
     Ok(CowVal::owned(CelBool::from(is)))
 }

@@ -52,7 +52,8 @@ pub(crate) fn paths(bytes: &[u8]) {
 /// Resolves `path` by its names alone: its normalized form, the number of leading `..`, and the
 /// names after them.
 fn walked(path: &str) -> (String, usize, Vec<&str>) {
-    let (mut up, mut names) = (0, Vec::new());
+    let mut up = 0;
+    let mut names = Vec::new();
     for name in path.split('/') {
         match name {
             "" | "." => {}
@@ -97,7 +98,8 @@ fn letters(text: &str) -> Vec<char> {
 
 /// Returns true if `name` matches `pattern`, in which `*` is any text and `?` any character.
 fn matches(pattern: &[char], name: &[char]) -> bool {
-    let (mut at, mut star) = ((0, 0), None);
+    let mut at = (0, 0);
+    let mut star = None;
     while at.1 < name.len() {
         match pattern.get(at.0) {
             Some('*') => {

@@ -330,7 +330,8 @@ impl Policy {
             if let Matched::Failed(why) = &matched
                 && trace.is_none()
             {
-                let (tool, caller) = (&asked.spec.id, &asked.caller.name);
+                let tool = &asked.spec.id;
+                let caller = &asked.caller.name;
                 tracing::warn!(%tool, %caller, "the rule `{}` failed: {why}", rule.name);
             }
             if let Some(trace) = &mut trace {
@@ -380,7 +381,8 @@ impl Policy {
             return ruling;
         };
         if let Some(trace) = trace {
-            let (effect, matched) = (rule.effect, Matched::Yes);
+            let effect = rule.effect;
+            let matched = Matched::Yes;
             trace.push(Step { rule: rule.name.clone(), effect, matched });
         }
         Ruling { verdict: Verdict::Confirm, rule: rule.name.clone() }

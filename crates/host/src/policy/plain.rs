@@ -35,7 +35,8 @@ pub(super) fn touches(path: &str, folder: &str, root: Option<&str>) -> bool {
 
 /// Returns true if `path` equals or is inside `folder`, in any spelling.
 pub(super) fn under(path: &str, folder: &str, root: Option<&str>) -> bool {
-    let (path, folder) = (plain(path, root), plain(folder, root));
+    let path = plain(path, root);
+    let folder = plain(folder, root);
     let leads_out = |path: &str| path == ".." || path.starts_with("../") || path.starts_with('/');
     match &*folder {
         "." => !leads_out(&path),

@@ -115,7 +115,8 @@ pub(super) enum Over {
 impl Rule {
     /// Creates a rule of the `[tools]` settings, which applies to all callers.
     pub(super) fn of_tools(name: String, effect: Effect, over: Over) -> Self {
-        let (callers, roles) = (Vec::new(), Vec::new());
+        let callers = Vec::new();
+        let roles = Vec::new();
         Self { name: name.into(), effect, over, callers, roles, when: None, message: None }
     }
 

@@ -63,7 +63,8 @@ fn the_first_rule_that_fits_decides() {
         rule("none", Effect::Deny, &["files.*"], None),
     ];
     let policy = policy(&rules, Effect::Allow);
-    let (read, write) = (spec("files.read", Effects::Reads), spec("files.write", Effects::Changes));
+    let read = spec("files.read", Effects::Reads);
+    let write = spec("files.write", Effects::Changes);
     let docs = json!({ "path": "docs/a" });
     assert_eq!(decided(&policy, &write, &docs), (Decision::Allowed, "docs".to_owned()));
     assert_eq!(decided(&policy, &write, &json!({"path": "a"})).1, "ask");
@@ -214,7 +215,8 @@ fn what_is_left_out_is_seen_as_its_default() {
 fn what_is_no_call_of_a_tool_is_not_judged_by_what_a_call_would_lack() {
     let when = Some("has(input.path) && under(input.path, 'secret')");
     let policy = policy(&[rule("r", Effect::Deny, &["files.read"], when)], Effect::Allow);
-    let (spec, caller) = (spec("files.read", Effects::Reads), Caller::local());
+    let spec = spec("files.read", Effects::Reads);
+    let caller = Caller::local();
     let asked = json!({ "prompt": "p", "arguments": { "file": "secret/a" } });
     let Err(denied) = policy.authorise_beside(&caller, &spec, &asked) else { panic!("allowed") };
     assert_eq!(&**denied.rule(), "r (failed)");
@@ -230,7 +232,9 @@ fn a_tool_is_hidden_only_where_no_input_of_it_is_allowed() {
     let spec = spec("t.t", Effects::Reads);
     let shows = |rules: &[PolicyRule], default| policy(rules, default).shows(&caller, &spec);
     let on_input = Some("input.path == 'a'");
-    let (deny, allow, confirm) = (Effect::Deny, Effect::Allow, Effect::Confirm);
+    let deny = Effect::Deny;
+    let allow = Effect::Allow;
+    let confirm = Effect::Confirm;
     assert!(shows(&[rule("r", deny, &[], on_input)], allow));
     assert!(!shows(&[rule("r", deny, &[], on_input)], deny));
     assert!(!shows(&[rule("r", deny, &[], on_input), rule("all", deny, &[], None)], allow));
@@ -455,7 +459,8 @@ proptest! {
             ToolSpec { ruled_as: ToolId::new("exec.run"), ..spec("u.u", Effects::Runs) },
         ];
         let known = policy(&rules, effects[default]).with_tools(specs.iter());
-        let (caller, input) = (Caller::named("ada"), json!({ "path": path }));
+        let caller = Caller::named("ada");
+        let input = json!({ "path": path });
         for spec in &specs {
             let explained = plain.explain(&caller, spec, &input);
             let permit = known.authorise(&caller, spec, &input);
@@ -477,7 +482,8 @@ fn what_was_said_of_a_caller_is_not_said_of_one_who_is_called_so_and_has_other_r
     let rules = [rule("some", Effect::Allow, &[], Some(when))];
     let policy = Policy::new(&["*".to_owned()], &[], Effects::Runs).expect("a policy");
     let policy = policy.with_rules(&rules, Effect::Deny).expect("rules");
-    let (write, read) = (spec("files.write", Effects::Changes), spec("files.read", Effects::Reads));
+    let write = spec("files.write", Effects::Changes);
+    let read = spec("files.read", Effects::Reads);
     let words = |words: &[&str]| words.iter().map(|word| Arc::from(*word)).collect();
     let plain = Caller::named("ada");
     let admin = Caller { roles: words(&["admin"]), ..plain.clone() };

@@ -64,7 +64,8 @@ impl Size {
     pub(super) fn of(schema: &Value) -> Result<Self, String> {
         let mut names = Names { resources: vec![("", schema)], ..Names::default() };
         names.gather(schema, schema);
-        let (known, open) = (HashMap::new(), HashSet::new());
+        let known = HashMap::new();
+        let open = HashSet::new();
         let mut sum = Sum { names, known, open, looks: 0 };
         let size = sum.of(schema, 0)?;
         if size.subschemas > SUBSCHEMAS_MAX {

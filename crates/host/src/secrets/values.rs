@@ -55,7 +55,8 @@ impl Values {
 
     /// Takes the redacted start of `held` that cannot be part of a longer match.
     fn settled(&self, held: &mut String) -> String {
-        let (mut told, mut at) = (String::new(), 0);
+        let mut told = String::new();
+        let mut at = 0;
         loop {
             let open = self.may_begin(held, at);
             match self.all.find(&held[at..]) {

@@ -61,7 +61,8 @@ fn begins(plan: &mut Plan) -> Arc<AtomicUsize> {
 }
 
 fn wanted() -> Request {
-    let (tool, input) = ("t.begins".to_owned(), json!({}));
+    let tool = "t.begins".to_owned();
+    let input = json!({});
     Request::StartJob { tool, input, terms: JobTerms::default() }
 }
 

@@ -228,7 +228,8 @@ async fn jobs_are_listed_newest_first_each_with_its_files_and_their_ids_are_comp
     let complete = async |template: &str, argument: &str, so_far: &str| {
         let others = BTreeMap::from([("id".to_owned(), ids[0].clone())]);
         let of = CompletingOf::Template(template.to_owned());
-        let (argument, so_far) = (argument.to_owned(), so_far.to_owned());
+        let argument = argument.to_owned();
+        let so_far = so_far.to_owned();
         match house.ask(Request::Complete(Completing { of, argument, so_far, others })).await {
             Ok(Answer::Completion(completion)) => completion.values,
             Ok(_) | Err(_) => panic!("it is completed"),
@@ -259,7 +260,8 @@ async fn a_job_that_is_watched_tells_of_its_steps_and_of_there_being_one_more() 
         Ok(Answer::Watched { hold, .. }) => hold,
         Ok(_) | Err(_) => panic!("it is watched"),
     };
-    let (_own, _output) = (watch(&format!("job://{id}")).await, watch(&output).await);
+    let _own = watch(&format!("job://{id}")).await;
+    let _output = watch(&output).await;
     house.ask(tell(&id, given([("go", accepted("x"))]))).await.map(drop).expect("it is told");
     house.ended(&id).await;
     let mut told = Vec::new();
@@ -306,7 +308,8 @@ async fn what_runs_only_as_a_job_is_never_called_and_that_is_on_record() {
     let catalog = Catalog::new(vec![erase(Long)]).expect("sound tools");
     let host = Host::new(Gate::new(catalog, policy, limits, audit, Settings::default()), None);
     let terms = JobTerms { answer_within: Some(Duration::ZERO), ..JobTerms::default() };
-    let (tool, input) = ("t.long".to_owned(), json!({}));
+    let tool = "t.long".to_owned();
+    let input = json!({});
     let started = host.answer(asked(Request::StartJob { tool, input, terms })).await;
     assert!(matches!(started, Err(CallError::Unavailable { .. })));
 }

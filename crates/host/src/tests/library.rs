@@ -128,7 +128,8 @@ async fn however_long_a_page_is_all_pages_have_each_resource_of_all_sources_once
             let shelves = names.iter().zip(counts);
             let shelves = shelves.map(|(name, count)| shelf(name, count, Mood::Fine)).collect();
             let house = house(shelves, size, &[]);
-            let (mut all, mut after) = (Vec::new(), None);
+            let mut all = Vec::new();
+            let mut after = None;
             loop {
                 let (mut uris, next) = page(&house, after).await.expect("a page");
                 assert!(uris.len() <= size);
@@ -161,7 +162,8 @@ async fn a_source_that_fails_hides_no_other_and_is_told_only_where_all_fail() {
 #[tokio::test]
 async fn a_cursor_in_a_source_that_is_gone_is_refused_as_such() {
     let house = house(vec![shelf("a", 2, Mood::Fine)], 1, &[]);
-    let (source, uri) = ("b.read".to_owned(), "b://000".to_owned());
+    let source = "b.read".to_owned();
+    let uri = "b://000".to_owned();
     let refused = page(&house, Some(ResourceMark { source, uri })).await;
     assert!(matches!(refused, Err(CallError::InvalidInput { .. })));
 }
@@ -486,7 +488,8 @@ async fn a_prompt_that_takes_in_what_a_tool_reads_is_hidden_and_confirmed_as_tha
         plan.build()
     };
     let get = || {
-        let (name, arguments) = ("takes".to_owned(), Arguments::new());
+        let name = "takes".to_owned();
+        let arguments = Arguments::new();
         Request::GetPrompt { name, arguments }
     };
     let listed = async |house: &House| match house.ask(Request::ListPrompts { after: None }).await {

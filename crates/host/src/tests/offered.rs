@@ -74,7 +74,8 @@ async fn who_offers_the_same_again_tells_nobody() {
     let house = Plan { library, ..Plan::new() }.build();
     let mut told = house.host.listen();
     let own = house.host.tools(&Caller::local()).tools[0].spec().id.clone();
-    let (tool, other) = (called("x.y", "of a"), called(own.as_str(), "of b"));
+    let tool = called("x.y", "of a");
+    let other = called(own.as_str(), "of b");
     house.host.offer("a", vec![tool.clone()]);
     house.host.offer("b", vec![other.clone()]);
     assert_eq!(told.try_recv(), Ok(Change::Tools));

@@ -37,7 +37,8 @@ async fn what_a_rule_hides_from_a_caller_is_unknown_to_it_by_every_way_and_not_t
     for name in ["t.prints", "t_prints", "t/prints"] {
         let called = house.ask(call(name, prints())).await;
         assert!(matches!(called, Err(CallError::UnknownTool { nearest: None, .. })), "{name}");
-        let (tool, terms) = (name.to_owned(), JobTerms::default());
+        let tool = name.to_owned();
+        let terms = JobTerms::default();
         let started = house.ask(Request::StartJob { tool, input: prints(), terms }).await;
         assert!(matches!(started, Err(CallError::UnknownTool { .. })), "{name}");
         let input = json!({ "tool": name, "arguments": prints() });
@@ -56,7 +57,8 @@ async fn a_job_is_judged_by_its_input_as_a_call_is_and_the_record_names_the_rule
         house.ask(call("t.prints", prints())).await,
         Err(CallError::NotAllowed { .. })
     ));
-    let (tool, terms) = ("t.prints".to_owned(), JobTerms::default());
+    let tool = "t.prints".to_owned();
+    let terms = JobTerms::default();
     let started = house.ask(Request::StartJob { tool, input: prints(), terms }).await;
     assert!(matches!(started, Err(CallError::NotAllowed { .. })));
     assert!(house.ask(call("t.prints", json!({ "text": "y", "times": 1 }))).await.is_ok());

@@ -84,7 +84,8 @@ pub(super) fn read(folder: &Path) -> Result<Read, IndexError> {
     Ok(match serde_json::from_slice::<Header>(&bytes) {
         Ok(header) if header == ours => Read::Ours,
         Ok(header) if header.format != ours.format => {
-            let (theirs, ours) = (header.format, ours.format);
+            let theirs = header.format;
+            let ours = ours.format;
             Read::Unusable(format!("it has format {theirs}, and this program writes {ours}"))
         }
         Ok(_) => Read::Unusable("another version of this program made it".to_owned()),

@@ -108,7 +108,8 @@ pub(super) fn find(
             let Some(mut postings) = part.words[number].read_block_postings(&term, COUNTED)? else {
                 continue;
             };
-            let (worths, lengths) = (&worths.0[number], &part.lengths[number]);
+            let worths = &worths.0[number];
+            let lengths = &part.lengths[number];
             while !postings.docs().is_empty() {
                 for (doc, count) in postings.docs().iter().zip(postings.freqs()) {
                     let sum = &mut counts[*doc as usize];

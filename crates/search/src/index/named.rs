@@ -115,7 +115,8 @@ impl Snapshot {
         asked: &Asked,
         docs: &mut BTreeSet<DocId>,
     ) -> Result<(), IndexError> {
-        let (field, index) = (self.inner.fields.words[0], &part.words[0]);
+        let field = self.inner.fields.words[0];
+        let index = &part.words[0];
         let mut postings = Vec::new();
         for word in &asked.words {
             let term = Term::from_field_text(field, word);

@@ -107,7 +107,8 @@ impl Part {
         let (Some(paths), Some(known)) = (&self.paths, &self.known) else { return Ok(()) };
         let damaged = || IndexError::Damaged("a file has no path or no stamp".to_owned());
         // All terms are read at once, because single lookups would search a block for each.
-        let (all_paths, all_known) = (terms(paths)?, terms(known)?);
+        let all_paths = terms(paths)?;
+        let all_known = terms(known)?;
         for (doc, _) in self.numbered().filter(|(_, number)| *number == 0) {
             let path = at(paths, doc, &all_paths).and_then(|it| String::from_utf8(it.clone()).ok());
             let known = at(known, doc, &all_known).and_then(|it| Known::read(it));

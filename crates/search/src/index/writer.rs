@@ -61,7 +61,9 @@ impl Writer {
         sweep(&index)?;
         let queue = Arc::default();
         let vectors = Vec::new();
-        let (working, is_changed, unmerged) = (None, false, None);
+        let working = None;
+        let is_changed = false;
+        let unmerged = None;
         Ok(Self { working, index, queue, vectors, is_changed, unmerged, _right: right })
     }
 
@@ -227,7 +229,8 @@ impl Writer {
     /// Deletes vectors without a chunk, if there are many.
     fn forget_vectors(&self) -> Result<(), IndexError> {
         let snapshot = self.index.snapshot()?;
-        let (chunks, kept) = (snapshot.counts().chunks, self.index.inner.statics.now().len());
+        let chunks = snapshot.counts().chunks;
+        let kept = self.index.inner.statics.now().len();
         if kept as u64 > 2 * chunks + VECTORS_HELD as u64 {
             let said = snapshot.hashes();
             self.index.inner.statics.retain(&|hash| said.contains(&hash))?;

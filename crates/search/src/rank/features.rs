@@ -102,7 +102,8 @@ impl Look<'_> {
 
     /// Returns the weighted share of the query's concepts that occur in any of `fields`.
     fn covered(&self, it: &Candidate, fields: &[Field]) -> f32 {
-        let (mut has, mut all) = (0.0, 0.0);
+        let mut has = 0.0;
+        let mut all = 0.0;
         for (concept, counts) in self.question.concepts.iter().zip(&it.counts) {
             all += concept.rarity;
             if fields.iter().any(|field| counts[*field as usize] > 0) {
@@ -148,7 +149,8 @@ impl Look<'_> {
     #[allow(clippy::cast_precision_loss, reason = "small counts")]
     fn soft(&self, words: &[Word<'_>]) -> Soft {
         let mut of_words = vec![0.0_f32; words.len()];
-        let (mut has, mut all) = (0.0, 0.0);
+        let mut has = 0.0;
+        let mut all = 0.0;
         for (at, concept) in self.question.concepts.iter().enumerate() {
             let mut best = 0.0_f32;
             for (place, word) in words.iter().enumerate() {

@@ -50,7 +50,8 @@ impl Network {
             .collect();
         let (&inputs, rest) = numbers.split_first()?;
         let (&hidden, rest) = rest.split_first()?;
-        let (inputs, hidden) = (inputs as usize, hidden as usize);
+        let inputs = inputs as usize;
+        let hidden = hidden as usize;
         let mut rest = rest.iter().map(|it| f32::from_bits(*it));
         let mut take = |count: usize| -> Option<Vec<f32>> {
             let taken: Vec<f32> = rest.by_ref().take(count).collect();

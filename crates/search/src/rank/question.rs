@@ -47,6 +47,7 @@ impl Question {
 /// (chunks - holding + 0.5) / (holding + 0.5))`.
 #[allow(clippy::cast_precision_loss, reason = "a weight is no count")]
 pub fn rarity(holding: u64, chunks: u64) -> f32 {
-    let (holding, chunks) = (holding.min(chunks) as f32, chunks as f32);
+    let holding = holding.min(chunks) as f32;
+    let chunks = chunks as f32;
     (1.0 + (chunks - holding + 0.5) / (holding + 0.5)).ln()
 }

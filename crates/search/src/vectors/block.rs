@@ -37,7 +37,8 @@ impl Name {
     /// Parses the file name of a block. Returns `None` for other files.
     pub(super) fn of(file: &str) -> Option<Self> {
         let mut parts = file.strip_suffix(ENDING)?.split('-');
-        let (first, last) = (parts.next()?, parts.next()?);
+        let first = parts.next()?;
+        let last = parts.next()?;
         let name = Self {
             first: u64::from_str_radix(first, 16).ok()?,
             last: u64::from_str_radix(last, 16).ok()?,
@@ -152,7 +153,8 @@ impl Block {
         row_bytes: usize,
         rows: Rows,
     ) -> Self {
-        let (read, damaged) = (OnceLock::new(), AtomicBool::new(false));
+        let read = OnceLock::new();
+        let damaged = AtomicBool::new(false);
         Self { name, hashes, codes, precision, row_bytes, rows, read, damaged }
     }
 

@@ -43,7 +43,8 @@ pub(super) struct Moment {
 
 impl Vectors {
     pub(super) fn of(space: &Space, blocks: Vec<Arc<Block>>) -> Self {
-        let (mut bases, mut len) = (Vec::new(), 0);
+        let mut bases = Vec::new();
+        let mut len = 0;
         for block in &blocks {
             bases.push(slot(len));
             len += block.len();
@@ -144,7 +145,8 @@ impl Vectors {
         most: usize,
         wanted: &dyn Fn() -> bool,
     ) -> Result<Vec<u32>, VectorsError> {
-        let (mut near, mut bound) = (Vec::with_capacity(4 * most), u16::MAX);
+        let mut near = Vec::with_capacity(4 * most);
+        let mut bound = u16::MAX;
         let mut distances = Vec::with_capacity(CODES_AT_ONCE);
         for (base, block) in self.moment.bases.iter().zip(self.blocks()) {
             for begin in (0..block.len()).step_by(CODES_AT_ONCE) {
@@ -192,7 +194,8 @@ impl Vectors {
         k: usize,
         wanted: &dyn Fn() -> bool,
     ) -> Result<Vec<(u32, f32)>, VectorsError> {
-        let (mut best, mut room) = (Vec::new(), Vec::new());
+        let mut best = Vec::new();
+        let mut room = Vec::new();
         for (turn, slot) in slots.enumerate() {
             if turn % CODES_AT_ONCE == 0 && !wanted() {
                 return Err(VectorsError::Canceled);

@@ -127,7 +127,8 @@ mod tests {
 
             let codes = noise(words * 8 * 20);
             let query: Vec<u64> = (0..words as u64).map(|at| at.wrapping_mul(seed)).collect();
-            let (mut fast, mut plain) = (Vec::new(), Vec::new());
+            let mut fast = Vec::new();
+            let mut plain = Vec::new();
             distances(&query, &codes, &mut fast);
             for code in codes.chunks(words * 8) {
                 let differing = code.iter().zip(query.iter().flat_map(|it| it.to_le_bytes()));

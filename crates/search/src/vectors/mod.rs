@@ -111,7 +111,8 @@ impl Store {
         space: &Space,
         precision: Precision,
     ) -> Result<Self, VectorsError> {
-        let (most, has) = (quantised::DIMENSIONS_MAX, space.dimensions);
+        let most = quantised::DIMENSIONS_MAX;
+        let has = space.dimensions;
         if has == 0 || has > most {
             let model = &space.model;
             return Err(VectorsError::Refused(format!(
@@ -148,7 +149,9 @@ impl Store {
         let precision = *precision;
         let mut state = self.inner.state();
         self.inner.refresh(&mut state)?;
-        let (mut rows, mut codes, mut new) = (Vec::new(), Vec::new(), BTreeMap::new());
+        let mut rows = Vec::new();
+        let mut codes = Vec::new();
+        let mut new = BTreeMap::new();
         for (hash, vector) in vectors {
             let wanted = state.now.slot_of(*hash).is_none() && !new.contains_key(&hash.0);
             if wanted {
@@ -165,7 +168,8 @@ impl Store {
         let (kept, merged) = blocks.split_at(mergeable(&blocks, new.len()));
         let mut parts: BTreeMap<u64, Part<'_>> = old_parts(merged).collect();
         parts.extend(new.into_iter().map(|(hash, at)| {
-            let (row, code) = (&rows[at * row..][..row], &codes[at * code..][..code]);
+            let row = &rows[at * row..][..row];
+            let code = &codes[at * code..][..code];
             (hash, Part::New { row, code })
         }));
         let first = merged.first().map_or(state.next, |it| it.name.first);
@@ -195,7 +199,8 @@ impl Store {
         };
         let mut left = Vec::new();
         if !parts.is_empty() {
-            let (first, last) = (first.name.first, state.next);
+            let first = first.name.first;
+            let last = state.next;
             let draft = Draft { first, last, space, precision, parts };
             left =
                 vec![Arc::new(draft.write(folder.as_deref()).map_err(|err| self.inner.disk(err))?)];
@@ -298,7 +303,8 @@ impl Inner {
 /// each vector only a few times.
 fn mergeable(blocks: &[Arc<Block>], new: usize) -> usize {
     let crowded = blocks.len() >= BLOCKS_MAX;
-    let (mut from, mut after) = (blocks.len(), new);
+    let mut from = blocks.len();
+    let mut after = new;
     for (at, block) in blocks.iter().enumerate().rev() {
         let fits = block.len() + after <= MERGED_MAX && block.len() <= 2 * after;
         if !fits && !crowded {

@@ -29,7 +29,8 @@ impl Places {
         for at in 1..begins.len() {
             begins[at] += begins[at - 1];
         }
-        let (mut free, mut entries) = (begins.clone(), vec![(0, 0); count]);
+        let mut free = begins.clone();
+        let mut entries = vec![(0, 0); count];
         for (slot, hash) in all() {
             let to = &mut free[bucket(hash)];
             entries[*to as usize] = (hash, slot);

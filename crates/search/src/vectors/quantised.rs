@@ -140,7 +140,8 @@ pub(super) fn quantise(
     code: &mut Vec<u8>,
 ) -> Result<(), VectorsError> {
     let vector = normal(vector, space)?;
-    let (mut bytes, mut squares) = (Vec::new(), 0.0);
+    let mut bytes = Vec::new();
+    let mut squares = 0.0;
     match precision {
         Precision::Fine => {
             let step = largest(&vector) / 127.0;
@@ -177,7 +178,8 @@ pub(super) fn code_bytes(dimensions: usize) -> usize {
 fn normal(vector: &[f32], space: &Space) -> Result<Vec<f32>, VectorsError> {
     let wanted = space.dimensions;
     if vector.len() != wanted {
-        let (has, model) = (vector.len(), &space.model);
+        let has = vector.len();
+        let model = &space.model;
         return Err(VectorsError::Refused(format!(
             "the vector has {has} numbers; vectors of `{model}` have {wanted}"
         )));
@@ -253,7 +255,8 @@ mod tests {
                 noise(seed, dimensions).iter().map(|it| about + it * spread).collect();
             let lean = lean as f32 / 2.0;
             let was: Vec<f32> = noise(seed ^ 1, dimensions).iter().map(|it| it + lean).collect();
-            let (mut bytes, mut code) = (Vec::new(), Vec::new());
+            let mut bytes = Vec::new();
+            let mut code = Vec::new();
             quantise(&was, &space, Precision::Coarse, &mut bytes, &mut code).unwrap();
             let row = Row::of(&bytes, &code, Precision::Coarse).unwrap();
             let kept = row.vector(dimensions);

@@ -130,7 +130,8 @@ async fn at_server(
     input: Value,
     stop: CancellationToken,
 ) -> anyhow::Result<Result<Output, String>> {
-    let (remote, follow) = (args.key.remote(url)?, follow(args));
+    let remote = args.key.remote(url)?;
+    let follow = follow(args);
     let outcome = tokio::select! {
         outcome = remote::call(&remote, &args.tool, input, follow.as_ref()) => outcome,
         () = stop.cancelled() => Ok(Err(CallError::Canceled.to_string())),

@@ -83,7 +83,8 @@ pub(super) fn tell(differences: &[Difference]) -> anyhow::Result<()> {
     };
     for Difference { line, field, golden, new } in differences {
         let field = if field.is_empty() { String::new() } else { format!(" {field}") };
-        let (golden, new) = (said(golden), said(new));
+        let golden = said(golden);
+        let new = said(new);
         print(&format!("line {line}{field}: golden {golden}, new {new}\n"))?;
     }
     let many = differences.len();
@@ -102,7 +103,8 @@ impl Differ {
     ///
     /// Returns an error if a log cannot be read.
     pub(super) fn differences(&self, new: &Path, golden: &Path) -> anyhow::Result<Vec<Difference>> {
-        let (new, golden) = (records(new)?, records(golden)?);
+        let new = records(new)?;
+        let golden = records(golden)?;
         let mut all = Vec::new();
         for at in 0..new.len().max(golden.len()) {
             match (new.get(at), golden.get(at)) {

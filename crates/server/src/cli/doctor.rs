@@ -148,7 +148,9 @@ fn upstreams(of: &Upstreams) -> anyhow::Result<ExitCode> {
     for (name, listing) in said {
         let line = match listing {
             Ok(Listing { revision, tools, resources, prompts, .. }) => {
-                let (tools, resources, prompts) = (tools.len(), resources.len(), prompts.len());
+                let tools = tools.len();
+                let resources = resources.len();
+                let prompts = prompts.len();
                 format!(
                     "ok      {name}: it speaks {revision} (tools: {tools}, resources: {resources}, \
                      prompts: {prompts})\n"

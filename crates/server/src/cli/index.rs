@@ -86,7 +86,8 @@ async fn indexed(
     let name = args.namespace.clone().unwrap_or_else(|| "workspace".to_owned());
     let input = json!({ "namespace": name, "wait_ms": WAIT_MS });
     let follow = Follow::begin("index", Duration::ZERO);
-    let (mut other, mut vectors) = (Other::default(), Vectors::default());
+    let mut other = Other::default();
+    let mut vectors = Vectors::default();
     let outcome = loop {
         let request = Request::CallTool { tool: TOOL.to_owned(), input: input.clone() };
         let asked = Asked {

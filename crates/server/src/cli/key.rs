@@ -231,7 +231,8 @@ fn list(file: &Path, json: bool) -> anyhow::Result<ExitCode> {
             true => String::new(),
             false => format!("  as {}", key.roles.join(", ")),
         };
-        let (digest, name) = (&key.sha256[..SHOWN], &key.name);
+        let digest = &key.sha256[..SHOWN];
+        let name = &key.name;
         table += &format!("{digest}  {name:<widest$}  {made:<20}  {good}{roles}\n");
     }
     print(&table)?;

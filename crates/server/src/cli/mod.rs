@@ -127,7 +127,8 @@ impl Folder {
     /// Applies changes of the configured upstreams to `workspace` while it runs, until the hold is
     /// dropped.
     fn follow(&self, workspace: &Workspace, root: &Path, config: &Config) -> Hold {
-        let (root, explicit) = (root.to_owned(), self.config.clone());
+        let root = root.to_owned();
+        let explicit = self.config.clone();
         let file = explicit.clone().unwrap_or_else(|| root.join(config::FILE_NAME));
         let load = move || config::load(&root, explicit.as_deref(), &config::environment());
         workspace.follow(config, file, load)

@@ -125,7 +125,8 @@ fn value(text: &str, at: usize) -> Range<usize> {
 /// `Name: value`.
 fn named(word: &str) -> Option<(String, usize)> {
     let at = word.find(['=', ':'])?;
-    let (name, value) = (&word[..at], &word[at + 1..]);
+    let name = &word[..at];
+    let value = &word[at + 1..];
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     if name.is_empty() || !name.chars().all(is_plain) || value.starts_with("//") {
         return None;

@@ -280,7 +280,9 @@ fn check(config: &Config) -> anyhow::Result<()> {
              the arguments they begin with, such as `rm` or `git push`"
         );
     }
-    let (prompts, skills, assets) = (&config.prompts, &config.skills, &config.assets);
+    let prompts = &config.prompts;
+    let skills = &config.skills;
+    let assets = &config.assets;
     let checked = prompts.check().and_then(|()| skills.check()).and_then(|()| assets.check());
     let checked = checked.and_then(|()| config.search.check()).and_then(|()| {
         let mut folders = config.envelope.schemas.iter();

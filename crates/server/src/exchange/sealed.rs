@@ -106,7 +106,8 @@ mod tests {
     #[test]
     fn an_id_opens_for_its_caller_and_dialect_by_its_key_alone() {
         let sealed = Sealed::new(&[7; KEY_BYTES]);
-        let (ann, bob) = (Caller::named("ann"), Caller::named("bob"));
+        let ann = Caller::named("ann");
+        let bob = Caller::named("bob");
         let id = sealed.seal(&ann, "mcp", b"hello").expect("an id");
         assert!(id.bytes().all(|b| (0x21..=0x7e).contains(&b)));
         assert_eq!(sealed.open(&id, &ann, "mcp").as_deref(), Some(&b"hello"[..]));

@@ -46,7 +46,8 @@ impl Challenge {
             let scopes = config.scopes.iter().filter(move |scope| scope.first || !first);
             scopes.map(|scope| scope.name.clone()).collect::<Vec<_>>()
         };
-        let (scopes, mut first) = (names(false), names(true));
+        let scopes = names(false);
+        let mut first = names(true);
         if first.is_empty() {
             first.extend(scopes.first().cloned());
         }

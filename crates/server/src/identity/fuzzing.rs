@@ -18,7 +18,8 @@ pub(crate) fn tokens(bytes: &[u8]) {
     assert_ne!(signed(bytes), Some(true), "nobody signed it");
     check_claims(bytes);
     let mut parts = bytes.split(|byte| *byte == 0x1f);
-    let (head, claims) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let head = parts.next().unwrap_or_default();
+    let claims = parts.next().unwrap_or_default();
     check_claims(claims);
     let body = format!("{}.{}", URL_SAFE_NO_PAD.encode(head), URL_SAFE_NO_PAD.encode(claims));
     let seal = URL_SAFE_NO_PAD.encode(pair.sign(body.as_bytes()));

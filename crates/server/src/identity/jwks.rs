@@ -86,7 +86,8 @@ fn key(written: serde_json::Value) -> Option<Key> {
     let number = |text: Option<String>| URL_SAFE_NO_PAD.decode(text?).ok();
     // Uncompressed curve point from two coordinates of the curve's width.
     let point = |x, y, width: usize| {
-        let (x, y) = (number(x)?, number(y)?);
+        let x = number(x)?;
+        let y = number(y)?;
         (x.len() == width && y.len() == width).then(|| [&[4], &x[..], &y[..]].concat())
     };
     let public = match (kty.as_str(), crv.as_deref()) {

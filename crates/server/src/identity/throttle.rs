@@ -97,7 +97,8 @@ mod tests {
 
     #[test]
     fn an_address_is_counted_by_itself_and_forgiven_after_a_minute() {
-        let (mut wrong, begun) = (Throttle::default(), Instant::now());
+        let mut wrong = Throttle::default();
+        let begun = Instant::now();
         for nth in 1..=12 {
             let counted = wrong.one_more(peer(1), begun + Duration::from_secs(nth));
             assert_eq!(counted, usize::try_from(nth).expect("few").min(11), "{nth}");
@@ -108,7 +109,8 @@ mod tests {
 
     #[test]
     fn who_has_many_addresses_of_one_network_is_counted_as_one() {
-        let (mut wrong, begun) = (Throttle::default(), Instant::now());
+        let mut wrong = Throttle::default();
+        let begun = Instant::now();
         let address = |text: &str| text.parse::<IpAddr>().expect("an address");
         wrong.one_more(address("2001:db8::1"), begun);
         assert_eq!(wrong.one_more(address("2001:db8::ffff:2"), begun), 2);
@@ -120,7 +122,8 @@ mod tests {
 
     #[test]
     fn an_address_that_guesses_is_looked_at_ten_times_a_second_and_others_always() {
-        let (mut wrong, begun) = (Throttle::default(), Instant::now());
+        let mut wrong = Throttle::default();
+        let begun = Instant::now();
         for _ in 0..WRONG_MAX {
             assert!(wrong.lets_look(peer(1), begun));
             wrong.one_more(peer(1), begun);
@@ -135,7 +138,8 @@ mod tests {
 
     #[test]
     fn only_so_many_addresses_are_remembered_and_the_silent_are_forgotten() {
-        let (mut wrong, begun) = (Throttle::default(), Instant::now());
+        let mut wrong = Throttle::default();
+        let begun = Instant::now();
         let most = u32::try_from(ADDRESSES_MAX).expect("few");
         for nth in 0..most + 10 {
             wrong.one_more(peer(nth), begun + Duration::from_micros(nth.into()));

@@ -166,7 +166,8 @@ impl Metrics {
     pub(super) fn ends(&self, call: &Counting, outcome: &'static str) {
         let took = call.began.elapsed().as_secs_f64();
         let Counting { tool, dialect, .. } = call;
-        let (tool, dialect) = (tool.clone(), dialect.clone());
+        let tool = tool.clone();
+        let dialect = dialect.clone();
         self.took.get_or_create(&OfTool { tool: tool.clone() }).observe(took);
         self.calls.get_or_create(&OfCall { tool, dialect, outcome }).inc();
     }

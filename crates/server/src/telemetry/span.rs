@@ -103,7 +103,8 @@ impl Open {
     /// Returns the trace context for work that the call starts.
     pub(super) fn context(&self) -> Trace {
         let Self { trace, id, state, baggage, .. } = self;
-        let (state, baggage) = (state.clone(), baggage.clone());
+        let state = state.clone();
+        let baggage = baggage.clone();
         Trace { parent: format!("00-{trace}-{id}-01"), state, baggage }
     }
 

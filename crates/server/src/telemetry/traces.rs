@@ -151,7 +151,8 @@ enum Untaken {
 
 impl Sender {
     async fn send_all(mut self, mut words: mpsc::Receiver<Word>) {
-        let (mut batch, mut tell) = (Vec::new(), Vec::new());
+        let mut batch = Vec::new();
+        let mut tell = Vec::new();
         while let Some(word) = words.recv().await {
             self.take(word, &mut batch, &mut tell);
             let gathered = async {
@@ -216,7 +217,8 @@ impl Sender {
 
     /// Sends one request. Returns the number of spans that the collector rejected.
     async fn try_send(&self, json: &[u8]) -> Result<u64, Untaken> {
-        let (json, answer_bytes_max) = (json.to_owned(), ANSWER_BYTES_MAX);
+        let json = json.to_owned();
+        let answer_bytes_max = ANSWER_BYTES_MAX;
         let asked = Asked { json, key: None, within: WITHIN, answer_bytes_max };
         let answer = self.fetch.ask(&self.target, asked).await;
         let answer = answer.map_err(|why| Untaken::Later(None, why))?;

@@ -95,7 +95,8 @@ pub(crate) fn passes(mut driver: Command) {
             panic!("{driver:?} gives no sum:\n{out}\n{err}");
         })
     };
-    let (passed, failed) = (count(" passed"), count(" failed"));
+    let passed = count(" passed");
+    let failed = count(" failed");
     assert!(failed == 0 && passed > 0 && done.status.success(), "{driver:?}:\n{out}\n{err}");
 }
 

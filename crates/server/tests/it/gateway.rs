@@ -213,7 +213,8 @@ fn a_schema_that_refers_to_the_network_and_both_of_names_that_are_alike_are_left
 fn a_tool_that_is_named_as_others_name_theirs_is_paged_called_and_a_job() {
     let workspace = with_odd("");
     let mut client = Client::http(launch(&workspace).set("page_size", "3"), "2025-11-25");
-    let (mut all, mut params) = (Vec::new(), json!({}));
+    let mut all = Vec::new();
+    let mut params = json!({});
     loop {
         let page = client.ask("tools/list", params.clone());
         let tools = page["result"]["tools"].as_array().unwrap_or_else(|| panic!("{page}"));

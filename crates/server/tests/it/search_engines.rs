@@ -34,7 +34,9 @@ fn ask(mira: &mut Stdio, id: u64, query: &str) -> Value {
 
 #[test]
 fn the_questions_of_the_corpus_are_answered_as_they_are_without_a_server() {
-    let (server, settings, workspace) = (Server::start(), TempDir::new().unwrap(), corpus());
+    let server = Server::start();
+    let settings = TempDir::new().unwrap();
+    let workspace = corpus();
     let mut client = Client::stdio(launch(&workspace, &settings, &server), MODERN);
     wait_until("the index is whole", || {
         found(&mut client, json!({ "query": "x" }))["index"]["complete"] == true
@@ -61,7 +63,8 @@ fn the_questions_of_the_corpus_are_answered_as_they_are_without_a_server() {
 
 #[test]
 fn a_server_that_goes_is_unavailable_at_once_and_back_when_it_is() {
-    let (mut server, settings) = (Server::start(), TempDir::new().unwrap());
+    let mut server = Server::start();
+    let settings = TempDir::new().unwrap();
     let workspace = Workspace::new().file("a.rs", "fn find_quagga() {}\n");
     let launch = launch(&workspace, &settings, &server);
     let mut mira = launch.arg("--dialect").arg("mira").stdio();
@@ -90,10 +93,12 @@ fn a_server_that_goes_is_unavailable_at_once_and_back_when_it_is() {
 
 #[test]
 fn two_servers_share_an_index_and_either_keeps_it() {
-    let (server, settings) = (Server::start(), TempDir::new().unwrap());
+    let server = Server::start();
+    let settings = TempDir::new().unwrap();
     let workspace = Workspace::new().file("a.rs", "fn find_quagga() {}\n");
     let begin = || Client::stdio(launch(&workspace, &settings, &server), MODERN);
-    let (mut one, mut other) = (begin(), begin());
+    let mut one = begin();
+    let mut other = begin();
     let finds = |client: &mut Client, query: &str, path: &str| {
         wait_until(query, || {
             paths(&found(client, json!({ "query": query }))).first() == Some(&path)
@@ -112,7 +117,8 @@ fn two_servers_share_an_index_and_either_keeps_it() {
 
 #[test]
 fn a_file_that_is_refused_there_is_said_to_be_left_out_until_it_changes() {
-    let (server, settings) = (Server::start(), TempDir::new().unwrap());
+    let server = Server::start();
+    let settings = TempDir::new().unwrap();
     let workspace = Workspace::new().file("a.rs", "fn find_quagga() {}\n");
     let begin = || Client::stdio(launch(&workspace, &settings, &server), MODERN);
     let finds = |client: &mut Client, query: &str, path: &str| {
@@ -142,8 +148,9 @@ fn a_file_that_is_refused_there_is_said_to_be_left_out_until_it_changes() {
 
 #[test]
 fn documents_are_kept_there_for_whoever_comes_next() {
-    let (server, settings, workspace) =
-        (Server::start(), TempDir::new().unwrap(), Workspace::new());
+    let server = Server::start();
+    let settings = TempDir::new().unwrap();
+    let workspace = Workspace::new();
     let begin = || Client::stdio(launch(&workspace, &settings, &server), MODERN);
     let documents = json!([{ "id": "note 1", "text": "An okapi is no quagga." }]);
     let put = json!({ "namespace": "notes", "documents": documents });
@@ -159,7 +166,8 @@ fn documents_are_kept_there_for_whoever_comes_next() {
 
 #[test]
 fn a_wrong_password_is_told_without_it() {
-    let (server, settings) = (Server::with_password("correct horse"), TempDir::new().unwrap());
+    let server = Server::with_password("correct horse");
+    let settings = TempDir::new().unwrap();
     let workspace = Workspace::new().file("a.rs", "fn find_quagga() {}\n");
     let with = |password: &str| {
         let launch = launch(&workspace, &settings, &server).env("PGPASSWORD", password);
@@ -177,7 +185,8 @@ fn a_wrong_password_is_told_without_it() {
 
 #[test]
 fn a_server_without_pgvector_is_said_to_be_without() {
-    let (server, settings) = (Server::without_pgvector(), TempDir::new().unwrap());
+    let server = Server::without_pgvector();
+    let settings = TempDir::new().unwrap();
     let workspace = Workspace::new().file("a.rs", "fn find_quagga() {}\n");
     let mut client = Client::stdio(launch(&workspace, &settings, &server), MODERN);
     let said = refusal(&client.call("search_semantic", json!({ "query": "quagga" })));

@@ -73,7 +73,8 @@ fn filters_pages_and_refusals_of_names() {
     }
     workspace.put("web/handle.ts", b"export class Handle {\n  a = 1;\n  b = 2;\n  c = 3;\n}\n");
     over_both(&workspace, |client| {
-        let (mut all, mut cursor) = (Vec::new(), Value::Null);
+        let mut all = Vec::new();
+        let mut cursor = Value::Null;
         loop {
             let ask =
                 json!({ "name": "handle_", "limit": 7, "tags": ["python"], "cursor": cursor });

@@ -162,7 +162,9 @@ fn pages_go_on_where_one_ended_and_counts_come_without_lines() {
         for ask in
             [json!({ "limit": 4, "per_file": 2 }), json!({ "limit": 3, "counts_only": true })]
         {
-            let (mut all, mut cursor, mut pages) = (Vec::new(), Value::Null, 0);
+            let mut all = Vec::new();
+            let mut cursor = Value::Null;
+            let mut pages = 0;
             loop {
                 let mut ask = ask.clone();
                 ask["text"] = json!("needle");
@@ -285,7 +287,8 @@ fn it_finds_the_very_lines_that_files_search_finds() {
         workspace.put(&format!("many/n{file:03}.txt"), b"needle");
     }
     let mut client = Client::stdio(Launch::over(&workspace), MODERN);
-    let (mut theirs, mut cursor) = (Vec::new(), Value::Null);
+    let mut theirs = Vec::new();
+    let mut cursor = Value::Null;
     loop {
         let ask = json!({ "text": "needle", "limit": 10000, "cursor": cursor });
         let answer = client.call("files_search", ask);
@@ -303,7 +306,8 @@ fn it_finds_the_very_lines_that_files_search_finds() {
         }
     }
     assert!(theirs.len() > 1000, "{}", theirs.len());
-    let (mut ours, mut cursor) = (Vec::new(), Value::Null);
+    let mut ours = Vec::new();
+    let mut cursor = Value::Null;
     loop {
         let ask = json!({ "text": "needle", "limit": 1000, "per_file": 100, "cursor": cursor });
         let page = found(&mut client, ask);
@@ -364,7 +368,9 @@ fn an_answer_is_as_large_as_it_may_be_and_the_next_goes_on() {
         assert!(wide["files"].to_string().len() < 6_000, "{wide}");
         let shown = wide["files"][0]["matches"].as_array().unwrap().len();
         assert!((1..60).contains(&shown) && wide["files"][0]["count"] == 60, "{shown}");
-        let (mut all, mut cursor, mut pages) = (Vec::new(), Value::Null, 0);
+        let mut all = Vec::new();
+        let mut cursor = Value::Null;
+        let mut pages = 0;
         loop {
             let ask = json!({ "text": "needle", "per_file": 9, "limit": 1000, "cursor": cursor });
             let page = found(client, ask);

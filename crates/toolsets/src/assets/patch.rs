@@ -185,11 +185,13 @@ mod tests {
 
     #[test]
     fn a_patch_far_longer_than_what_is_compared_is_refused() {
-        let (long, many) = ("k".repeat(100_000), 1_000);
+        let long = "k".repeat(100_000);
+        let many = 1_000;
         let inner = |count: usize, value: usize| -> Map<String, Value> {
             (0..count).map(|at| (at.to_string(), json!(value))).collect()
         };
-        let (none, some) = (json!({ &long: {} }), json!({ &long: inner(many, 0) }));
+        let none = json!({ &long: {} });
+        let some = json!({ &long: inner(many, 0) });
         let others = json!({ &long: inner(many, 1) });
         for (base, new) in [(&none, &some), (&some, &none), (&some, &others)] {
             let err = between(base, new.clone(), &Watch::default()).unwrap_err();

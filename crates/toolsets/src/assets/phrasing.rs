@@ -347,7 +347,8 @@ impl<'a> Teller<'a> {
             return self.message(error);
         };
         let bound = |name: &str| around.get(name).filter(|bound| bound.is_number());
-        let (least, most) = (bound("minContains"), bound("maxContains"));
+        let least = bound("minContains");
+        let most = bound("maxContains");
         if least.is_none() && most.is_none() {
             return self.message(error);
         }

@@ -89,7 +89,8 @@ impl Tool for PopulateBackend {
         };
         let asset = Arc::new(asset);
         if validate_first.unwrap_or(true) {
-            let (assets, asset) = (self.assets.clone(), asset.clone());
+            let assets = self.assets.clone();
+            let asset = asset.clone();
             let work = move |_: &Root, watch: &Watch| {
                 assets.judge(&asset, &schema_of_example(&asset, NAMELESS), watch)
             };

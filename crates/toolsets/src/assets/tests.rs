@@ -155,7 +155,8 @@ async fn a_name_is_completed_among_its_own_kind() {
 
 #[tokio::test]
 async fn what_the_owner_says_comes_first_and_may_be_anywhere() {
-    let (bench, outside) = (Bench::new(), TempDir::new().unwrap());
+    let bench = Bench::new();
+    let outside = TempDir::new().unwrap();
     fs::write(outside.path().join("x.schema.json"), "{}").unwrap();
     symlink("x.schema.json", outside.path().join("y.schema.json")).unwrap();
     symlink(bench.dir.path().join("schemas/tone.json"), outside.path().join("z.json")).unwrap();
@@ -329,7 +330,8 @@ fn what_takes_long_is_done_beside_the_calls_and_ends_where_nobody_wants_it() {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().max_blocking_threads(1).build().unwrap().block_on(async {
         for (verb, input) in laborious() {
-            let (tool, ctx) = (tool(&bench, verb), ctx());
+            let tool = tool(&bench, verb);
+            let ctx = ctx();
             // What is done beside the calls waits while the one thread there is for it is taken.
             let (release, taken) = std::sync::mpsc::channel::<()>();
             let busy = tokio::task::spawn_blocking(move || taken.recv());

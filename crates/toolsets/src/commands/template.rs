@@ -246,7 +246,8 @@ fn spread(index: usize, given: &Given<'_>, argv: &mut Vec<String>) -> Result<(),
 fn option(index: usize, given: &Given<'_>, argv: &mut Vec<String>) -> Result<(), ToolError> {
     let argument = given.argument(index);
     let Some(value) = given.value(index) else { return Ok(()) };
-    let (option, pointer) = (&argument.option, argument.pointer());
+    let option = &argument.option;
+    let pointer = argument.pointer();
     let items = match value {
         Value::Bool(false) => return Ok(()),
         Value::Bool(true) => {

@@ -26,7 +26,8 @@ impl Desk {
             fs::write(path, content).unwrap();
         }
         let root = Root::open(folder.path()).unwrap();
-        let (searched, files) = (search::Settings::default(), files::Settings::default());
+        let searched = search::Settings::default();
+        let files = files::Settings::default();
         let folders = search::Folders::default();
         let fetch = crate::world::Fetch::default();
         let service = Service::new(&root, &searched, &files, folders, &fetch).unwrap();
@@ -141,7 +142,8 @@ async fn a_rendered_document_is_the_same_each_time_whatever_the_order_of_its_key
     };
     let one = desk.call("docs.render", render(json!({ "b": 1, "a": { "d": 1, "c": [] } })));
     let two = desk.call("docs.render", render(json!({ "a": { "c": [], "d": 1 }, "b": 1 })));
-    let (one, two) = (one.await.unwrap(), two.await.unwrap());
+    let one = one.await.unwrap();
+    let two = two.await.unwrap();
     let text = "---\na:\n  c: []\n  d: 1\nb: 1\n---\n\n# T\n\n{{ title }}\n";
     assert_eq!(one["markdown"], text);
     assert_eq!(one["contentHash"], sha256(text.as_bytes()));

@@ -102,7 +102,8 @@ impl<'c> Echo<'c> {
 
     fn progress(&mut self) {
         self.said = Instant::now();
-        let (stdout, stderr) = (self.stdout.tail.as_str(), self.stderr.tail.as_str());
+        let stdout = self.stdout.tail.as_str();
+        let stderr = self.stderr.tail.as_str();
         let tails = self.news.take().map(|stream| match stream {
             Stream::Stdout => [stdout, stderr],
             Stream::Stderr => [stderr, stdout],

@@ -67,7 +67,8 @@ impl Confined {
         let Self::Partly(held) = self else { return None };
         let missing = held.missing.iter().map(|it| it.layer);
         let names: Vec<_> = missing.filter(|it| *it != Layer::Groups).map(Layer::name).collect();
-        let (profile, names) = (held.profile.name(), names.join(", "));
+        let profile = held.profile.name();
+        let names = names.join(", ");
         let lacks = || format!("; the sandbox `{profile}` lacks {names} on this system");
         (!names.is_empty()).then(lacks)
     }

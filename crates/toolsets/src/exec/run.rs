@@ -130,7 +130,8 @@ impl Programs {
         input: Input,
         words: Words,
     ) -> Result<Start, ToolError> {
-        let (programs, trace) = (self.clone(), ctx.trace.clone());
+        let programs = self.clone();
+        let trace = ctx.trace.clone();
         spawn_blocking(move || start(input, words, trace.as_ref(), &programs))
             .await
             .map_err(|err| ToolError::because("the program could not be looked up", err))?

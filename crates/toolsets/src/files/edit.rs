@@ -107,7 +107,8 @@ impl Tool for Edit {
     type Output = Output;
 
     async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
-        let (settings, spent) = (self.settings.clone(), ctx.spent.clone());
+        let settings = self.settings.clone();
+        let spent = ctx.spent.clone();
         self.root.work(ctx, move |root, watch| edit(root, &settings, &input, &spent, watch)).await
     }
 
@@ -202,6 +203,7 @@ fn edit_once(
         let written = root.write(&path, &new, &terms, watch)?;
         (written.meta, written.etag)
     };
-    let (size, mtime) = (meta.size(), meta.mtime().to_string());
+    let size = meta.size();
+    let mtime = meta.mtime().to_string();
     Ok(Output { path, diff, diff_truncated, replacements, etag, size, mtime, dry_run })
 }

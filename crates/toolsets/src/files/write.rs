@@ -139,7 +139,8 @@ impl Write {
                 ));
             }
         };
-        let (size, most) = (content.len() as u64, self.settings.write_bytes_max);
+        let size = content.len() as u64;
+        let most = self.settings.write_bytes_max;
         if size > most {
             let message = format!("the content has {size} bytes; at most {most} can be written");
             return Err(ToolError::new(Fault::TooLarge, message));

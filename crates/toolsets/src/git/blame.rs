@@ -150,7 +150,8 @@ impl Tool for Blame {
 fn read(printed: &str) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut head: HashMap<&str, &str> = HashMap::new();
-    let (mut commit, mut number) = ("", 0);
+    let mut commit = "";
+    let mut number = 0;
     for text in printed.split_inclusive('\n') {
         let text = text.strip_suffix('\n').unwrap_or(text);
         if let Some(text) = text.strip_prefix('\t') {

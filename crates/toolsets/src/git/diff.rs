@@ -159,7 +159,9 @@ pub(super) fn changed(counted: &Printed) -> Vec<Changed> {
     let mut fields = fields.iter();
     while let Some(field) = fields.next() {
         let mut parts = field.splitn(3, '\t');
-        let (added, removed, path) = (parts.next(), parts.next(), parts.next());
+        let added = parts.next();
+        let removed = parts.next();
+        let path = parts.next();
         let count = |count: Option<&str>| count.and_then(|count| count.trim().parse().ok());
         let (path, from) = match path {
             // For a rename, the old and new name are separate fields.

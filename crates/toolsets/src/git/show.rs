@@ -96,7 +96,8 @@ impl Tool for Show {
                 let printed = blob.bytes_max(bytes_max).attempt(ctx).await?;
                 if printed.code != 0 {
                     let why = printed.complaint();
-                    let (file, revision) = (shown(&file), shown(revision));
+                    let file = shown(&file);
+                    let revision = shown(revision);
                     return Err(ToolError::not_found(format!(
                         "there is no file {file} in {revision}: {why}"
                     )));

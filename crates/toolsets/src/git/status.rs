@@ -106,7 +106,8 @@ impl Tool for Status {
         if let Some(upstream) = upstream {
             let count = |count: &Option<u64>| count.map_or("?".to_owned(), |n| n.to_string());
             let upstream = upstream.escape_debug();
-            let (ahead, behind) = (count(ahead), count(behind));
+            let ahead = count(ahead);
+            let behind = count(behind);
             note.push_str(&format!(", {ahead} ahead of and {behind} behind `{upstream}`"));
         }
         if let Some(what) = under_way {
@@ -133,7 +134,8 @@ impl Tool for Status {
 /// Parses the fields of porcelain format version 2.
 fn read(fields: &[String], quoting: Quoting) -> Output {
     let mut output = Output::default();
-    let (mut tracked, mut unknown) = (Vec::new(), Vec::new());
+    let mut tracked = Vec::new();
+    let mut unknown = Vec::new();
     let mut fields = fields.iter();
     while let Some(field) = fields.next() {
         let (kind, rest) = field.split_once(' ').unwrap_or((field, ""));
@@ -190,7 +192,8 @@ fn header(line: &str, output: &mut Output) {
 /// Parses an entry whose path comes after `before` other fields, separated by spaces.
 fn entry(line: &str, before: usize, from: Option<&String>) -> Option<Entry> {
     let mut letters = line.chars().map(|letter| if letter == '.' { ' ' } else { letter });
-    let (index, worktree) = (letters.next()?, letters.next()?);
+    let index = letters.next()?;
+    let worktree = letters.next()?;
     let path = line.splitn(before + 1, ' ').nth(before)?.to_owned();
     Some(Entry { path, from: from.cloned(), index, worktree })
 }

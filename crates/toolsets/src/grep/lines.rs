@@ -73,7 +73,8 @@ pub(crate) fn gather(
     watch: &Watch,
 ) -> Gathered {
     let path_bytes = file.path().len();
-    let (before, lines) = (Vec::new(), Vec::new());
+    let before = Vec::new();
+    let lines = Vec::new();
     let mut gather = Gather { matcher, path_bytes, after, room, before, lines, bytes: 0 };
     match scanner.scan(matcher, file, watch, &mut gather) {
         Outcome::Searched => Gathered::Lines(gather.lines),
@@ -140,6 +141,7 @@ pub(crate) fn clip(line: &[u8], at: usize) -> String {
     while continues(to) && to > from {
         to -= 1;
     }
-    let (lead, tail) = (if from > 0 { "…" } else { "" }, if to < line.len() { "…" } else { "" });
+    let lead = if from > 0 { "…" } else { "" };
+    let tail = if to < line.len() { "…" } else { "" };
     format!("{lead}{}{tail}", String::from_utf8_lossy(&line[from..to]))
 }

@@ -100,7 +100,8 @@ fn across_lines(text: &str, literal: bool) -> String {
     // The matcher reports an invalid expression later.
     let Ok(ast) = Parser::new().parse(text) else { return text.to_owned() };
     let Ok(ends) = visit(&ast, Ends::default());
-    let (mut across, mut at) = ("(?R)".to_owned(), 0);
+    let mut across = "(?R)".to_owned();
+    let mut at = 0;
     for end in ends {
         across.push_str(&text[at..end.start.offset]);
         across.push_str(END);

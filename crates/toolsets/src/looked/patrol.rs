@@ -37,7 +37,8 @@ mod tests {
 
     #[tokio::test]
     async fn all_who_want_to_know_share_one_task_and_without_any_there_is_none() {
-        let (patrol, begun) = (Patrol::default(), AtomicUsize::new(0));
+        let patrol = Patrol::default();
+        let begun = AtomicUsize::new(0);
         let alive = Arc::new(());
         let keep = || {
             let alive = alive.clone();
@@ -49,7 +50,8 @@ mod tests {
                 }
             })
         };
-        let (one, other) = (keep(), keep());
+        let one = keep();
+        let other = keep();
         assert_eq!(begun.load(Ordering::Relaxed), 1);
         drop(one);
         tokio::task::yield_now().await;

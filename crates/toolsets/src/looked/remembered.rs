@@ -41,7 +41,8 @@ impl<T: Clone> Remembered<T> {
         file: &File,
         make: impl FnOnce() -> Result<T, ToolError>,
     ) -> Result<T, ToolError> {
-        let (stamp, round) = (file.meta().stamp(), self.round);
+        let stamp = file.meta().stamp();
+        let round = self.round;
         if let Some(known) = self.known.get_mut(path)
             && known.settled
             && known.stamp == stamp

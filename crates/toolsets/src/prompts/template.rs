@@ -189,7 +189,8 @@ fn pieces(text: &str, arguments: &[&str]) -> Result<Vec<Piece>, String> {
     let mut words = String::new();
     let mut rest = text;
     while let Some(at) = rest.find("{{") {
-        let (before, after) = (&rest[..at], &rest[at + 2..]);
+        let before = &rest[..at];
+        let after = &rest[at + 2..];
         if let Some(before) = before.strip_suffix('\\') {
             words += before;
             words += "{{";

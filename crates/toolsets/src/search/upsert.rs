@@ -153,7 +153,8 @@ impl Given {
             (None, None) => return Err(wrong("", "it has no `text` and no `json`".to_owned())),
         };
         if text.len() > TEXT_BYTES_MAX {
-            let (len, most) = (text.len(), TEXT_BYTES_MAX);
+            let len = text.len();
+            let most = TEXT_BYTES_MAX;
             return Err(wrong("", format!("it has {len} bytes; at most {most} are taken: cut it")));
         }
         let beside = serde_json::to_string(&metadata).map_or(usize::MAX, |text| text.len());

@@ -59,7 +59,9 @@ pub(super) fn search(
     files: &mut Remembered<Arc<Known>>,
     watch: &Watch,
 ) -> Result<(BTreeMap<String, Entry>, Vec<LeftOut>), ToolError> {
-    let (found, left_out, seen) = (BTreeMap::new(), Vec::new(), BTreeSet::new());
+    let found = BTreeMap::new();
+    let left_out = Vec::new();
+    let seen = BTreeSet::new();
     let mut search = Search { root, watch, files, found, left_out, seen, looked_into: 0 };
     for folder in folders {
         search.folder(folder.trim_end_matches('/'))?;
@@ -97,7 +99,8 @@ impl Search<'_> {
             start => self.stopped_by(top, start)?,
         };
         let Some(Start::Folder(folder)) = start else { return Ok(()) };
-        let (place, path) = (top.to_owned(), String::new());
+        let place = top.to_owned();
+        let path = String::new();
         let mut waiting = vec![Level { folder, place, path, depth: 0 }];
         // Real folders are searched before symlinks to them.
         let mut links = Vec::new();

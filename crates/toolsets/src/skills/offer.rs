@@ -299,7 +299,8 @@ fn tell(before: &[Entry], now: &[Entry], changes: &Changes) {
         let files = entries.iter().flat_map(|entry| &entry.files);
         files.map(|part| (part.uri.clone(), part.known.clone())).collect()
     };
-    let (before, now) = (files(before), files(now));
+    let before = files(before);
+    let now = files(now);
     for (uri, known) in &before {
         if now.get(uri) != Some(known) {
             changes.tell(&Change::Resource(uri.as_str().into()));

@@ -245,7 +245,8 @@ async fn over(
             let value = response.headers().get(name)?;
             Some(value.to_str().ok()?.to_owned())
         };
-        let (retry_after, cache_control) = (header(RETRY_AFTER), header(CACHE_CONTROL));
+        let retry_after = header(RETRY_AFTER);
+        let cache_control = header(CACHE_CONTROL);
         // A body without a declared length ends with the stream. Many servers then close without
         // the TLS close message.
         let is_endless = response.body().size_hint().exact().is_none()

@@ -131,7 +131,8 @@ impl Root {
         let dir = self.open_dir(path)?;
         let path = beneath::whereabouts(dir.as_fd())
             .map_err(|err| ToolError::because(format!("`{path}` cannot be opened"), err))?;
-        let (locks, room) = (Locks::default(), self.held.room.clone());
+        let locks = Locks::default();
+        let room = self.held.room.clone();
         let held = Held { dir, path, locks, room };
         Ok(Self { held: Arc::new(held), rules: self.rules.clone() })
     }

@@ -200,7 +200,9 @@ impl Sandbox {
         rules: Vec<(GlobMatcher, Profile)>,
         outside: Option<Outside>,
     ) -> Self {
-        let (reserved, idle, ways) = (Reserved::default(), Idle::default(), OnceLock::new());
+        let reserved = Reserved::default();
+        let idle = Idle::default();
+        let ways = OnceLock::new();
         Self(Arc::new(Shared { settings, beside, rules, reserved, idle, outside, ways }))
     }
 }

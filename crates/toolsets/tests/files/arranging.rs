@@ -174,7 +174,8 @@ async fn what_a_killed_copy_left_can_be_deleted() {
     let space = Space::new();
     space.put("d/.toolgate-0123456789abcdef.tmp/a/f", "x");
     space.put("d/.toolgate-0123456789abcde0.tmp", "x");
-    let (dir, file) = ("d/.toolgate-0123456789abcdef.tmp", "d/.toolgate-0123456789abcde0.tmp");
+    let dir = "d/.toolgate-0123456789abcdef.tmp";
+    let file = "d/.toolgate-0123456789abcde0.tmp";
     let moved = json!({ "source": dir, "destination": "seen" });
     assert_eq!(space.fails("files.move", moved).await.reason, "not_allowed");
     space.fails("files.delete", json!({ "path": dir })).await;

@@ -26,8 +26,10 @@ impl Swapper {
     fn start(space: &Space) -> Self {
         space.put("x/secret", "inside");
         space.symlink(&space.evil, "xl");
-        let (stop, swaps) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let (stopped, swapped) = (stop.clone(), swaps.clone());
+        let stop = Arc::new(AtomicBool::new(false));
+        let swaps = Arc::new(AtomicU64::new(0));
+        let stopped = stop.clone();
+        let swapped = swaps.clone();
         let ws = open(&space.ws, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
         let thread = thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
@@ -227,7 +229,8 @@ async fn moves_the_opposite_ways_do_not_wait_for_each_other_for_ever() {
         let (here, there) = if at % 2 == 0 { ("a", "b") } else { ("b", "a") };
         space.put(&format!("{here}/{at}"), "x");
         tokio::spawn(async move {
-            let (here, there) = (format!("{here}/{at}"), format!("{there}/{at}"));
+            let here = format!("{here}/{at}");
+            let there = format!("{there}/{at}");
             for _ in 0..50 {
                 let on = json!({ "source": here, "destination": there });
                 space.ok("files.move", on).await;

@@ -48,7 +48,8 @@ impl Space {
 
     /// A workspace in the directory `dir`, which is somebody else's to remove.
     pub(crate) fn at(dir: &Path, settings: &Settings) -> Self {
-        let (ws, evil) = (dir.join("ws"), dir.join("ws_evil"));
+        let ws = dir.join("ws");
+        let evil = dir.join("ws_evil");
         fs::create_dir(&ws).unwrap();
         fs::create_dir(&evil).unwrap();
         fs::write(evil.join("secret"), "canary").unwrap();

@@ -247,7 +247,8 @@ async fn nothing_is_open_before_the_first_subscription_and_after_the_last() {
     it.space.put("f", "");
     // Tests run in processes of their own.
     assert_eq!(queues(), 0);
-    let (one, two) = (it.watch("f").await, it.source.watch_list(&it.changes));
+    let one = it.watch("f").await;
+    let two = it.source.watch_list(&it.changes);
     let copy = one.clone();
     assert_eq!(queues(), 1);
     drop(one);

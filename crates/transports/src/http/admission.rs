@@ -191,7 +191,8 @@ mod tests {
             assert_eq!(check(&[host, site, ("origin", "https://a.example")]), 200, "{site:?}");
             assert_eq!(check(&[host, site, ("origin", "http://evil.example")]), 403, "{site:?}");
         }
-        let (own, other) = (("sec-fetch-site", "none"), ("sec-fetch-site", "cross-site"));
+        let own = ("sec-fetch-site", "none");
+        let other = ("sec-fetch-site", "cross-site");
         assert_eq!(check(&[host, own, other]), 403);
     }
 }

@@ -140,7 +140,8 @@ impl Head {
         let Some(colon) = memchr(b':', line) else {
             return Err("a line of the head has no colon");
         };
-        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        let name = &line[..colon];
+        let value = line[colon + 1..].trim_ascii();
         if name.eq_ignore_ascii_case(b"content-length") {
             let digits = str::from_utf8(value).ok();
             let digits = digits.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));

@@ -150,7 +150,8 @@ mod tests {
     fn one_client_at_a_time_is_looked_for() {
         let (_client, server) = UnixStream::pair().expect("a pair");
         let lookout = Lookout::default();
-        let (mut one, mut other) = (quick(&lookout), quick(&lookout));
+        let mut one = quick(&lookout);
+        let mut other = quick(&lookout);
         one.answered();
         other.answered();
         assert_eq!([found(&mut one, &server), found(&mut other, &server)], [AGAIN, WAITS]);

@@ -111,7 +111,8 @@ impl Room {
             let Some(Body { holder, .. }) = held.bodies.get(&number) else {
                 return Some(Err(Full));
             };
-            let (holder, own) = (holder.clone(), held.of(holder));
+            let own = held.of(holder);
+            let holder = holder.clone();
             let own_is_full = own + bytes > self.each_max;
             if !own_is_full && held.all + bytes <= self.all_max {
                 held.grow(number, &holder, bytes);
@@ -242,7 +243,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_largest_of_whoever_holds_most_gives_way_to_another() {
         let room = room();
-        let (one, two) = (room.share(named("one")), room.share(named("one")));
+        let one = room.share(named("one"));
+        let two = room.share(named("one"));
         let other = room.share(named("other"));
         assert_eq!([takes(&one, 2), takes(&two, 3), takes(&other, 3)], [const { Some(Ok(())) }; 3]);
         let small = room.share(named("third"));

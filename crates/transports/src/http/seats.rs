@@ -158,7 +158,8 @@ pub(super) struct Seat {
 
 impl Seats {
     pub(super) fn new(bounds: SeatBounds) -> Arc<Self> {
-        let (taken, waiting) = (Mutex::default(), AtomicUsize::default());
+        let taken = Mutex::default();
+        let waiting = AtomicUsize::default();
         Arc::new(Self { bounds, opened: Instant::now(), taken, waiting, changed: Notify::new() })
     }
 
@@ -387,7 +388,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_has_just_come_stays_while_there_is_another_to_go() {
         let seats = seats(4);
-        let (idle, unknown, stuck) = (taken(&seats), taken(&seats), taken(&seats));
+        let idle = taken(&seats);
+        let unknown = taken(&seats);
+        let stuck = taken(&seats);
         let stuck = stuck.turn();
         stuck.is_of_somebody();
         stuck.while_sending(std::future::pending::<()>()).now_or_never();
@@ -425,7 +428,9 @@ mod tests {
     #[tokio::test]
     async fn nobody_takes_all_the_room_for_what_lasts() {
         let seats = seats(4);
-        let (one, two, http) = (Caller::named("one"), Caller::named("two"), Caller::http());
+        let one = Caller::named("one");
+        let two = Caller::named("two");
+        let http = Caller::http();
         let lasting = |caller: &Caller| seats.lasting(Some(caller));
         let held = lasting(&one).unwrap();
         assert!(lasting(&one).is_none());

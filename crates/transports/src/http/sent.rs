@@ -133,7 +133,8 @@ impl Pieces {
         let reading = match &mut self.reading {
             Some(reading) => reading,
             None => {
-                let (handle, offset) = (self.handle.clone(), self.offset);
+                let handle = self.handle.clone();
+                let offset = self.offset;
                 let left = usize::try_from(self.bytes - offset).unwrap_or(usize::MAX);
                 let read = move || {
                     let mut piece = vec![0; left.min(PIECE_BYTES)];

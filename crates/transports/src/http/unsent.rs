@@ -53,7 +53,8 @@ impl Unsent {
     pub(super) fn owed(self: &Arc<Self>) -> Arc<Owed> {
         let mut held = self.held();
         held.next += 1;
-        let (number, unsent) = (held.next, self.clone());
+        let number = held.next;
+        let unsent = self.clone();
         Arc::new(Owed {
             unsent,
             number,

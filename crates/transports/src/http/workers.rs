@@ -47,7 +47,8 @@ impl Workers {
         let over = CancellationToken::new();
         // If a thread cannot be started, the guard stops the others.
         let guard = over.clone().drop_guard();
-        let (mut all, mut threads) = (Vec::new(), Vec::new());
+        let mut all = Vec::new();
+        let mut threads = Vec::new();
         for _ in 0..available_parallelism().map_or(1, usize::from) {
             let runtime = Builder::new_current_thread().enable_all().build()?;
             all.push(Worker { runtime: runtime.handle().clone(), serves: AtomicUsize::new(0) });

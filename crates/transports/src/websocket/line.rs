@@ -91,7 +91,8 @@ impl Line {
         let role = Role::Server;
         let socket = WebSocketStream::from_partially_read(stream, early, role, Some(config)).await;
         let pulse = Pulse::new(bounds.keep_alive);
-        let (rest, unflushed) = (None, false);
+        let rest = None;
+        let unflushed = false;
         Self { socket, inbound, outbound, rest, unflushed, pulse, message_bytes_max }
     }
 

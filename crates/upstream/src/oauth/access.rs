@@ -125,7 +125,8 @@ impl Access {
         let tokens = kept.as_ref().and_then(|kept| kept.tokens.as_ref());
         let Some(tokens) = tokens else { return Err(credentials.sign_in("nobody is signed in")) };
         if let Some(kept) = kept.as_ref().filter(|kept| kept.found.server != found.server) {
-            let (now, then) = (&found.server.issuer, &kept.found.server.issuer);
+            let now = &found.server.issuer;
+            let then = &kept.found.server.issuer;
             if now != then {
                 let why = format!("the authorization server was `{then}` and is `{now}`");
                 return Err(credentials.sign_in(&why));

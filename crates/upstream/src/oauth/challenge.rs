@@ -54,7 +54,8 @@ impl Challenge {
 
 /// Splits `text` at commas outside quotes.
 fn parts(text: &str) -> impl Iterator<Item = &str> {
-    let (mut quoted, mut escaped) = (false, false);
+    let mut quoted = false;
+    let mut escaped = false;
     text.split(move |c| {
         if escaped {
             escaped = false;

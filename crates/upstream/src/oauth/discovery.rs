@@ -246,7 +246,8 @@ fn path(url: &str) -> String {
 
 /// Returns the well-known URLs of the document `name`: under the path of `url`, then at its root.
 fn well_known(url: &str, name: &str) -> Result<Vec<String>, String> {
-    let (origin, path) = (origin(url)?, path(url));
+    let origin = origin(url)?;
+    let path = path(url);
     let root = format!("{origin}/.well-known/{name}");
     Ok(match path.is_empty() {
         true => vec![root],
@@ -266,7 +267,8 @@ pub(crate) fn is_same(one: &str, other: &str) -> bool {
 /// Returns true if `url` lies within `resource`.
 fn covers(resource: &str, url: &str) -> bool {
     let (Ok(one), Ok(other)) = (origin(resource), origin(url)) else { return false };
-    let (inner, outer) = (path(url), path(resource));
+    let inner = path(url);
+    let outer = path(resource);
     let below = inner.strip_prefix(&outer).is_some_and(|it| it.is_empty() || it.starts_with('/'));
     one.eq_ignore_ascii_case(&other) && below
 }

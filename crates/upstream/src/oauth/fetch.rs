@@ -276,7 +276,8 @@ mod tests {
     #[test]
     fn an_upstream_far_away_names_nothing_that_is_not_encrypted_or_on_this_machine() {
         let of = |url| Fetcher::of(Arc::new(Nowhere), url, None, true).expect("a URL");
-        let (far, near) = (of("https://a.example/mcp"), of("http://127.0.0.1:1/mcp"));
+        let far = of("https://a.example/mcp");
+        let near = of("http://127.0.0.1:1/mcp");
         assert!(far.check("https://b.example/token").is_ok());
         for refused in [
             "http://b.example/token",

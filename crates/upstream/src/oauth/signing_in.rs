@@ -27,7 +27,8 @@ impl SigningIn {
         redirect: &str,
         scopes: Vec<String>,
     ) -> Result<Self, String> {
-        let (state, verifier) = (random()?, random()?);
+        let state = random()?;
+        let verifier = random()?;
         Ok(Self { found, client, redirect: redirect.to_owned(), scopes, state, verifier })
     }
 

@@ -149,7 +149,8 @@ fn differences(before: &Definition, now: &Definition) -> Vec<Difference> {
     }
     instruction_like(&said(before), now, &mut all);
     if all.is_empty() {
-        let (at, what) = ("tool".to_owned(), "says the same in another way".to_owned());
+        let at = "tool".to_owned();
+        let what = "says the same in another way".to_owned();
         all.push(Difference { class: Class::Cosmetic, at, what });
     }
     all.sort_by_key(|difference| std::cmp::Reverse(difference.class));
@@ -169,7 +170,8 @@ fn hints(before: &Definition, now: &Definition, all: &mut Vec<Difference>) {
             let said = it.annotations.as_ref().and_then(|all| all.get(hint)?.as_bool());
             said.unwrap_or(unsaid)
         };
-        let (was, is) = (of(before), of(now));
+        let was = of(before);
+        let is = of(now);
         if was != is {
             let class = if is == worse { Class::Breaking } else { Class::Widening };
             let at = format!("annotations/{hint}");
@@ -186,7 +188,8 @@ fn hints(before: &Definition, now: &Definition, all: &mut Vec<Difference>) {
 fn instruction_like(before: &[&str], now: &Definition, all: &mut Vec<Difference>) {
     let nothing = Value::Null;
     let part = |value: &'_ Option<Value>| value.clone().unwrap_or_else(|| nothing.clone());
-    let (annotations, output) = (part(&now.annotations), part(&now.output_schema));
+    let annotations = part(&now.annotations);
+    let output = part(&now.output_schema);
     let parts = [
         ("name", vec![now.name.as_str()]),
         ("title", now.title.as_deref().into_iter().collect()),

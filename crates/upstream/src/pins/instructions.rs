@@ -300,7 +300,8 @@ fn compared(sentence: &str) -> String {
 /// Splits `text` into sentences. A single line break does not end one, because texts are wrapped.
 fn sentences(text: &str) -> Vec<&str> {
     let mut sentences = Vec::new();
-    let (mut start, mut last) = (0, ' ');
+    let mut start = 0;
+    let mut last = ' ';
     for (at, c) in text.char_indices() {
         let rest = &text[at + c.len_utf8()..];
         let ends = match c {

@@ -52,7 +52,8 @@ struct Comparing<'a> {
 
 impl Comparing<'_> {
     fn told(&mut self, class: Class, at: &str, what: impl Into<String>) {
-        let (at, what) = (unseen::line(at), unseen::line(&what.into()));
+        let at = unseen::line(at);
+        let what = unseen::line(&what.into());
         self.all.push(Difference { class, at, what });
     }
 
@@ -84,7 +85,8 @@ impl Comparing<'_> {
         }
         let words: BTreeSet<_> = before.keys().chain(now.keys()).collect();
         for word in words {
-            let (was, is) = (before.get(word), now.get(word));
+            let was = before.get(word);
+            let is = now.get(word);
             if was != is {
                 self.word(&format!("{at}/{}", escaped(word)), word, [was, is], deep);
             }
@@ -146,8 +148,10 @@ impl Comparing<'_> {
     }
 
     fn required(&mut self, at: &str, was: Option<&Value>, is: Option<&Value>) {
-        let (was, is) = (values("enum", was), values("enum", is));
-        let (was, is) = (was.unwrap_or_default(), is.unwrap_or_default());
+        let was = values("enum", was);
+        let is = values("enum", is);
+        let was = was.unwrap_or_default();
+        let is = is.unwrap_or_default();
         for name in is.difference(&was) {
             self.tighter(at, format!("{name} has to be there"));
         }
@@ -165,10 +169,8 @@ impl Comparing<'_> {
                 let list = |all: Vec<&String>| {
                     all.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ")
                 };
-                let (less, more) = (
-                    was.difference(&is).collect::<Vec<_>>(),
-                    is.difference(&was).collect::<Vec<_>>(),
-                );
+                let less = was.difference(&is).collect::<Vec<_>>();
+                let more = is.difference(&was).collect::<Vec<_>>();
                 if !less.is_empty() {
                     self.tighter(at, format!("is no more {}", list(less)));
                 }
@@ -182,7 +184,8 @@ impl Comparing<'_> {
     /// Compares the rules for properties that are not named.
     fn others(&mut self, at: &str, was: Option<&Value>, is: Option<&Value>, deep: usize) {
         let any = Value::Bool(true);
-        let (was, is) = (was.unwrap_or(&any), is.unwrap_or(&any));
+        let was = was.unwrap_or(&any);
+        let is = is.unwrap_or(&any);
         match (was, is) {
             (Value::Bool(false), _) => self.looser(at, "others are taken now"),
             (_, Value::Bool(false)) => self.tighter(at, "others are taken no more"),

@@ -27,7 +27,8 @@ pub fn shown(upstream: &str, became: &Became) -> String {
         text.push('\n');
     }
     for (name, change) in all {
-        let (name, worst) = (unseen::line(name), change.class().word());
+        let name = unseen::line(name);
+        let worst = change.class().word();
         _ = writeln!(text, "{upstream}.{name}: {worst}");
         for difference in change.differences() {
             let class = difference.class.word();

@@ -144,7 +144,8 @@ impl Cut<'_> {
         let cuts_texts = plan.joins || plan.cuts(&Part::Texts);
         let Output { mut value, mut structured, text, content, meta, ending } = output;
         let Text { mut body, note } = text;
-        let (mut others, mut links) = (Vec::new(), Vec::new());
+        let mut others = Vec::new();
+        let mut links = Vec::new();
         for (at, Content { shown, meant }) in content.into_iter().enumerate() {
             let shown = match shown {
                 Shape::Text(text) if cuts_texts => {
@@ -291,7 +292,8 @@ fn says_its_value(output: &Output) -> Option<&'static str> {
     if output.content.iter().any(|one| text_of(one).is_some()) {
         return None;
     }
-    let (value, body) = (&output.value, &output.text.body);
+    let value = &output.value;
+    let body = &output.text.body;
     let held = value.as_object().filter(|fields| fields.len() == 1);
     let held = held.and_then(|fields| fields.values().next());
     if held.and_then(Value::as_str) == Some(body) {
@@ -315,7 +317,9 @@ fn append(text: &mut String, more: &str) {
 
 /// Returns a note on the stored `spec` and how to read on from byte `from`.
 fn how_to_read_on(what: &str, spec: &ResourceSpec, from: usize) -> String {
-    let (bytes, uri, id) = (spec.bytes.unwrap_or_default(), &spec.uri, id_of(spec));
+    let bytes = spec.bytes.unwrap_or_default();
+    let uri = &spec.uri;
+    let id = id_of(spec);
     format!(
         "{what} has {bytes} bytes and is at {uri} for an hour. Read on with results_read and the id \
          `{id}`: an `offset` from {from}, or what to `find`."

@@ -131,7 +131,8 @@ pub(super) fn places(text: &str, from: usize, sought: &str) -> Vec<(usize, usize
     let sought: Vec<char> = sought.chars().flat_map(char::to_lowercase).collect();
     // Failure table of Knuth, Morris and Pratt.
     let mut again = vec![0; sought.len()];
-    let (mut places, mut starts) = (Vec::new(), VecDeque::with_capacity(sought.len()));
+    let mut places = Vec::new();
+    let mut starts = VecDeque::with_capacity(sought.len());
     let step = |again: &[usize], mut have: usize, next: char| {
         while have > 0 && sought[have] != next {
             have = again[have - 1];

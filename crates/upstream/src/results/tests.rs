@@ -54,7 +54,8 @@ fn links(output: &Output) -> Vec<String> {
 
 /// What Ann has at `uri`.
 async fn kept(results: &Results, uri: &str) -> Contents {
-    let (resources, ctx) = (results.resources(), ctx("ann"));
+    let resources = results.resources();
+    let ctx = ctx("ann");
     let mut read = resources.read(&ctx, uri).await.expect("it is kept");
     read.remove(0)
 }
@@ -78,7 +79,8 @@ async fn a_long_result_is_cut_and_read_on_to_its_end() {
     let output = cut(&results, long(), BUDGET);
     assert!(output.text.body.len() < 10_000);
     let [id] = &links(&output)[..] else { panic!("{output:?}") };
-    let (mut all, mut offset) = (String::new(), 0);
+    let mut all = String::new();
+    let mut offset = 0;
     loop {
         let input = json!({ "id": id, "offset": offset, "bytes": 7001 });
         let part = read(&results, input).await.expect("a part");
@@ -107,7 +109,8 @@ async fn each_place_in_a_long_line_is_told_with_what_stands_around_it() {
     let items: Vec<_> = (0..2000).map(|at| json!({ "name": format!("Äpfel {at}é") })).collect();
     let whole = json!(items).to_string();
     let output = cut(&results, shows(whole.clone(), Vec::new()), BUDGET);
-    let (mut offset, mut all) = (0, Vec::new());
+    let mut offset = 0;
+    let mut all = Vec::new();
     loop {
         let input = json!({ "id": links(&output)[0], "offset": offset, "find": "äPFEL 19" });
         let part = read(&results, input).await.expect("places");
@@ -132,7 +135,8 @@ async fn nobody_reads_the_result_of_another() {
     let results = Results::default();
     let picture = vec![Content::image("image/png", vec![7; 2000])];
     let output = cut(&results, Output { content: picture, ..long() }, BUDGET);
-    let (resources, bob) = (results.resources(), ctx("bob"));
+    let resources = results.resources();
+    let bob = ctx("bob");
     assert_eq!(links(&output).len(), 2);
     for uri in links(&output) {
         assert!(resources.read(&bob, &uri).await.is_err());
@@ -160,7 +164,8 @@ async fn a_structured_value_that_was_not_promised_is_kept_as_json_and_no_longer_
 #[tokio::test]
 async fn a_text_that_the_value_holds_by_one_name_is_kept_once() {
     let results = Results::default();
-    let (lines, list) = (long().text.body, rows(400));
+    let lines = long().text.body;
+    let list = rows(400);
     for (value, body, media_type) in [
         (json!({ "result": lines }), lines.clone(), "text/plain"),
         (json!({ "result": list }), list.to_string(), "application/json"),
@@ -188,7 +193,8 @@ async fn of_a_text_and_a_value_that_say_different_things_the_longer_is_cut() {
 
 #[test]
 fn what_was_promised_stays_structured_and_whole() {
-    let (results, promised) = (Results::default(), Budget { promised: true, ..BUDGET });
+    let results = Results::default();
+    let promised = Budget { promised: true, ..BUDGET };
     let value = json!({ "rows": rows(400) });
     let output = cut(&results, gives(value.clone(), "400 rows."), promised);
     assert_eq!((output.structured, output.value), (true, value.clone()));
@@ -267,7 +273,8 @@ fn what_is_short_or_has_no_bounds_is_left_as_it_is() {
     let short = Output { content: picture(), ..gives(value.clone(), value.to_string()) };
     let wide = Budget { media_bytes: 2000, ..BUDGET };
     for (output, budget) in [(Output { content: picture(), ..long() }, ALL), (short, wide)] {
-        let (body, content) = (output.text.body.clone(), output.content.clone());
+        let body = output.text.body.clone();
+        let content = output.content.clone();
         let structured = output.structured;
         let cut = cut(&results, output, budget);
         assert_eq!((cut.text, cut.content), (Text::body(body), content));
@@ -309,7 +316,8 @@ fn an_answer_of_very_many_parts_is_short_once_it_is_cut() {
 fn what_an_upstream_says_of_what_is_kept_counts_too() {
     let results = Results::default();
     for _ in 0..100 {
-        let (uri, media_type) = ("u".repeat(1 << 20), Some("m".repeat(1 << 20)));
+        let uri = "u".repeat(1 << 20);
+        let media_type = Some("m".repeat(1 << 20));
         let held = Held::Text("y".repeat(20_000));
         let one = Content::resource(Contents { uri, media_type, held, meta: MetaFields::new() });
         drop(cut(&results, shows("", vec![one]), BUDGET));

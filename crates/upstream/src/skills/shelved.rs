@@ -25,7 +25,8 @@ pub(crate) struct Shelved {
 impl Shelved {
     /// Indexes the skills in `listing` of the upstream `name`.
     pub(crate) fn of(name: &str, listing: &Listing) -> Self {
-        let (mut all, mut told) = (Vec::new(), 0);
+        let mut all = Vec::new();
+        let mut told = 0;
         for entry in &listing.skills {
             match sound(entry) {
                 Ok(skill) => all.push(skill),

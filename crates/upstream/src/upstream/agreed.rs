@@ -157,7 +157,8 @@ impl Upstream {
                 Ok(tools)
             }
             Err(trouble) => {
-                let (name, why) = (&self.name, told(&trouble));
+                let name = &self.name;
+                let why = told(&trouble);
                 let message = format!(
                     "the tools of the upstream `{name}` are pinned, and it does not list them: {why}"
                 );

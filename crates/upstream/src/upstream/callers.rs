@@ -97,7 +97,8 @@ impl Upstream {
         let theirs = known.unwrap_or_else(|| {
             let idle_ms = if self.settings.idle_ms == 0 { IDLE_MS } else { self.settings.idle_ms };
             let settings = Settings { idle_ms, ..self.settings.clone() };
-            let (results, claims) = (self.results.clone(), self.claims.clone());
+            let results = self.results.clone();
+            let claims = self.claims.clone();
             let handed = (self.world.clone(), Arc::new(Nothing) as _, results, claims);
             let of = (Some(self), Whose::One(bearer.cloned()));
             let upstream = Self::new(&self.name, settings, handed, self.changes.clone(), of);

@@ -130,10 +130,14 @@ impl Upstream {
         link: Arc<Link>,
     ) -> impl FnOnce(Arc<Hearing>) -> BoxFuture<'static, Result<Begun, ToolError>> + use<> {
         let Asked { method, mut params, name, as_task, .. } = asked;
-        let (this, trace, tells) = (self.this(), ctx.trace.clone(), ctx.events.is_watched());
-        let (caller, session) = (ctx.caller.clone(), ctx.session.clone());
+        let this = self.this();
+        let trace = ctx.trace.clone();
+        let tells = ctx.events.is_watched();
+        let caller = ctx.caller.clone();
+        let session = ctx.session.clone();
         let lines = ctx.events.lines();
-        let (can, calls_again) = (ctx.asker.can(), ctx.asker.calls_again());
+        let can = ctx.asker.can();
+        let calls_again = ctx.asker.calls_again();
         let apart = self.asks.load(Ordering::Acquire) && can != Askable::default();
         if as_task && link.revision.tasks == Tasks::Param {
             params.insert("task".into(), json!({}));
@@ -150,7 +154,8 @@ impl Upstream {
                     this.is_as_agreed(&link, &name).await?;
                 }
                 link.logs(lines).await;
-                let (mut is_anew, mut visits) = (false, Visits::new());
+                let mut is_anew = false;
+                let mut visits = Visits::new();
                 let asked = loop {
                     let visits_pages = hearing.can(Kind::Visit);
                     let repeats = visits_pages || link.wire.tells_who_asks();
@@ -257,12 +262,18 @@ impl Rounds {
         ctx: &Ctx,
         params: Map<String, Value>,
     ) -> impl Future<Output = Result<Value, ToolError>> + Send + 'static + use<> {
-        let (upstream, link, hearing) =
-            (self.upstream.clone(), self.link.clone(), self.hearing.clone());
-        let (method, name, as_task) = (self.method, self.name.clone(), self.as_task);
-        let (mirrored, places, trace) =
-            (self.mirrored.clone(), self.places.clone(), ctx.trace.clone());
-        let (can, log, tells) = (ctx.asker.can(), ctx.events.lines(), ctx.events.is_watched());
+        let upstream = self.upstream.clone();
+        let link = self.link.clone();
+        let hearing = self.hearing.clone();
+        let method = self.method;
+        let name = self.name.clone();
+        let as_task = self.as_task;
+        let mirrored = self.mirrored.clone();
+        let places = self.places.clone();
+        let trace = ctx.trace.clone();
+        let can = ctx.asker.can();
+        let log = ctx.events.lines();
+        let tells = ctx.events.is_watched();
         let can = Askable { roots: can.roots || self.upstream.folders().is_some(), ..can };
         let calls_again = ctx.asker.calls_again();
         async move {

@@ -67,7 +67,8 @@ impl Upstream {
         }
         let params = Map::from_iter([("notifications".to_owned(), Value::Object(wanted))]);
         let key = params["notifications"].to_string();
-        let (this, link) = (self.this.clone(), Arc::downgrade(link));
+        let this = self.this.clone();
+        let link = Arc::downgrade(link);
         if listening.as_ref().is_some_and(|before| {
             before.wanted == key && before.over.ptr_eq(&link) && !before.task.is_finished()
         }) {
@@ -144,10 +145,12 @@ impl Upstream {
         if uris.is_empty() {
             return;
         }
-        let (this, link) = (self.this(), link.clone());
+        let this = self.this();
+        let link = link.clone();
         tokio::spawn(async move {
             let again = |uri: String| {
-                let (this, link) = (this.clone(), link.clone());
+                let this = this.clone();
+                let link = link.clone();
                 async move {
                     let _one = this.watched.asking(&uri).lock_owned().await;
                     match this.subscribe(&link, &uri, true).await {
@@ -189,7 +192,8 @@ async fn listens(of: Weak<Upstream>, link: Weak<Link>, params: Map<String, Value
     loop {
         let Some(over) = link.upgrade() else { return };
         let hears: Arc<dyn Hears> = Arc::new(OfNobody(of.clone()));
-        let (gone, begun) = (over.wire.gone().clone(), Instant::now());
+        let gone = over.wire.gone().clone();
+        let begun = Instant::now();
         let look = async {
             if let Some(upstream) = of.upgrade().filter(|_| is_again) {
                 upstream.look_again();

@@ -248,17 +248,20 @@ impl Upstream {
             return Ok(Some(known.clone()));
         }
         let at = (&*self.name, url, self.settings.private_network);
-        let (oauth, world) = (self.settings.oauth.as_ref(), self.world.clone());
+        let oauth = self.settings.oauth.as_ref();
+        let world = self.world.clone();
         let made = Arc::new(Credentials::new(at, oauth, world, self.whose.bearer())?);
         Ok(Some(self.credentials.get_or_init(|| made).clone()))
     }
 
     /// Closes `link` when it is idle for too long, and reports when it breaks.
     fn watch_over(&self, link: &Arc<Link>) {
-        let (this, gone) = (self.this.clone(), link.wire.gone().clone());
+        let this = self.this.clone();
+        let gone = link.wire.gone().clone();
         // Held weakly, so that the connection ends with its last user.
         let link = Arc::downgrade(link);
-        let (idle, lifetime) = (self.settings.idle_ms, self.settings.lifetime_ms);
+        let idle = self.settings.idle_ms;
+        let lifetime = self.settings.lifetime_ms;
         tokio::spawn(async move {
             let over = |idle: u64, of: Duration| idle > 0 && of >= Duration::from_millis(idle);
             let done = async {

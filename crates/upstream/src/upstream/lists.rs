@@ -182,7 +182,8 @@ impl Upstream {
     /// Schedules a refresh after `good_for`, if `link` is still in use then.
     pub(super) fn looks_later(&self, link: &Arc<Link>, good_for: Option<Duration>) {
         let Some(good_for) = good_for else { return };
-        let (this, link) = (self.this.clone(), Arc::downgrade(link));
+        let this = self.this.clone();
+        let link = Arc::downgrade(link);
         let later = tokio::spawn(async move {
             tokio::time::sleep(good_for).await;
             let Some(this) = this.upgrade() else { return };
@@ -201,13 +202,11 @@ impl Upstream {
         }
         self.has_listed.store(true, Ordering::Release);
         let before = self.listing();
-        let (tools, resources, prompts) = (
-            before.tools != listing.tools || before.manner() != listing.manner(),
-            before.resources != listing.resources
-                || before.templates != listing.templates
-                || before.skills != listing.skills,
-            before.prompts != listing.prompts,
-        );
+        let tools = before.tools != listing.tools || before.manner() != listing.manner();
+        let resources = before.resources != listing.resources
+            || before.templates != listing.templates
+            || before.skills != listing.skills;
+        let prompts = before.prompts != listing.prompts;
         let is_other = *before != listing;
         let instructs = before.instructions != listing.instructions;
         if tools {

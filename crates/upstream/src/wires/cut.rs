@@ -45,7 +45,8 @@ pub(crate) fn is(start: &[u8]) -> Is {
     if at.next() != Some(b'{') {
         return Is::Other;
     }
-    let (mut is_answer, mut id) = (false, None);
+    let mut is_answer = false;
+    let mut id = None;
     loop {
         match at.next() {
             Some(b'"') => {}

@@ -77,10 +77,14 @@ impl Http {
         let gone = CancellationToken::new();
         let ends = gone.clone().drop_guard();
         let pool = Pool::new(site.world.clone(), place);
-        let (session, revision) = (RwLock::default(), RwLock::default());
-        let (in_flight, brisk) = (Arc::new(InFlight::new(hears.clone())), Brisk::new());
+        let session = RwLock::default();
+        let revision = RwLock::default();
+        let in_flight = Arc::new(InFlight::new(hears.clone()));
+        let brisk = Brisk::new();
         let places = || Arc::new(Semaphore::new(QUESTIONS_MAX));
-        let (questions, refusals, headers) = (places(), places(), said);
+        let questions = places();
+        let refusals = places();
+        let headers = said;
         let endpoint = Endpoint {
             site,
             pool,
@@ -251,7 +255,8 @@ impl Endpoint {
         hears: &Arc<dyn Hears>,
     ) -> Result<Streamed, Trouble> {
         let mut events = Events::default();
-        let (mut last, mut retry) = (None, None);
+        let mut last = None;
+        let mut retry = None;
         while let Some(frame) = response.body_mut().frame().await {
             let Ok(frame) = frame else { break };
             let Ok(piece) = frame.into_data() else { continue };
@@ -496,7 +501,8 @@ struct Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        let (id, endpoint) = (self.id, self.endpoint.clone());
+        let id = self.id;
+        let endpoint = self.endpoint.clone();
         let says = self.cancellable && !endpoint.is_stateless();
         match says {
             true => endpoint.in_flight.abandon(id),
@@ -524,8 +530,8 @@ impl Wire for Http {
         hears: Arc<dyn Hears>,
     ) -> BoxFuture<'_, Result<Box<RawValue>, Trouble>> {
         Box::pin(async move {
-            let (id, cancellable) =
-                (message.id.unwrap_or_default(), message.method != "initialize");
+            let id = message.id.unwrap_or_default();
+            let cancellable = message.method != "initialize";
             self.0.in_flight.begin(&message, hears.clone(), ());
             let mut waiting = Waiting { endpoint: self.0.clone(), id, cancellable };
             let alone = self.0.in_flight.is_alone();
@@ -545,7 +551,8 @@ impl Wire for Http {
 
     fn listen(&self) {
         if !self.0.is_stateless() {
-            let (endpoint, gone) = (self.0.clone(), self.0.gone.clone());
+            let endpoint = self.0.clone();
+            let gone = self.0.gone.clone();
             tokio::spawn(async move {
                 tokio::select! {
                     () = gone.cancelled() => {}

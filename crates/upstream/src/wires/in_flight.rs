@@ -58,7 +58,8 @@ impl<T> InFlight<T> {
     }
 
     pub(super) fn begin(&self, message: &Sent, hears: Arc<dyn Hears>, more: T) {
-        let (id, listens) = (message.id.unwrap_or_default(), message.listens());
+        let id = message.id.unwrap_or_default();
+        let listens = message.listens();
         self.all().insert(id, One { hears, listens, more });
     }
 
@@ -247,7 +248,9 @@ mod tests {
     #[test]
     fn a_line_of_a_log_reaches_the_calls_of_one_caller_and_of_several_none() {
         let all = in_flight();
-        let (ada, again, bob) = (of("ada"), of("ada"), of("bob"));
+        let ada = of("ada");
+        let again = of("ada");
+        let bob = of("bob");
         let heard = || [&ada, &again, &bob].map(|one| one.1.load(Ordering::Acquire));
         let line = || all.said("notifications/message", &json!({ "data": "a secret" }));
         all.begin(&asks(1, "tools/call"), ada.clone(), ());
@@ -307,7 +310,8 @@ mod tests {
     async fn where_no_call_in_flight_can_be_asked_each_is_told_what_it_lacks() {
         let ask = async |with: Option<Arc<Reads>>| {
             let all = Arc::new(in_flight());
-            let (one, other) = (Arc::new(Mute(false.into())), Arc::new(Mute(false.into())));
+            let one = Arc::new(Mute(false.into()));
+            let other = Arc::new(Mute(false.into()));
             all.begin(&asks(1, "tools/call"), one.clone(), ());
             all.begin(&asks(2, "tools/call"), other.clone(), ());
             if let Some(with) = with {

@@ -263,7 +263,8 @@ mod tests {
             far.write_all(answer).await.expect("it is read");
             ended.cancel();
         };
-        let (first, second) = (asks(1, "ping"), asks(2, "ping"));
+        let first = asks(1, "ping");
+        let second = asks(2, "ping");
         let calls =
             async { tokio::join!(talk.request(first, deaf()), talk.request(second, deaf()), ends) };
         let (first, second, ()) = calls.await;

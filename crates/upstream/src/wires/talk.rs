@@ -255,7 +255,8 @@ impl Ear {
                         out.say_now(message::answered(&id, Err(busy)));
                         continue;
                     };
-                    let (shared, out) = (shared.clone(), out.clone());
+                    let shared = shared.clone();
+                    let out = out.clone();
                     tokio::spawn(async move {
                         let outcome = match method.as_str() {
                             "ping" => Ok(Value::Object(serde_json::Map::new())),

@@ -67,7 +67,8 @@ pub(crate) fn asking(state: JobState) -> Job {
 
 /// The ticket of a request that asks for `asked`.
 pub(crate) fn ticket(revision: &'static Revision, asked: Asked) -> McpTicket {
-    let (id, facts) = (Id::Text("a".into()), Arc::new(facts()));
+    let id = Id::Text("a".into());
+    let facts = Arc::new(facts());
     let hearing = Hearing::read(&id, &Params::default(), revision, facts.clone(), None);
     McpTicket { id, revision, facts, asked, hearing: hearing.expect("nothing to hear") }
 }

@@ -76,7 +76,8 @@ fn held(part: &Value) -> Option<Contents> {
         (Some(text), _) => Held::Text(text.to_owned()),
         (None, blob) => Held::Bytes(toolgate_contract::Blob(STANDARD.decode(blob?).ok()?.into())),
     };
-    let (uri, media_type) = (text("uri")?.to_owned(), text("mimeType").map(str::to_owned));
+    let uri = text("uri")?.to_owned();
+    let media_type = text("mimeType").map(str::to_owned);
     Some(Contents { uri, media_type, held, meta: meta(part) })
 }
 

@@ -23,7 +23,9 @@ enum Edit {
 }
 
 fn edits() -> impl Strategy<Value = Edit> {
-    let (file, at, bit) = (0..5_usize, any::<usize>(), 0..8_u8);
+    let file = 0..5_usize;
+    let at = any::<usize>();
+    let bit = 0..8_u8;
     prop_oneof![
         4 => (file.clone(), at, bit.clone()).prop_map(|(file, at, bit)| Edit::Bit { file, at, bit }),
         2 => (file.clone(), at, any::<u8>()).prop_map(|(file, at, byte)| Edit::Insert { file, at, byte }),
@@ -50,7 +52,8 @@ struct Log {
 impl Log {
     fn of(lines: usize, pad: usize, bytes_max: u64) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let (path, key) = (folder.path().join("a.jsonl"), Key::of(&[7; 32]));
+        let path = folder.path().join("a.jsonl");
+        let key = Key::of(&[7; 32]);
         let mut chain = Chain::open(&path, key.clone(), 20, bytes_max).expect("a file");
         let bodies: Vec<_> = (0..lines)
             .map(|number| {
@@ -118,7 +121,8 @@ impl Log {
                 lines.insert(line, lines[line].clone());
             }),
             Edit::Swap { file, line, other } => by_line(file, &|lines| {
-                let (line, other) = (line % lines.len(), other % lines.len());
+                let line = line % lines.len();
+                let other = other % lines.len();
                 lines.swap(line, other);
             }),
             Edit::Drop { file, line } => by_line(file, &|lines| {
@@ -126,9 +130,10 @@ impl Log {
             }),
             Edit::Forget { file } => fs::remove_file(&files[file % files.len()]).expect("there"),
             Edit::Exchange { file, other } => {
-                let (one, other) = (&files[file % files.len()], &files[other % files.len()]);
-                let (ours, theirs) =
-                    (fs::read(one).expect("there"), fs::read(other).expect("there"));
+                let one = &files[file % files.len()];
+                let other = &files[other % files.len()];
+                let ours = fs::read(one).expect("there");
+                let theirs = fs::read(other).expect("there");
                 fs::write(one, theirs).expect("written");
                 fs::write(other, ours).expect("written");
             }

@@ -108,7 +108,8 @@ pub(super) fn connect(file: &Path) -> Result<Connection, Trouble> {
 fn version(db: &Connection, file: &Path) -> Result<usize, Trouble> {
     let number = |name| db.query_row(&format!("PRAGMA {name}"), (), |row| row.get::<_, i64>(0));
     let tables = || db.query_row("SELECT count(*) FROM sqlite_schema", (), |row| row.get(0));
-    let (version, application) = (number("user_version")?, number("application_id")?);
+    let version = number("user_version")?;
+    let application = number("application_id")?;
     if application != APPLICATION && (version, application, tables()?) != (0, 0, 0_i64) {
         let file = file.display();
         return Err(Trouble::Said(format!(
@@ -137,7 +138,8 @@ fn bring_up(db: &Connection, file: &Path, version: usize) -> Result<(), Trouble>
             file.display(),
         )));
     }
-    let (steps, latest) = (STEPS[version..].concat(), STEPS.len());
+    let steps = STEPS[version..].concat();
+    let latest = STEPS.len();
     db.execute_batch(&format!(
         "BEGIN IMMEDIATE; {steps} PRAGMA user_version = {latest}; \
          PRAGMA application_id = {APPLICATION}; COMMIT"

@@ -23,7 +23,8 @@ pub(super) fn standing(caller: &Caller) -> Result<Option<String>, Trouble> {
     if scopes.is_empty() && roles.is_empty() && Caller::recalled(name).kind == *kind {
         return Ok(None);
     }
-    let (scopes, roles) = (scopes.as_ref().into(), roles.as_ref().into());
+    let scopes = scopes.as_ref().into();
+    let roles = roles.as_ref().into();
     Ok(Some(serde_json::to_string(&Standing { kind: *kind, scopes, roles })?))
 }
 
@@ -31,6 +32,7 @@ pub(super) fn standing(caller: &Caller) -> Result<Option<String>, Trouble> {
 pub(super) fn caller_of(name: &str, standing: Option<&str>) -> Result<Caller, Trouble> {
     let Some(standing) = standing else { return Ok(Caller::recalled(name)) };
     let Standing { kind, scopes, roles } = parsed(standing)?;
-    let (scopes, roles) = (scopes.as_ref().into(), roles.as_ref().into());
+    let scopes = scopes.as_ref().into();
+    let roles = roles.as_ref().into();
     Ok(Caller { name: name.into(), kind, scopes, roles, bearer: None })
 }

@@ -183,7 +183,8 @@ async fn events_are_numbered_without_gaps() {
     assert_eq!(first, (0..20).map(|turn| 3 + 3 * turn).collect::<Vec<u64>>());
     assert_eq!(store.append(id(1), vec![]).await.expect("nothing"), 63);
 
-    let (mut seen, mut after) = (Vec::new(), 0);
+    let mut seen = Vec::new();
+    let mut after = 0;
     loop {
         let page = store.events(id(1), after, 300).await.expect("events");
         let Some(last) = page.last() else { break };
@@ -230,7 +231,8 @@ async fn each_job_of_a_server_that_is_gone_is_adopted_by_one() {
 #[tokio::test]
 async fn jobs_of_a_server_that_lives_are_its_own() {
     let folder = folder();
-    let (one, two) = (open(&folder), open(&folder));
+    let one = open(&folder);
+    let two = open(&folder);
     one.accept(job(1)).await.expect("it is accepted");
     let adopted = two.adopt_all().await.expect("it adopts");
     assert!(adopted.jobs.is_empty() && adopted.marks.is_empty());

@@ -206,7 +206,9 @@ impl Readers {
         let asked = Arc::new(Mutex::new(asked));
         let (end, alive) = End::new();
         for _ in 0..READERS {
-            let (file, asked, alive) = (file.clone(), asked.clone(), alive.clone());
+            let file = file.clone();
+            let asked = asked.clone();
+            let alive = alive.clone();
             thread("jobs-read", move || {
                 // Connected when needed, because servers with one caller hardly ever read.
                 let mut open = None;

@@ -54,7 +54,8 @@ impl Tool for Start {
             ahead: Ahead::default(),
         };
         // Questions of the job reach clients whose protocol has jobs, not these tools.
-        let (terms, later) = (JobTerms::default(), AskLater::Never);
+        let terms = JobTerms::default();
+        let later = AskLater::Never;
         let started = jobs.start(Wanted { call, terms, later }).await;
         match started.map_err(|err| refusal(err, "/arguments"))? {
             Answer::Job(job) => Ok(Told::of(*job)),

@@ -32,7 +32,8 @@ impl Doc {
 
     pub(super) fn chunks(&self) -> Vec<Chunk> {
         let mut chunks = Vec::new();
-        let (mut at, mut line) = (0, 1);
+        let mut at = 0;
+        let mut line = 1;
         for text in self.text.split("\n\n") {
             let lines = u32::try_from(text.lines().count()).unwrap();
             let head = text.lines().next().unwrap_or_default();

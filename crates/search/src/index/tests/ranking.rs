@@ -68,7 +68,8 @@ proptest! {
         // Texts that are all empty have no chunk.
         let chunks = averages.chunks.max(1) as f32;
         for field in ALL {
-            let (ours, theirs) = (averages.lengths[field as usize], all_lengths[field as usize] / chunks);
+            let ours = averages.lengths[field as usize];
+            let theirs = all_lengths[field as usize] / chunks;
             prop_assert!((ours - theirs).abs() <= 0.001 * theirs.max(1.0), "{field:?} {ours} {theirs}");
         }
         scores.sort_by(|a, b| b.3.total_cmp(&a.3));

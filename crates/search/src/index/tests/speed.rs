@@ -104,7 +104,8 @@ fn median(mut times: Vec<Duration>) -> Duration {
 fn a_million_lines() {
     let from = std::env::var_os(TEXTS).expect("a folder of sources");
     let most = std::env::var(LINES).map_or(1_000_000, |it| it.parse().unwrap());
-    let (mut all, mut lines) = (Vec::new(), 0);
+    let mut all = Vec::new();
+    let mut lines = 0;
     texts(from.as_ref(), &mut all, &mut lines, most);
     let bytes: usize = all.iter().map(|(_, text)| text.len()).sum();
     println!("{} files, {lines} lines, {bytes} bytes; RSS before {} MiB", all.len(), peak_mib());
@@ -115,8 +116,9 @@ fn a_million_lines() {
     let (index, _) = Index::open(place, None).unwrap();
     let mut writer = index.writer().unwrap().unwrap();
     let begun = Instant::now();
-    let (mut chunking, mut putting, mut committing) =
-        (Duration::ZERO, Duration::ZERO, Duration::ZERO);
+    let mut chunking = Duration::ZERO;
+    let mut putting = Duration::ZERO;
+    let mut committing = Duration::ZERO;
     let mut since = 0;
     for path in &paths {
         let text = fs::read_to_string(path).unwrap();

@@ -24,7 +24,8 @@ fn a_document_larger_than_all_that_may_wait_is_taken_in() {
 #[test]
 fn two_heads_written_within_one_tick_are_told_apart() {
     let folder = tempfile::tempdir().unwrap();
-    let (head, words) = (folder.path().join("meta.json"), Folder::make(folder.path()).unwrap());
+    let head = folder.path().join("meta.json");
+    let words = Folder::make(folder.path()).unwrap();
     let tick = SystemTime::now();
     let mut stamps = Vec::new();
     for text in ["one", "three"] {

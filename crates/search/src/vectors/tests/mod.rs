@@ -29,7 +29,8 @@ fn hash(number: u64) -> ChunkHash {
 /// The vectors numbered in `range`, each about some direction that others have too, as texts are.
 fn vectors(range: std::ops::Range<u64>, dimensions: usize) -> Vec<(ChunkHash, Vec<f32>)> {
     let of = |number: u64| {
-        let (topic, own) = (noise(number % 97, dimensions), noise(number + 1_000, dimensions));
+        let topic = noise(number % 97, dimensions);
+        let own = noise(number + 1_000, dimensions);
         let vector = topic.iter().zip(&own).map(|(topic, own)| topic + own).collect();
         (hash(number), vector)
     };

@@ -152,7 +152,8 @@ impl<W: Write> Writer<W> {
             Stream::Stdout => &mut self.stdout,
             Stream::Stderr => &mut self.stderr,
         };
-        let (out, last) = (&mut self.out, &mut self.last);
+        let out = &mut self.out;
+        let last = &mut self.last;
         let mut done = Ok(());
         unfinished.take(text, |line| {
             if done.is_ok() {

@@ -140,7 +140,8 @@ impl View {
 
     /// Starts drawing.
     fn draw(&self) -> Option<ProgressBar> {
-        let (head, tail) = (self.clone(), self.clone());
+        let head = self.clone();
+        let tail = self.clone();
         let style = ProgressStyle::with_template("{head}{tail:.dim}")
             .ok()?
             .with_key("head", move |_: &ProgressState, out: &mut dyn Write| {
@@ -191,7 +192,8 @@ impl Scene {
             unfinished.forget();
             text = &text[end + 1..];
         }
-        let (tail, last) = (&mut self.tail, &mut self.last);
+        let tail = &mut self.tail;
+        let last = &mut self.last;
         unfinished.take(text, |line| {
             line.clone_into(last);
             push(tail, line);

@@ -143,7 +143,9 @@ pub(in crate::cli) fn columns(text: &str) -> usize {
 /// Formats a duration as a clock: `0:07`, `1:02:03`.
 pub(in crate::cli) fn clock(duration: Duration) -> String {
     let seconds = duration.as_secs();
-    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    let hours = seconds / 3600;
+    let minutes = seconds / 60 % 60;
+    let seconds = seconds % 60;
     if hours > 0 {
         format!("{hours}:{minutes:02}:{seconds:02}")
     } else {
@@ -154,7 +156,9 @@ pub(in crate::cli) fn clock(duration: Duration) -> String {
 /// Formats a duration in words: `340 ms`, `1.3 s`, `12 s`, `3 min 20 s`, `2 h 5 min`, `4 d`.
 pub(in crate::cli) fn spoken(duration: Duration) -> String {
     let seconds = duration.as_secs();
-    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600, seconds / 60);
+    let days = seconds / 86_400;
+    let hours = seconds / 3600;
+    let minutes = seconds / 60;
     let two = |large: u64, unit: &str, small: u64, below: &str| match small {
         0 => format!("{large} {unit}"),
         small => format!("{large} {unit} {small} {below}"),

@@ -68,7 +68,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Some(file) => names_in(file)?,
         None => Vec::new(),
     };
-    let (mut text, mut secrets) = (String::new(), Secrets::new());
+    let mut text = String::new();
+    let mut secrets = Secrets::new();
     for (file, content) in files(args)? {
         for (name, server) in servers(&content, &args.root) {
             let mut upstream = match Upstream::of(&name, &server, &args.root, &secrets) {
@@ -79,7 +80,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 }
             };
             if taken.contains(&upstream.name) {
-                let (file, name) = (file.display(), &upstream.name);
+                let file = file.display();
+                let name = &upstream.name;
                 complain(&format!("not taken over: `{name}` of {file}: there is one already"));
                 continue;
             }
@@ -180,14 +182,17 @@ impl Upstream {
     /// Converts a client's entry for the server `name`. Returns the reason if that is impossible.
     fn of(name: &str, server: &Value, root: &Path, secrets: &Secrets) -> Result<Self, String> {
         let server = server.as_object().ok_or("it is no table")?;
-        let (table, notes, folder) = (Table::new(), Vec::new(), ".".to_owned());
+        let table = Table::new();
+        let notes = Vec::new();
+        let folder = ".".to_owned();
         let secrets = secrets.clone();
         let mut this = Self { name: sound(name), table, notes, secrets, folder };
         this.read(server, root).map(|()| this)
     }
 
     fn read(&mut self, server: &Map<String, Value>, root: &Path) -> Result<(), String> {
-        let (this, outer) = (self, server);
+        let this = self;
+        let outer = server;
         // Zed used to nest the command in a table.
         let nested = server.get("command").and_then(Value::as_object).cloned();
         let server = match nested {
@@ -311,7 +316,8 @@ impl Upstream {
 
     /// Replaces the secrets in `word`, a URL or the argument after `before`, by variables.
     fn word(&mut self, word: &str, before: &str) -> String {
-        let (mut clean, mut at) = (String::new(), 0);
+        let mut clean = String::new();
+        let mut at = 0;
         for secrets::Found { at: part, name } in secrets::in_word(word, before) {
             let called = if name.is_empty() { "secret" } else { &name };
             let is_variable = word[..part.start].ends_with('=')

@@ -143,7 +143,8 @@ async fn print_so_far(jobs: &Jobs, job: &Job) -> anyhow::Result<Result<(), CallE
         Ok((_, watch)) => watch,
         Err(refusal) => return Ok(Err(refusal)),
     };
-    let (mut seq, mut ended) = (0, true);
+    let mut seq = 0;
+    let mut ended = true;
     while seq < job.last_event {
         let Some(Watched::Event(event)) = watch.next().await else { break };
         seq = event.seq;
@@ -162,7 +163,8 @@ async fn print_so_far(jobs: &Jobs, job: &Job) -> anyhow::Result<Result<(), CallE
 fn head(job: &Job) -> String {
     let now = Timestamp::now();
     let tool = fold(job.tool.as_str());
-    let (id, caller) = (job.id, plain(&job.caller.name));
+    let id = job.id;
+    let caller = plain(&job.caller.name);
     let asked = ago(between(job.created, now));
     let attempt =
         if job.attempts > 1 { format!(", attempt {}", job.attempts) } else { String::new() };

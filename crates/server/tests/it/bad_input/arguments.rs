@@ -144,7 +144,8 @@ fn a_file_that_shrinks_while_it_is_read_in_pieces_is_told_not_invented() {
         let first = structured(&first);
         assert_eq!(first["truncated"], true);
         let next = first["next"].clone();
-        let (offset, line) = (next["offset"].clone(), next["start_line"].clone());
+        let offset = next["offset"].clone();
+        let line = next["start_line"].clone();
         fs::write(workspace.path("log.txt"), "short\n").unwrap();
         for arguments in [
             json!({ "path": "log.txt", "offset": offset }),

@@ -179,7 +179,8 @@ fn answered_once_it_reads(requests: usize, lines: usize, mib: u64) {
 /// What `counter` stands at once it has not moved for half a second.
 fn stalls(counter: &AtomicUsize) -> usize {
     let begun = Instant::now();
-    let (mut last, mut since) = (0, Instant::now());
+    let mut last = 0;
+    let mut since = Instant::now();
     while since.elapsed() < Duration::from_millis(500) {
         assert!(begun.elapsed() < PATIENCE, "it never stalls");
         let now = counter.load(Ordering::Relaxed);

@@ -109,7 +109,8 @@ fn a_misspelled_tool_is_told_with_the_nearest() {
 
 #[test]
 fn the_folder_is_the_one_named() {
-    let (here, there) = (Workspace::new(), Workspace::new().file("there.txt", "yes"));
+    let here = Workspace::new();
+    let there = Workspace::new().file("there.txt", "yes");
     let read = r#"{"path":"there.txt"}"#;
     let root = there.root().to_str().unwrap();
     let done = run(here.root(), &["call", "files_read", read, "--root", root]);
@@ -160,7 +161,8 @@ fn a_running_server_answers_as_the_same_call_in_this_process_does() {
             assert_eq!(here.code, there.code, "{words:?}:\n{here:?}\n{there:?}");
             assert_eq!(timeless(&here.out), timeless(&there.out), "{words:?}");
             // In this process causes are told, which a server keeps to itself.
-            let (here, there) = (timeless(&here.err), timeless(&there.err));
+            let here = timeless(&here.err);
+            let there = timeless(&there.err);
             let same = here.starts_with(there.trim_end()) || here.contains("did you mean");
             assert!(same, "{words:?}:\n{here}\n{there}");
         }

@@ -41,7 +41,8 @@ fn begun(
 
 #[test]
 fn an_index_is_built_beforehand_and_the_next_server_finds_it() {
-    let (workspace, cache) = (Workspace::new(), TempDir::new().unwrap());
+    let workspace = Workspace::new();
+    let cache = TempDir::new().unwrap();
     workspace.put("a.rs", "fn feed_okapi() {}\n");
     let fresh = index(&workspace, &cache, &[]);
     assert_eq!(fresh.code, 0, "{fresh:?}");
@@ -63,8 +64,9 @@ fn an_index_is_built_beforehand_and_the_next_server_finds_it() {
 
 #[test]
 fn another_namespace_is_indexed_by_its_name_and_what_is_no_folder_is_said() {
-    let (workspace, cache, other) =
-        (Workspace::new(), TempDir::new().unwrap(), TempDir::new().unwrap());
+    let workspace = Workspace::new();
+    let cache = TempDir::new().unwrap();
+    let other = TempDir::new().unwrap();
     std::fs::write(other.path().join("lib.rs"), "fn feed_okapi() {}\n").unwrap();
     let roots = format!("std={}, gone=/no/such/folder", other.path().display());
     let of = |words: &[&str]| {
@@ -88,7 +90,9 @@ fn another_namespace_is_indexed_by_its_name_and_what_is_no_folder_is_said() {
 
 #[test]
 fn an_index_that_another_server_is_building_is_waited_for() {
-    let (workspace, cache, home) = (large(1_500), TempDir::new().unwrap(), TempDir::new().unwrap());
+    let workspace = large(1_500);
+    let cache = TempDir::new().unwrap();
+    let home = TempDir::new().unwrap();
     let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
     let mut client = Client::stdio(launch, MODERN);
     let signal = |client: &Client, signal: Signal| {
@@ -112,7 +116,9 @@ fn an_index_that_another_server_is_building_is_waited_for() {
 
 #[test]
 fn one_that_is_stopped_ends_soon_and_the_next_goes_on() {
-    let (workspace, cache, home) = (large(1_500), TempDir::new().unwrap(), TempDir::new().unwrap());
+    let workspace = large(1_500);
+    let cache = TempDir::new().unwrap();
+    let home = TempDir::new().unwrap();
     let (mut child, mut told) = begun(&workspace, &cache, &home, "files indexed");
     kill_process(Pid::from_raw(child.id().try_into().unwrap()).unwrap(), Signal::TERM).unwrap();
     let asked = Instant::now();
@@ -128,7 +134,9 @@ fn one_that_is_stopped_ends_soon_and_the_next_goes_on() {
 
 #[test]
 fn at_a_terminal_a_bar_says_how_far_it_is_and_goes() {
-    let (workspace, cache, home) = (large(600), TempDir::new().unwrap(), TempDir::new().unwrap());
+    let workspace = large(600);
+    let cache = TempDir::new().unwrap();
+    let home = TempDir::new().unwrap();
     let line = format!("{} index", binary().display());
     let mut command = Command::new("script");
     command.args(["-qec", &line, "/dev/null"]).current_dir(workspace.root());

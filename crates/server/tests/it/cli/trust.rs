@@ -16,8 +16,8 @@ fn unnamed(workspace: &Workspace, home: &TempDir, words: &[&str]) -> Done {
 
 #[test]
 fn a_file_that_nobody_has_vouched_for_is_refused_with_what_it_decides() {
-    let (workspace, home) =
-        (Workspace::new().file("toolgate.toml", WIDENS), TempDir::new().unwrap());
+    let workspace = Workspace::new().file("toolgate.toml", WIDENS);
+    let home = TempDir::new().unwrap();
     let call = ["call", "exec_run", "{\"command\":\"true\"}"];
     for words in [&["serve", "."][..], &["stdio"], &["tools"], &["check-config"], &call] {
         let done = unnamed(&workspace, &home, words);
@@ -30,8 +30,8 @@ fn a_file_that_nobody_has_vouched_for_is_refused_with_what_it_decides() {
 
 #[test]
 fn a_file_is_believed_as_it_was_when_somebody_vouched_for_it() {
-    let (workspace, home) =
-        (Workspace::new().file("toolgate.toml", WIDENS), TempDir::new().unwrap());
+    let workspace = Workspace::new().file("toolgate.toml", WIDENS);
+    let home = TempDir::new().unwrap();
     let trusted = unnamed(&workspace, &home, &["trust"]);
     assert_eq!(trusted.code, 0, "{trusted:?}");
     assert_eq!(trusted.out, "     3  sandbox.profile\n     5  command\n");
@@ -94,7 +94,8 @@ fn the_marks_cannot_be_made_by_tools_where_the_home_is_served() {
 
 #[test]
 fn what_is_believed_in_one_folder_is_not_by_a_link_to_it_from_another() {
-    let (ours, theirs) = (Workspace::new().file("toolgate.toml", WIDENS), Workspace::new());
+    let ours = Workspace::new().file("toolgate.toml", WIDENS);
+    let theirs = Workspace::new();
     let home = TempDir::new().unwrap();
     assert_eq!(unnamed(&ours, &home, &["trust"]).code, 0);
     assert_eq!(unnamed(&ours, &home, &["check-config"]).code, 0);
@@ -110,7 +111,8 @@ fn what_is_believed_in_one_folder_is_not_by_a_link_to_it_from_another() {
 fn what_is_no_file_is_neither_waited_for_nor_read_without_end() {
     for make in [&["mkfifo"][..], &["mkdir"], &["truncate", "-s", "3G"], &["ln", "-s", "/dev/zero"]]
     {
-        let (workspace, home) = (Workspace::new(), TempDir::new().unwrap());
+        let workspace = Workspace::new();
+        let home = TempDir::new().unwrap();
         let mut command = Command::new(make[0]);
         command.args(&make[1..]).arg("toolgate.toml").current_dir(workspace.root());
         assert!(command.status().unwrap().success());

@@ -38,7 +38,8 @@ pub(super) fn check(revision: &'static str) {
     let rig = Rig::new();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let (workspace, home) = (&rig.workspace, rig.toolgate.home());
+        let workspace = &rig.workspace;
+        let home = rig.toolgate.home();
         // Its configuration is named, and so vouched for.
         let config = workspace.path("toolgate.toml");
         let root = workspace.root().to_owned();

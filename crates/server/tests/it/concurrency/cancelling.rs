@@ -24,7 +24,8 @@ fn a_call_cancelled_over_stdio_ends_unanswered_and_the_others_go_on() {
         if revision != MODERN {
             stdio.ask(&initialize("hello", revision));
         }
-        let (doomed, other) = (Marker::new(), Marker::new());
+        let doomed = Marker::new();
+        let other = Marker::new();
         stdio.send(&asked(revision, "doomed", "exec_run", sleeps(&doomed)));
         stdio.send(&asked(revision, "other", "exec_run", waits_for_go(&other)));
         doomed.started();
@@ -158,7 +159,8 @@ fn going_away_does_not_cancel_a_call_of_a_session() {
 #[test]
 fn a_call_of_a_session_is_cancelled_by_a_notification_in_the_session() {
     let served = served(&Workspace::new(), 20);
-    let (mine, other) = (served.session("2025-11-25"), served.session("2025-06-18"));
+    let mine = served.session("2025-11-25");
+    let other = served.session("2025-06-18");
     let marker = Marker::new();
     let mut connection = served.connect();
     let message =

@@ -75,7 +75,8 @@ fn toolgate(words: &[&str]) -> Output {
 }
 
 fn verify(file: &Path, key: &Path) -> (i32, String) {
-    let (file, key) = (file.to_str().unwrap(), key.to_str().unwrap());
+    let file = file.to_str().unwrap();
+    let key = key.to_str().unwrap();
     let output = toolgate(&["audit", "verify", file, "--key", key]);
     let told = [output.stdout, output.stderr].concat();
     (output.status.code().unwrap(), String::from_utf8(told).unwrap())
@@ -163,7 +164,8 @@ fn a_log_is_proven_whole_and_each_edit_of_it_is_found_with_its_line() {
 /// 50 servers, five at once on one log, each killed while it writes.
 #[test]
 fn servers_killed_while_they_write_leave_a_whole_log() {
-    let (log, workspace) = (Log::new(), Workspace::new());
+    let log = Log::new();
+    let workspace = Workspace::new();
     for round in 0..10_u64 {
         scope(|scope| {
             for one in 0..5_u64 {
@@ -201,7 +203,8 @@ fn servers_killed_while_they_write_leave_a_whole_log() {
 #[test]
 fn eight_servers_on_one_log_lose_no_record_and_leave_it_whole() {
     const EACH: u64 = 250;
-    let (log, workspace) = (Log::new(), Workspace::new());
+    let log = Log::new();
+    let workspace = Workspace::new();
     scope(|scope| {
         for server in 0..8 {
             let launch = log.launch(&workspace).set("audit_file_bytes", 1 << 16);
@@ -229,7 +232,8 @@ fn eight_servers_on_one_log_lose_no_record_and_leave_it_whole() {
 
 #[test]
 fn a_strict_log_has_every_call_that_was_answered_before_the_server_was_killed() {
-    let (log, workspace) = (Log::new(), Workspace::new());
+    let log = Log::new();
+    let workspace = Workspace::new();
     for round in 0..12_u64 {
         let mut stdio = log.launch(&workspace).set("audit_strict", true).stdio();
         for id in 1..=32 {
@@ -286,7 +290,8 @@ fn while_the_disk_is_full_a_strict_log_lets_no_call_be_answered_as_done() {
         Ok(disk) => disk,
         Err(why) => return eprintln!("SKIPPED: no small disk can be mounted here: {why}"),
     };
-    let (log, workspace) = (Log::new(), Workspace::new());
+    let log = Log::new();
+    let workspace = Workspace::new();
     let file = disk.0.path().join("audit.jsonl");
     let launch = log.launch(&workspace).set("audit_to", file.display());
     let mut stdio = launch.set("audit_strict", true).stdio();
@@ -328,7 +333,8 @@ fn what_was_recorded_while_the_disk_was_full_is_written_once_there_is_room() {
         Ok(disk) => disk,
         Err(why) => return eprintln!("SKIPPED: no small disk can be mounted here: {why}"),
     };
-    let (log, workspace) = (Log::new(), Workspace::new());
+    let log = Log::new();
+    let workspace = Workspace::new();
     let file = disk.0.path().join("audit.jsonl");
     let mut stdio = log.launch(&workspace).set("audit_to", file.display()).stdio();
     stdio.ask(&named(1, "first"));
@@ -349,7 +355,8 @@ fn what_was_recorded_while_the_disk_was_full_is_written_once_there_is_room() {
 
 #[test]
 fn the_last_records_are_printed_as_they_are() {
-    let (log, workspace) = (Log::new(), Workspace::new());
+    let log = Log::new();
+    let workspace = Workspace::new();
     let mut stdio = log.launch(&workspace).stdio();
     for id in 1..=30 {
         stdio.ask(&named(id, &format!("tool-{id}")));

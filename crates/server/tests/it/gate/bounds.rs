@@ -129,7 +129,9 @@ fn beyond_the_most_requests_in_flight_a_line_waits_to_be_read() {
     let workspace = Workspace::new();
     let mut client = Client::stdio(Launch::over(&workspace).set("limits_in_flight", 2), MODERN);
     let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
-    let (one, two, third) = (Marker::new(), Marker::new(), Marker::new());
+    let one = Marker::new();
+    let two = Marker::new();
+    let third = Marker::new();
     stdio.send(&call(1, "exec_run", waits_for_go(&one)));
     stdio.send(&call(2, "exec_run", waits_for_go(&two)));
     one.started();

@@ -88,7 +88,8 @@ fn calls_that_were_cut_short_leave_a_record_too() {
     let workspace = Workspace::new();
     let launch = Launch::over(&workspace).set("limits_programs", 1).set("limits_waiting", 0);
     let mut stdio = launch.set("limits_eof_grace_ms", 0).stdio();
-    let (first, second) = (Marker::new(), Marker::new());
+    let first = Marker::new();
+    let second = Marker::new();
     stdio.send(&call(1, "exec_run", sleeps(&first)));
     first.started();
     stdio.ask(&call(2, "exec_run", sleeps(&second)));

@@ -22,7 +22,8 @@ impl Heard {
         command.arg(checkout().join("tests/upstreams/heard.py")).arg(port.to_string());
         let (server, _) = Beside::begin(command.arg(elsewhere), "Uvicorn running");
         let at = format!("http://127.0.0.1:{port}");
-        let (url, away) = (format!("{at}/mcp"), format!("{at}/away"));
+        let url = format!("{at}/mcp");
+        let away = format!("{at}/away");
         listens(&url);
         Self { url, away, _server: server }
     }
@@ -39,7 +40,8 @@ fn heard(served: &Served, name: &str) -> Value {
 
 #[test]
 fn an_upstream_hears_its_own_headers_and_nothing_of_what_a_caller_is_let_in_with() {
-    let (one, other) = (Heard::start("http://127.0.0.1:1/"), Heard::start("http://127.0.0.1:1/"));
+    let one = Heard::start("http://127.0.0.1:1/");
+    let other = Heard::start("http://127.0.0.1:1/");
     let settings = format!(
         "[upstream.one]\nurl = {:?}\nheaders = {{ X-Api-Key = \"${{ONE_KEY}}\" }}\n\
          [upstream.two]\nurl = {:?}\n{}",
@@ -49,7 +51,8 @@ fn an_upstream_hears_its_own_headers_and_nothing_of_what_a_caller_is_let_in_with
     );
     let workspace = Workspace::new().file("toolgate.toml", settings);
     let served = launch(&workspace).env("ONE_KEY", "the-key-of-one").served();
-    let (one, two) = (heard(&served, "one"), heard(&served, "two"));
+    let one = heard(&served, "one");
+    let two = heard(&served, "two");
     assert_eq!(one["x-api-key"], "the-key-of-one", "{one}");
     for (said, hers) in [(&one, false), (&two, false)] {
         assert_eq!(said.to_string().contains("ada"), hers, "{said}");

@@ -106,7 +106,8 @@ impl Authorization {
 
     /// Goes through `page` as a browser does, to where it ends; the last answer.
     fn browse(page: &str) -> Response {
-        let (mut at, mut cookies) = (page.to_owned(), Vec::<(String, String)>::new());
+        let mut at = page.to_owned();
+        let mut cookies = Vec::<(String, String)>::new();
         for _ in 0..10 {
             let rest = at.strip_prefix("http://").expect("a page of this machine");
             let (host, path) = rest.split_once('/').unwrap();
@@ -135,7 +136,8 @@ impl Authorization {
 
 impl Protected {
     fn start(life: u32) -> Self {
-        let (authorization, port) = (Authorization::start(life), free_port());
+        let authorization = Authorization::start(life);
+        let port = free_port();
         let mut command = Command::new(tool("upstreams/bin/python"));
         command.arg(checkout().join("tests/upstreams/protected.py")).arg(&authorization.url);
         command.arg(format!("{}/jwks", authorization.url)).arg(port.to_string()).arg("read");
@@ -188,7 +190,8 @@ fn service(launch: Launch) -> Launch {
 #[test]
 fn a_person_signs_in_and_a_server_that_runs_takes_it_over_and_renews_it() {
     let protected = Protected::start(300);
-    let (workspace, state) = (protected.workspace(""), TempDir::new().unwrap());
+    let workspace = protected.workspace("");
+    let state = TempDir::new().unwrap();
     let mut client = Client::http(launch(&workspace).remembering(&state), "2025-06-18");
     assert!(!names(&mut client).contains(&"prot_whoami".to_owned()));
     let log = client.server().log();
@@ -232,7 +235,8 @@ fn a_person_signs_in_and_a_server_that_runs_takes_it_over_and_renews_it() {
 fn a_token_that_ends_is_renewed_before_it_is_refused() {
     // What is good for less than half a minute is renewed with each call.
     let protected = Protected::start(20);
-    let (workspace, state) = (protected.workspace(""), TempDir::new().unwrap());
+    let workspace = protected.workspace("");
+    let state = TempDir::new().unwrap();
     sign_in(&workspace, &state);
     let mut client = Client::stdio(launch(&workspace).remembering(&state), "2025-06-18");
     assert!(names(&mut client).contains(&"prot_whoami".to_owned()));
@@ -265,7 +269,8 @@ fn this_server_is_let_in_by_what_it_is_and_again_once_its_token_is_refused() {
 
 #[test]
 fn this_server_shows_who_it_is_by_what_a_key_signs() {
-    let (protected, other) = (Protected::start(300), Protected::start(300));
+    let protected = Protected::start(300);
+    let other = Protected::start(300);
     let authorization = &protected.authorization;
     let state = TempDir::new().unwrap();
     for (at, id) in ["ec", "rsa"].into_iter().enumerate() {
@@ -349,7 +354,8 @@ fn a_secret_is_said_to_no_authorization_server_that_an_upstream_alone_names() {
 #[test]
 fn each_step_of_being_let_in_is_told_and_the_one_that_does_not_go() {
     let protected = Protected::start(300);
-    let (workspace, state) = (protected.workspace(""), TempDir::new().unwrap());
+    let workspace = protected.workspace("");
+    let state = TempDir::new().unwrap();
     let doctor = |workspace: &Workspace| {
         toolgate(workspace, &state, &["doctor", "oauth", "prot"]).output().unwrap()
     };

@@ -84,7 +84,9 @@ fn answers(client: &mut Client, tool: &str, arguments: Value, with: &str) {
 #[test]
 fn a_server_of_files_reads_what_it_may_and_says_what_it_may_not() {
     let workspace = Workspace::new();
-    let (node, server, folder) = (node(), package("server-filesystem"), workspace.path("."));
+    let node = node();
+    let server = package("server-filesystem");
+    let folder = workspace.path(".");
     let settings = format!("[upstream.fs]\ncommand = [{node:?}, {server:?}, {folder:?}]\n");
     let workspace = workspace.file("toolgate.toml", settings);
     let mut client = stdio(&workspace);
@@ -138,7 +140,8 @@ fn the_command_line_prints_all_texts_of_an_answer_and_says_what_else_there_is() 
 
 #[test]
 fn what_a_server_remembers_is_there_at_the_next_call() {
-    let (node, server) = (node(), package("server-memory"));
+    let node = node();
+    let server = package("server-memory");
     let workspace = Workspace::new();
     let kept = workspace.path("memory.jsonl");
     let workspace = workspace.file(
@@ -159,7 +162,8 @@ fn what_a_server_remembers_is_there_at_the_next_call() {
 #[test]
 fn a_server_of_git_in_python_tells_what_git_tells() {
     let workspace = repository();
-    let (server, folder) = (tool("upstreams/bin/mcp-server-git"), workspace.path("."));
+    let server = tool("upstreams/bin/mcp-server-git");
+    let folder = workspace.path(".");
     let settings = format!("[upstream.git]\ncommand = [{server:?}, \"-r\", {folder:?}]\n");
     let workspace = workspace.file("toolgate.toml", settings);
     let mut client = stdio(&workspace);

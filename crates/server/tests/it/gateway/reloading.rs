@@ -127,7 +127,9 @@ fn an_upstream_that_comes_with_a_rule_which_may_guard_it_is_not_served_before_th
 
 #[test]
 fn a_link_or_a_pipe_in_the_place_of_a_configuration_is_told_of_and_holds_nobody_up() {
-    let (workspace, other, state) = (Workspace::new(), with_odd(""), TempDir::new().unwrap());
+    let workspace = Workspace::new();
+    let other = with_odd("");
+    let state = TempDir::new().unwrap();
     let mut client = Client::stdio(launch(&workspace).remembering(&state), MODERN);
     names(&mut client);
     let at = workspace.path("toolgate.toml");
@@ -164,7 +166,8 @@ fn a_program_begins_where_nobody_writes_and_is_none_that_lies_in_the_workspace_b
     let mut client = Client::stdio(launch(&workspace).env("PATH", found), MODERN);
     assert!(names(&mut client).contains(&"alone_txt_echo".to_owned()));
     let root = workspace.root().canonicalize().unwrap().display().to_string();
-    let (alone, here) = (workspace.read("alone.txt"), workspace.read("here.txt"));
+    let alone = workspace.read("alone.txt");
+    let here = workspace.read("here.txt");
     assert_eq!(alone.lines().count(), 1, "it is empty: {alone}");
     assert!(!alone.contains(&root), "{alone}");
     assert_eq!(here.lines().next(), Some(&*root), "{here}");
@@ -174,7 +177,8 @@ fn a_program_begins_where_nobody_writes_and_is_none_that_lies_in_the_workspace_b
 
 #[test]
 fn a_server_without_a_configuration_takes_over_one_that_appears() {
-    let (workspace, other) = (Workspace::new(), with_odd(""));
+    let workspace = Workspace::new();
+    let other = with_odd("");
     // Named, so that nobody has to vouch for it.
     let file = workspace.path("toolgate.toml");
     fs::write(&file, "").unwrap();
@@ -187,7 +191,9 @@ fn a_server_without_a_configuration_takes_over_one_that_appears() {
 
 #[test]
 fn a_configuration_that_appears_is_taken_over_once_somebody_has_vouched_for_it() {
-    let (workspace, other, state) = (Workspace::new(), with_odd(""), TempDir::new().unwrap());
+    let workspace = Workspace::new();
+    let other = with_odd("");
+    let state = TempDir::new().unwrap();
     let mut client = Client::stdio(launch(&workspace).remembering(&state), MODERN);
     names(&mut client);
     says(&workspace, &other.read("toolgate.toml"));

@@ -14,8 +14,8 @@ const PAGE: &str = "https://example.com/in";
 
 fn with_visits(env: &str) -> Workspace {
     let workspace = Workspace::new();
-    let (python, script) =
-        (tool("upstreams/bin/python"), checkout().join("tests/upstreams/visits.py"));
+    let python = tool("upstreams/bin/python");
+    let script = checkout().join("tests/upstreams/visits.py");
     let log = workspace.path("visits.log");
     let settings = format!(
         "[upstream.visits]\ncommand = [{python:?}, {script:?}]\nrevision = \"2025-11-25\"\n\

@@ -63,7 +63,8 @@ fn what_a_client_says_in_requests_is_answered_on_its_stream() {
 #[test]
 fn each_client_hears_its_own_answers_alone() {
     let served = served(&Workspace::new());
-    let (mut one, mut other) = (Half::open(&served), Half::open(&served));
+    let mut one = Half::open(&served);
+    let mut other = Half::open(&served);
     assert_ne!(one.endpoint, other.endpoint);
     for client in [&one, &other] {
         client.say(&initialize(0, "2024-11-05"));

@@ -83,7 +83,8 @@ fn a_session_nobody_has_is_not_found() {
 #[test]
 fn a_session_that_was_ended_is_not_found() {
     let served = served();
-    let (id, other) = (served.session("2025-11-25"), served.session("2025-11-25"));
+    let id = served.session("2025-11-25");
+    let other = served.session("2025-11-25");
     let end = Post::bare("DELETE", "/mcp").with("mcp-session-id", &id);
     assert_eq!(served.send(&end).status, 204);
     assert_eq!(served.send(&end).status, 404);
@@ -134,7 +135,8 @@ fn keep_busy(served: &Served, session: &str, marker: &Marker) -> Connection {
 #[test]
 fn no_more_sessions_are_opened_than_may_be_while_all_are_at_work() {
     let served = Launch::over(&Workspace::new()).set("server_sessions_max", 2).served();
-    let (first, second) = (served.session("2025-11-25"), served.session("2025-11-25"));
+    let first = served.session("2025-11-25");
+    let second = served.session("2025-11-25");
     let markers = [Marker::new(), Marker::new()];
     let _calls =
         [keep_busy(&served, &first, &markers[0]), keep_busy(&served, &second, &markers[1])];
@@ -163,7 +165,8 @@ fn the_session_silent_for_longest_gives_its_place_away_unless_it_has_calls() {
     let served = Launch::over(&Workspace::new()).set("server_sessions_max", 3).served();
     let open = || served.send(&wordy()).header("mcp-session-id").unwrap().to_owned();
     let busy = open();
-    let (silent, heard) = (open(), open());
+    let silent = open();
+    let heard = open();
     let marker = Marker::new();
     let _call = keep_busy(&served, &busy, &marker);
     assert_eq!(served.send(&ping(&heard)).status, 200);
@@ -209,7 +212,9 @@ fn a_session_is_taken_up_by_whichever_server_has_its_key_and_by_no_other() {
     };
     let start = |key: &str| Launch::over(&Workspace::new()).set("server_session_key", key).served();
     let (one, other) = (key("one", 1), key("other", 2));
-    let (first, replica, stranger) = (start(&one), start(&one), start(&other));
+    let first = start(&one);
+    let replica = start(&one);
+    let stranger = start(&other);
     let session = first.session("2025-06-18");
     assert_eq!(replica.send(&ping(&session)).status, 200);
     let list = Post::mcp(&legacy(1, "tools/list", json!({})));
@@ -245,7 +250,8 @@ fn a_session_is_opened_once() {
 #[test]
 fn what_a_session_agreed_holds_for_it_alone() {
     let served = served();
-    let (new, old) = (served.session("2025-11-25"), served.session("2024-11-05"));
+    let new = served.session("2025-11-25");
+    let old = served.session("2024-11-05");
     let tools = |session: &str| -> Value {
         let list = Post::mcp(&legacy(1, "tools/list", json!({})));
         served.send(&list.with("mcp-session-id", session)).message()["result"]["tools"][0].clone()

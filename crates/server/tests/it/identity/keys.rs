@@ -137,7 +137,8 @@ fn a_file_of_keys_that_others_could_have_written_is_not_believed() {
     };
     refused("can be written by others");
     set(0o600);
-    let (file, real) = (kept.file(), kept.folder.path().join("real.toml"));
+    let file = kept.file();
+    let real = kept.folder.path().join("real.toml");
     fs::rename(&file, &real).unwrap();
     symlink(&real, &file).unwrap();
     refused("since it is a link");

@@ -25,7 +25,8 @@ fn certificate(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
     let mut making = Command::new(python());
     let made = making.arg(script("certificate.py")).arg(folder).arg(name).status().unwrap();
     assert!(made.success());
-    let (certificate, key) = (format!("{name}.pem"), format!("{name}.key"));
+    let certificate = format!("{name}.pem");
+    let key = format!("{name}.key");
     fs::set_permissions(folder.join(&key), std::os::unix::fs::PermissionsExt::from_mode(0o600))
         .unwrap();
     (folder.join(certificate), folder.join(key))
@@ -111,7 +112,9 @@ fn a_certificate_that_is_replaced_is_shown_from_then_on_and_no_client_is_lost() 
     fs::copy(&shown, &first).unwrap();
     let secured = served(Launch::over(&Workspace::new()), &shown, &key);
     wait_until("it serves", || secured.answers(&first));
-    let (over, lost, served) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
+    let over = AtomicBool::new(false);
+    let lost = AtomicUsize::new(0);
+    let served = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
@@ -134,7 +137,8 @@ fn a_certificate_that_is_replaced_is_shown_from_then_on_and_no_client_is_lost() 
         over.store(true, Ordering::Relaxed);
     });
     assert!(!secured.answers(&first), "the first is shown no more");
-    let (lost, served) = (lost.into_inner(), served.into_inner());
+    let lost = lost.into_inner();
+    let served = served.into_inner();
     assert!(lost == 0 && served > 20, "{lost} lost of {served}");
 }
 

@@ -11,7 +11,8 @@ use crate::support::{
 
 #[track_caller]
 fn output(served: &Served, id: &str) -> String {
-    let (mut after, mut text) = (0, String::new());
+    let mut after = 0;
+    let mut text = String::new();
     loop {
         let ask = json!({ "job_id": id, "after": after, "max_bytes": 1 << 20 });
         let page = structured(&served.ask(&call(1, "jobs_output", ask))).clone();

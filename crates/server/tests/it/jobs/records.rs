@@ -98,7 +98,8 @@ fn a_job_that_is_cancelled_while_it_waits_is_on_record() {
 
 #[test]
 fn what_is_cancelled_or_cut_short_is_on_record() {
-    let (workspace, state) = (Workspace::with_commands(), TempDir::new().unwrap());
+    let workspace = Workspace::with_commands();
+    let state = TempDir::new().unwrap();
     let launch = || Launch::over(&workspace).remembering(&state).set("jobs_running", 1);
     let served = launch().served();
     let marker = Marker::new();

@@ -20,9 +20,11 @@ fn served(workspace: &Workspace, state: &TempDir) -> Served {
 /// Slow: the second looks every 15 seconds.
 #[test]
 fn servers_run_none_of_each_others_jobs_until_one_dies() {
-    let (workspace, state) = (Workspace::with_commands(), TempDir::new().unwrap());
+    let workspace = Workspace::with_commands();
+    let state = TempDir::new().unwrap();
     let [first, second] = [(); 2].map(|()| served(&workspace, &state));
-    let (one, two) = (Marker::new(), Marker::new());
+    let one = Marker::new();
+    let two = Marker::new();
     let cut = first.begin("work-wait", json!({ "name": one.0 }));
     began(&workspace, &one.0);
     let waiting = first.begin("work-wait", json!({ "name": "waiting" }));
@@ -62,7 +64,8 @@ fn servers_run_none_of_each_others_jobs_until_one_dies() {
 
 #[test]
 fn a_job_of_another_server_is_waited_for_and_watched_to_its_end() {
-    let (workspace, state) = (Workspace::with_commands(), TempDir::new().unwrap());
+    let workspace = Workspace::with_commands();
+    let state = TempDir::new().unwrap();
     let [first, second] = [(); 2].map(|()| served(&workspace, &state));
     let marker = Marker::new();
     let id = first.begin("tell-steps", json!({ "name": marker.0 }));

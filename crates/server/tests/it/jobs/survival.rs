@@ -21,7 +21,8 @@ fn told(served: &Served, id: &str) -> Value {
 
 #[test]
 fn an_accepted_job_is_run_though_the_server_is_killed_in_the_same_instant() {
-    let (workspace, state) = (Workspace::with_commands(), TempDir::new().unwrap());
+    let workspace = Workspace::with_commands();
+    let state = TempDir::new().unwrap();
     let ids = [1, 2, 3, 4].map(|nth| {
         let served = served(&workspace, &state, 8);
         let id = served.begin("work-again", json!({ "name": nth.to_string() }));
@@ -38,8 +39,10 @@ fn an_accepted_job_is_run_though_the_server_is_killed_in_the_same_instant() {
 
 #[test]
 fn after_a_kill_what_waited_runs_once_what_ran_runs_again_only_if_it_may() {
-    let (workspace, state) = (Workspace::with_commands(), TempDir::new().unwrap());
-    let (once, again) = (Marker::new(), Marker::new());
+    let workspace = Workspace::with_commands();
+    let state = TempDir::new().unwrap();
+    let once = Marker::new();
+    let again = Marker::new();
     let first = served(&workspace, &state, 2);
     let cut = first.begin("work-wait", json!({ "name": once.0 }));
     let repeated = first.begin("work-again", json!({ "name": again.0 }));
@@ -77,7 +80,8 @@ fn after_a_kill_what_waited_runs_once_what_ran_runs_again_only_if_it_may() {
 
 #[test]
 fn after_a_kill_an_ended_job_has_its_result_its_output_and_its_files() {
-    let (workspace, state) = (Workspace::with_commands(), TempDir::new().unwrap());
+    let workspace = Workspace::with_commands();
+    let state = TempDir::new().unwrap();
     let first = served(&workspace, &state, 8);
     let drawn = first.begin("draw-one", json!({}));
     go(&workspace);
@@ -108,8 +112,10 @@ fn after_a_kill_an_ended_job_has_its_result_its_output_and_its_files() {
 #[test]
 fn a_signal_leaves_jobs_to_the_next_server_in_order() {
     for signal in [Signal::TERM, Signal::INT] {
-        let (workspace, state) = (Workspace::with_commands(), TempDir::new().unwrap());
-        let (once, again) = (Marker::new(), Marker::new());
+        let workspace = Workspace::with_commands();
+        let state = TempDir::new().unwrap();
+        let once = Marker::new();
+        let again = Marker::new();
         let first = served(&workspace, &state, 2);
         let cut = first.begin("work-wait", json!({ "name": once.0 }));
         let repeated = first.begin("work-again", json!({ "name": again.0 }));
@@ -138,7 +144,8 @@ fn a_signal_leaves_jobs_to_the_next_server_in_order() {
 
 #[test]
 fn a_second_signal_loses_no_job() {
-    let (workspace, state) = (Workspace::with_commands(), TempDir::new().unwrap());
+    let workspace = Workspace::with_commands();
+    let state = TempDir::new().unwrap();
     let marker = Marker::new();
     let first = served(&workspace, &state, 1);
     let repeated = first.begin("work-again", json!({ "name": marker.0 }));
@@ -156,7 +163,8 @@ fn a_second_signal_loses_no_job() {
 
 #[test]
 fn a_job_of_a_client_that_leaves_goes_on_over_http_and_with_the_next_server_over_stdio() {
-    let (workspace, state) = (Workspace::with_commands(), TempDir::new().unwrap());
+    let workspace = Workspace::with_commands();
+    let state = TempDir::new().unwrap();
     let marker = Marker::new();
     let mut stdio = Launch::over(&workspace).remembering(&state).stdio();
     let start = json!({ "tool": "work_again", "arguments": { "name": marker.0 } });

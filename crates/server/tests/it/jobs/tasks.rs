@@ -145,7 +145,8 @@ fn a_list_of_tasks_has_pages() {
             .map(|_| start(&mut client, "files_read", read.clone(), json!({}))["taskId"].clone())
             .collect();
         ids.reverse();
-        let (mut listed, mut params) = (Vec::new(), json!({}));
+        let mut listed = Vec::new();
+        let mut params = json!({});
         for page in 1.. {
             let answer = client.ask("tasks/list", params);
             let tasks = answer["result"]["tasks"].as_array().unwrap();

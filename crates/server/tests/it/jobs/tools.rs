@@ -51,7 +51,9 @@ fn output_is_read_on_from_where_one_is_to_the_end_while_the_job_runs() {
     over_both(&workspace, |client| {
         std::fs::remove_file(workspace.path("go")).unwrap_or_default();
         let id = start(client, "tell_steps", json!({ "name": "one" }));
-        let (mut after, mut told, mut ended) = (json!(0), String::new(), false);
+        let mut after = json!(0);
+        let mut told = String::new();
+        let mut ended = false;
         let mut read = |client: &mut Client, told: &mut String| {
             let ask = json!({ "job_id": id, "after": after, "max_bytes": 1 });
             let page = structured(&client.call("jobs_output", ask)).clone();
@@ -144,7 +146,8 @@ fn what_would_be_refused_as_a_call_is_refused_as_a_job() {
 
 #[test]
 fn a_job_of_another_caller_is_unknown() {
-    let (workspace, state) = (Workspace::with_commands(), TempDir::new().unwrap());
+    let workspace = Workspace::with_commands();
+    let state = TempDir::new().unwrap();
     let served = Launch::over(&workspace).remembering(&state).served();
     let mut stdio = Launch::over(&workspace).remembering(&state).stdio();
     let start = json!({ "tool": "work_wait", "arguments": { "name": "one" } });

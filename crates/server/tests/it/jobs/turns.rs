@@ -48,7 +48,8 @@ fn the_higher_priority_goes_first_and_equals_as_they_came() {
     let blocker = wait("blocker");
     wait_until("it runs", || ran(&workspace) == ["blocker"]);
     let late = served.begin("work-late", json!({ "name": "late" }));
-    let (one, two) = (wait("one"), wait("two"));
+    let one = wait("one");
+    let two = wait("two");
     let first = served.begin("work-first", json!({ "name": "first" }));
     go(&workspace);
     for id in [&blocker, &late, &one, &two, &first] {

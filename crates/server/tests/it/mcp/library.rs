@@ -10,7 +10,8 @@ use crate::support::{
 #[test]
 fn r2_what_is_missing_is_an_error_and_never_nothing() {
     let workspace = Workspace::new().file("empty", "");
-    let (gone, empty) = (uri(&workspace, "none"), uri(&workspace, "empty"));
+    let gone = uri(&workspace, "none");
+    let empty = uri(&workspace, "empty");
     in_each(REVISIONS, &workspace, |client| {
         let answer = client.ask("resources/read", json!({ "uri": gone }));
         assert!(answer.get("result").is_none(), "{answer}");

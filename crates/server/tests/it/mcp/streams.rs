@@ -243,7 +243,8 @@ fn l12_who_opens_another_stream_is_told_nothing_twice_and_no_id_comes_twice() {
 #[test]
 fn l17_only_subscribers_are_told_and_only_until_they_are_none() {
     let workspace = Workspace::new().file("other.txt", "1");
-    let (file, other) = (uri(&workspace, "README.md"), uri(&workspace, "other.txt"));
+    let file = uri(&workspace, "README.md");
+    let other = uri(&workspace, "other.txt");
     let mut client = client(&workspace);
     let session = client.session.clone().unwrap();
     let (mut stream, _) = open(&client, &get(&session));

@@ -130,7 +130,8 @@ fn su2_all_that_is_told_names_its_subscription_by_the_id_as_it_was_given() {
 #[test]
 fn su3_nobody_is_told_what_they_did_not_ask_for() {
     let workspace = Workspace::new().file("other.txt", "1");
-    let (file, other) = (uri(&workspace, "README.md"), uri(&workspace, "other.txt"));
+    let file = uri(&workspace, "README.md");
+    let other = uri(&workspace, "other.txt");
     over_both(&workspace, |client| {
         let _ = std::fs::remove_dir_all(workspace.path(".toolgate"));
         let mut line = Line::of(client);

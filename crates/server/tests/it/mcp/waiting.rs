@@ -187,7 +187,8 @@ fn c2_a_question_that_nobody_waits_for_is_withdrawn() {
         let mut client = Client::open(wire, REVISION, can_fill_in());
         let message = write(&mut client, "a");
         let cancel = notification("notifications/cancelled", json!({ "requestId": message["id"] }));
-        let (post, stop) = (client.post(&message), client.post(&cancel));
+        let post = client.post(&message);
+        let stop = client.post(&cancel);
         let (question, withdrawn) = match &mut client.wire {
             Wire::Stdio(stdio) => {
                 stdio.send(&message);

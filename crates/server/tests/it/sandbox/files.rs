@@ -16,7 +16,8 @@ fn outside() -> TempDir {
 
 #[test]
 fn nothing_outside_of_the_view_is_read() {
-    let (workspace, outside) = (Workspace::new(), outside());
+    let workspace = Workspace::new();
+    let outside = outside();
     let canary = outside.path().join("canary");
     let workspace = workspace.link("link", &canary);
     let mut client = confined(&workspace, "workspace");
@@ -40,7 +41,8 @@ fn nothing_outside_of_the_view_is_read() {
 
 #[test]
 fn nothing_outside_of_the_workspace_is_changed_in_any_way() {
-    let (workspace, outside) = (Workspace::new(), outside());
+    let workspace = Workspace::new();
+    let outside = outside();
     let canary = outside.path().join("canary");
     let before = fs::metadata(&canary).unwrap();
     let null = fs::metadata("/dev/null").unwrap();
@@ -151,7 +153,8 @@ fn what_a_run_leaves_in_tmp_and_home_is_gone_with_it() {
 
 #[test]
 fn further_folders_are_read_and_written_where_the_owner_says_so() {
-    let (workspace, outside) = (Workspace::new(), outside());
+    let workspace = Workspace::new();
+    let outside = outside();
     let folder = outside.path().display().to_string();
     let launch = |setting| {
         let launch = Launch::over(&workspace).set("sandbox_profile", "workspace");

@@ -195,7 +195,8 @@ fn no_git_is_run_that_lies_where_programs_write() {
 
 #[test]
 fn git_s_tools_see_none_of_the_owner_s_passwords() {
-    let (workspace, home) = (repository(), TempDir::new().unwrap());
+    let workspace = repository();
+    let home = TempDir::new().unwrap();
     let folder = home.path().join(".config/git");
     fs::create_dir_all(&folder).unwrap();
     fs::write(folder.join("credentials"), "https://ada:canary-31f@example.org").unwrap();

@@ -22,7 +22,8 @@ fn home() -> TempDir {
 
 #[test]
 fn a_folder_of_path_or_an_environment_that_programs_write_leads_them_nowhere() {
-    let (workspace, home) = (Workspace::new(), home());
+    let workspace = Workspace::new();
+    let home = home();
     fs::create_dir_all(workspace.path(".venv/lib")).unwrap();
     symlink(home.path(), workspace.path(".venv/bin")).unwrap();
     symlink(home.path().join(".ssh"), workspace.path("bin")).unwrap();
@@ -101,7 +102,8 @@ fn who_only_reads_a_file_does_not_keep_its_owner_waiting() {
 
 #[test]
 fn what_is_there_outside_of_the_view_is_not_told() {
-    let (workspace, home) = (Workspace::new(), home());
+    let workspace = Workspace::new();
+    let home = home();
     let key = home.path().join(".ssh/key");
     let workspace = workspace.link("link", &key);
     let program = home.path().join("program");

@@ -175,8 +175,10 @@ fn a_keeper_that_was_killed_is_followed_by_another_before_the_next_program() {
 
 #[test]
 fn a_server_that_is_killed_does_not_take_the_programs_of_another_with_it() {
-    let (killed, other) = (Amid::new(), Amid::new());
-    let (killed_server, other_server) = (killed.stdio(), other.stdio());
+    let killed = Amid::new();
+    let other = Amid::new();
+    let killed_server = killed.stdio();
+    let other_server = other.stdio();
     let other_keeper = keeper(other_server.pid);
     let its_keeper = keeper(killed_server.pid);
     killed_server.signal(Signal::KILL);
@@ -199,7 +201,8 @@ struct Nested {
 
 impl Nested {
     fn new() -> Self {
-        let (outer, inner) = (Amid::new(), Amid::new());
+        let outer = Amid::new();
+        let inner = Amid::new();
         outer.workspace.put("ask", format!("{}\n", call(1, "exec_run", inner.ask())));
         let mut server = outer.stdio();
         // It is not the program itself, which would die with the outer server anyway.

@@ -178,7 +178,8 @@ impl Client {
     /// The tools of every page, one request a page.
     #[track_caller]
     pub(crate) fn tools(&mut self) -> Vec<Value> {
-        let (mut tools, mut cursor) = (Vec::new(), None);
+        let mut tools = Vec::new();
+        let mut cursor = None;
         for _page in 0..50 {
             let params =
                 cursor.map_or_else(|| json!({}), |cursor: Value| json!({ "cursor": cursor }));

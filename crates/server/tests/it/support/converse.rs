@@ -35,7 +35,8 @@ pub(crate) fn converse(
     }
     let message = client.request(method, params);
     let said = |request: &Value| {
-        let (id, result) = (&request["id"], answer(request));
+        let id = &request["id"];
+        let result = answer(request);
         json!({ "jsonrpc": "2.0", "id": id, "result": result })
     };
     if let Wire::Stdio(stdio) = &mut client.wire {

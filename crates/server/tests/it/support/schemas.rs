@@ -424,7 +424,8 @@ impl Ear {
             let Some(revision) = self.revision(message) else { continue };
             match (message["method"].as_str(), message.get("id")) {
                 (Some(method), Some(id)) => {
-                    let (id, method) = (id.to_string(), method.to_owned());
+                    let id = id.to_string();
+                    let method = method.to_owned();
                     let message = right.then(|| message.clone());
                     self.asked.insert(id, Asked { revision, method, message });
                 }

@@ -104,7 +104,8 @@ impl Post {
 
     /// Nothing to `target`.
     pub(crate) fn bare(method: &str, target: &str) -> Self {
-        let (method, target) = (method.to_owned(), target.to_owned());
+        let method = method.to_owned();
+        let target = target.to_owned();
         Self { method, target, headers: Vec::new(), body: Vec::new(), right: false }
     }
 

@@ -23,7 +23,8 @@ impl Collector {
     /// One that answers with `status`, or never.
     fn answering(status: Option<&'static str>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (addr, requests) = (listener.local_addr().unwrap(), Arc::default());
+        let addr = listener.local_addr().unwrap();
+        let requests = Arc::default();
         let taken: Arc<Mutex<Vec<Value>>> = Arc::clone(&requests);
         spawn(move || {
             let mut kept = Vec::new();
@@ -174,7 +175,8 @@ fn a_span_names_its_session_as_the_record_does_and_comes_while_the_server_runs()
     client.call("files_exists", json!({ "path": "." }));
     client.server().outcomes(1);
     wait_until("the span is there", || collector.spans().len() == 1);
-    let (span, record) = (&collector.spans()[0], &client.server().records()[0]);
+    let span = &collector.spans()[0];
+    let record = &client.server().records()[0];
     assert_eq!(about(span, "mcp.session.id").unwrap(), record["session"]);
     assert_eq!(about(span, "network.transport").unwrap(), "tcp");
     assert_eq!(about(span, "network.protocol.name").unwrap(), "http");

@@ -55,7 +55,8 @@ fn documents_are_found_by_what_they_say_in_their_namespace_alone() {
 
 #[test]
 fn documents_outlive_their_server_and_its_cache() {
-    let (workspace, state) = (Workspace::new(), TempDir::new().unwrap());
+    let workspace = Workspace::new();
+    let state = TempDir::new().unwrap();
     let start = |cache: &TempDir| {
         let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
         Client::stdio(launch.remembering(&state), MODERN)

@@ -154,7 +154,8 @@ fn what_is_saved_is_indexed_though_nobody_searches() {
 
 #[test]
 fn nothing_is_watched_or_kept_before_the_first_search() {
-    let (workspace, cache) = (Workspace::new(), TempDir::new().unwrap());
+    let workspace = Workspace::new();
+    let cache = TempDir::new().unwrap();
     let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
     let mut client = Client::stdio(launch, MODERN);
     structured(&client.call("files_read", json!({ "path": "README.md" })));
@@ -172,7 +173,8 @@ fn nothing_is_watched_or_kept_before_the_first_search() {
 
 #[test]
 fn an_index_outlives_its_server_and_takes_in_what_changed_meanwhile() {
-    let (workspace, cache) = (Workspace::new(), TempDir::new().unwrap());
+    let workspace = Workspace::new();
+    let cache = TempDir::new().unwrap();
     let start = || {
         let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
         Client::stdio(launch, MODERN)
@@ -196,13 +198,15 @@ fn an_index_outlives_its_server_and_takes_in_what_changed_meanwhile() {
 
 #[test]
 fn of_two_servers_one_keeps_the_index_and_the_other_takes_over_when_it_is_killed() {
-    let (workspace, cache) = (Workspace::new(), TempDir::new().unwrap());
+    let workspace = Workspace::new();
+    let cache = TempDir::new().unwrap();
     workspace.put("a.rs", "fn zebra() {}\n");
     let start = || {
         let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
         Client::stdio(launch, MODERN)
     };
-    let (mut one, mut other) = (start(), start());
+    let mut one = start();
+    let mut other = start();
     let state = |client: &mut Client| found(client, json!({ "query": "zebra" }))["index"].clone();
     assert_eq!(state(&mut one)["state"], "ready");
     assert_eq!(state(&mut other)["state"], "following");
@@ -234,7 +238,8 @@ fn an_index_that_is_truncated_garbage_or_of_another_version_is_built_anew_and_sa
     };
     let garbage: Harm = |path| fs::write(path, b"{\"format\":99999}").unwrap();
     for (what, harm) in [("index.json", cut), ("index.json", garbage), ("", cut), ("", garbage)] {
-        let (workspace, cache) = (Workspace::new(), TempDir::new().unwrap());
+        let workspace = Workspace::new();
+        let cache = TempDir::new().unwrap();
         for at in 0..20 {
             workspace.put(&format!("{at}.rs"), format!("fn zebra_{at}() {{ run_{at}(); }}\n"));
         }

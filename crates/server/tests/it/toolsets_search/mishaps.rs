@@ -42,7 +42,8 @@ impl Drop for Full {
 
 #[test]
 fn what_follows_says_complete_once_the_one_that_keeps_the_index_does() {
-    let (workspace, cache) = (large(2_000), TempDir::new().unwrap());
+    let workspace = large(2_000);
+    let cache = TempDir::new().unwrap();
     let start = || {
         let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
         // It waits half of that for the index.
@@ -67,13 +68,15 @@ fn what_follows_says_complete_once_the_one_that_keeps_the_index_does() {
 
 #[test]
 fn what_follows_one_that_is_stuck_says_which_and_takes_over_when_that_ends() {
-    let (workspace, cache) = (Workspace::new(), TempDir::new().unwrap());
+    let workspace = Workspace::new();
+    let cache = TempDir::new().unwrap();
     workspace.put("a.rs", "fn zebra() {}\n");
     let start = || {
         let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
         Client::stdio(launch, MODERN)
     };
-    let (mut leads, mut follows) = (start(), start());
+    let mut leads = start();
+    let mut follows = start();
     found(&mut leads, json!({ "query": "zebra" }));
     wait_until("it follows", || {
         let index = found(&mut follows, json!({ "query": "zebra" }))["index"].clone();
@@ -100,7 +103,8 @@ fn what_follows_one_that_is_stuck_says_which_and_takes_over_when_that_ends() {
 
 #[test]
 fn on_a_full_disk_what_is_indexed_is_found_and_it_is_said_what_is_wrong() {
-    let (workspace, cache) = (Workspace::new(), TempDir::new().unwrap());
+    let workspace = Workspace::new();
+    let cache = TempDir::new().unwrap();
     workspace.put("a.rs", "fn zebra() {}\n");
     let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
     let mut client = Client::stdio(launch, MODERN);
@@ -124,7 +128,8 @@ fn on_a_full_disk_what_is_indexed_is_found_and_it_is_said_what_is_wrong() {
 
 #[test]
 fn a_change_of_documents_that_fails_leaves_them_as_they_were_for_the_next_server_too() {
-    let (cache, state) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let cache = TempDir::new().unwrap();
+    let state = TempDir::new().unwrap();
     let workspace = Workspace::new();
     let start = || {
         let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
@@ -161,7 +166,8 @@ fn a_change_of_documents_that_fails_leaves_them_as_they_were_for_the_next_server
 
 #[test]
 fn a_change_of_documents_broken_off_by_a_kill_is_undone_and_nothing_else_is_found() {
-    let (cache, state) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let cache = TempDir::new().unwrap();
+    let state = TempDir::new().unwrap();
     let workspace = Workspace::new();
     let start = || {
         let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
@@ -201,7 +207,8 @@ fn a_change_of_documents_broken_off_by_a_kill_is_undone_and_nothing_else_is_foun
 
 #[test]
 fn the_cache_can_be_deleted_under_a_server_and_every_call_is_answered() {
-    let (cache, state) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let cache = TempDir::new().unwrap();
+    let state = TempDir::new().unwrap();
     let workspace = Workspace::new().file("a.rs", "fn zebra() {}\n");
     let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
     let mut client = Client::stdio(launch.remembering(&state), MODERN);

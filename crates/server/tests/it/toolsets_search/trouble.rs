@@ -46,7 +46,8 @@ fn a_file_that_changes_all_the_time_is_shown_as_it_is_or_not_at_all() {
     let workspace = Workspace::new().file("still.rs", "fn okapi_still() {}\n");
     let stop = Arc::new(AtomicBool::new(false));
     let writing = {
-        let (workspace, stop) = (workspace.clone(), stop.clone());
+        let workspace = workspace.clone();
+        let stop = stop.clone();
         thread::spawn(move || {
             let mut round = 0_u32;
             while !stop.load(Ordering::Relaxed) {

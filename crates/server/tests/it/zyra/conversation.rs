@@ -147,7 +147,8 @@ fn s4_38_jobs_side_by_side_are_told_apart() {
     }
     wait_until("all run", || ran(&workspace).len() == 4);
     go(&workspace);
-    let (mut jobs, mut ends) = (Map::new(), 0);
+    let mut jobs = Map::new();
+    let mut ends = 0;
     while ends < 4 {
         let message = socket.receive();
         if let Some(id) = message["result"]["job_id"].as_str() {

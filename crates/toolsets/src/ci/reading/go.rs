@@ -120,9 +120,12 @@ fn failed(package: &str, test: &str, said: &str) -> Failure {
 fn compiled(line: &str) -> Option<Failure> {
     let line = line.strip_prefix("vet: ").unwrap_or(line);
     let mut parts = line.splitn(4, ':');
-    let (file, row, column) = (parts.next()?, parts.next()?, parts.next()?);
+    let file = parts.next()?;
+    let row = parts.next()?;
+    let column = parts.next()?;
     let message = parts.next()?;
-    let (row, column) = (row.parse().ok()?, column.parse().ok()?);
+    let row = row.parse().ok()?;
+    let column = column.parse().ok()?;
     let failure = Failure::new(Severity::Error, message.trim());
     file.ends_with(".go").then(|| failure.at(file, Some(row), Some(column)))
 }

@@ -40,7 +40,8 @@ fn parenthesised(line: &str) -> Option<Failure> {
 /// Parses `file:3:5: error: message`, optionally with ` - ` before the severity.
 fn colons(line: &str) -> Option<Failure> {
     for (at, _) in line.match_indices(':') {
-        let (file, rest) = (&line[..at], &line[at + 1..]);
+        let file = &line[..at];
+        let rest = &line[at + 1..];
         let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
         let after = &rest[digits..];
         let is_number = file.bytes().all(|b| b.is_ascii_digit());

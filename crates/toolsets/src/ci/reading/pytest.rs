@@ -132,9 +132,12 @@ fn count(title: &str, found: &mut Found) {
 /// Parses `a.py:3:5: F401 message`, the format of ruff and flake8.
 fn linted(line: &str) -> Option<Failure> {
     let mut parts = line.splitn(4, ':');
-    let (file, row, column) = (parts.next()?, parts.next()?, parts.next()?);
+    let file = parts.next()?;
+    let row = parts.next()?;
+    let column = parts.next()?;
     let (code, message) = parts.next()?.trim().split_once(' ')?;
-    let (row, column) = (row.parse().ok()?, column.parse().ok()?);
+    let row = row.parse().ok()?;
+    let column = column.parse().ok()?;
     let is_code = code.starts_with(|c: char| c.is_ascii_uppercase())
         && code.bytes().any(|b| b.is_ascii_digit());
     let failure = Failure::new(Severity::Error, message).at(file, Some(row), Some(column));

@@ -202,7 +202,8 @@ fn counted(line: &str, found: &mut Found) -> bool {
 fn linted(line: &str, file: &str) -> Option<Failure> {
     let (at, rest) = line.split_once(' ')?;
     let (row, column) = at.split_once(':')?;
-    let (row, column) = (row.parse().ok()?, column.parse().ok()?);
+    let row = row.parse().ok()?;
+    let column = column.parse().ok()?;
     let rest = rest.trim_start();
     let (severity, message) = match rest.split_once(' ')? {
         ("error", message) => (Severity::Error, message),

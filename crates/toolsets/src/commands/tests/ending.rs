@@ -94,7 +94,8 @@ async fn bytes_that_are_no_text_are_kept_and_said() {
 #[tokio::test]
 async fn two_gibibytes_are_passed_on_in_little_memory() {
     let bench = Bench::script("head -c 2147483648 /dev/zero", "argv = []\n");
-    let (heard, most) = (std::sync::Arc::new(std::sync::Mutex::new(0)), resident_kib());
+    let heard = std::sync::Arc::new(std::sync::Mutex::new(0));
+    let most = resident_kib();
     let count = heard.clone();
     let events = EventSink::new(move |event| {
         if let Event::Chunk { text, .. } = event {

@@ -234,7 +234,8 @@ async fn closing_ends_all_that_runs() {
 #[tokio::test]
 async fn two_calls_do_not_end_each_other() {
     let bench = Bench::new();
-    let (long, short) = (odd_sleep(), odd_sleep());
+    let long = odd_sleep();
+    let short = odd_sleep();
     let long_call = bench.run(json!({
         "command": "(setsid sleep 0.7; echo far) | cat; echo near; : $1",
         "args": [long], "shell": true

@@ -153,9 +153,12 @@ async fn text_is_cut_between_characters() {
         let ran = bench.run(input).await.unwrap();
         assert_eq!(ran.value["stdout_extent"]["encoding"], "utf-8");
         let cut = &ran.value["stdout_extent"]["cut"];
-        let (from, to) = (cut["from"].as_u64().unwrap(), cut["to"].as_u64().unwrap());
+        let from = cut["from"].as_u64().unwrap();
+        let to = cut["to"].as_u64().unwrap();
         let [from, to] = [from, to].map(|at| usize::try_from(at).unwrap());
-        let (head, tail, between) = (&text[..from], &text[to..], to - from);
+        let head = &text[..from];
+        let tail = &text[to..];
+        let between = to - from;
         let end = if head.is_empty() { "" } else { "\n" };
         let expected = format!("{head}{end}[{between} bytes left out]\n{tail}");
         assert_eq!(ran.stdout(), expected);

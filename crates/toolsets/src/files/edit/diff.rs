@@ -40,7 +40,8 @@ pub(super) fn unified(
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let (parts, whole) = parts(old, new, spans, limit);
     let mut text = String::new();
-    let (mut lines, mut counted) = ((0, 0), (0, 0));
+    let mut lines = (0, 0);
+    let mut counted = (0, 0);
     for Part { in_old, in_new } in parts {
         let (same, tail) = common(&old[in_old.clone()], &new[in_new.clone()]);
         let from = (in_old.start + same, in_new.start + same);
@@ -60,7 +61,8 @@ pub(super) fn unified(
             }
             let _ = writeln!(text, "{}", moved(&hunk.header().to_string(), lines));
             for change in hunk.iter_changes() {
-                let (tag, line) = (change.tag(), change.value());
+                let tag = change.tag();
+                let line = change.value();
                 let _ = write!(text, "{tag}{line}");
                 if !line.ends_with('\n') {
                     text += "\n\\ No newline at end of file\n";
@@ -89,12 +91,14 @@ fn parts(old: &[u8], new: &[u8], spans: &[Span], limit: usize) -> (Vec<Part>, bo
     let most = limit.saturating_mul(4).max(PART_BYTES_MIN);
     let mut parts = Vec::new();
     // Start of the current part, and end of the previous span.
-    let (mut start, mut last) = ((0, 0), (0, 0));
+    let mut start = (0, 0);
+    let mut last = (0, 0);
     for span in spans {
         let gap = &old[last.0..span.from];
         let mut newlines = memchr_iter(b'\n', gap);
         if let (Some(end), Some(_)) = (newlines.nth(CONTEXT), newlines.nth(CONTEXT)) {
-            let (old_end, new_end) = (last.0 + end + 1, last.1 + end + 1);
+            let old_end = last.0 + end + 1;
+            let new_end = last.1 + end + 1;
             parts.push(Part { in_old: start.0..old_end, in_new: start.1..new_end });
             let (begin, _) = common(gap, gap);
             start = (last.0 + begin, last.1 + begin);

@@ -56,7 +56,8 @@ impl<'f> Flat<'f> {
     /// Converts the position `at` in the file to a position in the text.
     pub(super) fn flat(&self, at: usize) -> usize {
         let passed = |before: usize| self.returns[before] + before < at;
-        let (mut low, mut high) = (0, self.returns.len());
+        let mut low = 0;
+        let mut high = self.returns.len();
         while low < high {
             let middle = low.midpoint(high);
             if passed(middle) { low = middle + 1 } else { high = middle }

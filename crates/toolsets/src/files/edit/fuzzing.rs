@@ -28,7 +28,8 @@ fn compare(file: &str, change: &Change<'_>, edited: &str) {
     let flat = |text: &str| text.replace("\r\n", "\n");
     match change {
         Change::Text { old, new, times } => {
-            let (file, old) = (flat(file), flat(old));
+            let file = flat(file);
+            let old = flat(old);
             match times {
                 Times::Once => assert_eq!(file.matches(&old).count(), 1),
                 Times::Just(count) => assert_eq!(file.matches(&old).count() as u64, *count),
@@ -57,7 +58,8 @@ fn compare(file: &str, change: &Change<'_>, edited: &str) {
 /// Replaces each `old` in `file` with `new`, without a second byte order mark at the start.
 fn replaced(file: &str, old: &str, new: &str) -> String {
     let own = file.as_bytes().starts_with(MARK).then_some(MARK.len());
-    let (mut made, mut at) = (String::new(), 0);
+    let mut made = String::new();
+    let mut at = 0;
     for (place, _) in file.match_indices(old) {
         made += &file[at..place];
         made += if own == Some(place) { new.strip_prefix('\u{feff}').unwrap_or(new) } else { new };
@@ -109,7 +111,8 @@ fn change(text: &str) -> Option<super::Change> {
 /// Applies a unified diff to `old`, like the `patch` program.
 fn patched(old: &str, diff: &str) -> String {
     let mut lines = old.split_inclusive('\n');
-    let (mut new, mut at) = (String::new(), 1);
+    let mut new = String::new();
+    let mut at = 1;
     let mut hunks = diff.split_inclusive('\n').skip(2).peekable();
     while let Some(line) = hunks.next() {
         if let Some(header) = line.strip_prefix("@@ -") {

@@ -41,7 +41,8 @@ pub(super) fn explain(flat: &Flat<'_>, old: &[u8], path: &str) -> String {
             "it is not in {path}; the file is large: read the place again and copy the text"
         );
     }
-    let (file, text) = (Loose::of(&flat.text), Loose::of(old));
+    let file = Loose::of(&flat.text);
+    let text = Loose::of(old);
     if text.bytes.is_empty() {
         return format!(
             "it is nothing but blanks, and {path} has none just like these; use line numbers"
@@ -97,7 +98,8 @@ fn same_but_for(
     path: &str,
 ) -> String {
     let last = common.at + common.len - 1;
-    let (mut from, mut to) = (file.from[common.at], file.to[last]);
+    let mut from = file.from[common.at];
+    let mut to = file.to[last];
     if old.first().is_some_and(u8::is_ascii_whitespace) {
         let blank = |byte: &&u8| matches!(byte, b' ' | b'\t');
         from -= flat.text[..from].iter().rev().take_while(blank).count();
@@ -122,13 +124,15 @@ fn same_but_for(
         );
     }
     let found = &flat.text[from..to];
-    let (line, end) = (flat.line_of(from), flat.line_of(to.saturating_sub(1).max(from)));
+    let line = flat.line_of(from);
+    let end = flat.line_of(to.saturating_sub(1).max(from));
     let pairs = found.split(|&byte| byte == b'\n').zip(old.split(|&byte| byte == b'\n'));
     let differing = pairs.enumerate().find(|(_, (found, old))| found != old);
     let how = differing.map_or_else(
         || "its line breaks differ".to_owned(),
         |(at, (found, old))| {
-            let (what, line) = (difference(found, old), line + at as u64);
+            let what = difference(found, old);
+            let line = line + at as u64;
             let same = found.iter().zip(old).take_while(|(found, old)| found == old).count();
             format!(
                 "{what} at line {line}: the file has {}, old has {}",
@@ -149,8 +153,10 @@ fn same_but_for(
 /// Names the kind of difference in a few words.
 fn difference(found: &[u8], old: &[u8]) -> &'static str {
     let indent = |line: &[u8]| line.len() - line.trim_ascii_start().len();
-    let (a, b) = (&found[..indent(found)], &old[..indent(old)]);
-    let (bare_a, bare_b) = (found.trim_ascii(), old.trim_ascii());
+    let a = &found[..indent(found)];
+    let b = &old[..indent(old)];
+    let bare_a = found.trim_ascii();
+    let bare_b = old.trim_ascii();
     if a != b && (a.contains(&b'\t') != b.contains(&b'\t')) {
         "tabs or spaces differ in the indentation"
     } else if a != b {
@@ -190,7 +196,8 @@ struct Common {
 /// must.
 fn common(text: &[u8], find: impl Fn(usize) -> Option<usize>) -> Common {
     let mut best = Common { len: 0, at: 0 };
-    let (mut low, mut high) = (1, text.len());
+    let mut low = 1;
+    let mut high = text.len();
     // Most often the whole text is found, or nothing.
     if let Some(at) = find(high) {
         return Common { len: high, at };
@@ -288,7 +295,8 @@ fn quoted_at(text: &[u8], at: usize) -> String {
     }
     let part = at.saturating_sub(LINE_BYTES_MAX / 2).max(from);
     let end = (part + LINE_BYTES_MAX).min(to);
-    let (lead, tail) = (if part > from { "…" } else { "" }, if end < to { "…" } else { "" });
+    let lead = if part > from { "…" } else { "" };
+    let tail = if end < to { "…" } else { "" };
     format!("{lead}{}{tail}", escaped(&text[part..end]))
 }
 

@@ -143,7 +143,8 @@ pub(super) fn plan(
     spans.sort_by_key(|span| (span.from, span.to, span.edit));
     for pair in spans.windows(2) {
         if pair[0].to > pair[1].from {
-            let (first, second) = (pair[0].edit.min(pair[1].edit), pair[0].edit.max(pair[1].edit));
+            let first = pair[0].edit.min(pair[1].edit);
+            let second = pair[0].edit.max(pair[1].edit);
             let line = flat.line_of(flat.flat(pair[1].from));
             let message = format!("it overlaps edit {first} at line {line}; make them one edit");
             return Err(ToolError::invalid(format!("/edits/{second}"), message));
@@ -200,7 +201,8 @@ fn places(flat: &Flat<'_>, old: &[u8], times: Times) -> Result<Vec<usize>, Why> 
 
 fn miscounted(flat: &Flat<'_>, places: &[usize], count: u64) -> Why {
     let told = places.iter().take(PLACES_TOLD).map(|&at| flat.line_of(at).to_string());
-    let (lines, more) = (told.collect::<Vec<_>>().join(", "), places.len() > PLACES_TOLD);
+    let lines = told.collect::<Vec<_>>().join(", ");
+    let more = places.len() > PLACES_TOLD;
     let more = if more { " …" } else { "" };
     Why::Told(match places.len() {
         1 => format!("it occurs once (line {lines}), not {count} times as count says"),
@@ -362,7 +364,8 @@ mod tests {
     /// `old` with a unified diff applied, the way patch does.
     fn patched(old: &str, diff: &str) -> String {
         let mut lines = old.split_inclusive('\n');
-        let (mut new, mut at) = (String::new(), 1);
+        let mut new = String::new();
+        let mut at = 1;
         let mut hunks = diff.split_inclusive('\n').skip(2).peekable();
         while let Some(line) = hunks.next() {
             if let Some(header) = line.strip_prefix("@@ -") {

@@ -156,7 +156,8 @@ impl Hunt<'_> {
         let Start::Folder(folder) = self.root.start(&self.input.path)? else { return Ok(0) };
         let sight = Sight { ignored: true, hidden: self.input.hidden };
         let mut walk = Walk::new(self.root, folder, sight, None, self.watch)?;
-        let (mut seen, mut count) = (0, 0);
+        let mut seen = 0;
+        let mut count = 0;
         while seen < IGNORED_MAX
             && let Some(found) = walk.next()?
         {

@@ -50,7 +50,9 @@ impl Query {
             None => None,
         };
         let names = glob.map(|glob| Glob::of(glob, root, "/glob")).transpose()?;
-        let (literal, case, reach) = (*literal, *case, Reach::Line);
+        let literal = *literal;
+        let case = *case;
+        let reach = Reach::Line;
         let pattern = |text| Pattern { text, literal, word: false, case, reach };
         let text = text.map(|text| pattern(text).matcher()).transpose()?;
         Ok(Self { names, text, after, question })

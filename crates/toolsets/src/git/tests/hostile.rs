@@ -405,7 +405,8 @@ async fn a_failing_hook_is_told_with_what_it_said() {
 #[tokio::test]
 async fn what_strangers_write_is_shown_and_not_obeyed() {
     let bench = Bench::new();
-    let (title, turned) = ("\u{1b}]0;pwn\u{7}", "\u{202e}cod");
+    let title = "\u{1b}]0;pwn\u{7}";
+    let turned = "\u{202e}cod";
     bench.put(&format!("{title}.txt"), "x\n");
     bench.put(&format!("{turned}.txt"), "x\n");
     let untracked = bench.call("git.status", json!({})).await.unwrap();

@@ -203,7 +203,8 @@ impl Endpoint {
         let answer_bytes_max = asked.answer_bytes_max;
         // A request without an answer may have cost the estimate.
         let answer = self.fetch.ask(&self.target, asked).await.map_err(|why| {
-            let (url, why) = (&self.url, self.without_key(&why));
+            let url = &self.url;
+            let why = self.without_key(&why);
             Trouble::Silent(format!("the endpoint {url} does not answer: {why}"))
         })?;
         *self.silence() = None;
@@ -299,7 +300,8 @@ impl Endpoint {
     }
 
     fn nonsense(&self, what: &str) -> Trouble {
-        let (url, what) = (&self.url, self.without_key(what));
+        let url = &self.url;
+        let what = self.without_key(what);
         Trouble::Lasting(format!("the endpoint {url} answers what are no such vectors: {what}"))
     }
 

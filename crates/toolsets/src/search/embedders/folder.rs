@@ -91,7 +91,8 @@ impl InFolder {
 
     /// Releases the model after the idle time.
     fn release_later(&self) {
-        let (kept, idle) = (Arc::downgrade(&self.kept), self.idle);
+        let kept = Arc::downgrade(&self.kept);
+        let idle = self.idle;
         let release = tokio::spawn(async move {
             tokio::time::sleep(idle).await;
             let Some(kept) = kept.upgrade() else { return };

@@ -171,7 +171,8 @@ impl Postgres {
         };
         let came = self.connections.within(self.connections.within, work).await;
         let held = came.map_err(|trouble| self.connections.told(&trouble))?;
-        let (connections, source) = (self.connections.clone(), self.identity.source);
+        let connections = self.connections.clone();
+        let source = self.identity.source;
         let upkeep = self.upkeep.clone();
         Ok(held.then(|| PostgresWriter::new(connections, connected, tables, source, upkeep)))
     }

@@ -80,7 +80,8 @@ impl Read {
         let known = Definition::of(named);
         let called_so = self.symbols.iter().filter(|it| it.name == known.name);
         if is_as_it_was {
-            let (first, last) = (known.line_start, known.line_end);
+            let first = known.line_start;
+            let last = known.line_end;
             let mut there = called_so.filter(|it| it.first <= last && first <= it.last);
             // The index is right about an unchanged file, even if a guess finds nothing here.
             return Some(match there.next() {

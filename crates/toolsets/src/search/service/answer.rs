@@ -227,7 +227,8 @@ impl Answer<'_> {
         ranked: &[Ranked],
         candidates: &[Candidate],
     ) -> Result<Result<Vec<(usize, Hit)>, String>, Failure> {
-        let (top_k, is_last) = (self.asked.wanted.top_k, self.is_last);
+        let top_k = self.asked.wanted.top_k;
+        let is_last = self.is_last;
         let wanted: Vec<(usize, f32, Shown)> =
             ranked.iter().map(|it| (it.at, it.score, candidates[it.at].shown.clone())).collect();
         let Some(root) = self.collection.root() else {
@@ -246,7 +247,8 @@ impl Answer<'_> {
                     watch.check()?;
                     match reader.read(&shown)? {
                         Some(Read { text, commit, title }) => {
-                            let (commit, title) = (commit.clone(), title.clone());
+                            let commit = commit.clone();
+                            let title = title.clone();
                             let hit = hit(score, shown, text, Map::new());
                             hits.push((at, Hit { commit, title, ..hit }));
                         }

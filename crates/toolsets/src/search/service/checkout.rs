@@ -190,7 +190,8 @@ impl Added {
                 rest = rest.get(padded..)?;
             }
             let modified = (number(entry, 8)?, number(entry, 12)?);
-            let (mode, size) = (number(entry, 24)?, number(entry, 36)?);
+            let mode = number(entry, 24)?;
+            let size = number(entry, 36)?;
             let is_merged = said & 0x3000 == 0;
             if is_merged && mode >> 12 == 0o10 {
                 let name = entry.get(40..40 + NAME_BYTES)?.try_into().ok()?;

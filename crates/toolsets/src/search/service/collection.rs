@@ -87,7 +87,8 @@ impl Collection {
         };
         let keeper = AbortOnDropHandle::new(tokio::spawn(keeper.keep()));
         let checkout = Some(Arc::new(Checkout::new(&root)));
-        let (root, asks) = (Some(root), Asks::Files(asks));
+        let root = Some(root);
+        let asks = Asks::Files(asks);
         Self { engine, root, checkout, progress, asks, _keeper: keeper }
     }
 
@@ -169,7 +170,8 @@ impl Collection {
                     let Progress { state, files, total, .. } = progress.borrow_and_update().clone();
                     if state.is_on_the_way() {
                         #[allow(clippy::cast_precision_loss, reason = "progress is a picture")]
-                        let (part, whole) = (files as f64, total.map(|total| total as f64));
+                        let part = files as f64;
+                        let whole = total.map(|total| total as f64);
                         ctx.progress(part, whole, Some(format!("{files} files indexed")));
                     }
                 }

@@ -97,7 +97,8 @@ impl Embedding {
             sleep_until(moment).await;
             self.not_before = None;
         }
-        let (embedder, root) = (embedder.clone(), self.root.clone());
+        let embedder = embedder.clone();
+        let root = self.root.clone();
         let cancel = &self.cancel;
         let making = self
             .making
@@ -150,7 +151,8 @@ async fn batch(
     }
     let (vectors, _) = embedder.embed(&texts, Role::Chunk).await.map_err(|err| err.to_string())?;
     if vectors.len() != hashes.len() {
-        let (got, asked) = (vectors.len(), hashes.len());
+        let got = vectors.len();
+        let asked = hashes.len();
         return Err(format!("the model gave {got} vectors for {asked} texts"));
     }
     let space = embedder.space();

@@ -79,7 +79,8 @@ impl Files {
             (path, known)
         });
         let known = known.collect();
-        let (root, cut) = (root.clone(), BTreeMap::new());
+        let root = root.clone();
+        let cut = BTreeMap::new();
         let mut files = Self { root, tracker, known, bounds, texts, bytes: 0, cut };
         let mut todo = Todo::default();
         files.compare(first, &mut todo, watch)?;
@@ -120,7 +121,8 @@ impl Files {
             }
             News::In(mut folders) => {
                 for path in changed {
-                    let (folder, name) = (path.parent(), path.file_name());
+                    let folder = path.parent();
+                    let name = path.file_name();
                     if let (Some(folder), Some(name)) = (folder, name) {
                         folders.entry(folder.into()).or_default().insert(name.into());
                     }
@@ -146,7 +148,8 @@ impl Files {
             return;
         }
         let Bounds { files_max, bytes_max } = self.bounds;
-        let (mut texts, mut bytes) = (self.texts, self.bytes);
+        let mut texts = self.texts;
+        let mut bytes = self.bytes;
         let leaves = todo.gone.iter().filter_map(|path| self.known.get(path));
         for known in leaves.filter(|known| known.etag.is_some()) {
             (texts, bytes) = (texts - 1, bytes - known.bytes);
@@ -169,7 +172,8 @@ impl Files {
 
     /// Removes files that exceed the limits, which may be lower than before.
     fn leave_excess(&mut self, todo: &mut Todo) {
-        let (mut texts, mut bytes) = (self.texts, self.bytes);
+        let mut texts = self.texts;
+        let mut bytes = self.bytes;
         let in_it = self.known.iter().rev().filter(|(_, known)| known.etag.is_some());
         for (path, known) in in_it {
             if texts <= self.bounds.files_max && bytes <= self.bounds.bytes_max {
@@ -197,7 +201,8 @@ impl Files {
         }
         for (path, meta) in files {
             watch.check()?;
-            let (stamp, size) = (meta.stamp().bytes(), meta.size());
+            let stamp = meta.stamp().bytes();
+            let size = meta.size();
             match self.known.get_mut(&path) {
                 Some(known) if *known.stamp == stamp => {
                     if known.etag.is_some() {

@@ -120,7 +120,8 @@ impl Keeper {
     /// Keeps the index until nobody can ask for it.
     pub(super) async fn keep(mut self) {
         let _ends = self.cancel.clone().drop_guard();
-        let (mut failures, mut failed) = (0, Instant::now());
+        let mut failures = 0;
+        let mut failed = Instant::now();
         loop {
             let begun = Instant::now();
             let Err(stopped) = self.run().await;
@@ -180,7 +181,8 @@ impl Keeper {
 
     /// Pauses after a failure. Returns `None` if nobody can ask any more.
     async fn rest(&mut self, begun: Instant) -> Option<()> {
-        let (asked, unasked) = (begun + AGAIN_ASKED, Instant::now() + AGAIN);
+        let asked = begun + AGAIN_ASKED;
+        let unasked = Instant::now() + AGAIN;
         self.answer();
         loop {
             let ask = tokio::select! {
@@ -241,7 +243,8 @@ impl Keeper {
         self.count(None).await?;
         let documents = self.engine.documents().await?;
         let first = joined(first.taken.await)?;
-        let (root, bounds) = (self.root.clone(), self.bounds);
+        let root = self.root.clone();
+        let bounds = self.bounds;
         let (files, todo) =
             self.blocking(move |watch| Files::new(&root, first, documents, bounds, watch)).await?;
         let mut files = self.take(files, todo, &mut *writer).await?;

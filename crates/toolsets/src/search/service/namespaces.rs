@@ -64,7 +64,8 @@ impl Service {
             return Ok(Place { key: Key::Workspace, folder: String::new() });
         }
         if let Some(folder) = self.settings.namespaces.get(name) {
-            let (root, path) = (self.root.clone(), folder.clone());
+            let root = self.root.clone();
+            let path = folder.clone();
             let real = tokio::task::spawn_blocking(move || real_folder(&root, &path)).await;
             let real =
                 real.map_err(|err| ToolError::because("looking for a folder failed", err))?;

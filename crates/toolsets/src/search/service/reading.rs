@@ -176,7 +176,8 @@ mod tests {
             let stale = Stale { path: path.to_owned(), etag: None, size: 14 };
             read(&root, stale, &Watch::default(), cut).unwrap()
         };
-        let (bad, good) = (take("bad.rs"), take("good.rs"));
+        let bad = take("bad.rs");
+        let good = take("good.rs");
         assert!(matches!(bad.what, What::Other) && !bad.stamp.is_empty(), "{bad:?}");
         assert!(matches!(good.what, What::Text(_)), "{good:?}");
     }

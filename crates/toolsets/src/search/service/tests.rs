@@ -118,7 +118,8 @@ impl Writer for Pen {
 }
 
 fn service(root: &Root) -> Arc<Service> {
-    let (settings, files) = (Settings::default(), crate::files::Settings::default());
+    let settings = Settings::default();
+    let files = crate::files::Settings::default();
     let service = Service::new(root, &settings, &files, Folders::default(), &Fetch::default());
     service.unwrap().unwrap()
 }

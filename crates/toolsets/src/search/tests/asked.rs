@@ -42,11 +42,13 @@ async fn a_document_that_is_removed_twice_in_one_call_is_counted_once() {
 
 #[tokio::test]
 async fn the_path_of_the_workspace_is_all_of_it_and_other_places_are_refused() {
-    let (folder, other) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let folder = TempDir::new().unwrap();
+    let other = TempDir::new().unwrap();
     put(&folder, "src/a.rs", "fn zebra() {}\n");
     put(&other, "lib.rs", "fn zebra() {}\n");
     let paths = |folder: &TempDir| folder.path().canonicalize().unwrap().display().to_string();
-    let (root, elsewhere) = (paths(&folder), paths(&other));
+    let root = paths(&folder);
+    let elsewhere = paths(&other);
     let roots = [("std".to_owned(), elsewhere.clone())].into();
     let service = service(folder.path(), &Settings { roots, ..Settings::default() });
     let tools = [("search.semantic", "query", "matches"), ("search.names", "name", "definitions")];

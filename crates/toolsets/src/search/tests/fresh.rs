@@ -113,7 +113,8 @@ async fn an_index_that_is_full_says_so_and_takes_in_others_once_there_is_room() 
 #[tokio::test]
 #[allow(clippy::disallowed_methods, reason = "a test sets up the world itself")]
 async fn a_change_that_nothing_was_heard_of_is_taken_in_once_it_is_seen() {
-    let (folder, elsewhere) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let folder = TempDir::new().unwrap();
+    let elsewhere = TempDir::new().unwrap();
     put(&elsewhere, "a.rs", "fn zebra() {}\n");
     fs::hard_link(elsewhere.path().join("a.rs"), folder.path().join("a.rs")).unwrap();
     let service = service(folder.path(), &Settings::default());

@@ -146,7 +146,9 @@ impl Page<'_> {
         });
         let meant = &ranked[..fits.count()];
         let mut files = self.read_all(meant)?;
-        let (mut shown, mut last, mut bytes) = (Vec::new(), 0, 0);
+        let mut shown = Vec::new();
+        let mut last = 0;
+        let mut bytes = 0;
         for at in 0..meant.len() {
             // Files that are gone or have no match any more are skipped.
             if let Some(mut file) = files.remove(&at) {
@@ -246,7 +248,8 @@ struct Shown<'q> {
 
 impl<'q> Shown<'q> {
     fn new(query: &'q Query, most: usize, is_code: bool) -> Self {
-        let (before, by_role) = (Vec::new(), BTreeMap::new());
+        let before = Vec::new();
+        let by_role = BTreeMap::new();
         Self { query, is_code, count: 0, by_role, most, before, last: None }
     }
 
@@ -264,7 +267,8 @@ impl Sink for Shown<'_> {
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
         self.count += 1;
         let before = std::mem::take(&mut self.before);
-        let (matcher, bytes) = (&self.query.matcher, found.bytes());
+        let matcher = &self.query.matcher;
+        let bytes = found.bytes();
         let is_told = self.is_code && self.count <= ROLES_MAX;
         let role = if is_told { role(matcher, bytes) } else { Role::Says };
         let kept = self.by_role.entry(role).or_default();

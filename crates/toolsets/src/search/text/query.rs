@@ -47,7 +47,9 @@ impl Query {
             None => None,
         };
         let reach = if *multiline { Reach::Lines } else { Reach::Line };
-        let (literal, word, case) = (*literal, *word, *case);
+        let literal = *literal;
+        let word = *word;
+        let case = *case;
         let matcher = Pattern { text, literal, word, case, reach }.matcher()?;
         let glob = |(at, glob): (usize, &String)| Glob::of(glob, root, &format!("/globs/{at}"));
         let globs = globs.iter().enumerate().map(glob).collect::<Result<_, _>>()?;

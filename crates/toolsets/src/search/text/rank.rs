@@ -84,7 +84,8 @@ impl Rank {
             1 => Role::Names,
             _says => Role::Says,
         };
-        let (unnamed, fewer) = (head[2] != 0, u64::from_le_bytes(*fewer));
+        let unnamed = head[2] != 0;
+        let fewer = u64::from_le_bytes(*fewer);
         Self { shelf, role, unnamed, fewer, path: OsStr::from_bytes(path).into() }
     }
 }
@@ -138,7 +139,8 @@ mod tests {
     use crate::grep::{Case, Pattern, Reach};
 
     fn matcher(text: &str) -> RegexMatcher {
-        let (case, reach) = (Case::Smart, Reach::Line);
+        let case = Case::Smart;
+        let reach = Reach::Line;
         Pattern { text, literal: false, word: false, case, reach }.matcher().unwrap()
     }
 

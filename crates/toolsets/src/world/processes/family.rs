@@ -163,7 +163,8 @@ impl Family {
 
     /// Returns `true` if another process than the main one is alive. Reaps the dead ones.
     fn is_anything_left(&self) -> bool {
-        let (tag, main) = (self.live.tag(), self.main);
+        let tag = self.live.tag();
+        let main = self.main;
         let strays = strays::adopted(tag, main).unwrap_or_else(|| strays::everywhere(tag, main));
         strays.iter().for_each(Stray::reap);
         // A process that removed its tag may belong to this run.
@@ -182,7 +183,8 @@ impl Family {
     }
 
     async fn strays(&self) -> Vec<Stray> {
-        let (tag, main) = (self.live.tag(), self.main);
+        let tag = self.live.tag();
+        let main = self.main;
         let found = spawn_blocking(move || strays::everywhere(tag, main));
         timeout(DEATH, found).await.ok().and_then(Result::ok).unwrap_or_default()
     }

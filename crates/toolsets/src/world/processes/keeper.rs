@@ -287,10 +287,12 @@ mod tests {
 
     #[test]
     fn a_keeper_let_go_ends_what_bears_its_mark_and_nothing_else() {
-        let (mark, other) = (Mark::new().unwrap(), Mark::new().unwrap());
+        let mark = Mark::new().unwrap();
+        let other = Mark::new().unwrap();
         let mut keeper = Keeper::of(mark, None);
         let pid = watched(&mut keeper);
-        let (mut ours, mut theirs) = (Sleep::of(mark), Sleep::of(other));
+        let mut ours = Sleep::of(mark);
+        let mut theirs = Sleep::of(other);
         assert_eq!(watched(&mut keeper), pid);
         assert!(ours.lives());
         drop(keeper);
@@ -338,8 +340,10 @@ mod tests {
     #[test]
     fn what_a_server_that_is_gone_left_is_ended_by_the_next() {
         let processes = Processes::new([]).unwrap();
-        let (gone, other) = (Mark::new().unwrap(), Mark::new().unwrap());
-        let (mut left, mut stranger) = (Sleep::of(gone), Sleep::of(other));
+        let gone = Mark::new().unwrap();
+        let other = Mark::new().unwrap();
+        let mut left = Sleep::of(gone);
+        let mut stranger = Sleep::of(other);
         let begun = Instant::now();
         assert!(processes.end_left_by(gone));
         assert!(begun.elapsed() < DEATH / 2, "it waits for the dead to be buried");

@@ -101,13 +101,15 @@ fn loader(file: &fs::File) -> io::Result<Option<PathBuf>> {
         return Err(io::ErrorKind::InvalidData.into());
     }
     let half = |at: usize| u64::from(u16::from_ne_bytes([head[at], head[at + 1]]));
-    let (size, count) = (half(54), half(56));
+    let size = half(54);
+    let count = half(56);
     let parts = long(&head, 32)?;
     for part in 0..count {
         let mut entry = [0; 56];
         file.read_exact_at(&mut entry, parts.saturating_add(part * size))?;
         if u32::from_ne_bytes([entry[0], entry[1], entry[2], entry[3]]) == LOADER {
-            let (at, bytes) = (long(&entry, 8)?, long(&entry, 32)?.min(PATH_BYTES));
+            let at = long(&entry, 8)?;
+            let bytes = long(&entry, 32)?.min(PATH_BYTES);
             let mut path = vec![0; usize::try_from(bytes).map_err(io::Error::other)?];
             file.read_exact_at(&mut path, at)?;
             path.truncate(path.iter().position(|byte| *byte == 0).unwrap_or(path.len()));

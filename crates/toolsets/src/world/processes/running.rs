@@ -86,7 +86,8 @@ pub(super) async fn run(
     let mut exit = Box::pin(family.exit());
     let mut unwanted = pin!(first(cancel.cancelled(), processes.0.closing.cancelled()));
 
-    let (mut is_read, mut is_fed) = (false, false);
+    let mut is_read = false;
+    let mut is_fed = false;
     let mut phase = Phase::Going;
     let mut alarm = started + timeout;
     let mut took = timeout;
@@ -143,7 +144,8 @@ pub(super) async fn run(
     }
     drop(exit);
     let (stopped, asked) = phase.stopped().unzip();
-    let (sandbox, failure) = (family.held(), family.failure());
+    let sandbox = family.held();
+    let failure = family.failure();
     let status = {
         let mut ending = pin!(running.end(asked));
         loop {
@@ -163,7 +165,8 @@ pub(super) async fn run(
     if let Some(failure) = failure {
         return Err(failure);
     }
-    let (stdout, stderr) = (out.finish().await, err.finish().await);
+    let stdout = out.finish().await;
+    let stderr = err.finish().await;
     Ok(Ended { status, stopped, took, stdout, stderr, sandbox })
 }
 
@@ -207,9 +210,11 @@ pub(super) async fn open(processes: &Processes, start: Start) -> io::Result<Spok
     let mut running = Running::start(processes, start).await?;
     let (stdin, stdout, stderr) = pipes(&mut running.family_mut().child)?;
     let stdin = stdin.ok_or(io::ErrorKind::BrokenPipe)?;
-    let (ends, ended) = (running.family().ends()?, CancellationToken::new());
+    let ends = running.family().ends()?;
+    let ended = CancellationToken::new();
     let running = Arc::new(Mutex::new(Some(running)));
-    let (watched, closing) = (running.clone(), processes.0.closing.clone());
+    let watched = running.clone();
+    let closing = processes.0.closing.clone();
     let says = ended.clone();
     let ending = async move {
         if ends.await.is_ok() {
@@ -304,7 +309,8 @@ impl Drop for Running {
         let (Some(family), Ok(runtime)) = (self.family.take(), Handle::try_current()) else {
             return;
         };
-        let (grace, processes) = (self.grace, self.processes.clone());
+        let grace = self.grace;
+        let processes = self.processes.clone();
         runtime.spawn(async move {
             // If the stop fails, dropping the family kills the rest.
             let _ = family.stop(grace).await;

@@ -95,7 +95,8 @@ impl Spawner {
     ) -> io::Result<Family> {
         let live = Live::new(self.mark);
         if start.inside.is_some() {
-            let (house, requests) = (house.clone(), self.requests.clone());
+            let house = house.clone();
+            let requests = self.requests.clone();
             let wanted = Arc::new(());
             let is_wanted = Arc::downgrade(&wanted);
             let confined = spawn_blocking(move || match is_wanted.upgrade() {
@@ -129,7 +130,9 @@ fn confined(
 ) -> io::Result<Family> {
     let Start { program, args, cwd, env, stdin, bounds, inside } = start;
     let inside = inside.ok_or(io::ErrorKind::InvalidInput)?;
-    let (is_fed, grace, tag) = (stdin.is_some(), bounds.grace, live.tag());
+    let is_fed = stdin.is_some();
+    let grace = bounds.grace;
+    let tag = live.tag();
     let start = sandbox::Start { program, args, cwd, env, is_fed, grace, tag };
     let begin = |image| {
         let (reply, helper) = sync_channel(1);
@@ -152,7 +155,8 @@ fn help(image: &Image, mark: Mark) -> io::Result<Child> {
 }
 
 fn spawn(image: &Image, cwd: &OwnedFd, live: Live, token: TaskTrackerToken) -> io::Result<Family> {
-    let (server, tag) = (getpid(), live.tag());
+    let server = getpid();
+    let tag = live.tag();
     let set_apart = || set_apart(server, cwd, tag);
     // A process that is just being forked can briefly hold a freshly written file open.
     for _ in 0..20 {

@@ -131,7 +131,8 @@ impl Root {
         let target = self.resolve(path, OFlags::PATH).map_err(|err| match err {
             Errno::NOENT => {
                 let target = readlinkat(&place.dir, &place.name, Vec::new()).unwrap_or_default();
-                let (path, target) = (shown(path), shown(&target.to_string_lossy()));
+                let path = shown(path);
+                let target = shown(&target.to_string_lossy());
                 ToolError::not_allowed(format!(
                     "{path} is a symlink to {target}, which does not exist; name that instead"
                 ))

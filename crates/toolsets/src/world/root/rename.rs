@@ -170,7 +170,8 @@ pub(super) fn taken(to: &Place) -> ToolError {
 }
 
 fn refuse(from: &Place, to: &Place, there: Option<&Meta>, err: Errno) -> ToolError {
-    let (source, destination) = (shown(&from.path), shown(&to.path));
+    let source = shown(&from.path);
+    let destination = shown(&to.path);
     let invalid = |message| ToolError::invalid("/destination", message);
     match (err, there.map(Meta::kind)) {
         (Errno::EXIST, Some(_)) => taken(to),

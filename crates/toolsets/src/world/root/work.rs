@@ -99,7 +99,8 @@ impl Watch {
         }
         self.told_ms.store(now_ms, Ordering::Relaxed);
         #[allow(clippy::cast_precision_loss, reason = "progress is a picture, not a count")]
-        let (part, whole) = (done as f64, total.map(|total| total as f64));
+        let part = done as f64;
+        let whole = total.map(|total| total as f64);
         let message = Some(format!("{done} {unit}"));
         self.events.send(Event::Progress { done: part, total: whole, message });
     }

@@ -136,8 +136,10 @@ impl Sandbox {
         let (helper, child) = self.begun(ways, &task, &like, begin)?;
         // A process that becomes the program itself sends no reports.
         let end = is_apart.then_some(end);
-        let (held, idle) = (Arc::new(held), self.0.idle.clone());
-        let (helper, _reserved) = (Some(helper), reserved);
+        let held = Arc::new(held);
+        let idle = self.0.idle.clone();
+        let helper = Some(helper);
+        let _reserved = reserved;
         Ok((child, Around { birth, end, held, helper, like, idle, is_over: false, _reserved }))
     }
 
@@ -160,7 +162,8 @@ impl Sandbox {
                 Err(err) => return Err(err),
             }
         }
-        let (mounts, groups) = (self.0.idle.mounts(), ways.groups(&ways.layers)?);
+        let mounts = self.0.idle.mounts();
+        let groups = ways.groups(&ways.layers)?;
         let mut helper = Standby::begin(groups, mounts, like.plan.clone(), task, begin)?;
         let child = helper.order(task)?.map_err(held::refused)?;
         Ok((helper, child))
@@ -178,8 +181,10 @@ impl Sandbox {
     fn look(&self, workspace: &Root, variables: &Variables) -> io::Result<Ways> {
         let outside = self.0.outside.as_ref().ok_or(io::ErrorKind::Unsupported)?;
         let idle = self.0.idle.clone();
-        let (settings, beside) = (self.0.settings.clone(), self.0.beside.clone());
-        let (workspace, variables) = (workspace.clone(), variables.clone());
+        let settings = self.0.settings.clone();
+        let beside = self.0.beside.clone();
+        let workspace = workspace.clone();
+        let variables = variables.clone();
         outside.run(move || {
             idle.watch_mounts();
             Ways::find(&settings, &beside, &workspace, &variables)

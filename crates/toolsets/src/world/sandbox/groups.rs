@@ -220,7 +220,8 @@ fn within(mounts: &str, own: &str, is_meant: impl Fn(&str, &str) -> bool) -> Opt
     mounts.lines().find_map(|line| {
         let (place, file_system) = line.split_once(" - ")?;
         let mut place = place.split(' ').skip(3);
-        let (root, at) = (place.next()?, place.next()?);
+        let root = place.next()?;
+        let at = place.next()?;
         let mut file_system = file_system.split(' ');
         let kind = file_system.next()?;
         let options = file_system.nth(1)?;

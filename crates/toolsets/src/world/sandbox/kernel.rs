@@ -104,7 +104,8 @@ pub(super) fn restrict(mount: impl AsFd, attr: Attr, is_recursive: bool) -> io::
 
 /// Attaches a mount at `target`.
 pub(super) fn attach(mount: impl AsFd, target: impl AsFd) -> io::Result<()> {
-    let (from, to) = (mount.as_fd().as_raw_fd(), target.as_fd().as_raw_fd());
+    let from = mount.as_fd().as_raw_fd();
+    let to = target.as_fd().as_raw_fd();
     let flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH;
     again(|| {
         // SAFETY: both paths are terminated strings.

@@ -44,7 +44,8 @@ pub(super) enum Answer {
 /// Creates a socket pair that preserves message boundaries. Returns the server's end and the
 /// helper's end.
 pub(super) fn line() -> io::Result<(OwnedFd, OwnedFd)> {
-    let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+    let kind = SocketType::SEQPACKET;
+    let flags = SocketFlags::CLOEXEC;
     Ok(socketpair(AddressFamily::UNIX, kind, flags, None)?)
 }
 

@@ -252,8 +252,10 @@ mod tests {
     fn what_another_server_needs_stays_and_the_last_takes_it_away() {
         let folder = tempfile::tempdir().expect("a folder");
         let at = folder.path();
-        let (one, other) = (Reserved::default(), Reserved::default());
-        let (first, second) = (taken(&one, at), taken(&one, at));
+        let one = Reserved::default();
+        let other = Reserved::default();
+        let first = taken(&one, at);
+        let second = taken(&one, at);
         let theirs = taken(&other, at);
         drop(first);
         drop(second);

@@ -105,7 +105,9 @@ impl Standby {
         let image = Image::helper(HELPER_FILE.into(), &theirs)?;
         let streams = Streams::new(false)?;
         task.send(&line, seal(&plan)?.as_fd(), streams.theirs.each_ref().map(AsFd::as_fd))?;
-        let (helper, next, last) = (start(image)?, None, None);
+        let helper = start(image)?;
+        let next = None;
+        let last = None;
         Ok(Self { line, helper, next, last, mounts, has_failed: false, groups })
     }
 

@@ -91,7 +91,8 @@ impl Base {
     /// Returns the view of a program in `workspace`: the places that all programs share, and its
     /// own. Both are in the order of mounting.
     pub(super) fn view(&self, workspace: &Path, wanted: &Wanted<'_>) -> (Vec<Place>, Vec<Place>) {
-        let (mut base, mut own) = (Vec::new(), Vec::new());
+        let mut base = Vec::new();
+        let mut own = Vec::new();
         let mut owned: Vec<Spelled> = Vec::new();
         for Made { spelled, place, is_common } in self.made(workspace, wanted) {
             if is_common && !owned.iter().any(|around| spelled.lies_in(around)) {

@@ -131,7 +131,8 @@ pub(super) struct Folder {
 impl Folder {
     pub(super) fn of(workspace: &Root, cwd: BorrowedFd<'_>, seen: &[PathBuf]) -> io::Result<Self> {
         let workspace = workspace.open_dir(".").map_err(told)?;
-        let (path, at) = (whereabouts(&workspace)?, whereabouts(cwd)?);
+        let path = whereabouts(&workspace)?;
+        let at = whereabouts(cwd)?;
         if path == Path::new("/") {
             return Err(io::Error::other(
                 "a workspace that is the whole machine hides nothing of it",

@@ -30,7 +30,8 @@ impl Endpoint {
                         self.hears.missed();
                     }
                     was_open = true;
-                    let (begun, nothing) = (Instant::now(), u64::MAX);
+                    let begun = Instant::now();
+                    let nothing = u64::MAX;
                     let hears: Arc<dyn Hears> = self.in_flight.clone();
                     if let Ok(Streamed::Ended(new, said)) =
                         self.streamed(response, None, nothing, &hears).await

@@ -145,7 +145,8 @@ fn stamped(at: Timestamp, happened: &[Happened]) -> Vec<Said> {
 async fn step(store: &SqliteStore, model: &mut Model, now: Timestamp, op: Op) {
     match op {
         Op::Accept { key, caller, keep } => {
-            let (caller, keep) = (Caller::named(caller), Duration::from_secs(keep));
+            let caller = Caller::named(caller);
+            let keep = Duration::from_secs(keep);
             let new = NewJob { caller, keep, created: now, ..job(key) };
             assert_eq!(store.accept(new.clone()).await.is_ok(), model.accept(&new));
         }
@@ -217,7 +218,8 @@ async fn compare(store: &SqliteStore, model: &Model) {
         assert_eq!(events, expected.map(|kept| kept.events.clone()).unwrap_or_default());
     }
     for caller in [None, Some(Caller::named("ada")), Some(Caller::named("bob"))] {
-        let (mut seen, mut after) = (Vec::new(), None);
+        let mut seen = Vec::new();
+        let mut after = None;
         loop {
             let page = store.list(caller.clone(), after, 2).await.expect("a page");
             seen.extend(page.jobs.iter().map(|job| format!("{job:?}")));

@@ -246,7 +246,8 @@ fn s0_35_a_frame_has_no_space_outside_its_texts() {
     for line in conversation().iter().chain([&"nonsense".to_owned()]) {
         adapter.send(line);
         let told = adapter.receive();
-        let (mut in_text, mut escaped) = (false, false);
+        let mut in_text = false;
+        let mut escaped = false;
         for byte in told.bytes() {
             assert!(in_text || !byte.is_ascii_whitespace(), "{told}");
             match byte {

@@ -71,7 +71,8 @@ fn s1_24_what_is_no_schema_in_a_folder_that_was_named_keeps_the_server_from_star
     for (nth, (name, told)) in USELESS.into_iter().enumerate() {
         let folder = format!("mine{nth}");
         std::fs::create_dir(workspace.path(&folder)).unwrap();
-        let (from, to) = (format!("all/{name}"), format!("{folder}/{name}"));
+        let from = format!("all/{name}");
+        let to = format!("{folder}/{name}");
         std::fs::rename(workspace.path(&from), workspace.path(&to)).unwrap();
         let env = [("TOOLGATE_ENVELOPE_SCHEMAS", folder.as_str())];
         let output = run_with(workspace.root(), &["check-config"], &env);

@@ -36,7 +36,8 @@ fn s1_11_23_25_26_27_28_each_reason_has_one_status_one_code_and_one_message_over
         "toolgate.toml",
         "[[limits.rate]]\ntools = \"files.list\"\ncalls = 1\nin_ms = 3_600_000\n",
     );
-    let (served, mut stdio) = (Launch::over(&workspace).served(), lines(Launch::over(&workspace)));
+    let served = Launch::over(&workspace).served();
+    let mut stdio = lines(Launch::over(&workspace));
     // A result without input is fine, and one that satisfies its schema is served.
     let (status, fine, message) =
         both(&served, &mut stdio, 100, "mcp.tool:files.list", &json!({ "path": "docs" }));
@@ -106,7 +107,8 @@ fn s1_11_23_25_26_27_28_each_reason_has_one_status_one_code_and_one_message_over
 #[test]
 fn s1_15_16_17_21_22_a_call_has_a_canonical_tool_and_an_input_and_nothing_unknown() {
     let workspace = library();
-    let (served, mut stdio) = (Launch::over(&workspace).served(), lines(Launch::over(&workspace)));
+    let served = Launch::over(&workspace).served();
+    let mut stdio = lines(Launch::over(&workspace));
     let tool = "mcp.tool:files.read";
     let input = json!({ "path": "README.md" });
     let version = |version: Value| json!({ "tool": tool, "input": input, "version": version });

@@ -120,7 +120,8 @@ fn s1_19_24_33_files_at_the_default_roots_are_asked_for_and_read_once() {
     let workspace = library();
     let file = format!("{TOOLS}/files_read.input.schema.json");
     workspace.put(&file, short_paths());
-    let (long, short) = (json!({ "path": "docs/one.md" }), json!({ "path": "README.md" }));
+    let long = json!({ "path": "docs/one.md" });
+    let short = json!({ "path": "README.md" });
     let id = "mcp.tool:files.read";
     let served = Launch::over(&workspace).served();
     let refused = call(&served, id, &long).json();
@@ -153,11 +154,14 @@ fn s1_19_24_33_files_at_the_default_roots_are_asked_for_and_read_once() {
 #[test]
 fn s1_24_each_default_root_of_the_folder_that_one_is_in_is_read_and_a_setting_names_others() {
     let workspace = library();
-    let (specs, tools) = ("codex/specs/schemas", TOOLS);
+    let specs = "codex/specs/schemas";
+    let tools = TOOLS;
     workspace.put(&format!("{specs}/files.list.input.schema.json"), short_paths());
     workspace.put(&format!("{tools}/files.read.input.schema.json"), short_paths());
-    let (list, read) = ("mcp.tool:files.list", "mcp.tool:files.read");
-    let (deep, long) = (json!({ "path": "docs/docs/docs" }), json!({ "path": "docs/one.md" }));
+    let list = "mcp.tool:files.list";
+    let read = "mcp.tool:files.read";
+    let deep = json!({ "path": "docs/docs/docs" });
+    let long = json!({ "path": "docs/one.md" });
     // Started there, and by nothing but the folder.
     let served = Launch::over(&workspace).served();
     for (id, input) in [(list, &deep), (read, &long)] {

@@ -282,7 +282,8 @@ fn well_formed(answer: &Value) {
     };
     assert_eq!(keys(answer), ["error", "id", "jsonrpc"], "{answer}");
     assert_eq!(keys(error), ["code", "data", "message"], "{answer}");
-    let (code, data) = (error["code"].as_i64().unwrap(), &error["data"]);
+    let code = error["code"].as_i64().unwrap();
+    let data = &error["data"];
     const CODES: [i64; 13] =
         [-32700, -32600, -32601, -32602, -32603, 1001, 1002, 1003, 1004, 1005, 1006, 1007, 1010];
     assert!(CODES.contains(&code), "{answer}");

@@ -16,7 +16,8 @@ fn rate(tools: &str, calls: u32, in_ms: u64) -> String {
 fn s3_19_79_each_caller_may_call_each_tool_so_often_and_is_told_how_long_to_wait() {
     let settings = [keys_of(&["ada", "bob"]), rate("files.*", 3, 60_000), rate("exec.run", 1, 700)];
     let house = House::with(&Workspace::new(), &settings.concat(), |launch| launch);
-    let (mut ada, mut bob) = (house.root_as("ada-key"), house.root_as("bob-key"));
+    let mut ada = house.root_as("ada-key");
+    let mut bob = house.root_as("bob-key");
     let read = json!({ "path": "README.md" });
     let echo = json!({ "command": "echo", "args": ["a"] });
     for _ in 0..3 {
@@ -83,7 +84,8 @@ fn s3_78_secrets_stand_in_no_error_and_no_log() {
     let house = House::with(&workspace, "", |launch| {
         launch.env("API_TOKEN", OURS).set("log_level", "trace")
     });
-    let (mut root, mut socket) = (house.root(), house.socket());
+    let mut root = house.root();
+    let mut socket = house.socket();
     let secret = json!({ "MY_PASSWORD": THEIRS });
     let calls = [
         ("files/read", json!({ "path": OURS })),

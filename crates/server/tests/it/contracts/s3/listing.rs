@@ -18,7 +18,9 @@ fn names(listed: &Value) -> Vec<String> {
 /// All tools, as they are listed in pages of `limit`.
 #[track_caller]
 fn walk(mira: &mut Mira, limit: u64, filter: &Value) -> (Vec<Value>, usize) {
-    let (mut all, mut cursor, mut pages) = (Vec::new(), Value::Null, 0);
+    let mut all = Vec::new();
+    let mut cursor = Value::Null;
+    let mut pages = 0;
     loop {
         let params = json!({ "limit": limit, "cursor": cursor, "filter": filter });
         let page = mira.get("tools/list", params);

@@ -203,8 +203,9 @@ fn s3_76_a_path_that_is_swapped_meanwhile_leads_nowhere_else() {
     workspace.put("swap/f.txt", "inside");
     let house = House::over(&workspace);
     let over = AtomicBool::new(false);
-    let (swap, aside, link) =
-        (workspace.path("swap"), workspace.path("aside"), workspace.path("link"));
+    let swap = workspace.path("swap");
+    let aside = workspace.path("aside");
+    let link = workspace.path("link");
     std::os::unix::fs::symlink(outside.path(), &link).unwrap();
     scope(|scope| {
         scope.spawn(|| {

@@ -154,7 +154,8 @@ fn s3_46_of_writers_that_race_with_one_etag_exactly_one_wins() {
         let etag = house.root().get("files/read", json!({ "path": "a.txt" }))["etag"].clone();
         let outcomes: Vec<_> = scope(|scope| {
             let write = |writer: usize| {
-                let (house, etag) = (&house, etag.clone());
+                let house = &house;
+                let etag = etag.clone();
                 scope.spawn(move || {
                     let more = json!({ "etag": etag, "overwrite": true });
                     house.root().ask("files/write", to("a.txt", &format!("writer {writer}"), more))

@@ -80,7 +80,8 @@ fn s4_06_07_20_initialize_and_lists_need_no_parameters() {
 #[test]
 fn s4_09_10_11_a_call_has_two_shapes_and_one_result() {
     let (_workspace, served) = served();
-    let (legacy, name) = (json!({ "stage": "draw", "command": "one" }), "draw-one");
+    let legacy = json!({ "stage": "draw", "command": "one" });
+    let name = "draw-one";
     let expected = json!({ "status": "ok", "stdout": "done\n", "stderr": "", "exit_code": 0 });
     for (method, params) in [
         ("tools/call", json!({ "name": name })),

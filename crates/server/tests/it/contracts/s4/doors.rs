@@ -96,7 +96,8 @@ fn s4_49_every_door_is_there_without_a_version_too() {
     let id = served.begin("draw-one", json!({}));
     served.job_in("succeeded", &id);
     for what in [format!("/jobs/{id}"), format!("/jobs/{id}/manifest"), "/health".to_owned()] {
-        let (bare, versioned) = (served.get(&what), served.get(&format!("/v1{what}")));
+        let bare = served.get(&what);
+        let versioned = served.get(&format!("/v1{what}"));
         assert_eq!((bare.status, bare.json()), (200, versioned.json()), "{what}");
     }
     assert_eq!(served.get(&format!("/jobs/{id}/download")).body, b"drawn");

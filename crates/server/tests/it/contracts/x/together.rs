@@ -14,8 +14,8 @@ fn x_01_every_contract_is_served_at_once_and_none_gets_what_is_anothers() {
     let mut workspace = Workspace::new();
     for tongue in Tongue::ALL {
         for round in 0..ROUNDS {
-            let (name, text) =
-                (format!("{}/{round}.txt", tongue.name()), format!("{tongue:?} {round}"));
+            let name = format!("{}/{round}.txt", tongue.name());
+            let text = format!("{tongue:?} {round}");
             workspace = workspace.file(&name, text);
         }
     }
@@ -61,7 +61,8 @@ fn x_01_listings_reads_writes_refusals_and_programs_go_on_at_once_in_the_words_o
     let all = Tongue::ALL.into_iter().flat_map(|tongue| Asked::ALL.map(|asked| (tongue, asked)));
     thread::scope(|scope| {
         for (tongue, asked) in all {
-            let (house, workspace) = (&house, &workspace);
+            let house = &house;
+            let workspace = &workspace;
             scope.spawn(move || {
                 for round in 0..3 {
                     ask(house, workspace, tongue, asked, round);
@@ -191,7 +192,8 @@ fn x_02_what_is_written_by_one_contract_is_read_by_every_other() {
 
     for writer in Tongue::ALL {
         let path = format!("by-{}.txt", writer.name());
-        let (text, mut arguments) = (format!("{writer:?}\n"), json!({ "path": path }));
+        let text = format!("{writer:?}\n");
+        let mut arguments = json!({ "path": path });
         arguments["content"] = json!(text);
         if writer != Tongue::Workstation {
             arguments["overwrite"] = json!(true);

@@ -126,7 +126,8 @@ fn answer(mut stream: TcpStream, shared: &Shared) {
 
 /// What was posted, if it came whole.
 fn request(stream: &mut TcpStream) -> Option<Value> {
-    let (mut bytes, mut piece) = (Vec::new(), [0; 4096]);
+    let mut bytes = Vec::new();
+    let mut piece = [0; 4096];
     loop {
         let read = stream.read(&mut piece).ok().filter(|read| *read > 0)?;
         bytes.extend_from_slice(&piece[..read]);

@@ -108,8 +108,9 @@ impl Engine for Embedded {
     }
 
     fn open(&self) -> Doing<'_, Begun> {
-        let (folder, model, opened) =
-            (self.folder.clone(), self.model.clone(), self.opened.clone());
+        let folder = self.folder.clone();
+        let model = self.model.clone();
+        let opened = self.opened.clone();
         let kept = self.kept.clone();
         Box::pin(blocking(move |_| {
             // The lock is not held while the disk is busy, because searches take it.
@@ -124,7 +125,8 @@ impl Engine for Embedded {
     }
 
     fn writer(&self) -> Doing<'_, Option<Box<dyn Writer>>> {
-        let (kept, folder) = (self.kept.clone(), self.folder.clone());
+        let kept = self.kept.clone();
+        let folder = self.folder.clone();
         self.blocking(move |index, _| {
             let Some(writer) = index.writer()? else { return Ok(None) };
             Ok(Some(Box::new(Pen::new(writer, kept, folder)) as Box<dyn Writer>))
@@ -192,8 +194,9 @@ impl Engine for Embedded {
     }
 
     fn reset(&self) -> Doing<'_, ()> {
-        let (folder, model, opened) =
-            (self.folder.clone(), self.model.clone(), self.opened.clone());
+        let folder = self.folder.clone();
+        let model = self.model.clone();
+        let opened = self.opened.clone();
         let kept = self.kept.clone();
         Box::pin(blocking(move |_| {
             *opened.lock().unwrap_or_else(PoisonError::into_inner) = None;

@@ -116,8 +116,10 @@ pub(super) async fn put(
     let mut copy = Copying::begin(client, &tables.of("documents"), &DOCUMENT).await?;
     for (id, Written { put, .. }) in &numbered {
         let Put { path, stamp, etag, commit, lang, tags, .. } = put;
-        let (etag, tags) = (clean(etag), cleaned(tags));
-        let (commit, lang) = (commit.as_deref().map(clean), lang.as_deref().map(clean));
+        let etag = clean(etag);
+        let tags = cleaned(tags);
+        let commit = commit.as_deref().map(clean);
+        let lang = lang.as_deref().map(clean);
         let folded: Vec<String> = tags.iter().map(|tag| tag.to_ascii_lowercase()).collect();
         copy.row(&[id, &key(path), path, stamp, &etag, &commit, &lang, &tags, &folded]).await?;
     }
@@ -127,8 +129,11 @@ pub(super) async fn put(
     for (id, document, chunk, row) in &chunks {
         let Row { hash, texts, lengths, words, .. } = row;
         let line = |line: u32| i32::try_from(line).unwrap_or(i32::MAX);
-        let (first, last, kind) = (line(chunk.first), line(chunk.last), chunk.kind as i16);
-        let (names, within) = (cleaned(&chunk.names), cleaned(&chunk.within));
+        let first = line(chunk.first);
+        let last = line(chunk.last);
+        let kind = chunk.kind as i16;
+        let names = cleaned(&chunk.names);
+        let within = cleaned(&chunk.within);
         let head = clean(&chunk.head);
         copy.row(&[
             id, document, hash, &first, &last, &kind, &names, &within, &head, lengths, texts, words,
@@ -187,7 +192,8 @@ pub(super) async fn drop_left_over(
     tables: &Tables,
     space: &Vectors,
 ) -> Result<(), Trouble> {
-    let (vectors, chunks) = (tables.vectors(space), tables.of("chunks"));
+    let vectors = tables.vectors(space);
+    let chunks = tables.of("chunks");
     let sql = format!(
         "delete from {vectors} as it
         where (select count(*) from {vectors}) > 1000 + 2 * (select count(*) from {chunks})

@@ -176,7 +176,8 @@ async fn by_word(
         .filter(|it| known.contains(it.word.as_str()))
         .map(|it| (rows::asked(&it.word), it.rarity))
         .collect();
-    let (mut counts, mut score) = (String::new(), String::new());
+    let mut counts = String::new();
+    let mut score = String::new();
     for (at, (word, rarity)) in weighed.iter().enumerate() {
         given.push((word, Type::TEXT));
         let parameter = given.len();
@@ -216,7 +217,8 @@ async fn nearest(
     approximate: bool,
 ) -> Result<Vec<i64>, Trouble> {
     let limit = limited(sought.limit);
-    let (chunks, vectors) = (tables.of("chunks"), tables.vectors(space));
+    let chunks = tables.of("chunks");
+    let vectors = tables.vectors(space);
     let unlike = format!("v.vector {} $1::real[]::{}", tables.unlike(), tables.vector());
     let nowhere = Filter::default();
     if approximate && sought.filter == nowhere {
@@ -398,7 +400,8 @@ pub(super) async fn status(client: &Client, tables: &Tables) -> Result<Status, T
     let with_vectors = tables.model.as_ref().map_or_else(
         || "0::bigint".to_owned(),
         |space| {
-            let (chunks, vectors) = (tables.of("chunks"), tables.vectors(space));
+            let chunks = tables.of("chunks");
+            let vectors = tables.vectors(space);
             format!("(select count(*) from {chunks} c join {vectors} v on v.hash = c.hash)")
         },
     );
@@ -479,7 +482,8 @@ pub(super) async fn named(
         asked.words().iter().map(|word| format!("{}:A", rows::asked(word))).collect();
     let words = words.join(" & ");
     let (prefixes, tags) = filtered(filter);
-    let (symbol, most) = (rows::symbol(asked.symbol()), NAMED_MAX);
+    let symbol = rows::symbol(asked.symbol());
+    let most = NAMED_MAX;
     let given: [Given<'_>; 6] = [
         (&symbol, Type::TEXT),
         (&most, Type::INT8),
@@ -488,7 +492,8 @@ pub(super) async fn named(
         (&words, Type::TEXT),
         (&symbols, Type::TEXT_ARRAY),
     ];
-    let (chunks, documents) = (tables.of("chunks"), tables.of("documents"));
+    let chunks = tables.of("chunks");
+    let documents = tables.of("documents");
     let by = |of_names: &str| {
         format!(
             "(select c.id from {names} n join {chunks} c on c.id = n.chunk

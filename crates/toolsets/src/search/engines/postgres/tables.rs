@@ -155,7 +155,8 @@ impl Tables {
         } else {
             String::new()
         };
-        let (vector, dimensions) = (self.vector(), vectors.dimensions);
+        let vector = self.vector();
+        let dimensions = vectors.dimensions;
         format!(
             "create table {table} (hash bigint primary key, vector {vector}({dimensions}) not null);
             {plain}"

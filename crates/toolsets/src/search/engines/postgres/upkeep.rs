@@ -40,7 +40,9 @@ impl Upkeep {
         if chunks < self.from || goes_on {
             return;
         }
-        let (connections, tables, from) = (connections.clone(), tables.clone(), self.from);
+        let connections = connections.clone();
+        let tables = tables.clone();
+        let from = self.from;
         *under_way = Some(tokio::spawn(async move {
             if let Err(err) = make(&connections, &tables, from).await {
                 tracing::warn!(
@@ -86,7 +88,8 @@ async fn make(connections: &Shared, tables: &Tables, from: u64) -> Result<(), Tr
         if space.dimensions > 2_000 {
             continue;
         }
-        let (table, name) = (tables.vectors(space), tables.approximate(space));
+        let table = tables.vectors(space);
+        let name = tables.approximate(space);
         let sql = format!(
             "select {}, (select count(*) from {table}), to_regclass('toolgate_search.{name}') is not null",
             is_made(tables, Some(space))

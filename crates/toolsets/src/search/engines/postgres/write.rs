@@ -154,7 +154,8 @@ impl PostgresWriter {
 
     /// Puts all of `documents` or none. Returns the changes by removing earlier versions.
     async fn put_together(&self, documents: &[Written]) -> Result<Changes, Trouble> {
-        let (client, tables) = (&self.connected.client, &self.tables);
+        let client = &self.connected.client;
+        let tables = &self.tables;
         let paths = documents.iter().map(|it| it.put.path.as_str());
         let changes = taken_out(client, tables, paths).await?;
         put(client, tables, documents).await?;
@@ -173,7 +174,8 @@ impl PostgresWriter {
         trouble: Trouble,
     ) -> Result<(Changes, Vec<(Put, String)>), Trouble> {
         let mut changes = Changes::default();
-        let (mut taken, mut left_out) = (0, Vec::new());
+        let mut taken = 0;
+        let mut left_out = Vec::new();
         for written in documents {
             let path = &written.put.path;
             let why = match self.put_or_refused(written, &mut changes).await? {
@@ -194,7 +196,8 @@ impl PostgresWriter {
             // It is stored without content, so that it is not read again and again.
             let bare = written.bare();
             if self.put_or_refused(&bare, &mut changes).await?.is_some() {
-                let (client, tables) = (&self.connected.client, &self.tables);
+                let client = &self.connected.client;
+                let tables = &self.tables;
                 changes.add(taken_out(client, tables, std::iter::once(path.as_str())).await?);
             }
             left_out.push((bare.put, why));
@@ -228,7 +231,8 @@ impl PostgresWriter {
 
     async fn remove_all(&mut self, paths: Vec<String>) -> Result<Changes, Trouble> {
         self.begin().await?;
-        let (client, tables) = (&self.connected.client, &self.tables);
+        let client = &self.connected.client;
+        let tables = &self.tables;
         let paths: Vec<String> = paths.into_iter().filter(|path| !path.contains('\0')).collect();
         let changes = taken_out(client, tables, paths.iter().map(String::as_str)).await?;
         if self.source == Source::Documents {
@@ -256,7 +260,8 @@ impl PostgresWriter {
             }
         }
         self.begin().await?;
-        let (client, tables) = (&self.connected.client, &self.tables);
+        let client = &self.connected.client;
+        let tables = &self.tables;
         let by_hash: BTreeMap<i64, &[f32]> =
             vectors.iter().map(|(hash, it)| (hash.0.cast_signed(), it.as_slice())).collect();
         let hashes: Vec<i64> = by_hash.keys().copied().collect();
@@ -272,7 +277,8 @@ impl PostgresWriter {
             return Ok(());
         }
         self.begin().await?;
-        let (client, tables) = (&self.connected.client, &self.tables);
+        let client = &self.connected.client;
+        let tables = &self.tables;
         let Changes { words, chunks, lengths, taken_out } = &self.changes;
         let words: BTreeMap<&str, i64> = words
             .iter()

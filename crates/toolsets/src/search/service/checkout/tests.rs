@@ -52,8 +52,8 @@ fn check(checkout: &Checkout, path: &str, expected: Option<&str>) {
 fn a_file_is_of_the_commit_that_is_checked_out_until_it_is_changed() {
     for init in [&[][..], &["--object-format=sha256"]] {
         let (folder, first) = repository(init);
-        let (folder, checkout) =
-            (folder.path(), Checkout::new(&Root::open(folder.path()).unwrap()));
+        let checkout = Checkout::new(&Root::open(folder.path()).unwrap());
+        let folder = folder.path();
         put(folder, "new.rs", "fn new() {}\n");
         put(folder, "z.rs", "fn b() {}\n");
         for path in ["a.rs", "src/deep/b.rs", "src/deep/bc.rs"] {
@@ -85,7 +85,8 @@ fn a_file_is_of_the_commit_that_is_checked_out_until_it_is_changed() {
 #[test]
 fn a_file_that_was_only_touched_is_known_by_what_it_says() {
     let (folder, commit) = repository(&[]);
-    let (folder, checkout) = (folder.path(), Checkout::new(&Root::open(folder.path()).unwrap()));
+    let checkout = Checkout::new(&Root::open(folder.path()).unwrap());
+    let folder = folder.path();
     // As long as before, and perhaps within the tick in which git wrote its list.
     for _ in 0..20 {
         put(folder, "a.rs", "fn b() {}\n");
@@ -99,7 +100,8 @@ fn a_file_that_was_only_touched_is_known_by_what_it_says() {
 #[test]
 fn a_file_changed_in_the_tick_in_which_git_looked_is_not_taken_for_the_same() {
     let (folder, commit) = repository(&[]);
-    let (folder, checkout) = (folder.path(), Checkout::new(&Root::open(folder.path()).unwrap()));
+    let checkout = Checkout::new(&Root::open(folder.path()).unwrap());
+    let folder = folder.path();
     let modified = fs::metadata(folder.join("a.rs")).unwrap().modified().unwrap();
     let stamp = |path: &str| {
         let file = fs::OpenOptions::new().write(true).open(folder.join(path)).unwrap();
@@ -117,7 +119,8 @@ fn a_file_changed_in_the_tick_in_which_git_looked_is_not_taken_for_the_same() {
 #[test]
 fn while_git_checks_out_no_file_is_of_the_commit_it_is_not_of() {
     let (folder, first) = repository(&[]);
-    let (folder, checkout) = (folder.path(), Checkout::new(&Root::open(folder.path()).unwrap()));
+    let checkout = Checkout::new(&Root::open(folder.path()).unwrap());
+    let folder = folder.path();
     git(folder, &["branch", "one"]);
     git(folder, &["checkout", "-q", "-b", "two"]);
     put(folder, "a.rs", "fn b() {}\n");
@@ -154,7 +157,8 @@ fn while_git_checks_out_no_file_is_of_the_commit_it_is_not_of() {
 #[test]
 fn where_git_says_nothing_that_is_understood_no_commit_is_told() {
     let (folder, commit) = repository(&[]);
-    let (folder, checkout) = (folder.path(), Checkout::new(&Root::open(folder.path()).unwrap()));
+    let checkout = Checkout::new(&Root::open(folder.path()).unwrap());
+    let folder = folder.path();
     check(&checkout, "a.rs", Some(&commit));
     let index = folder.join(".git/index");
     let whole = fs::read(&index).unwrap();

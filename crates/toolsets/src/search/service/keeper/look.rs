@@ -17,7 +17,8 @@ pub(super) struct Look {
 impl Keeper {
     /// Starts to scan all files of the folder and to watch for changes.
     pub(super) fn look_through(&self) -> Look {
-        let (root, left_out) = (self.root.clone(), self.left_out.clone());
+        let root = self.root.clone();
+        let left_out = self.left_out.clone();
         let cancel = self.cancel.child_token();
         let watch = Watch::quiet(cancel.clone());
         let taken = spawn_blocking(move || {

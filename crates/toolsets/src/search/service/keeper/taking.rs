@@ -90,7 +90,8 @@ impl Keeper {
     }
 
     fn read(&self, batch: Vec<Stale>) -> JoinHandle<Result<Vec<Taken>, ToolError>> {
-        let (root, watch) = (self.root.clone(), self.watch());
+        let root = self.root.clone();
+        let watch = self.watch();
         spawn_blocking(move || read_all(&root, batch, &watch))
     }
 }

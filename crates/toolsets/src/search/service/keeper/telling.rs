@@ -14,7 +14,8 @@ impl Keeper {
     ) -> Result<(), Stopped> {
         self.count(None).await?;
         let refused = &self.so_far.refused;
-        let (texts, complete) = (files.texts() as u64, files.is_complete() && refused.is_empty());
+        let texts = files.texts() as u64;
+        let complete = files.is_complete() && refused.is_empty();
         let left_out = refused.first().map(|first| {
             format!("{} files cannot be taken in, `{first}` is one of them", refused.len())
         });

@@ -102,7 +102,8 @@ pub(super) fn become_it(errand: &Errand, found: Option<&Found>) -> Result<Never,
 fn begin(program: &Becoming, Found { file, is_script }: &Found) -> io::Result<Never> {
     let strings =
         |texts: &[Bytes]| texts.iter().map(|text| text.string()).collect::<io::Result<Vec<_>>>();
-    let (args, env) = (strings(&program.args)?, strings(&program.env)?);
+    let args = strings(&program.args)?;
+    let env = strings(&program.env)?;
     let path = program.path.string()?;
     let env = ends(&env);
     hear_signals()?;
@@ -116,7 +117,8 @@ fn begin(program: &Becoming, Found { file, is_script }: &Found) -> io::Result<Ne
                 libc::execve(path.as_ptr(), args.as_ptr(), env.as_ptr());
             } else {
                 let fd = file.as_raw_fd();
-                let (args, env) = (args.as_ptr(), env.as_ptr());
+                let args = args.as_ptr();
+                let env = env.as_ptr();
                 libc::syscall(libc::SYS_execveat, fd, c"".as_ptr(), args, env, libc::AT_EMPTY_PATH);
             }
         }

@@ -36,7 +36,8 @@ pub(super) fn begin(plan: &Plan) -> Result<(), Failed> {
 /// Network namespaces are slow to create and remove. One that only has a loopback interface keeps
 /// nothing of an ended program, so the helper's programs use it one after another.
 fn own_spaces(spaces: Spaces) -> Result<(), Failed> {
-    let (user, group) = (geteuid().as_raw(), getegid().as_raw());
+    let user = geteuid().as_raw();
+    let group = getegid().as_raw();
     let users = if spaces.user { libc::CLONE_NEWUSER } else { 0 };
     let networks = if spaces.net { libc::CLONE_NEWNET } else { 0 };
     Step::Spaces.done(kernel::unshare(libc::CLONE_NEWNS | users | networks))?;

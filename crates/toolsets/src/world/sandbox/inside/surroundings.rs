@@ -181,7 +181,8 @@ fn restricted(mount: OwnedFd, how: How) -> io::Result<OwnedFd> {
 }
 
 fn fresh(bytes: u64, mode: u32) -> io::Result<OwnedFd> {
-    let (size, mode) = (number(bytes.to_string())?, number(format!("{mode:o}"))?);
+    let size = number(bytes.to_string())?;
+    let mode = number(format!("{mode:o}"))?;
     memory(&size, &mode, c"65536")
 }
 
