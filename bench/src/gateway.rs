@@ -6,7 +6,7 @@ mod contenders;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use toolgate_host::{SchemaFile, SchemaFiles, SchemaRegistry, Shared};
+use toolgate_host::{SchemaFile, SchemaFiles, SchemaRegistry, SharedSchema};
 
 use crate::http::{Came, Headers, Pace, load};
 use crate::row::{Asked, Row};
@@ -101,7 +101,7 @@ fn schema_check(run: &Run) -> anyhow::Result<Row> {
     eprintln!("measuring: a check against a schema");
     let (schema, value) = checked();
     let file = SchemaFile { path: "checked.json".to_owned(), schema };
-    let files = SchemaFiles { shared: vec![(Shared::Envelope, file)], tools: Vec::new() };
+    let files = SchemaFiles { shared: vec![(SharedSchema::Envelope, file)], tools: Vec::new() };
     let registry = SchemaRegistry::new(files).map_err(|err| anyhow::anyhow!(err.why))?;
     let checker = registry.load_envelope();
     anyhow::ensure!(checker.problems(&value).is_empty(), "what is right is refused");

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use toolgate_contract::{Caller, Ending, JobId, JobState, Output, Text, ToolId};
-use toolgate_host::{Answered, End, NewJob, SqliteStore, Store};
+use toolgate_contract::{CallEnding, Caller, JobId, JobState, ResultText, ToolId, ToolOutput};
+use toolgate_host::{CallerAnswers, JobEnd, JobStore, NewJob, SqliteStore};
 
 use crate::child::{Child, Server, start_server};
 use crate::http::{Connection, runtime};
@@ -251,7 +251,7 @@ async fn fill(folder: &Path, count: u128) -> anyhow::Result<()> {
         let store = store.clone();
         writers.push(tokio::spawn(async move {
             for number in (writer + 1..=count).step_by(64) {
-                let id = JobId::of(number);
+                let id = JobId::from_bits(number);
                 store.accept(new_job(number)).await?;
                 store.begin(id, Timestamp::now()).await?;
                 store.finish(id, end()).await?;
@@ -267,7 +267,7 @@ async fn fill(folder: &Path, count: u128) -> anyhow::Result<()> {
 
 fn new_job(number: u128) -> NewJob {
     NewJob {
-        id: JobId::of(number),
+        id: JobId::from_bits(number),
         tool: ToolId::new("bench.true").expect("a tool's id"),
         input: json!({}),
         caller: Caller::local(),
@@ -275,18 +275,18 @@ fn new_job(number: u128) -> NewJob {
         priority: 0,
         created: Timestamp::now(),
         keep: Duration::from_secs(24 * 3600),
-        asking: Answered::default(),
+        answers: CallerAnswers::default(),
     }
 }
 
-fn end() -> End {
+fn end() -> JobEnd {
     let value = json!({ "exit_code": 0, "stdout": "", "stderr": "" });
-    End {
+    JobEnd {
         at: Timestamp::now(),
         state: JobState::Succeeded,
-        outcome: Ok(Output::new(value, Text::body(""), Ending::Done)),
+        outcome: Ok(ToolOutput::new(value, ResultText::from_body(""), CallEnding::Done)),
         artefacts: Vec::new(),
-        before: Vec::new(),
+        last_events: Vec::new(),
     }
 }
 

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
-use toolgate_search::vectors::{Precision, Query, Slots, Store, Vectors};
-use toolgate_search::{ChunkHash, Space};
+use toolgate_search::vectors::{Precision, SlotSet, VectorQuery, VectorSnapshot, VectorStore};
+use toolgate_search::{ChunkHash, VectorSpace};
 
 use crate::child::Child;
 use crate::row::{Asked, Row};
@@ -28,10 +28,12 @@ pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
     let (vectors, queries) = made();
     let mut usearch = Usearch::start(folder.path(), &vectors, &queries)?;
     let store = filled(folder.path(), &vectors)?;
-    let now = store.now();
-    let live = Slots::all(now.len());
-    let asked =
-        queries.chunks_exact(DIMENSIONS).map(|it| now.query(it)).collect::<Result<Vec<_>, _>>()?;
+    let now = store.snapshot();
+    let live = SlotSet::full(now.len());
+    let asked = queries
+        .chunks_exact(DIMENSIONS)
+        .map(|it| now.prepare_query(it))
+        .collect::<Result<Vec<_>, _>>()?;
 
     let truth: Vec<_> = queries.chunks_exact(DIMENSIONS).map(|it| by_hand(&vectors, it)).collect();
     let ours =
@@ -119,9 +121,9 @@ impl Random {
 }
 
 /// Ours, on disk, each vector known by its number.
-fn filled(folder: &Path, vectors: &[f32]) -> anyhow::Result<Store> {
-    let space = Space { model: "made".to_owned(), dimensions: DIMENSIONS };
-    let (store, _) = Store::open(&folder.join("ours"), &space, Precision::Fine)?;
+fn filled(folder: &Path, vectors: &[f32]) -> anyhow::Result<VectorStore> {
+    let space = VectorSpace { model: "made".to_owned(), dimensions: DIMENSIONS };
+    let (store, _) = VectorStore::open(&folder.join("ours"), &space, Precision::Fine)?;
     let numbered: Vec<_> = (0_u64..).zip(vectors.chunks_exact(DIMENSIONS)).collect();
     for part in numbered.chunks(5_000) {
         // Hashes lie anywhere; turned about, numbers do too.
@@ -131,9 +133,9 @@ fn filled(folder: &Path, vectors: &[f32]) -> anyhow::Result<Store> {
     Ok(store)
 }
 
-fn found(now: &Vectors, live: &Slots, query: &Query) -> anyhow::Result<Vec<u32>> {
+fn found(now: &VectorSnapshot, live: &SlotSet, query: &VectorQuery) -> anyhow::Result<Vec<u32>> {
     let found = now.nearest(query, live, K, &|| true)?;
-    let numbers = found.into_iter().filter_map(|(slot, _)| now.hash_of(slot));
+    let numbers = found.into_iter().filter_map(|(slot, _)| now.hash_at(slot));
     Ok(numbers.map(|hash| hash.0.reverse_bits() as u32).collect())
 }
 

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use anyhow::Context;
-use toolgate_chunks::{Chunk, ChunkKind};
-use toolgate_search::document::borrowed;
-use toolgate_search::embedder::told;
-use toolgate_search::index::{Index, Place, Snapshot, Sought};
-use toolgate_search::rank::{Averages, Candidate, rank};
-use toolgate_search::{ChunkHash, Document, Filter, Space, static_model};
+use toolgate_chunks::{ChunkKind, TextChunk};
+use toolgate_search::document::borrow_texts;
+use toolgate_search::embedder::embedding_text;
+use toolgate_search::index::{CandidateQuery, IndexLocation, IndexSnapshot, SearchIndex};
+use toolgate_search::rank::{Candidate, IndexStatistics, rank};
+use toolgate_search::{ChunkHash, DocumentFilter, IndexDocument, VectorSpace, static_model};
 
 use crate::set::{Lang, Package, Unit};
 use crate::vectors::Vectors;
@@ -30,8 +30,8 @@ pub struct Parts {
 
 /// The functions of a package in an index of ours.
 pub struct Ours {
-    snapshot: Snapshot,
-    averages: Averages,
+    snapshot: IndexSnapshot,
+    averages: IndexStatistics,
     units: HashMap<(String, u32), usize>,
 }
 
@@ -40,9 +40,9 @@ impl Ours {
     pub fn new(package: &Package, model: Option<&mut Vectors>) -> anyhow::Result<Self> {
         let space = model.as_ref().map(|it| {
             let space = it.model().space();
-            Space { model: space.model.clone(), dimensions: space.dimensions }
+            VectorSpace { model: space.model.clone(), dimensions: space.dimensions }
         });
-        let (index, _) = Index::open(Place::Memory, space.as_ref())?;
+        let (index, _) = SearchIndex::open(IndexLocation::Memory, space.as_ref())?;
         let mut writer = index.writer()?.context("an index in memory has one writer")?;
         let mut units = HashMap::new();
         let mut told_of: Vec<(ChunkHash, String)> = Vec::new();
@@ -51,9 +51,9 @@ impl Ours {
             for ((at, _), chunk) in of_file.iter().zip(&chunks) {
                 units.insert((path.clone(), chunk.first), *at);
             }
-            let document = Document {
+            let document = IndexDocument {
                 path: &path,
-                stamp: b"",
+                fingerprint: b"",
                 etag: "",
                 commit: None,
                 lang: Some(match package.lang {
@@ -66,8 +66,8 @@ impl Ours {
             };
             for chunk in chunks.iter().filter(|_| model.is_some()) {
                 let texts = document.texts(chunk);
-                let texts = borrowed(&texts);
-                told_of.push((ChunkHash::of(&texts), told(&texts)));
+                let texts = borrow_texts(&texts);
+                told_of.push((ChunkHash::for_texts(&texts), embedding_text(&texts)));
             }
             writer.put(&document)?;
         }
@@ -76,10 +76,10 @@ impl Ours {
             let texts: Vec<&str> = told_of.iter().map(|(_, text)| text.as_str()).collect();
             let vectors = model.of(&texts)?;
             let hashes = told_of.iter().map(|(hash, _)| *hash);
-            writer.give(&hashes.zip(vectors).collect::<Vec<_>>())?;
+            writer.add_vectors(&hashes.zip(vectors).collect::<Vec<_>>())?;
         }
         let snapshot = index.snapshot()?;
-        Ok(Self { averages: snapshot.averages(), snapshot, units })
+        Ok(Self { averages: snapshot.statistics(), snapshot, units })
     }
 
     /// In which place the function `unit` is, for each of the ways `parts` to ask for it.
@@ -90,21 +90,21 @@ impl Ours {
         unit: usize,
         parts: &[Parts],
     ) -> anyhow::Result<Vec<Option<usize>>> {
-        let in_words = self.snapshot.question(question)?;
-        let wordless = self.snapshot.question("")?;
-        let near = static_model::query(question);
+        let in_words = self.snapshot.weigh_question(question)?;
+        let wordless = self.snapshot.weigh_question("")?;
+        let near = static_model::embed_query(question);
         let mut places = Vec::new();
         for parts in parts {
-            let sought = Sought {
-                near: near.as_deref().filter(|_| parts.statics),
-                model: model.filter(|_| parts.model),
-                filter: &Filter::default(),
+            let sought = CandidateQuery {
+                static_vector: near.as_deref().filter(|_| parts.statics),
+                model_vector: model.filter(|_| parts.model),
+                filter: &DocumentFilter::default(),
                 limit: LIMIT,
             };
             let asked = if parts.words { &in_words } else { &wordless };
             let found = self.snapshot.candidates(Some(asked), &sought, &|| true)?.candidates;
             let ranked = rank(asked, &self.averages, &found, parts.rerank, TOP);
-            let place = ranked.iter().position(|it| self.unit(&found[it.at]) == Some(unit));
+            let place = ranked.iter().position(|it| self.unit(&found[it.index]) == Some(unit));
             places.push(place.map(|it| it + 1));
         }
         Ok(places)
@@ -112,15 +112,15 @@ impl Ours {
 
     /// In which place the function `unit` is among the definitions called like `name`.
     pub fn named(&self, name: &str, unit: usize) -> anyhow::Result<Option<usize>> {
-        let found = self.snapshot.named(name, &Filter::default(), TOP)?;
-        let place = found
-            .iter()
-            .position(|it| self.units.get(&(it.shown.path.clone(), it.shown.first)) == Some(&unit));
+        let found = self.snapshot.find_named(name, &DocumentFilter::default(), TOP)?;
+        let place = found.iter().position(|it| {
+            self.units.get(&(it.summary.path.clone(), it.summary.first)) == Some(&unit)
+        });
         Ok(place.map(|it| it + 1))
     }
 
     fn unit(&self, found: &Candidate) -> Option<usize> {
-        self.units.get(&(found.shown.path.clone(), found.shown.first)).copied()
+        self.units.get(&(found.summary.path.clone(), found.summary.first)).copied()
     }
 }
 
@@ -137,7 +137,7 @@ fn files(package: &Package) -> Vec<(String, Vec<(usize, &Unit)>)> {
 }
 
 /// A file with nothing but these functions.
-fn file(units: &[(usize, &Unit)]) -> (String, Vec<Chunk>) {
+fn file(units: &[(usize, &Unit)]) -> (String, Vec<TextChunk>) {
     let mut text = String::new();
     let mut chunks = Vec::new();
     let mut first = 1;
@@ -145,7 +145,7 @@ fn file(units: &[(usize, &Unit)]) -> (String, Vec<Chunk>) {
         let begins = text.len();
         text.push_str(&unit.body);
         let lines = u32::try_from(unit.body.lines().count().max(1)).unwrap_or(u32::MAX);
-        chunks.push(Chunk {
+        chunks.push(TextChunk {
             first,
             last: first + lines - 1,
             bytes: begins..text.len(),

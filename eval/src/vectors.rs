@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::Context;
-use toolgate_embed::Model;
+use toolgate_embed::EmbeddingModel;
 
 use crate::sources;
 
@@ -19,7 +19,7 @@ const BATCH: usize = 64;
 
 /// A model, and what it has said so far.
 pub struct Vectors {
-    model: Model,
+    model: EmbeddingModel,
     known: HashMap<Hash, Vec<f32>>,
     kept: File,
 }
@@ -32,7 +32,7 @@ pub fn minilm() -> PathBuf {
 impl Vectors {
     /// Those of the model that setup puts there, which reads `tokens` of a text.
     pub fn open(tokens: usize) -> anyhow::Result<Self> {
-        let model = Model::open(&minilm()).context("run `cargo xtask setup` first")?;
+        let model = EmbeddingModel::open(&minilm()).context("run `cargo xtask setup` first")?;
         let model = model.with_tokens_max(tokens);
         let name = format!("vectors-{}-{}.bin", model.space().model, model.tokens_max());
         let path = sources::folder().join(name);
@@ -53,7 +53,7 @@ impl Vectors {
     }
 
     /// The model.
-    pub fn model(&self) -> &Model {
+    pub fn model(&self) -> &EmbeddingModel {
         &self.model
     }
 

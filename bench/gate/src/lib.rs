@@ -11,14 +11,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
 use toolgate_contract::{
-    AnyTool, Body, BoxFuture, Caller, Ctx, Effects, Frame, Output as Given, Reply, Text, Tool,
-    ToolError, ToolId, ToolSpec, erase,
+    AnyTool, BoxFuture, Caller, Effects, MessageFrame, Reply, ReplyBody, ResultText, Tool,
+    ToolContext, ToolError, ToolId, ToolOutput as Given, ToolSpec, erase_tool,
 };
-use toolgate_dialects::mcp::Mcp;
-use toolgate_dialects::{Conversation, Dialect, Facts, Reading};
+use toolgate_dialects::mcp::McpDialect;
+use toolgate_dialects::{Conversation, Dialect, FrameReading, ServerInfo};
 use toolgate_host::{
-    Asked, Audit, AuditDestination, AuditFile, Catalog, Gate, Host, Limits, Policy, PolicyEffect,
-    PolicyRule, Rate, Settings,
+    AuditDestination, AuditFile, AuditLog, CallLimits, CallRate, Catalog, Gate, GateSettings, Host,
+    IncomingRequest, PolicyEffect, PolicyRule, ToolPolicy,
 };
 
 /// What is asked, again and again.
@@ -82,11 +82,11 @@ impl Bench {
     pub fn of(case: Case) -> Self {
         let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
         let host = Host::new(gate(), None);
-        let mut conversation = Mcp::new(facts().into()).converse(&Caller::local());
+        let mut conversation = McpDialect::new(facts().into()).start_conversation(&Caller::local());
         if case != Case::Stateless {
             let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"0"}}}"#;
-            let read = conversation.read(&Frame::line(hello.as_bytes().to_vec()));
-            assert!(matches!(read, Reading::Opened(_)), "the session is not open");
+            let read = conversation.read(&MessageFrame::from_line(hello.as_bytes().to_vec()));
+            assert!(matches!(read, FrameReading::OpenSession(_)), "the session is not open");
         }
         let request = Bytes::from_static(case.request().as_bytes());
         Self { runtime, host, conversation, request, expected: case.expected() }
@@ -97,16 +97,19 @@ impl Bench {
     /// # Panics
     /// When the answer is another than it should be.
     pub fn ask(&mut self) -> Bytes {
-        let Reading::Ask(ask) = self.conversation.read(&Frame::line(self.request.clone())) else {
+        let FrameReading::Request(ask) =
+            self.conversation.read(&MessageFrame::from_line(self.request.clone()))
+        else {
             panic!("it is no request");
         };
-        let asked = Asked {
-            beside: ask.beside,
-            within: ask.within,
-            ..Asked::plain(ask.request, Caller::local(), "mcp")
+        let asked = IncomingRequest {
+            metadata: ask.metadata,
+            time_limit: ask.time_limit,
+            ..IncomingRequest::without_client(ask.request, Caller::local(), "mcp")
         };
         let outcome = self.runtime.block_on(self.host.answer(asked));
-        let Some(Reply { body: Body::Json(answer), .. }) = ask.ticket.reply(outcome) else {
+        let Some(Reply { body: ReplyBody::Json(answer), .. }) = ask.encoder.encode_reply(outcome)
+        else {
             panic!("it is not answered");
         };
         answer
@@ -142,18 +145,18 @@ struct Output {
 impl Tool for Echo {
     const NAME: &'static str = "bench.echo";
     const TITLE: &'static str = "Echo";
-    const ABOUT: &'static str = "Says back what it is told.";
+    const DESCRIPTION: &'static str = "Says back what it is told.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     type Input = Input;
     type Output = Output;
 
-    async fn run(&self, _ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+    async fn run(&self, _ctx: &ToolContext, input: Input) -> Result<Output, ToolError> {
         Ok(Output { text: input.text })
     }
 
-    fn text(output: &Output) -> Text {
-        Text::body(&output.text)
+    fn decode_utf8(output: &Output) -> ResultText {
+        ResultText::from_body(&output.text)
     }
 }
 
@@ -168,13 +171,17 @@ impl AnyTool for Other {
         &self.spec
     }
 
-    fn run<'a>(&'a self, ctx: &'a Ctx, input: Value) -> BoxFuture<'a, Result<Given, ToolError>> {
+    fn run<'a>(
+        &'a self,
+        ctx: &'a ToolContext,
+        input: Value,
+    ) -> BoxFuture<'a, Result<Given, ToolError>> {
         self.echo.run(ctx, input)
     }
 }
 
 fn gate() -> Gate {
-    let echo = erase(Echo);
+    let echo = erase_tool(Echo);
     let mut tools = vec![echo.clone()];
     for at in 1..50 {
         let id = ToolId::new(&format!("bench.{at}")).expect("an id");
@@ -186,17 +193,17 @@ fn gate() -> Gate {
         rule("nobody-else", PolicyEffect::Deny, Some(r#"caller.name != "local""#)),
         rule("reads", PolicyEffect::Allow, None),
     ];
-    let policy = Policy::new(&["*".to_owned()], &[], Effects::Runs).expect("sound rules");
+    let policy = ToolPolicy::new(&["*".to_owned()], &[], Effects::Runs).expect("sound rules");
     let policy = policy.with_rules(&rules, PolicyEffect::Allow).expect("sound rules");
     let often = NonZeroU32::new(1_000_000_000).expect("some");
     let rate =
-        Rate { tools: "*".to_owned(), calls: often, per: Duration::from_secs(1), burst: often };
-    let limits = Limits::new(64, 8, 64, Duration::from_secs(1)).with_rates(&[rate]);
+        CallRate { tools: "*".to_owned(), calls: often, per: Duration::from_secs(1), burst: often };
+    let limits = CallLimits::new(64, 8, 64, Duration::from_secs(1)).with_rates(&[rate]);
     let limits = limits.expect("sound rates");
-    let null = AuditFile::at("/dev/null".into(), "/nowhere".as_ref());
-    let audit = Audit::open(&AuditDestination::File(null), false).expect("a log");
+    let null = AuditFile::with_defaults("/dev/null".into(), "/nowhere".as_ref());
+    let audit = AuditLog::open(&AuditDestination::File(null), false).expect("a log");
     let catalog = Catalog::new(tools).expect("sound tools");
-    Gate::new(catalog, policy, limits, audit, Settings::default())
+    Gate::new(catalog, policy, limits, audit, GateSettings::default())
 }
 
 fn rule(name: &str, effect: PolicyEffect, when: Option<&str>) -> PolicyRule {
@@ -213,12 +220,12 @@ fn rule(name: &str, effect: PolicyEffect, when: Option<&str>) -> PolicyRule {
     }
 }
 
-fn facts() -> Facts {
-    Facts {
+fn facts() -> ServerInfo {
+    ServerInfo {
         name: "bench".to_owned(),
         title: "Bench".to_owned(),
         version: "0".to_owned(),
-        about: String::new(),
+        description: String::new(),
         instructions: String::new().into(),
         jobs: false,
         resources: false,
@@ -227,7 +234,7 @@ fn facts() -> Facts {
         http_sse: false,
         card: None,
         zyra_body_bytes_max: None,
-        keys: false,
+        requires_auth: false,
         tls: false,
     }
 }

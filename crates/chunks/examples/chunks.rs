@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use toolgate_chunks::{Sort, chunks, is_generated, is_generated_text, is_vendored};
+use toolgate_chunks::{FileClass, chunks, is_generated, is_generated_text, is_vendored};
 
 fn main() {
     let Some(path) = std::env::args_os().nth(1).map(PathBuf::from) else {
@@ -59,7 +59,8 @@ fn speed(root: &Path) {
                 && let Ok(text) = std::fs::read_to_string(&path)
                 && !is_generated_text(&text)
             {
-                let one = read.entry(Sort::of(&name).lang.unwrap_or("other")).or_default();
+                let one =
+                    read.entry(FileClass::for_path(&name).lang.unwrap_or("other")).or_default();
                 let begun = Instant::now();
                 one.chunks += chunks(&name, &text).len();
                 let took = begun.elapsed();

@@ -2,18 +2,18 @@
 
 use std::ops::Range;
 
-use crate::cut::cut;
+use crate::cut::cut_chunks;
 use crate::grammars::Grammar;
-use crate::language::{Kind, Sort};
-use crate::lines::Lines;
+use crate::language::{FileClass, FilePurpose};
+use crate::lines::TextLines;
 use crate::outline::Outline;
-use crate::{code, guess, sections, settings};
+use crate::{code, config_outline, guess, sections};
 
 /// Whole lines that belong together: a function, a type, a section, a paragraph.
 ///
 /// Chunks of one text are in order and never overlap. Only blank lines are between two chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Chunk {
+pub struct TextChunk {
     /// First line, from 1.
     pub first: u32,
     /// Last line.
@@ -58,27 +58,27 @@ pub enum ChunkKind {
 }
 
 /// Splits `text`, the content of the file at `path`, into chunks.
-pub fn chunks(path: &str, text: &str) -> Vec<Chunk> {
-    let lines = Lines::of(text);
+pub fn chunks(path: &str, text: &str) -> Vec<TextChunk> {
+    let lines = TextLines::new(text);
     let (outline, loose) = outline_of(path, &lines);
-    cut(&lines, &outline, loose)
+    cut_chunks(&lines, &outline, loose)
 }
 
 /// Returns the outline of the file at `path`, and the kind of its text outside of definitions.
-pub(crate) fn outline_of(path: &str, lines: &Lines<'_>) -> (Outline, ChunkKind) {
+pub(crate) fn outline_of(path: &str, lines: &TextLines<'_>) -> (Outline, ChunkKind) {
     let text = lines.text;
-    let sort = Sort::of(path);
+    let sort = FileClass::for_path(path);
     let lang = sort.lang.or_else(|| interpreter(text)).unwrap_or_default();
-    let kind = if sort.lang.is_none() && !lang.is_empty() { Kind::Code } else { sort.kind };
+    let kind = if sort.lang.is_none() && !lang.is_empty() { FilePurpose::Code } else { sort.kind };
     match kind {
-        Kind::Code => {
-            let grammar = Grammar::of(dialect(path, lang, text));
+        FilePurpose::Code => {
+            let grammar = Grammar::for_language(dialect(path, lang, text));
             let outline = grammar.and_then(|grammar| code::outline(lines, grammar));
             (outline.unwrap_or_else(|| guess::outline(lines)), ChunkKind::Code)
         }
-        Kind::Docs => (sections::outline(lines, lang), ChunkKind::Text),
-        Kind::Config => (settings::outline(lines, lang), ChunkKind::Key),
-        Kind::Other => (Outline::default(), ChunkKind::Text),
+        FilePurpose::Docs => (sections::outline(lines, lang), ChunkKind::Text),
+        FilePurpose::Config => (config_outline::outline(lines, lang), ChunkKind::Key),
+        FilePurpose::Other => (Outline::default(), ChunkKind::Text),
     }
 }
 

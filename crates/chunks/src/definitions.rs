@@ -4,19 +4,20 @@ use crate::outline::PartKind;
 
 /// A definition that a line begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Definition {
+pub(crate) struct LineDefinition {
     /// Names that it defines.
     pub(crate) names: Vec<String>,
     /// Enclosing name, if the line has one: `Server` of `func (s *Server) Serve(`.
-    pub(crate) above: Option<String>,
+    pub(crate) outer_name: Option<String>,
     pub(crate) kind: PartKind,
 }
 
 /// Keywords before the name of a function.
-const FUNCTIONS: [&str; 7] = ["fn", "def", "func", "function", "fun", "macro_rules", "defp"];
+const FUNCTION_KEYWORDS: [&str; 7] =
+    ["fn", "def", "func", "function", "fun", "macro_rules", "defp"];
 
 /// Keywords before the name of a type or a module.
-const TYPES: [&str; 16] = [
+const TYPE_KEYWORDS: [&str; 16] = [
     "class",
     "struct",
     "enum",
@@ -36,28 +37,28 @@ const TYPES: [&str; 16] = [
 ];
 
 /// Keywords before the name of a constant or a variable.
-const SMALL: [&str; 5] = ["const", "static", "let", "var", "val"];
+const VALUE_KEYWORDS: [&str; 5] = ["const", "static", "let", "var", "val"];
 
 /// Words at the start of lines that call or branch, and do not define.
-const CONTROL: [&str; 24] = [
+const CONTROL_WORDS: [&str; 24] = [
     "if", "for", "while", "switch", "match", "return", "else", "catch", "throw", "new", "await",
     "case", "do", "sizeof", "assert", "delete", "yield", "with", "elif", "unless", "until",
     "raise", "typeof", "super",
 ];
 
 /// Returns the definition in `line`, if it looks like one.
-pub(crate) fn definition(line: &str) -> Option<Definition> {
+pub(crate) fn guess_definition(line: &str) -> Option<LineDefinition> {
     let code = line.trim();
-    if code.is_empty() || is_lead(code) {
+    if code.is_empty() || is_leading_line(code) {
         return None;
     }
     let is_nested = line.starts_with([' ', '\t']);
-    by_keyword(code, is_nested).or_else(|| by_shape(code))
+    match_keyword(code, is_nested).or_else(|| match_shape(code))
 }
 
 /// Returns true if the trimmed line `code` is a comment, an attribute or a decorator, which belong
 /// to the next definition.
-pub(crate) fn is_lead(code: &str) -> bool {
+pub(crate) fn is_leading_line(code: &str) -> bool {
     ["//", "/*", "*/", "* ", "#", "@", "--", "\"\"\"", "template<", "template <"]
         .iter()
         .any(|mark| code.starts_with(mark))
@@ -65,26 +66,30 @@ pub(crate) fn is_lead(code: &str) -> bool {
 }
 
 /// Matches `pub async fn name`, `export default class Name`, `const NAME`.
-fn by_keyword(code: &str, is_nested: bool) -> Option<Definition> {
+fn match_keyword(code: &str, is_nested: bool) -> Option<LineDefinition> {
     let mut rest = code;
     // A definition has few modifiers. A keyword after more words is part of an expression.
     for _ in 0..6 {
         let end = rest.find(|c: char| !is_name(c)).unwrap_or(rest.len());
         let (word, after) = rest.split_at(end);
-        if word.is_empty() || CONTROL.contains(&word) {
+        if word.is_empty() || CONTROL_WORDS.contains(&word) {
             return None;
         }
         let after = match after.strip_prefix('!') {
             Some(after) if word == "macro_rules" => after,
             Some(_) | None => after,
         };
-        if let Some(kind) = kind(word, after)
+        if let Some(kind) = keyword_kind(word, after)
             && after.starts_with([' ', '<', '*'])
         {
             let is_local = kind == PartKind::Value && is_nested;
             let (above, after) = receiver(word, after);
-            let names = if is_local { Vec::new() } else { names(word, after) };
-            return (!names.is_empty()).then_some(Definition { names, above, kind });
+            let names = if is_local { Vec::new() } else { names_after(word, after) };
+            return (!names.is_empty()).then_some(LineDefinition {
+                names,
+                outer_name: above,
+                kind,
+            });
         }
         // Skips `(crate)` of `pub(crate)` and `"C"` of `extern "C"`.
         rest = match after.chars().next()? {
@@ -103,14 +108,14 @@ fn by_keyword(code: &str, is_nested: bool) -> Option<Definition> {
 }
 
 /// Returns the kind of definition that the keyword `word` before `after` begins.
-fn kind(word: &str, after: &str) -> Option<PartKind> {
-    if FUNCTIONS.contains(&word) {
+fn keyword_kind(word: &str, after: &str) -> Option<PartKind> {
+    if FUNCTION_KEYWORDS.contains(&word) {
         Some(PartKind::Function)
-    } else if TYPES.contains(&word) {
+    } else if TYPE_KEYWORDS.contains(&word) {
         Some(PartKind::Type)
     } else if word == "impl" {
         Some(PartKind::Scope)
-    } else if SMALL.contains(&word) && is_named_next(after) {
+    } else if VALUE_KEYWORDS.contains(&word) && is_named_next(after) {
         let makes_function = after.contains("=>") || after.contains("function");
         Some(if makes_function { PartKind::Function } else { PartKind::Value })
     } else {
@@ -125,7 +130,7 @@ fn is_named_next(after: &str) -> bool {
 }
 
 /// Returns the names after the keyword `word`.
-fn names(word: &str, after: &str) -> Vec<String> {
+fn names_after(word: &str, after: &str) -> Vec<String> {
     let head = after.split(['{', '=', ';']).next().unwrap_or_default();
     let head = head.trim_start_matches([' ', '*']);
     if word == "impl" {
@@ -152,7 +157,7 @@ fn receiver<'l>(word: &str, after: &'l str) -> (Option<String>, &'l str) {
 }
 
 /// Matches `static int name(int x) {`, `public void name()`, `name(args) {`, `name() {`.
-fn by_shape(code: &str) -> Option<Definition> {
+fn match_shape(code: &str) -> Option<LineDefinition> {
     let (head, args) = code.split_once('(')?;
     let name_at = head.trim_end_matches(is_name).len();
     let (before, name) = head.split_at(name_at);
@@ -161,14 +166,14 @@ fn by_shape(code: &str) -> Option<Definition> {
     let is_scoped = before.ends_with("::");
     let opens = code.ends_with('{') && args.contains(')');
     let fits = name.starts_with(|c: char| c.is_alphabetic() || c == '_')
-        && !CONTROL.contains(&first)
-        && !CONTROL.contains(&name)
+        && !CONTROL_WORDS.contains(&first)
+        && !CONTROL_WORDS.contains(&name)
         && !before.contains(['=', '.', '"', '\'', '|', '!', '?', '+'])
         && !code.ends_with([';', ','])
         && (opens || ((is_typed || is_scoped) && code.ends_with(')')));
-    (fits && (is_typed || is_scoped || before.is_empty())).then(|| Definition {
+    (fits && (is_typed || is_scoped || before.is_empty())).then(|| LineDefinition {
         names: vec![name.to_owned()],
-        above: None,
+        outer_name: None,
         kind: PartKind::Function,
     })
 }
@@ -182,7 +187,7 @@ mod tests {
     use super::*;
 
     fn names(line: &str) -> Vec<String> {
-        definition(line).map(|it| it.names).unwrap_or_default()
+        guess_definition(line).map(|it| it.names).unwrap_or_default()
     }
 
     #[test]
@@ -210,9 +215,9 @@ mod tests {
             assert_eq!(names(line).first().map(String::as_str), Some(name), "{line}");
         }
         assert_eq!(names("impl<T> fmt::Display for Etag<T> {"), ["Display", "Etag"]);
-        let serve = definition("func (s *Server[T]) Serve() {").expect("a method");
+        let serve = guess_definition("func (s *Server[T]) Serve() {").expect("a method");
         assert_eq!(
-            (&serve.names[..], serve.above.as_deref()),
+            (&serve.names[..], serve.outer_name.as_deref()),
             (&["Serve".to_owned()][..], Some("Server"))
         );
     }

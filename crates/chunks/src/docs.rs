@@ -2,7 +2,7 @@
 
 /// Purpose of a comment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mark {
+pub(crate) enum CommentKind {
     /// Documents the definition after it.
     Doc,
     /// Documents the item that contains it.
@@ -10,11 +10,11 @@ pub(crate) enum Mark {
     /// Any other comment.
     Plain,
     /// Instruction for a program: `#!/bin/sh`, `//go:build`, `// eslint-disable`.
-    Order,
+    Directive,
 }
 
 /// Starts of comments that instruct programs.
-const ORDERS: [&str; 12] = [
+const DIRECTIVES: [&str; 12] = [
     "#!",
     "//go:",
     "// +build",
@@ -29,12 +29,12 @@ const ORDERS: [&str; 12] = [
     "// NOLINT",
 ];
 
-impl Mark {
+impl CommentKind {
     /// Classifies the comment `text`. If `inner` is set, `//!` documents the item that contains it.
-    pub(crate) fn of(text: &str, inner: bool) -> Self {
+    pub(crate) fn classify(text: &str, inner: bool) -> Self {
         let begins = |mark: &str| text.starts_with(mark);
-        if ORDERS.iter().any(|order| begins(order)) {
-            Self::Order
+        if DIRECTIVES.iter().any(|order| begins(order)) {
+            Self::Directive
         } else if begins("//!") || begins("/*!") {
             if inner { Self::Inner } else { Self::Doc }
         } else if (begins("///") && !begins("////"))
@@ -48,7 +48,7 @@ impl Mark {
 }
 
 /// Returns the text of a comment without its marks and without blank lines at both ends.
-pub(crate) fn text(text: &str) -> String {
+pub(crate) fn comment_text(text: &str) -> String {
     let mut said: Vec<&str> = Vec::new();
     let is_block = text.trim_start().starts_with("/*");
     let is_begin = text.trim_start().starts_with("=begin");
@@ -65,7 +65,7 @@ pub(crate) fn text(text: &str) -> String {
         };
         said.push(line.trim_end());
     }
-    dedented(&said).trim().to_owned()
+    dedent(&said).trim().to_owned()
 }
 
 /// Returns the text of the string `literal`, without quotes and common indentation.
@@ -78,21 +78,21 @@ pub(crate) fn string_text(literal: &str) -> String {
     let mut lines = bare.lines();
     let first = lines.next().unwrap_or_default().trim();
     let rest: Vec<&str> = lines.map(str::trim_end).collect();
-    format!("{first}\n{}", dedented(&rest)).trim().to_owned()
+    format!("{first}\n{}", dedent(&rest)).trim().to_owned()
 }
 
 /// Returns the text in a piece of a comment or of a docstring.
-pub(crate) fn said(piece: &str) -> String {
+pub(crate) fn piece_text(piece: &str) -> String {
     let is_comment = ["//", "/*", "*", "#", "--", "=begin"];
     if is_comment.iter().any(|mark| piece.trim_start().starts_with(mark)) {
-        text(piece)
+        comment_text(piece)
     } else {
         string_text(piece.trim_end().trim_end_matches(['"', '\'']))
     }
 }
 
 /// Removes the common indentation of `lines`.
-fn dedented(lines: &[&str]) -> String {
+fn dedent(lines: &[&str]) -> String {
     let blanks = |line: &&str| line.len() - line.trim_start_matches([' ', '\t']).len();
     let said = lines.iter().filter(|line| !line.trim().is_empty());
     let indent = said.map(blanks).min().unwrap_or(0);
@@ -170,7 +170,7 @@ mod tests {
             ("/// <summary>\n/// Opens a <see cref=\"Door\"/>.\n/// </summary>", "Opens a Door."),
             ("/// Returns a `Vec<u8>`.", "Returns a `Vec<u8>`."),
         ] {
-            assert_eq!(without_tags(&text(comment)), said, "{comment}");
+            assert_eq!(without_tags(&comment_text(comment)), said, "{comment}");
         }
         assert_eq!(
             string_text("r\"\"\"One.\n\n    Two.\n      three\n    \"\"\""),

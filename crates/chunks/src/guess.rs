@@ -3,24 +3,24 @@
 use std::ops::Range;
 
 use crate::chunk::HEAD_BYTES_MAX;
-use crate::definitions::definition;
-pub(crate) use crate::definitions::is_lead;
+use crate::definitions::guess_definition;
+pub(crate) use crate::definitions::is_leading_line;
 use crate::docs;
-use crate::lines::Lines;
-use crate::outline::{Outline, PARTS_MAX, Part, PartKind};
+use crate::lines::TextLines;
+use crate::outline::{Outline, OutlinePart, PARTS_MAX, PartKind};
 
 /// Longest line that may define something, in bytes.
 const LINE_BYTES_MAX: usize = 2 << 10;
 
 /// Guesses the outline of the code in `lines`.
-pub(crate) fn outline(lines: &Lines<'_>) -> Outline {
-    Outline::new(parts(lines, 0..lines.len()), Vec::new())
+pub(crate) fn outline(lines: &TextLines<'_>) -> Outline {
+    Outline::new(guess_parts(lines, 0..lines.len()), Vec::new())
 }
 
 /// Guesses the definitions in the lines of `range`. Code that is indented further than a definition
 /// is inside it.
-pub(crate) fn parts(lines: &Lines<'_>, range: Range<usize>) -> Vec<Part> {
-    let mut parts: Vec<Part> = Vec::new();
+pub(crate) fn guess_parts(lines: &TextLines<'_>, range: Range<usize>) -> Vec<OutlinePart> {
+    let mut parts: Vec<OutlinePart> = Vec::new();
     // Parts that have not ended yet, each with its indentation.
     let mut open: Vec<(usize, usize)> = Vec::new();
     let mut free = range.start;
@@ -40,26 +40,27 @@ pub(crate) fn parts(lines: &Lines<'_>, range: Range<usize>) -> Vec<Part> {
                     parts[part].last = at;
                 }
             }
-            reach(&mut parts, &open, at);
+            extend_open(&mut parts, &open, at);
             free = at + 1;
             continue;
         }
         while open.last().is_some_and(|&(_, its)| its >= indent) {
             open.pop();
         }
-        reach(&mut parts, &open, at);
+        extend_open(&mut parts, &open, at);
         let looks = line.len() <= LINE_BYTES_MAX && parts.len() < PARTS_MAX;
-        let found = Some(line).filter(|_| looks).and_then(definition);
+        let found = Some(line).filter(|_| looks).and_then(guess_definition);
         let Some(found) = found else { continue };
-        let first = (free..at).rev().take_while(|&above| is_lead(lines.line(above).trim())).last();
-        let mut part = Part::new(found.kind, first.unwrap_or(at), at, found.names);
+        let first =
+            (free..at).rev().take_while(|&above| is_leading_line(lines.line(above).trim())).last();
+        let mut part = OutlinePart::new(found.kind, first.unwrap_or(at), at, found.names);
         if part.kind == PartKind::Scope {
             part.scope = part.names.clone();
         }
-        part.above.extend(found.above);
+        part.outer_names.extend(found.outer_name);
         part.start = at;
         part.head = head(line);
-        said_above(lines, &mut part);
+        collect_doc(lines, &mut part);
         open.push((parts.len(), indent));
         parts.push(part);
         free = at + 1;
@@ -68,8 +69,8 @@ pub(crate) fn parts(lines: &Lines<'_>, range: Range<usize>) -> Vec<Part> {
 }
 
 /// Returns true if `line` begins a function, a type or a container of them.
-pub(crate) fn defines(line: &str) -> bool {
-    let found = Some(line).filter(|line| line.len() <= LINE_BYTES_MAX).and_then(definition);
+pub(crate) fn begins_definition(line: &str) -> bool {
+    let found = Some(line).filter(|line| line.len() <= LINE_BYTES_MAX).and_then(guess_definition);
     found.is_some_and(|found| match found.kind {
         PartKind::Function | PartKind::Type | PartKind::Scope => true,
         PartKind::Value | PartKind::Section | PartKind::Key => false,
@@ -77,7 +78,7 @@ pub(crate) fn defines(line: &str) -> bool {
 }
 
 /// Extends the `open` parts to line `at`.
-fn reach(parts: &mut [Part], open: &[(usize, usize)], at: usize) {
+fn extend_open(parts: &mut [OutlinePart], open: &[(usize, usize)], at: usize) {
     // Outer parts end no earlier than inner ones, so extending the innermost suffices.
     for &(part, _) in open.iter().rev().take(DEPTH_MAX) {
         parts[part].last = at;
@@ -95,7 +96,7 @@ fn head(line: &str) -> String {
 }
 
 /// Collects the comments above the definition of `part` as its doc.
-fn said_above(lines: &Lines<'_>, part: &mut Part) {
+fn collect_doc(lines: &TextLines<'_>, part: &mut OutlinePart) {
     let mut said = Vec::new();
     for line in part.first..part.start {
         let text = lines.line(line).trim();
@@ -103,7 +104,7 @@ fn said_above(lines: &Lines<'_>, part: &mut Part) {
         if is_comment {
             // Each line of a block comment is treated as a comment of its own here.
             let bare = text.trim_start_matches(['/', '*', '#', '-', '!']).trim_end_matches("*/");
-            said.push(docs::text(bare));
+            said.push(docs::comment_text(bare));
             part.doc_bytes.push(lines.bytes(line, line));
         }
     }

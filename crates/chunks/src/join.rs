@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::chunk::ChunkKind;
 use crate::cut::{BYTES_MAX, LINES_MAX};
-use crate::lines::Lines;
+use crate::lines::TextLines;
 
 /// Most lines of a chunk after a small piece was joined to it.
 const JOINED_LINES_MAX: usize = LINES_MAX + 6;
@@ -21,7 +21,7 @@ const PIECES_MAX: usize = 4000;
 
 /// A range of lines that becomes a chunk, alone or joined with others.
 #[derive(Debug, Clone)]
-pub(crate) struct Piece {
+pub(crate) struct ChunkPiece {
     pub(crate) first: usize,
     pub(crate) last: usize,
     pub(crate) kind: ChunkKind,
@@ -30,15 +30,15 @@ pub(crate) struct Piece {
     pub(crate) head: String,
     pub(crate) doc: String,
     pub(crate) doc_bytes: Vec<Range<usize>>,
-    pub(crate) join: Join,
+    pub(crate) join_rule: JoinRule,
     /// The part that contains it; only pieces of one part are merged.
-    pub(crate) group: Option<usize>,
+    pub(crate) container: Option<usize>,
     /// The part that this piece opens. Constants and fields that follow are merged with it.
-    pub(crate) opens: Option<usize>,
+    pub(crate) opened_part: Option<usize>,
 }
 
-impl Piece {
-    pub(crate) fn is_doc_inside(&self, lines: &Lines<'_>) -> bool {
+impl ChunkPiece {
+    pub(crate) fn is_doc_inside(&self, lines: &TextLines<'_>) -> bool {
         let bytes = lines.bytes(self.first, self.last);
         let first = self.doc_bytes.first();
         let last = self.doc_bytes.last();
@@ -49,7 +49,7 @@ impl Piece {
 
 /// Rule for joining a piece with its neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Join {
+pub(crate) enum JoinRule {
     /// Never joined.
     Alone,
     /// Joined with other small pieces.
@@ -61,42 +61,42 @@ pub(crate) enum Join {
 }
 
 /// Joins the small ones of `pieces` with their neighbours.
-pub(crate) fn join(lines: &Lines<'_>, pieces: Vec<Piece>) -> Vec<Piece> {
+pub(crate) fn join_small(lines: &TextLines<'_>, pieces: Vec<ChunkPiece>) -> Vec<ChunkPiece> {
     let fits = |first: usize, last: usize, most: usize| {
         last - first < most && lines.end(last) - lines.start(first) <= BYTES_MAX
     };
-    let mut joined: Vec<Piece> = Vec::with_capacity(pieces.len());
-    let mut opening: Option<Piece> = None;
+    let mut joined: Vec<ChunkPiece> = Vec::with_capacity(pieces.len());
+    let mut opening: Option<ChunkPiece> = None;
     for mut piece in pieces {
         if let Some(before) = opening.take() {
             if fits(before.first, piece.last, JOINED_LINES_MAX) {
-                piece = open(before, piece);
+                piece = prepend_piece(before, piece);
             } else {
                 joined.push(before);
             }
         }
-        match (piece.join, joined.last_mut()) {
+        match (piece.join_rule, joined.last_mut()) {
             // Imports belong to the head of the file above them.
-            (Join::Next, Some(last))
+            (JoinRule::Next, Some(last))
                 if last.names.is_empty()
-                    && is_neighbour(last, &piece)
+                    && can_merge(last, &piece)
                     && fits(last.first, piece.last, MIXED_LINES_MAX) =>
             {
-                merge(last, piece);
+                append_piece(last, piece);
             }
-            (Join::Next, _) => opening = Some(piece),
-            (Join::Previous, Some(last)) if fits(last.first, piece.last, JOINED_LINES_MAX) => {
+            (JoinRule::Next, _) => opening = Some(piece),
+            (JoinRule::Previous, Some(last)) if fits(last.first, piece.last, JOINED_LINES_MAX) => {
                 last.last = piece.last;
             }
-            (Join::Neighbours, Some(last)) if is_neighbour(last, &piece) => {
-                let most = lines_max(last, &piece);
+            (JoinRule::Neighbours, Some(last)) if can_merge(last, &piece) => {
+                let most = merged_lines_max(last, &piece);
                 if fits(last.first, piece.last, most) {
-                    merge(last, piece);
+                    append_piece(last, piece);
                 } else {
                     joined.push(piece);
                 }
             }
-            (Join::Alone | Join::Neighbours | Join::Previous, _) => joined.push(piece),
+            (JoinRule::Alone | JoinRule::Neighbours | JoinRule::Previous, _) => joined.push(piece),
         }
     }
     match (opening, joined.last_mut()) {
@@ -111,26 +111,30 @@ pub(crate) fn join(lines: &Lines<'_>, pieces: Vec<Piece>) -> Vec<Piece> {
 }
 
 /// Returns `pieces`, merged with their neighbours if there are more than [`PIECES_MAX`].
-pub(crate) fn fewer(lines: &Lines<'_>, pieces: Vec<Piece>) -> Vec<Piece> {
+pub(crate) fn limit_pieces(lines: &TextLines<'_>, pieces: Vec<ChunkPiece>) -> Vec<ChunkPiece> {
     let mut pieces = pieces;
     let mut together = pieces.len().div_ceil(PIECES_MAX);
     while pieces.len() > PIECES_MAX {
-        pieces = by(together, lines, pieces);
+        pieces = merge_groups(together, lines, pieces);
         together = 2;
     }
     pieces
 }
 
 /// Merges up to `together` neighbours at a time, within the size of a long chunk.
-fn by(together: usize, lines: &Lines<'_>, pieces: Vec<Piece>) -> Vec<Piece> {
+fn merge_groups(
+    together: usize,
+    lines: &TextLines<'_>,
+    pieces: Vec<ChunkPiece>,
+) -> Vec<ChunkPiece> {
     // If every chunk had this size, the text would have half of the chunks allowed.
     let most = |of: usize, least: usize| least.max((of * 4).div_ceil(PIECES_MAX));
     let lines_max = most(lines.len(), LINES_MAX);
     let bytes_max = most(lines.text.len(), BYTES_MAX);
-    let mut joined: Vec<Piece> = Vec::with_capacity(pieces.len().div_ceil(together));
+    let mut joined: Vec<ChunkPiece> = Vec::with_capacity(pieces.len().div_ceil(together));
     let mut of_last = 0;
     for piece in pieces {
-        let fits = |last: &&mut Piece| {
+        let fits = |last: &&mut ChunkPiece| {
             of_last < together
                 && piece.last - last.first < lines_max
                 && lines.end(piece.last) - lines.start(last.first) <= bytes_max
@@ -139,7 +143,7 @@ fn by(together: usize, lines: &Lines<'_>, pieces: Vec<Piece>) -> Vec<Piece> {
             Some(last) => {
                 let shared = last.within.iter().zip(&piece.within).take_while(|(a, b)| a == b);
                 last.within.truncate(shared.count());
-                merge(last, piece);
+                append_piece(last, piece);
                 last.names.truncate(NAMES_MAX);
                 of_last += 1;
             }
@@ -152,16 +156,16 @@ fn by(together: usize, lines: &Lines<'_>, pieces: Vec<Piece>) -> Vec<Piece> {
     joined
 }
 
-fn is_neighbour(last: &Piece, piece: &Piece) -> bool {
-    let are_beside = last.join == Join::Neighbours && last.group == piece.group;
-    let is_of_type = last.opens.is_some() && last.opens == piece.group;
+fn can_merge(last: &ChunkPiece, piece: &ChunkPiece) -> bool {
+    let are_beside = last.join_rule == JoinRule::Neighbours && last.container == piece.container;
+    let is_of_type = last.opened_part.is_some() && last.opened_part == piece.container;
     (are_beside || is_of_type && piece.kind == ChunkKind::Code)
         && last.names.len() + piece.names.len() <= NAMES_MAX
 }
 
 /// Returns the most lines that `last` and `piece` may have together.
-fn lines_max(last: &Piece, piece: &Piece) -> usize {
-    if last.opens.is_some() {
+fn merged_lines_max(last: &ChunkPiece, piece: &ChunkPiece) -> usize {
+    if last.opened_part.is_some() {
         ALIKE_LINES_MAX
     } else if last.names.is_empty() && piece.names.is_empty() {
         LOOSE_LINES_MAX
@@ -173,7 +177,7 @@ fn lines_max(last: &Piece, piece: &Piece) -> usize {
 }
 
 /// Prepends `before`, which introduces `piece`, to it.
-fn open(before: Piece, mut piece: Piece) -> Piece {
+fn prepend_piece(before: ChunkPiece, mut piece: ChunkPiece) -> ChunkPiece {
     if piece.names.is_empty() && !before.names.is_empty() {
         (piece.kind, piece.head) = (before.kind, before.head);
     }
@@ -183,14 +187,14 @@ fn open(before: Piece, mut piece: Piece) -> Piece {
     let doc_bytes = std::mem::take(&mut piece.doc_bytes);
     (piece.doc, piece.doc_bytes) = (before.doc, before.doc_bytes);
     add_doc(&mut piece, &doc, &doc_bytes);
-    if piece.join == Join::Previous {
-        piece.join = before.join;
+    if piece.join_rule == JoinRule::Previous {
+        piece.join_rule = before.join_rule;
     }
     piece
 }
 
 /// Appends the lines of `piece` to `last`. The first function or type among them names the chunk.
-fn merge(last: &mut Piece, piece: Piece) {
+fn append_piece(last: &mut ChunkPiece, piece: ChunkPiece) {
     let defines = |kind| matches!(kind, ChunkKind::Function | ChunkKind::Type);
     let is_main = defines(piece.kind) && !defines(last.kind)
         || last.names.is_empty() && !piece.names.is_empty();
@@ -213,7 +217,7 @@ pub(crate) fn add_names(names: &mut Vec<String>, more: &[String]) {
     }
 }
 
-pub(crate) fn add_doc(piece: &mut Piece, doc: &str, doc_bytes: &[Range<usize>]) {
+pub(crate) fn add_doc(piece: &mut ChunkPiece, doc: &str, doc_bytes: &[Range<usize>]) {
     // A guessed doc comment may be inside a docstring that was already added.
     let said = piece.doc_bytes.last().map_or(0, |last| last.end);
     let is_new = doc_bytes.first().is_none_or(|first| first.start >= said);

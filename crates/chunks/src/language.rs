@@ -2,11 +2,11 @@
 
 /// Classification of a file by its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sort {
+pub struct FileClass {
     /// Language, if known.
     pub lang: Option<&'static str>,
     /// Purpose of the text.
-    pub kind: Kind,
+    pub kind: FilePurpose,
     /// True for tests.
     pub is_test: bool,
     /// True for examples and demos.
@@ -15,7 +15,7 @@ pub struct Sort {
 
 /// Purpose of a file's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum FilePurpose {
     /// Program code.
     Code,
     /// Documentation for people.
@@ -27,61 +27,61 @@ pub enum Kind {
 }
 
 /// Languages by file extension.
-const LANGUAGES: [(&str, Kind, &[&str]); 36] = [
-    ("rust", Kind::Code, &["rs"]),
-    ("python", Kind::Code, &["py", "pyi"]),
-    ("typescript", Kind::Code, &["ts", "tsx", "mts", "cts"]),
-    ("javascript", Kind::Code, &["js", "jsx", "mjs", "cjs"]),
-    ("go", Kind::Code, &["go"]),
-    ("java", Kind::Code, &["java"]),
-    ("kotlin", Kind::Code, &["kt", "kts"]),
-    ("scala", Kind::Code, &["scala"]),
-    ("c", Kind::Code, &["c", "h"]),
-    ("cpp", Kind::Code, &["cc", "cpp", "cxx", "hh", "hpp", "hxx"]),
-    ("csharp", Kind::Code, &["cs"]),
-    ("swift", Kind::Code, &["swift"]),
-    ("ruby", Kind::Code, &["rb", "rake"]),
-    ("php", Kind::Code, &["php"]),
-    ("elixir", Kind::Code, &["ex", "exs"]),
-    ("haskell", Kind::Code, &["hs"]),
-    ("lua", Kind::Code, &["lua"]),
-    ("zig", Kind::Code, &["zig"]),
-    ("dart", Kind::Code, &["dart"]),
-    ("shell", Kind::Code, &["sh", "bash", "zsh", "fish"]),
-    ("powershell", Kind::Code, &["ps1", "psm1"]),
-    ("sql", Kind::Code, &["sql"]),
-    ("protobuf", Kind::Code, &["proto"]),
-    ("html", Kind::Code, &["html", "htm", "vue", "svelte"]),
-    ("css", Kind::Code, &["css", "scss", "less"]),
-    ("markdown", Kind::Docs, &["md", "markdown", "mdx"]),
-    ("restructuredtext", Kind::Docs, &["rst"]),
-    ("asciidoc", Kind::Docs, &["adoc", "asciidoc"]),
-    ("org", Kind::Docs, &["org"]),
-    ("text", Kind::Docs, &["txt", "text"]),
-    ("toml", Kind::Config, &["toml"]),
-    ("yaml", Kind::Config, &["yaml", "yml"]),
-    ("json", Kind::Config, &["json", "jsonc", "json5"]),
-    ("xml", Kind::Config, &["xml", "csproj", "props"]),
-    ("ini", Kind::Config, &["ini", "cfg", "conf", "properties"]),
-    ("terraform", Kind::Config, &["tf", "tfvars"]),
+const LANGUAGES: [(&str, FilePurpose, &[&str]); 36] = [
+    ("rust", FilePurpose::Code, &["rs"]),
+    ("python", FilePurpose::Code, &["py", "pyi"]),
+    ("typescript", FilePurpose::Code, &["ts", "tsx", "mts", "cts"]),
+    ("javascript", FilePurpose::Code, &["js", "jsx", "mjs", "cjs"]),
+    ("go", FilePurpose::Code, &["go"]),
+    ("java", FilePurpose::Code, &["java"]),
+    ("kotlin", FilePurpose::Code, &["kt", "kts"]),
+    ("scala", FilePurpose::Code, &["scala"]),
+    ("c", FilePurpose::Code, &["c", "h"]),
+    ("cpp", FilePurpose::Code, &["cc", "cpp", "cxx", "hh", "hpp", "hxx"]),
+    ("csharp", FilePurpose::Code, &["cs"]),
+    ("swift", FilePurpose::Code, &["swift"]),
+    ("ruby", FilePurpose::Code, &["rb", "rake"]),
+    ("php", FilePurpose::Code, &["php"]),
+    ("elixir", FilePurpose::Code, &["ex", "exs"]),
+    ("haskell", FilePurpose::Code, &["hs"]),
+    ("lua", FilePurpose::Code, &["lua"]),
+    ("zig", FilePurpose::Code, &["zig"]),
+    ("dart", FilePurpose::Code, &["dart"]),
+    ("shell", FilePurpose::Code, &["sh", "bash", "zsh", "fish"]),
+    ("powershell", FilePurpose::Code, &["ps1", "psm1"]),
+    ("sql", FilePurpose::Code, &["sql"]),
+    ("protobuf", FilePurpose::Code, &["proto"]),
+    ("html", FilePurpose::Code, &["html", "htm", "vue", "svelte"]),
+    ("css", FilePurpose::Code, &["css", "scss", "less"]),
+    ("markdown", FilePurpose::Docs, &["md", "markdown", "mdx"]),
+    ("restructuredtext", FilePurpose::Docs, &["rst"]),
+    ("asciidoc", FilePurpose::Docs, &["adoc", "asciidoc"]),
+    ("org", FilePurpose::Docs, &["org"]),
+    ("text", FilePurpose::Docs, &["txt", "text"]),
+    ("toml", FilePurpose::Config, &["toml"]),
+    ("yaml", FilePurpose::Config, &["yaml", "yml"]),
+    ("json", FilePurpose::Config, &["json", "jsonc", "json5"]),
+    ("xml", FilePurpose::Config, &["xml", "csproj", "props"]),
+    ("ini", FilePurpose::Config, &["ini", "cfg", "conf", "properties"]),
+    ("terraform", FilePurpose::Config, &["tf", "tfvars"]),
 ];
 
 /// Languages by whole file name.
-const NAMES: [(&str, &str, Kind); 10] = [
-    ("readme", "text", Kind::Docs),
-    ("license", "text", Kind::Docs),
-    ("changelog", "text", Kind::Docs),
-    ("contributing", "text", Kind::Docs),
-    ("dockerfile", "dockerfile", Kind::Config),
-    ("makefile", "make", Kind::Code),
-    ("justfile", "make", Kind::Code),
-    ("gemfile", "ruby", Kind::Config),
-    ("rakefile", "ruby", Kind::Code),
-    ("jenkinsfile", "groovy", Kind::Config),
+const NAMES: [(&str, &str, FilePurpose); 10] = [
+    ("readme", "text", FilePurpose::Docs),
+    ("license", "text", FilePurpose::Docs),
+    ("changelog", "text", FilePurpose::Docs),
+    ("contributing", "text", FilePurpose::Docs),
+    ("dockerfile", "dockerfile", FilePurpose::Config),
+    ("makefile", "make", FilePurpose::Code),
+    ("justfile", "make", FilePurpose::Code),
+    ("gemfile", "ruby", FilePurpose::Config),
+    ("rakefile", "ruby", FilePurpose::Code),
+    ("jenkinsfile", "groovy", FilePurpose::Config),
 ];
 
 /// Returns the language with the name or file extension `name`: `rs` is `rust`.
-pub fn language(name: &str) -> Option<&'static str> {
+pub fn find_language(name: &str) -> Option<&'static str> {
     let name = name.trim_start_matches('.').to_lowercase();
     let by_name = LANGUAGES.iter().map(|(lang, ..)| *lang).chain(NAMES.iter().map(|it| it.1));
     let by_end = LANGUAGES.iter().filter(|(_, _, ends)| ends.contains(&&*name));
@@ -91,9 +91,9 @@ pub fn language(name: &str) -> Option<&'static str> {
 /// Tags for searching files, in addition to languages.
 pub const TAGS: [&str; 5] = ["code", "docs", "config", "test", "example"];
 
-impl Sort {
+impl FileClass {
     /// Classifies the file at `path`.
-    pub fn of(path: &str) -> Self {
+    pub fn for_path(path: &str) -> Self {
         let lower = path.to_lowercase();
         let (folders, name) = lower.rsplit_once('/').unwrap_or(("", &lower));
         let (stem, end) = name.rsplit_once('.').unwrap_or((name, ""));
@@ -102,13 +102,13 @@ impl Sort {
         let by_name = NAMES.iter().find(|(known, _, _)| *known == name);
         let known = by_end.or(by_name.map(|&(_, lang, kind)| (lang, kind)));
         let in_folder = |names: &[&str]| folders.split('/').any(|folder| names.contains(&folder));
-        let is_code = known.is_some_and(|(_, kind)| kind == Kind::Code);
+        let is_code = known.is_some_and(|(_, kind)| kind == FilePurpose::Code);
         let named_test = ["test_", "tests_"].iter().any(|it| stem.starts_with(it))
             || ["_test", ".test", "_tests", ".spec", "_spec"].iter().any(|it| stem.ends_with(it))
             || matches!(stem, "test" | "tests" | "conftest");
         Self {
             lang: known.map(|(lang, _)| lang),
-            kind: known.map_or(Kind::Other, |(_, kind)| kind),
+            kind: known.map_or(FilePurpose::Other, |(_, kind)| kind),
             is_test: is_code
                 && (named_test || in_folder(&["test", "tests", "__tests__", "spec", "testing"])),
             is_example: in_folder(&["example", "examples", "demo", "demos", "samples"]),
@@ -118,10 +118,10 @@ impl Sort {
     /// Returns the search tags of the file: language, kind, and test or example.
     pub fn tags(self) -> Vec<&'static str> {
         let kind = match self.kind {
-            Kind::Code => Some("code"),
-            Kind::Docs => Some("docs"),
-            Kind::Config => Some("config"),
-            Kind::Other => None,
+            FilePurpose::Code => Some("code"),
+            FilePurpose::Docs => Some("docs"),
+            FilePurpose::Config => Some("config"),
+            FilePurpose::Other => None,
         };
         let test = self.is_test.then_some("test");
         let example = self.is_example.then_some("example");
@@ -146,7 +146,7 @@ mod tests {
             ("a.toml", &["toml", "config"]),
             ("notes", &[]),
         ] {
-            assert_eq!(Sort::of(path).tags(), tags, "{path}");
+            assert_eq!(FileClass::for_path(path).tags(), tags, "{path}");
         }
     }
 }

@@ -12,14 +12,14 @@ mod docs;
 mod guess;
 mod definitions;
 mod sections;
-mod settings;
+mod config_outline;
 mod lines;
 mod symbols;
 mod language;
 mod origin;
 pub mod words;
 
-pub use chunk::{Chunk, ChunkKind, chunks};
-pub use language::{Kind, Sort, TAGS, language};
+pub use chunk::{ChunkKind, TextChunk, chunks};
+pub use language::{FileClass, FilePurpose, TAGS, find_language};
 pub use origin::{is_generated, is_generated_text, is_secret, is_secret_text, is_vendored};
-pub use symbols::{Care, Symbol, defined, symbols};
+pub use symbols::{Symbol, SymbolPrecision, guess_names, list_symbols};

@@ -3,14 +3,14 @@
 use std::ops::Range;
 
 /// A text with an index of its lines.
-pub(crate) struct Lines<'t> {
+pub(crate) struct TextLines<'t> {
     pub(crate) text: &'t str,
     /// Start of each line.
     starts: Vec<usize>,
 }
 
-impl<'t> Lines<'t> {
-    pub(crate) fn of(text: &'t str) -> Self {
+impl<'t> TextLines<'t> {
+    pub(crate) fn new(text: &'t str) -> Self {
         let mut starts = Vec::with_capacity(text.len() / 32 + 1);
         let mut at = 0;
         for whole in text.split_inclusive('\n') {
@@ -51,14 +51,14 @@ impl<'t> Lines<'t> {
     }
 
     /// Shrinks the range to leave out blank lines at both ends. Returns `None` if all are blank.
-    pub(crate) fn trimmed(&self, first: usize, last: usize) -> Option<(usize, usize)> {
+    pub(crate) fn trim_blank(&self, first: usize, last: usize) -> Option<(usize, usize)> {
         let last = (first..=last).rev().find(|&line| !self.is_blank(line))?;
         let first = (first..=last).find(|&line| !self.is_blank(line))?;
         Some((first, last))
     }
 
     /// Returns the line that contains the byte `at`.
-    pub(crate) fn of_byte(&self, at: usize) -> usize {
+    pub(crate) fn line_at_byte(&self, at: usize) -> usize {
         self.starts.partition_point(|&start| start <= at).saturating_sub(1)
     }
 

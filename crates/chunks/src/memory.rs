@@ -9,57 +9,57 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use tree_sitter::{Allocator, set_allocator};
 
 /// Longest text that may be parsed in parallel, in bytes. Longer ones are parsed one at a time.
-const LONG_BYTES: usize = 256 << 10;
+const PARALLEL_BYTES_MAX: usize = 256 << 10;
 /// Peak use, in bytes, above which a parse returns free memory to the system.
-const LARGE_BYTES: usize = 16 << 20;
+const TRIM_BYTES_MIN: usize = 16 << 20;
 /// Bytes before each block: they hold its size and keep the alignment of `malloc`.
-const HEADER: usize = 16;
+const HEADER_BYTES: usize = 16;
 
 thread_local! {
-    static HELD: Cell<usize> = const { Cell::new(0) };
+    static BYTES_HELD: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Memory use of one parse, on this thread.
-pub(crate) struct Memory {
-    before: usize,
-    most: Cell<usize>,
+pub(crate) struct ParseMemory {
+    bytes_before: usize,
+    peak_bytes: Cell<usize>,
     _turn: Option<MutexGuard<'static, ()>>,
 }
 
-impl Memory {
+impl ParseMemory {
     /// Starts counting for a text of `bytes`. Blocks while another long text is parsed.
-    pub(crate) fn of(bytes: usize) -> Self {
+    pub(crate) fn start(bytes: usize) -> Self {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = || TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let turn = (bytes > LONG_BYTES).then(turn);
-        Self { before: HELD.get(), most: Cell::new(0), _turn: turn }
+        let turn = (bytes > PARALLEL_BYTES_MAX).then(turn);
+        Self { bytes_before: BYTES_HELD.get(), peak_bytes: Cell::new(0), _turn: turn }
     }
 
     /// Returns the bytes that the parse holds now.
-    pub(crate) fn held(&self) -> usize {
-        let held = HELD.get().saturating_sub(self.before);
-        self.most.set(self.most.get().max(held));
+    pub(crate) fn bytes_held(&self) -> usize {
+        let held = BYTES_HELD.get().saturating_sub(self.bytes_before);
+        self.peak_bytes.set(self.peak_bytes.get().max(held));
         held
     }
 
-    /// Returns the largest value that [`Self::held`] has returned.
+    /// Returns the largest value that [`Self::bytes_held`] has returned.
     #[cfg(test)]
-    pub(crate) fn most(&self) -> usize {
-        self.most.get()
+    pub(crate) fn peak_bytes(&self) -> usize {
+        self.peak_bytes.get()
     }
 }
 
-impl Drop for Memory {
+impl Drop for ParseMemory {
     /// Returns freed pages to the system, which `malloc` would otherwise keep.
     fn drop(&mut self) {
-        if self.most.get() > LARGE_BYTES {
-            give_back();
+        if self.peak_bytes.get() > TRIM_BYTES_MIN {
+            trim_heap();
         }
     }
 }
 
 #[allow(unsafe_code, reason = "the allocator is the C library's")]
-fn give_back() {
+fn trim_heap() {
     // SAFETY: `malloc_trim` touches only free memory.
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     unsafe {
@@ -69,7 +69,7 @@ fn give_back() {
 
 /// Installs the counting allocator in the parser. Must run before any other use of the parser.
 #[allow(unsafe_code, reason = "the parser takes its allocator once, for the whole process")]
-pub(crate) fn count() {
+pub(crate) fn install_allocator() {
     static COUNTED: Once = Once::new();
     // SAFETY: the parser has not allocated yet, and nothing else sets its allocator. The four
     // functions belong together, never return null and align like `malloc`.
@@ -79,29 +79,29 @@ pub(crate) fn count() {
 }
 
 extern "C" fn malloc(size: usize) -> *mut c_void {
-    block(size, false)
+    allocate(size, false)
 }
 
 extern "C" fn calloc(number: usize, size: usize) -> *mut c_void {
-    block(number.checked_mul(size).unwrap_or_else(|| abort()), true)
+    allocate(number.checked_mul(size).unwrap_or_else(|| abort()), true)
 }
 
 #[allow(unsafe_code, reason = "the parser is C")]
 unsafe extern "C" fn realloc(old: *mut c_void, size: usize) -> *mut c_void {
     if old.is_null() {
-        return block(size, false);
+        return allocate(size, false);
     }
     // SAFETY: `old` is a block of this allocator, preceded by its size.
     unsafe {
-        let start = old.cast::<u8>().sub(HEADER);
+        let start = old.cast::<u8>().sub(HEADER_BYTES);
         let before = start.cast::<usize>().read();
         let new = std::alloc::realloc(start, layout(before), layout(size).size());
         if new.is_null() {
             handle_alloc_error(layout(size));
         }
         new.cast::<usize>().write(size);
-        HELD.set(HELD.get().wrapping_sub(before).wrapping_add(size));
-        new.add(HEADER).cast()
+        BYTES_HELD.set(BYTES_HELD.get().wrapping_sub(before).wrapping_add(size));
+        new.add(HEADER_BYTES).cast()
     }
 }
 
@@ -112,15 +112,15 @@ unsafe extern "C" fn free(block: *mut c_void) {
     }
     // SAFETY: `block` is a block of this allocator, preceded by its size.
     unsafe {
-        let start = block.cast::<u8>().sub(HEADER);
+        let start = block.cast::<u8>().sub(HEADER_BYTES);
         let size = start.cast::<usize>().read();
         dealloc(start, layout(size));
-        HELD.set(HELD.get().wrapping_sub(size));
+        BYTES_HELD.set(BYTES_HELD.get().wrapping_sub(size));
     }
 }
 
 #[allow(unsafe_code, reason = "the parser is C")]
-fn block(size: usize, zeroed: bool) -> *mut c_void {
+fn allocate(size: usize, zeroed: bool) -> *mut c_void {
     let layout = layout(size);
     // SAFETY: the layout is not empty, and the header fits into it.
     unsafe {
@@ -129,11 +129,12 @@ fn block(size: usize, zeroed: bool) -> *mut c_void {
             handle_alloc_error(layout);
         }
         start.cast::<usize>().write(size);
-        HELD.set(HELD.get().wrapping_add(size));
-        start.add(HEADER).cast()
+        BYTES_HELD.set(BYTES_HELD.get().wrapping_add(size));
+        start.add(HEADER_BYTES).cast()
     }
 }
 
 fn layout(size: usize) -> Layout {
-    Layout::from_size_align(size.saturating_add(HEADER), HEADER).unwrap_or_else(|_| abort())
+    Layout::from_size_align(size.saturating_add(HEADER_BYTES), HEADER_BYTES)
+        .unwrap_or_else(|_| abort())
 }

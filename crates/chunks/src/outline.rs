@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// A definition in the outline, with the comments and attributes above it.
 #[derive(Debug, Clone)]
-pub(crate) struct Part {
+pub(crate) struct OutlinePart {
     /// First line, including comments and attributes above.
     pub(crate) first: usize,
     /// Line at which the definition itself begins.
@@ -15,7 +15,7 @@ pub(crate) struct Part {
     /// Names that it defines, the main one first.
     pub(crate) names: Vec<String>,
     /// Enclosing names that are not parts of the outline: `Server` of `func (s *Server) Serve()`.
-    pub(crate) above: Vec<String>,
+    pub(crate) outer_names: Vec<String>,
     /// Names that it contributes to the path of the parts inside it.
     pub(crate) scope: Vec<String>,
     pub(crate) head: String,
@@ -40,7 +40,7 @@ pub(crate) enum PartKind {
     Key,
 }
 
-impl Part {
+impl OutlinePart {
     pub(crate) fn new(kind: PartKind, first: usize, last: usize, names: Vec<String>) -> Self {
         Self {
             first,
@@ -49,7 +49,7 @@ impl Part {
             kind,
             scope: names.first().cloned().into_iter().collect(),
             names,
-            above: Vec::new(),
+            outer_names: Vec::new(),
             head: String::new(),
             doc: String::new(),
             doc_bytes: Vec::new(),
@@ -58,7 +58,7 @@ impl Part {
         }
     }
 
-    pub(crate) fn lines(&self) -> usize {
+    pub(crate) fn line_count(&self) -> usize {
         self.last + 1 - self.first
     }
 }
@@ -70,16 +70,16 @@ impl Part {
 /// neighbours.
 #[derive(Debug, Default)]
 pub(crate) struct Outline {
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<OutlinePart>,
     /// Indexes of the parts that no other part contains.
-    pub(crate) outermost: Vec<usize>,
-    /// Nesting depth of the node that begins with each line, or [`NO_BORDER`] if no node does.
+    pub(crate) top_level: Vec<usize>,
+    /// Nesting depth of the node that begins with each line, or [`NO_DEPTH`] if no node does.
     /// Empty if unknown.
-    pub(crate) borders: Vec<u8>,
+    pub(crate) line_depths: Vec<u8>,
 }
 
 /// Depth of a line at which no node begins.
-pub(crate) const NO_BORDER: u8 = u8::MAX;
+pub(crate) const NO_DEPTH: u8 = u8::MAX;
 /// Deepest nesting of parts. Parts nested deeper are dropped.
 const DEPTH_MAX: usize = 16;
 /// Most names of a part, with the names of parts that share its first line.
@@ -91,21 +91,21 @@ const WITHIN_BYTES_MAX: usize = 1 << 10;
 /// Most parts of a text. Only generated code has more, and the rest of it is cut by size.
 pub(crate) const PARTS_MAX: usize = 1 << 15;
 /// Number of lines from which the parts inside a function are outlined.
-pub(crate) const LONG_LINES: usize = 60;
+pub(crate) const LONG_FUNCTION_LINES: usize = 60;
 
 impl Outline {
     /// Builds the outline from `parts`, in any order.
-    pub(crate) fn new(mut parts: Vec<Part>, borders: Vec<u8>) -> Self {
+    pub(crate) fn new(mut parts: Vec<OutlinePart>, borders: Vec<u8>) -> Self {
         parts.sort_by(|one, two| one.first.cmp(&two.first).then(two.last.cmp(&one.last)));
-        let mut outline = Self { parts: Vec::new(), outermost: Vec::new(), borders };
+        let mut outline = Self { parts: Vec::new(), top_level: Vec::new(), line_depths: borders };
         let mut open: Vec<usize> = Vec::new();
         for part in parts {
-            outline.add(part, &mut open);
+            outline.add_part(part, &mut open);
         }
         outline
     }
 
-    fn add(&mut self, mut part: Part, open: &mut Vec<usize>) {
+    fn add_part(&mut self, mut part: OutlinePart, open: &mut Vec<usize>) {
         let is_past = |outline: &Self, at: usize, line: usize| outline.parts[at].last < line;
         while open.last().is_some_and(|&at| is_past(self, at, part.first)) {
             open.pop();
@@ -120,7 +120,8 @@ impl Outline {
         }
         if let Some(&at) = open.last() {
             let outer = &mut self.parts[at];
-            let is_closed = outer.kind == PartKind::Function && outer.lines() <= LONG_LINES;
+            let is_closed =
+                outer.kind == PartKind::Function && outer.line_count() <= LONG_FUNCTION_LINES;
             if is_closed || open.len() >= DEPTH_MAX {
                 return;
             }
@@ -137,37 +138,37 @@ impl Outline {
         let at = self.parts.len();
         match part.outer {
             Some(outer) => self.parts[outer].inner.push(at),
-            None => self.outermost.push(at),
+            None => self.top_level.push(at),
         }
         self.parts.push(part);
         open.push(at);
     }
 
     /// Returns the names that enclose the part at `at`, from the outermost.
-    pub(crate) fn within(&self, at: usize) -> Vec<String> {
+    pub(crate) fn enclosing_names(&self, at: usize) -> Vec<String> {
         let part = &self.parts[at];
         let mut within = match part.outer {
-            Some(outer) => self.inside(outer),
+            Some(outer) => self.names_inside(outer),
             None => Vec::new(),
         };
-        for name in &part.above {
+        for name in &part.outer_names {
             if within.last() != Some(name) {
                 within.push(name.clone());
             }
         }
-        innermost(within)
+        limit_names(within)
     }
 
     /// Returns the names that enclose a part inside the part at `at`.
-    pub(crate) fn inside(&self, at: usize) -> Vec<String> {
-        let mut within = self.within(at);
+    pub(crate) fn names_inside(&self, at: usize) -> Vec<String> {
+        let mut within = self.enclosing_names(at);
         within.extend(self.parts[at].scope.iter().cloned());
-        innermost(within)
+        limit_names(within)
     }
 }
 
 /// Shortens `within` to its innermost names, within the limits on number and bytes.
-pub(crate) fn innermost(mut within: Vec<String>) -> Vec<String> {
+pub(crate) fn limit_names(mut within: Vec<String>) -> Vec<String> {
     let mut bytes = 0;
     let fits = |name: &&String| {
         bytes += name.len();
@@ -182,8 +183,8 @@ pub(crate) fn innermost(mut within: Vec<String>) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn part(first: usize, last: usize, name: &str) -> Part {
-        Part::new(PartKind::Type, first, last, vec![name.to_owned()])
+    fn part(first: usize, last: usize, name: &str) -> OutlinePart {
+        OutlinePart::new(PartKind::Type, first, last, vec![name.to_owned()])
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Outline of a document: its headings.
 
-use crate::lines::Lines;
-use crate::outline::{Outline, PARTS_MAX, Part, PartKind};
+use crate::lines::TextLines;
+use crate::outline::{Outline, OutlinePart, PARTS_MAX, PartKind};
 
 /// Longest line that may be a heading, in bytes.
 const LINE_BYTES_MAX: usize = 512;
@@ -14,14 +14,14 @@ struct Heading {
 }
 
 /// Returns the outline of the document in `lines`, which is written in `lang`.
-pub(crate) fn outline(lines: &Lines<'_>, lang: &str) -> Outline {
+pub(crate) fn outline(lines: &TextLines<'_>, lang: &str) -> Outline {
     let headings = match lang {
-        "restructuredtext" => underlined(lines, &mut Vec::new(), |_| true),
-        "asciidoc" => marked(lines, '='),
-        "org" => marked(lines, '*'),
-        _markdown => markdown(lines),
+        "restructuredtext" => underlined_headings(lines, &mut Vec::new(), |_| true),
+        "asciidoc" => marked_headings(lines, '='),
+        "org" => marked_headings(lines, '*'),
+        _markdown => markdown_headings(lines),
     };
-    let mut parts: Vec<Part> = Vec::with_capacity(headings.len());
+    let mut parts: Vec<OutlinePart> = Vec::with_capacity(headings.len());
     // Sections that have not ended yet.
     let mut open: Vec<(usize, usize)> = Vec::new();
     for heading in headings.into_iter().take(PARTS_MAX) {
@@ -33,22 +33,22 @@ pub(crate) fn outline(lines: &Lines<'_>, lang: &str) -> Outline {
         }
         open.push((parts.len(), heading.level));
         let last = lines.len() - 1;
-        parts.push(Part::new(PartKind::Section, heading.first, last, vec![heading.title]));
+        parts.push(OutlinePart::new(PartKind::Section, heading.first, last, vec![heading.title]));
     }
     Outline::new(parts, Vec::new())
 }
 
 /// Finds headings that begin with `mark`, repeated once per level, and a space.
-fn marked(lines: &Lines<'_>, mark: char) -> Vec<Heading> {
+fn marked_headings(lines: &TextLines<'_>, mark: char) -> Vec<Heading> {
     let heading = |at| {
         let line: &str = lines.line(at);
-        let (level, title) = title(line, mark)?;
+        let (level, title) = parse_title(line, mark)?;
         (line.len() <= LINE_BYTES_MAX).then_some(Heading { first: at, level, title })
     };
     (0..lines.len()).filter_map(heading).collect()
 }
 
-fn title(line: &str, mark: char) -> Option<(usize, String)> {
+fn parse_title(line: &str, mark: char) -> Option<(usize, String)> {
     let title = line.trim_start_matches(mark);
     let level = line.len() - title.len();
     let title = title.strip_prefix([' ', '\t'])?.trim_end_matches([mark, ' ', '\t']).trim();
@@ -56,7 +56,7 @@ fn title(line: &str, mark: char) -> Option<(usize, String)> {
 }
 
 /// Finds `# Title` outside of code fences, and `Title` above a line of `===` or `---`.
-fn markdown(lines: &Lines<'_>) -> Vec<Heading> {
+fn markdown_headings(lines: &TextLines<'_>) -> Vec<Heading> {
     let mut fence: Option<&str> = None;
     let mut fenced = vec![false; lines.len()];
     let mut headings = Vec::new();
@@ -74,19 +74,19 @@ fn markdown(lines: &Lines<'_>) -> Vec<Heading> {
         let shallow = lines.indent(at) < 4 && line.len() <= LINE_BYTES_MAX;
         if !*fenced
             && shallow
-            && let Some((level, title)) = title(line, '#')
+            && let Some((level, title)) = parse_title(line, '#')
         {
             headings.push(Heading { first: at, level, title });
         }
     }
     let mut levels = vec!['=', '-'];
-    headings.extend(underlined(lines, &mut levels, |at| !fenced[at]));
+    headings.extend(underlined_headings(lines, &mut levels, |at| !fenced[at]));
     headings.sort_by_key(|heading| heading.first);
     headings
 }
 
 /// Returns the number of lines of the front matter: the block between two lines of `---`.
-fn front_matter(lines: &Lines<'_>) -> usize {
+fn front_matter(lines: &TextLines<'_>) -> usize {
     if lines.len() == 0 || lines.line(0).trim_end() != "---" {
         return 0;
     }
@@ -96,8 +96,8 @@ fn front_matter(lines: &Lines<'_>) -> usize {
 
 /// Finds titles with a rule below, and possibly one above. The position of the rule's character in
 /// `levels` is the level. Unknown characters are appended to `levels`.
-fn underlined(
-    lines: &Lines<'_>,
+fn underlined_headings(
+    lines: &TextLines<'_>,
     levels: &mut Vec<char>,
     is_read: impl Fn(usize) -> bool,
 ) -> Vec<Heading> {
@@ -105,11 +105,13 @@ fn underlined(
     let mut headings = Vec::new();
     for at in 0..lines.len().saturating_sub(1) {
         let title = lines.line(at);
-        let Some(mark) = rule(lines.line(at + 1)).filter(|_| is_read(at) && is_read(at + 1)) else {
+        let Some(mark) =
+            rule_character(lines.line(at + 1)).filter(|_| is_read(at) && is_read(at + 1))
+        else {
             continue;
         };
         let is_alone = at == 0 || lines.is_blank(at - 1);
-        let is_ruled = at > 0 && rule(lines.line(at - 1)) == Some(mark) && !is_markdown;
+        let is_ruled = at > 0 && rule_character(lines.line(at - 1)) == Some(mark) && !is_markdown;
         let is_long =
             lines.line(at + 1).trim_end().chars().count() + 1 >= title.trim().chars().count();
         let is_text = title.chars().any(char::is_alphanumeric)
@@ -133,7 +135,7 @@ fn underlined(
 }
 
 /// Returns the character that `line` consists of, if it is a rule.
-fn rule(line: &str) -> Option<char> {
+fn rule_character(line: &str) -> Option<char> {
     let line = line.trim_end();
     let first = line.chars().next().filter(char::is_ascii_punctuation)?;
     (line.len() >= 3 && line.len() <= LINE_BYTES_MAX && line.chars().all(|c| c == first))

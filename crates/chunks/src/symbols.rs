@@ -1,10 +1,10 @@
 //! Lists the definitions of a text one by one, to find the one that contains a line.
 
 use crate::chunk::{ChunkKind, outline_of};
-use crate::definitions::definition;
+use crate::definitions::guess_definition;
 use crate::guess;
-use crate::language::{Kind, Sort};
-use crate::lines::Lines;
+use crate::language::{FileClass, FilePurpose};
+use crate::lines::TextLines;
 use crate::outline::PartKind;
 
 /// A definition.
@@ -28,20 +28,22 @@ pub struct Symbol {
 
 /// Precision with which a text is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Care {
+pub enum SymbolPrecision {
     /// Parses the text by the grammar of its language, if there is one.
-    Parsed,
+    Grammar,
     /// Looks at single lines only, which is faster and sometimes wrong.
-    Guessed,
+    LineByLine,
 }
 
 /// Lists the definitions in `text`, the content of the file at `path`, by their start. A container
 /// comes before its content.
-pub fn symbols(path: &str, text: &str, care: Care) -> Vec<Symbol> {
-    let lines = Lines::of(text);
+pub fn list_symbols(path: &str, text: &str, care: SymbolPrecision) -> Vec<Symbol> {
+    let lines = TextLines::new(text);
     let outline = match care {
-        Care::Guessed if Sort::of(path).kind == Kind::Code => guess::outline(&lines),
-        Care::Guessed | Care::Parsed => outline_of(path, &lines).0,
+        SymbolPrecision::LineByLine if FileClass::for_path(path).kind == FilePurpose::Code => {
+            guess::outline(&lines)
+        }
+        SymbolPrecision::LineByLine | SymbolPrecision::Grammar => outline_of(path, &lines).0,
     };
     let number = |line: usize| u32::try_from(line + 1).unwrap_or(u32::MAX);
     let named = outline.parts.iter().enumerate().filter_map(|(at, part)| {
@@ -60,7 +62,7 @@ pub fn symbols(path: &str, text: &str, care: Care) -> Vec<Symbol> {
             last: number(part.last),
             kind,
             name: part.names.first()?.clone(),
-            within: outline.within(at),
+            within: outline.enclosing_names(at),
             head: part.head.clone(),
         })
     });
@@ -68,8 +70,8 @@ pub fn symbols(path: &str, text: &str, care: Care) -> Vec<Symbol> {
 }
 
 /// Returns the names that `line` seems to define, judged by this line alone.
-pub fn defined(line: &str) -> Vec<String> {
-    let found = definition(line).filter(|found| found.kind != PartKind::Scope);
+pub fn guess_names(line: &str) -> Vec<String> {
+    let found = guess_definition(line).filter(|found| found.kind != PartKind::Scope);
     found.map(|found| found.names).unwrap_or_default()
 }
 
@@ -79,8 +81,8 @@ mod tests {
 
     const TEXT: &str = "use std::fmt;\n\n/// Keeps.\npub struct Store {\n    at: u32,\n}\n\nimpl Store {\n    /// Opens.\n    fn open(&self) -> u32 {\n        self.at\n    }\n}\n";
 
-    fn shown(care: Care) -> Vec<String> {
-        let symbols = symbols("a.rs", TEXT, care);
+    fn shown(care: SymbolPrecision) -> Vec<String> {
+        let symbols = list_symbols("a.rs", TEXT, care);
         let shown = symbols.iter().map(|it| {
             let Symbol { first, line, last, kind, name, within, head } = it;
             format!("{first} {line} {last} {kind:?} {name} in {}: {head}", within.join("."))
@@ -94,13 +96,13 @@ mod tests {
             "3 4 6 Type Store in : pub struct Store",
             "9 10 12 Function open in Store: fn open(&self) -> u32",
         ];
-        assert_eq!(shown(Care::Parsed), expected);
-        assert_eq!(shown(Care::Guessed), expected);
+        assert_eq!(shown(SymbolPrecision::Grammar), expected);
+        assert_eq!(shown(SymbolPrecision::LineByLine), expected);
     }
 
     #[test]
     fn an_impl_defines_nothing() {
-        assert_eq!(defined("impl Store {"), Vec::<String>::new());
-        assert_eq!(defined("pub fn open(path: &Path) -> Store {"), ["open"]);
+        assert_eq!(guess_names("impl Store {"), Vec::<String>::new());
+        assert_eq!(guess_names("pub fn open(path: &Path) -> Store {"), ["open"]);
     }
 }

@@ -62,12 +62,12 @@ const WORD_BYTES_MAX: usize = 256;
 /// Passes every word of `text` to `take`, in order: the parts of each identifier, then the whole if
 /// it has several parts. Words are in lower case and stemmed.
 pub fn words(text: &str, mut take: impl FnMut(&str)) {
-    each(text, |word, _| take(word));
+    for_each_word(text, |word, _| take(word));
 }
 
 /// Passes the parts of each identifier in `text` to `take`, without identifiers as a whole.
-pub fn parts(text: &str, mut take: impl FnMut(&str)) {
-    each(text, |word, is_whole| {
+pub fn identifier_parts(text: &str, mut take: impl FnMut(&str)) {
+    for_each_word(text, |word, is_whole| {
         if !is_whole {
             take(word);
         }
@@ -75,7 +75,7 @@ pub fn parts(text: &str, mut take: impl FnMut(&str)) {
 }
 
 /// Splits `text` into plain words: `parseHTTPHeader2` becomes `parse http header 2`.
-pub fn spelled(text: &str) -> String {
+pub fn plain_words(text: &str) -> String {
     let mut spelled = String::new();
     for piece in text.split(|c: char| !c.is_alphanumeric()) {
         let mut rest = piece;
@@ -85,24 +85,24 @@ pub fn spelled(text: &str) -> String {
             if !spelled.is_empty() {
                 spelled.push(' ');
             }
-            lower(part, &mut spelled);
+            push_lowercase(part, &mut spelled);
         }
     }
     spelled
 }
 
-fn each(text: &str, mut take: impl FnMut(&str, bool)) {
+fn for_each_word(text: &str, mut take: impl FnMut(&str, bool)) {
     let mut word = String::new();
     let mut whole = String::new();
     for identifier in text.split(|c: char| !(c.is_alphanumeric() || c == '_')) {
         if !identifier.is_empty() && identifier.len() <= WORD_BYTES_MAX {
-            take_apart(identifier, &mut word, &mut whole, &mut take);
+            split_identifier(identifier, &mut word, &mut whole, &mut take);
         }
     }
 }
 
 /// Returns the distinct words of `text`, in alphabetical order.
-pub fn distinct(text: &str) -> Vec<String> {
+pub fn distinct_words(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     words(text, |word| found.push(word.to_owned()));
     found.sort_unstable();
@@ -125,7 +125,7 @@ pub fn concepts(query: &str) -> Vec<Concept> {
     for part in query.split_whitespace().filter(|word| all || says(word)) {
         words(part, |word| {
             if known.insert(word.to_owned()) {
-                let synonyms = OTHERS.get(word).cloned().unwrap_or_default();
+                let synonyms = SYNONYMS_BY_WORD.get(word).cloned().unwrap_or_default();
                 concepts.push(Concept { word: word.to_owned(), synonyms });
             }
         });
@@ -134,10 +134,10 @@ pub fn concepts(query: &str) -> Vec<Concept> {
 }
 
 /// Synonyms of each word in [`SYNONYMS`], sorted and distinct.
-static OTHERS: LazyLock<HashMap<String, Vec<String>>> = LazyLock::new(|| {
+static SYNONYMS_BY_WORD: LazyLock<HashMap<String, Vec<String>>> = LazyLock::new(|| {
     let mut others: HashMap<String, Vec<String>> = HashMap::new();
     for group in SYNONYMS {
-        let group: Vec<String> = group.iter().flat_map(|word| distinct(word)).collect();
+        let group: Vec<String> = group.iter().flat_map(|word| distinct_words(word)).collect();
         for word in &group {
             let rest = group.iter().filter(|other| *other != word).cloned();
             others.entry(word.clone()).or_default().extend(rest);
@@ -152,7 +152,7 @@ static OTHERS: LazyLock<HashMap<String, Vec<String>>> = LazyLock::new(|| {
 
 /// Passes the parts of `identifier` to `take`: for `from_utf8`, `from`, `utf`, `utf8` and the
 /// whole. `word` and `whole` are scratch buffers.
-fn take_apart(
+fn split_identifier(
     identifier: &str,
     word: &mut String,
     whole: &mut String,
@@ -168,11 +168,11 @@ fn take_apart(
             let part;
             (part, rest) = rest.split_at(part_end(rest));
             if part.chars().next().is_some_and(is_ideograph) {
-                pairs(part, take);
+                neighbour_pairs(part, take);
                 continue;
             }
             word.clear();
-            lower(part, word);
+            push_lowercase(part, word);
             whole.push_str(word);
             parts += 1;
             stem(word);
@@ -192,7 +192,7 @@ fn take_apart(
     }
 }
 
-fn lower(part: &str, into: &mut String) {
+fn push_lowercase(part: &str, into: &mut String) {
     if part.is_ascii() {
         into.extend(part.chars().map(|c| c.to_ascii_lowercase()));
     } else {
@@ -232,7 +232,7 @@ fn is_ideograph(c: char) -> bool {
 }
 
 /// Passes each pair of neighbours in `run` to `take`, to index text without spaces.
-fn pairs(run: &str, take: &mut impl FnMut(&str, bool)) {
+fn neighbour_pairs(run: &str, take: &mut impl FnMut(&str, bool)) {
     let chars: Vec<char> = run.chars().collect();
     if let [one] = chars[..] {
         take(&one.to_string(), false);
@@ -301,7 +301,7 @@ mod tests {
     use super::*;
 
     fn is_found(query: &str, text: &str) -> bool {
-        let text = distinct(text);
+        let text = distinct_words(text);
         concepts(query).iter().all(|concept| text.contains(&concept.word))
     }
 
@@ -325,9 +325,9 @@ mod tests {
 
     #[test]
     fn identifiers_are_spelled_as_people_write() {
-        assert_eq!(spelled("parseHTTPHeader2"), "parse http header 2");
-        assert_eq!(spelled("http::Header_Map, to_str"), "http header map to str");
-        assert_eq!(spelled("..."), "");
+        assert_eq!(plain_words("parseHTTPHeader2"), "parse http header 2");
+        assert_eq!(plain_words("http::Header_Map, to_str"), "http header map to str");
+        assert_eq!(plain_words("..."), "");
     }
 
     #[test]
@@ -342,11 +342,11 @@ mod tests {
             &["class", "classes"],
             &["match", "matches", "matched"],
         ] {
-            let stems: Vec<_> = group.iter().map(|word| distinct(word)).collect();
+            let stems: Vec<_> = group.iter().map(|word| distinct_words(word)).collect();
             assert!(stems.windows(2).all(|pair| pair[0] == pair[1]), "{group:?}");
         }
-        assert_ne!(distinct("string"), distinct("str"));
-        assert_ne!(distinct("user"), distinct("use"));
+        assert_ne!(distinct_words("string"), distinct_words("str"));
+        assert_ne!(distinct_words("user"), distinct_words("use"));
     }
 
     #[test]
@@ -374,15 +374,15 @@ mod tests {
     #[test]
     fn what_is_called_otherwise_is_known_too() {
         let asked = &concepts("authentication")[0];
-        assert!(asked.synonyms.contains(&distinct("auth")[0]));
+        assert!(asked.synonyms.contains(&distinct_words("auth")[0]));
         assert!(!asked.synonyms.contains(&asked.word));
     }
 
     proptest! {
         #[test]
         fn every_text_has_terms_that_it_is_found_by(text in "[\\PC_]{0,80}") {
-            let again = distinct(&text);
-            prop_assert_eq!(&again, &distinct(&text));
+            let again = distinct_words(&text);
+            prop_assert_eq!(&again, &distinct_words(&text));
             prop_assert!(again.iter().all(|word| !word.is_empty()));
         }
     }

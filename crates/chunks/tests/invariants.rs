@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use toolgate_chunks::{Chunk, ChunkKind, chunks};
+use toolgate_chunks::{ChunkKind, TextChunk, chunks};
 
 const PATHS: [&str; 24] = [
     "a.rs", "a.py", "a.ts", "a.tsx", "a.js", "a.go", "a.java", "a.c", "a.h", "a.cpp", "a.cs",
@@ -13,7 +13,7 @@ const PATHS: [&str; 24] = [
 
 /// Checks what holds of the chunks of every text, and returns them.
 #[track_caller]
-fn check(path: &str, text: &str) -> Vec<Chunk> {
+fn check(path: &str, text: &str) -> Vec<TextChunk> {
     let found = chunks(path, text);
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     let bare = |line: &str| {
@@ -59,7 +59,7 @@ fn check(path: &str, text: &str) -> Vec<Chunk> {
 #[track_caller]
 fn finds(path: &str, text: &str, name: &str, first: u32) {
     let found = check(path, text);
-    let is_it = |chunk: &&Chunk| chunk.names.iter().any(|it| it == name);
+    let is_it = |chunk: &&TextChunk| chunk.names.iter().any(|it| it == name);
     let chunk = found.iter().find(is_it).unwrap_or_else(|| panic!("no {name} in {found:#?}"));
     assert!(chunk.kind == ChunkKind::Function && chunk.first == first, "{chunk:#?}");
 }
@@ -162,7 +162,7 @@ fn a_function_that_is_being_typed_hides_no_other() {
         let line = text.lines().position(|it| it == "fn three() -> u8 {").expect("three");
         let found = check("a.rs", &text);
         let is_three =
-            |it: &Chunk| it.names.contains(&"three".to_owned()) && it.last as usize >= line + 5;
+            |it: &TextChunk| it.names.contains(&"three".to_owned()) && it.last as usize >= line + 5;
         assert!(found.iter().any(is_three), "{text}\n{found:#?}");
     }
 }
@@ -265,8 +265,8 @@ fn code_that_takes_too_long_to_parse_is_cut_by_its_lines() {
 fn a_chunk_is_not_told_all_of_the_thousands_that_it_stands_in() {
     let told_of = |path, text: &str, innermost: &str| {
         let found = check(path, text);
-        let is_function = |it: &&Chunk| it.kind == ChunkKind::Function;
-        let functions: Vec<&Chunk> = found.iter().filter(is_function).collect();
+        let is_function = |it: &&TextChunk| it.kind == ChunkKind::Function;
+        let functions: Vec<&TextChunk> = found.iter().filter(is_function).collect();
         assert!(functions.len() > 4, "{path}");
         for chunk in functions {
             let bytes: usize = chunk.within.iter().map(String::len).sum();

@@ -1,7 +1,7 @@
 //! What chunks a file is cut into, a file of `tests/languages` a language: a path, a text, and below
 //! a line `==== chunks` what is expected, as `lines kind names | within | head | doc`.
 
-use toolgate_chunks::{Chunk, chunks};
+use toolgate_chunks::{TextChunk, chunks};
 
 /// Checks `case` against what it expects.
 #[track_caller]
@@ -12,7 +12,7 @@ fn check(case: &str) {
     assert!(found == wanted, "found in {path}:\n{found}\nwanted:\n{wanted}");
 }
 
-fn told(text: &str, chunk: &Chunk) -> String {
+fn told(text: &str, chunk: &TextChunk) -> String {
     for doc in &chunk.doc_bytes {
         assert!(chunk.bytes.start <= doc.start && doc.end <= chunk.bytes.end, "{chunk:?}");
         assert!(!text[doc.clone()].trim().is_empty(), "{chunk:?}");

@@ -13,12 +13,13 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Asker, Caller, Choice, ClientRoot, Content, Ending, Fault, JobId, MetaFields, Question,
-    Questions, Ran, Sampled, Sampling, Spent, Told, ToolError,
+    Asker, CallEnding, Caller, ClientAnswer, ClientQuestion, ClientQuestions, ClientRoot,
+    ContentBlock, JobId, MetaFields, PersonChoice, SamplingAnswer, SamplingRequest, SandboxReport,
+    ToolError, ToolFault, WriteBudget,
 };
 
 /// One call of a tool, before the gate has checked it.
-pub struct Call {
+pub struct ToolCall {
     /// The tool's name as the dialect read it. The catalog resolves it to a tool.
     pub tool: String,
     /// The arguments, not yet validated.
@@ -36,21 +37,21 @@ pub struct Call {
     /// The way to ask the caller while the call runs.
     pub asker: Asker,
     /// Metadata sent with the call.
-    pub beside: Beside,
+    pub metadata: CallMetadata,
     /// The longest duration that the dialect allows, if it is shorter than the tool's deadline.
-    pub within: Option<Duration>,
+    pub time_limit: Option<Duration>,
     /// Work that was started before the call.
-    pub ahead: Ahead,
+    pub started_work: StartedWork,
 }
 
 /// Metadata sent with a call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Beside {
+pub struct CallMetadata {
     /// Arguments repeated in headers, by the names in the tool's schema. `None` if the dialect does
     /// not require them. The gate compares them with the arguments.
-    pub mirrored: Option<Vec<(String, Result<String, String>)>>,
+    pub header_params: Option<Vec<(String, Result<String, String>)>>,
     /// The trace that the call belongs to.
-    pub trace: Option<Trace>,
+    pub trace: Option<TraceContext>,
     /// The public name of the session, which is not a secret.
     pub session: Option<Arc<str>>,
     /// True if the call must become a job.
@@ -61,7 +62,7 @@ pub struct Beside {
 
 /// The trace context of a call (W3C Trace Context).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trace {
+pub struct TraceContext {
     /// The `traceparent` header: version, trace id, parent id and flags.
     pub parent: String,
     /// The `tracestate` header, if it was sent.
@@ -70,10 +71,10 @@ pub struct Trace {
     pub baggage: Option<String>,
 }
 
-impl Trace {
+impl TraceContext {
     /// Parses the trace headers. Returns `None` if `parent` is malformed or longer than 256 bytes.
     /// Drops `state` and `baggage` if they exceed 8192 bytes or are not printable ASCII.
-    pub fn of(parent: &str, state: Option<&str>, baggage: Option<&str>) -> Option<Self> {
+    pub fn parse(parent: &str, state: Option<&str>, baggage: Option<&str>) -> Option<Self> {
         let hex = |part: &str, len: usize| {
             part.len() == len && part.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
         };
@@ -110,53 +111,53 @@ const STATE_BYTES_MAX: usize = 8192;
 /// Work that a check before the call has started, for the call to finish. Clones share the work. It
 /// is dropped with the call.
 #[derive(Clone, Default)]
-pub struct Ahead(Option<Arc<Mutex<Option<Begun>>>>);
+pub struct StartedWork(Option<Arc<Mutex<Option<AnyWork>>>>);
 
-type Begun = Box<dyn Any + Send>;
+type AnyWork = Box<dyn Any + Send>;
 
-impl Ahead {
+impl StartedWork {
     /// Creates a slot that can keep started work.
-    pub fn room() -> Self {
+    pub fn with_slot() -> Self {
         Self(Some(Arc::default()))
     }
 
-    fn held(&self) -> Option<MutexGuard<'_, Option<Begun>>> {
+    fn lock(&self) -> Option<MutexGuard<'_, Option<AnyWork>>> {
         Some(self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Keeps `begun`. Drops it if there is no slot.
     pub fn put(&self, begun: impl Any + Send) {
-        if let Some(mut held) = self.held() {
+        if let Some(mut held) = self.lock() {
             *held = Some(Box::new(begun));
         }
     }
 
     /// Removes and returns the started work, if its type is `T`.
     pub fn take<T: Any>(&self) -> Option<T> {
-        let begun = self.held()?.take()?;
+        let begun = self.lock()?.take()?;
         begun.downcast().ok().map(|begun| *begun)
     }
 
     /// Returns true if started work is kept.
-    pub fn is_begun(&self) -> bool {
-        self.held().is_some_and(|held| held.is_some())
+    pub fn has_work(&self) -> bool {
+        self.lock().is_some_and(|held| held.is_some())
     }
 
     /// Returns true if the started work has type `T` and satisfies `so`.
-    pub fn is<T: Any>(&self, so: impl FnOnce(&T) -> bool) -> bool {
-        let Some(held) = self.held() else { return false };
+    pub fn matches<T: Any>(&self, so: impl FnOnce(&T) -> bool) -> bool {
+        let Some(held) = self.lock() else { return false };
         held.as_ref().and_then(|begun| begun.downcast_ref()).is_some_and(so)
     }
 
     /// Drops the started work.
-    pub fn give_up(&self) {
-        let begun = self.held().and_then(|mut held| held.take());
+    pub fn discard(&self) {
+        let begun = self.lock().and_then(|mut held| held.take());
         drop(begun);
     }
 }
 
 /// The context of a running tool: its caller, deadline, events and questions.
-pub struct Ctx {
+pub struct ToolContext {
     /// The caller.
     pub caller: Caller,
     /// Cancelled when nobody needs the result, the deadline has passed or the process ends. A tool
@@ -164,38 +165,50 @@ pub struct Ctx {
     pub cancel: CancellationToken,
     /// The time at which the gate cancels the call. Time spent waiting for answers does not count.
     pub deadline: Instant,
-    /// The receiver of events. Use [`Ctx::progress`] and its siblings.
+    /// The receiver of events. Use [`ToolContext::report_progress`] and its siblings.
     pub events: EventSink,
-    /// The way to ask the caller. Use [`Ctx::ask`] and its siblings.
+    /// The way to ask the caller. Use [`ToolContext::ask`] and its siblings.
     pub asker: Asker,
     /// The trace that the call belongs to.
-    pub trace: Option<Trace>,
+    pub trace: Option<TraceContext>,
     /// The public name of the session, which is not a secret.
     pub session: Option<Arc<str>>,
     /// True if the call is a job or will become one.
     pub as_job: bool,
     /// Work that was started before the call.
-    pub ahead: Ahead,
+    pub started_work: StartedWork,
     /// The write budget of the caller.
-    pub spent: Spent,
+    pub write_budget: WriteBudget,
     /// The sandbox profiles of the programs that the call ran, for its audit record.
-    pub ran: Ran,
+    pub sandbox_report: SandboxReport,
 }
 
-impl Ctx {
+impl ToolContext {
     /// Creates a context without events, questions, trace or session. It is for tests and for calls
     /// that the server makes itself.
-    pub fn alone(caller: Caller, deadline: Instant) -> Self {
+    pub fn detached(caller: Caller, deadline: Instant) -> Self {
         let cancel = CancellationToken::new();
         let events = EventSink::none();
-        let asker = Asker::nobody();
-        let spent = Spent::none();
-        let ran = Ran::default();
-        let ahead = Ahead::default();
+        let asker = Asker::none();
+        let write_budget = WriteBudget::unlimited();
+        let sandbox_report = SandboxReport::default();
+        let started_work = StartedWork::default();
         let trace = None;
         let session = None;
         let as_job = false;
-        Self { caller, cancel, deadline, events, asker, trace, session, as_job, ahead, spent, ran }
+        Self {
+            caller,
+            cancel,
+            deadline,
+            events,
+            asker,
+            trace,
+            session,
+            as_job,
+            started_work,
+            write_budget,
+            sandbox_report,
+        }
     }
 
     /// Asks the caller one question. `key` names the question within this call. Use the same key in
@@ -203,71 +216,79 @@ impl Ctx {
     ///
     /// # Errors
     /// Those of [`Asker::ask`]; pass them on with `?`.
-    pub async fn ask(&self, key: &str, question: Question) -> Result<Told, ToolError> {
-        let mut given = self.asker.ask(Questions::from([(key.to_owned(), question)])).await?;
+    pub async fn ask(
+        &self,
+        key: &str,
+        question: ClientQuestion,
+    ) -> Result<ClientAnswer, ToolError> {
+        let mut given = self.asker.ask(ClientQuestions::from([(key.to_owned(), question)])).await?;
         given.remove(key).ok_or_else(|| no_answer(key))
     }
 
     /// Asks a person to fill in a form. `schema` is the JSON Schema of a flat object. Never ask for
     /// secrets.
-    pub async fn form(
+    pub async fn ask_form(
         &self,
         key: &str,
         message: impl Into<String>,
         schema: Value,
-    ) -> Result<Choice, ToolError> {
-        match self.ask(key, Question::Form { message: message.into(), schema }).await? {
-            Told::Choice(choice) => Ok(choice),
-            Told::Sampled(_) | Told::Roots(_) => Err(no_answer(key)),
+    ) -> Result<PersonChoice, ToolError> {
+        match self.ask(key, ClientQuestion::Form { message: message.into(), schema }).await? {
+            ClientAnswer::Choice(choice) => Ok(choice),
+            ClientAnswer::Sampled(_) | ClientAnswer::Roots(_) => Err(no_answer(key)),
         }
     }
 
     /// Asks the client's model.
-    pub async fn sample(&self, key: &str, sampling: Sampling) -> Result<Sampled, ToolError> {
-        match self.ask(key, Question::Sample(Box::new(sampling))).await? {
-            Told::Sampled(sampled) => Ok(sampled),
-            Told::Choice(_) | Told::Roots(_) => Err(no_answer(key)),
+    pub async fn ask_model(
+        &self,
+        key: &str,
+        sampling: SamplingRequest,
+    ) -> Result<SamplingAnswer, ToolError> {
+        match self.ask(key, ClientQuestion::Sample(Box::new(sampling))).await? {
+            ClientAnswer::Sampled(sampled) => Ok(sampled),
+            ClientAnswer::Choice(_) | ClientAnswer::Roots(_) => Err(no_answer(key)),
         }
     }
 
     /// Asks for the folders that the client works in.
-    pub async fn roots(&self, key: &str) -> Result<Vec<ClientRoot>, ToolError> {
-        match self.ask(key, Question::Roots).await? {
-            Told::Roots(roots) => Ok(roots),
-            Told::Choice(_) | Told::Sampled(_) => Err(no_answer(key)),
+    pub async fn ask_roots(&self, key: &str) -> Result<Vec<ClientRoot>, ToolError> {
+        match self.ask(key, ClientQuestion::Roots).await? {
+            ClientAnswer::Roots(roots) => Ok(roots),
+            ClientAnswer::Choice(_) | ClientAnswer::Sampled(_) => Err(no_answer(key)),
         }
     }
 
     /// Allows the server to close the connection while the work continues. The client comes back
     /// for the answer, if its protocol supports that. Use it for long work.
-    pub fn let_go(&self) {
-        self.events.send(Event::LetGo);
+    pub fn release_connection(&self) {
+        self.events.send(CallEvent::ReleaseConnection);
     }
 
     /// Reports progress. `done` must grow with each report.
-    pub fn progress(&self, done: f64, total: Option<f64>, message: Option<String>) {
-        self.events.send(Event::Progress { done, total, message });
+    pub fn report_progress(&self, done: f64, total: Option<f64>, message: Option<String>) {
+        self.events.send(CallEvent::Progress { done, total, message });
     }
 
     /// Forwards a piece of a running program's output.
-    pub fn chunk(&self, stream: Stream, text: String) {
-        self.events.send(Event::Chunk { stream, text });
+    pub fn send_output(&self, stream: OutputStream, text: String) {
+        self.events.send(CallEvent::ProgramOutput { stream, text });
     }
 
     /// Reports a file that the work produced.
-    pub fn left(&self, file: LeftFile) {
-        self.events.send(Event::Left(file));
+    pub fn report_file(&self, file: ProducedFile) {
+        self.events.send(CallEvent::FileProduced(file));
     }
 
     /// Sends a log line to the observers of the call.
-    pub fn log(&self, level: Level, message: impl Into<String>) {
-        self.events.send(Event::log(level, message));
+    pub fn log(&self, level: LogLevel, message: impl Into<String>) {
+        self.events.send(CallEvent::log(level, message));
     }
 }
 
 /// An event during a call.
 #[derive(Debug, Clone)]
-pub enum Event {
+pub enum CallEvent {
     /// Progress of the work.
     Progress {
         /// The amount that is done. It only grows.
@@ -278,41 +299,41 @@ pub enum Event {
         message: Option<String>,
     },
     /// A piece of a program's output.
-    Chunk {
+    ProgramOutput {
         /// The output stream.
-        stream: Stream,
+        stream: OutputStream,
         /// The text, with invalid UTF-8 replaced.
         text: String,
     },
     /// A log line for the observers of the call.
     Log {
         /// The severity.
-        level: Level,
+        level: LogLevel,
         /// The component that logs, if it is not this server.
         logger: Option<String>,
         /// The content, usually a string.
         data: Value,
     },
     /// A person has finished a page visit.
-    Visited {
+    VisitFinished {
         /// The id of the visit.
         id: String,
     },
     /// A file that the work produced.
-    Left(LeftFile),
+    FileProduced(ProducedFile),
     /// The connection may close. The client comes back for the answer.
-    LetGo,
+    ReleaseConnection,
 }
 
-impl Event {
+impl CallEvent {
     /// Creates a log line of this server.
-    pub fn log(level: Level, message: impl Into<String>) -> Self {
+    pub fn log(level: LogLevel, message: impl Into<String>) -> Self {
         Self::Log { level, logger: None, data: Value::String(message.into()) }
     }
 }
 
 /// Returns the `data` of a log event as text.
-pub fn line_of(data: &Value) -> Cow<'_, str> {
+pub fn log_text(data: &Value) -> Cow<'_, str> {
     match data {
         Value::String(text) => Cow::Borrowed(text),
         other => Cow::Owned(other.to_string()),
@@ -320,12 +341,12 @@ pub fn line_of(data: &Value) -> Cow<'_, str> {
 }
 
 fn no_answer(key: &str) -> ToolError {
-    ToolError::new(Fault::Failed, format!("the answer to `{key}` is not what was asked for"))
+    ToolError::new(ToolFault::Failed, format!("the answer to `{key}` is not what was asked for"))
 }
 
 /// A file that the work produced, open. Later changes to its name do not affect the handle.
 #[derive(Debug, Clone)]
-pub struct LeftFile {
+pub struct ProducedFile {
     /// The path relative to the workspace, with `/`.
     pub path: String,
     /// The open file, to be read from its start by offset.
@@ -335,7 +356,7 @@ pub struct LeftFile {
 /// An output stream of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Stream {
+pub enum OutputStream {
     /// Standard output.
     Stdout,
     /// Standard error.
@@ -346,7 +367,7 @@ pub enum Stream {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs, reason = "RFC 5424 says what each is")]
-pub enum Level {
+pub enum LogLevel {
     Debug,
     Info,
     Notice,
@@ -361,19 +382,19 @@ pub enum Level {
 /// results.
 #[derive(Clone, Default)]
 pub struct EventSink {
-    take: Option<Arc<dyn Fn(Event) + Send + Sync>>,
-    lines: Option<Level>,
+    receiver: Option<Arc<dyn Fn(CallEvent) + Send + Sync>>,
+    log_level: Option<LogLevel>,
 }
 
 impl EventSink {
     /// Creates a sink that passes each event to `take`, which must not block.
-    pub fn new(take: impl Fn(Event) + Send + Sync + 'static) -> Self {
-        Self { take: Some(Arc::new(take)), lines: None }
+    pub fn new(take: impl Fn(CallEvent) + Send + Sync + 'static) -> Self {
+        Self { receiver: Some(Arc::new(take)), log_level: None }
     }
 
     /// Returns the sink with a lowest useful log level. `None` means no log line is useful.
-    pub fn for_lines(self, least: Option<Level>) -> Self {
-        Self { lines: least, ..self }
+    pub fn with_log_level(self, least: Option<LogLevel>) -> Self {
+        Self { log_level: least, ..self }
     }
 
     /// Creates a sink that drops all events.
@@ -382,18 +403,18 @@ impl EventSink {
     }
 
     /// Returns the lowest useful log level; `None` if no log line is useful.
-    pub fn lines(&self) -> Option<Level> {
-        self.lines
+    pub fn log_level(&self) -> Option<LogLevel> {
+        self.log_level
     }
 
     /// Returns true if the sink has a receiver. A tool may skip work that only produces events.
-    pub fn is_watched(&self) -> bool {
-        self.take.is_some()
+    pub fn has_receiver(&self) -> bool {
+        self.receiver.is_some()
     }
 
     /// Sends `event` to the receiver.
-    pub fn send(&self, event: Event) {
-        if let Some(take) = &self.take {
+    pub fn send(&self, event: CallEvent) {
+        if let Some(take) = &self.receiver {
             take(event);
         }
     }
@@ -401,22 +422,22 @@ impl EventSink {
 
 /// The output of a tool.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Output {
+pub struct ToolOutput {
     /// The structured result; null if there is none.
     pub value: Value,
     /// True if there is a structured result.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub structured: bool,
     /// The result as text.
-    pub text: Text,
+    pub text: ResultText,
     /// Further content to show with the text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub content: Vec<Content>,
+    pub content: Vec<ContentBlock>,
     /// Metadata for the client that shows the output, apart from the result.
     #[serde(default, skip_serializing_if = "MetaFields::is_empty")]
     pub meta: MetaFields,
     /// The way the work ended.
-    pub ending: Ending,
+    pub ending: CallEnding,
 }
 
 fn yes() -> bool {
@@ -428,24 +449,24 @@ fn is_yes(is: &bool) -> bool {
     *is
 }
 
-impl Output {
+impl ToolOutput {
     /// Creates an output with a structured result and its text.
-    pub fn new(value: Value, text: Text, ending: Ending) -> Self {
+    pub fn new(value: Value, text: ResultText, ending: CallEnding) -> Self {
         Self { value, structured: true, text, content: Vec::new(), meta: MetaFields::new(), ending }
     }
 
     /// Returns the text, the note and all content as one string.
-    pub fn read(&self) -> String {
+    pub fn full_text(&self) -> String {
         let text = [Some(self.text.body.as_str()), self.text.note.as_deref()];
         let text = text.into_iter().flatten().filter(|text| !text.is_empty()).map(str::to_owned);
-        text.chain(self.content.iter().map(Content::as_text)).collect::<Vec<_>>().join("\n")
+        text.chain(self.content.iter().map(ContentBlock::as_text)).collect::<Vec<_>>().join("\n")
     }
 
     /// Returns the output of a program on `stream` as text; `None` if no program ran.
-    pub fn printed(&self, stream: Stream) -> Option<Cow<'_, str>> {
+    pub fn program_output(&self, stream: OutputStream) -> Option<Cow<'_, str>> {
         let name = match stream {
-            Stream::Stdout => "stdout",
-            Stream::Stderr => "stderr",
+            OutputStream::Stdout => "stdout",
+            OutputStream::Stderr => "stderr",
         };
         let text = self.value.get(name)?.as_str()?;
         let extent = self.value.get(format!("{name}_extent"));
@@ -459,16 +480,16 @@ impl Output {
 
 /// A result as text for a person or a model.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Text {
+pub struct ResultText {
     /// The main text: a file's content, a diff, a program's output.
     pub body: String,
     /// One line about the body: its etag, or the position of a cut and the way to continue.
     pub note: Option<String>,
 }
 
-impl Text {
+impl ResultText {
     /// Creates a text without a note.
-    pub fn body(body: impl Into<String>) -> Self {
+    pub fn from_body(body: impl Into<String>) -> Self {
         Self { body: body.into(), note: None }
     }
 
@@ -478,8 +499,8 @@ impl Text {
     }
 
     /// Creates a text from the JSON of `value`.
-    pub fn json(value: &impl Serialize) -> Self {
-        Self::body(serde_json::to_string(value).unwrap_or_default())
+    pub fn from_json(value: &impl Serialize) -> Self {
+        Self::from_body(serde_json::to_string(value).unwrap_or_default())
     }
 }
 
@@ -492,12 +513,12 @@ mod tests {
         let known = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         let later = known.replacen("00", "01", 1);
         for parent in [known.to_owned(), later.clone(), format!("{later}-more")] {
-            assert_eq!(Trace::of(&parent, None, None).expect("a trace").parent, parent);
+            assert_eq!(TraceContext::parse(&parent, None, None).expect("a trace").parent, parent);
         }
         let long = "x".repeat(PARENT_BYTES_MAX);
         for end in ["-a\0b", "-a\nLD_PRELOAD=x", "-\u{202e}", &format!("-{long}")] {
-            assert_eq!(Trace::of(&format!("{later}{end}"), None, None), None, "{end:?}");
+            assert_eq!(TraceContext::parse(&format!("{later}{end}"), None, None), None, "{end:?}");
         }
-        assert_eq!(Trace::of(&format!("{known}-more"), None, None), None);
+        assert_eq!(TraceContext::parse(&format!("{known}-more"), None, None), None);
     }
 }

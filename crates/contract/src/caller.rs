@@ -21,26 +21,26 @@ pub struct Caller {
     /// The caller's roles, as configured.
     pub roles: Arc<[Arc<str>]>,
     /// The token that authenticated the caller, if there was one.
-    pub bearer: Option<Bearer>,
+    pub bearer: Option<BearerToken>,
 }
 
 /// A token that authenticated a caller. `Debug` does not print it, and nothing stores it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Bearer(Arc<str>);
+pub struct BearerToken(Arc<str>);
 
-impl Bearer {
+impl BearerToken {
     /// Wraps the token `text`.
     pub fn new(text: &str) -> Self {
         Self(text.into())
     }
 
     /// Returns the token's text.
-    pub fn said(&self) -> &str {
+    pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-impl fmt::Debug for Bearer {
+impl fmt::Debug for BearerToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Bearer(…)")
     }
@@ -65,8 +65,8 @@ impl CallerKind {
     /// All kinds.
     pub const ALL: [Self; 4] = [Self::Local, Self::Anonymous, Self::Key, Self::Token];
 
-    /// Returns the kind as a word: `local`, `http`, `key` or `token`.
-    pub fn word(self) -> &'static str {
+    /// Returns the kind as a word: `local`, `anonymous`, `key` or `token`.
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Local => "local",
             Self::Anonymous => "http",
@@ -79,31 +79,31 @@ impl CallerKind {
 impl Caller {
     /// Creates the caller for the person at this machine, over stdio or the command line.
     pub fn local() -> Self {
-        Self::of("local", CallerKind::Local)
+        Self::new("local", CallerKind::Local)
     }
 
     /// Creates the caller with the key named `name`.
-    pub fn named(name: &str) -> Self {
-        Self::of(name, CallerKind::Key)
+    pub fn with_key(name: &str) -> Self {
+        Self::new(name, CallerKind::Key)
     }
 
     /// Creates the caller for HTTP without authentication.
-    pub fn http() -> Self {
-        Self::of("http", CallerKind::Anonymous)
+    pub fn anonymous() -> Self {
+        Self::new("http", CallerKind::Anonymous)
     }
 
-    /// Restores a caller from its stored `name`. Keys cannot be named `local` or `http`, so the
+    /// Restores a caller from its stored `name`. Keys cannot be named `local` or `anonymous`, so the
     /// kind follows from the name.
-    pub fn recalled(name: &str) -> Self {
+    pub fn from_name(name: &str) -> Self {
         match name {
             "local" => Self::local(),
-            "http" => Self::http(),
-            name => Self::named(name),
+            "http" => Self::anonymous(),
+            name => Self::with_key(name),
         }
     }
 
     /// Creates a caller without scopes and roles.
-    pub fn of(name: &str, kind: CallerKind) -> Self {
+    pub fn new(name: &str, kind: CallerKind) -> Self {
         let scopes = Arc::default();
         let roles = Arc::default();
         Self { name: name.into(), kind, scopes, roles, bearer: None }
@@ -130,12 +130,12 @@ mod tests {
 
     #[test]
     fn a_caller_stays_the_same_whatever_it_may_and_is_no_other_kind_s_of_its_name() {
-        let ada = Caller::named("ada");
+        let ada = Caller::with_key("ada");
         let more = Caller { scopes: ["files:read".into()].into(), ..ada.clone() };
         assert_eq!(ada, more);
-        assert_ne!(ada, Caller::of("ada", CallerKind::Token));
-        for caller in [Caller::local(), Caller::http(), ada] {
-            assert_eq!(Caller::recalled(&caller.name), caller);
+        assert_ne!(ada, Caller::new("ada", CallerKind::Token));
+        for caller in [Caller::local(), Caller::anonymous(), ada] {
+            assert_eq!(Caller::from_name(&caller.name), caller);
         }
     }
 
@@ -143,7 +143,7 @@ mod tests {
     fn a_kind_is_written_as_its_word() {
         for kind in CallerKind::ALL {
             let written = serde_json::to_value(kind).expect("a word");
-            assert_eq!(written, kind.word());
+            assert_eq!(written, kind.as_str());
         }
     }
 }

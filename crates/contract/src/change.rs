@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A change of a list or of a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum ServerChange {
     /// The list of tools changed.
     Tools,
     /// The list of prompts changed.
@@ -18,37 +18,37 @@ pub enum Change {
 
 /// The channel on which changes are published. Clones share their listeners.
 #[derive(Clone, Default)]
-pub struct Changes(Arc<Mutex<Vec<Hearer>>>);
+pub struct ChangeFeed(Arc<Mutex<Vec<ChangeListener>>>);
 
-type Hearer = Arc<dyn Fn(&Change) + Send + Sync>;
+type ChangeListener = Arc<dyn Fn(&ServerChange) + Send + Sync>;
 
-impl Changes {
+impl ChangeFeed {
     /// Publishes `change` to all listeners.
-    pub fn tell(&self, change: &Change) {
-        let hearers = self.hearers().clone();
+    pub fn publish(&self, change: &ServerChange) {
+        let hearers = self.listeners().clone();
         for hear in hearers {
             hear(change);
         }
     }
 
     /// Adds the listener `hear`, which must not block. It receives changes from now on.
-    pub fn heard_by(&self, hear: impl Fn(&Change) + Send + Sync + 'static) {
-        self.hearers().push(Arc::new(hear));
+    pub fn subscribe(&self, hear: impl Fn(&ServerChange) + Send + Sync + 'static) {
+        self.listeners().push(Arc::new(hear));
     }
 
     /// Returns true if `other` is a clone of this channel.
-    pub fn is(&self, other: &Self) -> bool {
+    pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    fn hearers(&self) -> MutexGuard<'_, Vec<Hearer>> {
+    fn listeners(&self) -> MutexGuard<'_, Vec<ChangeListener>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The changes that a client subscribed to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Interest {
+pub struct ChangeFilter {
     /// Changes of the tool list.
     pub tools: bool,
     /// Changes of the prompt list.
@@ -61,14 +61,14 @@ pub struct Interest {
     pub jobs: BTreeSet<String>,
 }
 
-impl Interest {
+impl ChangeFilter {
     /// Returns true if `change` is subscribed to.
-    pub fn is_in(&self, change: &Change) -> bool {
+    pub fn includes(&self, change: &ServerChange) -> bool {
         match change {
-            Change::Tools => self.tools,
-            Change::Prompts => self.prompts,
-            Change::Resources => self.resources,
-            Change::Resource(uri) => self.uris.contains(&**uri),
+            ServerChange::Tools => self.tools,
+            ServerChange::Prompts => self.prompts,
+            ServerChange::Resources => self.resources,
+            ServerChange::Resource(uri) => self.uris.contains(&**uri),
         }
     }
 }

@@ -5,61 +5,61 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{Contents, ResourceSpec};
+use crate::{ResourceContents, ResourceSpec};
 
 /// One piece of content with its annotations.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Content {
+pub struct ContentBlock {
     /// The content itself.
-    pub shown: Shape,
+    pub shown: ContentBody,
     /// The audience, priority and age of the content.
-    #[serde(default, skip_serializing_if = "Meant::is_plain")]
-    pub meant: Meant,
+    #[serde(default, skip_serializing_if = "ContentAnnotations::is_plain")]
+    pub meant: ContentAnnotations,
 }
 
 /// The forms of content.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Shape {
+pub enum ContentBody {
     /// Text.
     Text(String),
     /// An image.
-    Image(Media),
+    Image(MediaData),
     /// An audio clip.
-    Audio(Media),
+    Audio(MediaData),
     /// A link to a resource.
     Link(Box<ResourceSpec>),
     /// A resource with its contents.
-    Resource(Contents),
+    Resource(ResourceContents),
 }
 
 /// Image or audio data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Media {
+pub struct MediaData {
     /// The media type, e.g. `image/png`.
     pub media_type: String,
     /// The bytes.
-    pub data: Blob,
+    pub data: Base64Bytes,
 }
 
 /// Bytes. They are serialized as Base64.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Blob(pub Bytes);
+pub struct Base64Bytes(pub Bytes);
 
-impl Blob {
+impl Base64Bytes {
     /// Returns the bytes as Base64.
     pub fn base64(&self) -> String {
         STANDARD.encode(&self.0)
     }
 }
 
-impl Serialize for Blob {
+impl Serialize for Base64Bytes {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.base64())
     }
 }
 
-impl<'de> Deserialize<'de> for Blob {
+impl<'de> Deserialize<'de> for Base64Bytes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         let bytes = STANDARD.decode(text).map_err(serde::de::Error::custom)?;
@@ -70,10 +70,10 @@ impl<'de> Deserialize<'de> for Blob {
 /// Annotations of content: audience, priority and time of change.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Meant {
+pub struct ContentAnnotations {
     /// The audience; empty means everybody.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub audience: Vec<Role>,
+    pub audience: Vec<MessageRole>,
     /// The importance from 0 (optional) to 1 (required).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<f64>,
@@ -82,7 +82,7 @@ pub struct Meant {
     pub modified: Option<jiff::Timestamp>,
 }
 
-impl Meant {
+impl ContentAnnotations {
     /// Returns true if no annotation is set.
     pub fn is_plain(&self) -> bool {
         self.audience.is_empty() && self.priority.is_none() && self.modified.is_none()
@@ -92,45 +92,45 @@ impl Meant {
 /// The speaker or addressee of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Role {
+pub enum MessageRole {
     /// The person.
     User,
     /// The model.
     Assistant,
 }
 
-impl Content {
-    fn plain(shown: Shape) -> Self {
-        Self { shown, meant: Meant::default() }
+impl ContentBlock {
+    fn plain(shown: ContentBody) -> Self {
+        Self { shown, meant: ContentAnnotations::default() }
     }
 
     /// Creates text content.
     pub fn text(text: impl Into<String>) -> Self {
-        Self::plain(Shape::Text(text.into()))
+        Self::plain(ContentBody::Text(text.into()))
     }
 
     /// Creates an image of type `media_type`, e.g. `image/png`.
     pub fn image(media_type: impl Into<String>, data: impl Into<Bytes>) -> Self {
-        Self::plain(Shape::Image(Media::new(media_type, data)))
+        Self::plain(ContentBody::Image(MediaData::new(media_type, data)))
     }
 
     /// Creates an audio clip of type `media_type`, e.g. `audio/wav`.
     pub fn audio(media_type: impl Into<String>, data: impl Into<Bytes>) -> Self {
-        Self::plain(Shape::Audio(Media::new(media_type, data)))
+        Self::plain(ContentBody::Audio(MediaData::new(media_type, data)))
     }
 
     /// Creates content with the contents of a resource.
-    pub fn resource(contents: Contents) -> Self {
-        Self::plain(Shape::Resource(contents))
+    pub fn resource(contents: ResourceContents) -> Self {
+        Self::plain(ContentBody::Resource(contents))
     }
 
     /// Creates a link to a resource.
     pub fn link(resource: ResourceSpec) -> Self {
-        Self::plain(Shape::Link(Box::new(resource)))
+        Self::plain(ContentBody::Link(Box::new(resource)))
     }
 
     /// Returns the content with the annotations `meant`.
-    pub fn meant(self, meant: Meant) -> Self {
+    pub fn with_annotations(self, meant: ContentAnnotations) -> Self {
         Self { meant, ..self }
     }
 
@@ -138,22 +138,24 @@ impl Content {
     /// summary.
     pub fn as_text(&self) -> String {
         match &self.shown {
-            Shape::Text(text) => text.clone(),
-            Shape::Image(media) | Shape::Audio(media) => {
+            ContentBody::Text(text) => text.clone(),
+            ContentBody::Image(media) | ContentBody::Audio(media) => {
                 format!("({}, {} bytes)", media.media_type, media.data.0.len())
             }
-            Shape::Link(resource) => resource.uri.clone(),
-            Shape::Resource(contents) => match &contents.held {
-                crate::Held::Text(text) => text.clone(),
-                crate::Held::Bytes(data) => format!("({}, {} bytes)", contents.uri, data.0.len()),
+            ContentBody::Link(resource) => resource.uri.clone(),
+            ContentBody::Resource(contents) => match &contents.held {
+                crate::ResourceData::Text(text) => text.clone(),
+                crate::ResourceData::Bytes(data) => {
+                    format!("({}, {} bytes)", contents.uri, data.0.len())
+                }
             },
         }
     }
 }
 
-impl Media {
+impl MediaData {
     fn new(media_type: impl Into<String>, data: impl Into<Bytes>) -> Self {
-        Self { media_type: media_type.into(), data: Blob(data.into()) }
+        Self { media_type: media_type.into(), data: Base64Bytes(data.into()) }
     }
 }
 

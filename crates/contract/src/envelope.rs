@@ -10,7 +10,7 @@ use crate::CallError;
 
 /// The origin of a call, for its envelope.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Via {
+pub struct CallOrigin {
     /// The transport: `http`, `stdio` or `websocket`.
     pub transport: &'static str,
     /// The kind of request, e.g. `tool`, `prompt`, `discover`.
@@ -31,7 +31,7 @@ pub struct Via {
 /// The result and metadata of one call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Envelope {
+pub struct CallEnvelope {
     /// True if there is a result.
     pub ok: bool,
     /// The result; null if the call failed.
@@ -39,14 +39,14 @@ pub struct Envelope {
     /// The error; null if the call succeeded.
     pub error: Option<EnvelopeError>,
     /// The metadata of the call.
-    pub meta: Meta,
+    pub meta: EnvelopeMeta,
 }
 
 /// The reason for a failed call, in an envelope.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EnvelopeError {
     /// One of the five canonical codes.
-    pub code: Canonical,
+    pub code: CanonicalCode,
     /// A sentence for the caller.
     pub message: String,
     /// Further details: an object.
@@ -57,7 +57,7 @@ pub struct EnvelopeError {
 /// The metadata of a call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Meta {
+pub struct EnvelopeMeta {
     /// The request's UUID.
     pub request_id: String,
     /// The trace's UUID.
@@ -68,11 +68,11 @@ pub struct Meta {
     pub schema_version: String,
     /// True if equal requests get equal ids.
     pub deterministic: bool,
-    /// The transport; see [`Via::transport`].
+    /// The transport; see [`CallOrigin::transport`].
     pub transport: String,
-    /// The kind of request; see [`Via::route`].
+    /// The kind of request; see [`CallOrigin::route`].
     pub route: String,
-    /// The JSON-RPC method; see [`Via::method`].
+    /// The JSON-RPC method; see [`CallOrigin::method`].
     pub method: String,
     /// The duration in milliseconds.
     pub duration_ms: f64,
@@ -95,7 +95,7 @@ pub struct Meta {
 /// The canonical reasons for a failure, each with an HTTP status and a JSON-RPC error code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum Canonical {
+pub enum CanonicalCode {
     /// The request is invalid.
     InvalidInput,
     /// The tool's output violates its schema.
@@ -108,12 +108,12 @@ pub enum Canonical {
     InternalError,
 }
 
-impl Envelope {
+impl CallEnvelope {
     /// The version of the envelope's schema.
     pub const VERSION: &str = "0.1.0";
 }
 
-impl Canonical {
+impl CanonicalCode {
     /// All codes.
     pub const ALL: [Self; 5] = [
         Self::InvalidInput,
@@ -124,7 +124,7 @@ impl Canonical {
     ];
 
     /// Returns the canonical code for `error`.
-    pub fn of(error: &CallError) -> Self {
+    pub fn from_error(error: &CallError) -> Self {
         match error {
             CallError::InvalidInput { .. }
             | CallError::Conflict { .. }
@@ -148,7 +148,7 @@ impl Canonical {
     }
 
     /// Returns the code's text, e.g. `INVALID_INPUT`.
-    pub fn code(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::InvalidInput => "INVALID_INPUT",
             Self::InvalidOutput => "INVALID_OUTPUT",
@@ -202,7 +202,7 @@ impl Canonical {
 
 impl EnvelopeError {
     /// Converts `error` to an envelope's error.
-    pub fn of(error: &CallError) -> Self {
+    pub fn from_error(error: &CallError) -> Self {
         let details = match error {
             CallError::InvalidInput { problems } | CallError::InvalidOutput { problems } => {
                 Some(json!({ "reason": error.reason(), "problems": problems }))
@@ -231,14 +231,14 @@ impl EnvelopeError {
             | CallError::Mismatch { .. }
             | CallError::Refused { .. } => Some(json!({ "reason": error.reason() })),
         };
-        Self { code: Canonical::of(error), message: error.to_string(), details }
+        Self { code: CanonicalCode::from_error(error), message: error.to_string(), details }
     }
 }
 
 /// A JSON formatter that escapes non-ASCII characters, as Python's `json.dumps` does by default.
-struct Ascii;
+struct AsciiFormatter;
 
-impl Formatter for Ascii {
+impl Formatter for AsciiFormatter {
     fn write_string_fragment<W: ?Sized + io::Write>(
         &mut self,
         writer: &mut W,
@@ -262,7 +262,7 @@ impl Formatter for Ascii {
 
 fn write_ascii(value: &Value, writer: impl io::Write) {
     // Writing a JSON value to a buffer or a counter cannot fail.
-    let mut out = Serializer::with_formatter(writer, Ascii);
+    let mut out = Serializer::with_formatter(writer, AsciiFormatter);
     value.serialize(&mut out).expect("a value is JSON");
 }
 
@@ -286,9 +286,9 @@ pub fn canonical_json(value: &Value) -> String {
 }
 
 /// Returns the length of [`canonical_json`] in bytes. The order of keys does not affect it.
-pub fn canonical_bytes(value: &Value) -> u64 {
-    struct Count(u64);
-    impl io::Write for Count {
+pub fn canonical_json_len(value: &Value) -> u64 {
+    struct ByteCounter(u64);
+    impl io::Write for ByteCounter {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0 += bytes.len() as u64;
             Ok(bytes.len())
@@ -298,7 +298,7 @@ pub fn canonical_bytes(value: &Value) -> u64 {
             Ok(())
         }
     }
-    let mut count = Count(0);
+    let mut count = ByteCounter(0);
     write_ascii(value, &mut count);
     count.0
 }
@@ -309,10 +309,10 @@ mod tests {
 
     #[test]
     fn each_reason_has_a_status_and_a_code_of_its_own() {
-        let said = Canonical::ALL.map(|one| {
+        let said = CanonicalCode::ALL.map(|one| {
             format!(
                 "{} {} {} {}",
-                one.code(),
+                one.as_str(),
                 one.http_status(),
                 one.jsonrpc_code(),
                 one.is_retryable()
@@ -326,8 +326,8 @@ mod tests {
             "INTERNAL_ERROR 500 -32603 true",
         ];
         assert_eq!(said, table);
-        for one in Canonical::ALL {
-            assert_eq!(serde_json::to_value(one).expect("JSON"), one.code());
+        for one in CanonicalCode::ALL {
+            assert_eq!(serde_json::to_value(one).expect("JSON"), one.as_str());
         }
     }
 
@@ -339,6 +339,6 @@ mod tests {
             canonical_json(&payload),
             r#"{"arguments":{"a":"\u00e9\n\ud834\udd1e","b":[{"a":2,"z":1}]},"toolId":"t"}"#
         );
-        assert_eq!(canonical_bytes(&payload), canonical_json(&payload).len() as u64);
+        assert_eq!(canonical_json_len(&payload), canonical_json(&payload).len() as u64);
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Kind, Questions};
+use crate::{ClientQuestions, QuestionKind};
 
 /// The reason that a call has no output. Each dialect matches every variant.
 #[derive(Debug, Clone, PartialEq, thiserror::Error, Serialize, Deserialize)]
@@ -23,7 +23,7 @@ pub enum CallError {
     #[error("{}", list(problems))]
     InvalidInput {
         /// The problems, each with its position.
-        problems: Vec<Problem>,
+        problems: Vec<ValidationProblem>,
     },
     /// Policy, the sandbox or file permissions deny the call.
     #[error("{message}")]
@@ -99,13 +99,13 @@ pub enum CallError {
     #[error("it asks something of whoever called, who is to answer and call again")]
     Asks {
         /// The questions.
-        questions: Questions,
+        questions: ClientQuestions,
     },
     /// The call must ask a question that the caller does not support.
     #[error("{}", cannot_ask(*kind, what.as_deref()))]
     CannotAsk {
         /// The kind of the question.
-        kind: Kind,
+        kind: QuestionKind,
         /// A sentence about the question and its reason, if the tool gave one.
         what: Option<String>,
     },
@@ -141,7 +141,7 @@ pub enum CallError {
     #[error("the tool's result breaks its own schema: {}", list(problems))]
     InvalidOutput {
         /// The problems, each with its position.
-        problems: Vec<Problem>,
+        problems: Vec<ValidationProblem>,
     },
 }
 
@@ -202,7 +202,7 @@ impl CallError {
 
 /// One validation problem.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Problem {
+pub struct ValidationProblem {
     /// RFC 6901 pointer to the invalid value; empty for the whole document.
     pub pointer: String,
     /// A description of the problem.
@@ -213,7 +213,7 @@ pub struct Problem {
 #[derive(Debug, Clone)]
 pub struct ToolError {
     /// The kind of failure.
-    pub fault: Fault,
+    pub fault: ToolFault,
     /// A sentence for the caller: lower case, no full stop, with the item and a way out.
     pub message: String,
     /// The cause, for the log.
@@ -222,7 +222,7 @@ pub struct ToolError {
 
 /// The kinds of failure that a tool can report.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Fault {
+pub enum ToolFault {
     /// The input satisfies the schema but is still invalid.
     Invalid {
         /// RFC 6901 pointer into the input.
@@ -243,9 +243,9 @@ pub enum Fault {
     /// The call was cancelled and the tool stopped.
     Canceled,
     /// The caller must answer these questions and call again.
-    Asks(Questions),
+    Asks(ClientQuestions),
     /// The tool must ask a question that the caller does not support.
-    CannotAsk(Kind),
+    CannotAsk(QuestionKind),
     /// The tool returns a JSON-RPC error.
     Refused {
         /// The JSON-RPC error code.
@@ -259,70 +259,70 @@ pub enum Fault {
 
 impl ToolError {
     /// Creates a failure of kind `fault` with a `message` for the caller.
-    pub fn new(fault: Fault, message: impl Into<String>) -> Self {
+    pub fn new(fault: ToolFault, message: impl Into<String>) -> Self {
         Self { fault, message: message.into(), cause: None }
     }
 
     /// Creates a failure with a `message` for the caller and a `cause` for the log only.
-    pub fn because(message: impl Into<String>, cause: impl std::fmt::Display) -> Self {
-        Self { fault: Fault::Failed, message: message.into(), cause: Some(cause.to_string()) }
+    pub fn with_cause(message: impl Into<String>, cause: impl std::fmt::Display) -> Self {
+        Self { fault: ToolFault::Failed, message: message.into(), cause: Some(cause.to_string()) }
     }
 
     /// Creates an error about invalid input at `pointer`, e.g. `/edits/0/old`.
     pub fn invalid(pointer: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::new(Fault::Invalid { pointer: pointer.into() }, message)
+        Self::new(ToolFault::Invalid { pointer: pointer.into() }, message)
     }
 
     /// Returns the failure with its pointer set to `pointer`. Failures without a pointer stay as
     /// they are.
-    pub fn at(self, pointer: impl Into<String>) -> Self {
+    pub fn with_pointer(self, pointer: impl Into<String>) -> Self {
         match self.fault {
-            Fault::Invalid { .. } => {
-                Self { fault: Fault::Invalid { pointer: pointer.into() }, ..self }
+            ToolFault::Invalid { .. } => {
+                Self { fault: ToolFault::Invalid { pointer: pointer.into() }, ..self }
             }
-            Fault::NotAllowed
-            | Fault::NotFound
-            | Fault::Conflict(_)
-            | Fault::TooLarge
-            | Fault::Limited(_)
-            | Fault::Unavailable
-            | Fault::Canceled
-            | Fault::Asks(_)
-            | Fault::CannotAsk(_)
-            | Fault::Refused { .. }
-            | Fault::Failed => self,
+            ToolFault::NotAllowed
+            | ToolFault::NotFound
+            | ToolFault::Conflict(_)
+            | ToolFault::TooLarge
+            | ToolFault::Limited(_)
+            | ToolFault::Unavailable
+            | ToolFault::Canceled
+            | ToolFault::Asks(_)
+            | ToolFault::CannotAsk(_)
+            | ToolFault::Refused { .. }
+            | ToolFault::Failed => self,
         }
     }
 
     /// Creates an error about a missing item.
     pub fn not_found(message: impl Into<String>) -> Self {
-        Self::new(Fault::NotFound, message)
+        Self::new(ToolFault::NotFound, message)
     }
 
     /// Creates an error about a denied action.
     pub fn not_allowed(message: impl Into<String>) -> Self {
-        Self::new(Fault::NotAllowed, message)
+        Self::new(ToolFault::NotAllowed, message)
     }
 
     /// Creates a failure whose `message` goes to both the caller and the log.
     pub fn failed(message: impl Into<String>) -> Self {
-        Self::new(Fault::Failed, message)
+        Self::new(ToolFault::Failed, message)
     }
 
     /// Creates a JSON-RPC error with `code`, for malformed requests. Use the other kinds for errors
     /// that an agent can fix with different arguments.
     pub fn refused(code: i32, message: impl Into<String>) -> Self {
-        Self::new(Fault::Refused { code, data: None }, message)
+        Self::new(ToolFault::Refused { code, data: None }, message)
     }
 
     /// Creates an error about a question that the caller does not support.
-    pub fn cannot_ask(kind: Kind) -> Self {
-        Self::new(Fault::CannotAsk(kind), cannot_ask(kind, None))
+    pub fn cannot_ask(kind: QuestionKind) -> Self {
+        Self::new(ToolFault::CannotAsk(kind), cannot_ask(kind, None))
     }
 
     /// Creates the error of a cancelled call.
     pub fn canceled() -> Self {
-        Self::new(Fault::Canceled, "the call was cancelled")
+        Self::new(ToolFault::Canceled, "the call was cancelled")
     }
 }
 
@@ -330,43 +330,43 @@ impl From<ToolError> for CallError {
     fn from(err: ToolError) -> Self {
         let ToolError { fault, message, cause } = err;
         match fault {
-            Fault::Invalid { pointer } => {
-                Self::InvalidInput { problems: vec![Problem { pointer, message }] }
+            ToolFault::Invalid { pointer } => {
+                Self::InvalidInput { problems: vec![ValidationProblem { pointer, message }] }
             }
-            Fault::NotAllowed => Self::NotAllowed { message },
-            Fault::NotFound => Self::NotFound { message },
-            Fault::Conflict(details) => Self::Conflict { message, details },
-            Fault::TooLarge => Self::TooLarge { message },
-            Fault::Limited(retry_after) => Self::Limited { message, retry_after },
-            Fault::Unavailable => Self::Unavailable { message },
-            Fault::Canceled => Self::Canceled,
-            Fault::Asks(questions) => Self::Asks { questions },
-            Fault::CannotAsk(kind) => {
+            ToolFault::NotAllowed => Self::NotAllowed { message },
+            ToolFault::NotFound => Self::NotFound { message },
+            ToolFault::Conflict(details) => Self::Conflict { message, details },
+            ToolFault::TooLarge => Self::TooLarge { message },
+            ToolFault::Limited(retry_after) => Self::Limited { message, retry_after },
+            ToolFault::Unavailable => Self::Unavailable { message },
+            ToolFault::Canceled => Self::Canceled,
+            ToolFault::Asks(questions) => Self::Asks { questions },
+            ToolFault::CannotAsk(kind) => {
                 let plain = cannot_ask(kind, None);
                 Self::CannotAsk { kind, what: (message != plain).then_some(message) }
             }
-            Fault::Refused { code, data } => {
+            ToolFault::Refused { code, data } => {
                 Self::Refused { code, message, data: data.map(|data| *data) }
             }
-            Fault::Failed => Self::Failed { message, cause: cause.unwrap_or_default() },
+            ToolFault::Failed => Self::Failed { message, cause: cause.unwrap_or_default() },
         }
     }
 }
 
-fn cannot_ask(kind: Kind, what: Option<&str>) -> String {
+fn cannot_ask(kind: QuestionKind, what: Option<&str>) -> String {
     match what {
         Some(what) => what.to_owned(),
-        None => format!("it has to ask {}, which this client does not offer", in_words(kind)),
+        None => format!("it has to ask {}, which this client does not offer", kind_phrase(kind)),
     }
 }
 
-fn in_words(kind: Kind) -> &'static str {
+fn kind_phrase(kind: QuestionKind) -> &'static str {
     match kind {
-        Kind::Form => "a person to fill in a form",
-        Kind::Visit => "a person to visit a page",
-        Kind::Sample => "the client's model",
-        Kind::SampleWithTools => "the client's model with tools",
-        Kind::Roots => "for the client's folders",
+        QuestionKind::Form => "a person to fill in a form",
+        QuestionKind::Visit => "a person to visit a page",
+        QuestionKind::Sample => "the client's model",
+        QuestionKind::SampleWithTools => "the client's model with tools",
+        QuestionKind::Roots => "for the client's folders",
     }
 }
 
@@ -374,9 +374,9 @@ fn did_you_mean(nearest: Option<&str>) -> String {
     nearest.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default()
 }
 
-fn list(problems: &[Problem]) -> String {
+fn list(problems: &[ValidationProblem]) -> String {
     let mut lines = Vec::with_capacity(problems.len());
-    for Problem { pointer, message } in problems {
+    for ValidationProblem { pointer, message } in problems {
         lines.push(if pointer.is_empty() {
             message.clone()
         } else {

@@ -9,23 +9,23 @@ use http::{HeaderMap, Method};
 
 /// One incoming message: its bytes, unparsed, and transport metadata.
 #[derive(Debug, Clone)]
-pub struct Frame {
+pub struct MessageFrame {
     /// The transport metadata.
-    pub head: Head,
+    pub head: FrameHead,
     /// The bytes, within the transport's size limit.
     pub body: Bytes,
 }
 
-impl Frame {
+impl MessageFrame {
     /// Creates a frame from a line of text without headers.
-    pub fn line(body: impl Into<Bytes>) -> Self {
-        Self { head: Head::Line, body: body.into() }
+    pub fn from_line(body: impl Into<Bytes>) -> Self {
+        Self { head: FrameHead::Line, body: body.into() }
     }
 }
 
 /// The transport metadata of a message.
 #[derive(Debug, Clone)]
-pub enum Head {
+pub enum FrameHead {
     /// A line on a stream, without metadata.
     Line,
     /// The request line and headers of an HTTP request.
@@ -41,7 +41,7 @@ pub enum Head {
     },
 }
 
-impl Head {
+impl FrameHead {
     /// Returns the path; empty for a line.
     pub fn path(&self) -> &str {
         match self {
@@ -68,12 +68,12 @@ pub struct Reply {
     /// Additional headers.
     pub headers: Vec<(&'static str, String)>,
     /// The body.
-    pub body: Body,
+    pub body: ReplyBody,
 }
 
 /// The body of a reply.
 #[derive(Debug, Clone)]
-pub enum Body {
+pub enum ReplyBody {
     /// No body, because the frame needs no answer.
     Empty,
     /// One JSON message.
@@ -92,18 +92,18 @@ pub struct OpenFile {
     /// The media type, e.g. `image/png`.
     pub media_type: String,
     /// A guard that lives as long as the file.
-    pub held: Option<Arc<dyn Any + Send + Sync>>,
+    pub guard: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Reply {
     /// Creates a JSON reply with status 200.
     pub fn json(body: impl Into<Bytes>) -> Self {
-        Self { status: 200, headers: Vec::new(), body: Body::Json(body.into()) }
+        Self { status: 200, headers: Vec::new(), body: ReplyBody::Json(body.into()) }
     }
 
     /// Creates a reply with `status` and no body.
     pub fn empty(status: u16) -> Self {
-        Self { status, headers: Vec::new(), body: Body::Empty }
+        Self { status, headers: Vec::new(), body: ReplyBody::Empty }
     }
 
     /// Returns the reply with another status.

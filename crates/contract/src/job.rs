@@ -8,7 +8,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{BoxFuture, CallError, Caller, Level, OpenFile, Output, Questions, Stream, ToolId};
+use crate::{
+    BoxFuture, CallError, Caller, ClientQuestions, LogLevel, OpenFile, OutputStream, ToolId,
+    ToolOutput,
+};
 
 /// The id of a job: 128 random bits, written as 32 hex digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -16,7 +19,7 @@ pub struct JobId(u128);
 
 impl JobId {
     /// Creates an id from `bits`, which must be unguessable.
-    pub fn of(bits: u128) -> Self {
+    pub fn from_bits(bits: u128) -> Self {
         Self(bits)
     }
 
@@ -33,22 +36,22 @@ impl fmt::Display for JobId {
 }
 
 impl FromStr for JobId {
-    type Err = NotAJobId;
+    type Err = JobIdError;
 
     /// Accepts only the canonical form, 32 lower-case hex digits, so that each job has one name.
-    fn from_str(text: &str) -> Result<Self, NotAJobId> {
+    fn from_str(text: &str) -> Result<Self, JobIdError> {
         let sound = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
         if text.len() != 32 || !text.bytes().all(sound) {
-            return Err(NotAJobId);
+            return Err(JobIdError);
         }
-        u128::from_str_radix(text, 16).map(Self).map_err(|_| NotAJobId)
+        u128::from_str_radix(text, 16).map(Self).map_err(|_| JobIdError)
     }
 }
 
 /// The error for a text that is not 32 hex digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a job's id is 32 hex digits")]
-pub struct NotAJobId;
+pub struct JobIdError;
 
 /// State of a job. States follow in this order, except when a job runs again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
@@ -89,7 +92,7 @@ impl JobState {
 
 /// A snapshot of a job.
 #[derive(Debug, Clone)]
-pub struct Job {
+pub struct JobSnapshot {
     /// The job's id.
     pub id: JobId,
     /// The called tool.
@@ -111,20 +114,20 @@ pub struct Job {
     /// The latest progress message.
     pub message: Option<String>,
     /// The time for which the ended job and its files are kept.
-    pub keep: Duration,
+    pub keep_for: Duration,
     /// The number of the last event.
     pub last_event: u64,
     /// The files that the job produced, ordered by name.
-    pub artefacts: Vec<Artefact>,
+    pub artefacts: Vec<JobArtefact>,
     /// The open questions to the caller.
-    pub asks: Questions,
+    pub questions: ClientQuestions,
     /// The outcome, if the job has ended.
-    pub outcome: Option<Result<Output, CallError>>,
+    pub outcome: Option<Result<ToolOutput, CallError>>,
 }
 
 /// A file that a job produced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Artefact {
+pub struct JobArtefact {
     /// The name, unique among the job's files and without `/`.
     pub name: String,
     /// The original path, relative to the workspace.
@@ -145,13 +148,13 @@ pub struct JobEvent {
     /// The time of the event.
     pub at: Timestamp,
     /// The content of the event.
-    pub what: Happened,
+    pub kind: JobEventKind,
 }
 
 /// The kinds of job events.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Happened {
+pub enum JobEventKind {
     /// The job was stored.
     Queued,
     /// The job started to run.
@@ -169,19 +172,19 @@ pub enum Happened {
     /// The job's program printed text.
     Output {
         /// The output stream.
-        stream: Stream,
+        stream: OutputStream,
         /// The text, with invalid UTF-8 replaced.
         text: String,
     },
     /// The job logged a line.
     Log {
         /// The severity.
-        level: Level,
+        level: LogLevel,
         /// The text.
         message: String,
     },
     /// The job produced a file.
-    Artefact(Artefact),
+    Artefact(JobArtefact),
     /// The job asked a question, or received an answer.
     Asks {
         /// The number of open questions.
@@ -196,9 +199,9 @@ pub enum Happened {
 
 /// Options for the start of a job.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct JobTerms {
+pub struct JobOptions {
     /// The time to keep the ended job; bounded by configuration.
-    pub keep: Option<Duration>,
+    pub keep_for: Option<Duration>,
     /// The time to wait for the end. A job that ends in time is answered with its outcome.
     pub answer_within: Option<Duration>,
 }
@@ -207,14 +210,14 @@ pub struct JobTerms {
 #[derive(Debug, Clone)]
 pub struct JobPage {
     /// The jobs.
-    pub jobs: Vec<Job>,
+    pub jobs: Vec<JobSnapshot>,
     /// The last job of this page, if another page follows.
     pub next: Option<JobId>,
 }
 
 /// A selection from a job's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Which {
+pub enum ArtefactSelection {
     /// The main file: the only one, or all in a zip, or the program's output.
     Main,
     /// The file with this name.
@@ -233,20 +236,20 @@ pub struct OpenArtefact {
 }
 
 /// A stream of a job's events, starting at some event.
-pub trait Watch: Send {
-    /// Returns the next item; `None` after [`Watched::Ended`].
+pub trait JobEventStream: Send {
+    /// Returns the next item; `None` after [`JobStreamItem::Ended`].
     ///
     /// Safe to cancel and call again.
-    fn next(&mut self) -> BoxFuture<'_, Option<Watched>>;
+    fn next(&mut self) -> BoxFuture<'_, Option<JobStreamItem>>;
 }
 
 /// An item of a job's event stream.
 #[derive(Debug, Clone)]
-pub enum Watched {
+pub enum JobStreamItem {
     /// An event.
     Event(Arc<JobEvent>),
     /// The ended job. It follows the last event and ends the stream.
-    Ended(Box<Job>),
+    Ended(Box<JobSnapshot>),
 }
 
 #[cfg(test)]
@@ -255,10 +258,10 @@ mod tests {
 
     #[test]
     fn an_id_is_read_only_as_it_is_written() {
-        let id = JobId::of(7);
+        let id = JobId::from_bits(7);
         assert_eq!(id.to_string().parse(), Ok(id));
         for other in ["7", "0000000000000000000000000000000G", "+0000000000000000000000000000007"] {
-            assert_eq!(other.parse::<JobId>(), Err(NotAJobId), "{other}");
+            assert_eq!(other.parse::<JobId>(), Err(JobIdError), "{other}");
         }
     }
 }

@@ -3,16 +3,16 @@
 //! This crate does no IO and knows no protocol. Every other crate may depend on it.
 
 mod schema;
-mod kept;
+mod json_cache;
 mod tool;
 mod content;
 mod resource;
 mod prompt;
 mod skill;
-mod asking;
+mod questions;
 mod caller;
-mod spent;
-mod ran;
+mod write_budget;
+mod sandbox_report;
 mod call;
 mod error;
 mod envelope;
@@ -21,41 +21,48 @@ mod change;
 mod job;
 mod frame;
 
-pub use asking::{
-    AskNow, Askable, Asker, Choice, ClientRoot, Given, Kind, Question, Questions, Said, Sampled,
-    Sampling, Spend, Told,
-};
 pub use call::{
-    Ahead, Beside, Call, Ctx, Event, EventSink, LeftFile, Level, Output, Stream, Text, Trace,
-    line_of,
+    CallEvent, CallMetadata, EventSink, LogLevel, OutputStream, ProducedFile, ResultText,
+    StartedWork, ToolCall, ToolContext, ToolOutput, TraceContext, log_text,
 };
-pub use caller::{Bearer, Caller, CallerKind};
-pub use change::{Change, Changes, Interest};
-pub use content::{Blob, Content, Icon, Meant, Media, MetaFields, Role, Shape};
+pub use caller::{BearerToken, Caller, CallerKind};
+pub use change::{ChangeFeed, ChangeFilter, ServerChange};
+pub use content::{
+    Base64Bytes, ContentAnnotations, ContentBlock, ContentBody, Icon, MediaData, MessageRole,
+    MetaFields,
+};
 pub use envelope::{
-    Canonical, Envelope, EnvelopeError, Meta, Via, canonical_bytes, canonical_json,
+    CallEnvelope, CallOrigin, CanonicalCode, EnvelopeError, EnvelopeMeta, canonical_json,
+    canonical_json_len,
 };
-pub use error::{CallError, Fault, Problem, ToolError};
-pub use frame::{Body, Frame, Head, OpenFile, Reply};
+pub use error::{CallError, ToolError, ToolFault, ValidationProblem};
+pub use frame::{FrameHead, MessageFrame, OpenFile, Reply, ReplyBody};
 pub use job::{
-    Artefact, Happened, Job, JobEvent, JobId, JobPage, JobState, JobTerms, NotAJobId, OpenArtefact,
-    Watch, Watched, Which,
+    ArtefactSelection, JobArtefact, JobEvent, JobEventKind, JobEventStream, JobId, JobIdError,
+    JobOptions, JobPage, JobSnapshot, JobState, JobStreamItem, OpenArtefact,
 };
-pub use kept::Kept;
+pub use json_cache::JsonCache;
 pub use prompt::{
-    AnyPrompt, Arguments, Message, Prompt, PromptArgument, PromptSpec, PromptText, Prompts,
-    erase_prompt,
+    AnyPrompt, Prompt, PromptArgument, PromptArguments, PromptMessage, PromptSource, PromptSpec,
+    PromptText, erase_prompt,
 };
-pub use ran::Ran;
-pub use request::{Answer, PromptPage, Request, ResourceMark, ResourcePage, SkillPage, ToolPage};
+pub use questions::{
+    Asker, ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions, ClientRoot,
+    ConsentRedeemer, PersonChoice, QuestionKind, QuestionSender, QuestionSupport, SamplingAnswer,
+    SamplingMessage, SamplingRequest,
+};
+pub use request::{
+    HostAnswer, HostRequest, PromptPage, ResourceCursor, ResourcePage, SkillPage, ToolPage,
+};
 pub use resource::{
-    COMPLETIONS_MAX, Claim, Completing, CompletingOf, Completion, Contents, Held, Hold,
-    ResourceSpec, ResourceTemplate, Resources,
+    COMPLETIONS_MAX, Completion, CompletionRequest, CompletionTarget, ResourceContents,
+    ResourceData, ResourceSource, ResourceSpec, ResourceTemplate, UriClaim, WatchGuard,
 };
-pub use schema::{Schema, schema_of};
-pub use skill::{Skill, SkillFile, SkillFiles, Skills};
-pub use spent::{Purse, Spent};
+pub use sandbox_report::SandboxReport;
+pub use schema::{LazySchema, schema_of};
+pub use skill::{Skill, SkillFile, SkillFiles, SkillSource};
 pub use tool::{
-    Among, AnyTool, AsJob, BoxFuture, Effects, Ending, NoInput, Outcome, Shown, Tool, ToolId,
-    ToolSpec, erase, fold, odd_glob, with_icons,
+    AnyTool, BoxFuture, CallEnding, ConcurrencyGroup, ContentOnly, Effects, JobSupport, NoInput,
+    Tool, ToolId, ToolOutcome, ToolSpec, erase_tool, fold_name, glob_problem, with_icons,
 };
+pub use write_budget::{RateBudget, WriteBudget};

@@ -8,7 +8,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
-    BoxFuture, Changes, Completing, Content, Ctx, Hold, Icon, Role, ToolError, ToolSpec, schema_of,
+    BoxFuture, ChangeFeed, CompletionRequest, ContentBlock, Icon, MessageRole, ToolContext,
+    ToolError, ToolSpec, WatchGuard, schema_of,
 };
 
 /// The description of a prompt.
@@ -19,7 +20,7 @@ pub struct PromptSpec {
     /// The name for people.
     pub title: Option<String>,
     /// The purpose of the prompt.
-    pub about: Option<String>,
+    pub description: Option<String>,
     /// The arguments, required and optional.
     pub arguments: Vec<PromptArgument>,
     /// The icons.
@@ -34,7 +35,7 @@ pub struct PromptArgument {
     /// The name for people.
     pub title: Option<String>,
     /// The meaning of the argument.
-    pub about: Option<String>,
+    pub description: Option<String>,
     /// True if the prompt needs this argument.
     pub required: bool,
 }
@@ -43,34 +44,34 @@ pub struct PromptArgument {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PromptText {
     /// The purpose of the prompt.
-    pub about: Option<String>,
+    pub description: Option<String>,
     /// The messages, in order.
-    pub messages: Vec<Message>,
+    pub messages: Vec<PromptMessage>,
 }
 
 /// A message of a rendered prompt.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Message {
+pub struct PromptMessage {
     /// The speaker.
-    pub role: Role,
+    pub role: MessageRole,
     /// The content.
-    pub content: Content,
+    pub content: ContentBlock,
 }
 
-impl Message {
+impl PromptMessage {
     /// Creates a message by the person.
-    pub fn user(content: Content) -> Self {
-        Self { role: Role::User, content }
+    pub fn user(content: ContentBlock) -> Self {
+        Self { role: MessageRole::User, content }
     }
 
     /// Creates a message by the model.
-    pub fn assistant(content: Content) -> Self {
-        Self { role: Role::Assistant, content }
+    pub fn assistant(content: ContentBlock) -> Self {
+        Self { role: MessageRole::Assistant, content }
     }
 }
 
 /// The arguments of a prompt: texts by name.
-pub type Arguments = BTreeMap<String, String>;
+pub type PromptArguments = BTreeMap<String, String>;
 
 /// A prompt, with its argument types.
 pub trait Prompt: Send + Sync + 'static {
@@ -79,22 +80,22 @@ pub trait Prompt: Send + Sync + 'static {
     /// The name for people.
     const TITLE: &'static str;
     /// The purpose of the prompt.
-    const ABOUT: &'static str;
+    const DESCRIPTION: &'static str;
     /// The arguments: a struct of strings. Its schema defines which are required.
     type Arguments: DeserializeOwned + JsonSchema + Send;
 
     /// Renders the prompt.
     fn make(
         &self,
-        ctx: &Ctx,
+        ctx: &ToolContext,
         arguments: Self::Arguments,
     ) -> impl Future<Output = Result<PromptText, ToolError>> + Send;
 
     /// Returns candidate values for an argument. The host filters and ranks them by the typed text.
     fn complete(
         &self,
-        _ctx: &Ctx,
-        _asked: &Completing,
+        _ctx: &ToolContext,
+        _asked: &CompletionRequest,
     ) -> impl Future<Output = Result<Vec<String>, ToolError>> + Send {
         async { Ok(Vec::new()) }
     }
@@ -112,8 +113,8 @@ pub trait AnyPrompt: Send + Sync + 'static {
     /// Renders the prompt. The host has checked that all arguments are known and none is missing.
     fn make<'a>(
         &'a self,
-        ctx: &'a Ctx,
-        arguments: Arguments,
+        ctx: &'a ToolContext,
+        arguments: PromptArguments,
     ) -> BoxFuture<'a, Result<PromptText, ToolError>>;
     /// Returns true if [`AnyPrompt::complete`] returns complete lists, best first, that need no
     /// ranking.
@@ -123,13 +124,13 @@ pub trait AnyPrompt: Send + Sync + 'static {
     /// Returns candidate values for an argument.
     fn complete<'a>(
         &'a self,
-        ctx: &'a Ctx,
-        asked: &'a Completing,
+        ctx: &'a ToolContext,
+        asked: &'a CompletionRequest,
     ) -> BoxFuture<'a, Result<Vec<String>, ToolError>>;
 }
 
 /// A source of prompts, which may change at any time.
-pub trait Prompts: Send + Sync + 'static {
+pub trait PromptSource: Send + Sync + 'static {
     /// Returns all current prompts, ordered by name.
     fn all(&self) -> BoxFuture<'_, Vec<Arc<dyn AnyPrompt>>>;
     /// Returns true if the source may have a prompt called `name`. If false, the host skips the
@@ -137,18 +138,18 @@ pub trait Prompts: Send + Sync + 'static {
     fn may_have(&self, _name: &str) -> bool {
         true
     }
-    /// Returns the reason that the prompt `name` is unusable, as of the last [`Prompts::all`].
-    fn trouble(&self, _name: &str) -> Option<String> {
+    /// Returns the reason that the prompt `name` is unusable, as of the last [`PromptSource::all`].
+    fn unusable_reason(&self, _name: &str) -> Option<String> {
         None
     }
     /// Publishes to `changes` when the list changes, until the result is dropped.
-    fn watch_list(&self, _changes: &Changes) -> Hold {
-        Hold::nothing()
+    fn watch_list(&self, _changes: &ChangeFeed) -> WatchGuard {
+        WatchGuard::none()
     }
 }
 
 /// A fixed list of prompts.
-impl Prompts for Vec<Arc<dyn AnyPrompt>> {
+impl PromptSource for Vec<Arc<dyn AnyPrompt>> {
     fn all(&self) -> BoxFuture<'_, Vec<Arc<dyn AnyPrompt>>> {
         Box::pin(async { self.clone() })
     }
@@ -159,15 +160,15 @@ pub fn erase_prompt<P: Prompt>(prompt: P) -> Arc<dyn AnyPrompt> {
     let spec = PromptSpec {
         name: P::NAME.to_owned(),
         title: Some(P::TITLE.to_owned()),
-        about: Some(P::ABOUT.to_owned()),
-        arguments: arguments_of(&schema_of::<P::Arguments>()),
+        description: Some(P::DESCRIPTION.to_owned()),
+        arguments: schema_arguments(&schema_of::<P::Arguments>()),
         icons: Vec::new(),
     };
-    Arc::new(Erased { spec, prompt })
+    Arc::new(ErasedPrompt { spec, prompt })
 }
 
 /// Returns the members of an object schema as prompt arguments.
-fn arguments_of(schema: &Value) -> Vec<PromptArgument> {
+fn schema_arguments(schema: &Value) -> Vec<PromptArgument> {
     let members = schema.get("properties").and_then(Value::as_object);
     let required = schema.get("required").and_then(Value::as_array);
     let argument = |(name, member): (&String, &Value)| {
@@ -175,27 +176,27 @@ fn arguments_of(schema: &Value) -> Vec<PromptArgument> {
         PromptArgument {
             name: name.clone(),
             title: said("title"),
-            about: said("description"),
+            description: said("description"),
             required: required.is_some_and(|all| all.iter().any(|one| one == name)),
         }
     };
     members.into_iter().flatten().map(argument).collect()
 }
 
-struct Erased<P> {
+struct ErasedPrompt<P> {
     spec: PromptSpec,
     prompt: P,
 }
 
-impl<P: Prompt> AnyPrompt for Erased<P> {
+impl<P: Prompt> AnyPrompt for ErasedPrompt<P> {
     fn spec(&self) -> &PromptSpec {
         &self.spec
     }
 
     fn make<'a>(
         &'a self,
-        ctx: &'a Ctx,
-        arguments: Arguments,
+        ctx: &'a ToolContext,
+        arguments: PromptArguments,
     ) -> BoxFuture<'a, Result<PromptText, ToolError>> {
         Box::pin(async move {
             let arguments = arguments.into_iter().map(|(name, text)| (name, Value::String(text)));
@@ -207,8 +208,8 @@ impl<P: Prompt> AnyPrompt for Erased<P> {
 
     fn complete<'a>(
         &'a self,
-        ctx: &'a Ctx,
-        asked: &'a Completing,
+        ctx: &'a ToolContext,
+        asked: &'a CompletionRequest,
     ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
         Box::pin(self.prompt.complete(ctx, asked))
     }

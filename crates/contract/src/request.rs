@@ -5,14 +5,15 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::{
-    AnyPrompt, AnyTool, Arguments, CallError, Completing, Completion, Contents, Given, Hold, Job,
-    JobId, JobPage, JobTerms, OpenArtefact, Output, PromptText, Questions, ResourceSpec,
-    ResourceTemplate, Skill, ToolId, Which,
+    AnyPrompt, AnyTool, ArtefactSelection, CallError, ClientAnswers, ClientQuestions, Completion,
+    CompletionRequest, JobId, JobOptions, JobPage, JobSnapshot, OpenArtefact, PromptArguments,
+    PromptText, ResourceContents, ResourceSpec, ResourceTemplate, Skill, ToolId, ToolOutput,
+    WatchGuard,
 };
 
 /// A client's request, independent of its dialect.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Request {
+pub enum HostRequest {
     /// Lists a page of the available tools.
     ListTools {
         /// The last tool of the previous page; `None` for the first page.
@@ -43,7 +44,7 @@ pub enum Request {
         /// The arguments.
         input: Value,
         /// The options of the job.
-        terms: JobTerms,
+        terms: JobOptions,
     },
     /// Returns one of the caller's jobs in its current state.
     GetJob {
@@ -70,19 +71,19 @@ pub enum Request {
         /// The job's id as the client sent it.
         id: String,
         /// The file to open.
-        which: Which,
+        which: ArtefactSelection,
     },
     /// Answers questions of one of the caller's jobs.
-    TellJob {
+    AnswerJob {
         /// The job's id as the client sent it.
         id: String,
         /// The answers. Answers to questions that the job does not ask are ignored.
-        given: Given,
+        given: ClientAnswers,
     },
     /// Lists a page of the resources.
     ListResources {
         /// The end of the previous page; `None` for the first page.
-        after: Option<ResourceMark>,
+        after: Option<ResourceCursor>,
     },
     /// Lists the resource templates.
     ListTemplates,
@@ -113,10 +114,10 @@ pub enum Request {
         /// The name of the prompt.
         name: String,
         /// The arguments.
-        arguments: Arguments,
+        arguments: PromptArguments,
     },
     /// Completes a value that a person is typing.
-    Complete(Completing),
+    Complete(CompletionRequest),
     /// Lists a page of the skills.
     ListSkills {
         /// The last skill of the previous page; `None` for the first page.
@@ -131,7 +132,7 @@ pub enum Request {
 
 /// The end of a page of resources.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ResourceMark {
+pub struct ResourceCursor {
     /// The name of the source.
     pub source: String,
     /// The last URI of that source on the page.
@@ -140,7 +141,7 @@ pub struct ResourceMark {
 
 /// The host's answer to a request.
 #[derive(Clone)]
-pub enum Answer {
+pub enum HostAnswer {
     /// A page of tools.
     Tools(ToolPage),
     /// All available tools and prompts.
@@ -151,9 +152,9 @@ pub enum Answer {
         prompts: Vec<Arc<dyn AnyPrompt>>,
     },
     /// The output of a tool.
-    Output(Output),
+    Output(ToolOutput),
     /// A job.
-    Job(Box<Job>),
+    Job(Box<JobSnapshot>),
     /// A page of jobs.
     Jobs(JobPage),
     /// A file of a job.
@@ -163,7 +164,7 @@ pub enum Answer {
     /// The resource templates.
     Templates(Vec<ResourceTemplate>),
     /// The contents of a resource.
-    Contents(Vec<Contents>),
+    Contents(Vec<ResourceContents>),
     /// The children of a folder, and the last of them if another page follows.
     Folder(Vec<ResourceSpec>, Option<String>),
     /// A subscription to changes of a resource, active until `hold` is dropped.
@@ -171,7 +172,7 @@ pub enum Answer {
         /// The URI of the resource.
         uri: String,
         /// The guard that keeps the subscription active.
-        hold: Hold,
+        hold: WatchGuard,
     },
     /// A page of prompts.
     Prompts(PromptPage),
@@ -184,9 +185,9 @@ pub enum Answer {
     /// A skill.
     Skill(Box<Skill>),
     /// Questions. The client must make the request again with the answers and the state.
-    Asks {
+    Questions {
         /// The questions.
-        questions: Questions,
+        questions: ClientQuestions,
         /// The host's state, sealed so that nobody else can create it. The client returns it
         /// unchanged.
         state: String,
@@ -199,7 +200,7 @@ pub struct ResourcePage {
     /// The resources.
     pub resources: Vec<ResourceSpec>,
     /// The end of this page, if another page follows.
-    pub next: Option<ResourceMark>,
+    pub next: Option<ResourceCursor>,
 }
 
 /// A page of prompts, ordered by name.

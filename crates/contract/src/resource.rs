@@ -7,8 +7,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::content::Blob;
-use crate::{BoxFuture, Changes, Ctx, Icon, Meant, MetaFields, ToolError, ToolSpec};
+use crate::content::Base64Bytes;
+use crate::{
+    BoxFuture, ChangeFeed, ContentAnnotations, Icon, MetaFields, ToolContext, ToolError, ToolSpec,
+};
 
 /// The description of a resource.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -27,7 +29,7 @@ pub struct ResourceSpec {
     pub bytes: Option<u64>,
     /// The audience, priority and age of the content.
     #[serde(default)]
-    pub meant: Meant,
+    pub meant: ContentAnnotations,
     /// The icons.
     #[serde(default)]
     pub icons: Vec<Icon>,
@@ -43,12 +45,12 @@ impl ResourceSpec {
     }
 
     /// Returns the description with `about` as the text about its content.
-    pub fn about(self, about: impl Into<String>) -> Self {
+    pub fn with_description(self, about: impl Into<String>) -> Self {
         Self { about: Some(about.into()), ..self }
     }
 
     /// Returns the description with `media_type`, e.g. `text/plain`.
-    pub fn media_type(self, media_type: impl Into<String>) -> Self {
+    pub fn with_media_type(self, media_type: impl Into<String>) -> Self {
         Self { media_type: Some(media_type.into()), ..self }
     }
 }
@@ -63,7 +65,7 @@ pub struct ResourceTemplate {
     /// The name for people.
     pub title: Option<String>,
     /// A description of the content.
-    pub about: Option<String>,
+    pub description: Option<String>,
     /// The media type, if all resources share one.
     pub media_type: Option<String>,
     /// The icons.
@@ -79,25 +81,25 @@ impl ResourceTemplate {
     }
 
     /// Returns the template with `about` as the text about its content.
-    pub fn about(self, about: impl Into<String>) -> Self {
-        Self { about: Some(about.into()), ..self }
+    pub fn with_description(self, about: impl Into<String>) -> Self {
+        Self { description: Some(about.into()), ..self }
     }
 
     /// Returns the template with `media_type`, e.g. `text/plain`.
-    pub fn media_type(self, media_type: impl Into<String>) -> Self {
+    pub fn with_media_type(self, media_type: impl Into<String>) -> Self {
         Self { media_type: Some(media_type.into()), ..self }
     }
 }
 
 /// The contents of a resource, or of a part of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Contents {
+pub struct ResourceContents {
     /// The URI.
     pub uri: String,
     /// The media type, e.g. `text/plain`.
     pub media_type: Option<String>,
     /// The data.
-    pub held: Held,
+    pub held: ResourceData,
     /// Metadata for clients, apart from the contents.
     #[serde(default, skip_serializing_if = "MetaFields::is_empty")]
     pub meta: MetaFields,
@@ -106,14 +108,14 @@ pub struct Contents {
 /// The data of a resource, as text if possible.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Held {
+pub enum ResourceData {
     /// Text.
     Text(String),
     /// Binary data.
-    Bytes(Blob),
+    Bytes(Base64Bytes),
 }
 
-impl Contents {
+impl ResourceContents {
     /// Creates text contents of type `media_type`.
     pub fn text(
         uri: impl Into<String>,
@@ -122,7 +124,7 @@ impl Contents {
     ) -> Self {
         let uri = uri.into();
         let media_type = Some(media_type.into());
-        Self { uri, media_type, held: Held::Text(text.into()), meta: MetaFields::new() }
+        Self { uri, media_type, held: ResourceData::Text(text.into()), meta: MetaFields::new() }
     }
 
     /// Creates binary contents of type `media_type`.
@@ -133,13 +135,18 @@ impl Contents {
     ) -> Self {
         let uri = uri.into();
         let media_type = Some(media_type.into());
-        Self { uri, media_type, held: Held::Bytes(Blob(bytes.into())), meta: MetaFields::new() }
+        Self {
+            uri,
+            media_type,
+            held: ResourceData::Bytes(Base64Bytes(bytes.into())),
+            meta: MetaFields::new(),
+        }
     }
 }
 
 /// The strength of a source's claim on a URI, strongest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Claim {
+pub enum UriClaim {
     /// The source has the resource.
     Listed,
     /// The URI is inside a folder of the source.
@@ -153,7 +160,7 @@ pub enum Claim {
 }
 
 /// A source of resources.
-pub trait Resources: Send + Sync + 'static {
+pub trait ResourceSource: Send + Sync + 'static {
     /// Returns the tool that policy, limits and audit records use for reads from this source. Its
     /// id is also the source's name.
     fn guard(&self) -> &ToolSpec;
@@ -161,22 +168,22 @@ pub trait Resources: Send + Sync + 'static {
     fn owns(&self, uri: &str) -> bool;
     /// Returns the strength of the source's claim on `uri`; `None` without a claim. The source with
     /// the strongest claim reads the resource, and the first of them on a tie.
-    fn claims(&self, uri: &str) -> Option<Claim> {
-        self.owns(uri).then_some(Claim::Listed)
+    fn claim(&self, uri: &str) -> Option<UriClaim> {
+        self.owns(uri).then_some(UriClaim::Listed)
     }
-    /// Refreshes the data that `claims` depends on. Called first if several sources claim a URI.
-    fn look<'a>(&'a self, _ctx: &'a Ctx) -> BoxFuture<'a, Result<(), ToolError>> {
+    /// Refreshes the data that `claim` depends on. Called first if several sources claim a URI.
+    fn refresh<'a>(&'a self, _ctx: &'a ToolContext) -> BoxFuture<'a, Result<(), ToolError>> {
         Box::pin(async { Ok(()) })
     }
     /// Returns the arguments by which policy judges a read of `uri`. They match the arguments of
     /// the tool that reads the same data.
-    fn asked(&self, uri: &str) -> Value {
+    fn policy_input(&self, uri: &str) -> Value {
         json!({ "uri": uri })
     }
     /// Returns up to `at_most` resources that follow the URI `after`, in a fixed order.
     fn list<'a>(
         &'a self,
-        ctx: &'a Ctx,
+        ctx: &'a ToolContext,
         after: Option<&'a str>,
         at_most: usize,
     ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>>;
@@ -187,12 +194,12 @@ pub trait Resources: Send + Sync + 'static {
     /// Reads the resource `uri`.
     ///
     /// # Errors
-    /// [`crate::Fault::NotFound`] if the resource does not exist.
+    /// [`crate::ToolFault::NotFound`] if the resource does not exist.
     fn read<'a>(
         &'a self,
-        ctx: &'a Ctx,
+        ctx: &'a ToolContext,
         uri: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Contents>, ToolError>>;
+    ) -> BoxFuture<'a, Result<Vec<ResourceContents>, ToolError>>;
     /// Returns true if `complete` returns complete lists, best first, that need no ranking.
     fn completes_in_order(&self) -> bool {
         false
@@ -201,8 +208,8 @@ pub trait Resources: Send + Sync + 'static {
     /// Returns candidate values for a variable of a template.
     fn complete<'a>(
         &'a self,
-        _ctx: &'a Ctx,
-        _asked: &'a Completing,
+        _ctx: &'a ToolContext,
+        _asked: &'a CompletionRequest,
     ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
         Box::pin(async { Ok(Vec::new()) })
     }
@@ -211,23 +218,23 @@ pub trait Resources: Send + Sync + 'static {
     /// Called once per subscription. Several subscriptions may watch one URI.
     fn watch<'a>(
         &'a self,
-        _ctx: &'a Ctx,
+        _ctx: &'a ToolContext,
         _uri: &'a str,
-        _changes: &'a Changes,
-    ) -> BoxFuture<'a, Result<Hold, ToolError>> {
-        Box::pin(async { Ok(Hold::nothing()) })
+        _changes: &'a ChangeFeed,
+    ) -> BoxFuture<'a, Result<WatchGuard, ToolError>> {
+        Box::pin(async { Ok(WatchGuard::none()) })
     }
     /// Publishes to `changes` when the list changes, until the result is dropped.
-    fn watch_list(&self, _changes: &Changes) -> Hold {
-        Hold::nothing()
+    fn watch_list(&self, _changes: &ChangeFeed) -> WatchGuard {
+        WatchGuard::none()
     }
     /// Returns up to `at_most` direct children of the folder `uri` that follow `after`.
     ///
     /// # Errors
-    /// [`crate::Fault::NotFound`] if `uri` is not a folder.
-    fn folder<'a>(
+    /// [`crate::ToolFault::NotFound`] if `uri` is not a folder.
+    fn list_folder<'a>(
         &'a self,
-        _ctx: &'a Ctx,
+        _ctx: &'a ToolContext,
         uri: &'a str,
         _after: Option<&'a str>,
         _at_most: usize,
@@ -238,36 +245,38 @@ pub trait Resources: Send + Sync + 'static {
 
 /// A guard that keeps an activity running until it is dropped.
 #[derive(Clone)]
-pub struct Hold(#[allow(dead_code, reason = "ends on drop")] Option<Arc<dyn Any + Send + Sync>>);
+pub struct WatchGuard(
+    #[allow(dead_code, reason = "ends on drop")] Option<Arc<dyn Any + Send + Sync>>,
+);
 
-impl Hold {
+impl WatchGuard {
     /// Creates a guard for no activity.
-    pub fn nothing() -> Self {
+    pub fn none() -> Self {
         Self(None)
     }
 
     /// Creates a guard that owns `held` and drops it at the end.
-    pub fn of(held: impl Any + Send + Sync) -> Self {
+    pub fn new(held: impl Any + Send + Sync) -> Self {
         Self(Some(Arc::new(held)))
     }
 }
 
 /// A request to complete a value that a person is typing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Completing {
+pub struct CompletionRequest {
     /// The prompt or template that the value is for.
-    pub of: CompletingOf,
+    pub target: CompletionTarget,
     /// The name of the argument or variable.
     pub argument: String,
     /// The text typed so far.
-    pub so_far: String,
+    pub prefix: String,
     /// The other arguments that are already known.
-    pub others: BTreeMap<String, String>,
+    pub other_arguments: BTreeMap<String, String>,
 }
 
 /// The prompt or template that a completed value is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CompletingOf {
+pub enum CompletionTarget {
     /// The prompt with this name.
     Prompt(String),
     /// The resource template with this URI pattern.

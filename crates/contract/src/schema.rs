@@ -13,58 +13,58 @@ use serde_json::Value;
 /// A JSON Schema 2020-12. A schema of a Rust type is generated on first use, because most are never
 /// used.
 #[derive(Clone)]
-pub struct Schema(Arc<Later>);
+pub struct LazySchema(Arc<SchemaCell>);
 
-struct Later {
-    made: OnceLock<Value>,
-    make: fn() -> Value,
+struct SchemaCell {
+    value: OnceLock<Value>,
+    generate: fn() -> Value,
 }
 
-impl Schema {
+impl LazySchema {
     /// Creates the schema of `T`; see [`schema_of`].
-    pub fn of<T: JsonSchema>() -> Self {
-        Self::later(schema_of::<T>)
+    pub fn for_type<T: JsonSchema>() -> Self {
+        Self::lazy(schema_of::<T>)
     }
 
     /// Creates a schema that `make` generates on first use.
-    pub fn later(make: fn() -> Value) -> Self {
-        Self(Arc::new(Later { made: OnceLock::new(), make }))
+    pub fn lazy(make: fn() -> Value) -> Self {
+        Self(Arc::new(SchemaCell { value: OnceLock::new(), generate: make }))
     }
 
     /// Returns true if the schema has been generated.
-    pub fn is_made(&self) -> bool {
-        self.0.made.get().is_some()
+    pub fn is_generated(&self) -> bool {
+        self.0.value.get().is_some()
     }
 }
 
-impl Deref for Schema {
+impl Deref for LazySchema {
     type Target = Value;
 
     fn deref(&self) -> &Value {
-        self.0.made.get_or_init(self.0.make)
+        self.0.value.get_or_init(self.0.generate)
     }
 }
 
-impl From<Value> for Schema {
+impl From<Value> for LazySchema {
     fn from(schema: Value) -> Self {
-        Self(Arc::new(Later { made: schema.into(), make: || Value::Null }))
+        Self(Arc::new(SchemaCell { value: schema.into(), generate: || Value::Null }))
     }
 }
 
-impl fmt::Debug for Schema {
+impl fmt::Debug for LazySchema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&**self, f)
     }
 }
 
-impl Serialize for Schema {
+impl Serialize for LazySchema {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         Value::serialize(self, serializer)
     }
 }
 
 /// Removes formats that only Rust has, such as `uint64`. Clients warn about them.
-fn without_rusts_formats(schema: &mut Generated) {
+fn remove_rust_formats(schema: &mut Generated) {
     let is_rusts = |format: &Value| {
         let format = format.as_str().unwrap_or_default();
         ["uint", "int", "float", "double"].iter().any(|kind| {
@@ -82,7 +82,7 @@ pub fn schema_of<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|s| {
         s.inline_subschemas = true;
         s.meta_schema = None;
-        s.transforms.push(Box::new(RecursiveTransform(without_rusts_formats)));
+        s.transforms.push(Box::new(RecursiveTransform(remove_rust_formats)));
     });
     let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
     if let Some(root) = schema.as_object_mut() {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::{BoxFuture, Claim, Ctx, ToolError, ToolSpec};
+use crate::{BoxFuture, ToolContext, ToolError, ToolSpec, UriClaim};
 
 /// A skill: its `SKILL.md` and further files, each of them a resource.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,26 +36,26 @@ pub struct SkillFile {
 }
 
 /// A source of skills. A resource source serves the files.
-pub trait Skills: Send + Sync + 'static {
+pub trait SkillSource: Send + Sync + 'static {
     /// Returns the tool whose policy governs these skills, if there is one.
     fn guard(&self) -> Option<&ToolSpec> {
         None
     }
     /// Returns the strength of the claim on the skill with the `SKILL.md` at `uri`. A source that
     /// lists the skill is asked alone.
-    fn claims(&self, _uri: &str) -> Option<Claim> {
-        Some(Claim::Scheme)
+    fn claim(&self, _uri: &str) -> Option<UriClaim> {
+        Some(UriClaim::Scheme)
     }
     /// Returns all listed skills, ordered by URI.
-    fn all<'a>(&'a self, ctx: &'a Ctx) -> BoxFuture<'a, Result<Vec<Skill>, ToolError>>;
+    fn all<'a>(&'a self, ctx: &'a ToolContext) -> BoxFuture<'a, Result<Vec<Skill>, ToolError>>;
     /// Returns the skill with the `SKILL.md` at `uri`, even if it is not listed.
     fn get<'a>(
         &'a self,
-        ctx: &'a Ctx,
+        ctx: &'a ToolContext,
         uri: &'a str,
     ) -> BoxFuture<'a, Result<Option<Skill>, ToolError>>;
     /// Returns the reason that the skill at `uri` is unusable, as of the last query.
-    fn trouble(&self, _uri: &str) -> Option<String> {
+    fn unusable_reason(&self, _uri: &str) -> Option<String> {
         None
     }
 }

@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    Ahead, Content, Ctx, Icon, Kept, MetaFields, Output, Schema, Text, ToolError, schema_of,
+    ContentBlock, Icon, JsonCache, LazySchema, MetaFields, ResultText, StartedWork, ToolContext,
+    ToolError, ToolOutput, schema_of,
 };
 
 /// A boxed future that is `Send`.
@@ -25,7 +26,7 @@ pub trait Tool: Send + Sync + 'static {
     /// A short name for people, e.g. `Read file`.
     const TITLE: &'static str;
     /// A description for the agent: the action and advice on its use.
-    const ABOUT: &'static str;
+    const DESCRIPTION: &'static str;
     /// The kind of changes that a run can make.
     const EFFECTS: Effects;
     /// A tool whose rules for denial, confirmation and rates also apply to this one. A tool that
@@ -36,12 +37,12 @@ pub trait Tool: Send + Sync + 'static {
     /// The time limit of one call. `None` is the configured default.
     const DEADLINE: Option<Duration> = None;
     /// The tool's relation to jobs: never, optional, preferred or always.
-    const JOB: AsJob = AsJob::May;
-    /// True if [`Tool::before`] is implemented.
-    const LOOKS_BEFORE: bool = false;
+    const JOB: JobSupport = JobSupport::Optional;
+    /// True if [`Tool::prepare`] is implemented.
+    const HAS_PREPARE: bool = false;
     /// True if the arguments contain JSON documents that must keep floats such as `2.0`. Other
     /// tools receive `2`.
-    const VERBATIM: bool = false;
+    const KEEPS_FLOATS: bool = false;
     /// Tags for policy rules, in addition to the id and the effects.
     const TAGS: &'static [&'static str] = &[];
     /// The arguments that are workspace paths. Policy rules match their normalized form.
@@ -49,8 +50,8 @@ pub trait Tool: Send + Sync + 'static {
         &["path", "paths", "source", "destination", "cwd", "folder", "file", "project", "repo"];
     /// The arguments. Use [`NoInput`] if there are none.
     type Input: DeserializeOwned + JsonSchema + Send + 'static;
-    /// The result: a serializable type with a schema, or [`Shown`] for content without structure.
-    type Output: Outcome;
+    /// The result: a serializable type with a schema, or [`ContentOnly`] for content without structure.
+    type Output: ToolOutcome;
 
     /// Returns the schema of the arguments, which callers see and the gate checks.
     fn input_schema() -> Value {
@@ -59,9 +60,9 @@ pub trait Tool: Send + Sync + 'static {
 
     /// Checks the call before the work begins and before a job is created. Ask questions here if
     /// possible.
-    fn before(
+    fn prepare(
         &self,
-        _ctx: &Ctx,
+        _ctx: &ToolContext,
         _input: &Self::Input,
     ) -> impl Future<Output = Result<(), ToolError>> + Send {
         async { Ok(()) }
@@ -70,67 +71,67 @@ pub trait Tool: Send + Sync + 'static {
     /// Does the work.
     fn run(
         &self,
-        ctx: &Ctx,
+        ctx: &ToolContext,
         input: Self::Input,
     ) -> impl Future<Output = Result<Self::Output, ToolError>> + Send;
 
     /// Returns the result as text; by default its JSON.
-    fn text(output: &Self::Output) -> Text {
+    fn decode_utf8(output: &Self::Output) -> ResultText {
         output.text()
     }
 
     /// Returns the way the work ended, for tools that return a result even after a failure.
-    fn ending(_output: &Self::Output) -> Ending {
-        Ending::Done
+    fn ending(_output: &Self::Output) -> CallEnding {
+        CallEnding::Done
     }
 }
 
 /// A result of a typed tool.
-pub trait Outcome: Send + 'static {
+pub trait ToolOutcome: Send + 'static {
     /// Returns the JSON Schema of the structured result, if there is one.
-    fn schema() -> Option<Schema>;
+    fn schema() -> Option<LazySchema>;
     /// Returns the structured result.
     ///
     /// # Errors
     /// Fails if the result cannot be serialized as JSON.
     fn value(&self) -> Result<Value, serde_json::Error>;
     /// Returns the result as text for a person or a model.
-    fn text(&self) -> Text;
+    fn text(&self) -> ResultText;
     /// Returns further content to show with the text.
-    fn content(self) -> Vec<Content>;
+    fn content(self) -> Vec<ContentBlock>;
 }
 
-impl<T: Serialize + JsonSchema + Send + 'static> Outcome for T {
-    fn schema() -> Option<Schema> {
-        Some(Schema::of::<T>())
+impl<T: Serialize + JsonSchema + Send + 'static> ToolOutcome for T {
+    fn schema() -> Option<LazySchema> {
+        Some(LazySchema::for_type::<T>())
     }
 
     fn value(&self) -> Result<Value, serde_json::Error> {
         serde_json::to_value(self)
     }
 
-    fn text(&self) -> Text {
-        Text::json(self)
+    fn text(&self) -> ResultText {
+        ResultText::from_json(self)
     }
 
-    fn content(self) -> Vec<Content> {
+    fn content(self) -> Vec<ContentBlock> {
         Vec::new()
     }
 }
 
 /// A result without structure: text, images, audio and resources.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Shown(pub Vec<Content>);
+pub struct ContentOnly(pub Vec<ContentBlock>);
 
-impl Shown {
+impl ContentOnly {
     /// Creates a result of one text.
     pub fn text(text: impl Into<String>) -> Self {
-        Self(vec![Content::text(text)])
+        Self(vec![ContentBlock::text(text)])
     }
 }
 
-impl Outcome for Shown {
-    fn schema() -> Option<Schema> {
+impl ToolOutcome for ContentOnly {
+    fn schema() -> Option<LazySchema> {
         None
     }
 
@@ -138,11 +139,11 @@ impl Outcome for Shown {
         Ok(Value::Null)
     }
 
-    fn text(&self) -> Text {
-        Text::default()
+    fn text(&self) -> ResultText {
+        ResultText::default()
     }
 
-    fn content(self) -> Vec<Content> {
+    fn content(self) -> Vec<ContentBlock> {
         self.0
     }
 }
@@ -154,22 +155,22 @@ pub struct NoInput {}
 
 /// The relation of a tool to jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum AsJob {
+pub enum JobSupport {
     /// Never a job.
     Never,
     /// A job if the caller requests one, or if the caller accepts jobs and the tool runs programs.
     #[default]
-    May,
+    Optional,
     /// A job if the caller accepts jobs or requests one.
-    Rather,
+    Preferred,
     /// Always a job.
-    Must,
+    Required,
 }
 
 /// The way that work with a result ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ending {
+pub enum CallEnding {
     /// Success.
     Done,
     /// A program reported failure, by its exit code, a signal or a timeout.
@@ -240,7 +241,7 @@ const GLOB_BYTES_MAX: usize = 8 << 10;
 
 /// Returns the reason to reject `glob`: longer than 8 KiB, or braces nested deeper than 50.
 /// Compiling such a glob could exhaust the process.
-pub fn odd_glob(glob: &str) -> Option<String> {
+pub fn glob_problem(glob: &str) -> Option<String> {
     if glob.len() > GLOB_BYTES_MAX {
         return Some(format!("it has {} bytes; at most {GLOB_BYTES_MAX} are taken", glob.len()));
     }
@@ -261,7 +262,7 @@ pub fn odd_glob(glob: &str) -> Option<String> {
 ///
 /// `files.read`, `files/read`, `files-read` and `files_read` fold to the same string. The catalog
 /// refuses two tools whose names fold to the same string.
-pub fn fold(name: &str) -> Cow<'_, str> {
+pub fn fold_name(name: &str) -> Cow<'_, str> {
     const SEPARATORS: [char; 5] = ['.', '/', '-', ':', ' '];
     // This runs on every call, and most names need no change.
     match name.contains(SEPARATORS) {
@@ -272,11 +273,11 @@ pub fn fold(name: &str) -> Cow<'_, str> {
 
 /// A concurrency group: its calls are counted separately from all others.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Among {
+pub struct ConcurrencyGroup {
     /// The group's name, e.g. its owner.
     pub name: Arc<str>,
     /// The most calls of the group that may run at once.
-    pub at_once: usize,
+    pub concurrency_max: usize,
 }
 
 /// The description of a tool.
@@ -287,7 +288,7 @@ pub struct ToolSpec {
     /// A short name for people.
     pub title: String,
     /// A description for the agent.
-    pub about: String,
+    pub description: String,
     /// The kind of changes that a run can make.
     pub effects: Effects,
     /// A tool whose rules for denial, confirmation and rates also apply to this one.
@@ -304,26 +305,26 @@ pub struct ToolSpec {
     /// The time limit of one call; `None` is the configured default.
     pub deadline: Option<Duration>,
     /// The most calls of this tool that may run at once; `None` is no separate limit.
-    pub at_once: Option<usize>,
+    pub concurrency_max: Option<usize>,
     /// The concurrency group; `None` is the group of the server's own tools.
-    pub among: Option<Among>,
+    pub group: Option<ConcurrencyGroup>,
     /// The priority among waiting jobs. Higher runs first.
     pub priority: i32,
     /// JSON Schema 2020-12 of the arguments. Its root is an object.
-    pub input_schema: Schema,
+    pub input_schema: LazySchema,
     /// JSON Schema 2020-12 of the structured result, if it has one.
-    pub output_schema: Option<Schema>,
+    pub output_schema: Option<LazySchema>,
     /// A schema that validates the result but is not published, used if there is no
     /// `output_schema`.
-    pub unpromised: Option<Schema>,
+    pub unlisted_output_schema: Option<LazySchema>,
     /// The tool's relation to jobs.
-    pub job: AsJob,
+    pub job: JobSupport,
     /// The icons.
     pub icons: Vec<Icon>,
     /// Further metadata for clients.
     pub meta: MetaFields,
     /// The cached list entries of the dialects.
-    pub listed: Kept,
+    pub list_cache: JsonCache,
 }
 
 impl ToolSpec {
@@ -337,7 +338,7 @@ impl ToolSpec {
         Self {
             id,
             title: title.into(),
-            about: about.into(),
+            description: about.into(),
             effects,
             ruled_as: None,
             open_world: None,
@@ -345,16 +346,16 @@ impl ToolSpec {
             paths: Vec::new(),
             idempotent: false,
             deadline: None,
-            at_once: None,
-            among: None,
+            concurrency_max: None,
+            group: None,
             priority: 0,
             input_schema: serde_json::json!({ "type": "object" }).into(),
             output_schema: None,
-            unpromised: None,
-            job: AsJob::May,
+            unlisted_output_schema: None,
+            job: JobSupport::Optional,
             icons: Vec::new(),
             meta: MetaFields::new(),
-            listed: Kept::default(),
+            list_cache: JsonCache::default(),
         }
     }
 }
@@ -364,34 +365,38 @@ pub trait AnyTool: Send + Sync + 'static {
     /// Returns the description.
     fn spec(&self) -> &ToolSpec;
     /// Rewrites alternative spellings of arguments, before the schema check.
-    fn normalised(&self, input: Value) -> Value {
+    fn normalize_input(&self, input: Value) -> Value {
         input
     }
-    /// Checks the call before the work begins; see [`Tool::before`].
-    fn before<'a>(
+    /// Checks the call before the work begins; see [`Tool::prepare`].
+    fn prepare<'a>(
         &'a self,
-        _ctx: &'a Ctx,
+        _ctx: &'a ToolContext,
         _input: &'a Value,
     ) -> BoxFuture<'a, Result<(), ToolError>> {
         Box::pin(async { Ok(()) })
     }
-    /// Returns true if [`AnyTool::before`] is implemented.
-    fn looks_before(&self) -> bool {
+    /// Returns true if [`AnyTool::prepare`] is implemented.
+    fn has_prepare(&self) -> bool {
         false
     }
     /// Returns true if the check before the call has finished the work, so that no job is needed.
-    fn is_done(&self, _ahead: &Ahead) -> bool {
+    fn is_done(&self, _ahead: &StartedWork) -> bool {
         false
     }
     /// Runs the tool on input that satisfies its schema.
-    fn run<'a>(&'a self, ctx: &'a Ctx, input: Value) -> BoxFuture<'a, Result<Output, ToolError>>;
+    fn run<'a>(
+        &'a self,
+        ctx: &'a ToolContext,
+        input: Value,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>>;
     /// Returns true if `output` is too long to return whole.
-    fn is_too_long(&self, _output: &Output) -> bool {
+    fn is_too_long(&self, _output: &ToolOutput) -> bool {
         false
     }
     /// Returns the part of a long output to send at once. The output has been validated and
     /// redacted.
-    fn given(&self, _ctx: &Ctx, output: Output) -> Result<Output, ToolError> {
+    fn shorten(&self, _ctx: &ToolContext, output: ToolOutput) -> Result<ToolOutput, ToolError> {
         Ok(output)
     }
 }
@@ -399,49 +404,53 @@ pub trait AnyTool: Send + Sync + 'static {
 /// Returns the tool with `icons`.
 pub fn with_icons(tool: Arc<dyn AnyTool>, icons: Vec<Icon>) -> Arc<dyn AnyTool> {
     let spec = ToolSpec { icons, ..tool.spec().clone() };
-    Arc::new(Pictured { spec, tool })
+    Arc::new(ToolWithIcons { spec, tool })
 }
 
-struct Pictured {
+struct ToolWithIcons {
     spec: ToolSpec,
     tool: Arc<dyn AnyTool>,
 }
 
-impl AnyTool for Pictured {
+impl AnyTool for ToolWithIcons {
     fn spec(&self) -> &ToolSpec {
         &self.spec
     }
 
-    fn normalised(&self, input: Value) -> Value {
-        self.tool.normalised(input)
+    fn normalize_input(&self, input: Value) -> Value {
+        self.tool.normalize_input(input)
     }
 
-    fn before<'a>(
+    fn prepare<'a>(
         &'a self,
-        ctx: &'a Ctx,
+        ctx: &'a ToolContext,
         input: &'a Value,
     ) -> BoxFuture<'a, Result<(), ToolError>> {
-        self.tool.before(ctx, input)
+        self.tool.prepare(ctx, input)
     }
 
-    fn looks_before(&self) -> bool {
-        self.tool.looks_before()
+    fn has_prepare(&self) -> bool {
+        self.tool.has_prepare()
     }
 
-    fn is_done(&self, ahead: &Ahead) -> bool {
+    fn is_done(&self, ahead: &StartedWork) -> bool {
         self.tool.is_done(ahead)
     }
 
-    fn run<'a>(&'a self, ctx: &'a Ctx, input: Value) -> BoxFuture<'a, Result<Output, ToolError>> {
+    fn run<'a>(
+        &'a self,
+        ctx: &'a ToolContext,
+        input: Value,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
         self.tool.run(ctx, input)
     }
 
-    fn is_too_long(&self, output: &Output) -> bool {
+    fn is_too_long(&self, output: &ToolOutput) -> bool {
         self.tool.is_too_long(output)
     }
 
-    fn given(&self, ctx: &Ctx, output: Output) -> Result<Output, ToolError> {
-        self.tool.given(ctx, output)
+    fn shorten(&self, ctx: &ToolContext, output: ToolOutput) -> Result<ToolOutput, ToolError> {
+        self.tool.shorten(ctx, output)
     }
 }
 
@@ -450,12 +459,12 @@ impl AnyTool for Pictured {
 /// # Panics
 /// Panics if `T::NAME` or `T::RULED_AS` is not a tool id. This is a mistake of the author, found at
 /// startup.
-pub fn erase<T: Tool>(tool: T) -> Arc<dyn AnyTool> {
+pub fn erase_tool<T: Tool>(tool: T) -> Arc<dyn AnyTool> {
     let id = |name| ToolId::new(name).unwrap_or_else(|| panic!("`{name}` is not `toolset.verb`"));
     let spec = ToolSpec {
         id: id(T::NAME),
         title: T::TITLE.to_owned(),
-        about: T::ABOUT.to_owned(),
+        description: T::DESCRIPTION.to_owned(),
         effects: T::EFFECTS,
         ruled_as: T::RULED_AS.map(id),
         open_world: None,
@@ -463,59 +472,64 @@ pub fn erase<T: Tool>(tool: T) -> Arc<dyn AnyTool> {
         paths: T::PATHS.iter().copied().map(str::to_owned).collect(),
         idempotent: T::IDEMPOTENT,
         deadline: T::DEADLINE,
-        at_once: None,
-        among: None,
+        concurrency_max: None,
+        group: None,
         priority: 0,
-        input_schema: Schema::later(T::input_schema),
+        input_schema: LazySchema::lazy(T::input_schema),
         output_schema: T::Output::schema(),
-        unpromised: None,
+        unlisted_output_schema: None,
         job: T::JOB,
         icons: Vec::new(),
         meta: MetaFields::new(),
-        listed: Kept::default(),
+        list_cache: JsonCache::default(),
     };
-    Arc::new(Erased { spec, tool })
+    Arc::new(ErasedTool { spec, tool })
 }
 
-struct Erased<T> {
+struct ErasedTool<T> {
     spec: ToolSpec,
     tool: T,
 }
 
-impl<T: Tool> AnyTool for Erased<T> {
+impl<T: Tool> AnyTool for ErasedTool<T> {
     fn spec(&self) -> &ToolSpec {
         &self.spec
     }
 
-    fn before<'a>(
+    fn prepare<'a>(
         &'a self,
-        ctx: &'a Ctx,
+        ctx: &'a ToolContext,
         input: &'a Value,
     ) -> BoxFuture<'a, Result<(), ToolError>> {
-        Box::pin(async move { self.tool.before(ctx, &typed::<T>(input.clone())?).await })
+        Box::pin(async move { self.tool.prepare(ctx, &parse_input::<T>(input.clone())?).await })
     }
 
-    fn looks_before(&self) -> bool {
-        T::LOOKS_BEFORE
+    fn has_prepare(&self) -> bool {
+        T::HAS_PREPARE
     }
 
-    fn run<'a>(&'a self, ctx: &'a Ctx, input: Value) -> BoxFuture<'a, Result<Output, ToolError>> {
+    fn run<'a>(
+        &'a self,
+        ctx: &'a ToolContext,
+        input: Value,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
         Box::pin(async move {
-            let output = self.tool.run(ctx, typed::<T>(input)?).await?;
-            let value =
-                output.value().map_err(|err| ToolError::because("the result is not JSON", err))?;
+            let output = self.tool.run(ctx, parse_input::<T>(input)?).await?;
+            let value = output
+                .value()
+                .map_err(|err| ToolError::with_cause("the result is not JSON", err))?;
             let structured = self.spec.output_schema.is_some();
-            let text = T::text(&output);
+            let text = T::decode_utf8(&output);
             let ending = T::ending(&output);
             let content = output.content();
             let meta = MetaFields::new();
-            Ok(Output { value, structured, text, content, meta, ending })
+            Ok(ToolOutput { value, structured, text, content, meta, ending })
         })
     }
 }
 
-fn typed<T: Tool>(input: Value) -> Result<T::Input, ToolError> {
-    let input = if !T::VERBATIM && has_float(&input) { with_integers(input) } else { input };
+fn parse_input<T: Tool>(input: Value) -> Result<T::Input, ToolError> {
+    let input = if !T::KEEPS_FLOATS && has_float(&input) { with_integers(input) } else { input };
     serde_json::from_value(input).map_err(|err| ToolError::invalid("", err.to_string()))
 }
 
@@ -555,9 +569,9 @@ mod tests {
     #[test]
     fn globs_that_end_whoever_makes_them_ready_are_odd() {
         let nested = |depth: usize| "{".repeat(depth) + "a" + &"}".repeat(depth);
-        assert_eq!(odd_glob(&nested(50)), None);
-        assert_eq!(odd_glob("src/**/*.{rs,toml}"), None);
-        assert!(odd_glob(&nested(51)).is_some_and(|why| why.contains("nest deeper than 50")));
-        assert!(odd_glob(&"a".repeat(8193)).is_some_and(|why| why.contains("8193 bytes")));
+        assert_eq!(glob_problem(&nested(50)), None);
+        assert_eq!(glob_problem("src/**/*.{rs,toml}"), None);
+        assert!(glob_problem(&nested(51)).is_some_and(|why| why.contains("nest deeper than 50")));
+        assert!(glob_problem(&"a".repeat(8193)).is_some_and(|why| why.contains("8193 bytes")));
     }
 }

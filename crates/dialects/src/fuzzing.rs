@@ -11,17 +11,19 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde_json::{Value, json};
 use toolgate_contract::{
-    Answer, Body, CallError, Caller, Change, Ending, Event, Frame, Head, Level, Output, Reply,
-    Text, ToolPage,
+    CallEnding, CallError, CallEvent, Caller, FrameHead, HostAnswer, LogLevel, MessageFrame, Reply,
+    ReplyBody, ResultText, ServerChange, ToolOutput, ToolPage,
 };
 
-use crate::{Ask, Conversation, Dialect, Facts, Reading, Refused, mcp, mira};
+use crate::{
+    Conversation, Dialect, FrameReading, FrameRefusal, PendingRequest, ServerInfo, mcp, mira,
+};
 
 /// Processes one input, and panics if it finds a bug.
-type Target = fn(&[u8]);
+type FuzzTarget = fn(&[u8]);
 
 /// All fuzz targets of this crate, by the name of their folder in `fuzz/corpus`.
-pub const TARGETS: &[(&str, Target)] = &[
+pub const TARGETS: &[(&str, FuzzTarget)] = &[
     ("frames_mcp", frames_mcp),
     ("frames_zyra", frames_zyra),
     ("frames_mira", frames_mira),
@@ -37,32 +39,32 @@ mod kept_inputs;
 
 /// Reads MCP frames.
 fn frames_mcp(bytes: &[u8]) {
-    frames("mcp", bytes);
+    check_frames("mcp", bytes);
 }
 
 /// Reads Zyra frames.
 fn frames_zyra(bytes: &[u8]) {
-    frames("zyra", bytes);
+    check_frames("zyra", bytes);
 }
 
 /// Reads Mira frames.
 fn frames_mira(bytes: &[u8]) {
-    frames("mira", bytes);
+    check_frames("mira", bytes);
 }
 
 /// Reads Synesthetic frames.
 fn frames_synesthetic(bytes: &[u8]) {
-    frames("synesthetic", bytes);
+    check_frames("synesthetic", bytes);
 }
 
 /// Reads workstation frames.
 fn frames_workstation(bytes: &[u8]) {
-    frames("workstation", bytes);
+    check_frames("workstation", bytes);
 }
 
 /// Reads envelope frames.
 fn frames_envelope(bytes: &[u8]) {
-    frames("envelope", bytes);
+    check_frames("envelope", bytes);
 }
 
 /// Checks that a cursor that can be read can be written back.
@@ -73,99 +75,108 @@ fn cursors(bytes: &[u8]) {
 }
 
 /// Reads all frames in `bytes` and answers each request.
-fn frames(name: &str, bytes: &[u8]) {
-    let dialects = crate::all(&facts());
+fn check_frames(name: &str, bytes: &[u8]) {
+    let dialects = crate::all_dialects(&server_info());
     let dialect = dialects.iter().find(|dialect| dialect.name() == name).expect("a dialect");
-    let mut conversation = dialect.converse(&Caller::local());
+    let mut conversation = dialect.start_conversation(&Caller::local());
     for bytes in bytes.split(|byte| *byte == 0x1f) {
-        let frame = frame(bytes);
-        ask_the_head(&**dialect, &frame);
+        let frame = parse_frame(bytes);
+        check_head(&**dialect, &frame);
         let reading = conversation.read(&frame);
-        look(&*conversation, reading);
+        check_reading(&*conversation, reading);
     }
-    if let Some(tidings) = conversation.tidings() {
-        let changes = [Change::Tools, Change::Prompts, Change::Resource("a:b".into())];
-        changes.iter().filter_map(|change| tidings.changed(change)).for_each(check_message);
+    if let Some(tidings) = conversation.notification_encoder() {
+        let changes =
+            [ServerChange::Tools, ServerChange::Prompts, ServerChange::Resource("a:b".into())];
+        changes.iter().filter_map(|change| tidings.encode_change(change)).for_each(check_message);
     }
 }
 
 /// Calls all methods of a dialect that need only a frame's head.
-fn ask_the_head(dialect: &dyn Dialect, frame: &Frame) {
+fn check_head(dialect: &dyn Dialect, frame: &MessageFrame) {
     let head = &frame.head;
     let _ = (dialect.session(head), dialect.claims(head), dialect.credential(head));
-    let _ = (dialect.is_open(head), dialect.duplex(head));
+    let _ = (dialect.is_public(head), dialect.duplex(head));
     if let Err(reply) = dialect.upgrade(head) {
-        check(reply);
+        check_reply(reply);
     }
-    if let Some(reading) = dialect.unreadable(head, "it broke off") {
-        look_alone(reading);
+    if let Some(reading) = dialect.reject_unreadable(head, "it broke off") {
+        check_single_reading(reading);
     }
-    look_alone(dialect.turn_away(frame, &Refused::TooLarge { limit: 7 }));
-    look_alone(dialect.turn_away(frame, &Refused::Unauthorized { said: true }));
+    check_single_reading(dialect.reject_frame(frame, &FrameRefusal::TooLarge { limit: 7 }));
+    check_single_reading(
+        dialect.reject_frame(frame, &FrameRefusal::Unauthorized { had_credential: true }),
+    );
 }
 
-fn look_alone(reading: Reading) {
+fn check_single_reading(reading: FrameReading) {
     match reading {
-        Reading::Reply(reply) => check(reply),
-        Reading::Ask(ask) => replies(&ask).into_iter().for_each(check),
+        FrameReading::Reply(reply) => check_reply(reply),
+        FrameReading::Request(ask) => sample_replies(&ask).into_iter().for_each(check_reply),
         _ => {}
     }
 }
 
 /// Checks that every reply to `reading` is valid.
-fn look(conversation: &dyn Conversation, reading: Reading) {
+fn check_reading(conversation: &dyn Conversation, reading: FrameReading) {
     match reading {
-        Reading::Reply(reply) | Reading::Opened(reply) | Reading::Closed(reply) => check(reply),
-        Reading::Cancel { reply, .. }
-        | Reading::Unwatch { reply, .. }
-        | Reading::Told { reply, .. } => check(reply),
-        Reading::Replies(replies) => replies.into_iter().for_each(check),
-        Reading::Ask(ask) => replies(&ask).into_iter().for_each(check),
-        Reading::Batch(items) => {
-            let first = |reading: &Reading| match reading {
-                Reading::Reply(reply) => Some(reply.clone()),
-                Reading::Ask(ask) => replies(ask).into_iter().next(),
+        FrameReading::Reply(reply)
+        | FrameReading::OpenSession(reply)
+        | FrameReading::CloseSession(reply) => check_reply(reply),
+        FrameReading::Cancel { reply, .. }
+        | FrameReading::Unwatch { reply, .. }
+        | FrameReading::Response { reply, .. } => check_reply(reply),
+        FrameReading::Replies(replies) => replies.into_iter().for_each(check_reply),
+        FrameReading::Request(ask) => sample_replies(&ask).into_iter().for_each(check_reply),
+        FrameReading::Batch(items) => {
+            let first = |reading: &FrameReading| match reading {
+                FrameReading::Reply(reply) => Some(reply.clone()),
+                FrameReading::Request(ask) => sample_replies(ask).into_iter().next(),
                 _ => None,
             };
-            check(conversation.join(items.iter().filter_map(first).collect()));
-            items.into_iter().for_each(|item| look(conversation, item));
+            check_reply(conversation.join_replies(items.iter().filter_map(first).collect()));
+            items.into_iter().for_each(|item| check_reading(conversation, item));
         }
-        Reading::Watch(watching) => {
-            let ticket = watching.ticket;
-            let said = [ticket.begin(None), ticket.snapshot(None), ticket.alive()];
+        FrameReading::Watch(watching) => {
+            let ticket = watching.encoder;
+            let said = [
+                ticket.encode_start(None),
+                ticket.encode_snapshot(None),
+                ticket.encode_keep_alive(),
+            ];
             said.into_iter().flatten().for_each(check_message);
         }
-        Reading::Listen(listening) => {
-            let begun = listening.ticket.begin(&listening.interest);
-            begun.into_iter().chain(listening.ticket.end()).for_each(check_message);
+        FrameReading::Subscribe(listening) => {
+            let begun = listening.encoder.encode_start(&listening.filter);
+            begun.into_iter().chain(listening.encoder.encode_end()).for_each(check_message);
         }
-        Reading::Tidings { .. } => {}
+        FrameReading::OpenNotifications { .. } => {}
     }
 }
 
 /// Returns the replies to a few sample answers, whether they fit the request or not.
-fn replies(ask: &Ask) -> Vec<Reply> {
+fn sample_replies(ask: &PendingRequest) -> Vec<Reply> {
     let odd = "a\nb\u{2028}\0";
-    let output = Output::new(json!({ "a": odd }), Text::body(odd), Ending::Done);
+    let output = ToolOutput::new(json!({ "a": odd }), ResultText::from_body(odd), CallEnding::Done);
     let answers = [
-        Ok(Answer::Output(output)),
-        Ok(Answer::Tools(ToolPage { tools: Vec::new(), next: None })),
+        Ok(HostAnswer::Output(output)),
+        Ok(HostAnswer::Tools(ToolPage { tools: Vec::new(), next: None })),
         Err(CallError::UnknownTool { name: odd.to_owned(), nearest: None }),
         Err(CallError::Limited { message: odd.to_owned(), retry_after: Duration::from_secs(1) }),
         Err(CallError::Failed { message: odd.to_owned(), cause: String::new() }),
     ];
-    let progress = Event::Progress { done: 0.5, total: None, message: Some(odd.to_owned()) };
-    let line = Event::log(Level::Emergency, odd);
-    let events = [progress, line, Event::LetGo];
-    events.iter().filter_map(|event| ask.ticket.event(event)).for_each(check_message);
-    answers.into_iter().filter_map(|answer| ask.ticket.reply(answer)).collect()
+    let progress = CallEvent::Progress { done: 0.5, total: None, message: Some(odd.to_owned()) };
+    let line = CallEvent::log(LogLevel::Emergency, odd);
+    let events = [progress, line, CallEvent::ReleaseConnection];
+    events.iter().filter_map(|event| ask.encoder.encode_event(event)).for_each(check_message);
+    answers.into_iter().filter_map(|answer| ask.encoder.encode_reply(answer)).collect()
 }
 
 /// Checks that a reply is JSON in one line, unless it declares another content type.
-fn check(reply: Reply) {
+fn check_reply(reply: Reply) {
     let other = reply.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-type"));
     let is_other = other.is_some_and(|(_, kind)| !kind.contains("json"));
-    if let Body::Json(bytes) = reply.body
+    if let ReplyBody::Json(bytes) = reply.body
         && !is_other
     {
         check_message(bytes);
@@ -184,15 +195,16 @@ fn check_message(bytes: Bytes) {
 }
 
 /// Converts `bytes` to a frame.
-fn frame(bytes: &[u8]) -> Frame {
-    let head = bytes.first().filter(|byte| byte.is_ascii_uppercase()).and_then(|_| head(bytes));
+fn parse_frame(bytes: &[u8]) -> MessageFrame {
+    let head =
+        bytes.first().filter(|byte| byte.is_ascii_uppercase()).and_then(|_| parse_head(bytes));
     match head {
-        Some((head, body)) => Frame { head, body: Bytes::copy_from_slice(body) },
-        None => Frame::line(bytes.to_vec()),
+        Some((head, body)) => MessageFrame { head, body: Bytes::copy_from_slice(body) },
+        None => MessageFrame::from_line(bytes.to_vec()),
     }
 }
 
-fn head(bytes: &[u8]) -> Option<(Head, &[u8])> {
+fn parse_head(bytes: &[u8]) -> Option<(FrameHead, &[u8])> {
     let end = bytes.windows(2).position(|pair| pair == b"\n\n").unwrap_or(bytes.len());
     let mut lines = str::from_utf8(&bytes[..end]).ok()?.split('\n');
     let (method, target) = lines.next()?.split_once(' ')?;
@@ -211,15 +223,15 @@ fn head(bytes: &[u8]) -> Option<(Head, &[u8])> {
         headers.append(name, HeaderValue::from_str(value.trim()).ok()?);
     }
     let body = bytes.get(end + 2..).unwrap_or_default();
-    Some((Head::Http { method, path, query, headers }, body))
+    Some((FrameHead::Http { method, path, query, headers }, body))
 }
 
-fn facts() -> Arc<Facts> {
-    Arc::new(Facts {
+fn server_info() -> Arc<ServerInfo> {
+    Arc::new(ServerInfo {
         name: "toolgate".to_owned(),
         title: "Toolgate".to_owned(),
         version: "1.0.0".to_owned(),
-        about: "Serves tools.".to_owned(),
+        description: "Serves tools.".to_owned(),
         instructions: "Call them.".into(),
         jobs: true,
         resources: true,
@@ -228,7 +240,7 @@ fn facts() -> Arc<Facts> {
         http_sse: true,
         card: None,
         zyra_body_bytes_max: Some(4096),
-        keys: true,
+        requires_auth: true,
         tls: false,
     })
 }

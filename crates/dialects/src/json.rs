@@ -17,60 +17,60 @@ const VALUES_MAX: usize = 1_000_000;
 
 /// The reason that bytes are not acceptable JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum NotJson {
+pub(crate) enum JsonError {
     /// The bytes are not JSON or not UTF-8.
     Syntax(String),
     /// The JSON has a duplicate key or more than [`VALUES_MAX`] values.
-    Unfit(String),
+    Invalid(String),
 }
 
 /// Parses the one JSON value in `bytes`.
 ///
 /// Duplicate keys in an object are refused, because parsers differ in which of the two they use.
-pub(crate) fn parse(bytes: &[u8]) -> Result<Value, NotJson> {
-    read(bytes, |strict, reader| strict.deserialize(reader))
+pub(crate) fn parse(bytes: &[u8]) -> Result<Value, JsonError> {
+    read_json(bytes, |strict, reader| strict.deserialize(reader))
 }
 
 /// Parses the members of the one object in `bytes`. Any other JSON value is returned as it is.
-pub(crate) fn parse_members(bytes: &[u8]) -> Result<Result<Members, Value>, NotJson> {
+pub(crate) fn parse_members(bytes: &[u8]) -> Result<Result<MessageMembers, Value>, JsonError> {
     match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
-        Some(b'{') => read(bytes, |strict, reader| {
-            strict.count::<serde_json::Error>()?;
-            reader.deserialize_map(OfMessage(strict)).map(Ok)
+        Some(b'{') => read_json(bytes, |strict, reader| {
+            strict.count_value::<serde_json::Error>()?;
+            reader.deserialize_map(MessageVisitor(strict)).map(Ok)
         }),
         Some(_) | None => parse(bytes).map(Err),
     }
 }
 
-type Reader<'de> = serde_json::Deserializer<StrRead<'de>>;
+type JsonReader<'de> = serde_json::Deserializer<StrRead<'de>>;
 
-fn read<T>(
+fn read_json<T>(
     bytes: &[u8],
-    read: impl FnOnce(Strict<'_>, &mut Reader<'_>) -> serde_json::Result<T>,
-) -> Result<T, NotJson> {
+    read: impl FnOnce(StrictJson<'_>, &mut JsonReader<'_>) -> serde_json::Result<T>,
+) -> Result<T, JsonError> {
     // Checking all of it once is cheaper than a check of each string.
     let text = str::from_utf8(bytes).map_err(|err| {
-        NotJson::Syntax(format!("invalid UTF-8 at byte {}", err.valid_up_to() + 1))
+        JsonError::Syntax(format!("invalid UTF-8 at byte {}", err.valid_up_to() + 1))
     })?;
     let mut reader = serde_json::Deserializer::from_str(text);
     let left = Cell::new(VALUES_MAX);
-    let value = read(Strict(&left), &mut reader).and_then(|value| reader.end().map(|()| value));
+    let value = read(StrictJson(&left), &mut reader).and_then(|value| reader.end().map(|()| value));
     value.map_err(|err| {
         if err.is_data() {
-            NotJson::Unfit(err.to_string())
+            JsonError::Invalid(err.to_string())
         } else {
-            NotJson::Syntax(err.to_string())
+            JsonError::Syntax(err.to_string())
         }
     })
 }
 
 /// Deserializes one value. The cell counts the values that are still allowed.
 #[derive(Clone, Copy)]
-struct Strict<'a>(&'a Cell<usize>);
+struct StrictJson<'a>(&'a Cell<usize>);
 
-impl Strict<'_> {
+impl StrictJson<'_> {
     /// Counts one more value.
-    fn count<E: Error>(self) -> Result<(), E> {
+    fn count_value<E: Error>(self) -> Result<(), E> {
         let left = self.0.get().checked_sub(1);
         let left = left.ok_or_else(|| {
             E::custom(format_args!("a message holds at most {VALUES_MAX} values"))
@@ -80,16 +80,16 @@ impl Strict<'_> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Strict<'_> {
+impl<'de> DeserializeSeed<'de> for StrictJson<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Value, D::Error> {
-        self.count()?;
+        self.count_value()?;
         reader.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Strict<'_> {
+impl<'de> Visitor<'de> for StrictJson<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -137,7 +137,7 @@ impl<'de> Visitor<'de> for Strict<'_> {
         while let Some(key) = entries.next_key::<String>()? {
             match object.entry(key) {
                 Entry::Vacant(place) => _ = place.insert(entries.next_value_seed(self)?),
-                Entry::Occupied(taken) => return Err(twice(taken.key())),
+                Entry::Occupied(taken) => return Err(duplicate_key(taken.key())),
             }
         }
         Ok(Value::Object(object))
@@ -146,29 +146,29 @@ impl<'de> Visitor<'de> for Strict<'_> {
 
 /// The members of a message. One field per member avoids a map that would be taken apart at once.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Members {
+pub(crate) struct MessageMembers {
     pub(crate) jsonrpc: Option<Value>,
     pub(crate) id: Option<Value>,
     pub(crate) method: Option<Value>,
-    pub(crate) params: Option<Given>,
+    pub(crate) params: Option<RawParams>,
     pub(crate) result: Option<Value>,
     pub(crate) error: Option<Value>,
 }
 
 /// The value of `params`.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Given {
+pub(crate) enum RawParams {
     /// An object.
-    Params(Params),
+    Params(RpcParams),
     /// Any other value.
     Other(Value),
 }
 
 /// Parameters by name, in order of arrival. A list is faster than a map for so few entries.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Params(Vec<(String, Value)>);
+pub(crate) struct RpcParams(Vec<(String, Value)>);
 
-impl Params {
+impl RpcParams {
     pub(crate) fn get(&self, name: &str) -> Option<&Value> {
         self.0.iter().find(|(its, _)| its == name).map(|(_, value)| value)
     }
@@ -183,13 +183,13 @@ impl Params {
     }
 }
 
-impl From<Map<String, Value>> for Params {
+impl From<Map<String, Value>> for RpcParams {
     fn from(map: Map<String, Value>) -> Self {
         Self(map.into_iter().collect())
     }
 }
 
-impl From<Value> for Given {
+impl From<Value> for RawParams {
     fn from(value: Value) -> Self {
         match value {
             Value::Object(map) => Self::Params(map.into()),
@@ -198,9 +198,9 @@ impl From<Value> for Given {
     }
 }
 
-impl Members {
+impl MessageMembers {
     /// Returns the field for the member `name`; `None` for `params` and unknown members.
-    fn place(&mut self, name: &str) -> Option<&mut Option<Value>> {
+    fn member_mut(&mut self, name: &str) -> Option<&mut Option<Value>> {
         Some(match name {
             "jsonrpc" => &mut self.jsonrpc,
             "id" => &mut self.id,
@@ -215,13 +215,13 @@ impl Members {
 /// The name of the member that holds the parameters.
 const PARAMS: &str = "params";
 
-impl From<Map<String, Value>> for Members {
+impl From<Map<String, Value>> for MessageMembers {
     fn from(map: Map<String, Value>) -> Self {
         let mut members = Self::default();
         for (name, value) in map {
             if name == PARAMS {
                 members.params = Some(value.into());
-            } else if let Some(place) = members.place(&name) {
+            } else if let Some(place) = members.member_mut(&name) {
                 *place = Some(value);
             }
         }
@@ -230,34 +230,34 @@ impl From<Map<String, Value>> for Members {
 }
 
 /// Deserializes a message.
-struct OfMessage<'a>(Strict<'a>);
+struct MessageVisitor<'a>(StrictJson<'a>);
 
-impl<'de> Visitor<'de> for OfMessage<'_> {
-    type Value = Members;
+impl<'de> Visitor<'de> for MessageVisitor<'_> {
+    type Value = MessageMembers;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a message")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Members, A::Error> {
-        let mut members = Members::default();
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<MessageMembers, A::Error> {
+        let mut members = MessageMembers::default();
         // Unknown members must be unique, too.
         let mut others = HashSet::new();
-        while let Some(Name(name)) = entries.next_key()? {
-            let is_first = match members.place(&name) {
+        while let Some(MemberName(name)) = entries.next_key()? {
+            let is_first = match members.member_mut(&name) {
                 Some(place) => place.is_none(),
                 None if name == PARAMS => members.params.is_none(),
                 None => others.insert(name.clone().into_owned()),
             };
             if !is_first {
-                return Err(twice(&name));
+                return Err(duplicate_key(&name));
             }
             if name == PARAMS {
-                members.params = Some(entries.next_value_seed(OfParams(self.0))?);
+                members.params = Some(entries.next_value_seed(ParamsVisitor(self.0))?);
                 continue;
             }
             let value = entries.next_value_seed(self.0)?;
-            if let Some(place) = members.place(&name) {
+            if let Some(place) = members.member_mut(&name) {
                 *place = Some(value);
             }
         }
@@ -266,89 +266,89 @@ impl<'de> Visitor<'de> for OfMessage<'_> {
 }
 
 /// Deserializes the value of `params`.
-struct OfParams<'a>(Strict<'a>);
+struct ParamsVisitor<'a>(StrictJson<'a>);
 
 /// The number of parameters from which a set finds duplicates instead of a linear search.
-const MANY: usize = 16;
+const LINEAR_SEARCH_MAX: usize = 16;
 
-impl<'de> DeserializeSeed<'de> for OfParams<'_> {
-    type Value = Given;
+impl<'de> DeserializeSeed<'de> for ParamsVisitor<'_> {
+    type Value = RawParams;
 
-    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Given, D::Error> {
-        self.0.count()?;
+    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<RawParams, D::Error> {
+        self.0.count_value()?;
         reader.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for OfParams<'_> {
-    type Value = Given;
+impl<'de> Visitor<'de> for ParamsVisitor<'_> {
+    type Value = RawParams;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.expecting(f)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Given, A::Error> {
-        let mut params = Params(Vec::with_capacity(4));
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<RawParams, A::Error> {
+        let mut params = RpcParams(Vec::with_capacity(4));
         let mut many = HashSet::new();
         while let Some(name) = entries.next_key::<String>()? {
             let is_first = match params.0.len() {
-                ..MANY => !params.contains_key(&name),
+                ..LINEAR_SEARCH_MAX => !params.contains_key(&name),
                 len => {
-                    if len == MANY {
+                    if len == LINEAR_SEARCH_MAX {
                         many.extend(params.0.iter().map(|(name, _)| name.clone()));
                     }
                     many.insert(name.clone())
                 }
             };
             if !is_first {
-                return Err(twice(&name));
+                return Err(duplicate_key(&name));
             }
             let value = entries.next_value_seed(self.0)?;
             params.0.push((name, value));
         }
-        Ok(Given::Params(params))
+        Ok(RawParams::Params(params))
     }
 
-    fn visit_unit<E: Error>(self) -> Result<Given, E> {
-        self.0.visit_unit().map(Given::Other)
+    fn visit_unit<E: Error>(self) -> Result<RawParams, E> {
+        self.0.visit_unit().map(RawParams::Other)
     }
 
-    fn visit_bool<E: Error>(self, value: bool) -> Result<Given, E> {
-        self.0.visit_bool(value).map(Given::Other)
+    fn visit_bool<E: Error>(self, value: bool) -> Result<RawParams, E> {
+        self.0.visit_bool(value).map(RawParams::Other)
     }
 
-    fn visit_i64<E: Error>(self, value: i64) -> Result<Given, E> {
-        self.0.visit_i64(value).map(Given::Other)
+    fn visit_i64<E: Error>(self, value: i64) -> Result<RawParams, E> {
+        self.0.visit_i64(value).map(RawParams::Other)
     }
 
-    fn visit_u64<E: Error>(self, value: u64) -> Result<Given, E> {
-        self.0.visit_u64(value).map(Given::Other)
+    fn visit_u64<E: Error>(self, value: u64) -> Result<RawParams, E> {
+        self.0.visit_u64(value).map(RawParams::Other)
     }
 
-    fn visit_f64<E: Error>(self, value: f64) -> Result<Given, E> {
-        self.0.visit_f64(value).map(Given::Other)
+    fn visit_f64<E: Error>(self, value: f64) -> Result<RawParams, E> {
+        self.0.visit_f64(value).map(RawParams::Other)
     }
 
-    fn visit_str<E: Error>(self, value: &str) -> Result<Given, E> {
-        self.0.visit_str(value).map(Given::Other)
+    fn visit_str<E: Error>(self, value: &str) -> Result<RawParams, E> {
+        self.0.visit_str(value).map(RawParams::Other)
     }
 
-    fn visit_string<E: Error>(self, value: String) -> Result<Given, E> {
-        self.0.visit_string(value).map(Given::Other)
+    fn visit_string<E: Error>(self, value: String) -> Result<RawParams, E> {
+        self.0.visit_string(value).map(RawParams::Other)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Given, A::Error> {
-        self.0.visit_seq(items).map(Given::Other)
+    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<RawParams, A::Error> {
+        self.0.visit_seq(items).map(RawParams::Other)
     }
 }
 
-fn twice<E: Error>(name: &str) -> E {
+fn duplicate_key<E: Error>(name: &str) -> E {
     E::custom(format_args!("the key `{name}` stands twice"))
 }
 
 /// The name of a member. It is copied only if it contains escapes.
 #[derive(Deserialize)]
-struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+struct MemberName<'a>(#[serde(borrow)] Cow<'a, str>);
 
 #[cfg(test)]
 mod tests {
@@ -360,24 +360,25 @@ mod tests {
     #[test]
     fn a_key_that_stands_twice_is_refused_at_any_depth() {
         let bytes = br#"{"a":[{"name":1,"name":2}]}"#;
-        assert!(matches!(parse(bytes), Err(NotJson::Unfit(why)) if why.contains("`name`")));
+        assert!(matches!(parse(bytes), Err(JsonError::Invalid(why)) if why.contains("`name`")));
     }
 
     #[test]
     fn a_parameter_that_stands_twice_is_refused_however_many_there_are() {
         let names = |count: usize| (0..count).map(|at| format!("\"p{at}\":{at}"));
-        for count in [1, MANY - 1, MANY, MANY + 1, 100] {
+        for count in [1, LINEAR_SEARCH_MAX - 1, LINEAR_SEARCH_MAX, LINEAR_SEARCH_MAX + 1, 100] {
             let sound: Vec<_> = names(count).collect();
             let message = |params: &str| format!("{{\"params\":{{{params}}}}}");
             let read = parse_members(message(&sound.join(",")).as_bytes());
-            let Ok(Ok(Members { params: Some(Given::Params(params)), .. })) = read else {
+            let Ok(Ok(MessageMembers { params: Some(RawParams::Params(params)), .. })) = read
+            else {
                 panic!("{count}: {read:?}");
             };
             assert_eq!(params.get(&format!("p{}", count - 1)), Some(&json!(count - 1)));
             for twice in [0, count - 1] {
                 let params = format!("{},\"p{twice}\":0", sound.join(","));
                 let read = parse_members(message(&params).as_bytes());
-                let Err(NotJson::Unfit(why)) = read else { panic!("{count}: {read:?}") };
+                let Err(JsonError::Invalid(why)) = read else { panic!("{count}: {read:?}") };
                 assert!(why.contains(&format!("`p{twice}`")), "{why}");
             }
         }
@@ -386,25 +387,25 @@ mod tests {
     #[test]
     fn a_deep_array_is_refused_without_overflowing_the_stack() {
         let bytes = "[".repeat(1_000_000);
-        assert!(matches!(parse(bytes.as_bytes()), Err(NotJson::Syntax(_))));
+        assert!(matches!(parse(bytes.as_bytes()), Err(JsonError::Syntax(_))));
     }
 
     #[test]
     fn a_frame_of_more_values_than_memory_is_for_is_refused() {
         let bytes = format!("[0{}]", ",0".repeat(VALUES_MAX));
         assert!(
-            matches!(parse(bytes.as_bytes()), Err(NotJson::Unfit(why)) if why.contains("1000000"))
+            matches!(parse(bytes.as_bytes()), Err(JsonError::Invalid(why)) if why.contains("1000000"))
         );
     }
 
     #[test]
     fn what_is_not_utf8_is_refused() {
-        assert!(matches!(parse(b"\"\xff\""), Err(NotJson::Syntax(_))));
+        assert!(matches!(parse(b"\"\xff\""), Err(JsonError::Syntax(_))));
     }
 
     #[test]
     fn two_values_are_not_one() {
-        assert!(matches!(parse(b"{} {}"), Err(NotJson::Syntax(_))));
+        assert!(matches!(parse(b"{} {}"), Err(JsonError::Syntax(_))));
     }
 
     proptest! {

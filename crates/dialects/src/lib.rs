@@ -9,8 +9,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::Value;
 use toolgate_contract::{
-    Answer, Askable, Beside, CallError, Caller, Change, Envelope, Event, Frame, Given, Head,
-    Interest, Job, Level, Question, Reply, Request, Told, Via, Watched,
+    CallEnvelope, CallError, CallEvent, CallMetadata, CallOrigin, Caller, ChangeFilter,
+    ClientAnswer, ClientAnswers, ClientQuestion, FrameHead, HostAnswer, HostRequest, JobSnapshot,
+    JobStreamItem, LogLevel, MessageFrame, QuestionSupport, Reply, ServerChange,
 };
 
 pub mod mcp;
@@ -20,8 +21,8 @@ pub mod workstation;
 pub mod mira;
 pub mod envelope;
 
-mod confined;
-mod enveloped;
+mod sandbox_warning;
+mod envelope_data;
 mod instructions;
 mod json;
 mod rpc;
@@ -31,14 +32,14 @@ pub mod fuzzing;
 pub use instructions::Instructions;
 
 /// Returns all dialects.
-pub fn all(facts: &Arc<Facts>) -> Vec<Arc<dyn Dialect>> {
+pub fn all_dialects(facts: &Arc<ServerInfo>) -> Vec<Arc<dyn Dialect>> {
     vec![
-        Arc::new(mcp::Mcp::new(facts.clone())),
-        Arc::new(zyra::Zyra::new(facts.clone())),
-        Arc::new(mira::Mira::new(facts.clone())),
-        Arc::new(synesthetic::Synesthetic),
-        Arc::new(workstation::Workstation::new(facts.clone())),
-        Arc::new(envelope::EnvelopeWire),
+        Arc::new(mcp::McpDialect::new(facts.clone())),
+        Arc::new(zyra::ZyraDialect::new(facts.clone())),
+        Arc::new(mira::MiraDialect::new(facts.clone())),
+        Arc::new(synesthetic::SynestheticDialect),
+        Arc::new(workstation::WorkstationDialect::new(facts.clone())),
+        Arc::new(envelope::EnvelopeDialect),
     ]
 }
 
@@ -49,31 +50,31 @@ pub trait Dialect: Send + Sync + 'static {
     /// Returns the HTTP paths of the dialect. A path that ends in `/` includes everything below it.
     fn paths(&self) -> &'static [&'static str];
     /// Returns true if a request belongs to this dialect although its path belongs to another.
-    fn claims(&self, _head: &Head) -> bool {
+    fn claims(&self, _head: &FrameHead) -> bool {
         false
     }
     /// Starts a conversation with `caller`.
-    fn converse(&self, caller: &Caller) -> Box<dyn Conversation>;
+    fn start_conversation(&self, caller: &Caller) -> Box<dyn Conversation>;
     /// Returns the session id that a frame names.
-    fn session<'h>(&self, head: &'h Head) -> Option<&'h str>;
+    fn session<'h>(&self, head: &'h FrameHead) -> Option<&'h str>;
     /// Returns the reply to a frame that names an unknown session.
     fn unknown_session(&self) -> Reply;
     /// Adds the new session's `id` to `reply`.
     fn open_session(&self, reply: Reply, id: &str) -> Reply;
     /// Returns the reply to a frame that the transport or the server rejected.
-    fn refuse(&self, why: &Refused) -> Reply;
+    fn refuse(&self, why: &FrameRefusal) -> Reply;
     /// Returns the reading of a rejected frame; by default the reply of [`Dialect::refuse`]. The
     /// body of an oversized frame is empty.
-    fn turn_away(&self, _frame: &Frame, why: &Refused) -> Reading {
-        Reading::Reply(self.refuse(why))
+    fn reject_frame(&self, _frame: &MessageFrame, why: &FrameRefusal) -> FrameReading {
+        FrameReading::Reply(self.refuse(why))
     }
     /// Returns the reading of an HTTP request whose body was unreadable, if the dialect has a reply
     /// for it.
-    fn unreadable(&self, _head: &Head, _why: &str) -> Option<Reading> {
+    fn reject_unreadable(&self, _head: &FrameHead, _why: &str) -> Option<FrameReading> {
         None
     }
     /// Returns the reaction to a rejected WebSocket; by default the reply of [`Dialect::refuse`].
-    fn turn_away_socket(&self, _head: &Head, why: &Refused) -> Result<Upgrade, Reply> {
+    fn reject_socket(&self, _head: &FrameHead, why: &FrameRefusal) -> Result<SocketUpgrade, Reply> {
         Err(self.refuse(why))
     }
     /// Returns the HTTP paths on the dialect's own listener; by default [`Dialect::paths`].
@@ -85,20 +86,20 @@ pub trait Dialect: Send + Sync + 'static {
         None
     }
     /// Returns true if each line is answered before the next is read.
-    fn in_order(&self) -> bool {
+    fn answers_in_order(&self) -> bool {
         false
     }
     /// Returns the client's secret from a place that only this dialect uses.
-    fn credential(&self, _head: &Head) -> Option<String> {
+    fn credential(&self, _head: &FrameHead) -> Option<String> {
         None
     }
     /// Returns true if the request needs no authentication.
-    fn is_open(&self, _head: &Head) -> bool {
+    fn is_public(&self, _head: &FrameHead) -> bool {
         false
     }
     /// Returns the half of a two-request conversation that this request is, if it is one (HTTP+SSE
     /// of MCP 2024-11-05).
-    fn duplex(&self, _head: &Head) -> Option<Duplex> {
+    fn duplex(&self, _head: &FrameHead) -> Option<DuplexHalf> {
         None
     }
     /// Returns the path to which the client of the two-request conversation `id` posts its
@@ -115,36 +116,36 @@ pub trait Dialect: Send + Sync + 'static {
         Reply::empty(400)
     }
     /// Returns the purpose of a WebSocket at this path, or the refusal.
-    fn upgrade(&self, _head: &Head) -> Result<Upgrade, Reply> {
+    fn upgrade(&self, _head: &FrameHead) -> Result<SocketUpgrade, Reply> {
         Err(Reply::empty(426))
     }
 }
 
 /// One half of a conversation whose two directions are separate requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Duplex {
+pub enum DuplexHalf {
     /// The stream to the client.
     Open,
     /// A message from the client.
-    Say {
+    Message {
         /// The id of the conversation.
         id: String,
     },
 }
 
 /// The purpose of a WebSocket.
-pub enum Upgrade {
+pub enum SocketUpgrade {
     /// A conversation with one frame per message.
     Converse,
     /// A stream of a job's events.
-    Watch(Watching),
+    Watch(JobWatchRequest),
     /// One message, followed by a close with this status code (RFC 6455).
     Close(Bytes, u16),
 }
 
 /// The reason that a frame was rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refused {
+pub enum FrameRefusal {
     /// The frame exceeds the transport's limit.
     TooLarge {
         /// The limit in bytes.
@@ -158,58 +159,58 @@ pub enum Refused {
     /// The sender is not authenticated.
     Unauthorized {
         /// True if the sender sent a credential, which is then unknown.
-        said: bool,
+        had_credential: bool,
     },
     /// The sender sent several credentials in one place.
-    Several,
+    SeveralCredentials,
     /// The sender failed to authenticate too often.
     Throttled {
         /// The time to wait before a retry.
         retry_after: Duration,
     },
     /// A request with the same key is still in flight.
-    Repeated {
+    DuplicateId {
         /// The key.
-        key: Key,
+        key: RequestKey,
     },
 }
 
 /// The frames of one client in order, and the state between them.
 pub trait Conversation: Send {
     /// Reads one frame.
-    fn read(&mut self, frame: &Frame) -> Reading;
+    fn read(&mut self, frame: &MessageFrame) -> FrameReading;
     /// Joins the replies to a batch into one reply, in order.
-    fn join(&self, replies: Vec<Reply>) -> Reply;
+    fn join_replies(&self, replies: Vec<Reply>) -> Reply;
     /// Returns the encoder for notifications, if the conversation has begun and gets any.
-    fn tidings(&self) -> Option<Arc<dyn ListenTicket>> {
+    fn notification_encoder(&self) -> Option<Arc<dyn ChangeEncoder>> {
         None
     }
 }
 
 /// The meaning of a frame.
 #[allow(clippy::large_enum_variant, reason = "most frames are asks, and a box would cost each")]
-pub enum Reading {
+pub enum FrameReading {
     /// An immediate reply.
     Reply(Reply),
     /// Several immediate replies in this order. Only for frames that are lines.
     Replies(Vec<Reply>),
     /// A request to the host.
-    Ask(Ask),
+    Request(PendingRequest),
     /// The cancellation of the request `key`.
     Cancel {
         /// The key of the request.
-        key: Key,
+        key: RequestKey,
         /// The reply to this frame.
         reply: Reply,
     },
     /// Several messages in one frame.
-    Batch(Vec<Reading>),
+    Batch(Vec<FrameReading>),
     /// A request to stream the events of a job.
-    Watch(Watching),
+    Watch(JobWatchRequest),
     /// A subscription to changes, until the client cancels it or leaves.
-    Listen(Listening),
+    Subscribe(ChangeSubscription),
     /// A request for the stream of notifications, or for the rest of an interrupted stream.
-    Tidings {
+    OpenNotifications {
         /// The id of the last event that the client received.
         after: Option<String>,
     },
@@ -221,63 +222,63 @@ pub enum Reading {
         reply: Reply,
     },
     /// The client's answer to a question.
-    Told {
+    Response {
         /// The id of the question.
         id: String,
         /// The client's response.
-        heard: Heard,
+        heard: ClientResponse,
         /// The reply to this frame.
         reply: Reply,
     },
     /// The start of the conversation. A transport without connections opens a session for it.
-    Opened(Reply),
+    OpenSession(Reply),
     /// The end of the conversation.
-    Closed(Reply),
+    CloseSession(Reply),
 }
 
 /// A request to the host and the encoder for its answer.
-pub struct Ask {
+pub struct PendingRequest {
     /// The key of the request within the conversation.
-    pub key: Key,
+    pub key: RequestKey,
     /// The request.
-    pub request: Request,
+    pub request: HostRequest,
     /// The encoder for the answer.
-    pub ticket: Arc<dyn Ticket>,
+    pub encoder: Arc<dyn AnswerEncoder>,
     /// The effect of a lost connection.
-    pub on_leave: OnLeave,
+    pub on_disconnect: OnDisconnect,
     /// The forms of answer that the client accepts.
-    pub events: Accepts,
+    pub answer_form: AnswerForm,
     /// The way to ask the client while the request runs.
-    pub asking: Asking,
+    pub question_mode: QuestionMode,
     /// Metadata sent with the request.
-    pub beside: Beside,
+    pub metadata: CallMetadata,
     /// The longest duration that the dialect allows, if it is shorter than the tool's deadline.
-    pub within: Option<Duration>,
+    pub time_limit: Option<Duration>,
     /// The origin for the envelope, if the answer is one.
-    pub via: Option<Box<Via>>,
+    pub origin: Option<Box<CallOrigin>>,
 }
 
 /// The way to ask a client.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Asking {
+pub enum QuestionMode {
     /// The client cannot be asked.
     Nobody,
     /// The request ends with the questions, and the client makes it again with the answers.
-    Again {
+    OnRepeat {
         /// The kinds of question that the client supports.
-        can: Askable,
+        can: QuestionSupport,
         /// The answers sent with this request.
-        given: Given,
+        given: ClientAnswers,
         /// The host's state from the previous request, if the client sent it.
         state: Option<String>,
     },
     /// The client answers while its request runs.
-    Now(Askable),
+    DuringCall(QuestionSupport),
 }
 
 /// A client's response to a question, before it is parsed.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Heard {
+pub enum ClientResponse {
     /// A result.
     Result(Value),
     /// An error message.
@@ -286,11 +287,11 @@ pub enum Heard {
 
 /// The id of a request, unique among those in flight in a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Key(pub String);
+pub struct RequestKey(pub String);
 
 /// The effect of a lost connection on a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnLeave {
+pub enum OnDisconnect {
     /// The request is cancelled.
     Cancels,
     /// The work goes on.
@@ -299,7 +300,7 @@ pub enum OnLeave {
 
 /// The forms of answer that a client accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Accepts {
+pub enum AnswerForm {
     /// One message.
     Message,
     /// A stream of events that ends with the message.
@@ -309,88 +310,92 @@ pub enum Accepts {
 }
 
 /// The encoder for the answer to one request.
-pub trait Ticket: Send + Sync + 'static {
+pub trait AnswerEncoder: Send + Sync + 'static {
     /// Encodes the answer; `None` if the dialect sends none, e.g. to a cancelled request.
-    fn reply(&self, outcome: Result<Answer, CallError>) -> Option<Reply>;
+    fn encode_reply(&self, outcome: Result<HostAnswer, CallError>) -> Option<Reply>;
     /// Encodes the data of an envelope; by default the plain answer.
-    fn data(&self, answer: &Answer) -> Value {
-        enveloped::data(answer)
+    fn envelope_data(&self, answer: &HostAnswer) -> Value {
+        envelope_data::answer_data(answer)
     }
-    /// Encodes the answer with its envelope. Called if [`Ask::via`] is set.
-    fn enveloped(&self, _envelope: &Envelope) -> Option<Reply> {
+    /// Encodes the answer with its envelope. Called if [`PendingRequest::origin`] is set.
+    fn encode_envelope(&self, _envelope: &CallEnvelope) -> Option<Reply> {
         None
     }
     /// Encodes an event of a running call; `None` if the dialect or the client wants none.
-    fn event(&self, event: &Event) -> Option<Bytes>;
-    /// Returns true if [`Ticket::event`] can ever return a message.
-    fn listens(&self) -> bool;
-    /// Returns the lowest level of log lines that [`Ticket::event`] encodes; `None` if it encodes
+    fn encode_event(&self, event: &CallEvent) -> Option<Bytes>;
+    /// Returns true if [`AnswerEncoder::encode_event`] can ever return a message.
+    fn encodes_events(&self) -> bool;
+    /// Returns the lowest level of log lines that [`AnswerEncoder::encode_event`] encodes; `None` if it encodes
     /// none.
-    fn lines(&self) -> Option<Level> {
+    fn log_level(&self) -> Option<LogLevel> {
         None
     }
     /// Encodes a question to the client under `id`; `None` if the dialect cannot express it.
-    fn question(&self, _id: &str, _key: &str, _question: &Question) -> Option<Bytes> {
+    fn encode_question(&self, _id: &str, _key: &str, _question: &ClientQuestion) -> Option<Bytes> {
         None
     }
     /// Encodes the withdrawal of the question `id`; `None` if the dialect cannot express it.
-    fn unasked(&self, _id: &str) -> Option<Bytes> {
+    fn encode_withdrawal(&self, _id: &str) -> Option<Bytes> {
         None
     }
-    /// Parses the client's response to `question`.
+    /// Parses the client's response to `encode_question`.
     ///
     /// # Errors
     /// Fails if the response does not answer the question.
-    fn told(&self, _question: &Question, _heard: &Heard) -> Result<Told, String> {
+    fn parse_answer(
+        &self,
+        _question: &ClientQuestion,
+        _heard: &ClientResponse,
+    ) -> Result<ClientAnswer, String> {
         Err("nothing was asked".to_owned())
     }
     /// Returns an encoder for the events of `job`, if the job was the answer and the client wants
     /// its events on the same connection.
-    fn follow(&self, _job: &Job) -> Option<Arc<dyn WatchTicket>> {
+    fn job_encoder(&self, _job: &JobSnapshot) -> Option<Arc<dyn JobEventEncoder>> {
         None
     }
 }
 
 /// A client's subscription to changes.
-pub struct Listening {
+pub struct ChangeSubscription {
     /// The key of the request within the conversation.
-    pub key: Key,
+    pub key: RequestKey,
     /// The changes that the client subscribed to.
-    pub interest: Interest,
+    pub filter: ChangeFilter,
     /// The encoder for the notifications.
-    pub ticket: Arc<dyn ListenTicket>,
+    pub encoder: Arc<dyn ChangeEncoder>,
 }
 
 /// The encoder for notifications of changes. Each method returns `None` if the dialect cannot
 /// express the notification.
-pub trait ListenTicket: Send + Sync + 'static {
+pub trait ChangeEncoder: Send + Sync + 'static {
     /// Encodes the first message: the part of the subscription that is active.
-    fn begin(&self, heard: &Interest) -> Option<Bytes>;
+    fn encode_start(&self, heard: &ChangeFilter) -> Option<Bytes>;
     /// Encodes a change.
-    fn changed(&self, change: &Change) -> Option<Bytes>;
+    fn encode_change(&self, change: &ServerChange) -> Option<Bytes>;
     /// Encodes the state of a job after an event.
-    fn job(&self, job: &Job) -> Option<Bytes>;
+    fn encode_job(&self, job: &JobSnapshot) -> Option<Bytes>;
     /// Encodes the last messages when the server ends the subscription.
-    fn end(&self) -> Vec<Bytes>;
+    fn encode_end(&self) -> Vec<Bytes>;
     /// Encodes the refusal of the subscription; `None` if there was no request.
-    fn refused(&self, _why: &CallError) -> Option<Reply> {
+    fn encode_refusal(&self, _why: &CallError) -> Option<Reply> {
         None
     }
 }
 
 /// A request to watch a job.
-pub struct Watching {
+pub struct JobWatchRequest {
     /// The job's id as the client sent it.
     pub id: String,
     /// The selection and timing of messages.
-    pub pace: Pace,
+    pub pace: WatchPace,
     /// The encoder for the messages.
-    pub ticket: Arc<dyn WatchTicket>,
+    pub encoder: Arc<dyn JobEventEncoder>,
 }
 
 /// The selection and timing of a watcher's messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pace {
+pub enum WatchPace {
     /// All events from the start, with keep-alive messages after quiet periods.
     Events {
         /// The quiet period before a keep-alive message.
@@ -406,21 +411,21 @@ pub enum Pace {
 }
 
 /// The encoder for a watcher's messages. Each method returns `None` if nothing is to be sent.
-pub trait WatchTicket: Send + Sync + 'static {
+pub trait JobEventEncoder: Send + Sync + 'static {
     /// Encodes the first message. `job` is `None` if the caller has no such job. The stream then
     /// ends, unless it sends snapshots.
-    fn begin(&self, job: Option<&Job>) -> Option<Bytes>;
+    fn encode_start(&self, job: Option<&JobSnapshot>) -> Option<Bytes>;
     /// Encodes an event or the end of the job.
-    fn told(&self, what: &Watched) -> Option<Bytes>;
+    fn encode_item(&self, what: &JobStreamItem) -> Option<Bytes>;
     /// Encodes a snapshot.
-    fn snapshot(&self, job: Option<&Job>) -> Option<Bytes>;
+    fn encode_snapshot(&self, job: Option<&JobSnapshot>) -> Option<Bytes>;
     /// Encodes a keep-alive message.
-    fn alive(&self) -> Option<Bytes>;
+    fn encode_keep_alive(&self) -> Option<Bytes>;
 }
 
 /// The server's description of itself.
 #[derive(Debug, Clone)]
-pub struct Facts {
+pub struct ServerInfo {
     /// The name for programs.
     pub name: String,
     /// The name for people.
@@ -428,7 +433,7 @@ pub struct Facts {
     /// The version.
     pub version: String,
     /// A description in one sentence.
-    pub about: String,
+    pub description: String,
     /// Instructions for agents.
     pub instructions: Instructions,
     /// True if the server has jobs.
@@ -442,18 +447,18 @@ pub struct Facts {
     /// True if the HTTP+SSE transport of MCP 2024-11-05 is served.
     pub http_sse: bool,
     /// The server card for clients that have not connected yet; `None` publishes none.
-    pub card: Option<Card>,
+    pub card: Option<ServerCard>,
     /// The most bytes of a Zyra request over HTTP, if below the general limit.
     pub zyra_body_bytes_max: Option<usize>,
     /// True if callers over HTTP must authenticate.
-    pub keys: bool,
+    pub requires_auth: bool,
     /// True if HTTP uses TLS.
     pub tls: bool,
 }
 
 /// The server card: a description for clients that have not connected yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Card {
+pub struct ServerCard {
     /// The globally unique name, e.g. `com.example/tools`.
     pub name: String,
     /// The URL that clients use. By default it is derived from the request.

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::{Number, Value, json};
 
-use crate::Key;
-use crate::json::NotJson;
+use crate::RequestKey;
+use crate::json::JsonError;
 
 pub(crate) const PARSE_ERROR: i32 = -32700;
 pub(crate) const INVALID_REQUEST: i32 = -32600;
@@ -16,15 +16,15 @@ pub(crate) const INTERNAL_ERROR: i32 = -32603;
 /// A request id: a string or a number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
-pub(crate) enum Id {
+pub(crate) enum RequestId {
     Number(Number),
     Text(String),
 }
 
-impl Id {
+impl RequestId {
     /// Parses an id or a progress token.
-    pub(crate) fn read(value: &Value) -> Option<Self> {
-        if is_too_long(value) {
+    pub(crate) fn parse(value: &Value) -> Option<Self> {
+        if is_id_too_long(value) {
             return None;
         }
         match value {
@@ -35,10 +35,10 @@ impl Id {
     }
 
     /// Returns the id as JSON, which distinguishes `1` from `"1"`.
-    pub(crate) fn key(&self) -> Key {
+    pub(crate) fn key(&self) -> RequestKey {
         match self {
-            Self::Number(number) => Key(number.to_string()),
-            Self::Text(text) => Key(json!(text).to_string()),
+            Self::Number(number) => RequestKey(number.to_string()),
+            Self::Text(text) => RequestKey(json!(text).to_string()),
         }
     }
 }
@@ -47,7 +47,7 @@ impl Id {
 pub(crate) const ID_BYTES_MAX: usize = 1024;
 
 /// Returns true if `value` is a string that exceeds [`ID_BYTES_MAX`] as JSON.
-pub(crate) fn is_too_long(value: &Value) -> bool {
+pub(crate) fn is_id_too_long(value: &Value) -> bool {
     let written =
         |text: &str| text.len() >= ID_BYTES_MAX / 6 && json!(text).to_string().len() > ID_BYTES_MAX;
     value.as_str().is_some_and(|text| text.len() > ID_BYTES_MAX || written(text))
@@ -55,8 +55,8 @@ pub(crate) fn is_too_long(value: &Value) -> bool {
 
 /// Returns the reason that `value`, the member `name`, is not a valid id or token of the type
 /// `kind`.
-pub(crate) fn no_id(name: &str, value: &Value, kind: &str) -> String {
-    match is_too_long(value) {
+pub(crate) fn invalid_id_reason(name: &str, value: &Value, kind: &str) -> String {
+    match is_id_too_long(value) {
         true => format!("`{name}` is longer than {ID_BYTES_MAX} bytes"),
         false => format!("`{name}` must be {kind}"),
     }
@@ -64,13 +64,13 @@ pub(crate) fn no_id(name: &str, value: &Value, kind: &str) -> String {
 
 /// A JSON-RPC error.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Failure {
+pub(crate) struct RpcFailure {
     pub(crate) code: i32,
     pub(crate) message: String,
     pub(crate) data: Option<Value>,
 }
 
-impl Failure {
+impl RpcFailure {
     pub(crate) fn new(code: i32, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), data: None }
     }
@@ -83,10 +83,10 @@ impl Failure {
         Self::new(INVALID_PARAMS, message)
     }
 
-    pub(crate) fn not_json(why: NotJson) -> Self {
+    pub(crate) fn not_json(why: JsonError) -> Self {
         match why {
-            NotJson::Syntax(why) => Self::new(PARSE_ERROR, format!("not JSON: {why}")),
-            NotJson::Unfit(why) => Self::invalid_request(why),
+            JsonError::Syntax(why) => Self::new(PARSE_ERROR, format!("not JSON: {why}")),
+            JsonError::Invalid(why) => Self::invalid_request(why),
         }
     }
 
@@ -95,58 +95,63 @@ impl Failure {
     }
 
     /// Serializes the error. An unknown id becomes `null`.
-    pub(crate) fn written(&self, id: Option<&Id>) -> Bytes {
+    pub(crate) fn to_json(&self, id: Option<&RequestId>) -> Bytes {
         #[derive(Serialize)]
-        struct Frame<'a> {
+        struct RpcErrorFrame<'a> {
             jsonrpc: &'static str,
-            id: Option<&'a Id>,
-            error: Error<'a>,
+            id: Option<&'a RequestId>,
+            error: RpcErrorBody<'a>,
         }
         #[derive(Serialize)]
-        struct Error<'a> {
+        struct RpcErrorBody<'a> {
             code: i32,
             message: &'a str,
             #[serde(skip_serializing_if = "Option::is_none")]
             data: Option<&'a Value>,
         }
-        let error = Error { code: self.code, message: &self.message, data: self.data.as_ref() };
-        written(&Frame { jsonrpc: "2.0", id, error })
+        let error =
+            RpcErrorBody { code: self.code, message: &self.message, data: self.data.as_ref() };
+        to_json(&RpcErrorFrame { jsonrpc: "2.0", id, error })
     }
 }
 
 /// Serializes a result.
-pub(crate) fn success(id: &Id, result: &impl Serialize) -> Bytes {
-    success_of_about(id, result, 0)
+pub(crate) fn success(id: &RequestId, result: &impl Serialize) -> Bytes {
+    success_with_capacity(id, result, 0)
 }
 
 /// Serializes a result of about `bytes` bytes. The estimate avoids reallocations.
-pub(crate) fn success_of_about(id: &Id, result: &impl Serialize, bytes: usize) -> Bytes {
+pub(crate) fn success_with_capacity(
+    id: &RequestId,
+    result: &impl Serialize,
+    bytes: usize,
+) -> Bytes {
     #[derive(Serialize)]
-    struct Frame<'a, R> {
+    struct RpcResultFrame<'a, R> {
         jsonrpc: &'static str,
-        id: &'a Id,
+        id: &'a RequestId,
         result: &'a R,
     }
-    written_of_about(&Frame { jsonrpc: "2.0", id, result }, bytes)
+    to_json_with_capacity(&RpcResultFrame { jsonrpc: "2.0", id, result }, bytes)
 }
 
 /// Serializes a notification.
 pub(crate) fn notification(method: &'static str, params: &impl Serialize) -> Bytes {
     #[derive(Serialize)]
-    struct Frame<'a, P> {
+    struct RpcNotificationFrame<'a, P> {
         jsonrpc: &'static str,
         method: &'static str,
         params: &'a P,
     }
-    written(&Frame { jsonrpc: "2.0", method, params })
+    to_json(&RpcNotificationFrame { jsonrpc: "2.0", method, params })
 }
 
 /// Serializes a value as JSON.
-pub(crate) fn written(value: &impl Serialize) -> Bytes {
-    written_of_about(value, 0)
+pub(crate) fn to_json(value: &impl Serialize) -> Bytes {
+    to_json_with_capacity(value, 0)
 }
 
-fn written_of_about(value: &impl Serialize, bytes: usize) -> Bytes {
+fn to_json_with_capacity(value: &impl Serialize, bytes: usize) -> Bytes {
     let mut bytes = Vec::with_capacity(256 + bytes);
     // All parts are strings, numbers, booleans or JSON values, so serialization cannot fail.
     serde_json::to_writer(&mut bytes, value).expect("a message is JSON");

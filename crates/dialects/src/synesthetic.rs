@@ -9,12 +9,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    Answer, Beside, Body, CallError, Caller, Event, Frame, Head, Problem, Reply, Request,
+    CallError, CallEvent, CallMetadata, Caller, FrameHead, HostAnswer, HostRequest, MessageFrame,
+    Reply, ReplyBody, ValidationProblem,
 };
 
 use crate::json::parse;
-use crate::rpc::{Failure, INTERNAL_ERROR, is_too_long, no_id, written};
-use crate::{Accepts, Ask, Asking, Conversation, Dialect, Key, OnLeave, Reading, Refused, Ticket};
+use crate::rpc::{INTERNAL_ERROR, RpcFailure, invalid_id_reason, is_id_too_long, to_json};
+use crate::{
+    AnswerEncoder, AnswerForm, Conversation, Dialect, FrameReading, FrameRefusal, OnDisconnect,
+    PendingRequest, QuestionMode, RequestKey,
+};
 
 /// The methods with their parameters. They are the tools of the toolset `assets`.
 const METHODS: [(&str, &[&str]); 7] = [
@@ -31,9 +35,9 @@ const METHODS: [(&str, &[&str]); 7] = [
 const BYTES_MAX: usize = 1 << 20;
 
 /// The Synesthetic dialect.
-pub struct Synesthetic;
+pub struct SynestheticDialect;
 
-impl Dialect for Synesthetic {
+impl Dialect for SynestheticDialect {
     fn name(&self) -> &'static str {
         "synesthetic"
     }
@@ -50,50 +54,52 @@ impl Dialect for Synesthetic {
         Some(BYTES_MAX)
     }
 
-    fn in_order(&self) -> bool {
+    fn answers_in_order(&self) -> bool {
         true
     }
 
-    fn converse(&self, _caller: &Caller) -> Box<dyn Conversation> {
+    fn start_conversation(&self, _caller: &Caller) -> Box<dyn Conversation> {
         Box::new(SynestheticConversation)
     }
 
     /// HTTP requests are independent, so there are no sessions.
-    fn session<'h>(&self, _head: &'h Head) -> Option<&'h str> {
+    fn session<'h>(&self, _head: &'h FrameHead) -> Option<&'h str> {
         None
     }
 
     fn unknown_session(&self) -> Reply {
         let why = "the server is stopping, and nothing more is begun";
-        Reply::json(result(None, &backend_error(503, why))).with_status(503)
+        Reply::json(result_message(None, &backend_error(503, why))).with_status(503)
     }
 
     fn open_session(&self, reply: Reply, _id: &str) -> Reply {
         reply
     }
 
-    fn refuse(&self, why: &Refused) -> Reply {
+    fn refuse(&self, why: &FrameRefusal) -> Reply {
         match why {
             // The contract has one error for every size limit.
-            Refused::TooLarge { limit: _ } => too_large(),
-            Refused::Busy { message } => Reply::json(result(None, &backend_error(503, message)))
-                .with_status(503)
-                .with_header("retry-after", "1"),
-            Refused::Unauthorized { .. } | Refused::Several => {
-                let why = "who calls must say who they are";
-                Reply::json(result(None, &unsupported(why))).with_status(401)
+            FrameRefusal::TooLarge { limit: _ } => too_large(),
+            FrameRefusal::Busy { message } => {
+                Reply::json(result_message(None, &backend_error(503, message)))
+                    .with_status(503)
+                    .with_header("retry-after", "1")
             }
-            Refused::Throttled { retry_after } => {
+            FrameRefusal::Unauthorized { .. } | FrameRefusal::SeveralCredentials => {
+                let why = "who calls must say who they are";
+                Reply::json(result_message(None, &unsupported(why))).with_status(401)
+            }
+            FrameRefusal::Throttled { retry_after } => {
                 let seconds = retry_after.as_secs().max(1).to_string();
                 let why = format!("too many failed attempts; try again in {seconds} s");
-                Reply::json(result(None, &unsupported(&why)))
+                Reply::json(result_message(None, &unsupported(&why)))
                     .with_status(429)
                     .with_header("retry-after", seconds)
             }
             // The id is left out, because it belongs to the request in flight.
-            Refused::Repeated { key: Key(id) } => {
+            FrameRefusal::DuplicateId { key: RequestKey(id) } => {
                 let why = format!("the id {id} is in flight already; this request was not run");
-                Reply::json(Failure::invalid_request(why).written(None))
+                Reply::json(RpcFailure::invalid_request(why).to_json(None))
             }
         }
     }
@@ -103,26 +109,27 @@ impl Dialect for Synesthetic {
 struct SynestheticConversation;
 
 impl Conversation for SynestheticConversation {
-    fn read(&mut self, frame: &Frame) -> Reading {
+    fn read(&mut self, frame: &MessageFrame) -> FrameReading {
         match &frame.head {
-            Head::Http { method, .. } if *method != Method::POST => {
-                Reading::Reply(Reply::empty(405).with_header("allow", "POST"))
+            FrameHead::Http { method, .. } if *method != Method::POST => {
+                FrameReading::Reply(Reply::empty(405).with_header("allow", "POST"))
             }
-            Head::Line | Head::Http { .. } => read_line(&frame.body),
+            FrameHead::Line | FrameHead::Http { .. } => read_line(&frame.body),
         }
     }
 
     /// The dialect has no batches.
-    fn join(&self, replies: Vec<Reply>) -> Reply {
-        let mut bodies = replies.into_iter().filter(|reply| !matches!(reply.body, Body::Empty));
+    fn join_replies(&self, replies: Vec<Reply>) -> Reply {
+        let mut bodies =
+            replies.into_iter().filter(|reply| !matches!(reply.body, ReplyBody::Empty));
         bodies.next().unwrap_or(Reply::empty(204))
     }
 }
 
-fn read_line(body: &[u8]) -> Reading {
+fn read_line(body: &[u8]) -> FrameReading {
     // The transport limits lines to this size, but not HTTP bodies.
     if body.len() > BYTES_MAX {
-        return Reading::Reply(too_large());
+        return FrameReading::Reply(too_large());
     }
     let mut fields = match parse(body) {
         Ok(Value::Object(fields)) => fields,
@@ -130,31 +137,31 @@ fn read_line(body: &[u8]) -> Reading {
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_),
         ) => {
             let why = "a line is one JSON object, one request; there are no batches";
-            return failed(None, &Failure::invalid_request(why));
+            return failure_reading(None, &RpcFailure::invalid_request(why));
         }
-        Err(why) => return failed(None, &Failure::not_json(why)),
+        Err(why) => return failure_reading(None, &RpcFailure::not_json(why)),
     };
     let id = match fields.get("id") {
         None => None,
-        Some(value @ (Value::String(_) | Value::Number(_))) if !is_too_long(value) => {
-            Id::written_in(body)
+        Some(value @ (Value::String(_) | Value::Number(_))) if !is_id_too_long(value) => {
+            LiteralId::parse_from(body)
         }
         Some(value) => {
-            let why = no_id("id", value, "a string or a number");
-            return failed(None, &Failure::invalid_request(why));
+            let why = invalid_id_reason("id", value, "a string or a number");
+            return failure_reading(None, &RpcFailure::invalid_request(why));
         }
     };
     // This comes before all checks, because answering an answer would never end.
     let answers = fields.contains_key("result") || fields.contains_key("error");
     if answers && !fields.contains_key("method") {
-        return Reading::Reply(Reply::empty(204));
+        return FrameReading::Reply(Reply::empty(204));
     }
     let request = read_fields(&mut fields, id.is_some());
     match (request, id) {
-        (Ok((method, params)), Some(id)) => ask(id, &method, params),
+        (Ok((method, params)), Some(id)) => request_reading(id, &method, params),
         // A notification is not run, because nobody would see the result.
-        (Ok(_), None) => Reading::Reply(Reply::empty(204)),
-        (Err(failure), id) => failed(id.as_ref(), &failure),
+        (Ok(_), None) => FrameReading::Reply(Reply::empty(204)),
+        (Err(failure), id) => failure_reading(id.as_ref(), &failure),
     }
 }
 
@@ -162,43 +169,43 @@ fn read_line(body: &[u8]) -> Reading {
 fn read_fields(
     fields: &mut Map<String, Value>,
     is_request: bool,
-) -> Result<(String, Map<String, Value>), Failure> {
+) -> Result<(String, Map<String, Value>), RpcFailure> {
     if fields.get("jsonrpc").is_none_or(|version| version != "2.0") {
-        return Err(Failure::invalid_request("`jsonrpc` must be \"2.0\""));
+        return Err(RpcFailure::invalid_request("`jsonrpc` must be \"2.0\""));
     }
     let method = match fields.remove("method") {
         Some(Value::String(method)) => method,
-        Some(_) => return Err(Failure::invalid_request("`method` must be a string")),
-        None => return Err(Failure::invalid_request("`method` is missing")),
+        Some(_) => return Err(RpcFailure::invalid_request("`method` must be a string")),
+        None => return Err(RpcFailure::invalid_request("`method` is missing")),
     };
     match fields.remove("params") {
         None | Some(Value::Null) => Ok((method, Map::new())),
         Some(Value::Object(params)) => Ok((method, params)),
         // A notification is never answered, even if it is malformed.
         Some(_) if !is_request => Ok((method, Map::new())),
-        Some(_) => Err(Failure::invalid_params("`params` must be an object")),
+        Some(_) => Err(RpcFailure::invalid_params("`params` must be an object")),
     }
 }
 
-fn ask(id: Id, method: &str, mut params: Map<String, Value>) -> Reading {
+fn request_reading(id: LiteralId, method: &str, mut params: Map<String, Value>) -> FrameReading {
     let Some((method, known)) = METHODS.into_iter().find(|(one, _)| *one == method) else {
-        return Reading::Reply(Reply::json(result(Some(&id), &not_implemented())));
+        return FrameReading::Reply(Reply::json(result_message(Some(&id), &not_implemented())));
     };
     // Unknown parameters are ignored.
     params.retain(|name, _| known.contains(&name.as_str()));
-    Reading::Ask(Ask {
-        key: Key(id.0.get().to_owned()),
-        request: Request::CallTool {
+    FrameReading::Request(PendingRequest {
+        key: RequestKey(id.0.get().to_owned()),
+        request: HostRequest::CallTool {
             tool: format!("assets.{method}"),
             input: Value::Object(params),
         },
-        ticket: Arc::new(CallTicket { id, method }),
-        on_leave: OnLeave::Cancels,
-        events: Accepts::Message,
-        asking: Asking::Nobody,
-        beside: Beside::default(),
-        within: None,
-        via: None,
+        encoder: Arc::new(SynestheticEncoder { id, method }),
+        on_disconnect: OnDisconnect::Cancels,
+        answer_form: AnswerForm::Message,
+        question_mode: QuestionMode::Nobody,
+        metadata: CallMetadata::default(),
+        time_limit: None,
+        origin: None,
     })
 }
 
@@ -206,60 +213,62 @@ fn ask(id: Id, method: &str, mut params: Map<String, Value>) -> Reading {
 /// digits.
 #[derive(Serialize)]
 #[serde(transparent)]
-struct Id(Box<RawValue>);
+struct LiteralId(Box<RawValue>);
 
-impl Id {
+impl LiteralId {
     /// Parses the id of the object in `body`.
-    fn written_in(body: &[u8]) -> Option<Self> {
+    fn parse_from(body: &[u8]) -> Option<Self> {
         #[derive(Deserialize)]
-        struct Named {
+        struct IdField {
             id: Box<RawValue>,
         }
-        serde_json::from_slice(body).ok().map(|Named { id }| Self(id))
+        serde_json::from_slice(body).ok().map(|IdField { id }| Self(id))
     }
 }
 
 /// The data needed to answer one request.
-struct CallTicket {
-    id: Id,
+struct SynestheticEncoder {
+    id: LiteralId,
     method: &'static str,
 }
 
-impl Ticket for CallTicket {
-    fn reply(&self, outcome: Result<Answer, CallError>) -> Option<Reply> {
+impl AnswerEncoder for SynestheticEncoder {
+    fn encode_reply(&self, outcome: Result<HostAnswer, CallError>) -> Option<Reply> {
         let said = match outcome {
-            Ok(Answer::Output(output)) => output.value,
-            Err(error) => refusal(self.method, &error),
+            Ok(HostAnswer::Output(output)) => output.value,
+            Err(error) => error_value(self.method, &error),
             Ok(_) => {
-                let failure = Failure::new(INTERNAL_ERROR, "that was not asked for");
-                return Some(Reply::json(error(Some(&self.id), &failure)));
+                let failure = RpcFailure::new(INTERNAL_ERROR, "that was not asked for");
+                return Some(Reply::json(error_message(Some(&self.id), &failure)));
             }
         };
-        Some(Reply::json(result(Some(&self.id), &said)))
+        Some(Reply::json(result_message(Some(&self.id), &said)))
     }
 
-    fn event(&self, _event: &Event) -> Option<Bytes> {
+    fn encode_event(&self, _event: &CallEvent) -> Option<Bytes> {
         None
     }
 
-    fn listens(&self) -> bool {
+    fn encodes_events(&self) -> bool {
         false
     }
 }
 
 /// Converts an error to one of the contract's reasons.
-fn refusal(method: &str, error: &CallError) -> Value {
+fn error_value(method: &str, error: &CallError) -> Value {
     let gets = matches!(method, "get_schema" | "get_example");
     let message = error.to_string();
     match error {
         CallError::UnknownTool { .. } => not_implemented(),
         // The contract has only `not_found` for these methods, even for an invalid name.
         CallError::InvalidInput { .. } | CallError::NotFound { .. } if gets => not_found(),
-        CallError::InvalidInput { problems } => invalid(problems),
+        CallError::InvalidInput { problems } => validation_failed(problems),
         CallError::NotFound { .. }
         | CallError::Conflict { .. }
         | CallError::TooLarge { .. }
-        | CallError::Mismatch { .. } => invalid(&[Problem { pointer: String::new(), message }]),
+        | CallError::Mismatch { .. } => {
+            validation_failed(&[ValidationProblem { pointer: String::new(), message }])
+        }
         CallError::NotAllowed { .. }
         | CallError::Scope { .. }
         | CallError::Asks { .. }
@@ -294,7 +303,7 @@ fn backend_error(status: u16, detail: &str) -> Value {
 }
 
 /// Creates the validation error, with problems ordered by path and message.
-fn invalid(problems: &[Problem]) -> Value {
+fn validation_failed(problems: &[ValidationProblem]) -> Value {
     let mut told: Vec<_> = problems.iter().map(|it| (&it.pointer, &it.message)).collect();
     told.sort_unstable();
     let errors: Vec<_> =
@@ -304,31 +313,31 @@ fn invalid(problems: &[Problem]) -> Value {
 
 /// Creates the answer to an oversized request, whose id is unknown.
 fn too_large() -> Reply {
-    let why = Problem { pointer: String::new(), message: "payload_too_large".to_owned() };
-    Reply::json(result(None, &invalid(&[why]))).with_status(413)
+    let why = ValidationProblem { pointer: String::new(), message: "payload_too_large".to_owned() };
+    Reply::json(result_message(None, &validation_failed(&[why]))).with_status(413)
 }
 
-fn failed(id: Option<&Id>, failure: &Failure) -> Reading {
-    Reading::Reply(Reply::json(error(id, failure)))
+fn failure_reading(id: Option<&LiteralId>, failure: &RpcFailure) -> FrameReading {
+    FrameReading::Reply(Reply::json(error_message(id, failure)))
 }
 
 /// Serializes a result.
-fn result(id: Option<&Id>, result: &Value) -> Bytes {
+fn result_message(id: Option<&LiteralId>, result: &Value) -> Bytes {
     #[derive(Serialize)]
-    struct Frame<'a> {
+    struct SynestheticResultFrame<'a> {
         jsonrpc: &'static str,
-        id: Option<&'a Id>,
+        id: Option<&'a LiteralId>,
         result: &'a Value,
     }
-    written(&Frame { jsonrpc: "2.0", id, result })
+    to_json(&SynestheticResultFrame { jsonrpc: "2.0", id, result })
 }
 
 /// Serializes a JSON-RPC error.
-fn error(id: Option<&Id>, failure: &Failure) -> Bytes {
+fn error_message(id: Option<&LiteralId>, failure: &RpcFailure) -> Bytes {
     #[derive(Serialize)]
-    struct Frame<'a> {
+    struct SynestheticErrorFrame<'a> {
         jsonrpc: &'static str,
-        id: Option<&'a Id>,
+        id: Option<&'a LiteralId>,
         error: Error<'a>,
     }
     #[derive(Serialize)]
@@ -337,5 +346,5 @@ fn error(id: Option<&Id>, failure: &Failure) -> Bytes {
         message: &'a str,
     }
     let error = Error { code: failure.code, message: &failure.message };
-    written(&Frame { jsonrpc: "2.0", id, error })
+    to_json(&SynestheticErrorFrame { jsonrpc: "2.0", id, error })
 }

@@ -11,7 +11,7 @@ fn main() {
     let count = arguments.next().map_or(64, |it| it.parse().expect("texts"));
     let threads = arguments.next().map_or(2, |it| it.parse().expect("threads"));
     let begun = Instant::now();
-    let model = toolgate_embed::Model::open(Path::new(&folder)).expect("a model");
+    let model = toolgate_embed::EmbeddingModel::open(Path::new(&folder)).expect("a model");
     println!("opened {} in {:?}", model.space().model, begun.elapsed());
     let model = model.with_tokens_max(tokens).with_threads(threads);
     let texts: Vec<_> = (0..count)

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::wrong::NotAModel;
+use crate::error::ModelFolderError;
 
 /// Most bytes of a settings file; the largest models have some kilobytes.
 const SETTINGS_BYTES_MAX: u64 = 1 << 20;
@@ -22,7 +22,7 @@ const TOKENIZER_BYTES_MAX: u64 = 64 << 20;
 
 /// Dimensions and options of the network, from `config.json`.
 #[derive(Debug, Clone, Deserialize)]
-pub(crate) struct Shape {
+pub(crate) struct ModelShape {
     #[serde(default)]
     pub(crate) model_type: String,
     pub(crate) vocab_size: usize,
@@ -59,43 +59,44 @@ fn absolute() -> String {
 
 /// Activation function between two linear layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Bend {
+pub(crate) enum Activation {
     Gelu,
-    GeluByTanh,
+    GeluTanh,
     Relu,
 }
 
 /// Method that combines the vectors of the tokens into one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pooling {
+pub(crate) enum PoolingMethod {
     Mean,
-    First,
+    FirstToken,
 }
 
 /// A model's folder with its parsed settings.
 #[derive(Debug)]
-pub(crate) struct Folder {
+pub(crate) struct ModelFolderFiles {
     pub(crate) path: PathBuf,
-    pub(crate) shape: Shape,
-    pub(crate) bend: Bend,
-    pub(crate) pooling: Pooling,
+    pub(crate) shape: ModelShape,
+    pub(crate) activation: Activation,
+    pub(crate) pooling: PoolingMethod,
     /// Most tokens that the model reads, including the start and end tokens.
     pub(crate) tokens_max: usize,
     /// Prefix of a text, by the purpose of the text.
     pub(crate) prompts: BTreeMap<String, String>,
 }
 
-impl Folder {
-    pub(crate) fn read(path: &Path) -> Result<Self, NotAModel> {
+impl ModelFolderFiles {
+    pub(crate) fn read(path: &Path) -> Result<Self, ModelFolderError> {
         if !fs::metadata(path).is_ok_and(|found| found.is_dir()) {
-            return Err(NotAModel::NoFolder(path.to_owned()));
+            return Err(ModelFolderError::FolderMissing(path.to_owned()));
         }
-        let (shape, bend) = shape(&path.join("config.json"))?;
-        let pooling = pooling(path)?;
-        let tokens_max = tokens_max(path, shape.max_position_embeddings)?;
-        let said: Option<Prompts> = optional(&path.join("config_sentence_transformers.json"))?;
+        let (shape, bend) = read_shape(&path.join("config.json"))?;
+        let pooling = read_pooling(path)?;
+        let tokens_max = read_tokens_max(path, shape.max_position_embeddings)?;
+        let said: Option<PromptsFile> =
+            read_optional_json(&path.join("config_sentence_transformers.json"))?;
         let prompts = said.unwrap_or_default().prompts;
-        Ok(Self { path: path.to_owned(), shape, bend, pooling, tokens_max, prompts })
+        Ok(Self { path: path.to_owned(), shape, activation: bend, pooling, tokens_max, prompts })
     }
 
     /// Returns the name of the folder.
@@ -110,18 +111,18 @@ impl Folder {
 }
 
 #[derive(Deserialize, Default)]
-struct Prompts {
+struct PromptsFile {
     #[serde(default)]
     prompts: BTreeMap<String, String>,
 }
 
-fn shape(file: &Path) -> Result<(Shape, Bend), NotAModel> {
+fn read_shape(file: &Path) -> Result<(ModelShape, Activation), ModelFolderError> {
     #[derive(Deserialize)]
-    struct Kind {
+    struct ModelTypeField {
         #[serde(default)]
         model_type: Option<String>,
     }
-    let Kind { model_type } = required(file)?;
+    let ModelTypeField { model_type } = read_json(file)?;
     let model_type = model_type.unwrap_or_default();
     if model_type != "bert" {
         let what = if model_type.is_empty() {
@@ -129,17 +130,17 @@ fn shape(file: &Path) -> Result<(Shape, Bend), NotAModel> {
         } else {
             format!("says that the model is of the type `{model_type}`, not `bert`")
         };
-        return Err(NotAModel::unsupported(file, what));
+        return Err(ModelFolderError::unsupported(file, what));
     }
-    let shape: Shape = required(file)?;
+    let shape: ModelShape = read_json(file)?;
     debug_assert_eq!(shape.model_type, "bert");
     let bend = match shape.hidden_act.as_str() {
-        "gelu" | "gelu_python" => Bend::Gelu,
-        "gelu_new" | "gelu_fast" | "gelu_pytorch_tanh" => Bend::GeluByTanh,
-        "relu" => Bend::Relu,
+        "gelu" | "gelu_python" => Activation::Gelu,
+        "gelu_new" | "gelu_fast" | "gelu_pytorch_tanh" => Activation::GeluTanh,
+        "relu" => Activation::Relu,
         other => {
             let what = format!("has the `hidden_act` `{other}`, which is not known here");
-            return Err(NotAModel::unsupported(file, what));
+            return Err(ModelFolderError::unsupported(file, what));
         }
     };
     if shape.position_embedding_type != "absolute" {
@@ -147,7 +148,7 @@ fn shape(file: &Path) -> Result<(Shape, Bend), NotAModel> {
             "has positions of the type `{}`, where only `absolute` ones are known here",
             shape.position_embedding_type
         );
-        return Err(NotAModel::unsupported(file, what));
+        return Err(ModelFolderError::unsupported(file, what));
     }
     let counts = [
         ("vocab_size", shape.vocab_size, 1 << 22),
@@ -161,32 +162,35 @@ fn shape(file: &Path) -> Result<(Shape, Bend), NotAModel> {
     for (name, count, most) in counts {
         if count == 0 || count > most {
             let what = format!("says `{name}` is {count}, where 1 to {most} make sense");
-            return Err(NotAModel::damaged(file, what));
+            return Err(ModelFolderError::damaged(file, what));
         }
     }
     if shape.max_position_embeddings < 3 {
-        return Err(NotAModel::damaged(file, "leaves no room for a token between the two marks"));
+        return Err(ModelFolderError::damaged(
+            file,
+            "leaves no room for a token between the two marks",
+        ));
     }
     if !shape.hidden_size.is_multiple_of(shape.num_attention_heads) {
         let what = format!(
             "has {} heads, which do not divide a `hidden_size` of {}",
             shape.num_attention_heads, shape.hidden_size
         );
-        return Err(NotAModel::damaged(file, what));
+        return Err(ModelFolderError::damaged(file, what));
     }
     Ok((shape, bend))
 }
 
 /// Returns the pooling method from `modules.json` and the file that it names.
-fn pooling(folder: &Path) -> Result<Pooling, NotAModel> {
+fn read_pooling(folder: &Path) -> Result<PoolingMethod, ModelFolderError> {
     #[derive(Deserialize)]
-    struct Module {
+    struct ModuleEntry {
         path: String,
         r#type: String,
     }
     #[derive(Deserialize, Default)]
     #[serde(default)]
-    struct Modes {
+    struct PoolingModes {
         pooling_mode: Option<String>,
         pooling_mode_cls_token: bool,
         pooling_mode_mean_tokens: bool,
@@ -196,11 +200,11 @@ fn pooling(folder: &Path) -> Result<Pooling, NotAModel> {
         pooling_mode_lasttoken: bool,
     }
     let list = folder.join("modules.json");
-    let Some(modules) = optional::<Vec<Module>>(&list)? else {
+    let Some(modules) = read_optional_json::<Vec<ModuleEntry>>(&list)? else {
         // The default of sentence-transformers for a folder with a bare BERT.
-        return Ok(Pooling::Mean);
+        return Ok(PoolingMethod::Mean);
     };
-    let mut found = Pooling::Mean;
+    let mut found = PoolingMethod::Mean;
     for module in modules {
         let kind = module.r#type.rsplit('.').next().unwrap_or_default();
         match kind {
@@ -209,7 +213,7 @@ fn pooling(folder: &Path) -> Result<Pooling, NotAModel> {
             "Normalize" => {}
             "Pooling" => {
                 let file = folder.join(&module.path).join("config.json");
-                let modes: Modes = required(&file)?;
+                let modes: PoolingModes = read_json(&file)?;
                 let others = modes.pooling_mode_max_tokens
                     || modes.pooling_mode_mean_sqrt_len_tokens
                     || modes.pooling_mode_weightedmean_tokens
@@ -218,11 +222,13 @@ fn pooling(folder: &Path) -> Result<Pooling, NotAModel> {
                 let cls = modes.pooling_mode_cls_token;
                 let mean = modes.pooling_mode_mean_tokens;
                 found = match (named, cls, mean, others) {
-                    (Some("mean"), _, _, false) | (None, false, true, false) => Pooling::Mean,
-                    (Some("cls"), _, _, false) | (None, true, false, false) => Pooling::First,
+                    (Some("mean"), _, _, false) | (None, false, true, false) => PoolingMethod::Mean,
+                    (Some("cls"), _, _, false) | (None, true, false, false) => {
+                        PoolingMethod::FirstToken
+                    }
                     _ => {
                         let what = "asks for another pooling than the mean or the first token";
-                        return Err(NotAModel::unsupported(&file, what));
+                        return Err(ModelFolderError::unsupported(&file, what));
                     }
                 };
             }
@@ -231,25 +237,25 @@ fn pooling(folder: &Path) -> Result<Pooling, NotAModel> {
                 let what = format!(
                     "{what}, where only a Transformer, Pooling and Normalize are known here"
                 );
-                return Err(NotAModel::unsupported(&list, what));
+                return Err(ModelFolderError::unsupported(&list, what));
             }
         }
     }
     Ok(found)
 }
 
-fn tokens_max(folder: &Path, positions: usize) -> Result<usize, NotAModel> {
+fn read_tokens_max(folder: &Path, positions: usize) -> Result<usize, ModelFolderError> {
     #[derive(Deserialize)]
-    struct Said {
+    struct SentenceConfig {
         max_seq_length: Option<usize>,
     }
     let file = folder.join("sentence_bert_config.json");
-    let said = optional::<Said>(&file)?.and_then(|said| said.max_seq_length);
+    let said = read_optional_json::<SentenceConfig>(&file)?.and_then(|said| said.max_seq_length);
     match said {
         Some(tokens) if tokens < 3 => {
             let what =
                 format!("says `max_seq_length` is {tokens}, which leaves no room for a text");
-            Err(NotAModel::damaged(&file, what))
+            Err(ModelFolderError::damaged(&file, what))
         }
         Some(tokens) => Ok(tokens.min(positions)),
         None => Ok(positions),
@@ -257,36 +263,38 @@ fn tokens_max(folder: &Path, positions: usize) -> Result<usize, NotAModel> {
 }
 
 /// Parses the JSON in `file`, at most 1 MiB.
-pub(crate) fn required<T: DeserializeOwned>(file: &Path) -> Result<T, NotAModel> {
-    let text = text(file, SETTINGS_BYTES_MAX)?;
-    serde_json::from_slice(&text).map_err(|err| not_json(file, &err))
+pub(crate) fn read_json<T: DeserializeOwned>(file: &Path) -> Result<T, ModelFolderError> {
+    let text = read_limited(file, SETTINGS_BYTES_MAX)?;
+    serde_json::from_slice(&text).map_err(|err| invalid_json(file, &err))
 }
 
 /// Parses the JSON in `file`, or returns `None` if the file does not exist.
-pub(crate) fn optional<T: DeserializeOwned>(file: &Path) -> Result<Option<T>, NotAModel> {
+pub(crate) fn read_optional_json<T: DeserializeOwned>(
+    file: &Path,
+) -> Result<Option<T>, ModelFolderError> {
     match fs::metadata(file) {
         Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
-        Ok(_) | Err(_) => required(file).map(Some),
+        Ok(_) | Err(_) => read_json(file).map(Some),
     }
 }
 
 /// Reads a tokenizer's `file`, at most 64 MiB, or returns `None` if it does not exist.
-pub(crate) fn tokenizer(file: &Path) -> Result<Option<Vec<u8>>, NotAModel> {
+pub(crate) fn read_tokenizer_file(file: &Path) -> Result<Option<Vec<u8>>, ModelFolderError> {
     match fs::metadata(file) {
         Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
-        Ok(_) | Err(_) => text(file, TOKENIZER_BYTES_MAX).map(Some),
+        Ok(_) | Err(_) => read_limited(file, TOKENIZER_BYTES_MAX).map(Some),
     }
 }
 
-pub(crate) fn not_json(file: &Path, err: &serde_json::Error) -> NotAModel {
-    NotAModel::damaged(file, format!("does not hold what it should: {err}"))
+pub(crate) fn invalid_json(file: &Path, err: &serde_json::Error) -> ModelFolderError {
+    ModelFolderError::damaged(file, format!("does not hold what it should: {err}"))
 }
 
-fn text(file: &Path, bytes_max: u64) -> Result<Vec<u8>, NotAModel> {
-    let found = fs::metadata(file).map_err(|err| NotAModel::unreadable(file, &err))?;
+fn read_limited(file: &Path, bytes_max: u64) -> Result<Vec<u8>, ModelFolderError> {
+    let found = fs::metadata(file).map_err(|err| ModelFolderError::unreadable(file, &err))?;
     if found.len() > bytes_max {
         let what = format!("has {} bytes, more than the {bytes_max} that are read", found.len());
-        return Err(NotAModel::damaged(file, what));
+        return Err(ModelFolderError::damaged(file, what));
     }
-    fs::read(file).map_err(|err| NotAModel::unreadable(file, &err))
+    fs::read(file).map_err(|err| ModelFolderError::unreadable(file, &err))
 }

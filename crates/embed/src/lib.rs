@@ -4,14 +4,14 @@
 //! is a sequence of matrix products and elementwise functions.
 
 mod model;
-mod wrong;
+mod error;
 mod folder;
 mod tokens;
 mod bert;
 mod weights;
-mod curves;
+mod activations;
 mod matrix;
 mod kernel;
 
-pub use model::{Failed, Model, ModelFolder, Space};
-pub use wrong::NotAModel;
+pub use error::ModelFolderError;
+pub use model::{EmbeddingModel, InvalidVectors, ModelFolder, ModelSpace};

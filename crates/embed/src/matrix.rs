@@ -1,25 +1,25 @@
 //! Matrix products, blocked so that the operands stay in the nearest caches.
 
-use crate::kernel::{COLUMNS, Lane, ROWS, Slice, products};
+use crate::kernel::{COLUMNS, ColumnSlice, MatrixLane, ROWS, products};
 
 /// Numbers of a row that are summed before the next columns. A panel of this depth stays in the
 /// cache until the next rows.
-const DEPTH: usize = 384;
+const DEPTH_MAX: usize = 384;
 /// Rows of the left matrix that are multiplied with all columns before the next rows. A block of
 /// this size and depth fills a third of the L2 cache.
-const BLOCK: usize = 16 * ROWS;
+const BLOCK_ROWS: usize = 16 * ROWS;
 
 /// Right operand of a product: columns packed side by side, sixteen to a panel.
 #[derive(Debug, Default)]
-pub(crate) struct Packed {
+pub(crate) struct PackedMatrix {
     /// Numbers in each column.
     depth: usize,
     columns: usize,
     /// Panels of `depth` lanes each; the last one is padded with zeros.
-    lanes: Vec<Lane>,
+    lanes: Vec<MatrixLane>,
 }
 
-impl Packed {
+impl PackedMatrix {
     /// Packs a matrix whose columns are stored as rows of `depth` numbers, `stride` apart.
     pub(crate) fn fill_from_columns(
         &mut self,
@@ -57,13 +57,13 @@ impl Packed {
     fn reset(&mut self, depth: usize, columns: usize) {
         (self.depth, self.columns) = (depth, columns);
         self.lanes.clear();
-        self.lanes.resize(depth * columns.div_ceil(COLUMNS), Lane([0.0; COLUMNS]));
+        self.lanes.resize(depth * columns.div_ceil(COLUMNS), MatrixLane([0.0; COLUMNS]));
     }
 }
 
 /// Left operand of a product: rows that are `stride` apart.
 #[derive(Clone, Copy)]
-pub(crate) struct Left<'m> {
+pub(crate) struct MatrixRows<'m> {
     pub(crate) numbers: &'m [f32],
     pub(crate) stride: usize,
     pub(crate) rows: usize,
@@ -72,19 +72,19 @@ pub(crate) struct Left<'m> {
 /// Multiplies `left` by `right` into `out`, whose rows are `stride` apart. The vector `slices` is a
 /// scratch buffer.
 pub(crate) fn multiply(
-    left: Left<'_>,
-    right: &Packed,
+    left: MatrixRows<'_>,
+    right: &PackedMatrix,
     out: &mut [f32],
     stride: usize,
-    slices: &mut Vec<Slice>,
+    slices: &mut Vec<ColumnSlice>,
 ) {
     let products = products();
     let depth = right.depth;
-    for first in (0..left.rows).step_by(BLOCK) {
-        let rows = BLOCK.min(left.rows - first);
-        for begin in (0..depth).step_by(DEPTH) {
-            let length = DEPTH.min(depth - begin);
-            pack(left, first, rows, begin, length, slices);
+    for first in (0..left.rows).step_by(BLOCK_ROWS) {
+        let rows = BLOCK_ROWS.min(left.rows - first);
+        for begin in (0..depth).step_by(DEPTH_MAX) {
+            let length = DEPTH_MAX.min(depth - begin);
+            pack_rows(left, first, rows, begin, length, slices);
             for (panel, lanes) in right.lanes.chunks_exact(depth).enumerate() {
                 let lanes = &lanes[begin..][..length];
                 let column = panel * COLUMNS;
@@ -94,7 +94,7 @@ pub(crate) fn multiply(
                     let row = few * ROWS;
                     for (row, sums) in (first + row..first + rows).zip(&tile) {
                         let out = &mut out[row * stride + column..][..width];
-                        put(out, sums, begin > 0);
+                        write_sums(out, sums, begin > 0);
                     }
                 }
             }
@@ -103,7 +103,7 @@ pub(crate) fn multiply(
 }
 
 /// Writes `sums` to `out`, or adds them if `go_on` is set.
-fn put(out: &mut [f32], sums: &Lane, go_on: bool) {
+fn write_sums(out: &mut [f32], sums: &MatrixLane, go_on: bool) {
     // With a known length, this compiles to two stores.
     if let Ok(out) = <&mut [f32; COLUMNS]>::try_from(&mut *out) {
         if go_on {
@@ -118,13 +118,13 @@ fn put(out: &mut [f32], sums: &Lane, go_on: bool) {
 }
 
 /// Packs `length` numbers of `rows` rows of `left` into `slices`, padded with zeros.
-fn pack(
-    left: Left<'_>,
+fn pack_rows(
+    left: MatrixRows<'_>,
     first: usize,
     rows: usize,
     begin: usize,
     length: usize,
-    slices: &mut Vec<Slice>,
+    slices: &mut Vec<ColumnSlice>,
 ) {
     slices.clear();
     slices.resize(rows.div_ceil(ROWS) * length, [0.0; ROWS]);
@@ -142,7 +142,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::kernel::anywhere;
+    use crate::kernel::portable_products;
 
     /// The product by the definition.
     fn slowly(left: &[f32], right: &[f32], depth: usize, columns: usize) -> Vec<f64> {
@@ -173,11 +173,11 @@ mod tests {
         ) {
             let left = numbers(rows * depth, seed);
             let right = numbers(columns * depth, !seed);
-            let mut packed = Packed::default();
+            let mut packed = PackedMatrix::default();
             packed.fill_from_columns(&right, depth, depth, columns);
             let stride = columns + 3;
             let mut out = vec![7.0; rows * stride];
-            let left_of = Left { numbers: &left, stride: depth, rows };
+            let left_of = MatrixRows { numbers: &left, stride: depth, rows };
             multiply(left_of, &packed, &mut out, stride, &mut Vec::new());
             let expected = slowly(&left, &right, depth, columns);
             for (row, expected) in out.chunks_exact(stride).zip(expected.chunks_exact(columns)) {
@@ -193,11 +193,11 @@ mod tests {
             let rows = numbers(depth * columns, seed);
             let turned: Vec<_> =
                 (0..columns).flat_map(|at| rows.iter().skip(at).step_by(columns).copied()).collect();
-            let mut a = Packed::default();
-            let mut b = Packed::default();
+            let mut a = PackedMatrix::default();
+            let mut b = PackedMatrix::default();
             a.fill_from_rows(&rows, columns, depth, columns);
             b.fill_from_columns(&turned, depth, depth, columns);
-            let lanes = |it: &Packed| it.lanes.iter().flat_map(|lane| lane.0).collect::<Vec<_>>();
+            let lanes = |it: &PackedMatrix| it.lanes.iter().flat_map(|lane| lane.0).collect::<Vec<_>>();
             prop_assert_eq!(lanes(&a), lanes(&b));
         }
 
@@ -206,9 +206,9 @@ mod tests {
             let all = numbers(length * (ROWS + COLUMNS), seed);
             let (left, right) = all.split_at(length * ROWS);
             let (slices, _) = left.as_chunks::<ROWS>();
-            let lanes: Vec<_> = right.as_chunks::<COLUMNS>().0.iter().map(|it| Lane(*it)).collect();
-            let tiles = products()(slices, &lanes).into_iter().zip(anywhere(slices, &lanes));
-            for (Lane(here), Lane(anywhere)) in tiles {
+            let lanes: Vec<_> = right.as_chunks::<COLUMNS>().0.iter().map(|it| MatrixLane(*it)).collect();
+            let tiles = products()(slices, &lanes).into_iter().zip(portable_products(slices, &lanes));
+            for (MatrixLane(here), MatrixLane(anywhere)) in tiles {
                 for (a, b) in here.into_iter().zip(anywhere) {
                     prop_assert!((a - b).abs() < 1e-3, "{} {}", a, b);
                 }

@@ -5,23 +5,23 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use crate::bert::{Bert, Desk};
-use crate::folder::Folder;
+use crate::bert::{BertNetwork, PassBuffers};
+use crate::error::ModelFolderError;
+use crate::folder::ModelFolderFiles;
 use crate::tokens::Tokenizer;
-use crate::weights::Weights;
-use crate::wrong::NotAModel;
+use crate::weights::ModelWeights;
 
 /// Most tokens read of a text, including the start and end tokens. More tokens cost much and add
 /// little meaning for a function.
 const TOKENS_MAX: usize = 256;
 /// Most tokens in one pass through the network. More would need more memory and be no faster.
-const PASS_TOKENS: usize = 512;
+const PASS_TOKENS_MAX: usize = 512;
 /// Most threads that compute.
 const THREADS_MAX: usize = 16;
 
 /// Vector space of one model. Only vectors of the same space are comparable.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Space {
+pub struct ModelSpace {
     /// Name of the model's folder, and a hash of everything that determines the vectors.
     pub model: String,
     /// Number of dimensions.
@@ -34,7 +34,7 @@ pub struct Space {
     "the model `{model}` gives vectors that are no numbers, so its weights are of no use; copy the \
      model's folder again, whole"
 )]
-pub struct Failed {
+pub struct InvalidVectors {
     /// Name of the model.
     pub model: String,
 }
@@ -42,7 +42,7 @@ pub struct Failed {
 /// A checked folder with a supported model, before its weights are loaded.
 #[derive(Debug)]
 pub struct ModelFolder {
-    folder: Folder,
+    folder: ModelFolderFiles,
     tokens_max: usize,
     prompts: [String; 2],
 }
@@ -54,8 +54,8 @@ impl ModelFolder {
     /// # Errors
     ///
     /// Fails if a file is missing, damaged or unsupported.
-    pub fn look(folder: &Path) -> Result<Self, NotAModel> {
-        let folder = Folder::read(folder)?;
+    pub fn check(folder: &Path) -> Result<Self, ModelFolderError> {
+        let folder = ModelFolderFiles::read(folder)?;
         let tokens_max = folder.tokens_max.min(TOKENS_MAX);
         let prompt = |names: &[&str]| {
             let found = names.iter().find_map(|name| folder.prompts.get(*name));
@@ -74,33 +74,41 @@ impl ModelFolder {
 
     /// Returns the space of the vectors. Reads all files that determine the vectors once to hash
     /// them, so that models are never confused.
-    pub fn space(&self) -> Result<Space, NotAModel> {
-        self.space_of(&self.tokenizer()?, &self.weights()?)
+    pub fn space(&self) -> Result<ModelSpace, ModelFolderError> {
+        self.compute_space(&self.tokenizer()?, &self.weights()?)
     }
 
     /// Loads the model. Takes as long as reading the weights.
-    pub fn open(&self) -> Result<Model, NotAModel> {
+    pub fn open(&self) -> Result<EmbeddingModel, ModelFolderError> {
         let Self { folder, tokens_max, prompts } = self;
         let tokenizer = self.tokenizer()?;
         let weights = self.weights()?;
-        let bert = Bert::read(folder, &weights, *tokens_max)?;
-        let space = self.space_of(&tokenizer, &weights)?;
+        let bert = BertNetwork::read(folder, &weights, *tokens_max)?;
+        let space = self.compute_space(&tokenizer, &weights)?;
         let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
         let tokens_max = *tokens_max;
         let prompts = prompts.clone();
-        Ok(Model { space, tokenizer, bert, tokens_max, threads, prompts })
+        Ok(EmbeddingModel { space, tokenizer, bert, tokens_max, threads, prompts })
     }
 
-    fn tokenizer(&self) -> Result<Tokenizer, NotAModel> {
+    fn tokenizer(&self) -> Result<Tokenizer, ModelFolderError> {
         Tokenizer::read(&self.folder.path, self.folder.shape.vocab_size)
     }
 
-    fn weights(&self) -> Result<Weights, NotAModel> {
-        Weights::open(&self.folder.path.join("model.safetensors"))
+    fn weights(&self) -> Result<ModelWeights, ModelFolderError> {
+        ModelWeights::open(&self.folder.path.join("model.safetensors"))
     }
 
-    fn space_of(&self, tokenizer: &Tokenizer, weights: &Weights) -> Result<Space, NotAModel> {
-        let Self { folder: Folder { shape, bend, pooling, .. }, tokens_max, prompts } = self;
+    fn compute_space(
+        &self,
+        tokenizer: &Tokenizer,
+        weights: &ModelWeights,
+    ) -> Result<ModelSpace, ModelFolderError> {
+        let Self {
+            folder: ModelFolderFiles { shape, activation: bend, pooling, .. },
+            tokens_max,
+            prompts,
+        } = self;
         // Settings outside of the weights determine the vectors, too.
         let heads = shape.num_attention_heads;
         let eps = shape.layer_norm_eps;
@@ -111,26 +119,26 @@ impl ModelFolder {
         hasher.update(rest.as_bytes());
         let hash = hasher.finalize().to_hex();
         let model = format!("{}-{}", self.folder.name(), &hash[..8]);
-        Ok(Space { model, dimensions: self.dimensions() })
+        Ok(ModelSpace { model, dimensions: self.dimensions() })
     }
 }
 
 /// A loaded model. It uses no network connection, and computes on the caller's threads.
 #[derive(Debug)]
-pub struct Model {
-    space: Space,
+pub struct EmbeddingModel {
+    space: ModelSpace,
     tokenizer: Tokenizer,
-    bert: Bert,
+    bert: BertNetwork,
     tokens_max: usize,
     threads: usize,
     prompts: [String; 2],
 }
 
-impl Model {
+impl EmbeddingModel {
     /// Loads the model in `folder`: a sentence-transformers model of the BERT family. Takes as long
     /// as reading the weights.
-    pub fn open(folder: &Path) -> Result<Self, NotAModel> {
-        ModelFolder::look(folder)?.open()
+    pub fn open(folder: &Path) -> Result<Self, ModelFolderError> {
+        ModelFolder::check(folder)?.open()
     }
 
     /// Limits the number of tokens read of a text, within 3 and the current limit.
@@ -148,7 +156,7 @@ impl Model {
     }
 
     /// Returns the space of the vectors.
-    pub fn space(&self) -> &Space {
+    pub fn space(&self) -> &ModelSpace {
         &self.space
     }
 
@@ -171,14 +179,14 @@ impl Model {
 
     /// Embeds `texts` and returns one vector of length 1 for each, in order. Blocks until done, and
     /// uses up to one thread per processor. The number of texts is not limited.
-    pub fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, Failed> {
+    pub fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, InvalidVectors> {
         let tokens: Vec<_> =
-            texts.iter().map(|text| self.tokenizer.tokens(text, self.tokens_max)).collect();
-        let passes = self.passes(&tokens);
+            texts.iter().map(|text| self.tokenizer.tokenize(text, self.tokens_max)).collect();
+        let passes = self.group_passes(&tokens);
         let vectors = Mutex::new(vec![Vec::new(); texts.len()]);
         let next = AtomicUsize::new(0);
         let work = || {
-            let mut desk = Desk::default();
+            let mut desk = PassBuffers::default();
             while let Some(pass) = passes.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let texts: Vec<_> = pass.iter().map(|at| tokens[*at].as_slice()).collect();
                 let made = self.bert.vectors(&texts, &mut desk);
@@ -194,15 +202,15 @@ impl Model {
         });
         let vectors = vectors.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         if vectors.iter().flatten().any(|number| !number.is_finite()) {
-            return Err(Failed { model: self.space.model.clone() });
+            return Err(InvalidVectors { model: self.space.model.clone() });
         }
         Ok(vectors)
     }
 
     /// Groups texts into passes through the network, so that all threads have work.
-    fn passes(&self, tokens: &[Vec<u32>]) -> Vec<Vec<usize>> {
+    fn group_passes(&self, tokens: &[Vec<u32>]) -> Vec<Vec<usize>> {
         let all: usize = tokens.iter().map(Vec::len).sum();
-        let room = PASS_TOKENS.min(all.div_ceil(self.threads));
+        let room = PASS_TOKENS_MAX.min(all.div_ceil(self.threads));
         let mut passes: Vec<Vec<usize>> = Vec::new();
         let mut filled = room;
         for (at, text) in tokens.iter().enumerate() {

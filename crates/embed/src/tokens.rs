@@ -8,60 +8,61 @@ use serde_json::Value;
 use unicode_general_category::{GeneralCategory, get_general_category};
 use unicode_normalization::UnicodeNormalization;
 
-use crate::folder::{not_json, optional, tokenizer};
-use crate::wrong::NotAModel;
+use crate::error::ModelFolderError;
+use crate::folder::{invalid_json, read_optional_json, read_tokenizer_file};
 
 /// Longest word, in characters; a longer one becomes the unknown token.
 const WORD_CHARS_MAX: usize = 100;
 /// Longest word that is buffered, in bytes: a longer one exceeds the limit in characters, too.
 const WORD_BYTES_MAX: usize = 4 * WORD_CHARS_MAX;
 /// Prefix of a piece that continues a word.
-const GOES_ON: &str = "##";
+const CONTINUATION_PREFIX: &str = "##";
 
 /// Splits texts into tokens.
 #[derive(Debug)]
 pub(crate) struct Tokenizer {
-    numbers: HashMap<Box<str>, u32>,
+    ids: HashMap<Box<str>, u32>,
     /// Longest piece, in bytes.
     piece_bytes_max: usize,
     begin: u32,
     end: u32,
     unknown: u32,
-    lowers: bool,
+    lowercases: bool,
     strips_accents: bool,
     cleans: bool,
-    sets_chinese_apart: bool,
+    separates_chinese: bool,
 }
 
 impl Tokenizer {
     /// Reads the tokenizer of a model's folder. Fails if a token id is not below `vocabulary`.
-    pub(crate) fn read(folder: &Path, vocabulary: usize) -> Result<Self, NotAModel> {
+    pub(crate) fn read(folder: &Path, vocabulary: usize) -> Result<Self, ModelFolderError> {
         let file = folder.join("tokenizer.json");
-        if let Some(bytes) = tokenizer(&file)? {
+        if let Some(bytes) = read_tokenizer_file(&file)? {
             return Self::from_json(&file, &bytes, vocabulary);
         }
         let file = folder.join("vocab.txt");
-        let Some(bytes) = tokenizer(&file)? else {
+        let Some(bytes) = read_tokenizer_file(&file)? else {
             let what = "is not there, and neither is `vocab.txt`";
-            return Err(NotAModel::damaged(&folder.join("tokenizer.json"), what));
+            return Err(ModelFolderError::damaged(&folder.join("tokenizer.json"), what));
         };
         let text = String::from_utf8(bytes)
-            .map_err(|err| NotAModel::damaged(&file, format!("is not UTF-8: {err}")))?;
+            .map_err(|err| ModelFolderError::damaged(&file, format!("is not UTF-8: {err}")))?;
         let pieces = text.lines().map(|line| line.trim_end_matches('\r')).zip(0..);
         let numbers = pieces.map(|(piece, number)| (piece.into(), number)).collect();
         #[derive(Deserialize)]
         #[serde(default)]
-        struct Said {
+        struct TokenizerFile {
             do_lower_case: bool,
             strip_accents: Option<bool>,
             tokenize_chinese_chars: bool,
         }
-        impl Default for Said {
+        impl Default for TokenizerFile {
             fn default() -> Self {
                 Self { do_lower_case: true, strip_accents: None, tokenize_chinese_chars: true }
             }
         }
-        let said: Said = optional(&folder.join("tokenizer_config.json"))?.unwrap_or_default();
+        let said: TokenizerFile =
+            read_optional_json(&folder.join("tokenizer_config.json"))?.unwrap_or_default();
         let normalizer = Normalizer {
             clean_text: true,
             handle_chinese_chars: said.tokenize_chinese_chars,
@@ -71,9 +72,10 @@ impl Tokenizer {
         Self::new(&file, numbers, &normalizer, "[UNK]", vocabulary)
     }
 
-    fn from_json(file: &Path, bytes: &[u8], vocabulary: usize) -> Result<Self, NotAModel> {
-        let unsupported = |what: String| NotAModel::unsupported(file, what);
-        let said: Said = serde_json::from_slice(bytes).map_err(|err| not_json(file, &err))?;
+    fn from_json(file: &Path, bytes: &[u8], vocabulary: usize) -> Result<Self, ModelFolderError> {
+        let unsupported = |what: String| ModelFolderError::unsupported(file, what);
+        let said: TokenizerDefinition =
+            serde_json::from_slice(bytes).map_err(|err| invalid_json(file, &err))?;
         let kind = |part: &Value| part["type"].as_str().unwrap_or("none").to_owned();
         let kinds = [
             ("model", kind(&said.model), "WordPiece"),
@@ -89,19 +91,19 @@ impl Tokenizer {
             }
         }
         let model: WordPiece =
-            serde_json::from_value(said.model).map_err(|err| not_json(file, &err))?;
-        if model.continuing_subword_prefix != GOES_ON
+            serde_json::from_value(said.model).map_err(|err| invalid_json(file, &err))?;
+        if model.continuing_subword_prefix != CONTINUATION_PREFIX
             || model.max_input_chars_per_word != WORD_CHARS_MAX
         {
             let what = format!(
-                "has pieces that begin with `{}` and words of {} characters, where `{GOES_ON}` and \
+                "has pieces that begin with `{}` and words of {} characters, where `{CONTINUATION_PREFIX}` and \
                  {WORD_CHARS_MAX} are known here",
                 model.continuing_subword_prefix, model.max_input_chars_per_word
             );
             return Err(unsupported(what));
         }
         let normalizer: Normalizer =
-            serde_json::from_value(said.normalizer).map_err(|err| not_json(file, &err))?;
+            serde_json::from_value(said.normalizer).map_err(|err| invalid_json(file, &err))?;
         Self::new(file, model.vocab, &normalizer, &model.unk_token, vocabulary)
     }
 
@@ -111,10 +113,10 @@ impl Tokenizer {
         normalizer: &Normalizer,
         unknown: &str,
         vocabulary: usize,
-    ) -> Result<Self, NotAModel> {
+    ) -> Result<Self, ModelFolderError> {
         let number = |piece: &str| {
             let found = numbers.get(piece).copied();
-            found.ok_or_else(|| NotAModel::damaged(file, format!("has no piece `{piece}`")))
+            found.ok_or_else(|| ModelFolderError::damaged(file, format!("has no piece `{piece}`")))
         };
         let begin = number("[CLS]")?;
         let end = number("[SEP]")?;
@@ -122,7 +124,7 @@ impl Tokenizer {
         if let Some((piece, number)) = numbers.iter().find(|(_, it)| **it as usize >= vocabulary) {
             let what =
                 format!("gives `{piece}` the number {number}, and the model knows {vocabulary}");
-            return Err(NotAModel::damaged(file, what));
+            return Err(ModelFolderError::damaged(file, what));
         }
         let piece_bytes_max = numbers.keys().map(|piece| piece.len()).max().unwrap_or_default();
         Ok(Self {
@@ -130,18 +132,24 @@ impl Tokenizer {
             begin,
             end,
             unknown,
-            lowers: normalizer.lowercase,
+            lowercases: normalizer.lowercase,
             strips_accents: normalizer.strip_accents.unwrap_or(normalizer.lowercase),
             cleans: normalizer.clean_text,
-            sets_chinese_apart: normalizer.handle_chinese_chars,
-            numbers,
+            separates_chinese: normalizer.handle_chinese_chars,
+            ids: numbers,
         })
     }
 
     /// Returns a hash of everything that determines the tokens.
     pub(crate) fn hash(&self) -> blake3::Hash {
-        let Self { numbers, piece_bytes_max: _, begin, end, unknown, .. } = self;
-        let Self { lowers, strips_accents, cleans, sets_chinese_apart, .. } = self;
+        let Self { ids: numbers, piece_bytes_max: _, begin, end, unknown, .. } = self;
+        let Self {
+            lowercases: lowers,
+            strips_accents,
+            cleans,
+            separates_chinese: sets_chinese_apart,
+            ..
+        } = self;
         let mut pieces: Vec<_> = numbers.iter().collect();
         pieces.sort_unstable();
         let mut hasher = blake3::Hasher::new();
@@ -157,34 +165,34 @@ impl Tokenizer {
     /// Returns the tokens of `text`, including the start and end tokens, at most `most`.
     ///
     /// Text is never interpreted: `[SEP]` in a text becomes three words, not the end token.
-    pub(crate) fn tokens(&self, text: &str, most: usize) -> Vec<u32> {
+    pub(crate) fn tokenize(&self, text: &str, most: usize) -> Vec<u32> {
         let mut tokens = vec![self.begin];
         let mut word = String::new();
         let full = |tokens: &Vec<u32>| tokens.len() + 1 >= most;
-        self.normalized(text, &mut |char| {
+        self.for_each_normalized(text, &mut |char| {
             if char.is_whitespace() {
-                self.cut(&mut word, &mut tokens);
+                self.push_pieces(&mut word, &mut tokens);
             } else if is_punctuation(char) {
-                self.cut(&mut word, &mut tokens);
+                self.push_pieces(&mut word, &mut tokens);
                 word.push(char);
-                self.cut(&mut word, &mut tokens);
+                self.push_pieces(&mut word, &mut tokens);
             } else if word.len() <= WORD_BYTES_MAX {
                 word.push(char);
             }
             !full(&tokens)
         });
-        self.cut(&mut word, &mut tokens);
+        self.push_pieces(&mut word, &mut tokens);
         tokens.truncate(most - 1);
         tokens.push(self.end);
         tokens
     }
 
     /// Passes the normalized characters of `text` to `take`, until it returns false.
-    fn normalized(&self, text: &str, take: &mut dyn FnMut(char) -> bool) {
+    fn for_each_normalized(&self, text: &str, take: &mut dyn FnMut(char) -> bool) {
         let clean = text.chars().filter(|char| !self.cleans || !is_noise(*char));
         let clean = clean.map(|char| if self.cleans && is_space(char) { ' ' } else { char });
         let apart = clean.flat_map(|char| {
-            let is_apart = self.sets_chinese_apart && is_chinese(char);
+            let is_apart = self.separates_chinese && is_chinese(char);
             let around = is_apart.then_some(' ');
             [around, Some(char), around].into_iter().flatten()
         });
@@ -192,17 +200,21 @@ impl Tokenizer {
             let bare = apart.nfd().filter(|char| {
                 char.is_ascii() || get_general_category(*char) != GeneralCategory::NonspacingMark
             });
-            self.lowered(bare, take);
+            self.for_each_lowercase(bare, take);
         } else {
-            self.lowered(apart, take);
+            self.for_each_lowercase(apart, take);
         }
     }
 
-    fn lowered(&self, chars: impl Iterator<Item = char>, take: &mut dyn FnMut(char) -> bool) {
+    fn for_each_lowercase(
+        &self,
+        chars: impl Iterator<Item = char>,
+        take: &mut dyn FnMut(char) -> bool,
+    ) {
         for char in chars {
-            let goes_on = if self.lowers && !char.is_ascii() {
+            let goes_on = if self.lowercases && !char.is_ascii() {
                 char.to_lowercase().all(&mut *take)
-            } else if self.lowers {
+            } else if self.lowercases {
                 take(char.to_ascii_lowercase())
             } else {
                 take(char)
@@ -214,7 +226,7 @@ impl Tokenizer {
     }
 
     /// Splits `word` into the longest known pieces, and clears it.
-    fn cut(&self, word: &mut String, tokens: &mut Vec<u32>) {
+    fn push_pieces(&self, word: &mut String, tokens: &mut Vec<u32>) {
         if word.is_empty() {
             return;
         }
@@ -225,12 +237,12 @@ impl Tokenizer {
         let mut piece = String::with_capacity(self.piece_bytes_max);
         while !rest.is_empty() {
             piece.clear();
-            piece.push_str(if tokens.len() > before { GOES_ON } else { "" });
+            piece.push_str(if tokens.len() > before { CONTINUATION_PREFIX } else { "" });
             let prefix = piece.len();
             piece.push_str(rest);
             let found = loop {
                 if piece.len() <= self.piece_bytes_max
-                    && let Some(number) = self.numbers.get(piece.as_str())
+                    && let Some(number) = self.ids.get(piece.as_str())
                 {
                     break Some(*number);
                 }
@@ -255,7 +267,7 @@ impl Tokenizer {
 }
 
 #[derive(Deserialize)]
-struct Said {
+struct TokenizerDefinition {
     model: Value,
     #[serde(default)]
     normalizer: Value,
@@ -274,7 +286,7 @@ struct WordPiece {
 }
 
 fn goes_on() -> String {
-    GOES_ON.to_owned()
+    CONTINUATION_PREFIX.to_owned()
 }
 
 fn word_chars_max() -> usize {

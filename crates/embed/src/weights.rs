@@ -14,34 +14,34 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::wrong::NotAModel;
+use crate::error::ModelFolderError;
 
 /// Longest head of a file, in bytes; the largest models of this family have 100 kB.
 const HEAD_BYTES_MAX: u64 = 16 << 20;
 
 /// An open file of weights.
-pub(crate) struct Weights {
+pub(crate) struct ModelWeights {
     path: PathBuf,
     file: File,
-    tensors: HashMap<String, Tensor>,
+    tensors: HashMap<String, TensorEntry>,
     /// Position of the first tensor in the file.
-    begin: u64,
+    data_start: u64,
     /// Prefix of all tensor names.
     prefix: &'static str,
 }
 
 #[derive(Deserialize)]
-struct Tensor {
+struct TensorEntry {
     dtype: String,
     shape: Vec<usize>,
     data_offsets: (u64, u64),
 }
 
-impl Weights {
+impl ModelWeights {
     /// Opens the file at `path` and parses its head.
-    pub(crate) fn open(path: &Path) -> Result<Self, NotAModel> {
-        let unreadable = |err| NotAModel::unreadable(path, &err);
-        let damaged = |what: String| NotAModel::damaged(path, what);
+    pub(crate) fn open(path: &Path) -> Result<Self, ModelFolderError> {
+        let unreadable = |err| ModelFolderError::unreadable(path, &err);
+        let damaged = |what: String| ModelFolderError::damaged(path, what);
         let file = File::open(path).map_err(unreadable)?;
         let bytes = file.metadata().map_err(unreadable)?.len();
         let mut length = [0; 8];
@@ -64,7 +64,7 @@ impl Weights {
             if name == "__metadata__" {
                 continue;
             }
-            let tensor: Tensor = serde_json::from_value(said)
+            let tensor: TensorEntry = serde_json::from_value(said)
                 .map_err(|err| damaged(format!("has a broken head, at `{name}`: {err}")))?;
             let (from, until) = tensor.data_offsets;
             if from > until || until > bytes - begin {
@@ -77,12 +77,12 @@ impl Weights {
         }
         let has = |name: &str| tensors.contains_key(name);
         let prefix = if has("bert.embeddings.word_embeddings.weight") { "bert." } else { "" };
-        Ok(Self { path: path.to_owned(), file, tensors, begin, prefix })
+        Ok(Self { path: path.to_owned(), file, tensors, data_start: begin, prefix })
     }
 
     /// Returns a hash of the whole file.
-    pub(crate) fn hash(&self) -> Result<blake3::Hash, NotAModel> {
-        let unreadable = |err| NotAModel::unreadable(&self.path, &err);
+    pub(crate) fn hash(&self) -> Result<blake3::Hash, ModelFolderError> {
+        let unreadable = |err| ModelFolderError::unreadable(&self.path, &err);
         let mut file = File::open(&self.path).map_err(unreadable)?;
         let mut hasher = blake3::Hasher::new();
         let mut buffer = vec![0; 1 << 20];
@@ -95,11 +95,18 @@ impl Weights {
     }
 
     /// Reads the tensor `name`, which must have the `shape`. Fails if a number is not finite.
-    pub(crate) fn tensor(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, NotAModel> {
+    pub(crate) fn read_tensor(
+        &self,
+        name: &str,
+        shape: &[usize],
+    ) -> Result<Vec<f32>, ModelFolderError> {
         let name = format!("{}{name}", self.prefix);
-        let damaged = |what: String| NotAModel::damaged(&self.path, what);
+        let damaged = |what: String| ModelFolderError::damaged(&self.path, what);
         let Some(tensor) = self.tensors.get(&name) else {
-            return Err(NotAModel::unsupported(&self.path, format!("holds no tensor `{name}`")));
+            return Err(ModelFolderError::unsupported(
+                &self.path,
+                format!("holds no tensor `{name}`"),
+            ));
         };
         if tensor.shape != shape {
             return Err(damaged(format!(
@@ -113,7 +120,7 @@ impl Weights {
             other => {
                 let what =
                     format!("holds `{name}` as {other}, where F32, F16 and BF16 are known here");
-                return Err(NotAModel::unsupported(&self.path, what));
+                return Err(ModelFolderError::unsupported(&self.path, what));
             }
         };
         let (from, until) = tensor.data_offsets;
@@ -126,15 +133,15 @@ impl Weights {
         }
         let mut bytes = vec![0; count * width];
         self.file
-            .read_exact_at(&mut bytes, self.begin + from)
-            .map_err(|err| NotAModel::unreadable(&self.path, &err))?;
+            .read_exact_at(&mut bytes, self.data_start + from)
+            .map_err(|err| ModelFolderError::unreadable(&self.path, &err))?;
         let numbers: Vec<f32> = match tensor.dtype.as_str() {
             "F32" => {
                 let (words, _) = bytes.as_chunks();
                 words.iter().map(|word| f32::from_le_bytes(*word)).collect()
             }
-            "F16" => halves(&bytes).map(from_half).collect(),
-            _ => halves(&bytes).map(|half| f32::from_bits(u32::from(half) << 16)).collect(),
+            "F16" => half_words(&bytes).map(from_half).collect(),
+            _ => half_words(&bytes).map(|half| f32::from_bits(u32::from(half) << 16)).collect(),
         };
         if numbers.iter().any(|number| !number.is_finite()) {
             return Err(damaged(format!("is broken: `{name}` holds what is no number")));
@@ -143,7 +150,7 @@ impl Weights {
     }
 }
 
-fn halves(bytes: &[u8]) -> impl Iterator<Item = u16> {
+fn half_words(bytes: &[u8]) -> impl Iterator<Item = u16> {
     let (halves, _) = bytes.as_chunks();
     halves.iter().map(|half| u16::from_le_bytes(*half))
 }

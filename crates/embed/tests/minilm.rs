@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use toolgate_embed::Model;
+use toolgate_embed::EmbeddingModel;
 
 /// A text, and its vector by `reference.py`.
 #[derive(Deserialize)]
@@ -32,7 +32,7 @@ fn cosine(a: &[f32], b: &[f32]) -> f32 {
 
 #[test]
 fn vectors_are_those_of_the_reference() {
-    let model = Model::open(&minilm()).unwrap();
+    let model = EmbeddingModel::open(&minilm()).unwrap();
     let references = references();
     let texts: Vec<_> = references.iter().map(|reference| reference.text.as_str()).collect();
     let vectors = model.embed(&texts).unwrap();

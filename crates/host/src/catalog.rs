@@ -4,18 +4,18 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use foldhash::HashMap;
-use toolgate_contract::{AnyTool, BoxFuture, CallError, ToolId, ToolPage, ToolSpec, fold};
+use toolgate_contract::{AnyTool, BoxFuture, CallError, ToolId, ToolPage, ToolSpec, fold_name};
 
-use crate::mirrored;
-use crate::mirrored::Mirror;
-use crate::schemas::{SchemaRegistry, Side, ToolIoValidators};
+use crate::header_params;
+use crate::header_params::HeaderParam;
+use crate::schemas::{SchemaRegistry, SchemaSide, ToolIoValidators};
 
 /// Most characters of an unknown name that are repeated, and longest name compared with known ones.
 const NAME_CHARS_MAX: usize = 100;
 
 /// Tools available now, in order of id, with their compiled schemas.
 pub struct Catalog {
-    entries: Vec<Arc<Entry>>,
+    entries: Vec<Arc<CatalogEntry>>,
     by_folded_name: HashMap<String, usize>,
     /// Offered tools that are not served, with their owners. Their schema is unusable or their name
     /// collides. They are served once that is resolved.
@@ -25,95 +25,96 @@ pub struct Catalog {
 
 /// A tool that cannot be offered.
 #[derive(Debug)]
-pub struct NotOffered {
+pub struct RejectedTool {
     /// Owner that offers the tool.
     pub owner: Arc<str>,
     /// Id of the tool.
     pub tool: ToolId,
     /// Reason of the refusal.
-    pub why: CatalogError,
+    pub reason: CatalogError,
 }
 
 /// One tool with its compiled schemas.
-pub(crate) struct Entry {
+pub(crate) struct CatalogEntry {
     tool: Arc<dyn AnyTool>,
     /// Owner of the tool, or `None` for this server itself.
     owner: Option<Arc<str>>,
     pub(crate) io: Arc<ToolIoValidators>,
-    mirrors: OnceLock<Result<Vec<Mirror>, String>>,
+    header_params: OnceLock<Result<Vec<HeaderParam>, String>>,
 }
 
 /// The catalog available now, which can be replaced while calls run.
-pub(crate) struct Current {
-    now: RwLock<Arc<Catalog>>,
+pub(crate) struct LiveCatalog {
+    current: RwLock<Arc<Catalog>>,
     /// Serializes replacements.
-    changing: Mutex<()>,
-    listed: OnceLock<Arc<dyn Listed>>,
+    replacing: Mutex<()>,
+    readiness: OnceLock<Arc<dyn CatalogReadiness>>,
 }
 
 /// Reports when all owners have listed their tools.
-pub trait Listed: Send + Sync + 'static {
+pub trait CatalogReadiness: Send + Sync + 'static {
     /// Returns true if all owners have listed their tools. With `name`, only owners that may offer
     /// that tool count.
-    fn is_whole(&self, name: Option<&str>) -> bool;
+    fn is_complete(&self, name: Option<&str>) -> bool;
     /// Waits until the list is complete in that sense, for a bounded time.
-    fn wait<'a>(&'a self, name: Option<&'a str>) -> BoxFuture<'a, ()>;
+    fn wait_until_complete<'a>(&'a self, name: Option<&'a str>) -> BoxFuture<'a, ()>;
     /// Starts to refresh lists that are known only from long ago. Does not wait for the result.
-    fn renew(&self);
+    fn refresh(&self);
 }
 
-impl Current {
-    pub(crate) fn of(catalog: Catalog) -> Self {
-        let now = RwLock::new(Arc::new(catalog));
-        Self { now, changing: Mutex::new(()), listed: OnceLock::new() }
+impl LiveCatalog {
+    pub(crate) fn new(catalog: Catalog) -> Self {
+        let current = RwLock::new(Arc::new(catalog));
+        Self { current, replacing: Mutex::new(()), readiness: OnceLock::new() }
     }
 
     /// Returns the catalog available now.
-    pub(crate) fn now(&self) -> Arc<Catalog> {
-        self.now.read().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn snapshot(&self) -> Arc<Catalog> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Replaces the tools that `owner` offered before. Returns whether the catalog changed, and the
     /// tools that became unavailable.
-    pub(crate) fn offer(
+    pub(crate) fn replace_tools(
         &self,
         owner: &str,
         tools: Vec<Arc<dyn AnyTool>>,
-    ) -> (bool, Vec<NotOffered>) {
-        let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = self.now();
-        let (next, refused) = before.with(owner, tools);
-        let is_same = |(a, b): (&Arc<Entry>, &Arc<Entry>)| Arc::ptr_eq(a, b);
+    ) -> (bool, Vec<RejectedTool>) {
+        let _one = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.snapshot();
+        let (next, refused) = before.with_owner_tools(owner, tools);
+        let is_same = |(a, b): (&Arc<CatalogEntry>, &Arc<CatalogEntry>)| Arc::ptr_eq(a, b);
         let differs = before.entries.len() != next.entries.len()
             || !before.entries.iter().zip(&next.entries).all(is_same);
-        *self.now.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
         (differs, refused)
     }
 
     /// Makes tool lists wait for `listed`. The first value set is kept.
-    pub(crate) fn lists_after(&self, listed: Arc<dyn Listed>) {
-        let _ = self.listed.set(listed);
+    pub(crate) fn set_readiness(&self, listed: Arc<dyn CatalogReadiness>) {
+        let _ = self.readiness.set(listed);
     }
 
     /// Waits until the list is complete, for a bounded time. With `name`, only owners that may
     /// offer that tool count.
-    pub(crate) async fn listed(&self, name: Option<&str>) {
-        let Some(listed) = self.listed.get() else { return };
+    pub(crate) async fn wait_for_listings(&self, name: Option<&str>) {
+        let Some(listed) = self.readiness.get() else { return };
         if name.is_none() {
-            listed.renew();
+            listed.refresh();
         }
-        if !listed.is_whole(name) {
-            listed.wait(name).await;
+        if !listed.is_complete(name) {
+            listed.wait_until_complete(name).await;
         }
     }
 
     /// Returns true if `name` is a known tool, or is known to be missing.
-    pub(crate) fn knows(&self, name: &str) -> bool {
+    pub(crate) fn is_settled(&self, name: &str) -> bool {
         // A known name needs no query of the owners.
-        let Some(listed) = self.listed.get().filter(|listed| !listed.is_whole(None)) else {
+        let Some(listed) = self.readiness.get().filter(|listed| !listed.is_complete(None)) else {
             return true;
         };
-        self.now().by_folded_name.contains_key(&*fold(name)) || listed.is_whole(Some(name))
+        self.snapshot().by_folded_name.contains_key(&*fold_name(name))
+            || listed.is_complete(Some(name))
     }
 }
 
@@ -122,7 +123,7 @@ impl Current {
 pub enum CatalogError {
     /// Two tool names would look alike in some dialect.
     #[error("the tools `{first}` and `{second}` cannot be told apart on the wire; rename one")]
-    Alike {
+    NameClash {
         /// The first tool.
         first: ToolId,
         /// The second tool.
@@ -150,7 +151,7 @@ pub enum CatalogError {
     },
 }
 
-impl Entry {
+impl CatalogEntry {
     pub(crate) fn spec(&self) -> &ToolSpec {
         self.tool.spec()
     }
@@ -163,8 +164,10 @@ impl Entry {
     ///
     /// # Errors
     /// If the schema marks an argument that cannot be repeated.
-    pub(crate) fn mirrors(&self) -> Result<&[Mirror], &str> {
-        let mirrors = self.mirrors.get_or_init(|| mirrored::of(&self.spec().input_schema));
+    pub(crate) fn header_params(&self) -> Result<&[HeaderParam], &str> {
+        let mirrors = self
+            .header_params
+            .get_or_init(|| header_params::parse_header_params(&self.spec().input_schema));
         mirrors.as_deref().map_err(String::as_str)
     }
 }
@@ -172,18 +175,19 @@ impl Entry {
 impl Catalog {
     /// Creates a catalog of `tools`, after their schemas compile and their names differ.
     pub fn new(tools: Vec<Arc<dyn AnyTool>>) -> Result<Self, CatalogError> {
-        Self::with_schemas(tools, Arc::default())?.checked()
+        Self::with_schemas(tools, Arc::default())?.check_schemas()
     }
 
     /// Checks that every tool schema compiles; meant for tools made elsewhere.
-    pub fn checked(self) -> Result<Self, CatalogError> {
+    pub fn check_schemas(self) -> Result<Self, CatalogError> {
         let unusable =
-            |tool, side: Side, why| CatalogError::Schema { tool, which: side.word(), why };
-        let checked = self.schemas.check();
+            |tool, side: SchemaSide, why| CatalogError::Schema { tool, which: side.word(), why };
+        let checked = self.schemas.check_all();
         checked.map_err(|(tool, side, why)| unusable(tool, side, why.to_string()))?;
         for entry in &self.entries {
-            let unusable = |why: &str| unusable(entry.spec().id.clone(), Side::Input, why.into());
-            entry.mirrors().map_err(unusable)?;
+            let unusable =
+                |why: &str| unusable(entry.spec().id.clone(), SchemaSide::Input, why.into());
+            entry.header_params().map_err(unusable)?;
         }
         Ok(self)
     }
@@ -194,14 +198,14 @@ impl Catalog {
         schemas: Arc<SchemaRegistry>,
     ) -> Result<Self, CatalogError> {
         tools.sort_by(|a, b| a.spec().id.cmp(&b.spec().id));
-        let mut catalog = Self::without_tools(schemas);
+        let mut catalog = Self::empty(schemas);
         for tool in tools {
-            catalog.offer(tool, None)?;
+            catalog.add(tool, None)?;
         }
         Ok(catalog)
     }
 
-    fn without_tools(schemas: Arc<SchemaRegistry>) -> Self {
+    fn empty(schemas: Arc<SchemaRegistry>) -> Self {
         let entries = Vec::new();
         let unserved = Vec::new();
         Self { entries, by_folded_name: HashMap::default(), unserved, schemas }
@@ -212,12 +216,16 @@ impl Catalog {
     ///
     /// If names look alike, this server's own tools win. If several other owners offer such a name,
     /// none of their tools is served, since a caller could reach the wrong one.
-    fn with(&self, owner: &str, tools: Vec<Arc<dyn AnyTool>>) -> (Self, Vec<NotOffered>) {
-        let mut catalog = Self::without_tools(self.schemas.clone());
+    fn with_owner_tools(
+        &self,
+        owner: &str,
+        tools: Vec<Arc<dyn AnyTool>>,
+    ) -> (Self, Vec<RejectedTool>) {
+        let mut catalog = Self::empty(self.schemas.clone());
         let mut offered: Vec<(Arc<str>, Arc<dyn AnyTool>)> = self.unserved.clone();
         for entry in &self.entries {
             match &entry.owner {
-                None => catalog.put(entry.clone()),
+                None => catalog.insert(entry.clone()),
                 Some(owner) => offered.push((owner.clone(), entry.tool.clone())),
             }
         }
@@ -228,14 +236,14 @@ impl Catalog {
         let mut owners = HashMap::<_, BTreeSet<_>>::default();
         // An owner whose name begins with a dot is this server itself and wins over others.
         for (owner, tool) in offered.iter().filter(|(owner, _)| !owner.starts_with('.')) {
-            let folded = fold(tool.spec().id.as_str()).into_owned();
+            let folded = fold_name(tool.spec().id.as_str()).into_owned();
             owners.entry(folded).or_default().insert(owner.clone());
         }
         let mut refused = Vec::new();
         let mut unusable = HashSet::new();
         for (owner, tool) in offered {
             let id = tool.spec().id.clone();
-            let folded = fold(id.as_str()).into_owned();
+            let folded = fold_name(id.as_str()).into_owned();
             let alike = owners.get(&folded).filter(|_| !owner.starts_with('.'));
             let alike = alike.into_iter().flatten().filter(|it| **it != owner);
             let alike: Vec<_> = alike.map(|it| it.to_string()).collect();
@@ -244,8 +252,8 @@ impl Catalog {
             let same = same.filter(|_| !unusable.contains(&folded));
             let put = match same {
                 _ if !alike.is_empty() => Err(CatalogError::Ambiguous { owners: alike }),
-                Some(entry) => catalog.room(&id).map(|()| catalog.put(entry)),
-                None => catalog.offer(tool.clone(), Some(owner.clone())),
+                Some(entry) => catalog.check_name_free(&id).map(|()| catalog.insert(entry)),
+                None => catalog.add(tool.clone(), Some(owner.clone())),
             };
             let Err(why) = put else { continue };
             let known = self.unserved.iter().any(|(_, it)| Arc::ptr_eq(it, &tool));
@@ -256,18 +264,19 @@ impl Catalog {
             if known {
                 continue;
             }
-            refused.push(NotOffered { owner, tool: id, why });
+            refused.push(RejectedTool { owner, tool: id, reason: why });
         }
         let gone = self.entries.iter().map(|entry| &entry.spec().id);
         for id in gone.chain(refused.iter().map(|it| &it.tool)) {
-            if catalog.room(id).is_ok() {
-                catalog.schemas.forget(id);
+            if catalog.check_name_free(id).is_ok() {
+                catalog.schemas.unregister(id);
             }
         }
         catalog.entries.sort_by(|a, b| a.spec().id.cmp(&b.spec().id));
         let places = catalog.entries.iter().enumerate();
-        catalog.by_folded_name =
-            places.map(|(at, entry)| (fold(entry.spec().id.as_str()).into_owned(), at)).collect();
+        catalog.by_folded_name = places
+            .map(|(at, entry)| (fold_name(entry.spec().id.as_str()).into_owned(), at))
+            .collect();
         (catalog, refused)
     }
 
@@ -277,13 +286,13 @@ impl Catalog {
     }
 
     /// Returns true if one of this server's own tools is in `toolset`.
-    pub(crate) fn has_own(&self, toolset: &str) -> bool {
+    pub(crate) fn owns_toolset(&self, toolset: &str) -> bool {
         let mut own = self.entries.iter().filter(|entry| entry.owner.is_none());
         own.any(|entry| entry.spec().id.toolset() == toolset)
     }
 
     /// Returns the tool `id`, if it is available.
-    pub(crate) fn entry(&self, id: &ToolId) -> Option<Arc<Entry>> {
+    pub(crate) fn entry(&self, id: &ToolId) -> Option<Arc<CatalogEntry>> {
         let at = self.entries.binary_search_by(|entry| entry.spec().id.cmp(id)).ok()?;
         Some(self.entries[at].clone())
     }
@@ -300,43 +309,41 @@ impl Catalog {
     }
 
     /// Checks that no tool has a name that looks like `id`.
-    fn room(&self, id: &ToolId) -> Result<(), CatalogError> {
-        match self.by_folded_name.get(&*fold(id.as_str())) {
+    fn check_name_free(&self, id: &ToolId) -> Result<(), CatalogError> {
+        match self.by_folded_name.get(&*fold_name(id.as_str())) {
             None => Ok(()),
             Some(&at) => {
                 let first = self.entries[at].spec().id.clone();
-                Err(CatalogError::Alike { first, second: id.clone() })
+                Err(CatalogError::NameClash { first, second: id.clone() })
             }
         }
     }
 
-    fn put(&mut self, entry: Arc<Entry>) {
-        let folded = fold(entry.spec().id.as_str()).into_owned();
+    fn insert(&mut self, entry: Arc<CatalogEntry>) {
+        let folded = fold_name(entry.spec().id.as_str()).into_owned();
         self.by_folded_name.insert(folded, self.entries.len());
         self.entries.push(entry);
     }
 
-    fn offer(
-        &mut self,
-        tool: Arc<dyn AnyTool>,
-        owner: Option<Arc<str>>,
-    ) -> Result<(), CatalogError> {
+    fn add(&mut self, tool: Arc<dyn AnyTool>, owner: Option<Arc<str>>) -> Result<(), CatalogError> {
         let id = tool.spec().id.clone();
-        self.room(&id)?;
+        self.check_name_free(&id)?;
         let unusable = |which, why| CatalogError::Schema { tool: id.clone(), which, why };
         let io = self.schemas.register(tool.spec());
         let io = io.map_err(|(side, why)| unusable(side.word(), why.to_string()))?;
-        let entry = Entry { tool, owner, io, mirrors: OnceLock::new() };
+        let entry = CatalogEntry { tool, owner, io, header_params: OnceLock::new() };
         // An invalid schema of an upstream must fail here, not in the first call.
         if entry.owner.is_some() {
-            let checked = SchemaRegistry::check_one(&entry.io);
+            let checked = SchemaRegistry::check_tool(&entry.io);
             checked.map_err(|(side, why)| unusable(side.word(), why))?;
         }
         // Schemas derived from Rust types are built lazily and checked when first used.
-        if entry.spec().input_schema.is_made() {
-            entry.mirrors().map_err(|why| unusable(Side::Input.word(), why.to_owned()))?;
+        if entry.spec().input_schema.is_generated() {
+            entry
+                .header_params()
+                .map_err(|why| unusable(SchemaSide::Input.word(), why.to_owned()))?;
         }
-        self.put(Arc::new(entry));
+        self.insert(Arc::new(entry));
         Ok(())
     }
 
@@ -345,11 +352,11 @@ impl Catalog {
         &self,
         name: &str,
         shown: impl Fn(&ToolSpec) -> bool,
-    ) -> Result<Arc<Entry>, CallError> {
-        let found = self.by_folded_name.get(&*fold(name)).map(|&at| &self.entries[at]);
+    ) -> Result<Arc<CatalogEntry>, CallError> {
+        let found = self.by_folded_name.get(&*fold_name(name)).map(|&at| &self.entries[at]);
         found.filter(|entry| shown(entry.spec())).cloned().ok_or_else(|| CallError::UnknownTool {
             name: name.chars().take(NAME_CHARS_MAX).collect(),
-            nearest: self.nearest(name, shown),
+            nearest: self.nearest_name(name, shown),
         })
     }
 
@@ -368,13 +375,13 @@ impl Catalog {
         ToolPage { tools, next }
     }
 
-    fn nearest(&self, name: &str, shown: impl Fn(&ToolSpec) -> bool) -> Option<String> {
+    fn nearest_name(&self, name: &str, shown: impl Fn(&ToolSpec) -> bool) -> Option<String> {
         // Comparing takes time in proportion to the name's length, which the client chooses.
         if name.len() > NAME_CHARS_MAX {
             return None;
         }
         let shown = self.specs().filter(|spec| shown(spec));
-        let close = shown.map(|spec| (likeness(name, &spec.id), &spec.id));
+        let close = shown.map(|spec| (name_similarity(name, &spec.id), &spec.id));
         let best = close.max_by(|a, b| a.0.total_cmp(&b.0))?;
         (best.0 >= 0.6).then(|| best.1.to_string())
     }
@@ -383,9 +390,9 @@ impl Catalog {
 /// Returns how similar `name` is to the name of a tool, from 0 to 1.
 ///
 /// It compares letters, and words in any order, so that `read_file` is similar to `files.read`.
-fn likeness(name: &str, id: &ToolId) -> f64 {
-    let name = fold(name).to_lowercase();
-    let id = fold(id.as_str());
+fn name_similarity(name: &str, id: &ToolId) -> f64 {
+    let name = fold_name(name).to_lowercase();
+    let id = fold_name(id.as_str());
     let words = |text: &str| -> Vec<String> {
         text.split('_').map(|word| word.trim_end_matches('s').to_owned()).collect()
     };

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use toolgate_contract::{Caller, Choice, Question, Told};
+use toolgate_contract::{Caller, ClientAnswer, ClientQuestion, PersonChoice};
 
-use crate::rounds::Rounds;
+use crate::multi_round::StateSealer;
 use crate::{audit, policy};
 
 /// Function that takes one input and panics if it finds a bug.
-type Target = fn(&[u8]);
+type HostFuzzTarget = fn(&[u8]);
 
 /// All fuzz targets of this crate, by the name of their folder in `fuzz/corpus`.
-pub const TARGETS: &[(&str, Target)] = &[
+pub const TARGETS: &[(&str, HostFuzzTarget)] = &[
     ("audit_log", audit_log),
     ("policy_when", policy_when),
     ("policy_paths", policy_paths),
@@ -25,55 +25,55 @@ mod kept_inputs;
 
 /// Checks that `verify` detects any change of a log.
 fn audit_log(bytes: &[u8]) {
-    audit::log(bytes);
+    audit::fuzz_log(bytes);
 }
 
 /// Evaluates `when` of a rule over an input.
 fn policy_when(bytes: &[u8]) {
-    policy::when(bytes);
+    policy::fuzz_when(bytes);
 }
 
 /// Normalizes paths as rules see them.
 fn policy_paths(bytes: &[u8]) {
-    policy::paths(bytes);
+    policy::fuzz_paths(bytes);
 }
 
 /// Matches patterns of tools and names.
 fn policy_patterns(bytes: &[u8]) {
-    policy::patterns(bytes);
+    policy::fuzz_patterns(bytes);
 }
 
 /// Checks that `requestState` opens only unchanged, for its own caller and request.
 fn request_state(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
-    let caller = Caller::named("ada");
-    let rounds = Rounds::new();
+    let caller = Caller::with_key("ada");
+    let rounds = StateSealer::new();
     let mut parts = text.splitn(3, '\u{1f}');
     let what = parts.next();
     let key = parts.next();
     let rest = parts.next().unwrap_or_default();
     let what = what.unwrap_or_default();
     let key = key.unwrap_or_default();
-    let answer = Told::Choice(Choice::Declined);
+    let answer = ClientAnswer::Choice(PersonChoice::Declined);
     let given = BTreeMap::from([(key.to_owned(), answer)]);
-    let questions = BTreeMap::from([(key.to_owned(), Question::Roots)]);
+    let questions = BTreeMap::from([(key.to_owned(), ClientQuestion::Roots)]);
     let sealed =
         rounds.seal(&caller, what, (given.clone(), None), &questions).expect("it is short");
-    let opened = rounds.answered(&caller, what, Some(&sealed), BTreeMap::new());
+    let opened = rounds.merge_answers(&caller, what, Some(&sealed), BTreeMap::new());
     assert_eq!(opened.expect("it was sealed here").0, given);
     for other in [text, rest] {
-        assert!(rounds.answered(&caller, what, Some(other), given.clone()).is_err());
+        assert!(rounds.merge_answers(&caller, what, Some(other), given.clone()).is_err());
     }
-    let eve = Caller::named("eve");
-    assert!(rounds.answered(&eve, what, Some(&sealed), given.clone()).is_err());
+    let eve = Caller::with_key("eve");
+    assert!(rounds.merge_answers(&eve, what, Some(&sealed), given.clone()).is_err());
     assert!(
-        rounds.answered(&caller, "what else", Some(&sealed), given.clone()).is_err()
+        rounds.merge_answers(&caller, "what else", Some(&sealed), given.clone()).is_err()
             || what == "what else"
     );
     // Inserting `rest` anywhere changes the state.
     let at = sealed.len() * usize::from(rest.bytes().next().unwrap_or_default()) / 256;
     for changed in [[&sealed[..at], rest, &sealed[at..]].concat(), [&sealed[..at], rest].concat()] {
-        let opened = rounds.answered(&caller, what, Some(&changed), given.clone());
+        let opened = rounds.merge_answers(&caller, what, Some(&changed), given.clone());
         assert!(opened.is_err() || changed == sealed);
     }
 }

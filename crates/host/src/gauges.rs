@@ -4,7 +4,7 @@ use crate::Host;
 
 /// Current load of a host.
 #[derive(Debug, Clone)]
-pub struct Gauges {
+pub struct HostGauges {
     /// Running and waiting calls, by pool.
     pub pools: [PoolGauge; 2],
     /// Jobs, if the host keeps them.
@@ -49,17 +49,17 @@ pub struct RecordGauge {
     /// Records that wait to be written.
     pub waiting: u64,
     /// Largest number of waiting and open records together.
-    pub places: usize,
+    pub capacity: usize,
     /// True if the last write failed.
     pub failing: bool,
 }
 
 impl Host {
     /// Returns the current load.
-    pub fn gauges(&self) -> Gauges {
-        Gauges {
-            pools: self.gate.limits.gauges(),
-            jobs: self.jobs.as_ref().map(crate::jobs::Jobs::gauge),
+    pub fn gauges(&self) -> HostGauges {
+        HostGauges {
+            pools: self.gate.limits.pool_gauges(),
+            jobs: self.jobs.as_ref().map(crate::jobs::JobService::gauge),
             records: self.gate.audit.gauge(),
         }
     }

@@ -4,13 +4,13 @@
 //! The host knows no socket and no protocol. A dialect encodes its answers for the wire.
 
 mod pipeline;
-mod known;
-mod witness;
+mod call_trace;
+mod call_observer;
 mod gauges;
 mod catalog;
 mod schemas;
 mod validate;
-mod wording;
+mod schema_errors;
 mod policy;
 mod scopes;
 mod limits;
@@ -19,11 +19,11 @@ mod secrets;
 mod jobs;
 mod library;
 mod envelopes;
-mod likeness;
-mod mirrored;
+mod did_you_mean;
+mod header_params;
 mod confirm;
-mod patience;
-mod rounds;
+mod answer_timeout;
+mod multi_round;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 #[cfg(test)]
@@ -37,73 +37,74 @@ use serde_json::Value;
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
-    Ahead, Answer, AnyTool, AsJob, Askable, Asker, Beside, Call, CallError, Caller, Change,
-    Effects, EventSink, Hold, Interest, Job, Request, Resources, ToolId, ToolPage, ToolSpec,
+    AnyTool, Asker, CallError, CallMetadata, Caller, ChangeFilter, Effects, EventSink, HostAnswer,
+    HostRequest, JobSnapshot, JobSupport, QuestionSupport, ResourceSource, ServerChange,
+    StartedWork, ToolCall, ToolId, ToolPage, ToolSpec, WatchGuard,
 };
 
-use catalog::{Current, Entry};
-use jobs::{AskLater, Wanted};
-use library::Reader;
-use rounds::Rounds;
+use catalog::{CatalogEntry, LiveCatalog};
+use jobs::{JobRequest, LateQuestions};
+use library::LibraryReader;
+use multi_round::StateSealer;
 
 pub use audit::{
-    Audit, Broken as BrokenAudit, Destination as AuditDestination, Key as AuditKey,
-    ToFile as AuditFile, Whole as WholeAudit, audit_guard, verify as verify_audit,
+    AuditDestination, AuditFile, AuditKey, AuditLog, BrokenAuditLog as BrokenAudit,
+    IntactAuditLog as WholeAudit, audit_guard, verify as verify_audit,
 };
-pub use catalog::{Catalog, CatalogError, Listed, NotOffered};
-pub use envelopes::{EnvelopeLog, EnvelopeSettings, Envelopes};
-pub use gauges::{Gauges, JobGauge, PoolGauge, RecordGauge};
+pub use call_observer::{CallEnd, CallObserver, CallSpan, CallStart, CallTarget};
+pub use catalog::{Catalog, CatalogError, CatalogReadiness, RejectedTool};
+pub use envelopes::{EnvelopeLog, EnvelopeMaker, EnvelopeSettings};
+pub use gauges::{HostGauges, JobGauge, PoolGauge, RecordGauge};
 pub use jobs::{
-    Adopted, Answered, Begun, End, Handle as JobsHandle, JobSettings, Jobs, May, NewJob, Orphan,
-    Said, SqliteStore, Store, StoreError,
+    AdoptFilter, AdoptedJobs, CallerAnswers, JobEnd, JobService, JobSettings, JobStore,
+    JobStoreError, JobsHandle, NewJob, OrphanJob, SqliteStore, StartedJob, TimedEvent,
 };
-pub use library::{Library, Sources};
-pub use limits::{Limits, Quantity, Rate};
+pub use library::{DynamicSources, Library};
+pub use limits::{ByteRate, CallLimits, CallRate};
 pub use policy::{
-    BadRule, Decision, Effect as PolicyEffect, Explained, KnownTools, Policy, PolicyRule,
+    KnownTools, PolicyDecision, PolicyEffect, PolicyExplanation, PolicyRule, RuleError, ToolPolicy,
     check_pattern,
 };
 pub use schemas::{
-    Checker, Counts, Fingerprint, NoToolIo, SchemaError, SchemaFile, SchemaFiles, SchemaRegistry,
-    Shared, Side, ToolIoValidators,
+    SchemaChecker, SchemaCounts, SchemaError, SchemaFile, SchemaFiles, SchemaFingerprint,
+    SchemaRegistry, SchemaSide, SharedSchema, ToolIoError, ToolIoValidators,
 };
-pub use scopes::Scope;
-pub use secrets::{REDACTED, Secrets};
-pub use validate::{OutputCheck, OutputChecks};
-pub use witness::{Begins, Called, Ends, Seen, Witness};
+pub use scopes::TokenScope;
+pub use secrets::{REDACTED, SecretSet};
+pub use validate::{OutputCheck, OutputCheckRules};
 
 /// Change notifications that may wait for one slow listener.
-const CHANGES_WAITING: usize = 1024;
+const CHANGES_MAX: usize = 1024;
 
 /// Answers requests: lists the catalog, runs calls through the gate, and keeps jobs.
 pub struct Host {
     gate: Arc<Gate>,
-    jobs: Option<Jobs>,
-    envelopes: Envelopes,
+    jobs: Option<JobService>,
+    envelopes: EnvelopeMaker,
 }
 
 /// Catalog, policy, limits and audit log that every call passes through.
 pub struct Gate {
-    pub(crate) catalog: Current,
-    pub(crate) policy: Policy,
-    pub(crate) limits: Limits,
-    pub(crate) audit: Audit,
-    pub(crate) settings: Settings,
+    pub(crate) catalog: LiveCatalog,
+    pub(crate) policy: ToolPolicy,
+    pub(crate) limits: CallLimits,
+    pub(crate) audit: AuditLog,
+    pub(crate) settings: GateSettings,
     pub(crate) library: Library,
     /// Channel on which changes of the library reach listeners.
-    pub(crate) told: broadcast::Sender<Change>,
-    pub(crate) rounds: Rounds,
+    pub(crate) change_sender: broadcast::Sender<ServerChange>,
+    pub(crate) state_sealer: StateSealer,
     /// Tool spec under which limits count the making of a prompt.
-    pub(crate) prompting: ToolSpec,
+    pub(crate) prompt_spec: ToolSpec,
     /// Secrets that are redacted from refusals and records.
-    pub(crate) secrets: Secrets,
+    pub(crate) secrets: SecretSet,
     /// Observer of the start and end of each call.
-    pub(crate) witness: Option<Arc<dyn Witness>>,
+    pub(crate) observer: Option<Arc<dyn CallObserver>>,
 }
 
 /// Deadlines, output checks and page size of a gate.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct GateSettings {
     /// Deadline of a call if its tool sets none; 60 s by default.
     pub deadline: Duration,
     /// Deadline of a job if its tool sets none; 24 h by default.
@@ -114,12 +115,12 @@ pub struct Settings {
     /// Time that a cancelled call has to stop by itself before it is dropped; 2 s by default.
     pub cancel_grace: Duration,
     /// Treatment of output that breaks its schema; enforced by default.
-    pub output_checks: OutputChecks,
+    pub output_checks: OutputCheckRules,
     /// Largest number of tools in one page of a list; 200 by default.
     pub page_size: usize,
 }
 
-impl Default for Settings {
+impl Default for GateSettings {
     fn default() -> Self {
         Self {
             deadline: Duration::from_secs(60),
@@ -132,14 +133,14 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl GateSettings {
     /// Returns the deadline of `call` for a tool that sets none.
-    pub(crate) fn deadline_of(&self, call: &Call) -> Duration {
+    pub(crate) fn default_deadline(&self, call: &ToolCall) -> Duration {
         if call.job.is_some() { self.job_deadline } else { self.deadline }
     }
 
     /// Returns how long `call` may wait for answers beyond its deadline.
-    pub(crate) fn patience_of(&self, call: &Call) -> Duration {
+    pub(crate) fn answer_wait_for(&self, call: &ToolCall) -> Duration {
         if call.job.is_some() { self.job_deadline } else { self.answer_wait }
     }
 }
@@ -150,14 +151,14 @@ pub fn job_tools(handle: &JobsHandle) -> Vec<Arc<dyn AnyTool>> {
 }
 
 /// Returns the resources that expose the jobs in `handle`.
-pub fn job_resources(handle: &JobsHandle) -> Arc<dyn Resources> {
+pub fn job_resources(handle: &JobsHandle) -> Arc<dyn ResourceSource> {
     jobs::resources(handle)
 }
 
 /// A request with its caller and its connection to the client.
-pub struct Asked {
+pub struct IncomingRequest {
     /// The request itself.
-    pub request: Request,
+    pub request: HostRequest,
     /// The caller of the request.
     pub caller: Caller,
     /// Name of the dialect that the request came by.
@@ -171,24 +172,24 @@ pub struct Asked {
     /// Sealed state that the host sent with its questions, if this request answers them.
     pub state: Option<String>,
     /// Metadata that came with the request, such as headers and trace context.
-    pub beside: Beside,
+    pub metadata: CallMetadata,
     /// Time limit of the wire, if that is shorter than the tool's deadline.
-    pub within: Option<Duration>,
+    pub time_limit: Option<Duration>,
 }
 
-impl Asked {
+impl IncomingRequest {
     /// Creates a request of `caller` from which no questions are asked and no events are sent.
-    pub fn plain(request: Request, caller: Caller, dialect: &'static str) -> Self {
+    pub fn without_client(request: HostRequest, caller: Caller, dialect: &'static str) -> Self {
         Self {
             request,
             caller,
             dialect,
             cancel: CancellationToken::new(),
             events: EventSink::none(),
-            asker: Asker::nobody(),
+            asker: Asker::none(),
             state: None,
-            beside: Beside::default(),
-            within: None,
+            metadata: CallMetadata::default(),
+            time_limit: None,
         }
     }
 }
@@ -197,59 +198,59 @@ impl Gate {
     /// Creates a gate around `catalog` with an empty library, no secrets and no observer.
     pub fn new(
         catalog: Catalog,
-        policy: Policy,
-        limits: Limits,
-        audit: Audit,
-        settings: Settings,
+        policy: ToolPolicy,
+        limits: CallLimits,
+        audit: AuditLog,
+        settings: GateSettings,
     ) -> Self {
         let limits = limits.with_tools(catalog.specs());
         let policy = policy.with_tools(catalog.specs());
         let prompting = ToolId::new("prompts").expect("an id");
-        let prompting = ToolSpec::new(prompting, "Prompts", "Makes a prompt.", Effects::Reads);
+        let prompt_spec = ToolSpec::new(prompting, "Prompts", "Makes a prompt.", Effects::Reads);
         let library = Library::default();
-        let rounds = Rounds::new();
-        let secrets = Secrets::default();
-        let told = broadcast::Sender::new(CHANGES_WAITING);
+        let state_sealer = StateSealer::new();
+        let secrets = SecretSet::default();
+        let change_sender = broadcast::Sender::new(CHANGES_MAX);
         Self {
-            catalog: Current::of(catalog),
+            catalog: LiveCatalog::new(catalog),
             policy,
             limits,
             audit,
             settings,
             library,
-            told,
-            rounds,
-            prompting,
+            change_sender,
+            state_sealer,
+            prompt_spec,
             secrets,
-            witness: None,
+            observer: None,
         }
     }
 
     /// Adds a library of resources, prompts and skills.
     pub fn with_library(self, library: Library) -> Self {
-        let changes = self.told.clone();
+        let changes = self.change_sender.clone();
         // Sending fails if there is no listener, which is fine.
-        library.changes.heard_by(move |change| drop(changes.send(change.clone())));
+        library.changes.subscribe(move |change| drop(changes.send(change.clone())));
         Self { library, ..self }
     }
 
     /// Redacts `secrets` from refusals and records.
-    pub fn with_secrets(self, secrets: Secrets) -> Self {
+    pub fn with_secrets(self, secrets: SecretSet) -> Self {
         Self { secrets, ..self }
     }
 
     /// Reports the start and end of each call to `witness`, if there is one.
-    pub fn with_witness(self, witness: Option<Arc<dyn Witness>>) -> Self {
-        Self { witness, ..self }
+    pub fn with_observer(self, witness: Option<Arc<dyn CallObserver>>) -> Self {
+        Self { observer: witness, ..self }
     }
 
-    fn page(&self, caller: &Caller, after: Option<&ToolId>, size: usize) -> ToolPage {
-        self.catalog.now().page(after, size, |spec| self.policy.shows(caller, spec))
+    fn tool_page(&self, caller: &Caller, after: Option<&ToolId>, size: usize) -> ToolPage {
+        self.catalog.snapshot().page(after, size, |spec| self.policy.shows(caller, spec))
     }
 
     /// Returns the tool that `name` spells. A tool hidden from the caller counts as unknown.
-    pub(crate) fn find(&self, caller: &Caller, name: &str) -> Result<Arc<Entry>, CallError> {
-        self.catalog.now().find(name, |spec| self.policy.shows(caller, spec))
+    pub(crate) fn find(&self, caller: &Caller, name: &str) -> Result<Arc<CatalogEntry>, CallError> {
+        self.catalog.snapshot().find(name, |spec| self.policy.shows(caller, spec))
     }
 }
 
@@ -257,31 +258,31 @@ impl Host {
     /// Creates a host behind `gate`. Without `jobs` it keeps no jobs.
     pub fn new(gate: Gate, jobs: Option<JobSettings>) -> Self {
         let gate = Arc::new(gate);
-        let jobs = jobs.map(|settings| Jobs::new(gate.clone(), settings));
-        let schemas = gate.catalog.now().schemas.clone();
-        let envelopes = Envelopes::new(EnvelopeSettings::default(), schemas, None);
+        let jobs = jobs.map(|settings| JobService::new(gate.clone(), settings));
+        let schemas = gate.catalog.snapshot().schemas.clone();
+        let envelopes = EnvelopeMaker::new(EnvelopeSettings::default(), schemas, None);
         Self { gate, jobs, envelopes }
     }
 
     /// Replaces the maker of envelopes. The gate's secrets are redacted from the envelope log.
-    pub fn with_envelopes(self, envelopes: Envelopes) -> Self {
+    pub fn with_envelopes(self, envelopes: EnvelopeMaker) -> Self {
         Self { envelopes: envelopes.with_secrets(self.gate.secrets.clone()), ..self }
     }
 
     /// Returns the schemas that calls and envelopes are validated against.
     pub fn schemas(&self) -> Arc<SchemaRegistry> {
-        self.gate.catalog.now().schemas.clone()
+        self.gate.catalog.snapshot().schemas.clone()
     }
 
     /// Returns the maker of envelopes.
-    pub fn envelopes(&self) -> &Envelopes {
+    pub fn envelopes(&self) -> &EnvelopeMaker {
         &self.envelopes
     }
 
     /// Connects this host's jobs to the tools that were created with `handle`.
     pub fn with_job_tools(self, handle: &JobsHandle) -> Self {
         if let Some(jobs) = &self.jobs {
-            handle.fill(jobs);
+            handle.set(jobs);
         }
         self
     }
@@ -290,28 +291,38 @@ impl Host {
     ///
     /// Dropping the future cuts a running call at once. Cancelling its token ends the call in an
     /// orderly way. A job continues in both cases.
-    pub async fn answer(&self, asked: Asked) -> Result<Answer, CallError> {
-        let Asked { request, caller, dialect, cancel, events, asker, state, beside, within } =
-            asked;
+    pub async fn answer(&self, asked: IncomingRequest) -> Result<HostAnswer, CallError> {
+        let IncomingRequest {
+            request,
+            caller,
+            dialect,
+            cancel,
+            events,
+            asker,
+            state,
+            metadata: beside,
+            time_limit: within,
+        } = asked;
         let dialect = Cow::Borrowed(dialect);
         // A request that ends with questions is made again and must then be recognized.
-        let may_ask = state.is_some() || asker.can() != Askable::default();
-        let what = if may_ask { rounds::what(&request) } else { String::new() };
-        let told = asker.given();
+        let may_ask = state.is_some() || asker.supported() != QuestionSupport::default();
+        let what = if may_ask { multi_round::request_digest(&request) } else { String::new() };
+        let told = asker.answers();
         let asker = if state.is_some() || !told.is_empty() {
-            let answered = self.gate.rounds.answered(&caller, &what, state.as_deref(), told)?;
+            let answered =
+                self.gate.state_sealer.merge_answers(&caller, &what, state.as_deref(), told)?;
             let (given, note) = answered;
-            let asker = Asker::again(asker.can(), given).with_note(note);
+            let asker = Asker::on_repeat(asker.supported(), given).with_note(note);
             match &state {
-                Some(sealed) => asker.once(self.gate.rounds.once(sealed)),
-                None => asker.unasked(),
+                Some(sealed) => asker.with_single_use(self.gate.state_sealer.spend_once(sealed)),
+                None => asker.with_unasked_answers(),
             }
         } else {
             asker
         };
         let asking = caller.clone();
         let given = asker.clone();
-        let mut call = Call {
+        let mut call = ToolCall {
             tool: String::new(),
             input: Value::Null,
             caller,
@@ -320,101 +331,117 @@ impl Host {
             events,
             job: None,
             asker,
-            beside,
-            within,
-            ahead: Ahead::default(),
+            metadata: beside,
+            time_limit: within,
+            started_work: StartedWork::default(),
         };
         let outcome = match request {
-            Request::CallTool { tool, input } => {
+            HostRequest::CallTool { tool, input } => {
                 (call.tool, call.input) = (tool, input);
-                pipeline::run(&self.gate, &mut call, None).await.map(Answer::Output)
+                pipeline::run_call(&self.gate, &mut call, None).await.map(HostAnswer::Output)
             }
             // Boxed: otherwise every call would reserve stack space for the largest request.
-            request => Box::pin(self.answer_to(request, call)).await,
+            request => Box::pin(self.answer_other(request, call)).await,
         };
         match outcome {
             Err(CallError::Asks { questions }) => {
-                let known = (given.given(), given.noted());
-                let state = self.gate.rounds.seal(&asking, &what, known, &questions)?;
-                Ok(Answer::Asks { questions, state })
+                let known = (given.answers(), given.stored_note());
+                let state = self.gate.state_sealer.seal(&asking, &what, known, &questions)?;
+                Ok(HostAnswer::Questions { questions, state })
             }
             other => other,
         }
     }
 
     /// Answers a request other than a tool call; `call` is the request as a call without a tool.
-    async fn answer_to(&self, request: Request, call: Call) -> Result<Answer, CallError> {
+    async fn answer_other(
+        &self,
+        request: HostRequest,
+        call: ToolCall,
+    ) -> Result<HostAnswer, CallError> {
         let caller = call.caller.clone();
-        let reader = |call| Reader::new(&self.gate, call);
+        let reader = |call| LibraryReader::new(&self.gate, call);
         match request {
-            Request::ListTools { after } => {
-                self.gate.catalog.listed(None).await;
+            HostRequest::ListTools { after } => {
+                self.gate.catalog.wait_for_listings(None).await;
                 let size = self.gate.settings.page_size;
-                Ok(Answer::Tools(self.gate.page(&caller, after.as_ref(), size)))
+                Ok(HostAnswer::Tools(self.gate.tool_page(&caller, after.as_ref(), size)))
             }
-            Request::Discover => {
-                self.gate.catalog.listed(None).await;
-                Ok(Answer::Everything {
-                    tools: self.gate.page(&caller, None, usize::MAX).tools,
+            HostRequest::Discover => {
+                self.gate.catalog.wait_for_listings(None).await;
+                Ok(HostAnswer::Everything {
+                    tools: self.gate.tool_page(&caller, None, usize::MAX).tools,
                     prompts: reader(call).all_prompts().await?,
                 })
             }
-            Request::Refuse(why) => Err(pipeline::refuse(&self.gate, &call, why).await),
-            Request::RefuseCall { tool, why } => {
-                let call = Call { tool, ..call };
-                Err(pipeline::refuse(&self.gate, &call, why).await)
+            HostRequest::Refuse(why) => Err(pipeline::refuse_call(&self.gate, &call, why).await),
+            HostRequest::RefuseCall { tool, why } => {
+                let call = ToolCall { tool, ..call };
+                Err(pipeline::refuse_call(&self.gate, &call, why).await)
             }
-            Request::CallTool { tool, input } => self.call(Call { tool, input, ..call }).await,
-            Request::StartJob { tool, input, terms } => {
-                let call = Call { tool, input, ..call };
+            HostRequest::CallTool { tool, input } => {
+                self.run_call(ToolCall { tool, input, ..call }).await
+            }
+            HostRequest::StartJob { tool, input, terms } => {
+                let call = ToolCall { tool, input, ..call };
                 // A call that may run inline does so if it cannot be a job or would gain nothing by
                 // it.
                 let may_be_none = terms.answer_within.is_some();
                 match &self.jobs {
-                    None if may_be_none && !self.is_only_a_job(&call) => self.call(call).await,
-                    Some(jobs) if may_be_none && !jobs.suits(&call) => self.call(call).await,
+                    None if may_be_none && !self.requires_job(&call) => self.run_call(call).await,
+                    Some(jobs) if may_be_none && !jobs.should_run_as_job(&call) => {
+                        self.run_call(call).await
+                    }
                     Some(_) | None => {
-                        let later = AskLater::May;
-                        self.jobs()?.start(Wanted { call, terms, later }).await
+                        let later = LateQuestions::Possible;
+                        self.jobs()?.start(JobRequest { call, terms, late_questions: later }).await
                     }
                 }
             }
-            Request::GetJob { id } => Ok(job(self.jobs()?.get(Some(&caller), &id).await?)),
-            Request::AwaitJob { id } => {
+            HostRequest::GetJob { id } => {
+                Ok(job_answer(self.jobs()?.get(Some(&caller), &id).await?))
+            }
+            HostRequest::AwaitJob { id } => {
                 let jobs = self.jobs()?;
                 tokio::select! {
-                    ended = jobs.ended(&caller, &id, &call.asker) => ended.map(job),
+                    ended = jobs.wait_until_ended(&caller, &id, &call.asker) => ended.map(job_answer),
                     () = call.cancel.cancelled() => Err(CallError::Canceled),
                 }
             }
-            Request::ListJobs { after } => {
+            HostRequest::ListJobs { after } => {
                 let size = self.gate.settings.page_size;
-                Ok(Answer::Jobs(self.jobs()?.list(Some(&caller), after, size).await?))
+                Ok(HostAnswer::Jobs(self.jobs()?.list(Some(&caller), after, size).await?))
             }
-            Request::CancelJob { id } => Ok(job(self.jobs()?.cancel(&caller, &id).await?)),
-            Request::OpenArtefact { id, which } => {
-                Ok(Answer::Artefact(self.jobs()?.open(&caller, &id, which).await?))
+            HostRequest::CancelJob { id } => {
+                Ok(job_answer(self.jobs()?.cancel(&caller, &id).await?))
             }
-            Request::TellJob { id, given } => {
-                Ok(job(self.jobs()?.tell(&caller, &id, given).await?))
+            HostRequest::OpenArtefact { id, which } => {
+                Ok(HostAnswer::Artefact(self.jobs()?.open_artefact(&caller, &id, which).await?))
             }
-            Request::ListResources { after } => reader(call).list(after).await,
-            Request::ListTemplates => Ok(reader(call).templates()),
-            Request::ReadResource { uri } => reader(call).read(&uri).await,
-            Request::ReadFolder { uri, after } => reader(call).folder(&uri, after.as_deref()).await,
-            Request::WatchResource { uri } => reader(call).watch(uri).await,
-            Request::ListPrompts { after } => reader(call).list_prompts(after).await,
-            Request::GetPrompt { name, arguments } => reader(call).make(&name, arguments).await,
-            Request::Complete(asked) => reader(call).complete(&asked).await,
-            Request::ListSkills { after } => reader(call).list_skills(after).await,
-            Request::GetSkill { uri } => reader(call).skill(&uri).await,
+            HostRequest::AnswerJob { id, given } => {
+                Ok(job_answer(self.jobs()?.answer_questions(&caller, &id, given).await?))
+            }
+            HostRequest::ListResources { after } => reader(call).list_resources(after).await,
+            HostRequest::ListTemplates => Ok(reader(call).list_templates()),
+            HostRequest::ReadResource { uri } => reader(call).read_resource(&uri).await,
+            HostRequest::ReadFolder { uri, after } => {
+                reader(call).list_folder(&uri, after.as_deref()).await
+            }
+            HostRequest::WatchResource { uri } => reader(call).watch_resource(uri).await,
+            HostRequest::ListPrompts { after } => reader(call).list_prompts(after).await,
+            HostRequest::GetPrompt { name, arguments } => {
+                reader(call).make_prompt(&name, arguments).await
+            }
+            HostRequest::Complete(asked) => reader(call).complete(&asked).await,
+            HostRequest::ListSkills { after } => reader(call).list_skills(after).await,
+            HostRequest::GetSkill { uri } => reader(call).get_skill(&uri).await,
         }
     }
 
     /// Returns true if the tool of `call` runs only as a job.
-    fn is_only_a_job(&self, call: &Call) -> bool {
+    fn requires_job(&self, call: &ToolCall) -> bool {
         let entry = self.gate.find(&call.caller, &call.tool);
-        entry.is_ok_and(|entry| entry.spec().job == AsJob::Must)
+        entry.is_ok_and(|entry| entry.spec().job == JobSupport::Required)
     }
 
     /// Returns the policy decision for a call of `tool` by `caller`, and its reason. Tools hidden
@@ -427,15 +454,15 @@ impl Host {
         caller: &Caller,
         tool: &str,
         input: Value,
-    ) -> Result<Explained, CallError> {
-        let entry = self.gate.catalog.now().find(tool, |_| true)?;
-        let input = entry.tool().normalised(input);
-        validate::input(&entry, &input)?;
+    ) -> Result<PolicyExplanation, CallError> {
+        let entry = self.gate.catalog.snapshot().find(tool, |_| true)?;
+        let input = entry.tool().normalize_input(input);
+        validate::check_input(&entry, &input)?;
         Ok(self.gate.policy.explain(caller, entry.spec(), &input))
     }
 
-    async fn call(&self, mut call: Call) -> Result<Answer, CallError> {
-        pipeline::run(&self.gate, &mut call, None).await.map(Answer::Output)
+    async fn run_call(&self, mut call: ToolCall) -> Result<HostAnswer, CallError> {
+        pipeline::run_call(&self.gate, &mut call, None).await.map(HostAnswer::Output)
     }
 
     /// Replaces the tools offered by `owner` with `tools`, and notifies listeners if the catalog
@@ -443,10 +470,10 @@ impl Host {
     ///
     /// Returns the tools that became unavailable, of any owner. If several owners offer names that
     /// look alike on the wire, none of these tools is served.
-    pub fn offer(&self, owner: &str, tools: Vec<Arc<dyn AnyTool>>) -> Vec<NotOffered> {
-        let (differs, refused) = self.gate.catalog.offer(owner, tools);
+    pub fn offer_tools(&self, owner: &str, tools: Vec<Arc<dyn AnyTool>>) -> Vec<RejectedTool> {
+        let (differs, refused) = self.gate.catalog.replace_tools(owner, tools);
         if differs {
-            self.gate.library.changes.tell(&Change::Tools);
+            self.gate.library.changes.publish(&ServerChange::Tools);
         }
         refused
     }
@@ -456,22 +483,22 @@ impl Host {
     /// Instructions of an owner are left out if `caller` sees none of its tools. Secrets are
     /// redacted.
     pub fn instructions(&self, caller: &Caller) -> String {
-        let others = self.gate.library.others.as_ref();
+        let others = self.gate.library.dynamic_sources.as_ref();
         let said = others.map(|others| others.instructions()).unwrap_or_default();
-        let catalog = self.gate.catalog.now();
+        let catalog = self.gate.catalog.snapshot();
         let shows =
             |owner: &str| catalog.specs_of(owner).any(|spec| self.gate.policy.shows(caller, spec));
         let told = said.into_iter().filter(|(owner, _)| shows(owner)).map(|(_, mut said)| {
-            self.gate.secrets.clear(&mut said);
+            self.gate.secrets.redact_value(&mut said);
             said
         });
         told.collect::<Vec<_>>().join("\n\n")
     }
 
     /// Releases all resources kept for `session`, which has ended.
-    pub fn left(&self, session: &str) {
-        if let Some(others) = &self.gate.library.others {
-            others.left(session);
+    pub fn end_session(&self, session: &str) {
+        if let Some(others) = &self.gate.library.dynamic_sources {
+            others.end_session(session);
         }
     }
 
@@ -480,33 +507,33 @@ impl Host {
     ///
     /// # Errors
     /// The first rule that matches nothing.
-    pub fn fits(&self, later: Vec<String>) -> Result<(), BadRule> {
-        let catalog = self.gate.catalog.now();
+    pub fn check_policy_rules(&self, later: Vec<String>) -> Result<(), RuleError> {
+        let catalog = self.gate.catalog.snapshot();
         let library = &self.gate.library;
         let guards = library.all_resources().into_iter().map(|source| source.guard().id.clone());
         let tools = catalog.ids().into_iter().chain(guards).collect();
-        self.gate.policy.check(&KnownTools { tools, later })
+        self.gate.policy.check(&KnownTools { tools, later_toolsets: later })
     }
 
     /// Returns true if this server itself has tools in `toolset`.
-    pub fn has_own(&self, toolset: &str) -> bool {
-        self.gate.catalog.now().has_own(toolset)
+    pub fn owns_toolset(&self, toolset: &str) -> bool {
+        self.gate.catalog.snapshot().owns_toolset(toolset)
     }
 
     /// Makes tool lists wait until `listed` reports the catalog as complete.
-    pub fn lists_after(&self, listed: Arc<dyn Listed>) {
-        self.gate.catalog.lists_after(listed);
+    pub fn set_readiness(&self, listed: Arc<dyn CatalogReadiness>) {
+        self.gate.catalog.set_readiness(listed);
     }
 
     /// Waits until all owners have listed their tools, for a bounded time.
-    pub async fn listed(&self) {
-        self.gate.catalog.listed(None).await;
+    pub async fn wait_for_listings(&self) {
+        self.gate.catalog.wait_for_listings(None).await;
     }
 
     /// Subscribes to changes from now on. A listener that falls too far behind receives a lag
     /// error.
-    pub fn listen(&self) -> broadcast::Receiver<Change> {
-        self.gate.told.subscribe()
+    pub fn subscribe(&self) -> broadcast::Receiver<ServerChange> {
+        self.gate.change_sender.subscribe()
     }
 
     /// Returns the library of resources, prompts and skills.
@@ -515,8 +542,8 @@ impl Host {
     }
 
     /// Watches the lists named by `interest` for as long as the returned guard is kept. Changes
-    /// reach [`Host::listen`].
-    pub fn watch_lists(&self, interest: &Interest) -> Hold {
+    /// reach [`Host::subscribe`].
+    pub fn watch_lists(&self, interest: &ChangeFilter) -> WatchGuard {
         self.gate.watch_lists(interest.prompts, interest.resources)
     }
 
@@ -524,16 +551,16 @@ impl Host {
     ///
     /// # Errors
     /// If this host keeps no jobs.
-    pub fn jobs(&self) -> Result<&Jobs, CallError> {
+    pub fn jobs(&self) -> Result<&JobService, CallError> {
         self.jobs.as_ref().ok_or_else(|| CallError::Unavailable {
             message: "this server keeps no jobs; call the tool itself".to_owned(),
         })
     }
 
     /// Takes over jobs that another server left, now and periodically, until [`Host::stop_jobs`].
-    pub async fn tend_jobs(&self) {
+    pub async fn maintain_jobs(&self) {
         if let Some(jobs) = &self.jobs {
-            jobs.tend().await;
+            jobs.maintain().await;
         }
     }
 
@@ -546,7 +573,7 @@ impl Host {
 
     /// Returns all tools that `caller` may use.
     pub fn tools(&self, caller: &Caller) -> ToolPage {
-        self.gate.page(caller, None, usize::MAX)
+        self.gate.tool_page(caller, None, usize::MAX)
     }
 
     /// Waits until every audit record and envelope written so far has reached its destination.
@@ -556,6 +583,6 @@ impl Host {
     }
 }
 
-fn job(job: Job) -> Answer {
-    Answer::Job(Box::new(job))
+fn job_answer(job: JobSnapshot) -> HostAnswer {
+    HostAnswer::Job(Box::new(job))
 }

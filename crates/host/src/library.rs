@@ -3,7 +3,7 @@
 //! Looking leaves no audit record; reading and making a prompt leaves one. A failing source does
 //! not hide the others. An error is returned only if all sources fail.
 
-mod clean;
+mod redacted_prompt;
 mod skills;
 
 use std::collections::BTreeSet;
@@ -11,17 +11,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use toolgate_contract::{
-    Ahead, Answer, AnyPrompt, Arguments, COMPLETIONS_MAX, Call, CallError, Changes, Claim,
-    Completing, CompletingOf, Completion, Hold, Problem, PromptPage, Prompts, ResourceMark,
-    ResourcePage, Resources, Skills, ToolSpec,
+    AnyPrompt, COMPLETIONS_MAX, CallError, ChangeFeed, Completion, CompletionRequest,
+    CompletionTarget, HostAnswer, PromptArguments, PromptPage, PromptSource, ResourceCursor,
+    ResourcePage, ResourceSource, SkillSource, StartedWork, ToolCall, ToolSpec, UriClaim,
+    ValidationProblem, WatchGuard,
 };
 
-use crate::pipeline::{Stand, looked};
-use crate::{Gate, confirm, likeness, pipeline};
-use clean::Clean;
+use crate::pipeline::{CallContext, run_unrecorded};
+use crate::{Gate, confirm, did_you_mean, pipeline};
+use redacted_prompt::RedactedPrompt;
 
 /// Tool name in the record of a read that no source handles.
-const READING: &str = "resources";
+const UNKNOWN_SOURCE: &str = "resources";
 /// Longest URI in bytes. It bounds the time that each source spends on a URI.
 const URI_BYTES_MAX: usize = 16 * 1024;
 
@@ -29,36 +30,36 @@ const URI_BYTES_MAX: usize = 16 * 1024;
 #[derive(Default, Clone)]
 pub struct Library {
     /// Sources of resources, in listing order.
-    pub resources: Vec<Arc<dyn Resources>>,
+    pub resources: Vec<Arc<dyn ResourceSource>>,
     /// Sources of prompts.
-    pub prompts: Vec<Arc<dyn Prompts>>,
+    pub prompts: Vec<Arc<dyn PromptSource>>,
     /// Sources of skills.
-    pub skills: Vec<Arc<dyn Skills>>,
+    pub skills: Vec<Arc<dyn SkillSource>>,
     /// Sources that come and go while the server runs. They follow all others.
-    pub others: Option<Arc<dyn Sources>>,
+    pub dynamic_sources: Option<Arc<dyn DynamicSources>>,
     /// Channel that changes are sent to.
-    pub changes: Changes,
+    pub changes: ChangeFeed,
 }
 
 /// A set of sources that changes over time, such as the upstreams.
-pub trait Sources: Send + Sync + 'static {
+pub trait DynamicSources: Send + Sync + 'static {
     /// Returns the current sources of resources.
-    fn resources(&self) -> Vec<Arc<dyn Resources>>;
+    fn resources(&self) -> Vec<Arc<dyn ResourceSource>>;
     /// Returns the current sources of prompts.
-    fn prompts(&self) -> Vec<Arc<dyn Prompts>>;
+    fn prompts(&self) -> Vec<Arc<dyn PromptSource>>;
     /// Returns the current sources of skills.
-    fn skills(&self) -> Vec<Arc<dyn Skills>>;
+    fn skills(&self) -> Vec<Arc<dyn SkillSource>>;
     /// Returns usage instructions, each with the name of the owner of the tools.
     fn instructions(&self) -> Vec<(String, String)>;
     /// Releases all resources kept for `session`, which has ended.
-    fn left(&self, session: &str);
+    fn end_session(&self, session: &str);
 }
 
 impl Library {
     /// Returns true if a fixed source may have `uri`.
-    pub fn owns(&self, uri: &str) -> bool {
-        let is_own = |claim: Claim| claim != Claim::Absent;
-        self.resources.iter().any(|source| source.claims(uri).is_some_and(is_own))
+    pub fn may_own(&self, uri: &str) -> bool {
+        let is_own = |claim: UriClaim| claim != UriClaim::Absent;
+        self.resources.iter().any(|source| source.claim(uri).is_some_and(is_own))
     }
 
     /// Returns true if there is a source of resources.
@@ -73,73 +74,73 @@ impl Library {
 
     /// Returns true if there is a source of skills.
     pub fn has_skills(&self) -> bool {
-        !(self.skills.is_empty() && self.other_skills().is_empty())
+        !(self.skills.is_empty() && self.dynamic_skills().is_empty())
     }
 
     /// Returns the sources of skills that come and go.
-    fn other_skills(&self) -> Vec<Arc<dyn Skills>> {
-        self.others.as_ref().map(|others| others.skills()).unwrap_or_default()
+    fn dynamic_skills(&self) -> Vec<Arc<dyn SkillSource>> {
+        self.dynamic_sources.as_ref().map(|others| others.skills()).unwrap_or_default()
     }
 
     /// Returns all current sources of resources.
-    pub(crate) fn all_resources(&self) -> Vec<Arc<dyn Resources>> {
-        let others = self.others.as_ref().map(|others| others.resources());
+    pub(crate) fn all_resources(&self) -> Vec<Arc<dyn ResourceSource>> {
+        let others = self.dynamic_sources.as_ref().map(|others| others.resources());
         self.resources.iter().cloned().chain(others.into_iter().flatten()).collect()
     }
 
     /// Returns all current sources of prompts.
-    fn all_prompts(&self) -> Vec<Arc<dyn Prompts>> {
-        let others = self.others.as_ref().map(|others| others.prompts());
+    fn all_prompts(&self) -> Vec<Arc<dyn PromptSource>> {
+        let others = self.dynamic_sources.as_ref().map(|others| others.prompts());
         self.prompts.iter().cloned().chain(others.into_iter().flatten()).collect()
     }
 }
 
 /// A library request of one caller, run through the gate.
-pub(crate) struct Reader<'g> {
+pub(crate) struct LibraryReader<'g> {
     gate: &'g Gate,
-    call: Call,
+    call: ToolCall,
 }
 
 /// Result of asking several sources: true if any answered, and the first failure.
 #[derive(Default)]
-struct Heard {
-    any: bool,
-    failed: Option<CallError>,
+struct SourceResults {
+    any_answered: bool,
+    failure: Option<CallError>,
 }
 
-impl Heard {
+impl SourceResults {
     /// Returns the answer of a source, or logs and notes its failure.
-    fn take<T>(&mut self, who: &str, said: Result<T, CallError>) -> Option<T> {
+    fn accept<T>(&mut self, who: &str, said: Result<T, CallError>) -> Option<T> {
         match said {
             Ok(said) => {
-                self.any = true;
+                self.any_answered = true;
                 Some(said)
             }
             Err(err) => {
                 let cause = err.cause().unwrap_or_default();
                 tracing::warn!("a list is without what is of `{who}`: {err} {cause}");
-                self.failed.get_or_insert(err);
+                self.failure.get_or_insert(err);
                 None
             }
         }
     }
 
     /// Returns the first failure if all sources failed.
-    fn or_failure(self) -> Result<(), CallError> {
-        match self.failed {
-            Some(err) if !self.any => Err(err),
+    fn into_result(self) -> Result<(), CallError> {
+        match self.failure {
+            Some(err) if !self.any_answered => Err(err),
             Some(_) | None => Ok(()),
         }
     }
 }
 
-impl<'g> Reader<'g> {
-    pub(crate) fn new(gate: &'g Gate, call: Call) -> Self {
+impl<'g> LibraryReader<'g> {
+    pub(crate) fn new(gate: &'g Gate, call: ToolCall) -> Self {
         Self { gate, call }
     }
 
     /// Returns the sources that the caller may see.
-    fn sources(&self) -> impl Iterator<Item = Arc<dyn Resources>> + use<'g> {
+    fn sources(&self) -> impl Iterator<Item = Arc<dyn ResourceSource>> + use<'g> {
         let gate = self.gate;
         let caller = self.call.caller.clone();
         let sources = gate.library.all_resources().into_iter();
@@ -147,49 +148,53 @@ impl<'g> Reader<'g> {
     }
 
     /// Returns true if the caller may list the contents of sources that `guard` protects.
-    fn tells(&self, guard: &ToolSpec) -> bool {
-        self.gate.policy.tells(&self.call.caller, guard)
+    fn may_list(&self, guard: &ToolSpec) -> bool {
+        self.gate.policy.may_list(&self.call.caller, guard)
     }
 
     /// Returns the source that `uri` belongs to.
-    async fn source(&self, uri: &str) -> Result<Arc<dyn Resources>, CallError> {
+    async fn find_source(&self, uri: &str) -> Result<Arc<dyn ResourceSource>, CallError> {
         if uri.len() > URI_BYTES_MAX {
             let message = format!("no resource has a URI of more than {URI_BYTES_MAX} bytes");
             return Err(CallError::NotFound { message });
         }
         let claimed = || {
             let all = self.gate.library.all_resources();
-            all.iter().filter(|source| source.claims(uri).is_some()).count()
+            all.iter().filter(|source| source.claim(uri).is_some()).count()
         };
         if claimed() == 0 {
-            self.all_have_listed().await;
+            self.wait_for_listings().await;
         }
         if claimed() > 1 {
-            self.look_at_own().await?;
+            self.refresh_own_sources().await?;
         }
-        let claims = |source: Arc<dyn Resources>| Some((source.claims(uri)?, source));
+        let claims = |source: Arc<dyn ResourceSource>| Some((source.claim(uri)?, source));
         // The first of those with the strongest claim.
         let surest = self.sources().filter_map(claims).min_by_key(|(claim, _)| *claim);
-        surest.map(|(_, source)| source).ok_or_else(|| self.no_resource(uri))
+        surest.map(|(_, source)| source).ok_or_else(|| self.unknown_resource(uri))
     }
 
     /// Waits until all upstreams have listed their resources, for a bounded time. Boxed to keep the
     /// futures of reads small.
-    async fn all_have_listed(&self) {
-        Box::pin(self.gate.catalog.listed(None)).await;
+    async fn wait_for_listings(&self) {
+        Box::pin(self.gate.catalog.wait_for_listings(None)).await;
     }
 
     /// Checks policy and asks for confirmation before a look at `uri`.
-    async fn agreed(&self, source: &dyn Resources, uri: &str) -> Result<(), CallError> {
+    async fn confirm_access(
+        &self,
+        source: &dyn ResourceSource,
+        uri: &str,
+    ) -> Result<(), CallError> {
         let caller = &self.call.caller;
         let guard = source.guard();
-        let asked = source.asked(uri);
-        let permit = self.gate.policy.authorise_beside(caller, guard, &asked)?;
-        confirm::agreed(self.gate, guard, &self.call, &asked, &permit).await
+        let asked = source.policy_input(uri);
+        let permit = self.gate.policy.authorise_guarded(caller, guard, &asked)?;
+        confirm::confirm_if_required(self.gate, guard, &self.call, &asked, &permit).await
     }
 
     /// Returns the error for a URI without a source, with some known URI prefixes as a hint.
-    fn no_resource(&self, uri: &str) -> CallError {
+    fn unknown_resource(&self, uri: &str) -> CallError {
         let templates = self.sources().flat_map(|source| source.templates());
         let begins = templates.filter_map(|it| Some(format!("`{}`", it.uri.split('{').next()?)));
         let begins: Vec<_> = begins.collect::<BTreeSet<_>>().into_iter().take(6).collect();
@@ -197,62 +202,66 @@ impl<'g> Reader<'g> {
             true => String::new(),
             false => format!("; URIs here begin with {}, for example", begins.join(", ")),
         };
-        CallError::NotFound { message: format!("no resource is at `{}`{hint}", shortened(uri)) }
+        CallError::NotFound { message: format!("no resource is at `{}`{hint}", truncate_uri(uri)) }
     }
 
     /// Returns a call context for looking.
-    fn looking(&self) -> Stand {
-        Stand::of(self.gate, None, &self.call)
+    fn look_context(&self) -> CallContext {
+        CallContext::new(self.gate, None, &self.call)
     }
 
     /// Returns a call context with an equal share of the deadline, for one of `count` sources asked
     /// in turn.
-    fn looking_as_one_of(&self, count: usize) -> Stand {
+    fn shared_look_context(&self, count: usize) -> CallContext {
         let share = self.gate.settings.deadline / u32::try_from(count.max(1)).unwrap_or(u32::MAX);
-        Stand::of(self.gate, Some(share.max(Duration::from_millis(1))), &self.call)
+        CallContext::new(self.gate, Some(share.max(Duration::from_millis(1))), &self.call)
     }
 
     /// Checks that the caller has not cancelled.
-    fn is_wanted(&self) -> Result<(), CallError> {
+    fn check_cancelled(&self) -> Result<(), CallError> {
         if self.call.cancel.is_cancelled() { Err(CallError::Canceled) } else { Ok(()) }
     }
 
-    pub(crate) async fn list(self, after: Option<ResourceMark>) -> Result<Answer, CallError> {
+    pub(crate) async fn list_resources(
+        self,
+        after: Option<ResourceCursor>,
+    ) -> Result<HostAnswer, CallError> {
         let gate = self.gate;
         let size = self.gate.settings.page_size;
         let sources: Vec<_> = self.sources().collect();
         let (start, mut from) = match after {
             None => (0, None),
-            Some(ResourceMark { source, uri }) => {
+            Some(ResourceCursor { source, uri }) => {
                 let at = sources.iter().position(|one| one.guard().id.as_str() == source);
                 (at.ok_or_else(stale_cursor)?, Some(uri))
             }
         };
         let mut page = ResourcePage { resources: Vec::new(), next: None };
-        let mut heard = Heard::default();
+        let mut heard = SourceResults::default();
         let mut end = None;
         for (at, source) in sources.iter().enumerate().skip(start) {
-            if !self.tells(source.guard()) {
+            if !self.may_list(source.guard()) {
                 continue;
             }
             let name = source.guard().id.as_str();
             let room = size - page.resources.len();
-            let stand = self.looking_as_one_of(sources.len());
+            let stand = self.shared_look_context(sources.len());
             let after = from.take();
             // Ask for one more than fits, to learn if there is a next page.
             let listing = async { source.list(&stand.ctx, after.as_deref(), room + 1).await };
-            let listed = looked(gate, &stand, listing).await;
-            self.is_wanted()?;
-            let Some(mut listed) = heard.take(name, listed) else { continue };
+            let listed = run_unrecorded(gate, &stand, listing).await;
+            self.check_cancelled()?;
+            let Some(mut listed) = heard.accept(name, listed) else { continue };
             let more = listed.len() > room;
             listed.truncate(room);
             // If nothing fits, the page ends in the source before.
             if let Some(last) = listed.last() {
-                end = Some(ResourceMark { source: name.to_owned(), uri: last.uri.clone() });
+                end = Some(ResourceCursor { source: name.to_owned(), uri: last.uri.clone() });
             }
             // If several sources list a URI, the first one is read.
-            let is_of =
-                |source: &Arc<dyn Resources>, uri: &str| source.claims(uri) == Some(Claim::Listed);
+            let is_of = |source: &Arc<dyn ResourceSource>, uri: &str| {
+                source.claim(uri) == Some(UriClaim::Listed)
+            };
             listed.retain(|one| !sources[..at].iter().any(|source| is_of(source, &one.uri)));
             page.resources.append(&mut listed);
             if more {
@@ -260,66 +269,70 @@ impl<'g> Reader<'g> {
                 break;
             }
         }
-        heard.or_failure()?;
-        gate.secrets.clear(&mut page.resources);
-        Ok(Answer::Resources(page))
+        heard.into_result()?;
+        gate.secrets.redact_value(&mut page.resources);
+        Ok(HostAnswer::Resources(page))
     }
 
-    pub(crate) fn templates(&self) -> Answer {
+    pub(crate) fn list_templates(&self) -> HostAnswer {
         let mut all: Vec<_> = self.sources().flat_map(|source| source.templates()).collect();
         let mut seen = BTreeSet::new();
         // If several sources have a template, the first one is asked.
         all.retain(|template| seen.insert(template.uri.clone()));
-        self.gate.secrets.clear(&mut all);
-        Answer::Templates(all)
+        self.gate.secrets.redact_value(&mut all);
+        HostAnswer::Templates(all)
     }
 
-    pub(crate) async fn read(self, uri: &str) -> Result<Answer, CallError> {
-        let found = self.source(uri).await;
+    pub(crate) async fn read_resource(self, uri: &str) -> Result<HostAnswer, CallError> {
+        let found = self.find_source(uri).await;
         let Self { gate, mut call } = self;
         call.tool = match &found {
             Ok(source) => source.guard().id.to_string(),
-            Err(_) => READING.to_owned(),
+            Err(_) => UNKNOWN_SOURCE.to_owned(),
         };
         let found = match &found {
             Ok(source) => Ok(&**source),
             Err(missing) => Err(missing.clone()),
         };
-        pipeline::read(gate, found, call, uri).await.map(Answer::Contents)
+        pipeline::read_resource(gate, found, call, uri).await.map(HostAnswer::Contents)
     }
 
-    pub(crate) async fn folder(self, uri: &str, after: Option<&str>) -> Result<Answer, CallError> {
-        let source = self.source(uri).await?;
-        self.agreed(&*source, uri).await?;
+    pub(crate) async fn list_folder(
+        self,
+        uri: &str,
+        after: Option<&str>,
+    ) -> Result<HostAnswer, CallError> {
+        let source = self.find_source(uri).await?;
+        self.confirm_access(&*source, uri).await?;
         let gate = self.gate;
         let size = self.gate.settings.page_size;
-        let stand = self.looking();
-        let listing = async { source.folder(&stand.ctx, uri, after, size + 1).await };
-        let mut found = looked(gate, &stand, listing).await?;
+        let stand = self.look_context();
+        let listing = async { source.list_folder(&stand.ctx, uri, after, size + 1).await };
+        let mut found = run_unrecorded(gate, &stand, listing).await?;
         let more = found.len() > size;
         found.truncate(size);
         let next = found.last().filter(|_| more).map(|last| last.uri.clone());
-        gate.secrets.clear(&mut found);
-        Ok(Answer::Folder(found, next))
+        gate.secrets.redact_value(&mut found);
+        Ok(HostAnswer::Folder(found, next))
     }
 
-    pub(crate) async fn watch(self, uri: String) -> Result<Answer, CallError> {
-        let source = self.source(&uri).await?;
-        self.agreed(&*source, &uri).await?;
+    pub(crate) async fn watch_resource(self, uri: String) -> Result<HostAnswer, CallError> {
+        let source = self.find_source(&uri).await?;
+        self.confirm_access(&*source, &uri).await?;
         let gate = self.gate;
-        let stand = self.looking();
+        let stand = self.look_context();
         let watching = async { source.watch(&stand.ctx, &uri, &gate.library.changes).await };
-        let hold = looked(gate, &stand, watching).await?;
-        Ok(Answer::Watched { uri, hold })
+        let hold = run_unrecorded(gate, &stand, watching).await?;
+        Ok(HostAnswer::Watched { uri, hold })
     }
 
     /// Returns true if the caller may see `prompt`.
-    fn shows(&self, prompt: &dyn AnyPrompt) -> bool {
+    fn shows_prompt(&self, prompt: &dyn AnyPrompt) -> bool {
         let policy = &self.gate.policy;
         let caller = &self.call.caller;
         match prompt.guard() {
             Some(guard) => policy.shows(caller, guard),
-            None => policy.shows_words(caller, &self.gate.prompting),
+            None => policy.shows_text_prompts(caller, &self.gate.prompt_spec),
         }
     }
 
@@ -327,36 +340,36 @@ impl<'g> Reader<'g> {
     /// duplicates.
     pub(crate) async fn all_prompts(&self) -> Result<Vec<Arc<dyn AnyPrompt>>, CallError> {
         let mut all = Vec::new();
-        let mut heard = Heard::default();
+        let mut heard = SourceResults::default();
         let sources = self.gate.library.all_prompts();
         for source in &sources {
-            let stand = self.looking_as_one_of(sources.len());
-            let said = looked(self.gate, &stand, async { Ok(source.all().await) }).await;
-            self.is_wanted()?;
-            all.append(&mut heard.take("prompts", said).unwrap_or_default());
+            let stand = self.shared_look_context(sources.len());
+            let said = run_unrecorded(self.gate, &stand, async { Ok(source.all().await) }).await;
+            self.check_cancelled()?;
+            all.append(&mut heard.accept("prompts", said).unwrap_or_default());
         }
-        heard.or_failure()?;
+        heard.into_result()?;
         // The sort is stable: of two prompts with one name, the first source's prompt remains.
         all.sort_by(|a, b| a.spec().name.cmp(&b.spec().name));
         all.dedup_by(|a, b| a.spec().name == b.spec().name);
         // Filtered last: a hidden prompt still shadows others of its name.
-        all.retain(|prompt| self.shows(&**prompt));
+        all.retain(|prompt| self.shows_prompt(&**prompt));
         let secrets = &self.gate.secrets;
-        Ok(all.into_iter().map(|prompt| Clean::of(prompt, secrets)).collect())
+        Ok(all.into_iter().map(|prompt| RedactedPrompt::redact(prompt, secrets)).collect())
     }
 
-    async fn prompt(&self, name: &str) -> Result<Arc<dyn AnyPrompt>, CallError> {
+    async fn find_prompt(&self, name: &str) -> Result<Arc<dyn AnyPrompt>, CallError> {
         let sources = self.gate.library.all_prompts();
-        let mut heard = Heard::default();
+        let mut heard = SourceResults::default();
         // One by one, so that nobody waits for an irrelevant source.
         for source in sources.iter().filter(|source| source.may_have(name)) {
-            let stand = self.looking_as_one_of(sources.len());
-            let said = looked(self.gate, &stand, async { Ok(source.all().await) }).await;
-            self.is_wanted()?;
-            let said = heard.take("prompts", said).into_iter().flatten();
-            let mut said = said.map(|prompt| Clean::of(prompt, &self.gate.secrets));
+            let stand = self.shared_look_context(sources.len());
+            let said = run_unrecorded(self.gate, &stand, async { Ok(source.all().await) }).await;
+            self.check_cancelled()?;
+            let said = heard.accept("prompts", said).into_iter().flatten();
+            let mut said = said.map(|prompt| RedactedPrompt::redact(prompt, &self.gate.secrets));
             if let Some(prompt) = said.find(|prompt| prompt.spec().name == name) {
-                match self.shows(&*prompt) {
+                match self.shows_prompt(&*prompt) {
                     true => return Ok(prompt),
                     false => break,
                 }
@@ -366,18 +379,21 @@ impl<'g> Reader<'g> {
         let found = all.iter().find(|prompt| prompt.spec().name == name).cloned();
         found.ok_or_else(|| {
             let sources = self.gate.library.all_prompts();
-            if let Some(message) = sources.iter().find_map(|source| source.trouble(name)) {
+            if let Some(message) = sources.iter().find_map(|source| source.unusable_reason(name)) {
                 return CallError::NotFound { message };
             }
             let names = all.iter().map(|prompt| prompt.spec().name.as_str());
-            let hint = likeness::nearest(name, names);
+            let hint = did_you_mean::nearest(name, names);
             let hint = hint.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
             let name: String = name.chars().take(100).collect();
             CallError::NotFound { message: format!("no prompt is named `{name}`{hint}") }
         })
     }
 
-    pub(crate) async fn list_prompts(&self, after: Option<String>) -> Result<Answer, CallError> {
+    pub(crate) async fn list_prompts(
+        &self,
+        after: Option<String>,
+    ) -> Result<HostAnswer, CallError> {
         let size = self.gate.settings.page_size;
         let all = self.all_prompts().await?;
         let is_after =
@@ -386,76 +402,83 @@ impl<'g> Reader<'g> {
         let prompts: Vec<_> = rest.by_ref().take(size).collect();
         let next = prompts.last().filter(|_| rest.next().is_some());
         let next = next.map(|last| last.spec().name.clone());
-        Ok(Answer::Prompts(PromptPage { prompts, next }))
+        Ok(HostAnswer::Prompts(PromptPage { prompts, next }))
     }
 
-    pub(crate) async fn make(self, name: &str, told: Arguments) -> Result<Answer, CallError> {
+    pub(crate) async fn make_prompt(
+        self,
+        name: &str,
+        told: PromptArguments,
+    ) -> Result<HostAnswer, CallError> {
         let tool = format!("prompts.{}", name.chars().take(100).collect::<String>());
-        let call = Call { tool, ..copy(&self.call) };
-        pipeline::make(self.gate, name, self.prompt(name), call, told).await.map(Answer::Prompt)
+        let call = ToolCall { tool, ..copy_call(&self.call) };
+        pipeline::make_prompt(self.gate, name, self.find_prompt(name), call, told)
+            .await
+            .map(HostAnswer::Prompt)
     }
 
-    pub(crate) async fn complete(self, asked: &Completing) -> Result<Answer, CallError> {
+    pub(crate) async fn complete(self, asked: &CompletionRequest) -> Result<HostAnswer, CallError> {
         let gate = self.gate;
-        let stand = self.looking();
-        let (all, in_order) = match &asked.of {
-            CompletingOf::Prompt(name) => {
-                let prompt = self.prompt(name).await?;
+        let stand = self.look_context();
+        let (all, in_order) = match &asked.target {
+            CompletionTarget::Prompt(name) => {
+                let prompt = self.find_prompt(name).await?;
                 if prompt.spec().arguments.iter().all(|one| one.name != asked.argument) {
                     let argument: String = asked.argument.chars().take(100).collect();
                     let message = format!("the prompt `{name}` has no `{argument}`");
                     return Err(CallError::NotFound { message });
                 }
                 let all = async {
-                    match prompt.guard().is_none_or(|guard| self.tells(guard)) {
+                    match prompt.guard().is_none_or(|guard| self.may_list(guard)) {
                         true => prompt.complete(&stand.ctx, asked).await,
                         false => Ok(Vec::new()),
                     }
                 };
-                (looked(gate, &stand, all).await?, prompt.completes_in_order())
+                (run_unrecorded(gate, &stand, all).await?, prompt.completes_in_order())
             }
-            CompletingOf::Template(uri) => {
-                let has = |source: &Arc<dyn Resources>| {
+            CompletionTarget::Template(uri) => {
+                let has = |source: &Arc<dyn ResourceSource>| {
                     source.templates().iter().any(|template| template.uri == *uri)
                 };
                 if !self.sources().any(|source| has(&source)) {
-                    self.all_have_listed().await;
+                    self.wait_for_listings().await;
                 }
                 let source = self.sources().find(has).ok_or_else(|| CallError::NotFound {
-                    message: format!("no resource template is `{}`", shortened(uri)),
+                    message: format!("no resource template is `{}`", truncate_uri(uri)),
                 })?;
                 let all = async {
-                    match self.tells(source.guard()) {
+                    match self.may_list(source.guard()) {
                         true => source.complete(&stand.ctx, asked).await,
                         false => Ok(Vec::new()),
                     }
                 };
-                (looked(gate, &stand, all).await?, source.completes_in_order())
+                (run_unrecorded(gate, &stand, all).await?, source.completes_in_order())
             }
         };
-        let mut values = if in_order { all } else { likeness::ranked(&asked.so_far, all) };
+        let mut values =
+            if in_order { all } else { did_you_mean::rank_completions(&asked.prefix, all) };
         let total = values.len();
         values.truncate(COMPLETIONS_MAX);
-        gate.secrets.clear(&mut values);
-        Ok(Answer::Completion(Completion { values, total }))
+        gate.secrets.redact_value(&mut values);
+        Ok(HostAnswer::Completion(Completion { values, total }))
     }
 }
 
 impl Gate {
     /// Watches the lists of prompts and resources for as long as the returned guard is kept.
-    pub(crate) fn watch_lists(&self, prompts: bool, resources: bool) -> Hold {
+    pub(crate) fn watch_lists(&self, prompts: bool, resources: bool) -> WatchGuard {
         let changes = &self.library.changes;
         let sources = self.library.all_resources();
         let books = self.library.all_prompts();
         let sources = sources.iter().filter(|_| resources).map(|one| one.watch_list(changes));
         let books = books.iter().filter(|_| prompts).map(|one| one.watch_list(changes));
-        Hold::of(sources.chain(books).collect::<Vec<_>>())
+        WatchGuard::new(sources.chain(books).collect::<Vec<_>>())
     }
 }
 
 /// Returns a copy of the call without its target and input.
-fn copy(call: &Call) -> Call {
-    Call {
+fn copy_call(call: &ToolCall) -> ToolCall {
+    ToolCall {
         tool: String::new(),
         input: serde_json::Value::Null,
         caller: call.caller.clone(),
@@ -464,19 +487,19 @@ fn copy(call: &Call) -> Call {
         events: call.events.clone(),
         job: call.job,
         asker: call.asker.clone(),
-        within: call.within,
-        beside: call.beside.clone(),
-        ahead: Ahead::default(),
+        time_limit: call.time_limit,
+        metadata: call.metadata.clone(),
+        started_work: StartedWork::default(),
     }
 }
 
 fn stale_cursor() -> CallError {
     let message =
         "what it stands after is not there any more; list from the start, without a cursor";
-    let problem = Problem { pointer: "/cursor".to_owned(), message: message.to_owned() };
+    let problem = ValidationProblem { pointer: "/cursor".to_owned(), message: message.to_owned() };
     CallError::InvalidInput { problems: vec![problem] }
 }
 
-fn shortened(uri: &str) -> String {
+fn truncate_uri(uri: &str) -> String {
     uri.chars().take(300).collect()
 }

@@ -12,19 +12,21 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use toolgate_contract::{Problem, Schema, ToolId, ToolSpec, canonical_json, fold};
+use toolgate_contract::{
+    LazySchema, ToolId, ToolSpec, ValidationProblem, canonical_json, fold_name,
+};
 
-use crate::wording;
-use cost::Size;
+use crate::schema_errors;
+use cost::SchemaSize;
 
 /// Prefix of a tool's canonical id.
-const CANONICAL: &str = "mcp.tool:";
+const CANONICAL_PREFIX: &str = "mcp.tool:";
 /// Most problems reported for one value.
 const PROBLEMS_MAX: usize = 8;
 
 /// A schema that belongs to no single tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Shared {
+pub enum SharedSchema {
     /// Schema of the outcome of a call.
     Envelope,
     /// Schema of a request on a stream.
@@ -35,7 +37,7 @@ pub enum Shared {
 
 /// Direction of a tool's schema: its input or its output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Side {
+pub enum SchemaSide {
     /// Input of the tool.
     Input,
     /// Output of the tool.
@@ -46,9 +48,9 @@ pub enum Side {
 #[derive(Debug, Clone, Default)]
 pub struct SchemaFiles {
     /// Replacements for the built-in shared schemas.
-    pub shared: Vec<(Shared, SchemaFile)>,
+    pub shared: Vec<(SharedSchema, SchemaFile)>,
     /// Additional schemas of tools, with the tool's id in any spelling.
-    pub tools: Vec<(String, Side, SchemaFile)>,
+    pub tools: Vec<(String, SchemaSide, SchemaFile)>,
 }
 
 /// A schema and the file that it comes from.
@@ -63,23 +65,23 @@ pub struct SchemaFile {
 /// All schemas in use, each compiled at most once.
 pub struct SchemaRegistry {
     /// Validators by the SHA-256 of their schema's canonical JSON.
-    compiled: Arc<Mutex<InUse>>,
-    shared: Vec<Kept>,
-    files: BTreeMap<(String, Side), SchemaFile>,
+    compiled: Arc<Mutex<CompiledValidators>>,
+    shared: Vec<SharedSchemaEntry>,
+    files: BTreeMap<(String, SchemaSide), SchemaFile>,
     /// Validators of tools by folded tool id.
     tools: Mutex<BTreeMap<String, Arc<ToolIoValidators>>>,
-    loaded: AtomicUsize,
+    loaded_count: AtomicUsize,
 }
 
 /// A validator of values for one schema, compiled at its first use.
 #[derive(Clone)]
-pub struct Checker {
-    schema: Schema,
+pub struct SchemaChecker {
+    schema: LazySchema,
     /// File of the schema, if it comes from one.
     path: Option<String>,
-    compiled: OnceLock<Result<(Fingerprint, Arc<Compiled>), String>>,
+    compiled: OnceLock<Result<(SchemaFingerprint, Arc<CompiledValidator>), String>>,
     /// All validators in use, shared among equal schemas.
-    all: Arc<Mutex<InUse>>,
+    all_compiled: Arc<Mutex<CompiledValidators>>,
 }
 
 /// Validators for the inputs and outputs of one tool.
@@ -87,14 +89,14 @@ pub struct Checker {
 pub struct ToolIoValidators {
     /// Canonical id of the tool.
     pub tool: String,
-    shared: Checker,
-    input: Vec<Checker>,
-    output: Vec<Checker>,
+    shared: SchemaChecker,
+    input: Vec<SchemaChecker>,
+    output: Vec<SchemaChecker>,
 }
 
 /// Identity of a schema: the SHA-256 of its canonical JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Fingerprint([u8; 32]);
+pub struct SchemaFingerprint([u8; 32]);
 
 /// A schema that cannot be used, with the reason.
 #[derive(Debug, thiserror::Error)]
@@ -108,7 +110,7 @@ pub struct SchemaError {
 
 /// Reasons why validators of a tool are not found.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NoToolIo {
+pub enum ToolIoError {
     /// The id has not the form of a canonical id.
     #[error("`{0}` is no canonical tool id; one reads `mcp.tool:docs.load.fetch`")]
     NotCanonical(String),
@@ -118,31 +120,31 @@ pub enum NoToolIo {
 }
 
 /// A compiled schema.
-struct Compiled {
+struct CompiledValidator {
     validator: Validator,
-    size: Size,
+    size: SchemaSize,
 }
 
 /// Compiled schemas that are still in use.
-type InUse = HashMap<Fingerprint, Weak<Compiled>>;
+type CompiledValidators = HashMap<SchemaFingerprint, Weak<CompiledValidator>>;
 
 /// A shared schema, compiled at its first use.
-struct Kept {
-    which: Shared,
+struct SharedSchemaEntry {
+    which: SharedSchema,
     file: Option<SchemaFile>,
-    checker: OnceLock<Checker>,
+    checker: OnceLock<SchemaChecker>,
 }
 
 /// Counters of loaded schemas and compiled validators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Counts {
+pub struct SchemaCounts {
     /// Number of times that a schema was requested.
     pub schemas_loaded: usize,
     /// Number of different schemas in use, each compiled once.
     pub validators_compiled: usize,
 }
 
-impl Shared {
+impl SharedSchema {
     /// All shared schemas.
     pub const ALL: [Self; 3] = [Self::Envelope, Self::RequestEnvelope, Self::ToolIo];
 
@@ -156,7 +158,7 @@ impl Shared {
     }
 
     /// Returns the text of the built-in schema.
-    pub fn shipped(self) -> &'static str {
+    pub fn builtin_text(self) -> &'static str {
         match self {
             Self::Envelope => include_str!("../../../schemas/envelope.schema.json"),
             Self::RequestEnvelope => include_str!("../../../schemas/request_envelope.schema.json"),
@@ -165,7 +167,7 @@ impl Shared {
     }
 }
 
-impl Side {
+impl SchemaSide {
     /// Returns `input` or `output`.
     pub fn word(self) -> &'static str {
         match self {
@@ -181,43 +183,45 @@ impl SchemaRegistry {
     /// # Errors
     /// If a file is not a valid schema; the error names the file.
     pub fn new(files: SchemaFiles) -> Result<Self, SchemaError> {
-        let shared = Shared::ALL.map(|which| {
+        let shared = SharedSchema::ALL.map(|which| {
             let mut stands = files.shared.iter().filter(|(other, _)| *other == which);
             let file = stands.next_back().map(|(_, file)| file.clone());
-            Kept { which, file, checker: OnceLock::new() }
+            SharedSchemaEntry { which, file, checker: OnceLock::new() }
         });
         let files = files.tools.into_iter();
-        let files = files.map(|(tool, side, file)| ((fold(&tool).into_owned(), side), file));
+        let files = files.map(|(tool, side, file)| ((fold_name(&tool).into_owned(), side), file));
         let registry = Self {
             compiled: Arc::default(),
             shared: shared.into(),
             files: files.collect(),
             tools: Mutex::default(),
-            loaded: AtomicUsize::new(0),
+            loaded_count: AtomicUsize::new(0),
         };
         let from_files = registry.shared.iter().filter_map(|kept| kept.file.as_ref());
         for file in from_files.chain(registry.files.values()) {
-            registry.of_file(file)?;
+            registry.checker_from_file(file)?;
         }
-        registry.loaded.store(0, Ordering::Relaxed);
+        registry.loaded_count.store(0, Ordering::Relaxed);
         Ok(registry)
     }
 
     /// Returns the validator of envelopes.
-    pub fn load_envelope(&self) -> &Checker {
-        self.shared(Shared::Envelope)
+    pub fn load_envelope(&self) -> &SchemaChecker {
+        self.shared(SharedSchema::Envelope)
     }
 
     /// Returns the validator of the shared schema `which`.
-    pub fn shared(&self, which: Shared) -> &Checker {
+    pub fn shared(&self, which: SharedSchema) -> &SchemaChecker {
         let found = self.shared.iter().find(|kept| kept.which == which);
-        let Kept { file, checker, .. } = found.expect("there is one of each from the start");
+        let SharedSchemaEntry { file, checker, .. } =
+            found.expect("there is one of each from the start");
         checker.get_or_init(|| {
             let checker = match file {
-                Some(file) => self.of_file(file),
+                Some(file) => self.checker_from_file(file),
                 None => {
-                    let schema: Value = serde_json::from_str(which.shipped()).expect("it is JSON");
-                    Ok(self.checker(schema.into(), None))
+                    let schema: Value =
+                        serde_json::from_str(which.builtin_text()).expect("it is JSON");
+                    Ok(self.new_checker(schema.into(), None))
                 }
             };
             // Schemas from files were compiled at the start, and a test compiles the built-in ones.
@@ -229,29 +233,33 @@ impl SchemaRegistry {
     ///
     /// # Errors
     /// If the id is not canonical, or no tool of the catalog has it.
-    pub fn load_tool_io(&self, id: &str) -> Result<Arc<ToolIoValidators>, NoToolIo> {
-        let name = canonical(id).ok_or_else(|| NoToolIo::NotCanonical(id.to_owned()))?;
+    pub fn load_tool_io(&self, id: &str) -> Result<Arc<ToolIoValidators>, ToolIoError> {
+        let name = canonical_name(id).ok_or_else(|| ToolIoError::NotCanonical(id.to_owned()))?;
         let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
-        tools.get(&*fold(name)).cloned().ok_or_else(|| NoToolIo::Unknown(id.to_owned()))
+        tools.get(&*fold_name(name)).cloned().ok_or_else(|| ToolIoError::Unknown(id.to_owned()))
     }
 
     /// Registers the schemas of the tool `spec` and returns its validators.
     pub(crate) fn register(
         &self,
         spec: &ToolSpec,
-    ) -> Result<Arc<ToolIoValidators>, (Side, SchemaError)> {
-        let folded = fold(spec.id.as_str()).into_owned();
-        let of = |side: Side, own: Option<&Schema>| {
-            let own = own.map(|schema| self.checker(schema.clone(), None));
-            let file = self.files.get(&(folded.clone(), side)).map(|file| self.of_file(file));
+    ) -> Result<Arc<ToolIoValidators>, (SchemaSide, SchemaError)> {
+        let folded = fold_name(spec.id.as_str()).into_owned();
+        let of = |side: SchemaSide, own: Option<&LazySchema>| {
+            let own = own.map(|schema| self.new_checker(schema.clone(), None));
+            let file =
+                self.files.get(&(folded.clone(), side)).map(|file| self.checker_from_file(file));
             let file = file.transpose().map_err(|err| (side, err))?;
             Ok([own, file].into_iter().flatten().collect::<Vec<_>>())
         };
         let io = Arc::new(ToolIoValidators {
-            tool: format!("{CANONICAL}{}", spec.id),
-            shared: self.shared(Shared::ToolIo).clone(),
-            input: of(Side::Input, Some(&spec.input_schema))?,
-            output: of(Side::Output, spec.output_schema.as_ref().or(spec.unpromised.as_ref()))?,
+            tool: format!("{CANONICAL_PREFIX}{}", spec.id),
+            shared: self.shared(SharedSchema::ToolIo).clone(),
+            input: of(SchemaSide::Input, Some(&spec.input_schema))?,
+            output: of(
+                SchemaSide::Output,
+                spec.output_schema.as_ref().or(spec.unlisted_output_schema.as_ref()),
+            )?,
         });
         let mut tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
         tools.insert(folded, io.clone());
@@ -259,16 +267,16 @@ impl SchemaRegistry {
     }
 
     /// Removes the validators of the tool `id`, which is no longer available.
-    pub(crate) fn forget(&self, id: &ToolId) {
+    pub(crate) fn unregister(&self, id: &ToolId) {
         let mut tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
-        tools.remove(&*fold(id.as_str()));
+        tools.remove(&*fold_name(id.as_str()));
     }
 
     /// Returns the numbers of loaded schemas and of compiled validators.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> SchemaCounts {
         let compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
-        Counts {
-            schemas_loaded: self.loaded.load(Ordering::Relaxed),
+        SchemaCounts {
+            schemas_loaded: self.loaded_count.load(Ordering::Relaxed),
             validators_compiled: compiled.values().filter(|it| it.strong_count() > 0).count(),
         }
     }
@@ -277,10 +285,10 @@ impl SchemaRegistry {
     ///
     /// # Errors
     /// The first invalid schema.
-    pub(crate) fn check_one(io: &ToolIoValidators) -> Result<(), (Side, String)> {
-        for side in [Side::Input, Side::Output] {
+    pub(crate) fn check_tool(io: &ToolIoValidators) -> Result<(), (SchemaSide, String)> {
+        for side in [SchemaSide::Input, SchemaSide::Output] {
             for checker in io.checkers(side) {
-                checker.compiled().map_err(|why| (side, why.to_owned()))?;
+                checker.compile().map_err(|why| (side, why.to_owned()))?;
             }
         }
         Ok(())
@@ -290,13 +298,13 @@ impl SchemaRegistry {
     ///
     /// # Errors
     /// The first invalid schema and its tool.
-    pub fn check(&self) -> Result<(), (ToolId, Side, SchemaError)> {
+    pub fn check_all(&self) -> Result<(), (ToolId, SchemaSide, SchemaError)> {
         let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
         for io in tools.values() {
-            let id = canonical(&io.tool).and_then(ToolId::foreign);
-            for side in [Side::Input, Side::Output] {
+            let id = canonical_name(&io.tool).and_then(ToolId::foreign);
+            for side in [SchemaSide::Input, SchemaSide::Output] {
                 for checker in io.checkers(side) {
-                    checker.compiled().map_err(|why| {
+                    checker.compile().map_err(|why| {
                         let id = id.clone().expect("it was made of one");
                         let why = why.to_owned();
                         (id, side, SchemaError { path: checker.path.clone(), why })
@@ -308,21 +316,21 @@ impl SchemaRegistry {
     }
 
     /// Creates the validator of a schema from `file` and compiles it at once.
-    fn of_file(&self, file: &SchemaFile) -> Result<Checker, SchemaError> {
+    fn checker_from_file(&self, file: &SchemaFile) -> Result<SchemaChecker, SchemaError> {
         let path = Some(file.path.clone());
-        let checker = self.checker(file.schema.clone().into(), path.clone());
-        match checker.compiled() {
+        let checker = self.new_checker(file.schema.clone().into(), path.clone());
+        match checker.compile() {
             Ok(_) => Ok(checker),
             Err(why) => Err(SchemaError { path, why: why.to_owned() }),
         }
     }
 
     /// Creates a validator of `schema` without compiling it.
-    fn checker(&self, schema: Schema, path: Option<String>) -> Checker {
-        self.loaded.fetch_add(1, Ordering::Relaxed);
+    fn new_checker(&self, schema: LazySchema, path: Option<String>) -> SchemaChecker {
+        self.loaded_count.fetch_add(1, Ordering::Relaxed);
         let compiled = OnceLock::new();
         let all = self.compiled.clone();
-        Checker { schema, path, compiled, all }
+        SchemaChecker { schema, path, compiled, all_compiled: all }
     }
 }
 
@@ -338,29 +346,29 @@ impl fmt::Debug for SchemaRegistry {
     }
 }
 
-impl Checker {
+impl SchemaChecker {
     /// Returns the problems of `value`; the list is empty if it matches the schema. At most 8 are
     /// returned.
-    pub fn problems(&self, value: &Value) -> Vec<Problem> {
-        let Compiled { validator, size } = match self.compiled() {
+    pub fn problems(&self, value: &Value) -> Vec<ValidationProblem> {
+        let CompiledValidator { validator, size } = match self.compile() {
             Ok((_, compiled)) => &**compiled,
             Err(why) => {
                 let message = format!("it cannot be checked, since its schema is none: {why}");
-                return vec![Problem { pointer: String::new(), message }];
+                return vec![ValidationProblem { pointer: String::new(), message }];
             }
         };
         if validator.is_valid(value) {
             return Vec::new();
         }
-        if !size.is_told_of(value) {
+        if !size.can_locate_errors(value) {
             let message = "it does not satisfy the schema, which leads back to itself in too many \
                            places to say where in what is nested so deep";
-            return vec![Problem { pointer: String::new(), message: message.to_owned() }];
+            return vec![ValidationProblem { pointer: String::new(), message: message.to_owned() }];
         }
         let errors = validator.iter_errors(value).take(PROBLEMS_MAX);
-        let problems = errors.map(|error| Problem {
-            pointer: wording::shortened(error.instance_path().as_str()),
-            message: wording::told(&error, &self.schema),
+        let problems = errors.map(|error| ValidationProblem {
+            pointer: schema_errors::shorten_middle(error.instance_path().as_str()),
+            message: schema_errors::describe_error(&error, &self.schema),
         });
         problems.collect()
     }
@@ -371,18 +379,18 @@ impl Checker {
     }
 
     /// Returns the identity of the schema.
-    pub fn fingerprint(&self) -> Fingerprint {
-        match self.compiled() {
+    pub fn fingerprint(&self) -> SchemaFingerprint {
+        match self.compile() {
             Ok((fingerprint, _)) => *fingerprint,
-            Err(_) => Fingerprint::of(&self.schema),
+            Err(_) => SchemaFingerprint::from_schema(&self.schema),
         }
     }
 
     /// Returns the compiled schema, shared with equal schemas.
-    fn compiled(&self) -> Result<&(Fingerprint, Arc<Compiled>), &str> {
+    fn compile(&self) -> Result<&(SchemaFingerprint, Arc<CompiledValidator>), &str> {
         let compiled = self.compiled.get_or_init(|| {
-            let fingerprint = Fingerprint::of(&self.schema);
-            let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+            let fingerprint = SchemaFingerprint::from_schema(&self.schema);
+            let mut all = self.all_compiled.lock().unwrap_or_else(PoisonError::into_inner);
             let compiled = match all.get(&fingerprint).and_then(Weak::upgrade) {
                 Some(compiled) => compiled,
                 None => {
@@ -407,76 +415,75 @@ impl Checker {
 impl ToolIoValidators {
     /// Returns the problems of `io` as a whole call of the tool: first of the part common to all
     /// tools, then of the tool's input.
-    pub fn input_problems(&self, io: &Value) -> Vec<Problem> {
+    pub fn input_problems(&self, io: &Value) -> Vec<ValidationProblem> {
         let mut problems = self.shared.problems(io);
         if problems.is_empty() && io["tool"] != self.tool.as_str() {
             let message = format!("it must be `{}`", self.tool);
-            problems.push(Problem { pointer: "/tool".to_owned(), message });
+            problems.push(ValidationProblem { pointer: "/tool".to_owned(), message });
         }
         if problems.is_empty() {
             let within = self.argument_problems(&io["input"]).into_iter();
-            problems.extend(within.map(|Problem { pointer, message }| Problem {
-                pointer: format!("/input{pointer}"),
-                message,
+            problems.extend(within.map(|ValidationProblem { pointer, message }| {
+                ValidationProblem { pointer: format!("/input{pointer}"), message }
             }));
         }
         problems
     }
 
     /// Returns the problems of `input` as the tool's arguments.
-    pub fn argument_problems(&self, input: &Value) -> Vec<Problem> {
-        first_broken(&self.input, input)
+    pub fn argument_problems(&self, input: &Value) -> Vec<ValidationProblem> {
+        first_problems(&self.input, input)
     }
 
     /// Returns the problems of `output` as the tool's result, by its own schemas only.
-    pub fn output_problems(&self, output: &Value) -> Vec<Problem> {
-        first_broken(&self.output, output)
+    pub fn output_problems(&self, output: &Value) -> Vec<ValidationProblem> {
+        first_problems(&self.output, output)
     }
 
     /// Returns the validators of one direction.
-    pub fn checkers(&self, side: Side) -> &[Checker] {
+    pub fn checkers(&self, side: SchemaSide) -> &[SchemaChecker] {
         match side {
-            Side::Input => &self.input,
-            Side::Output => &self.output,
+            SchemaSide::Input => &self.input,
+            SchemaSide::Output => &self.output,
         }
     }
 }
 
 /// Returns the problems of the first schema that `value` does not match.
-fn first_broken(checkers: &[Checker], value: &Value) -> Vec<Problem> {
+fn first_problems(checkers: &[SchemaChecker], value: &Value) -> Vec<ValidationProblem> {
     let mut broken = checkers.iter().map(|checker| checker.problems(value));
     broken.find(|problems| !problems.is_empty()).unwrap_or_default()
 }
 
-impl Fingerprint {
-    fn of(schema: &Value) -> Self {
+impl SchemaFingerprint {
+    fn from_schema(schema: &Value) -> Self {
         Self(Sha256::digest(canonical_json(schema).as_bytes()).into())
     }
 }
 
-impl fmt::Display for Fingerprint {
+impl fmt::Display for SchemaFingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
 /// Returns the tool's own id within the canonical `id`, or `None` if `id` is not canonical.
-fn canonical(id: &str) -> Option<&str> {
-    let name = id.strip_prefix(CANONICAL)?;
+fn canonical_name(id: &str) -> Option<&str> {
+    let name = id.strip_prefix(CANONICAL_PREFIX)?;
     ToolId::foreign(name).map(|_| name)
 }
 
 /// Backtracking limit of a regular expression with lookaround, per text.
-const STEPS_BACK_MAX: usize = 100_000;
+const BACKTRACK_MAX: usize = 100_000;
 
 /// Compiles `schema` by its declared draft, or by 2020-12.
 ///
 /// # Errors
 /// If the schema is invalid, refers to the network, or would take too long to check a value.
-fn compile(schema: &Value) -> Result<Compiled, String> {
-    let size = Size::of(schema)?;
+fn compile(schema: &Value) -> Result<CompiledValidator, String> {
+    let size = SchemaSize::measure(schema)?;
     let by = |draft| {
-        let patterns = PatternOptions::fancy_regex().backtrack_limit(STEPS_BACK_MAX);
+        let patterns = PatternOptions::fancy_regex().backtrack_limit(BACKTRACK_MAX);
         let options = jsonschema::options().with_draft(draft).with_pattern_options(patterns);
         options.offline().build(schema).map_err(|err| err.to_string())
     };
@@ -487,7 +494,7 @@ fn compile(schema: &Value) -> Result<Compiled, String> {
         }
         said => by(said)?,
     };
-    Ok(Compiled { validator, size })
+    Ok(CompiledValidator { validator, size })
 }
 
 #[cfg(test)]

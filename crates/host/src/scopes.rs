@@ -2,11 +2,11 @@
 
 use toolgate_contract::{Caller, CallerKind, Effects, ToolSpec};
 
-use crate::policy::{BadRule, KnownTools, Pattern};
+use crate::policy::{KnownTools, RuleError, ToolPattern};
 
 /// An OAuth scope and the tools that it allows.
 #[derive(Debug, Clone)]
-pub struct Scope {
+pub struct TokenScope {
     /// Name of the scope as it appears in tokens.
     pub name: String,
     /// Patterns of tool ids, one of which must match.
@@ -17,57 +17,57 @@ pub struct Scope {
 
 /// All configured scopes. If there are none, scopes are not checked.
 #[derive(Default)]
-pub(crate) struct Scopes(Vec<Granted>);
+pub(crate) struct TokenScopes(Vec<ScopeGrant>);
 
-struct Granted {
+struct ScopeGrant {
     name: String,
-    tools: Vec<Pattern>,
+    tools: Vec<ToolPattern>,
     effects: Effects,
 }
 
 /// Scope that a tool call still requires of a token.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Needs {
+pub(crate) enum ScopeNeed {
     /// No further scope is required.
-    Nothing,
+    Satisfied,
     /// This scope is required.
-    Scope(String),
+    Missing(String),
     /// No scope allows this tool.
-    NoScope,
+    Unavailable,
 }
 
-impl Scopes {
-    pub(crate) fn new(scopes: &[Scope]) -> Result<Self, BadRule> {
-        let granted = scopes.iter().map(|Scope { name, tools, effects }| {
-            let tools = tools.iter().map(|pattern| Pattern::new("scopes.tools", pattern));
+impl TokenScopes {
+    pub(crate) fn new(scopes: &[TokenScope]) -> Result<Self, RuleError> {
+        let granted = scopes.iter().map(|TokenScope { name, tools, effects }| {
+            let tools = tools.iter().map(|pattern| ToolPattern::new("scopes.tools", pattern));
             let tools = tools.collect::<Result<_, _>>()?;
-            Ok(Granted { name: name.clone(), tools, effects: *effects })
+            Ok(ScopeGrant { name: name.clone(), tools, effects: *effects })
         });
         Ok(Self(granted.collect::<Result<_, _>>()?))
     }
 
     /// Checks that each pattern matches one of the `known` tools.
-    pub(crate) fn check(&self, known: &KnownTools) -> Result<(), BadRule> {
+    pub(crate) fn check(&self, known: &KnownTools) -> Result<(), RuleError> {
         self.0.iter().flat_map(|scope| &scope.tools).try_for_each(|rule| rule.check(known))
     }
 
     /// Returns the scope that `caller` lacks for the tool. If several scopes would do, the first is
     /// returned.
-    pub(crate) fn needed(&self, caller: &Caller, spec: &ToolSpec) -> Needs {
+    pub(crate) fn scope_need(&self, caller: &Caller, spec: &ToolSpec) -> ScopeNeed {
         if self.0.is_empty() || caller.kind != CallerKind::Token {
-            return Needs::Nothing;
+            return ScopeNeed::Satisfied;
         }
-        let mut enough = self.0.iter().filter(|scope| scope.is_for(spec)).peekable();
+        let mut enough = self.0.iter().filter(|scope| scope.covers(spec)).peekable();
         let Some(first) = enough.peek().map(|scope| scope.name.clone()) else {
-            return Needs::NoScope;
+            return ScopeNeed::Unavailable;
         };
-        let has = |scope: &Granted| caller.scopes.iter().any(|has| **has == *scope.name);
-        if enough.any(has) { Needs::Nothing } else { Needs::Scope(first) }
+        let has = |scope: &ScopeGrant| caller.scopes.iter().any(|has| **has == *scope.name);
+        if enough.any(has) { ScopeNeed::Satisfied } else { ScopeNeed::Missing(first) }
     }
 }
 
-impl Granted {
-    fn is_for(&self, spec: &ToolSpec) -> bool {
+impl ScopeGrant {
+    fn covers(&self, spec: &ToolSpec) -> bool {
         spec.effects <= self.effects && self.tools.iter().any(|rule| rule.matches(&spec.id))
     }
 }
@@ -76,13 +76,13 @@ impl Granted {
 mod tests {
     use super::*;
 
-    fn scopes() -> Scopes {
-        let scope = |name: &str, tools: &[&str], effects| Scope {
+    fn scopes() -> TokenScopes {
+        let scope = |name: &str, tools: &[&str], effects| TokenScope {
             name: name.to_owned(),
             tools: tools.iter().map(|tool| (*tool).to_owned()).collect(),
             effects,
         };
-        Scopes::new(&[
+        TokenScopes::new(&[
             scope("files:read", &["files.*"], Effects::Reads),
             scope("files:write", &["files_*"], Effects::Changes),
             scope("exec", &["exec.run"], Effects::Runs),
@@ -90,30 +90,30 @@ mod tests {
         .expect("sound")
     }
 
-    fn needed(kind: CallerKind, has: &[&str], tool: &str, effects: Effects) -> Needs {
+    fn needed(kind: CallerKind, has: &[&str], tool: &str, effects: Effects) -> ScopeNeed {
         let has: Vec<std::sync::Arc<str>> = has.iter().map(|scope| (*scope).into()).collect();
-        let caller = Caller { scopes: has.into(), ..Caller::of("id:ada", kind) };
+        let caller = Caller { scopes: has.into(), ..Caller::new("id:ada", kind) };
         let id = toolgate_contract::ToolId::new(tool).expect("an id");
-        scopes().needed(&caller, &ToolSpec::new(id, "title", "about", effects))
+        scopes().scope_need(&caller, &ToolSpec::new(id, "title", "about", effects))
     }
 
     #[test]
     fn a_token_needs_one_of_the_scopes_that_are_enough_and_is_told_the_first() {
         let token = |has: &[&str], tool, effects| needed(CallerKind::Token, has, tool, effects);
-        let needs = |scope: &str| Needs::Scope(scope.to_owned());
+        let needs = |scope: &str| ScopeNeed::Missing(scope.to_owned());
         assert_eq!(token(&[], "files.read", Effects::Reads), needs("files:read"));
-        assert_eq!(token(&["files:read"], "files.read", Effects::Reads), Needs::Nothing);
-        assert_eq!(token(&["files:write"], "files.read", Effects::Reads), Needs::Nothing);
+        assert_eq!(token(&["files:read"], "files.read", Effects::Reads), ScopeNeed::Satisfied);
+        assert_eq!(token(&["files:write"], "files.read", Effects::Reads), ScopeNeed::Satisfied);
         assert_eq!(token(&["files:read"], "files.write", Effects::Changes), needs("files:write"));
         assert_eq!(token(&["files:READ"], "files.read", Effects::Reads), needs("files:read"));
-        assert_eq!(token(&["exec"], "git.log", Effects::Reads), Needs::NoScope);
-        assert_eq!(token(&["files:write"], "files.purge", Effects::Runs), Needs::NoScope);
+        assert_eq!(token(&["exec"], "git.log", Effects::Reads), ScopeNeed::Unavailable);
+        assert_eq!(token(&["files:write"], "files.purge", Effects::Runs), ScopeNeed::Unavailable);
     }
 
     #[test]
     fn who_has_no_token_needs_no_scope() {
         for kind in [CallerKind::Local, CallerKind::Anonymous, CallerKind::Key] {
-            assert_eq!(needed(kind, &[], "git.log", Effects::Reads), Needs::Nothing);
+            assert_eq!(needed(kind, &[], "git.log", Effects::Reads), ScopeNeed::Satisfied);
         }
     }
 }

@@ -6,7 +6,7 @@
 
 mod shapes;
 mod names;
-mod told;
+mod redactable;
 mod values;
 
 use std::borrow::Cow;
@@ -16,42 +16,42 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde_json::Value;
-use toolgate_contract::{Arguments, CallError, EventSink, Problem};
+use toolgate_contract::{CallError, EventSink, PromptArguments, ValidationProblem};
 
-use names::Names;
+use names::SecretNames;
 use shapes::{FORMS, NAME_BYTES_MAX};
-use values::{Values, Veil};
+use values::{RedactingSink, SecretValues};
 
-pub(crate) use told::Told;
-pub(crate) use values::Veiled;
+pub(crate) use redactable::Redactable;
+pub(crate) use values::RedactionGuard;
 
 /// Text that replaces a secret.
 pub const REDACTED: &str = "[redacted]";
 
 /// Longest value in bytes that is never treated as a secret, whatever its name.
-const SHORT: usize = 5;
+const SHORT_BYTES_MAX: usize = 5;
 /// Largest depth at which an input is searched for secrets.
 const DEPTH_MAX: usize = 16;
 /// Largest number of secrets in one call that are redacted from its refusal.
-const OF_CALL_MAX: usize = 256;
+const CALL_SECRETS_MAX: usize = 256;
 /// Largest total size of these secrets in bytes.
-const OF_CALL_BYTES_MAX: usize = 1 << 20;
+const CALL_SECRETS_BYTES_MAX: usize = 1 << 20;
 /// Message that replaces a refusal if the call names more secrets.
-const WITHHELD: &str = "the call names more secrets than can be looked for in what is told, so \
+const WITHHELD_MESSAGE: &str = "the call names more secrets than can be looked for in what is told, so \
                         nothing is told of it but this; pass fewer of them at once";
 
 /// Secrets of a server, known by their values.
 #[derive(Clone, Default)]
-pub struct Secrets {
+pub struct SecretSet {
     /// Values, longest first, so that a contained shorter secret leaves no remainder.
     values: Vec<String>,
     /// Values that are also redacted from the results of tools.
-    shown: Option<Arc<Values>>,
+    hidden: Option<Arc<SecretValues>>,
     /// Names that mark secrets.
-    names: Arc<Names>,
+    names: Arc<SecretNames>,
 }
 
-impl fmt::Debug for Secrets {
+impl fmt::Debug for SecretSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} secrets", self.values.len())
     }
@@ -60,107 +60,107 @@ impl fmt::Debug for Secrets {
 /// Secrets that one call names.
 #[derive(Debug, Default)]
 pub(crate) struct CallSecrets {
-    known: Secrets,
+    secrets: SecretSet,
     /// True if there are too many to keep.
     too_many: bool,
 }
 
-impl Secrets {
+impl SecretSet {
     /// Collects those of `variables` (name and value) whose name marks a secret.
-    pub fn among<'v>(variables: impl IntoIterator<Item = (&'v str, &'v str)>) -> Self {
-        Self::among_named(variables, &[])
+    pub fn from_variables<'v>(variables: impl IntoIterator<Item = (&'v str, &'v str)>) -> Self {
+        Self::from_named_variables(variables, &[])
     }
 
-    /// Collects secret `variables` like [`Secrets::among`]. The additional `names` mark secrets
+    /// Collects secret `variables` like [`SecretSet::from_variables`]. The additional `names` mark secrets
     /// here and in calls.
-    pub fn among_named<'v>(
+    pub fn from_named_variables<'v>(
         variables: impl IntoIterator<Item = (&'v str, &'v str)>,
         names: &[String],
     ) -> Self {
-        let names = Arc::new(Names::of(names));
-        let named = variables.into_iter().filter(|(name, _)| names.are_of(name));
-        let known = Self::of(named.filter_map(|(_, value)| secret(value)).collect());
+        let names = Arc::new(SecretNames::new(names));
+        let named = variables.into_iter().filter(|(name, _)| names.is_secret(name));
+        let known =
+            Self::from_values(named.filter_map(|(_, value)| searchable_secret(value)).collect());
         Self { names, ..known }
     }
 
-    fn of(values: HashSet<&str>) -> Self {
+    fn from_values(values: HashSet<&str>) -> Self {
         let mut values: Vec<_> = values.into_iter().map(str::to_owned).collect();
         values.sort_by_key(|value| Reverse(value.len()));
-        Self { values, shown: None, names: Arc::default() }
+        Self { values, hidden: None, names: Arc::default() }
     }
 
     /// Adds `values` to the secrets.
-    pub fn and(self, values: &[String]) -> Self {
+    pub fn with_values(self, values: &[String]) -> Self {
         let all = self.values.iter().chain(values).map(String::as_str).collect();
-        Self { shown: self.shown.clone(), names: self.names.clone(), ..Self::of(all) }
+        Self { hidden: self.hidden.clone(), names: self.names.clone(), ..Self::from_values(all) }
     }
 
     /// Adds `values` to the secrets, and redacts them from results and events of tools as well.
-    pub fn and_everywhere(self, values: &[String]) -> Self {
+    pub fn with_hidden_values(self, values: &[String]) -> Self {
         let all = self.values.iter().chain(values).map(String::as_str).collect();
-        let shown = Values::of(values).map(Arc::new);
-        Self { shown, names: self.names.clone(), ..Self::of(all) }
+        let shown = SecretValues::new(values).map(Arc::new);
+        Self { hidden: shown, names: self.names.clone(), ..Self::from_values(all) }
     }
 
     /// Redacts the values that must appear nowhere from a call's result.
-    pub(crate) fn clear(&self, told: &mut impl Told) {
-        if let Some(values) = &self.shown {
-            told.rid(values);
+    pub(crate) fn redact_value(&self, told: &mut impl Redactable) {
+        if let Some(values) = &self.hidden {
+            told.redact_with(values);
         }
     }
 
     /// Returns `events` with such values redacted, for as long as the returned guard is kept.
-    pub(crate) fn veiled(&self, events: &EventSink) -> (EventSink, Veiled) {
-        match &self.shown {
-            Some(values) if events.is_watched() => {
-                let veil = Veil::over(values.clone(), events.clone());
-                (veil.sink(), Veiled(Some(veil)))
+    pub(crate) fn redact_events(&self, events: &EventSink) -> (EventSink, RedactionGuard) {
+        match &self.hidden {
+            Some(values) if events.has_receiver() => {
+                let veil = RedactingSink::new(values.clone(), events.clone());
+                (veil.sink(), RedactionGuard(Some(veil)))
             }
-            Some(_) | None => (events.clone(), Veiled(None)),
+            Some(_) | None => (events.clone(), RedactionGuard(None)),
         }
     }
 
     /// Returns `text` with secrets redacted.
-    pub fn redacted<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        self.names.without(shapes::without(&FORMS, without_values(&self.values, text)))
+    pub fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        self.names.redact(shapes::redact_forms(&FORMS, redact_texts(&self.values, text)))
     }
 
     /// Collects the secrets that `input` names, for the duration of the call.
     ///
     /// A call without secrets copies nothing.
-    pub(crate) fn of_call(&self, input: &Value) -> CallSecrets {
-        let mut named = Named::by(&self.names);
-        let within = named.gather(input, DEPTH_MAX);
-        named.known(within)
+    pub(crate) fn call_secrets(&self, input: &Value) -> CallSecrets {
+        let mut named = NamedSecrets::new(&self.names);
+        let within = named.collect(input, DEPTH_MAX);
+        named.into_call_secrets(within)
     }
 
     /// Collects the secrets that the arguments of a prompt name.
-    pub(crate) fn of_arguments(&self, arguments: &Arguments) -> CallSecrets {
-        let mut named = Named::by(&self.names);
-        let mut secret = arguments.iter().filter(|(name, _)| self.names.are_of(name));
+    pub(crate) fn argument_secrets(&self, arguments: &PromptArguments) -> CallSecrets {
+        let mut named = NamedSecrets::new(&self.names);
+        let mut secret = arguments.iter().filter(|(name, _)| self.names.is_secret(name));
         let within = secret.try_for_each(|(_, value)| named.add(value));
-        named.known(within)
+        named.into_call_secrets(within)
     }
 
     /// Redacts these secrets, and those of the call, from `error`.
-    pub(crate) fn without(&self, of_call: &CallSecrets, error: CallError) -> CallError {
-        let mut values: Vec<_> = of_call.known.values.iter().chain(&self.values).collect();
+    pub(crate) fn redact_error(&self, of_call: &CallSecrets, error: CallError) -> CallError {
+        let mut values: Vec<_> = of_call.secrets.values.iter().chain(&self.values).collect();
         values.sort_by_key(|value| Reverse(value.len()));
         let or_else = |text: String, instead: &str| {
             if of_call.too_many {
                 return instead.to_owned();
             }
-            match self.names.without(shapes::without(&FORMS, without_values(&values, &text))) {
+            match self.names.redact(shapes::redact_forms(&FORMS, redact_texts(&values, &text))) {
                 Cow::Borrowed(_) => text,
                 Cow::Owned(clean) => clean,
             }
         };
-        let clean = |text| or_else(text, WITHHELD);
+        let clean = |text| or_else(text, WITHHELD_MESSAGE);
         let clean_name = |text| or_else(text, REDACTED);
-        let all_clean = |problems: Vec<Problem>| {
-            let problems = problems.into_iter().map(|Problem { pointer, message }| Problem {
-                pointer: or_else(pointer, ""),
-                message: clean(message),
+        let all_clean = |problems: Vec<ValidationProblem>| {
+            let problems = problems.into_iter().map(|ValidationProblem { pointer, message }| {
+                ValidationProblem { pointer: or_else(pointer, ""), message: clean(message) }
             });
             // Withheld problems are all alike, so one is enough.
             let told = if of_call.too_many { 1 } else { usize::MAX };
@@ -183,7 +183,7 @@ impl Secrets {
             CallError::NotFound { message } => CallError::NotFound { message: clean(message) },
             CallError::Conflict { message, details } => CallError::Conflict {
                 message: clean(message),
-                details: walked(details, &clean_name),
+                details: map_texts(details, &clean_name),
             },
             CallError::TooLarge { message } => CallError::TooLarge { message: clean(message) },
             CallError::Unavailable { message } => {
@@ -199,7 +199,7 @@ impl Secrets {
             CallError::Refused { code, message, data } => CallError::Refused {
                 code,
                 message: clean(message),
-                data: data.map(|data| walked(data, &clean_name)),
+                data: data.map(|data| map_texts(data, &clean_name)),
             },
             CallError::InvalidOutput { problems } => {
                 CallError::InvalidOutput { problems: all_clean(problems) }
@@ -216,48 +216,48 @@ impl Secrets {
 }
 
 /// Secrets found in an input so far.
-struct Named<'v> {
-    names: &'v Names,
+struct NamedSecrets<'v> {
+    names: &'v SecretNames,
     values: HashSet<&'v str>,
     bytes: usize,
 }
 
 /// The limit on secrets of one call is exceeded.
 #[derive(Clone, Copy)]
-struct TooMany;
+struct TooManySecrets;
 
-impl<'v> Named<'v> {
-    fn by(names: &'v Names) -> Self {
+impl<'v> NamedSecrets<'v> {
+    fn new(names: &'v SecretNames) -> Self {
         Self { names, values: HashSet::new(), bytes: 0 }
     }
 
-    fn add(&mut self, value: &'v str) -> Result<(), TooMany> {
-        let Some(value) = secret(value) else { return Ok(()) };
+    fn add(&mut self, value: &'v str) -> Result<(), TooManySecrets> {
+        let Some(value) = searchable_secret(value) else { return Ok(()) };
         if self.values.insert(value) {
             self.bytes = self.bytes.saturating_add(value.len());
         }
-        let fit = self.values.len() <= OF_CALL_MAX && self.bytes <= OF_CALL_BYTES_MAX;
-        if fit { Ok(()) } else { Err(TooMany) }
+        let fit = self.values.len() <= CALL_SECRETS_MAX && self.bytes <= CALL_SECRETS_BYTES_MAX;
+        if fit { Ok(()) } else { Err(TooManySecrets) }
     }
 
-    fn known(self, within: Result<(), TooMany>) -> CallSecrets {
+    fn into_call_secrets(self, within: Result<(), TooManySecrets>) -> CallSecrets {
         match within {
-            Ok(()) => CallSecrets { known: Secrets::of(self.values), too_many: false },
-            Err(TooMany) => CallSecrets { known: Secrets::default(), too_many: true },
+            Ok(()) => CallSecrets { secrets: SecretSet::from_values(self.values), too_many: false },
+            Err(TooManySecrets) => CallSecrets { secrets: SecretSet::default(), too_many: true },
         }
     }
 
     /// Collects values in `value` that a key or a preceding option marks as secret.
-    fn gather(&mut self, value: &'v Value, depth: usize) -> Result<(), TooMany> {
+    fn collect(&mut self, value: &'v Value, depth: usize) -> Result<(), TooManySecrets> {
         if depth == 0 {
             return Ok(());
         }
         match value {
             Value::Object(fields) => fields.iter().try_for_each(|(name, value)| {
-                if self.names.are_of(name) {
-                    self.gather_all(value, depth)
+                if self.names.is_secret(name) {
+                    self.collect_all(value, depth)
                 } else {
-                    self.gather(value, depth - 1)
+                    self.collect(value, depth - 1)
                 }
             }),
             Value::Array(items) => {
@@ -268,16 +268,16 @@ impl<'v> Named<'v> {
                             self.add(text)?;
                             after_option = false;
                         }
-                        Value::String(text) => match named_argument(text) {
+                        Value::String(text) => match split_argument(text) {
                             // `env` and similar programs take variables in this form.
-                            (name, Some(value)) if self.names.are_of(name) => self.add(value)?,
+                            (name, Some(value)) if self.names.is_secret(name) => self.add(value)?,
                             (_, Some(_)) => {}
                             (name, None) => {
-                                after_option = text.starts_with('-') && self.names.are_of(name);
+                                after_option = text.starts_with('-') && self.names.is_secret(name);
                             }
                         },
                         other => {
-                            self.gather(other, depth - 1)?;
+                            self.collect(other, depth - 1)?;
                             after_option = false;
                         }
                     }
@@ -289,14 +289,14 @@ impl<'v> Named<'v> {
     }
 
     /// Collects every text in `value`, which is marked as secret.
-    fn gather_all(&mut self, value: &'v Value, depth: usize) -> Result<(), TooMany> {
+    fn collect_all(&mut self, value: &'v Value, depth: usize) -> Result<(), TooManySecrets> {
         match value {
             Value::String(text) => self.add(text),
             Value::Array(items) if depth > 0 => {
-                items.iter().try_for_each(|item| self.gather_all(item, depth - 1))
+                items.iter().try_for_each(|item| self.collect_all(item, depth - 1))
             }
             Value::Object(fields) if depth > 0 => {
-                fields.values().try_for_each(|value| self.gather_all(value, depth - 1))
+                fields.values().try_for_each(|value| self.collect_all(value, depth - 1))
             }
             Value::Null
             | Value::Bool(_)
@@ -309,7 +309,7 @@ impl<'v> Named<'v> {
 
 /// Splits an argument into its name and value: `--name`, `--name=value` or `NAME=value`. A `=`
 /// beyond the longest secret name is ignored.
-fn named_argument(text: &str) -> (&str, Option<&str>) {
+fn split_argument(text: &str) -> (&str, Option<&str>) {
     let bytes = text.as_bytes();
     let start = &bytes[..bytes.len().min(NAME_BYTES_MAX + 1)];
     match start.iter().position(|byte| *byte == b'=') {
@@ -319,12 +319,12 @@ fn named_argument(text: &str) -> (&str, Option<&str>) {
 }
 
 /// Returns `value` trimmed, if it is long enough to be a secret.
-fn secret(value: &str) -> Option<&str> {
-    Some(value.trim()).filter(|value| value.len() > SHORT)
+fn searchable_secret(value: &str) -> Option<&str> {
+    Some(value.trim()).filter(|value| value.len() > SHORT_BYTES_MAX)
 }
 
 /// Redacts `values`, longest first, from `text`.
-fn without_values<'t>(values: &[impl AsRef<str>], text: &'t str) -> Cow<'t, str> {
+fn redact_texts<'t>(values: &[impl AsRef<str>], text: &'t str) -> Cow<'t, str> {
     let mut text = Cow::Borrowed(text);
     for value in values {
         let value = value.as_ref();
@@ -336,12 +336,12 @@ fn without_values<'t>(values: &[impl AsRef<str>], text: &'t str) -> Cow<'t, str>
 }
 
 /// Applies `clean` to each text in `value`. Keys stay unchanged.
-fn walked(value: Value, clean: &impl Fn(String) -> String) -> Value {
+fn map_texts(value: Value, clean: &impl Fn(String) -> String) -> Value {
     match value {
         Value::String(text) => Value::String(clean(text)),
-        Value::Array(items) => items.into_iter().map(|item| walked(item, clean)).collect(),
+        Value::Array(items) => items.into_iter().map(|item| map_texts(item, clean)).collect(),
         Value::Object(fields) => {
-            fields.into_iter().map(|(key, value)| (key, walked(value, clean))).collect()
+            fields.into_iter().map(|(key, value)| (key, map_texts(value, clean))).collect()
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => value,
     }

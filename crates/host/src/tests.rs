@@ -16,13 +16,16 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use toolgate_contract::{
-    Answer, AnyTool, Askable, Asker, CallError, Caller, Choice, Ctx, Effects, Given, Job, JobTerms,
-    LeftFile, Question, Questions, Request, Shown, Stream, Told, Tool, ToolError, erase,
+    AnyTool, Asker, CallError, Caller, ClientAnswer, ClientAnswers, ClientQuestion,
+    ClientQuestions, ContentOnly, Effects, HostAnswer, HostRequest, JobOptions, JobSnapshot,
+    OutputStream, PersonChoice, ProducedFile, QuestionSupport, Tool, ToolContext, ToolError,
+    erase_tool,
 };
 
 use crate::{
-    Asked, Audit, AuditDestination, AuditFile, Catalog, Gate, Host, JobSettings, JobsHandle,
-    Library, Limits, Policy, PolicyEffect, PolicyRule, Settings, job_resources,
+    AuditDestination, AuditFile, AuditLog, CallLimits, Catalog, Gate, GateSettings, Host,
+    IncomingRequest, JobSettings, JobsHandle, Library, PolicyEffect, PolicyRule, ToolPolicy,
+    job_resources,
 };
 
 /// A host in a folder of its own.
@@ -39,8 +42,8 @@ struct Plan {
     deny: Vec<String>,
     confirm: Vec<String>,
     rules: Vec<PolicyRule>,
-    settings: Settings,
-    limits: Limits,
+    settings: GateSettings,
+    limits: CallLimits,
     handle: JobsHandle,
 }
 
@@ -48,13 +51,21 @@ impl Plan {
     fn new() -> Self {
         Self {
             folder: Arc::new(tempfile::tempdir().expect("a folder")),
-            tools: vec![erase(Asks), erase(Prints), erase(Looks), erase(Mirrors)],
+            tools: vec![
+                erase_tool(Asks),
+                erase_tool(Prints),
+                erase_tool(Looks),
+                erase_tool(Mirrors),
+            ],
             library: Library::default(),
             deny: Vec::new(),
             confirm: Vec::new(),
             rules: Vec::new(),
-            settings: Settings { cancel_grace: Duration::from_millis(10), ..Settings::default() },
-            limits: Limits::new(8, 8, 8, Duration::from_secs(1)),
+            settings: GateSettings {
+                cancel_grace: Duration::from_millis(10),
+                ..GateSettings::default()
+            },
+            limits: CallLimits::new(8, 8, 8, Duration::from_secs(1)),
             handle: JobsHandle::default(),
         }
     }
@@ -62,12 +73,14 @@ impl Plan {
     fn build(self) -> House {
         let Self { folder, tools, mut library, deny, confirm, rules, settings, limits, handle } =
             self;
-        let policy = Policy::new(&["*".to_owned()], &deny, Effects::Runs).expect("sound rules");
+        let policy = ToolPolicy::new(&["*".to_owned()], &deny, Effects::Runs).expect("sound rules");
         let policy = policy.with_confirm(&confirm).expect("sound rules");
         let policy = policy.with_rules(&rules, PolicyEffect::Allow).expect("sound rules");
-        let log =
-            AuditDestination::File(AuditFile::at(folder.path().join("audit.jsonl"), folder.path()));
-        let audit = Audit::open(&log, false).expect("a log");
+        let log = AuditDestination::File(AuditFile::with_defaults(
+            folder.path().join("audit.jsonl"),
+            folder.path(),
+        ));
+        let audit = AuditLog::open(&log, false).expect("a log");
         library.resources.extend(audit.resources());
         library.resources.push(job_resources(&handle));
         let catalog = Catalog::new(tools).expect("sound tools");
@@ -75,23 +88,23 @@ impl Plan {
         let jobs = JobSettings {
             folder: folder.path().join("jobs"),
             running_max: 4,
-            running_each: 4,
+            running_per_caller: 4,
             queued_max: 16,
-            queued_each: 16,
+            queued_per_caller: 16,
             keep: Duration::from_secs(3600),
             keep_max: Duration::from_secs(3600),
             ended_max: 100,
             output_bytes_max: 1 << 20,
             files_bytes_max: 64 << 20,
             mark: 1,
-            end_left: Arc::new(|_| {}),
+            end_leftovers: Arc::new(|_| {}),
         };
         House { host: Host::new(gate, Some(jobs)).with_job_tools(&handle), folder }
     }
 }
 
 impl House {
-    async fn ask(&self, request: Request) -> Result<Answer, CallError> {
+    async fn ask(&self, request: HostRequest) -> Result<HostAnswer, CallError> {
         self.host.answer(asked(request)).await
     }
 
@@ -108,16 +121,16 @@ impl House {
     }
 
     /// Starts `tool` as a job of somebody who can be asked.
-    async fn start(&self, tool: &str, input: Value) -> Job {
+    async fn start(&self, tool: &str, input: Value) -> JobSnapshot {
         let tool = tool.to_owned();
-        let terms = JobTerms::default();
-        let request = Request::StartJob { tool, input, terms };
-        let asker = Asker::again(form_alone(), Given::new());
-        job(self.host.answer(Asked { asker, ..asked(request) }).await)
+        let terms = JobOptions::default();
+        let request = HostRequest::StartJob { tool, input, terms };
+        let asker = Asker::on_repeat(form_alone(), ClientAnswers::new());
+        job(self.host.answer(IncomingRequest { asker, ..asked(request) }).await)
     }
 
     /// The job once it is as `wanted`, looked at whenever something happens to it.
-    async fn once(&self, id: &str, wanted: impl Fn(&Job) -> bool) -> Job {
+    async fn once(&self, id: &str, wanted: impl Fn(&JobSnapshot) -> bool) -> JobSnapshot {
         let jobs = self.host.jobs().expect("jobs");
         let (_, mut watch) = jobs.watch(None, id, 0).await.expect("a watch");
         let found = async {
@@ -132,59 +145,59 @@ impl House {
         tokio::time::timeout(Duration::from_secs(20), found).await.expect("it comes to that")
     }
 
-    async fn ended(&self, id: &str) -> Job {
+    async fn ended(&self, id: &str) -> JobSnapshot {
         self.once(id, |job| job.state.is_terminal()).await
     }
 }
 
 fn ada() -> Caller {
-    Caller::named("ada")
+    Caller::with_key("ada")
 }
 
-fn asked(request: Request) -> Asked {
-    Asked::plain(request, ada(), "test")
+fn asked(request: HostRequest) -> IncomingRequest {
+    IncomingRequest::without_client(request, ada(), "test")
 }
 
-fn call(tool: &str, input: Value) -> Request {
-    Request::CallTool { tool: tool.to_owned(), input }
+fn call(tool: &str, input: Value) -> HostRequest {
+    HostRequest::CallTool { tool: tool.to_owned(), input }
 }
 
-fn read(uri: &str) -> Request {
-    Request::ReadResource { uri: uri.to_owned() }
+fn read(uri: &str) -> HostRequest {
+    HostRequest::ReadResource { uri: uri.to_owned() }
 }
 
-fn job(answer: Result<Answer, CallError>) -> Job {
+fn job(answer: Result<HostAnswer, CallError>) -> JobSnapshot {
     match answer {
-        Ok(Answer::Job(job)) => *job,
+        Ok(HostAnswer::Job(job)) => *job,
         Ok(_) => panic!("it answers with something else"),
         Err(err) => panic!("{err}"),
     }
 }
 
 /// What was shown.
-fn text(answer: Result<Answer, CallError>) -> String {
+fn text(answer: Result<HostAnswer, CallError>) -> String {
     match answer {
-        Ok(Answer::Output(output)) => output.content[0].as_text(),
+        Ok(HostAnswer::Output(output)) => output.content[0].as_text(),
         Ok(_) => panic!("it answers with something else"),
         Err(err) => panic!("{err}"),
     }
 }
 
-fn form_alone() -> Askable {
-    Askable { form: true, ..Askable::default() }
+fn form_alone() -> QuestionSupport {
+    QuestionSupport { form: true, ..QuestionSupport::default() }
 }
 
-fn accepted(value: &str) -> Told {
+fn accepted(value: &str) -> ClientAnswer {
     let content = json!({ "v": value });
-    Told::Choice(Choice::Accepted(content.as_object().expect("an object").clone()))
+    ClientAnswer::Choice(PersonChoice::Accepted(content.as_object().expect("an object").clone()))
 }
 
 /// A yes, and no more.
-fn agreed() -> Told {
-    Told::Choice(Choice::Accepted(serde_json::Map::new()))
+fn agreed() -> ClientAnswer {
+    ClientAnswer::Choice(PersonChoice::Accepted(serde_json::Map::new()))
 }
 
-fn given<const N: usize>(answers: [(&str, Told); N]) -> Given {
+fn given<const N: usize>(answers: [(&str, ClientAnswer); N]) -> ClientAnswers {
     answers.into_iter().map(|(key, told)| (key.to_owned(), told)).collect()
 }
 
@@ -199,28 +212,31 @@ struct Rounds {
 impl Tool for Asks {
     const NAME: &'static str = "t.asks";
     const TITLE: &'static str = "Asks";
-    const ABOUT: &'static str = "Asks and tells the answers.";
+    const DESCRIPTION: &'static str = "Asks and tells the answers.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     type Input = Rounds;
-    type Output = Shown;
+    type Output = ContentOnly;
 
-    async fn run(&self, ctx: &Ctx, input: Rounds) -> Result<Shown, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Rounds) -> Result<ContentOnly, ToolError> {
         let mut answers = Vec::new();
         for keys in input.rounds {
             let form = |key: String| {
                 let schema = json!({
                     "type": "object", "properties": { "v": { "type": "string" } }, "required": ["v"],
                 });
-                (key.clone(), Question::Form { message: key, schema })
+                (key.clone(), ClientQuestion::Form { message: key, schema })
             };
-            let given = ctx.asker.ask(keys.into_iter().map(form).collect::<Questions>()).await?;
+            let given =
+                ctx.asker.ask(keys.into_iter().map(form).collect::<ClientQuestions>()).await?;
             answers.extend(given.into_iter().map(|(key, told)| match told {
-                Told::Choice(Choice::Accepted(content)) => format!("{key}={}", content["v"]),
+                ClientAnswer::Choice(PersonChoice::Accepted(content)) => {
+                    format!("{key}={}", content["v"])
+                }
                 other => format!("{key}: {other:?}"),
             }));
         }
-        Ok(Shown::text(answers.join(" ")))
+        Ok(ContentOnly::text(answers.join(" ")))
     }
 }
 
@@ -238,25 +254,25 @@ struct Printed {
 impl Tool for Prints {
     const NAME: &'static str = "t.prints";
     const TITLE: &'static str = "Prints";
-    const ABOUT: &'static str = "Prints.";
+    const DESCRIPTION: &'static str = "Prints.";
     const EFFECTS: Effects = Effects::Runs;
     type Input = Printed;
-    type Output = Shown;
+    type Output = ContentOnly;
 
-    async fn run(&self, ctx: &Ctx, input: Printed) -> Result<Shown, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Printed) -> Result<ContentOnly, ToolError> {
         for _ in 0..input.times {
-            ctx.chunk(Stream::Stdout, input.text.clone());
+            ctx.send_output(OutputStream::Stdout, input.text.clone());
         }
         for (path, bytes) in [("out/a plot.png", &b"\x89PNG\0"[..]), ("notes.txt", b"done")] {
             let mut file = tempfile::tempfile().expect("a file");
             std::io::Write::write_all(&mut file, bytes).expect("it is written");
-            ctx.left(LeftFile { path: path.to_owned(), handle: Arc::new(file) });
+            ctx.report_file(ProducedFile { path: path.to_owned(), handle: Arc::new(file) });
         }
         if input.waits {
-            ctx.form("go", "Go on?", json!({ "type": "object" })).await?;
-            ctx.chunk(Stream::Stdout, "after".to_owned());
+            ctx.ask_form("go", "Go on?", json!({ "type": "object" })).await?;
+            ctx.send_output(OutputStream::Stdout, "after".to_owned());
         }
-        Ok(Shown::text("printed"))
+        Ok(ContentOnly::text("printed"))
     }
 }
 
@@ -271,24 +287,24 @@ struct How {
 impl Tool for Looks {
     const NAME: &'static str = "t.looks";
     const TITLE: &'static str = "Looks";
-    const ABOUT: &'static str = "Looks before it begins.";
+    const DESCRIPTION: &'static str = "Looks before it begins.";
     const EFFECTS: Effects = Effects::Reads;
     const DEADLINE: Option<Duration> = Some(Duration::from_secs(5));
-    const LOOKS_BEFORE: bool = true;
+    const HAS_PREPARE: bool = true;
     type Input = How;
-    type Output = Shown;
+    type Output = ContentOnly;
 
-    async fn before(&self, ctx: &Ctx, input: &How) -> Result<(), ToolError> {
+    async fn prepare(&self, ctx: &ToolContext, input: &How) -> Result<(), ToolError> {
         match input.how.as_str() {
             "panics" => panic!("as it was told"),
             "hangs" => std::future::pending().await,
-            "asks" => ctx.form("sure", "Sure?", json!({ "type": "object" })).await.map(drop),
+            "asks" => ctx.ask_form("sure", "Sure?", json!({ "type": "object" })).await.map(drop),
             _ => Ok(()),
         }
     }
 
-    async fn run(&self, _ctx: &Ctx, _input: How) -> Result<Shown, ToolError> {
-        Ok(Shown::text("done"))
+    async fn run(&self, _ctx: &ToolContext, _input: How) -> Result<ContentOnly, ToolError> {
+        Ok(ContentOnly::text("done"))
     }
 }
 
@@ -304,21 +320,22 @@ struct Region {
 impl Tool for Mirrors {
     const NAME: &'static str = "t.mirrors";
     const TITLE: &'static str = "Mirrors";
-    const ABOUT: &'static str = "Has an argument that is said twice.";
+    const DESCRIPTION: &'static str = "Has an argument that is said twice.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = Region;
-    type Output = Shown;
+    type Output = ContentOnly;
 
-    async fn run(&self, _ctx: &Ctx, input: Region) -> Result<Shown, ToolError> {
-        Ok(Shown::text(input.region))
+    async fn run(&self, _ctx: &ToolContext, input: Region) -> Result<ContentOnly, ToolError> {
+        Ok(ContentOnly::text(input.region))
     }
 }
 
 #[tokio::test]
 async fn what_a_call_needs_while_it_is_answered_is_small() {
     let house = Plan::new().build();
-    let request = Request::CallTool { tool: "t.looks".to_owned(), input: Value::Null };
-    let answering = house.host.answer(Asked::plain(request, Caller::local(), "mcp"));
+    let request = HostRequest::CallTool { tool: "t.looks".to_owned(), input: Value::Null };
+    let answering =
+        house.host.answer(IncomingRequest::without_client(request, Caller::local(), "mcp"));
     // It is moved, whole, for each call.
     let bytes = size_of_val(&answering);
     assert!(bytes <= 4096, "{bytes} bytes");

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use toolgate_contract::{Arguments, CallError, Ending, Output, Problem, PromptSpec, ToolId};
+use toolgate_contract::{
+    CallEnding, CallError, PromptArguments, PromptSpec, ToolId, ToolOutput, ValidationProblem,
+};
 
-use crate::catalog::Entry;
-use crate::mirrored;
-use crate::policy::{BadRule, KnownTools, Pattern};
+use crate::catalog::CatalogEntry;
+use crate::header_params;
+use crate::policy::{KnownTools, RuleError, ToolPattern};
 
 /// Setting that holds the rules for output checks.
 const SETTING: &str = "validation.rules";
@@ -30,91 +32,97 @@ pub enum OutputCheck {
 
 /// Treatment of schema-breaking output for each tool: rules and a default.
 #[derive(Debug, Clone)]
-pub struct OutputChecks {
-    rules: Arc<[(Pattern, OutputCheck)]>,
-    otherwise: OutputCheck,
+pub struct OutputCheckRules {
+    rules: Arc<[(ToolPattern, OutputCheck)]>,
+    default: OutputCheck,
 }
 
-impl OutputChecks {
+impl OutputCheckRules {
     /// Creates checks from `rules` (a tool pattern and its check). The first match applies, or
     /// `otherwise` if none matches.
     ///
     /// # Errors
     /// If one of the patterns is invalid.
-    pub fn new(rules: &[(&str, OutputCheck)], otherwise: OutputCheck) -> Result<Self, BadRule> {
-        let rules = rules.iter().map(|(tools, check)| Ok((Pattern::new(SETTING, tools)?, *check)));
-        Ok(Self { rules: rules.collect::<Result<_, BadRule>>()?, otherwise })
+    pub fn new(rules: &[(&str, OutputCheck)], otherwise: OutputCheck) -> Result<Self, RuleError> {
+        let rules =
+            rules.iter().map(|(tools, check)| Ok((ToolPattern::new(SETTING, tools)?, *check)));
+        Ok(Self { rules: rules.collect::<Result<_, RuleError>>()?, default: otherwise })
     }
 
     /// Checks that each rule matches one of the `known` tools.
     ///
     /// # Errors
     /// The first rule that matches nothing.
-    pub fn check(&self, known: &KnownTools) -> Result<(), BadRule> {
+    pub fn check_rules(&self, known: &KnownTools) -> Result<(), RuleError> {
         self.rules.iter().try_for_each(|(tools_of, _)| tools_of.check(known))
     }
 
     /// Returns the check that applies to the tool `id`.
-    fn of(&self, id: &ToolId) -> OutputCheck {
+    fn check_for(&self, id: &ToolId) -> OutputCheck {
         let rule = self.rules.iter().find(|(tools, _)| tools.matches(id));
-        rule.map_or(self.otherwise, |(_, check)| *check)
+        rule.map_or(self.default, |(_, check)| *check)
     }
 }
 
-impl From<OutputCheck> for OutputChecks {
+impl From<OutputCheck> for OutputCheckRules {
     fn from(otherwise: OutputCheck) -> Self {
-        Self { rules: Arc::default(), otherwise }
+        Self { rules: Arc::default(), default: otherwise }
     }
 }
 
 /// Checks that `input` matches the tool's schema.
-pub(crate) fn input(entry: &Entry, input: &Value) -> Result<(), CallError> {
+pub(crate) fn check_input(entry: &CatalogEntry, input: &Value) -> Result<(), CallError> {
     let problems = entry.io.argument_problems(input);
     if problems.is_empty() { Ok(()) } else { Err(CallError::InvalidInput { problems }) }
 }
 
 /// Checks that parameters sent in headers equal the arguments in the body.
-pub(crate) fn mirrored(
-    entry: &Entry,
+pub(crate) fn check_header_params(
+    entry: &CatalogEntry,
     input: &Value,
     said: Option<&[(String, Result<String, String>)]>,
 ) -> Result<(), CallError> {
     let Some(said) = said else { return Ok(()) };
-    let mirrors = entry.mirrors().map_err(|why| CallError::Mismatch { message: why.to_owned() })?;
-    mirrored::agree(mirrors, input, said)
+    let mirrors =
+        entry.header_params().map_err(|why| CallError::Mismatch { message: why.to_owned() })?;
+    header_params::check_headers(mirrors, input, said)
 }
 
 /// Checks that a prompt receives all required arguments and no unknown ones.
-pub(crate) fn arguments(prompt: &PromptSpec, arguments: &Arguments) -> Result<(), CallError> {
+pub(crate) fn check_prompt_arguments(
+    prompt: &PromptSpec,
+    arguments: &PromptArguments,
+) -> Result<(), CallError> {
     let missing = prompt.arguments.iter().filter(|one| one.required);
     let missing = missing.filter(|one| !arguments.contains_key(&one.name));
     let missing = missing.map(|one| format!("the prompt `{}` needs `{}`", prompt.name, one.name));
     let unknown = arguments.keys().filter(|name| prompt.arguments.iter().all(|a| a.name != **name));
     let unknown = unknown.map(|name| format!("the prompt `{}` has no `{name}`", prompt.name));
     let wrong = missing.chain(unknown).take(PROBLEMS_MAX);
-    let problems: Vec<_> =
-        wrong.map(|message| Problem { pointer: "/arguments".to_owned(), message }).collect();
+    let problems: Vec<_> = wrong
+        .map(|message| ValidationProblem { pointer: "/arguments".to_owned(), message })
+        .collect();
     if problems.is_empty() { Ok(()) } else { Err(CallError::InvalidInput { problems }) }
 }
 
 /// Checks that `output` matches the tool's schema, as far as `checks` requires.
-pub(crate) fn output(
-    checks: &OutputChecks,
-    entry: &Entry,
-    output: &Output,
+pub(crate) fn check_output(
+    checks: &OutputCheckRules,
+    entry: &CatalogEntry,
+    output: &ToolOutput,
 ) -> Result<(), CallError> {
     // The output of a failed call need not have the shape of a success.
     let promises_none = entry.spec().output_schema.is_none() && !output.structured;
-    if promises_none || output.ending == Ending::ToolFailed {
+    if promises_none || output.ending == CallEnding::ToolFailed {
         return Ok(());
     }
-    let check = checks.of(&entry.spec().id);
+    let check = checks.check_for(&entry.spec().id);
     if check == OutputCheck::Off {
         return Ok(());
     }
     let problems = match output.structured {
         true => entry.io.output_problems(&output.value),
-        false => vec![Problem {
+        false => vec![ValidationProblem {
             pointer: String::new(),
             message: "it has no structured content, which its tool's schema promises".to_owned(),
         }],

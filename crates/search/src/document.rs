@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
-use toolgate_chunks::{Chunk, ChunkKind};
+use toolgate_chunks::{ChunkKind, TextChunk};
 
-use crate::rank::{FIELDS, Texts};
+use crate::rank::{ChunkTexts, FIELDS};
 
 /// Hash of a chunk's text. Chunks with equal texts share one vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -14,7 +14,7 @@ pub struct ChunkHash(pub u64);
 
 impl ChunkHash {
     /// Hashes the texts of a chunk, by field.
-    pub fn of(texts: &Texts<'_>) -> Self {
+    pub fn for_texts(texts: &ChunkTexts<'_>) -> Self {
         let mut hasher = blake3::Hasher::new();
         for text in texts {
             hasher.update(&(text.len() as u64).to_le_bytes());
@@ -28,11 +28,11 @@ impl ChunkHash {
 
 /// A whole file or JSON document, which replaces the indexed content of its `path`.
 #[derive(Debug, Clone)]
-pub struct Document<'t> {
+pub struct IndexDocument<'t> {
     /// Key of the document in the index: for a file, its path beneath the root.
     pub path: &'t str,
     /// Fingerprint by which the owner detects changes: for a file, its time and size.
-    pub stamp: &'t [u8],
+    pub fingerprint: &'t [u8],
     /// Etag, as the `files` tools return it.
     pub etag: &'t str,
     /// Commit that last changed the document, if known.
@@ -44,13 +44,13 @@ pub struct Document<'t> {
     /// Full text.
     pub text: &'t str,
     /// Chunks of the text.
-    pub chunks: &'t [Chunk],
+    pub chunks: &'t [TextChunk],
 }
 
-impl Document<'_> {
+impl IndexDocument<'_> {
     /// Returns the texts of a chunk by field. Words, vectors and [`ChunkHash`]es are made from
     /// these texts only.
-    pub fn texts(&self, chunk: &Chunk) -> [Cow<'_, str>; FIELDS] {
+    pub fn texts(&self, chunk: &TextChunk) -> [Cow<'_, str>; FIELDS] {
         let joined = |parts: &[String]| match parts {
             [] => Cow::Borrowed(""),
             parts => Cow::Owned(parts.join(" ")),
@@ -61,13 +61,13 @@ impl Document<'_> {
             Cow::Borrowed(self.path),
             Cow::Owned(chunk.head.clone()),
             Cow::Owned(chunk.doc.clone()),
-            without(self.text, chunk.bytes.clone(), &chunk.doc_bytes),
+            remove_ranges(self.text, chunk.bytes.clone(), &chunk.doc_bytes),
         ]
     }
 
     /// Returns the description of a chunk for search results.
-    pub fn shown(&self, chunk: &Chunk) -> Shown {
-        Shown {
+    pub fn summary(&self, chunk: &TextChunk) -> ChunkSummary {
+        ChunkSummary {
             path: self.path.to_owned(),
             first: chunk.first,
             last: chunk.last,
@@ -83,14 +83,18 @@ impl Document<'_> {
     }
 }
 
-/// Borrows the result of [`Document::texts`].
-pub fn borrowed<'t>(texts: &'t [Cow<'_, str>; FIELDS]) -> Texts<'t> {
+/// Borrows the result of [`IndexDocument::texts`].
+pub fn borrow_texts<'t>(texts: &'t [Cow<'_, str>; FIELDS]) -> ChunkTexts<'t> {
     texts.each_ref().map(Cow::as_ref)
 }
 
 /// Returns `text` at `bytes` without the sorted ranges in `left_out`. A range outside of the text
 /// counts as empty.
-fn without<'t>(text: &'t str, bytes: Range<usize>, left_out: &[Range<usize>]) -> Cow<'t, str> {
+fn remove_ranges<'t>(
+    text: &'t str,
+    bytes: Range<usize>,
+    left_out: &[Range<usize>],
+) -> Cow<'t, str> {
     let whole = text.get(bytes.clone()).unwrap_or_default();
     if left_out.is_empty() {
         return Cow::Borrowed(whole);
@@ -107,7 +111,7 @@ fn without<'t>(text: &'t str, bytes: Range<usize>, left_out: &[Range<usize>]) ->
 
 /// Description of a chunk, available without reading its file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Shown {
+pub struct ChunkSummary {
     /// Path of its document.
     pub path: String,
     /// First line, from 1.
@@ -123,28 +127,28 @@ pub struct Shown {
     pub within: Vec<String>,
     /// Signature of its main definition.
     pub head: String,
-    /// Language of its [`Document`].
+    /// Language of its [`IndexDocument`].
     pub lang: Option<String>,
-    /// Tags of its [`Document`].
+    /// Tags of its [`IndexDocument`].
     pub tags: Vec<String>,
-    /// Etag of its [`Document`].
+    /// Etag of its [`IndexDocument`].
     pub etag: String,
-    /// Commit of its [`Document`].
+    /// Commit of its [`IndexDocument`].
     pub commit: Option<String>,
 }
 
 /// Filter on documents. An empty filter matches all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Filter {
+pub struct DocumentFilter {
     /// Only documents whose path begins with one of these.
     pub prefixes: Vec<String>,
     /// Only documents that have all of these tags, compared without case.
     pub tags: Vec<String>,
 }
 
-impl Filter {
+impl DocumentFilter {
     /// Returns true if a document at `path` with `tags` matches.
-    pub fn fits<T: AsRef<str>>(&self, path: &str, tags: &[T]) -> bool {
+    pub fn matches<T: AsRef<str>>(&self, path: &str, tags: &[T]) -> bool {
         let has = |wanted: &String| tags.iter().any(|it| it.as_ref().eq_ignore_ascii_case(wanted));
         let begins = |prefix: &String| path.starts_with(prefix.as_str());
         (self.prefixes.is_empty() || self.prefixes.iter().any(begins)) && self.tags.iter().all(has)

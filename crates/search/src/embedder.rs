@@ -3,11 +3,11 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use toolgate_chunks::words::spelled;
+use toolgate_chunks::words::plain_words;
 
 /// Vector space of one model. Only vectors of the same space are comparable.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Space {
+pub struct VectorSpace {
     /// Name of the model, including its version.
     pub model: String,
     /// Number of dimensions.
@@ -16,7 +16,7 @@ pub struct Space {
 
 /// Role of a text that is embedded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
+pub enum EmbeddingRole {
     /// Search query.
     Query,
     /// Content to be found.
@@ -25,7 +25,7 @@ pub enum Role {
 
 /// Cost of making vectors.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Usage {
+pub struct EmbeddingUsage {
     /// Tokens used, if the model counts them.
     pub tokens: u64,
     /// Money spent, in the currency of the configured price.
@@ -33,17 +33,17 @@ pub struct Usage {
 }
 
 /// Result of embedding: one vector of length 1 for each text, in order, and the usage.
-pub type Embedded = Result<(Vec<Vec<f32>>, Usage), Away>;
+pub type EmbeddingResult = Result<(Vec<Vec<f32>>, EmbeddingUsage), EmbedderUnavailable>;
 
 /// Reason that no vectors are available. A search by words still works.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Away(pub String);
+pub struct EmbedderUnavailable(pub String);
 
 /// Maker of vectors: a model in a folder, or at an endpoint.
 pub trait Embedder: Send + Sync {
     /// Returns the space of the vectors.
-    fn space(&self) -> &Space;
+    fn space(&self) -> &VectorSpace;
 
     /// Returns the most texts that one call may embed.
     fn batch_max(&self) -> usize;
@@ -52,25 +52,25 @@ pub trait Embedder: Send + Sync {
     fn embed<'e>(
         &'e self,
         texts: &'e [String],
-        role: Role,
-    ) -> Pin<Box<dyn Future<Output = Embedded> + Send + 'e>>;
+        role: EmbeddingRole,
+    ) -> Pin<Box<dyn Future<Output = EmbeddingResult> + Send + 'e>>;
 }
 
 /// Most bytes of a chunk that an embedder receives; a model with 256 tokens reads less.
-const TOLD_BYTES_MAX: usize = 2_000;
+const TEXT_BYTES_MAX: usize = 2_000;
 
 /// Returns the text of a chunk for an embedder, made from `texts` by field. It has the names in
 /// plain words, then the doc comment and the body.
-pub fn told(texts: &crate::rank::Texts<'_>) -> String {
+pub fn embedding_text(texts: &crate::rank::ChunkTexts<'_>) -> String {
     let [names, within, _, _, doc, body] = texts;
-    let mut told = spelled(names);
-    for part in [spelled(within).as_str(), doc, body] {
-        if !part.is_empty() && told.len() < TOLD_BYTES_MAX {
+    let mut told = plain_words(names);
+    for part in [plain_words(within).as_str(), doc, body] {
+        if !part.is_empty() && told.len() < TEXT_BYTES_MAX {
             told.push('\n');
             told.push_str(part);
         }
     }
-    let end = (0..=TOLD_BYTES_MAX.min(told.len())).rev().find(|at| told.is_char_boundary(*at));
+    let end = (0..=TEXT_BYTES_MAX.min(told.len())).rev().find(|at| told.is_char_boundary(*at));
     told.truncate(end.unwrap_or_default());
     told
 }

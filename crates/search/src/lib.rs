@@ -9,5 +9,5 @@ pub mod rank;
 pub mod static_model;
 pub mod vectors;
 
-pub use document::{ChunkHash, Document, Filter, Shown};
-pub use embedder::{Embedder, Space, Usage};
+pub use document::{ChunkHash, ChunkSummary, DocumentFilter, IndexDocument};
+pub use embedder::{Embedder, EmbeddingUsage, VectorSpace};

@@ -9,12 +9,12 @@ use std::sync::LazyLock;
 
 use toolgate_chunks::words::{concepts, words};
 
-use crate::Space;
-use crate::rank::{FIELDS, Field, Texts};
+use crate::VectorSpace;
+use crate::rank::{ChunkField, ChunkTexts, FIELDS};
 
 /// The built-in model.
 static BUILT_IN: LazyLock<StaticModel> = LazyLock::new(|| {
-    StaticModel::of(std::borrow::Cow::Borrowed(include_bytes!("static_model.bin")))
+    StaticModel::parse(std::borrow::Cow::Borrowed(include_bytes!("static_model.bin")))
         .expect("the built-in table of words is whole")
 });
 
@@ -38,37 +38,37 @@ pub struct StaticModel {
 /// Vector of a word: numbers from -7 to 7 and their scale. A byte holds two numbers, each stored
 /// plus 8.
 #[derive(Debug, Clone, Copy)]
-pub struct Row<'m> {
+pub struct WordVector<'m> {
     scale: f32,
     numbers: &'m [u8],
 }
 
 /// Largest number of a row.
-const LARGEST: f32 = 7.0;
+const NUMBER_MAX: f32 = 7.0;
 /// Candidates for clipping a row, as a share of its largest number. The one that loses least is
 /// used.
-const CLIPS: [f32; 5] = [0.6, 0.7, 0.8, 0.9, 1.0];
+const CLIP_SHARES: [f32; 5] = [0.6, 0.7, 0.8, 0.9, 1.0];
 
-impl Row<'_> {
+impl WordVector<'_> {
     fn add_to(&self, sum: &mut [f32], weight: f32) {
         let weight = weight * self.scale;
         let (sum, _) = sum.as_chunks_mut::<2>();
         for ([one, two], both) in sum.iter_mut().zip(self.numbers) {
-            *one += weight * f32::from(number(both & 15));
-            *two += weight * f32::from(number(both >> 4));
+            *one += weight * f32::from(decode_number(both & 15));
+            *two += weight * f32::from(decode_number(both >> 4));
         }
     }
 
     /// Returns the similarity of two words as a cosine.
     #[allow(clippy::cast_precision_loss, reason = "small numbers")]
-    pub fn cosine(&self, other: &Row<'_>) -> f32 {
+    pub fn cosine(&self, other: &WordVector<'_>) -> f32 {
         let mut along = 0_i32;
         let mut one = 0_i32;
         let mut two = 0_i32;
         for (a, b) in self.numbers.iter().zip(other.numbers) {
             for (a, b) in [(a & 15, b & 15), (a >> 4, b >> 4)] {
-                let a = i32::from(number(a));
-                let b = i32::from(number(b));
+                let a = i32::from(decode_number(a));
+                let b = i32::from(decode_number(b));
                 along += a * b;
                 one += a * a;
                 two += b * b;
@@ -78,18 +78,19 @@ impl Row<'_> {
     }
 }
 
-fn number(four_bits: u8) -> i8 {
+fn decode_number(four_bits: u8) -> i8 {
     four_bits.cast_signed() - 8
 }
 
 /// Appends `row` in stored form: the step that loses least, then its numbers in steps.
-fn keep(row: &[f32], bytes: &mut Vec<u8>) {
+fn push_row(row: &[f32], bytes: &mut Vec<u8>) {
     let most = row.iter().fold(1e-12_f32, |most, it| most.max(it.abs()));
-    let steps = |step: f32| row.iter().map(move |it| (it / step).round().clamp(-LARGEST, LARGEST));
+    let steps =
+        |step: f32| row.iter().map(move |it| (it / step).round().clamp(-NUMBER_MAX, NUMBER_MAX));
     let lost = |step: f32| -> f32 {
         row.iter().zip(steps(step)).map(|(it, kept)| (it - kept * step).powi(2)).sum()
     };
-    let clipped = CLIPS.map(|clip| most * clip / LARGEST);
+    let clipped = CLIP_SHARES.map(|clip| most * clip / NUMBER_MAX);
     let step = clipped.into_iter().min_by(|a, b| lost(*a).total_cmp(&lost(*b))).unwrap_or(most);
     bytes.extend(step.to_bits().to_le_bytes());
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 15")]
@@ -104,7 +105,7 @@ impl StaticModel {
     }
 
     /// Parses a table; `None` if `bytes` are malformed.
-    pub fn of(bytes: std::borrow::Cow<'static, [u8]>) -> Option<Self> {
+    pub fn parse(bytes: std::borrow::Cow<'static, [u8]>) -> Option<Self> {
         let number = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
         if bytes.get(..8)? != MAGIC {
             return None;
@@ -117,15 +118,15 @@ impl StaticModel {
         }
         let row = 4 + dimensions / 2;
         let long = HEAD_BYTES + words * (8 + 2 * row);
-        let is_whole = bytes.len() == long && dimensions > 0 && dimensions % 2 == 0;
+        let is_whole = bytes.len() == long && dimensions > 0 && dimensions.is_multiple_of(2);
         is_whole.then_some(Self { bytes, words, dimensions, gains })
     }
 
     /// Serializes a table: for each word its vector in queries and its vector in code, in any
     /// order.
-    pub fn bytes(gains: [f32; FIELDS], table: &[(String, Vec<f32>, Vec<f32>)]) -> Vec<u8> {
+    pub fn encode(gains: [f32; FIELDS], table: &[(String, Vec<f32>, Vec<f32>)]) -> Vec<u8> {
         let dimensions = table.first().map_or(0, |it| it.1.len());
-        let mut rows: Vec<_> = table.iter().map(|it| (hash(&it.0), [&it.1, &it.2])).collect();
+        let mut rows: Vec<_> = table.iter().map(|it| (hash_word(&it.0), [&it.1, &it.2])).collect();
         rows.sort_unstable_by_key(|it| it.0);
         rows.dedup_by_key(|it| it.0);
         let mut bytes = MAGIC.to_vec();
@@ -138,7 +139,7 @@ impl StaticModel {
         bytes.extend(rows.iter().flat_map(|it| it.0.to_le_bytes()));
         for table in [0, 1] {
             for (_, both) in &rows {
-                keep(both[table], &mut bytes);
+                push_row(both[table], &mut bytes);
             }
         }
         let mark = blake3::hash(&bytes);
@@ -147,15 +148,15 @@ impl StaticModel {
     }
 
     /// Returns the name and dimensions of the vectors.
-    pub fn space(&self) -> Space {
+    pub fn space(&self) -> VectorSpace {
         let mark = &self.bytes[HEAD_BYTES - MARK_BYTES..HEAD_BYTES];
         let mark: String = mark.iter().map(|it| format!("{it:02x}")).collect();
-        Space { model: format!("toolgate-static-{mark}"), dimensions: self.dimensions }
+        VectorSpace { model: format!("toolgate-static-{mark}"), dimensions: self.dimensions }
     }
 
     /// Returns the row number of `word`.
-    fn at(&self, word: &str) -> Option<usize> {
-        let hash = hash(word);
+    fn row_index(&self, word: &str) -> Option<usize> {
+        let hash = hash_word(word);
         let key = |at: usize| {
             let from = HEAD_BYTES + 8 * at;
             u64::from_le_bytes(self.bytes[from..from + 8].try_into().unwrap_or_default())
@@ -169,60 +170,60 @@ impl StaticModel {
         (low < self.words && key(low) == hash).then_some(low)
     }
 
-    fn row(&self, table: usize, at: usize) -> Row<'_> {
+    fn row(&self, table: usize, at: usize) -> WordVector<'_> {
         let long = 4 + self.dimensions / 2;
         let from = HEAD_BYTES + 8 * self.words + long * (table * self.words + at);
         let scale = self.bytes[from..from + 4].try_into().unwrap_or_default();
-        Row {
+        WordVector {
             scale: f32::from_bits(u32::from_le_bytes(scale)),
             numbers: &self.bytes[from + 4..from + long],
         }
     }
 
     /// Returns the vector of `word` in queries.
-    pub fn asked(&self, word: &str) -> Option<Row<'_>> {
-        self.at(word).map(|at| self.row(0, at))
+    pub fn word_in_query(&self, word: &str) -> Option<WordVector<'_>> {
+        self.row_index(word).map(|at| self.row(0, at))
     }
 
     /// Returns the vector of `word` in code.
-    pub fn found(&self, word: &str) -> Option<Row<'_>> {
-        self.at(word).map(|at| self.row(1, at))
+    pub fn word_in_code(&self, word: &str) -> Option<WordVector<'_>> {
+        self.row_index(word).map(|at| self.row(1, at))
     }
 
     /// Returns the vector of a query, of length 1; `None` if no word is known.
-    pub fn query(&self, text: &str) -> Option<Vec<f32>> {
+    pub fn embed_query(&self, text: &str) -> Option<Vec<f32>> {
         let mut counts = HashMap::new();
         for concept in concepts(text) {
-            if let Some(at) = self.at(&concept.word) {
+            if let Some(at) = self.row_index(&concept.word) {
                 *counts.entry(at).or_insert(0) += 1;
             }
         }
         let mut sum = vec![0.0; self.dimensions];
-        self.add(&mut sum, 0, counts, 1.0);
-        normalised(sum)
+        self.add_words(&mut sum, 0, counts, 1.0);
+        normalize(sum)
     }
 
     /// Returns the vector of a chunk, of length 1; `None` if no word is known.
-    pub fn chunk(&self, texts: &Texts<'_>) -> Option<Vec<f32>> {
+    pub fn embed_chunk(&self, texts: &ChunkTexts<'_>) -> Option<Vec<f32>> {
         let mut sum = vec![0.0; self.dimensions];
         for (field, text) in texts.iter().enumerate() {
             let mut counts: HashMap<usize, u32> = HashMap::new();
             words(text, |word| {
-                if let Some(at) = self.at(word)
+                if let Some(at) = self.row_index(word)
                     && (counts.len() < WORDS_MAX || counts.contains_key(&at))
                 {
                     *counts.entry(at).or_insert(0) += 1;
                 }
             });
             // Doc comments use the language of queries.
-            let table = usize::from(field != Field::Doc as usize);
-            self.add(&mut sum, table, counts, self.gains[field]);
+            let table = usize::from(field != ChunkField::Doc as usize);
+            self.add_words(&mut sum, table, counts, self.gains[field]);
         }
-        normalised(sum)
+        normalize(sum)
     }
 
     #[allow(clippy::cast_precision_loss, reason = "a weight is no count")]
-    fn add(&self, sum: &mut [f32], table: usize, counts: HashMap<usize, u32>, gain: f32) {
+    fn add_words(&self, sum: &mut [f32], table: usize, counts: HashMap<usize, u32>, gain: f32) {
         let mut counts: Vec<(usize, f32)> =
             counts.into_iter().map(|(at, count)| (at, 1.0 + (count as f32).ln())).collect();
         // A fixed order of additions makes the sum reproducible.
@@ -234,7 +235,7 @@ impl StaticModel {
     }
 }
 
-fn normalised(mut sum: Vec<f32>) -> Option<Vec<f32>> {
+fn normalize(mut sum: Vec<f32>) -> Option<Vec<f32>> {
     let length = sum.iter().map(|it| it * it).sum::<f32>().sqrt();
     (length > 1e-6).then(|| {
         sum.iter_mut().for_each(|it| *it /= length);
@@ -243,7 +244,7 @@ fn normalised(mut sum: Vec<f32>) -> Option<Vec<f32>> {
 }
 
 /// Hashes a word with FNV-1a, then the final mix of SplitMix64.
-fn hash(word: &str) -> u64 {
+fn hash_word(word: &str) -> u64 {
     let hash = word.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
@@ -253,16 +254,16 @@ fn hash(word: &str) -> u64 {
 }
 
 /// Returns the space of the built-in vectors.
-pub fn space() -> Space {
+pub fn space() -> VectorSpace {
     StaticModel::built_in().space()
 }
 
-/// Returns the built-in vector of a query; see [`StaticModel::query`].
-pub fn query(text: &str) -> Option<Vec<f32>> {
-    StaticModel::built_in().query(text)
+/// Returns the built-in vector of a query; see [`StaticModel::embed_query`].
+pub fn embed_query(text: &str) -> Option<Vec<f32>> {
+    StaticModel::built_in().embed_query(text)
 }
 
-/// Returns the built-in vector of a chunk; see [`StaticModel::chunk`].
-pub fn chunk(texts: &Texts<'_>) -> Option<Vec<f32>> {
-    StaticModel::built_in().chunk(texts)
+/// Returns the built-in vector of a chunk; see [`StaticModel::embed_chunk`].
+pub fn embed_chunk(texts: &ChunkTexts<'_>) -> Option<Vec<f32>> {
+    StaticModel::built_in().embed_chunk(texts)
 }

@@ -22,105 +22,105 @@ use toolgate_host::OutputCheck;
 use toolgate_toolsets::world::sandbox;
 use toolgate_toolsets::{assets, ci, commands, docs, exec, files, git, prompts, search, skills};
 
-pub use audit::Audit;
-pub use contracts::Contracts;
-pub use keys::{Key, check as check_keys};
+pub use audit::AuditSection;
+pub use contracts::ContractEnvironment;
+pub use keys::{ApiKey, check as check_keys};
 pub(crate) use keys::{KeyDigest, digest};
 #[cfg(any(fuzzing, test))]
 pub(crate) use load::check_text as fuzz_settings;
-pub use load::{Loaded, check_listen, check_reach, environment, load};
+pub use load::{LoadedConfig, check_listen, check_reach, environment, load};
 pub(crate) use load::{cache_folder, state_folder};
-pub use policy::{Effect as PolicyEffect, Policy, Rule as PolicyRule};
-pub use secrets::Secrets;
+pub use policy::{PolicyRuleEntry as PolicyRule, PolicySection, RuleEffect as PolicyEffect};
+pub use secrets::SecretsSection;
 pub use setting::{reference, schema};
-pub use telemetry::Telemetry;
-pub use validation::{OutputRule, Validation};
+pub use telemetry::TelemetrySection;
+pub use validation::{OutputRule, ValidationSection};
 
 /// Name of the settings file in the workspace.
-pub const FILE_NAME: &str = "toolgate.toml";
+pub const SETTINGS_FILE_NAME: &str = "toolgate.toml";
 
 /// Settings of one toolgate server.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// HTTP server: address, TLS, limits and sessions.
-    pub server: Server,
+    pub server: ServerSection,
     /// Additional addresses to listen on, each for a single dialect at the root path. One
     /// `[[listen]]` table each.
-    pub listen: Vec<Listen>,
+    pub listen: Vec<ListenEntry>,
     /// API keys of callers over HTTP, in addition to those of `server.keys_file`. One `[[keys]]`
     /// table each.
     ///
     /// As soon as one key exists, every request needs a credential. Without any key or issuer,
     /// anyone who reaches the address may call. Create one with `toolgate key new NAME`.
-    pub keys: Vec<Key>,
+    pub keys: Vec<ApiKey>,
     /// OAuth 2.1 issuers whose tokens are accepted from callers over HTTP. One `[[oauth]]` table
     /// each.
     ///
     /// As soon as one issuer exists, every request needs a token or an API key.
-    pub oauth: Vec<oauth::Issuer>,
+    pub oauth: Vec<oauth::IssuerEntry>,
     /// Tools that each scope of a token allows. One `[[scopes]]` table each.
     ///
     /// As soon as one scope is listed, a caller with a token may use only the tools of its token's
     /// scopes. Without any, scopes are ignored.
-    pub scopes: Vec<oauth::Scope>,
+    pub scopes: Vec<oauth::ScopeEntry>,
     /// Selection of the available tools.
-    pub tools: Tools,
+    pub tools: ToolsSection,
     /// Rules that allow, deny or confirm calls by caller, tool and input.
-    pub policy: Policy,
+    pub policy: PolicySection,
     /// Limits of concurrency, size, rate and time.
-    pub limits: Limits,
+    pub limits: LimitsSection,
     /// Validation of tool output against schemas.
-    pub validation: Validation,
+    pub validation: ValidationSection,
     /// Envelopes: the structured result of each call, with its ids and times.
-    pub envelope: Envelope,
+    pub envelope: EnvelopeSection,
     /// Audit log: one record for each call.
-    pub audit: Audit,
+    pub audit: AuditSection,
     /// Values that are redacted from all output.
-    pub secrets: Secrets,
+    pub secrets: SecretsSection,
     /// Log on standard error.
-    pub log: Log,
+    pub log: LogSection,
     /// Metrics and traces of calls.
-    pub telemetry: Telemetry,
+    pub telemetry: TelemetrySection,
     /// Tools that read and write files.
-    pub files: files::Settings,
+    pub files: files::FileSettings,
     /// Semantic search of the workspace.
     pub search: search::Settings,
     /// Tools that load, create and find documents.
     pub docs: docs::Settings,
     /// Tools that run programs.
-    pub exec: exec::Settings,
+    pub exec: exec::ExecSettings,
     /// Sandbox of programs that tools start: visible files, writable folders and network.
-    pub sandbox: sandbox::Settings,
+    pub sandbox: sandbox::SandboxSettings,
     /// Tools for git repositories.
-    pub git: git::Settings,
+    pub git: git::GitSettings,
     /// Tools that build and test projects.
-    pub ci: ci::Settings,
+    pub ci: ci::CiSettings,
     /// Packs of declared commands, which turn command lines into tools.
-    pub commands: commands::Settings,
+    pub commands: commands::CommandSettings,
     /// Declared commands, which turn command lines into tools. One `[command."stage.name"]` table
     /// each.
-    pub command: commands::Tables,
+    pub command: commands::CommandTables,
     /// Upstream MCP servers whose tools are served here. One `[upstream.NAME]` table each.
-    pub upstream: toolgate_upstream::Tables,
+    pub upstream: toolgate_upstream::UpstreamTables,
     /// Approval of upstream tools.
-    pub pins: toolgate_upstream::pins::Pins,
+    pub pins: toolgate_upstream::pins::PinSettings,
     /// Jobs: calls whose results are collected later.
-    pub jobs: Jobs,
+    pub jobs: JobsSection,
     /// Resources that clients can read.
-    pub resources: Resources,
+    pub resources: ResourcesSection,
     /// Prompts that a user can choose for an agent.
-    pub prompts: prompts::Settings,
+    pub prompts: prompts::PromptSettings,
     /// Skills: folders of instructions for an agent.
-    pub skills: skills::Settings,
+    pub skills: skills::SkillSettings,
     /// Asset schemas and examples, and the backend that stores assets.
-    pub assets: assets::Settings,
+    pub assets: assets::AssetSettings,
     /// Values from the environment of the contracts that are not settings.
     #[serde(skip)]
-    pub contracts: Contracts,
+    pub contracts: ContractEnvironment,
     /// Settings file, so that an error in a command can name its line.
     #[serde(skip)]
-    pub source: Option<commands::Source>,
+    pub source: Option<commands::DeclarationSource>,
 }
 
 impl Config {
@@ -128,7 +128,7 @@ impl Config {
     ///
     /// # Errors
     /// When the key file exists but cannot be trusted or parsed.
-    pub fn asks(&self) -> anyhow::Result<bool> {
+    pub fn requires_credential(&self) -> anyhow::Result<bool> {
         if !self.keys.is_empty() || !self.oauth.is_empty() {
             return Ok(true);
         }
@@ -140,7 +140,7 @@ impl Config {
 /// HTTP server: address, TLS, limits and sessions.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Server {
+pub struct ServerSection {
     /// Address to listen on. An address that other machines can reach needs a credential (an API
     /// key or `[[oauth]]`), and TLS or `plaintext`.
     #[schemars(with = "String")]
@@ -211,7 +211,7 @@ pub struct Server {
     pub url: Option<String>,
 }
 
-impl Default for Server {
+impl Default for ServerSection {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 8000)),
@@ -245,7 +245,7 @@ impl Default for Server {
 /// Additional address to listen on, for a single dialect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Listen {
+pub struct ListenEntry {
     /// Address such as `127.0.0.1:3001`, or a port. The rules of `server.listen` apply.
     #[schemars(with = "String")]
     #[serde(deserialize_with = "written_address")]
@@ -258,7 +258,7 @@ pub struct Listen {
 ///
 /// # Errors
 /// When `text` is not an address. The message gives the expected form.
-pub fn address(text: &str) -> Result<SocketAddr, String> {
+pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
     let port = text.strip_prefix("localhost").unwrap_or(text);
     let port = port.strip_prefix(':').unwrap_or(port).parse::<u16>();
     port.map(|port| SocketAddr::from(([127, 0, 0, 1], port)))
@@ -268,13 +268,13 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
 
 fn written_address<'de, D: Deserializer<'de>>(text: D) -> Result<SocketAddr, D::Error> {
     let text = String::deserialize(text)?;
-    address(&text).map_err(|why| D::Error::custom(format!("`{text}` is no address; {why}")))
+    parse_address(&text).map_err(|why| D::Error::custom(format!("`{text}` is no address; {why}")))
 }
 
 /// Selection of the available tools.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Tools {
+pub struct ToolsSection {
     /// Patterns of tools to allow, such as `files.*` (or `files_*`). A tool is available only if
     /// one of them matches.
     pub allow: Vec<String>,
@@ -288,7 +288,7 @@ pub struct Tools {
     pub effects: EffectsMax,
 }
 
-impl Default for Tools {
+impl Default for ToolsSection {
     fn default() -> Self {
         Self {
             allow: vec!["*".to_owned()],
@@ -316,7 +316,7 @@ pub enum EffectsMax {
 /// Limits of concurrency, size, rate and time.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Limits {
+pub struct LimitsSection {
     /// Largest message, in bytes. A larger one is refused before it is parsed.
     pub message_bytes: usize,
     /// Highest number of concurrent calls, not counting those that run programs.
@@ -369,13 +369,13 @@ pub struct Limits {
     ///
     /// Your rules replace the default rule, which only stops runaway callers: 1000000 calls of any
     /// tool at once, then 50000 per second.
-    pub rate: Vec<Rate>,
+    pub rate: Vec<RateLimitEntry>,
 }
 
 /// Rate limit of some tools, per caller and tool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Rate {
+pub struct RateLimitEntry {
     /// Pattern of tools, such as `exec.*` (or `exec_*`).
     pub tools: String,
     /// Number of calls that are allowed per `in_ms`, on average.
@@ -395,7 +395,7 @@ fn one_minute() -> u64 {
     60_000
 }
 
-impl Default for Limits {
+impl Default for LimitsSection {
     fn default() -> Self {
         Self {
             message_bytes: 32 << 20,
@@ -417,7 +417,7 @@ impl Default for Limits {
             in_flight: 1024,
             eof_grace_ms: 1_000,
             page_size: 200,
-            rate: vec![Rate {
+            rate: vec![RateLimitEntry {
                 tools: "*".to_owned(),
                 calls: 50_000,
                 in_ms: 1_000,
@@ -430,7 +430,7 @@ impl Default for Limits {
 /// Envelopes: the structured result of each call, with its ids and times.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Envelope {
+pub struct EnvelopeSection {
     /// Reaction to an envelope that does not match its schema: `off`, `shadow` (log it) or
     /// `enforce` (refuse it).
     pub validation: OutputCheck,
@@ -444,7 +444,7 @@ pub struct Envelope {
     pub schemas: Vec<String>,
 }
 
-impl Default for Envelope {
+impl Default for EnvelopeSection {
     fn default() -> Self {
         let schemas =
             ["codex/specs/schemas", "apps/mcp_server/schemas", "apps/mcp_server/schemas/tools"];
@@ -460,7 +460,7 @@ impl Default for Envelope {
 /// Jobs: calls whose results are collected later.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Jobs {
+pub struct JobsSection {
     /// Folder in which jobs are kept, with a subfolder for each workspace: an absolute path, `off`,
     /// or `state` for the user's state folder.
     pub to: String,
@@ -482,7 +482,7 @@ pub struct Jobs {
     pub files_bytes: u64,
 }
 
-impl Default for Jobs {
+impl Default for JobsSection {
     fn default() -> Self {
         Self {
             to: "state".to_owned(),
@@ -502,7 +502,7 @@ impl Default for Jobs {
 /// the same data.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Resources {
+pub struct ResourcesSection {
     /// Offers the workspace's files as resources (`file://`).
     pub files: bool,
     /// Offers a caller's jobs, with their output and files, as resources (`job://`).
@@ -511,7 +511,7 @@ pub struct Resources {
     pub audit: bool,
 }
 
-impl Default for Resources {
+impl Default for ResourcesSection {
     fn default() -> Self {
         Self { files: true, jobs: true, audit: true }
     }
@@ -520,13 +520,13 @@ impl Default for Resources {
 /// Log on standard error.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Log {
+pub struct LogSection {
     /// Minimum level (`error`, `warn`, `info`, `debug`, `trace`, `off`), or a filter such as
     /// `info,toolgate_host=debug`.
     pub level: String,
 }
 
-impl Default for Log {
+impl Default for LogSection {
     fn default() -> Self {
         Self { level: "info".to_owned() }
     }

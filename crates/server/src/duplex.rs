@@ -12,20 +12,20 @@ use futures_util::Stream;
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use toolgate_contract::{Caller, Reply};
-use toolgate_transports::http::{Outgoing, SentEvent};
+use toolgate_transports::http::{OutgoingResponse, ServerSentEvent};
 
-use crate::client::Client;
+use crate::client::ConnectedClient;
 use crate::lines::LineBounds;
-use crate::session::{Session, locked};
+use crate::session::{ClientSession, lock_mutex};
 
 /// Open duplex conversations, by id.
 #[derive(Default, Clone)]
-pub(crate) struct Duplexes(Arc<Mutex<HashMap<String, Arc<Client>>>>);
+pub(crate) struct DuplexConversations(Arc<Mutex<HashMap<String, Arc<ConnectedClient>>>>);
 
-impl Duplexes {
+impl DuplexConversations {
     /// Returns the number of open conversations.
     pub(crate) fn len(&self) -> usize {
-        locked(&self.0).len()
+        lock_mutex(&self.0).len()
     }
 
     /// Opens the conversation `id`, which sends `first` before any other event.
@@ -34,15 +34,16 @@ impl Duplexes {
     pub(crate) fn open(
         &self,
         id: String,
-        session: Arc<Session>,
-        first: SentEvent,
+        session: Arc<ClientSession>,
+        first: ServerSentEvent,
         bounds: &LineBounds,
-    ) -> Outgoing {
-        let closing = session.closing();
-        let (client, queue) = Client::new(session, bounds.in_flight_max);
-        locked(&self.0).insert(id.clone(), client);
+    ) -> OutgoingResponse {
+        let closing = session.closing_token();
+        let (client, queue) = ConnectedClient::new(session, bounds.in_flight_max);
+        lock_mutex(&self.0).insert(id.clone(), client);
         let left = CancellationToken::new();
-        let half = Half { first: Some(first), queue, _left: left.clone().drop_guard() };
+        let half =
+            DuplexEventStream { first: Some(first), queue, _left: left.clone().drop_guard() };
         let duplexes = self.clone();
         let drain = bounds.drain;
         tokio::spawn(async move {
@@ -51,38 +52,38 @@ impl Duplexes {
                 () = closing.cancelled() => (drain, "the server is stopping"),
             };
             // Once it is removed, the stream ends after the remaining answers.
-            let client = locked(&duplexes.0).remove(&id);
+            let client = lock_mutex(&duplexes.0).remove(&id);
             if let Some(client) = client {
                 client.stop(patience, why).await;
             }
         });
-        Outgoing::Feed(Box::pin(half))
+        OutgoingResponse::LongStream(Box::pin(half))
     }
 
     /// Passes a client message to the conversation `id`. Returns `None` if `caller` has no such
     /// conversation.
-    pub(crate) async fn say(&self, id: &str, caller: &Caller, message: Bytes) -> Option<Reply> {
-        let client = locked(&self.0).get(id).cloned();
+    pub(crate) async fn receive(&self, id: &str, caller: &Caller, message: Bytes) -> Option<Reply> {
+        let client = lock_mutex(&self.0).get(id).cloned();
         let client = client.filter(|client| client.session.caller == *caller);
-        client?.take_from(caller, message).await;
+        client?.receive_from(caller, message).await;
         Some(Reply::empty(202))
     }
 }
 
 /// Event stream to the client of one duplex conversation.
-struct Half {
-    first: Option<SentEvent>,
+struct DuplexEventStream {
+    first: Option<ServerSentEvent>,
     queue: mpsc::Receiver<Bytes>,
     _left: DropGuard,
 }
 
-impl Stream for Half {
-    type Item = SentEvent;
+impl Stream for DuplexEventStream {
+    type Item = ServerSentEvent;
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<SentEvent>> {
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<ServerSentEvent>> {
         if let Some(first) = self.first.take() {
             return Poll::Ready(Some(first));
         }
-        self.queue.poll_recv(cx).map(|next| next.map(SentEvent::message))
+        self.queue.poll_recv(cx).map(|next| next.map(ServerSentEvent::message))
     }
 }

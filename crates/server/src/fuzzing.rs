@@ -3,10 +3,10 @@
 use crate::{config, identity, streams};
 
 /// Function that takes one input and panics if it finds a bug.
-type Target = fn(&[u8]);
+type ServerFuzzTarget = fn(&[u8]);
 
 /// All fuzz targets of this crate, by the name of their folder in `fuzz/corpus`.
-pub const TARGETS: &[(&str, Target)] = &[
+pub const TARGETS: &[(&str, ServerFuzzTarget)] = &[
     ("settings", settings),
     ("key_file", key_file),
     ("tokens", tokens),
@@ -25,7 +25,7 @@ fn settings(bytes: &[u8]) {
 
 /// Parses a key file.
 fn key_file(bytes: &[u8]) {
-    config::key_file::check(bytes);
+    config::key_file::fuzz_key_file(bytes);
 }
 
 /// Checks that an unsigned token is never accepted.
@@ -41,7 +41,7 @@ fn key_sets(bytes: &[u8]) {
 /// Checks that a parsed event id formats to the same text.
 fn event_ids(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
-    if let Some((stream, event)) = streams::numbers(text) {
+    if let Some((stream, event)) = streams::parse_event_id(text) {
         assert_eq!(format!("{stream}-{event}"), text);
     }
 }

@@ -1,33 +1,33 @@
 //! Builds a server from settings and serves it. This is the only crate that depends on all others.
 //!
-//! A program with tools, prompts or resources of its own lists them in an [`Offer`]. It then calls
+//! A program with tools, prompts or resources of its own lists them in an [`ServerBuilder`]. It then calls
 //! [`serve_http`] or [`serve_stdio`].
 
 pub mod config;
 pub mod wiring;
 mod upstreams;
-pub mod asked;
+pub mod probe;
 pub mod pins;
-pub mod entry;
+pub mod sign_in;
 pub mod telemetry;
 pub mod shutdown;
-pub mod ground;
+pub mod server_prep;
 pub mod ready;
 mod memory;
-pub mod recording;
-mod reloading;
+pub mod audit_setup;
+mod config_reload;
 
 mod offer;
-mod shelf;
+mod static_resources;
 mod session;
-mod going;
-mod enveloping;
-mod guarded;
+mod detachable;
+mod envelope_setup;
+mod protected_paths;
 mod once;
-mod trusted;
+mod owned_files;
 mod identity;
 mod tls;
-mod watching;
+mod job_streams;
 mod client;
 mod lines;
 mod listeners;
@@ -37,7 +37,7 @@ mod routes;
 mod duplex;
 mod streams;
 mod questions;
-mod listening;
+mod notifications;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 
@@ -48,20 +48,20 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use toolgate_transports::http::{self, Admission, Entrance, Occupancy, serve};
+use toolgate_transports::http::{self, AdmissionRules, HttpListener, OccupancyCounter, serve};
 use toolgate_transports::stdio;
 
-pub use exchange::{Endpoints, SessionBounds};
+pub use exchange::{HttpEndpoints, SessionBounds};
 pub use lines::{LineBounds, serve_lines};
-pub use listeners::{Front, Listeners};
-pub use offer::{Offer, Served};
+pub use listeners::{HttpListeners, ListenerSecurity};
+pub use offer::{PreparedServer, ServerBuilder};
 pub use once::answer_once;
-pub use session::Desk;
-pub use shelf::{Shelf, Variables};
-pub use toolgate_transports::http::Workers;
+pub use session::ServerState;
+pub use static_resources::{StaticResources, TemplateVariables};
+pub use toolgate_transports::http::WorkerPool;
 
 use config::Config;
-use telemetry::{Connected, Page};
+use telemetry::{ConnectionCounts, MetricsPage};
 
 /// Serves `served` over HTTP on `listeners` (a `TcpListener` is enough) until `shutdown` is
 /// cancelled.
@@ -69,36 +69,36 @@ use telemetry::{Connected, Page};
 /// # Errors
 /// When a key file or certificate is unusable, a dialect is unknown, or a listener fails.
 pub async fn serve_http(
-    served: &Served,
-    listeners: impl Into<Listeners>,
+    served: &PreparedServer,
+    listeners: impl Into<HttpListeners>,
     config: &Config,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
-    let Listeners { all, own, front, workers } = listeners.into();
-    let front = front.map_or_else(|| Front::of(config), Ok);
-    let Front { identity, secure } = front.map_err(io::Error::other)?;
-    shutdown::tell(shutdown.clone());
+    let HttpListeners { shared: all, dedicated: own, security: front, workers } = listeners.into();
+    let front = front.map_or_else(|| ListenerSecurity::from_config(config), Ok);
+    let ListenerSecurity { identity, tls: secure } = front.map_err(io::Error::other)?;
+    shutdown::log_when_stopping(shutdown.clone());
     let host = &served.host;
-    let desk = Desk::new(host.clone());
-    let tending = tend(&desk);
+    let desk = ServerState::new(host.clone());
+    let tending = spawn_maintenance(&desk);
     let dialects = served.dialects_over_http(config).map_err(io::Error::other)?;
     let bounds = wiring::session_bounds(config);
-    let connected = Connected {
+    let connected = ConnectionCounts {
         connections_max: config.server.connections_max * (1 + own.len()),
         streams_max: wiring::http_bounds(config).streams_max * (1 + own.len()),
         sessions_max: config.server.sessions_max,
-        ..Connected::default()
+        ..ConnectionCounts::default()
     };
-    let occupancy = Occupancy::default();
-    let metrics = served.told.metrics.is_some().then(|| Page {
-        told: served.told.clone(),
+    let occupancy = OccupancyCounter::default();
+    let metrics = served.telemetry.metrics.is_some().then(|| MetricsPage {
+        telemetry: served.telemetry.clone(),
         host: host.clone(),
         occupancy: occupancy.clone(),
         bounds: connected,
     });
-    let sealed = Arc::new(wiring::sealed(config).map_err(io::Error::other)?);
+    let sealed = Arc::new(wiring::session_sealer(config).map_err(io::Error::other)?);
     let endpoints =
-        Endpoints::new(desk.clone(), dialects, identity.clone(), sealed.clone(), bounds)
+        HttpEndpoints::new(desk.clone(), dialects, identity.clone(), sealed.clone(), bounds)
             .with_metrics(metrics);
     let drain = Duration::from_millis(config.server.drain_ms);
     let stopping = tokio::spawn(desk.clone().stop_after(shutdown.clone(), drain));
@@ -106,36 +106,37 @@ pub async fn serve_http(
         let bounds = wiring::session_bounds(config);
         let desk = desk.clone();
         let identity = identity.clone();
-        (listener, Endpoints::of_one(desk, dialect, identity, sealed.clone(), bounds))
+        (listener, HttpEndpoints::for_dialect(desk, dialect, identity, sealed.clone(), bounds))
     });
     let serving = own.chain([(all, endpoints)]).map(|(listener, endpoints)| {
         let shutdown = shutdown.clone();
         let secure = secure.clone();
         let workers = workers.clone();
         let occupancy = occupancy.clone();
-        let asks = identity.asks();
+        let asks = identity.requires_credential();
         async move {
             let server = &config.server;
             let addr = listener.local_addr()?;
             config::check_reach(addr, server, asks).map_err(io::Error::other)?;
-            let admission = Admission::new(addr, &server.allowed_hosts, &server.allowed_origins);
+            let admission =
+                AdmissionRules::new(addr, &server.allowed_hosts, &server.allowed_origins);
             let (entrance, admission) = match secure {
-                None => (Entrance::from(listener), admission),
-                Some(tls) => (Entrance::secured(listener, tls), admission.secured(addr)),
+                None => (HttpListener::from(listener), admission),
+                Some(tls) => (HttpListener::with_tls(listener, tls), admission.with_tls(addr)),
             };
-            let bounds = http::Bounds { occupancy, ..wiring::http_bounds(config) };
-            let entrance = entrance.served_by(workers);
+            let bounds = http::HttpBounds { occupancy, ..wiring::http_bounds(config) };
+            let entrance = entrance.with_workers(workers);
             serve(entrance, Arc::new(endpoints), admission, bounds, shutdown).await
         }
     });
     let over = try_join_all(serving).await.map(drop);
     // Calls of disconnected clients run until they finish or the drain time ends.
-    desk.idle().await;
+    desk.wait_idle().await;
     stopping.abort();
     host.stop_jobs().await;
     tending.abort();
     host.flush();
-    served.told.close().await;
+    served.telemetry.close().await;
     over
 }
 
@@ -146,31 +147,31 @@ pub async fn serve_http(
 /// # Errors
 /// When the dialect is unknown or a stream fails.
 pub async fn serve_stdio(
-    served: &Served,
+    served: &PreparedServer,
     dialect: &str,
     config: &Config,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let dialect = served.dialect(dialect)?;
-    shutdown::tell(shutdown.clone());
+    shutdown::log_when_stopping(shutdown.clone());
     let host = &served.host;
-    let desk = Desk::new(host.clone());
-    let tending = tend(&desk);
+    let desk = ServerState::new(host.clone());
+    let tending = spawn_maintenance(&desk);
     let streams = (stdio::stdin(), stdio::stdout());
     let over = serve_lines(desk, dialect, streams, wiring::line_bounds(config), shutdown).await;
     host.stop_jobs().await;
     tending.abort();
     host.flush();
-    served.told.close().await;
+    served.telemetry.close().await;
     Ok(over?)
 }
 
 /// Spawns the task that maintains jobs and releases unused memory while the server is idle.
-fn tend(desk: &Arc<Desk>) -> JoinHandle<()> {
+fn spawn_maintenance(desk: &Arc<ServerState>) -> JoinHandle<()> {
     let desk = desk.clone();
     tokio::spawn(async move {
         // Startup uses much memory that is not needed again.
-        desk.bustle.is_now();
-        tokio::join!(desk.host.tend_jobs(), desk.bustle.let_go_after());
+        desk.idle_tracker.note_activity();
+        tokio::join!(desk.host.maintain_jobs(), desk.idle_tracker.release_when_idle());
     })
 }

@@ -9,11 +9,11 @@ use tokio::task::JoinError;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::Caller;
-use toolgate_dialects::{Dialect, Refused};
-use toolgate_transports::stdio::{Line, read_lines, write_lines};
+use toolgate_dialects::{Dialect, FrameRefusal};
+use toolgate_transports::stdio::{InputLine, read_lines, write_lines};
 
-use crate::client::Client;
-use crate::session::{Desk, Session};
+use crate::client::ConnectedClient;
+use crate::session::{ClientSession, ServerState};
 
 /// Limits of a client on a line-based stream.
 #[derive(Debug, Clone)]
@@ -38,23 +38,25 @@ pub struct LineBounds {
 /// # Errors
 /// When reading or writing the streams fails.
 pub async fn serve_lines(
-    desk: Arc<Desk>,
+    desk: Arc<ServerState>,
     dialect: Arc<dyn Dialect>,
     (input, output): (impl AsyncRead + Unpin, impl AsyncWrite + Unpin + Send + 'static),
     bounds: LineBounds,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
-    let session = Session::over("stdio", desk, dialect, Caller::local());
-    let limit = dialect_limit(&session, bounds.line_bytes_max);
-    let (client, queue) = Client::new(session, bounds.in_flight_max);
+    let session = ClientSession::with_transport("stdio", desk, dialect, Caller::local());
+    let limit = line_limit(&session, bounds.line_bytes_max);
+    let (client, queue) = ConnectedClient::new(session, bounds.in_flight_max);
     let mut writing = tokio::spawn(write_lines(output, queue));
 
     let reading = read_lines(input, limit, |line| {
         let client = client.clone();
         async move {
             match line {
-                Line::Whole(bytes) => client.take(bytes).await,
-                Line::TooLong => client.refuse(&Refused::TooLarge { limit }).await,
+                InputLine::Whole(bytes) => client.receive(bytes).await,
+                InputLine::TooLong => {
+                    client.answer_refused(&FrameRefusal::TooLarge { limit }).await;
+                }
             }
         }
     });
@@ -64,7 +66,7 @@ pub async fn serve_lines(
         // The client no longer reads, so no answer can be delivered.
         written = &mut writing => {
             client.stop(Duration::ZERO, "the client is gone").await;
-            return gone(written);
+            return write_result(written);
         }
     };
     let wrap_up = async {
@@ -74,7 +76,7 @@ pub async fn serve_lines(
     };
     // The wait is bounded, because a client that does not read would never get its answers.
     match timeout(patience.saturating_add(bounds.wrap_up), wrap_up).await {
-        Ok(written) => ended.and(gone(written)),
+        Ok(written) => ended.and(write_result(written)),
         Err(_) => {
             writing.abort();
             ended
@@ -83,12 +85,12 @@ pub async fn serve_lines(
 }
 
 /// Returns the longest line that both the server and the dialect accept, in bytes.
-fn dialect_limit(session: &Session, bytes_max: usize) -> usize {
+fn line_limit(session: &ClientSession, bytes_max: usize) -> usize {
     session.dialect.line_bytes_max().map_or(bytes_max, |limit| limit.min(bytes_max))
 }
 
 /// Returns the result of writing. A broken pipe is not an error.
-fn gone(written: Result<io::Result<()>, JoinError>) -> io::Result<()> {
+fn write_result(written: Result<io::Result<()>, JoinError>) -> io::Result<()> {
     match written.map_err(io::Error::other)? {
         Err(err) if err.kind() != io::ErrorKind::BrokenPipe => Err(err),
         Ok(()) | Err(_) => Ok(()),

@@ -5,43 +5,43 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio_rustls::rustls::ServerConfig;
 use toolgate_dialects::Dialect;
-use toolgate_transports::http::Workers;
+use toolgate_transports::http::WorkerPool;
 
 use crate::config::Config;
-use crate::identity::Identity;
+use crate::identity::Authenticator;
 use crate::tls;
 
 /// Listening sockets and how they are served.
-pub struct Listeners {
+pub struct HttpListeners {
     /// Socket that serves every dialect at its paths.
-    pub all: TcpListener,
+    pub shared: TcpListener,
     /// Sockets that each serve a single dialect.
-    pub own: Vec<(TcpListener, Arc<dyn Dialect>)>,
+    pub dedicated: Vec<(TcpListener, Arc<dyn Dialect>)>,
     /// Authentication and TLS. If absent, they come from the configuration.
-    pub front: Option<Front>,
+    pub security: Option<ListenerSecurity>,
     /// Threads that serve connections. If absent, the accepting thread serves them.
-    pub workers: Option<Workers>,
+    pub workers: Option<WorkerPool>,
 }
 
 /// Authentication and TLS of the listeners, loaded from the configured files.
-pub struct Front {
-    pub(crate) identity: Arc<Identity>,
-    pub(crate) secure: Option<Arc<ServerConfig>>,
+pub struct ListenerSecurity {
+    pub(crate) identity: Arc<Authenticator>,
+    pub(crate) tls: Option<Arc<ServerConfig>>,
 }
 
-impl Front {
+impl ListenerSecurity {
     /// Loads the key, certificate and authorization settings of `config`.
     ///
     /// # Errors
     /// When a key file or certificate cannot be read, or other users could have written it.
-    pub fn of(config: &Config) -> anyhow::Result<Self> {
-        let identity = Arc::new(Identity::of(config)?);
-        Ok(Self { identity, secure: tls::configured(&config.server)? })
+    pub fn from_config(config: &Config) -> anyhow::Result<Self> {
+        let identity = Arc::new(Authenticator::from_config(config)?);
+        Ok(Self { identity, tls: tls::tls_config(&config.server)? })
     }
 }
 
-impl From<TcpListener> for Listeners {
+impl From<TcpListener> for HttpListeners {
     fn from(all: TcpListener) -> Self {
-        Self { all, own: Vec::new(), front: None, workers: None }
+        Self { shared: all, dedicated: Vec::new(), security: None, workers: None }
     }
 }

@@ -11,37 +11,37 @@ use tokio::time::sleep;
 
 /// Delay after the start before startup-only code is released, even if the server is busy. By then
 /// the first answer is out.
-const STARTED: Duration = Duration::from_millis(500);
+const STARTUP_DELAY: Duration = Duration::from_millis(500);
 /// Idle time before the code that the last requests needed is released.
-const QUIET: Duration = Duration::from_secs(5);
+const IDLE_DELAY: Duration = Duration::from_secs(5);
 
 /// Records if the server had recent requests.
 #[derive(Debug, Default)]
-pub(crate) struct Bustle {
-    is_now: AtomicBool,
-    begins: Notify,
+pub(crate) struct IdleTracker {
+    is_busy: AtomicBool,
+    activity: Notify,
 }
 
-impl Bustle {
+impl IdleTracker {
     /// Records that a request has just begun.
-    pub(crate) fn is_now(&self) {
-        if !self.is_now.load(Ordering::Relaxed) && !self.is_now.swap(true, Ordering::Relaxed) {
-            self.begins.notify_one();
+    pub(crate) fn note_activity(&self) {
+        if !self.is_busy.load(Ordering::Relaxed) && !self.is_busy.swap(true, Ordering::Relaxed) {
+            self.activity.notify_one();
         }
     }
 
     /// Releases code once after startup, and again each time the server becomes idle. Never
     /// returns.
-    pub(crate) async fn let_go_after(&self) {
-        sleep(STARTED).await;
+    pub(crate) async fn release_when_idle(&self) {
+        sleep(STARTUP_DELAY).await;
         // A blocking thread, because reading all mappings would delay current requests.
-        let _ = tokio::task::spawn_blocking(let_go).await;
+        let _ = tokio::task::spawn_blocking(release_code_pages).await;
         loop {
-            self.begins.notified().await;
-            while self.is_now.swap(false, Ordering::Relaxed) {
-                sleep(QUIET).await;
+            self.activity.notified().await;
+            while self.is_busy.swap(false, Ordering::Relaxed) {
+                sleep(IDLE_DELAY).await;
             }
-            let_go();
+            release_code_pages();
         }
     }
 }
@@ -52,8 +52,8 @@ impl Bustle {
 /// Most code runs once, to read settings and build schemas. A server that lives for days need not
 /// keep it in memory.
 #[allow(unsafe_code, reason = "the kernel is told about mappings by address")]
-fn let_go() {
-    for Range { start, end } in unchanged() {
+fn release_code_pages() {
+    for Range { start, end } in unmodified_mappings() {
         let start = std::ptr::without_provenance_mut::<std::ffi::c_void>(start);
         // SAFETY: the mapping belongs to the program's own file, is not writable, and has no
         // modified page. Reading it again yields the same bytes.
@@ -68,7 +68,7 @@ fn let_go() {
 ///
 /// Relocated data is excluded, because its pages differ from the file.
 #[allow(clippy::disallowed_methods, reason = "the process's own mappings")]
-fn unchanged() -> Vec<Range<usize>> {
+fn unmodified_mappings() -> Vec<Range<usize>> {
     let own = fs::read_link("/proc/self/exe").unwrap_or_default();
     let maps = fs::read_to_string("/proc/self/smaps").unwrap_or_default();
     let mut unchanged = Vec::new();
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     /// Relocated when the program is loaded, and written by nobody after that.
-    static RELOCATED: [fn() -> Vec<Range<usize>>; 1] = [unchanged];
+    static RELOCATED: [fn() -> Vec<Range<usize>>; 1] = [unmodified_mappings];
 
     #[test]
     fn what_is_let_go_of_is_there_when_it_is_needed_and_what_differs_from_the_file_is_kept() {
@@ -103,23 +103,23 @@ mod tests {
         let relocated = RELOCATED.as_ptr().addr();
         let goes = |address: usize| read().iter().any(|range| range.contains(&address));
         assert!(goes(code) && !goes(relocated));
-        let_go();
+        release_code_pages();
         assert!(goes(code) && !goes(relocated));
     }
 
     #[tokio::test(start_paused = true)]
     async fn it_is_quiet_once_nothing_was_asked_for_a_while() {
-        let bustle = Bustle::default();
-        let mut letting_go = std::pin::pin!(bustle.let_go_after());
+        let bustle = IdleTracker::default();
+        let mut letting_go = std::pin::pin!(bustle.release_when_idle());
         let mut waits = async |time| tokio::time::timeout(time, &mut letting_go).await.is_err();
-        assert!(waits(STARTED).await);
+        assert!(waits(STARTUP_DELAY).await);
         // What is let go of first is let go of in a thread, which time that stands still waits for.
-        assert!(waits(QUIET).await);
-        bustle.is_now();
-        assert!(waits(QUIET / 2).await);
-        assert!(!bustle.is_now.load(Ordering::Relaxed), "it looks whether more is asked");
-        bustle.is_now();
-        assert!(waits(QUIET * 3).await);
-        assert!(!bustle.is_now.load(Ordering::Relaxed), "it waits for the next");
+        assert!(waits(IDLE_DELAY).await);
+        bustle.note_activity();
+        assert!(waits(IDLE_DELAY / 2).await);
+        assert!(!bustle.is_busy.load(Ordering::Relaxed), "it looks whether more is asked");
+        bustle.note_activity();
+        assert!(waits(IDLE_DELAY * 3).await);
+        assert!(!bustle.is_busy.load(Ordering::Relaxed), "it waits for the next");
     }
 }

@@ -5,46 +5,47 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use toolgate_contract::{
-    AnyPrompt, AnyTool, Changes, Prompt, Prompts, Resources, Skills, Tool, erase, erase_prompt,
+    AnyPrompt, AnyTool, ChangeFeed, Prompt, PromptSource, ResourceSource, SkillSource, Tool,
+    erase_prompt, erase_tool,
 };
-use toolgate_dialects::{Dialect, Facts, Instructions};
+use toolgate_dialects::{Dialect, Instructions, ServerInfo};
 use toolgate_host::{Catalog, Host, JobsHandle, Library, SchemaRegistry, job_resources, job_tools};
 
 use crate::config::Config;
-use crate::telemetry::Told;
-use crate::{enveloping, wiring};
+use crate::telemetry::TelemetrySinks;
+use crate::{envelope_setup, wiring};
 
 /// Tools, prompts and resources that a server offers, and its description.
 ///
 /// The wire, the gate, limits and the audit log follow a [`Config`].
-pub struct Offer {
-    facts: Facts,
+pub struct ServerBuilder {
+    info: ServerInfo,
     tools: Vec<Arc<dyn AnyTool>>,
     prompts: Vec<Arc<dyn AnyPrompt>>,
     library: Library,
-    jobs: Option<PathBuf>,
+    jobs_folder: Option<PathBuf>,
 }
 
 /// Server that is ready to serve. Clones share its state.
 #[derive(Clone)]
-pub struct Served {
+pub struct PreparedServer {
     /// Host that answers requests.
     pub host: Arc<Host>,
     /// Description of the server, as dialects report it.
-    pub facts: Arc<Facts>,
+    pub info: Arc<ServerInfo>,
     /// Metrics and traces of its calls.
-    pub(crate) told: Told,
+    pub(crate) telemetry: TelemetrySinks,
 }
 
-impl Offer {
+impl ServerBuilder {
     /// Creates an empty server that clients know as `name`.
     pub fn new(name: impl Into<String>, version: impl Into<String>) -> Self {
         let name = name.into();
-        let facts = Facts {
+        let info = ServerInfo {
             title: name.clone(),
             name,
             version: version.into(),
-            about: String::new(),
+            description: String::new(),
             instructions: Instructions::default(),
             jobs: false,
             resources: false,
@@ -53,35 +54,35 @@ impl Offer {
             http_sse: false,
             card: None,
             zyra_body_bytes_max: None,
-            keys: false,
+            requires_auth: false,
             tls: false,
         };
         let tools = Vec::new();
         let prompts = Vec::new();
-        Self { facts, tools, prompts, library: Library::default(), jobs: None }
+        Self { info, tools, prompts, library: Library::default(), jobs_folder: None }
     }
 
     /// Sets the display name. The default is the name.
     pub fn title(mut self, title: impl Into<String>) -> Self {
-        self.facts.title = title.into();
+        self.info.title = title.into();
         self
     }
 
     /// Sets a one-sentence description of the server.
     pub fn about(mut self, about: impl Into<String>) -> Self {
-        self.facts.about = about.into();
+        self.info.description = about.into();
         self
     }
 
     /// Sets the usage instructions for agents.
     pub fn instructions(mut self, instructions: impl Into<String>) -> Self {
-        self.facts.instructions = instructions.into().into();
+        self.info.instructions = instructions.into().into();
         self
     }
 
     /// Adds a tool.
     pub fn tool<T: Tool>(self, tool: T) -> Self {
-        self.any_tool(erase(tool))
+        self.any_tool(erase_tool(tool))
     }
 
     /// Adds a type-erased tool.
@@ -97,33 +98,33 @@ impl Offer {
     }
 
     /// Adds a source of prompts that may change at run time.
-    pub fn prompts(mut self, prompts: impl Prompts) -> Self {
+    pub fn prompts(mut self, prompts: impl PromptSource) -> Self {
         self.library.prompts.push(Arc::new(prompts));
         self
     }
 
-    /// Adds a source of resources, such as a [`crate::Shelf`].
-    pub fn resources(mut self, resources: impl Resources) -> Self {
+    /// Adds a source of resources, such as a [`crate::StaticResources`].
+    pub fn resources(mut self, resources: impl ResourceSource) -> Self {
         self.library.resources.push(Arc::new(resources));
         self
     }
 
     /// Adds a source of skills. Add their files as resources too.
-    pub fn skills(mut self, skills: impl Skills) -> Self {
+    pub fn skills(mut self, skills: impl SkillSource) -> Self {
         self.library.skills.push(Arc::new(skills));
         self
     }
 
     /// Sets the channel for change notifications. Keep a clone to send changes.
-    pub fn changes(mut self, changes: Changes) -> Self {
+    pub fn changes(mut self, changes: ChangeFeed) -> Self {
         self.library.changes = changes;
         self
     }
 
     /// Enables jobs and keeps them in `folder`, an absolute path that no other server uses
     /// differently.
-    pub fn keeping_jobs_in(mut self, folder: impl Into<PathBuf>) -> Self {
-        self.jobs = Some(folder.into());
+    pub fn with_jobs_in(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.jobs_folder = Some(folder.into());
         self
     }
 
@@ -132,8 +133,8 @@ impl Offer {
     /// # Errors
     /// When two tools share a name, a schema is invalid, the configuration names an unknown tool,
     /// or the audit log cannot be opened.
-    pub fn open(self, config: &Config) -> anyhow::Result<Served> {
-        let Self { facts, mut tools, prompts, mut library, jobs } = self;
+    pub fn open(self, config: &Config) -> anyhow::Result<PreparedServer> {
+        let Self { info: facts, mut tools, prompts, mut library, jobs_folder: jobs } = self;
         if !prompts.is_empty() {
             library.prompts.insert(0, Arc::new(prompts));
         }
@@ -144,33 +145,35 @@ impl Offer {
                 library.resources.push(job_resources(&handle));
             }
         }
-        let jobs = jobs.map(|folder| wiring::jobs_in(folder, &config.jobs));
+        let jobs = jobs.map(|folder| wiring::job_settings_in(folder, &config.jobs));
         let schemas = Arc::new(SchemaRegistry::default());
-        let catalog = Catalog::with_schemas(tools, schemas.clone())?.checked()?;
-        let told = Told::of(&config.telemetry, None)?;
-        let gate = wiring::gate(catalog, library, config, None)?.with_witness(told.witness());
-        let envelopes = enveloping::envelopes(&config.envelope, schemas)?;
+        let catalog = Catalog::with_schemas(tools, schemas.clone())?.check_schemas()?;
+        let told = TelemetrySinks::from_config(&config.telemetry, None)?;
+        let gate =
+            wiring::build_gate(catalog, library, config, None)?.with_observer(told.observer());
+        let envelopes = envelope_setup::new_envelopes(&config.envelope, schemas)?;
         let host = Host::new(gate, jobs).with_job_tools(&handle).with_envelopes(envelopes);
         let http_sse = config.server.http_sse;
-        let card = wiring::card(&config.server);
+        let card = wiring::server_card(&config.server);
         let zyra_body_bytes_max = config.contracts.zyra_body_bytes_max;
-        let keys = config.asks().unwrap_or(true);
+        let keys = config.requires_credential().unwrap_or(true);
         let tls = config.server.tls_certificate.is_some();
-        let facts = Facts { http_sse, card, zyra_body_bytes_max, keys, tls, ..facts };
-        Ok(Served::new(Arc::new(host), facts, told))
+        let facts =
+            ServerInfo { http_sse, card, zyra_body_bytes_max, requires_auth: keys, tls, ..facts };
+        Ok(PreparedServer::new(Arc::new(host), facts, told))
     }
 }
 
-impl Served {
+impl PreparedServer {
     /// Wraps `host` and completes `facts` with the host's features.
-    pub(crate) fn new(host: Arc<Host>, facts: Facts, told: Told) -> Self {
+    pub(crate) fn new(host: Arc<Host>, facts: ServerInfo, telemetry: TelemetrySinks) -> Self {
         let library = host.library();
-        let facts = Arc::new(Facts {
+        let info = Arc::new(ServerInfo {
             jobs: host.jobs().is_ok(),
             resources: library.has_resources(),
             prompts: library.has_prompts(),
             skills: library.has_skills(),
-            instructions: facts.instructions.and({
+            instructions: facts.instructions.with_addition({
                 let host = Arc::downgrade(&host);
                 move |caller| {
                     host.upgrade().map(|host| host.instructions(caller)).unwrap_or_default()
@@ -178,12 +181,12 @@ impl Served {
             }),
             ..facts
         });
-        Self { host, facts, told }
+        Self { host, info, telemetry }
     }
 
     /// Returns all dialects, configured for this server.
     pub fn dialects(&self) -> Vec<Arc<dyn Dialect>> {
-        toolgate_dialects::all(&self.facts)
+        toolgate_dialects::all_dialects(&self.info)
     }
 
     /// Returns the dialects that `config` serves over HTTP on the shared address.
@@ -219,24 +222,25 @@ impl Served {
 #[cfg(test)]
 mod tests {
     use toolgate_contract::{
-        Caller, Content, Ctx, Effects, Message, NoInput, PromptText, ResourceSpec, Shown, ToolError,
+        Caller, ContentBlock, ContentOnly, Effects, NoInput, PromptMessage, PromptText,
+        ResourceSpec, ToolContext, ToolError,
     };
 
     use super::*;
-    use crate::Shelf;
+    use crate::StaticResources;
 
     struct Pour;
 
     impl Tool for Pour {
         const NAME: &'static str = "pour";
         const TITLE: &'static str = "Pour";
-        const ABOUT: &'static str = "Pours a cup.";
+        const DESCRIPTION: &'static str = "Pours a cup.";
         const EFFECTS: Effects = Effects::Reads;
         type Input = NoInput;
-        type Output = Shown;
+        type Output = ContentOnly;
 
-        async fn run(&self, _ctx: &Ctx, _input: NoInput) -> Result<Shown, ToolError> {
-            Ok(Shown::text("poured"))
+        async fn run(&self, _ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+            Ok(ContentOnly::text("poured"))
         }
     }
 
@@ -245,11 +249,14 @@ mod tests {
     impl Prompt for Brew {
         const NAME: &'static str = "brew";
         const TITLE: &'static str = "Brew";
-        const ABOUT: &'static str = "Brews a pot.";
+        const DESCRIPTION: &'static str = "Brews a pot.";
         type Arguments = NoInput;
 
-        async fn make(&self, _ctx: &Ctx, _told: NoInput) -> Result<PromptText, ToolError> {
-            Ok(PromptText { about: None, messages: vec![Message::user(Content::text("brew"))] })
+        async fn make(&self, _ctx: &ToolContext, _told: NoInput) -> Result<PromptText, ToolError> {
+            Ok(PromptText {
+                description: None,
+                messages: vec![PromptMessage::user(ContentBlock::text("brew"))],
+            })
         }
     }
 
@@ -261,23 +268,23 @@ mod tests {
 
     #[test]
     fn a_server_says_of_itself_what_it_was_given_and_nothing_else() {
-        let bare = Offer::new("tea", "1").tool(Pour).open(&config()).expect("a server");
-        let Facts { name, title, jobs, resources, prompts, skills, .. } = &*bare.facts;
+        let bare = ServerBuilder::new("tea", "1").tool(Pour).open(&config()).expect("a server");
+        let ServerInfo { name, title, jobs, resources, prompts, skills, .. } = &*bare.info;
         assert_eq!((name.as_str(), title.as_str()), ("tea", "tea"));
         assert!(!(*jobs || *resources || *prompts || *skills));
 
         let folder = tempfile::tempdir().expect("a folder");
         let green = ResourceSpec::new("tea://green", "green");
-        let whole = Offer::new("tea", "1")
+        let whole = ServerBuilder::new("tea", "1")
             .title("Tea")
             .tool(Pour)
             .prompt(Brew)
-            .resources(Shelf::new("leaves").text(green, "two minutes"))
-            .keeping_jobs_in(folder.path())
+            .resources(StaticResources::new("leaves").text(green, "two minutes"))
+            .with_jobs_in(folder.path())
             .open(&config())
             .expect("a server");
-        assert_eq!(whole.facts.title, "Tea");
-        assert!(whole.facts.jobs && whole.facts.resources && whole.facts.prompts);
+        assert_eq!(whole.info.title, "Tea");
+        assert!(whole.info.jobs && whole.info.resources && whole.info.prompts);
         let tools = whole.host.tools(&Caller::local()).tools;
         assert!(tools.iter().any(|tool| tool.spec().id.as_str() == "pour"));
         assert!(tools.iter().any(|tool| tool.spec().id.as_str() == "jobs.start"));
@@ -285,28 +292,29 @@ mod tests {
 
     #[test]
     fn a_server_says_that_it_wants_keys_where_the_settings_have_some() {
-        let wants = |config: &Config| Offer::new("tea", "1").open(config).expect("a server").facts;
+        let wants =
+            |config: &Config| ServerBuilder::new("tea", "1").open(config).expect("a server").info;
         let mut keyed = config();
         let key = serde_json::json!({ "name": "ann", "sha256": "0".repeat(64) });
         keyed.keys.push(serde_json::from_value(key).expect("a key"));
-        assert!(wants(&keyed).keys && !wants(&config()).keys);
+        assert!(wants(&keyed).requires_auth && !wants(&config()).requires_auth);
     }
 
     #[test]
     fn two_tools_of_one_name_are_refused_at_start() {
-        let twice = Offer::new("tea", "1").tool(Pour).tool(Pour).open(&config());
+        let twice = ServerBuilder::new("tea", "1").tool(Pour).tool(Pour).open(&config());
         assert!(twice.is_err_and(|why| why.to_string().contains("pour")));
     }
 
     #[test]
     fn a_server_need_not_have_tools() {
-        let books = Offer::new("tea", "1").prompt(Brew).open(&config()).expect("a server");
-        assert!(books.facts.prompts && books.host.tools(&Caller::local()).tools.is_empty());
+        let books = ServerBuilder::new("tea", "1").prompt(Brew).open(&config()).expect("a server");
+        assert!(books.info.prompts && books.host.tools(&Caller::local()).tools.is_empty());
     }
 
     #[test]
     fn the_dialects_that_the_settings_name_are_served_and_no_others() {
-        let tea = Offer::new("tea", "1").open(&config()).expect("a server");
+        let tea = ServerBuilder::new("tea", "1").open(&config()).expect("a server");
         let all = tea.dialects().len();
         let named = |dialects: &[&str], zyra_off| {
             let mut config = config();
@@ -324,7 +332,7 @@ mod tests {
 
     #[test]
     fn a_dialect_that_is_not_there_is_answered_with_those_that_are() {
-        let tea = Offer::new("tea", "1").open(&config()).expect("a server");
+        let tea = ServerBuilder::new("tea", "1").open(&config()).expect("a server");
         let why = tea.dialect("mpc").err().expect("there is none").to_string();
         assert!(why.contains("`mpc`") && why.contains("mcp"), "{why}");
     }

@@ -26,14 +26,14 @@ impl ReadyFile {
     ///
     /// # Errors
     /// When the folder cannot be created or written.
-    pub fn put(path: &Path) -> io::Result<Self> {
+    pub fn create(path: &Path) -> io::Result<Self> {
         let pid = std::process::id();
         let line = format!("{pid} {}\n", Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6f+00:00"));
         let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
         fs::create_dir_all(folder)?;
-        let beside = folder.join(format!(".{}.{:016x}", name.to_string_lossy(), chance()?));
+        let beside = folder.join(format!(".{}.{:016x}", name.to_string_lossy(), random_u64()?));
         // `create_new` fails if the path exists, even as a symbolic link.
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&beside)?;
         // The starting process may run as another user, so the umask must not hide the file.
@@ -74,7 +74,7 @@ impl Drop for ReadyFile {
     }
 }
 
-fn chance() -> io::Result<u64> {
+fn random_u64() -> io::Result<u64> {
     let mut bits = [0; 8];
     getrandom::fill(&mut bits).map_err(io::Error::other)?;
     Ok(u64::from_le_bytes(bits))
@@ -94,7 +94,7 @@ mod tests {
     fn it_says_which_process_and_when_and_goes_with_it() {
         let folder = folder();
         let path = folder.path().join("deep/er/mcp.ready");
-        let ready = ReadyFile::put(&path).expect("a file");
+        let ready = ReadyFile::create(&path).expect("a file");
         let text = fs::read_to_string(&path).expect("the file");
         let (pid, when) = text.trim_end().split_once(' ').expect("two words");
         assert_eq!(pid, std::process::id().to_string());
@@ -112,7 +112,7 @@ mod tests {
         let other = folder.path().join("precious");
         fs::write(&other, "precious").expect("a file");
         symlink(&other, &path).expect("a link");
-        let ready = ReadyFile::put(&path).expect("a file");
+        let ready = ReadyFile::create(&path).expect("a file");
         assert!(!fs::symlink_metadata(&path).expect("the file").is_symlink());
         fs::remove_file(&path).expect("ours");
         symlink(&other, &path).expect("a link");
@@ -125,7 +125,7 @@ mod tests {
     fn what_another_server_put_there_is_left_to_it() {
         let folder = folder();
         let path = folder.path().join("mcp.ready");
-        let first = ReadyFile::put(&path).expect("a file");
+        let first = ReadyFile::create(&path).expect("a file");
         fs::write(&path, "1 2026-11-22T10:00:00+00:00\n").expect("another's");
         drop(first);
         assert!(path.exists());
@@ -136,7 +136,7 @@ mod tests {
         let folder = folder();
         let path = folder.path().join("mcp.ready");
         fs::create_dir(&path).expect("a folder");
-        assert!(ReadyFile::put(&path).is_err());
+        assert!(ReadyFile::create(&path).is_err());
         assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1);
     }
 }

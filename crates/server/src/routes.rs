@@ -3,48 +3,48 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use toolgate_contract::Head;
+use toolgate_contract::FrameHead;
 use toolgate_dialects::Dialect;
 
 /// Table of HTTP paths and their dialects.
-pub(crate) struct Routes {
+pub(crate) struct DialectRoutes {
     dialects: Vec<Arc<dyn Dialect>>,
     /// Exact paths, with an index into `dialects`.
     exact: HashMap<&'static str, usize>,
     /// Prefixes that end in `/`, with an index into `dialects`.
-    below: Vec<(&'static str, usize)>,
+    prefixes: Vec<(&'static str, usize)>,
 }
 
-impl Routes {
+impl DialectRoutes {
     /// Routes each dialect at its standard paths.
     pub(crate) fn new(dialects: Vec<Arc<dyn Dialect>>) -> Self {
-        Self::at_paths(dialects, |dialect| dialect.paths())
+        Self::with_paths(dialects, |dialect| dialect.paths())
     }
 
     /// Routes each dialect at the paths that `paths` returns for it.
-    pub(crate) fn at_paths(
+    pub(crate) fn with_paths(
         dialects: Vec<Arc<dyn Dialect>>,
         paths: impl Fn(&dyn Dialect) -> &'static [&'static str],
     ) -> Self {
         let mut exact = HashMap::new();
-        let mut below = Vec::new();
+        let mut prefixes = Vec::new();
         for (at, dialect) in dialects.iter().enumerate() {
             for path in paths(dialect.as_ref()) {
                 if path.ends_with('/') {
-                    below.push((*path, at));
+                    prefixes.push((*path, at));
                 } else {
                     // If two dialects share a path, the first one gets it.
                     exact.entry(*path).or_insert(at);
                 }
             }
         }
-        Self { dialects, exact, below }
+        Self { dialects, exact, prefixes }
     }
 
     /// Returns the dialect that serves `path`.
-    pub(crate) fn at(&self, path: &str) -> Option<&Arc<dyn Dialect>> {
+    pub(crate) fn for_path(&self, path: &str) -> Option<&Arc<dyn Dialect>> {
         let below = || {
-            let mut below = self.below.iter();
+            let mut below = self.prefixes.iter();
             below.find(|(above, _)| path.starts_with(above)).map(|(_, at)| *at)
         };
         let at = self.exact.get(path).copied().or_else(below)?;
@@ -52,13 +52,16 @@ impl Routes {
     }
 
     /// Returns the dialect of a request: the first that claims it, or the one at its path.
-    pub(crate) fn of(&self, head: &Head) -> Option<&Arc<dyn Dialect>> {
-        self.dialects.iter().find(|dialect| dialect.claims(head)).or_else(|| self.at(head.path()))
+    pub(crate) fn for_request(&self, head: &FrameHead) -> Option<&Arc<dyn Dialect>> {
+        self.dialects
+            .iter()
+            .find(|dialect| dialect.claims(head))
+            .or_else(|| self.for_path(head.path()))
     }
 
     /// Returns all served paths in alphabetical order.
     pub(crate) fn paths(&self) -> Vec<&str> {
-        let below = self.below.iter().map(|(path, _)| *path);
+        let below = self.prefixes.iter().map(|(path, _)| *path);
         let mut paths: Vec<_> = self.exact.keys().copied().chain(below).collect();
         paths.sort_unstable();
         paths

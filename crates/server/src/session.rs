@@ -10,25 +10,26 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_contract::{
-    Answer, Asker, Beside, BoxFuture, CallError, Caller, Event, EventSink, Frame, Reply, Request,
-    ToolError,
+    Asker, BoxFuture, CallError, CallEvent, CallMetadata, Caller, EventSink, HostAnswer,
+    HostRequest, MessageFrame, Reply, ToolError,
 };
 use toolgate_dialects::{
-    Accepts, Ask, Asking, Conversation, Dialect, Heard, Key, Listening, Pace, Reading, Refused,
-    Ticket, Watching,
+    AnswerEncoder, AnswerForm, ChangeSubscription, ClientResponse, Conversation, Dialect,
+    FrameReading, FrameRefusal, JobWatchRequest, PendingRequest, QuestionMode, RequestKey,
+    WatchPace,
 };
-use toolgate_host::{Asked, Host};
+use toolgate_host::{Host, IncomingRequest};
 
-use crate::client::Place;
-use crate::enveloping::Seal;
-use crate::listening::{self, Subscribed};
-use crate::memory::Bustle;
-use crate::questions::{Questions, SessionAsks};
-use crate::streams::{Ended, Streams};
-use crate::watching;
+use crate::client::InFlightPermit;
+use crate::envelope_setup::PendingEnvelope;
+use crate::job_streams;
+use crate::memory::IdleTracker;
+use crate::notifications::{self, Subscriptions};
+use crate::questions::{SessionAsker, SessionQuestions};
+use crate::streams::{EndedStreams, SessionStreams};
 
 /// State that all sessions of a server share.
-pub struct Desk {
+pub struct ServerState {
     /// Host that answers requests.
     pub host: Arc<Host>,
     /// Cancelled when shutdown starts. No new call or subscription begins after that.
@@ -38,19 +39,26 @@ pub struct Desk {
     /// All running work, including that of disconnected clients.
     running: TaskTracker,
     /// Ended streams that clients may come back to read.
-    ended: Arc<Ended>,
+    ended_streams: Arc<EndedStreams>,
     /// Tracks if the server is idle.
-    pub(crate) bustle: Bustle,
+    pub(crate) idle_tracker: IdleTracker,
 }
 
-impl Desk {
+impl ServerState {
     /// Creates the state of a server that answers with `host`.
     pub fn new(host: Arc<Host>) -> Arc<Self> {
         let closing = CancellationToken::new();
         let stop = CancellationToken::new();
         let running = TaskTracker::new();
         let ended = Arc::default();
-        Arc::new(Self { host, closing, stop, running, ended, bustle: Bustle::default() })
+        Arc::new(Self {
+            host,
+            closing,
+            stop,
+            running,
+            ended_streams: ended,
+            idle_tracker: IdleTracker::default(),
+        })
     }
 
     /// Waits for `shutdown`, lets calls in flight run for `drain`, then cancels them.
@@ -62,69 +70,69 @@ impl Desk {
     }
 
     /// Waits until all work has ended.
-    pub(crate) async fn idle(&self) {
+    pub(crate) async fn wait_idle(&self) {
         self.running.close();
         self.running.wait().await;
     }
 }
 
 /// Conversation with one client.
-pub(crate) struct Session {
-    desk: Arc<Desk>,
+pub(crate) struct ClientSession {
+    server: Arc<ServerState>,
     pub(crate) dialect: Arc<dyn Dialect>,
     pub(crate) caller: Caller,
     /// Transport of its client: `http`, `stdio` or `websocket`.
     transport: &'static str,
     /// Name of the session in audit records, once it has an id.
-    name: OnceLock<Arc<str>>,
+    record_name: OnceLock<Arc<str>>,
     conversation: Mutex<Box<dyn Conversation>>,
-    in_flight: Mutex<InFlight>,
+    in_flight: Mutex<CallsInFlight>,
     serial: AtomicU64,
     /// Questions to the client that it has not answered.
-    questions: LazyLock<Arc<Questions>>,
+    questions: LazyLock<Arc<SessionQuestions>>,
     /// Changes about which the client receives notifications.
-    subscribed: LazyLock<Subscribed>,
+    subscriptions: LazyLock<Subscriptions>,
     /// Event streams that the client can resume.
-    pub(crate) streams: Streams,
+    pub(crate) streams: SessionStreams,
     /// Cancelled when no more notifications are to be sent.
-    over: CancellationToken,
+    ended: CancellationToken,
 }
 
 /// Destination of the events of a running call.
 #[derive(Clone)]
-pub(crate) enum Out {
+pub(crate) enum OutboundChannel {
     /// No destination: the client gets only the answer.
-    Nowhere,
+    Discard,
     /// Connected client, with the in-flight permit of the call.
-    Connected(mpsc::Sender<Bytes>, Arc<Place>),
+    Connected(mpsc::Sender<Bytes>, Arc<InFlightPermit>),
     /// Event stream that answers the call's HTTP request.
-    Stream(mpsc::Sender<Word>),
+    Stream(mpsc::Sender<StreamItem>),
 }
 
 /// Item on an event stream.
-pub(crate) enum Word {
+pub(crate) enum StreamItem {
     /// Message for the client.
     Message(Bytes),
     /// Request to close the connection. The client may resume the stream later.
-    LetGo,
+    Disconnect,
 }
 
-impl Out {
+impl OutboundChannel {
     /// Sends an event, or drops it if the client does not keep up.
-    pub(crate) fn say(&self, message: Bytes) {
+    pub(crate) fn try_send(&self, message: Bytes) {
         match self {
-            Self::Nowhere => {}
+            Self::Discard => {}
             Self::Connected(out, _) => drop(out.try_send(message)),
-            Self::Stream(out) => drop(out.try_send(Word::Message(message))),
+            Self::Stream(out) => drop(out.try_send(StreamItem::Message(message))),
         }
     }
 
     /// Sends a message and waits for room. Returns false if nobody receives it.
-    pub(crate) async fn insist(&self, message: Bytes) -> bool {
+    pub(crate) async fn send(&self, message: Bytes) -> bool {
         match self {
-            Self::Nowhere => false,
+            Self::Discard => false,
             Self::Connected(out, _) => out.send(message).await.is_ok(),
-            Self::Stream(out) => out.send(Word::Message(message)).await.is_ok(),
+            Self::Stream(out) => out.send(StreamItem::Message(message)).await.is_ok(),
         }
     }
 
@@ -132,109 +140,113 @@ impl Out {
     ///
     /// # Errors
     /// When too many questions are open with this client.
-    pub(crate) fn step_aside(&self) -> Result<Option<OwnedSemaphorePermit>, ToolError> {
+    pub(crate) fn release_permit(&self) -> Result<Option<OwnedSemaphorePermit>, ToolError> {
         match self {
-            Self::Nowhere | Self::Stream(_) => Ok(None),
-            Self::Connected(_, place) => place.step_aside().map(Some),
+            Self::Discard | Self::Stream(_) => Ok(None),
+            Self::Connected(_, place) => place.release_while_waiting().map(Some),
         }
     }
 
-    /// Takes back the permit that [`Out::step_aside`] returned.
-    pub(crate) async fn step_back(&self) {
+    /// Takes back the permit that [`OutboundChannel::release_permit`] returned.
+    pub(crate) async fn reacquire_permit(&self) {
         match self {
-            Self::Nowhere | Self::Stream(_) => {}
-            Self::Connected(_, place) => place.step_back().await,
+            Self::Discard | Self::Stream(_) => {}
+            Self::Connected(_, place) => place.reacquire().await,
         }
     }
 
-    fn let_go(&self) {
+    fn request_disconnect(&self) {
         if let Self::Stream(out) = self {
-            drop(out.try_send(Word::LetGo));
+            drop(out.try_send(StreamItem::Disconnect));
         }
     }
 }
 
 /// Calls in flight, by key.
 #[derive(Default)]
-struct InFlight {
-    asks: HashMap<Key, Begin>,
+struct CallsInFlight {
+    calls: HashMap<RequestKey, InFlightCall>,
     /// Reason why no call begins any more, if the session has ended.
-    ended: Option<&'static str>,
+    end_reason: Option<&'static str>,
 }
 
-struct Begin {
+struct InFlightCall {
     serial: u64,
     cancel: CancellationToken,
 }
 
 /// Accepted call: its work and its cancel token.
-pub(crate) struct Begun {
-    /// Work of the call. Run it by [`crate::going::now_or_spawned`] or as [`crate::going::Going`].
-    pub(crate) work: BoxFuture<'static, Answered>,
+pub(crate) struct AcceptedCall {
+    /// Work of the call. Run it by [`crate::going::run_or_spawn`] or as [`crate::going::Going`].
+    pub(crate) work: BoxFuture<'static, CallAnswer>,
     /// Token that cancels the work.
     pub(crate) cancel: CancellationToken,
 }
 
 /// Result of a call.
-pub(crate) struct Answered {
+pub(crate) struct CallAnswer {
     /// Answer for the client. `None` if the client cancelled the call.
     pub(crate) reply: Option<Reply>,
     /// Job to watch after the answer, if the client asked to follow it.
-    pub(crate) follow: Option<Watching>,
+    pub(crate) followed_job: Option<JobWatchRequest>,
 }
 
 /// Length of a session's name in records: the first characters of its id's hash.
-const NAME_CHARS: usize = 16;
+const RECORD_NAME_CHARS: usize = 16;
 
 /// Pace of a followed job: events only, with no heartbeat.
-const FOLLOW: Pace = Pace::Events { quiet: Duration::MAX };
+const FOLLOW_PACE: WatchPace = WatchPace::Events { quiet: Duration::MAX };
 
-impl Session {
-    pub(crate) fn new(desk: Arc<Desk>, dialect: Arc<dyn Dialect>, caller: Caller) -> Arc<Self> {
-        Self::over("http", desk, dialect, caller)
-    }
-
-    /// Creates a session with a client that is connected by `transport`.
-    pub(crate) fn over(
-        transport: &'static str,
-        desk: Arc<Desk>,
+impl ClientSession {
+    pub(crate) fn new(
+        desk: Arc<ServerState>,
         dialect: Arc<dyn Dialect>,
         caller: Caller,
     ) -> Arc<Self> {
-        let conversation = Mutex::new(dialect.converse(&caller));
-        let streams = Streams::new(desk.ended.clone());
+        Self::with_transport("http", desk, dialect, caller)
+    }
+
+    /// Creates a session with a client that is connected by `transport`.
+    pub(crate) fn with_transport(
+        transport: &'static str,
+        desk: Arc<ServerState>,
+        dialect: Arc<dyn Dialect>,
+        caller: Caller,
+    ) -> Arc<Self> {
+        let conversation = Mutex::new(dialect.start_conversation(&caller));
+        let streams = SessionStreams::new(desk.ended_streams.clone());
         Arc::new(Self {
-            desk,
+            server: desk,
             dialect,
             caller,
             transport,
-            name: OnceLock::new(),
+            record_name: OnceLock::new(),
             conversation,
             in_flight: Mutex::default(),
             serial: AtomicU64::new(0),
             // Created on demand: most sessions are one request without questions or subscriptions.
-            questions: LazyLock::new(|| Arc::new(Questions::new())),
-            subscribed: LazyLock::new(Subscribed::default),
+            questions: LazyLock::new(|| Arc::new(SessionQuestions::new())),
+            subscriptions: LazyLock::new(Subscriptions::default),
             streams,
-            over: CancellationToken::new(),
+            ended: CancellationToken::new(),
         })
     }
 
     /// Sets the session's id. Records name it by a hash, because anyone with the id could resume
     /// the session.
-    pub(crate) fn is_known_as(&self, id: &str) {
+    pub(crate) fn set_id(&self, id: &str) {
         let hash = blake3::hash(id.as_bytes()).to_hex();
-        let _ = self.name.set(hash[..NAME_CHARS].into());
+        let _ = self.record_name.set(hash[..RECORD_NAME_CHARS].into());
     }
 
     /// Parses one frame.
-    pub(crate) fn read(&self, frame: &Frame) -> Reading {
-        locked(&self.conversation).read(frame)
+    pub(crate) fn read(&self, frame: &MessageFrame) -> FrameReading {
+        lock_mutex(&self.conversation).read(frame)
     }
 
     /// Joins the replies to a batch into one reply.
-    pub(crate) fn join(&self, replies: Vec<Reply>) -> Reply {
-        locked(&self.conversation).join(replies)
+    pub(crate) fn join_replies(&self, replies: Vec<Reply>) -> Reply {
+        lock_mutex(&self.conversation).join_replies(replies)
     }
 
     /// Begins `ask` for `caller`. Events go to `out` while it runs.
@@ -243,28 +255,35 @@ impl Session {
     ///
     /// # Errors
     /// A refusal, when a call with the same key is in flight or the session has ended.
-    pub(crate) fn begin(
+    pub(crate) fn begin_call(
         self: &Arc<Self>,
-        mut ask: Ask,
-        out: Out,
+        mut ask: PendingRequest,
+        out: OutboundChannel,
         caller: &Caller,
-    ) -> Result<Begun, Reply> {
-        self.desk.bustle.is_now();
-        let cancel = self.desk.stop.child_token();
-        let seal = Seal::before(&self.desk.host, &mut ask, self.dialect.name(), self.transport);
+    ) -> Result<AcceptedCall, Reply> {
+        self.server.idle_tracker.note_activity();
+        let cancel = self.server.stop.child_token();
+        let seal = PendingEnvelope::for_ask(
+            &self.server.host,
+            &mut ask,
+            self.dialect.name(),
+            self.transport,
+        );
         let serial = self.serial.fetch_add(1, Ordering::Relaxed);
-        if let Err(refused) = self.enter(&ask.key, Begin { serial, cancel: cancel.clone() }) {
+        if let Err(refused) =
+            self.register_call(&ask.key, InFlightCall { serial, cancel: cancel.clone() })
+        {
             if let Some(seal) = seal {
-                seal.never_begun(&self.desk.host);
+                seal.seal_not_started(&self.server.host);
             }
             return Err(refused);
         }
-        let listed = Listed { session: self.clone(), key: ask.key, serial };
+        let listed = InFlightGuard { session: self.clone(), key: ask.key, serial };
 
-        self.notes_interest(&ask.request);
-        let (events, mouth) = mouth(&ask.ticket, ask.events, &out);
-        let (asker, state) = self.asker(ask.asking, &ask.ticket, &cancel, out);
-        let asked = Asked {
+        self.note_list_interest(&ask.request);
+        let (events, mouth) = open_event_gate(&ask.encoder, ask.answer_form, &out);
+        let (asker, state) = self.asker(ask.question_mode, &ask.encoder, &cancel, out);
+        let asked = IncomingRequest {
             request: ask.request,
             caller: caller.clone(),
             dialect: self.dialect.name(),
@@ -272,99 +291,103 @@ impl Session {
             events,
             asker,
             state,
-            beside: Beside {
-                session: self.name.get().cloned(),
+            metadata: CallMetadata {
+                session: self.record_name.get().cloned(),
                 transport: self.transport,
-                ..ask.beside
+                ..ask.metadata
             },
-            within: ask.within,
+            time_limit: ask.time_limit,
         };
-        let ticket = ask.ticket;
-        let work = self.desk.running.track_future(async move {
+        let ticket = ask.encoder;
+        let work = self.server.running.track_future(async move {
             let session = listed.session.clone();
-            let outcome = session.desk.host.answer(asked).await;
-            mouth.shut();
+            let outcome = session.server.host.answer(asked).await;
+            mouth.close();
             // Not listed any more, so the client cancelled it and expects no answer.
-            if !listed.strike() {
+            if !listed.remove() {
                 if let Some(seal) = seal {
-                    seal.unwanted(&session.desk.host);
+                    seal.seal_cancelled(&session.server.host);
                 }
-                return Answered { reply: None, follow: None };
+                return CallAnswer { reply: None, followed_job: None };
             }
             // Still listed, so only the end of the session or server can have cancelled it.
             let outcome = outcome.map_err(|error| match error {
                 CallError::Canceled => CallError::Unavailable {
-                    message: format!("{}; the call was cancelled", session.ending()),
+                    message: format!("{}; the call was cancelled", session.end_reason()),
                 },
                 other => other,
             });
             let outcome = match outcome {
-                Ok(Answer::Watched { uri, hold }) => session.subscribed.to(uri, hold),
+                Ok(HostAnswer::Watched { uri, hold }) => session.subscriptions.subscribe(uri, hold),
                 other => other,
             };
             let follow = match &outcome {
-                Ok(Answer::Job(job)) => ticket.follow(job).map(|ticket| Watching {
+                Ok(HostAnswer::Job(job)) => ticket.job_encoder(job).map(|ticket| JobWatchRequest {
                     id: job.id.to_string(),
-                    pace: FOLLOW,
-                    ticket,
+                    pace: FOLLOW_PACE,
+                    encoder: ticket,
                 }),
                 Ok(_) | Err(_) => None,
             };
             let reply = match seal {
-                None => ticket.reply(outcome),
-                Some(seal) => seal.reply(&session.desk.host, ticket.as_ref(), outcome),
+                None => ticket.encode_reply(outcome),
+                Some(seal) => seal.reply(&session.server.host, ticket.as_ref(), outcome),
             };
-            Answered { reply, follow }
+            CallAnswer { reply, followed_job: follow }
         });
-        Ok(Begun { work: Box::pin(work), cancel })
+        Ok(AcceptedCall { work: Box::pin(work), cancel })
     }
 
     /// Returns the way in which the call can ask its client questions.
     fn asker(
         &self,
-        asking: Asking,
-        ticket: &Arc<dyn Ticket>,
+        asking: QuestionMode,
+        ticket: &Arc<dyn AnswerEncoder>,
         cancel: &CancellationToken,
-        out: Out,
+        out: OutboundChannel,
     ) -> (Asker, Option<String>) {
         match (asking, out) {
-            (Asking::Nobody, _) | (Asking::Now(_), Out::Nowhere) => (Asker::nobody(), None),
-            (Asking::Again { can, given, state }, _) => (Asker::again(can, given), state),
-            (Asking::Now(can), out) => {
-                let asks = SessionAsks {
+            (QuestionMode::Nobody, _) | (QuestionMode::DuringCall(_), OutboundChannel::Discard) => {
+                (Asker::none(), None)
+            }
+            (QuestionMode::OnRepeat { can, given, state }, _) => {
+                (Asker::on_repeat(can, given), state)
+            }
+            (QuestionMode::DuringCall(can), out) => {
+                let asks = SessionAsker {
                     questions: self.questions.clone(),
                     ticket: ticket.clone(),
                     out,
                     cancel: cancel.clone(),
-                    closing: self.desk.closing.clone(),
+                    closing: self.server.closing.clone(),
                 };
-                (Asker::now(can, Arc::new(asks)), None)
+                (Asker::during_call(can, Arc::new(asks)), None)
             }
         }
     }
 
     /// Passes the client's response to the question `id`.
-    pub(crate) fn told(&self, id: &str, heard: &Heard) {
-        self.questions.told(id, heard);
+    pub(crate) fn receive_answer(&self, id: &str, heard: &ClientResponse) {
+        self.questions.receive_answer(id, heard);
     }
 
     /// Fails all open questions, because the client's messages are not read any more.
-    pub(crate) fn hears_no_more(&self) {
-        self.questions.end();
+    pub(crate) fn close_questions(&self) {
+        self.questions.close();
     }
 
     /// Subscribes the client to a list that it has requested.
-    fn notes_interest(&self, request: &Request) {
+    fn note_list_interest(&self, request: &HostRequest) {
         match request {
-            Request::ListResources { .. } => self.subscribed.to_lists(false, true),
-            Request::ListPrompts { .. } => self.subscribed.to_lists(true, false),
+            HostRequest::ListResources { .. } => self.subscriptions.add_lists(false, true),
+            HostRequest::ListPrompts { .. } => self.subscriptions.add_lists(true, false),
             _ => {}
         }
     }
 
     /// Ends the subscription to the resource `uri`.
-    pub(crate) fn unwatch(&self, uri: &str) {
-        self.subscribed.not_to(uri);
+    pub(crate) fn unsubscribe(&self, uri: &str) {
+        self.subscriptions.unsubscribe(uri);
     }
 
     /// Sends change notifications to `out` as `listening` requests.
@@ -375,34 +398,39 @@ impl Session {
     /// A refusal, when a request with the same key is in flight or the session has ended.
     pub(crate) fn listen(
         self: &Arc<Self>,
-        listening: Listening,
+        listening: ChangeSubscription,
         out: mpsc::Sender<Bytes>,
         place: Option<OwnedSemaphorePermit>,
         caller: &Caller,
     ) -> Result<(), Reply> {
-        let cancel = self.desk.closing.child_token();
+        let cancel = self.server.closing.child_token();
         let serial = self.serial.fetch_add(1, Ordering::Relaxed);
-        self.enter(&listening.key, Begin { serial, cancel: cancel.clone() })?;
-        let listed = Listed { session: self.clone(), key: listening.key, serial };
-        let interest = listening.interest;
-        let ticket = listening.ticket;
+        self.register_call(&listening.key, InFlightCall { serial, cancel: cancel.clone() })?;
+        let listed = InFlightGuard { session: self.clone(), key: listening.key, serial };
+        let interest = listening.filter;
+        let ticket = listening.encoder;
         let caller = caller.clone();
-        tokio::spawn(self.desk.running.track_future(async move {
+        tokio::spawn(self.server.running.track_future(async move {
             let _place = place;
             let session = &listed.session;
-            let telling =
-                listening::tell(&session.desk.host, &caller, interest, ticket.as_ref(), &out);
+            let telling = notifications::send_changes(
+                &session.server.host,
+                &caller,
+                interest,
+                ticket.as_ref(),
+                &out,
+            );
             tokio::select! {
                 // After a cancel nothing more is sent, even if there is room again.
                 biased;
                 () = cancel.cancelled() => {}
-                () = session.over.cancelled() => {}
+                () = session.ended.cancelled() => {}
                 () = out.closed() => return,
                 () = telling => return,
             }
             // If the client cancelled, the entry is gone and no end message is sent.
-            if listed.strike() {
-                for message in ticket.end() {
+            if listed.remove() {
+                for message in ticket.encode_end() {
                     if out.send(message).await.is_err() {
                         return;
                     }
@@ -414,42 +442,42 @@ impl Session {
 
     /// Sends the session's notifications to `out` until the receiver is gone or the session ends.
     /// Does nothing if the dialect has none.
-    pub(crate) fn tell_tidings(self: &Arc<Self>, out: mpsc::Sender<Bytes>) {
-        let Some(ticket) = locked(&self.conversation).tidings() else { return };
+    pub(crate) fn send_notifications(self: &Arc<Self>, out: mpsc::Sender<Bytes>) {
+        let Some(ticket) = lock_mutex(&self.conversation).notification_encoder() else { return };
         let session = self.clone();
-        tokio::spawn(self.desk.running.track_future(async move {
-            let host = &session.desk.host;
-            let caller = (&session.caller, session.name.get().cloned());
+        tokio::spawn(self.server.running.track_future(async move {
+            let host = &session.server.host;
+            let caller = (&session.caller, session.record_name.get().cloned());
             tokio::select! {
-                () = session.subscribed.tell(host, caller, ticket.as_ref(), &out) => {}
+                () = session.subscriptions.send_changes(host, caller, ticket.as_ref(), &out) => {}
                 () = out.closed() => {}
-                () = session.over.cancelled() => {}
-                () = session.desk.closing.cancelled() => {}
+                () = session.ended.cancelled() => {}
+                () = session.server.closing.cancelled() => {}
             }
         }));
     }
 
     /// Sends a job's events to `out` until the job ends, the client leaves or the session ends.
-    pub(crate) fn watch(self: &Arc<Self>, job: Watching, out: mpsc::Sender<Bytes>) {
+    pub(crate) fn watch_job(self: &Arc<Self>, job: JobWatchRequest, out: mpsc::Sender<Bytes>) {
         let session = self.clone();
-        tokio::spawn(self.desk.running.track_future(async move {
+        tokio::spawn(self.server.running.track_future(async move {
             let over = async {
                 tokio::select! {
-                    () = session.desk.stop.cancelled() => {}
-                    () = session.over.cancelled() => {}
+                    () = session.server.stop.cancelled() => {}
+                    () = session.ended.cancelled() => {}
                     () = out.closed() => {}
                 }
             };
             tokio::select! {
-                () = watching::tell(&session.desk.host, &session.caller, &job, &out) => {}
+                () = job_streams::stream_job(&session.server.host, &session.caller, &job, &out) => {}
                 () = over => {}
             }
         }));
     }
 
     /// Cancels the call `key` if it is in flight. It gets no answer.
-    pub(crate) fn cancel(&self, key: &Key) {
-        if let Some(ask) = locked(&self.in_flight).asks.remove(key) {
+    pub(crate) fn cancel(&self, key: &RequestKey) {
+        if let Some(ask) = lock_mutex(&self.in_flight).calls.remove(key) {
             ask.cancel.cancel();
         }
     }
@@ -457,110 +485,114 @@ impl Session {
     /// Ends the session: cancels all calls in flight, which are answered with `why`, and refuses
     /// new ones.
     pub(crate) fn end(&self, why: &'static str) {
-        self.over.cancel();
-        let mut in_flight = locked(&self.in_flight);
-        in_flight.ended.get_or_insert(why);
-        for ask in in_flight.asks.values() {
+        self.ended.cancel();
+        let mut in_flight = lock_mutex(&self.in_flight);
+        in_flight.end_reason.get_or_insert(why);
+        for ask in in_flight.calls.values() {
             ask.cancel.cancel();
         }
     }
 
     /// Releases everything that the host keeps for this session alone.
-    pub(crate) fn is_over(&self) {
-        if let Some(name) = self.name.get() {
-            self.desk.host.left(name);
+    pub(crate) fn release(&self) {
+        if let Some(name) = self.record_name.get() {
+            self.server.host.end_session(name);
         }
     }
 
     /// Returns true if no call is in flight and no stream is read.
     pub(crate) fn is_idle(&self) -> bool {
-        locked(&self.in_flight).asks.is_empty() && !self.streams.are_read()
+        lock_mutex(&self.in_flight).calls.is_empty() && !self.streams.has_readers()
     }
 
     /// Returns the token that is cancelled when shutdown starts.
-    pub(crate) fn closing(&self) -> CancellationToken {
-        self.desk.closing.clone()
+    pub(crate) fn closing_token(&self) -> CancellationToken {
+        self.server.closing.clone()
     }
 
-    fn ending(&self) -> &'static str {
-        locked(&self.in_flight).ended.unwrap_or("the server is stopping")
+    fn end_reason(&self) -> &'static str {
+        lock_mutex(&self.in_flight).end_reason.unwrap_or("the server is stopping")
     }
 
-    fn enter(&self, key: &Key, ask: Begin) -> Result<(), Reply> {
-        let mut in_flight = locked(&self.in_flight);
-        if in_flight.ended.is_some() {
+    fn register_call(&self, key: &RequestKey, ask: InFlightCall) -> Result<(), Reply> {
+        let mut in_flight = lock_mutex(&self.in_flight);
+        if in_flight.end_reason.is_some() {
             return Err(self.dialect.unknown_session());
         }
-        if in_flight.asks.contains_key(key) {
-            return Err(self.dialect.refuse(&Refused::Repeated { key: key.clone() }));
+        if in_flight.calls.contains_key(key) {
+            return Err(self.dialect.refuse(&FrameRefusal::DuplicateId { key: key.clone() }));
         }
-        in_flight.asks.insert(key.clone(), ask);
+        in_flight.calls.insert(key.clone(), ask);
         Ok(())
     }
 }
 
 /// Entry of a call in the list of calls in flight. Dropping it removes the entry.
-struct Listed {
-    session: Arc<Session>,
-    key: Key,
+struct InFlightGuard {
+    session: Arc<ClientSession>,
+    key: RequestKey,
     serial: u64,
 }
 
-impl Listed {
+impl InFlightGuard {
     /// Removes the entry. Returns false if it was already gone.
-    fn strike(&self) -> bool {
-        let mut in_flight = locked(&self.session.in_flight);
-        let there = in_flight.asks.get(&self.key).is_some_and(|ask| ask.serial == self.serial);
+    fn remove(&self) -> bool {
+        let mut in_flight = lock_mutex(&self.session.in_flight);
+        let there = in_flight.calls.get(&self.key).is_some_and(|ask| ask.serial == self.serial);
         if there {
-            in_flight.asks.remove(&self.key);
+            in_flight.calls.remove(&self.key);
         }
         there
     }
 }
 
-impl Drop for Listed {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
-        self.strike();
+        self.remove();
     }
 }
 
 /// Gate for a call's events. It closes once the call is answered.
-struct Mouth(Option<Arc<Mutex<Option<Out>>>>);
+struct EventGate(Option<Arc<Mutex<Option<OutboundChannel>>>>);
 
-fn mouth(ticket: &Arc<dyn Ticket>, events: Accepts, out: &Out) -> (EventSink, Mouth) {
+fn open_event_gate(
+    ticket: &Arc<dyn AnswerEncoder>,
+    events: AnswerForm,
+    out: &OutboundChannel,
+) -> (EventSink, EventGate) {
     // Resumable streams need the sink even if the client wants no events, to receive requests to
     // close.
-    if events != Accepts::Resumable && !ticket.listens() {
-        return (EventSink::none(), Mouth(None));
+    if events != AnswerForm::Resumable && !ticket.encodes_events() {
+        return (EventSink::none(), EventGate(None));
     }
     let open = Arc::new(Mutex::new(Some(out.clone())));
-    let mouth = Mouth(Some(open.clone()));
-    let lines = ticket.lines();
+    let mouth = EventGate(Some(open.clone()));
+    let lines = ticket.log_level();
     let ticket = ticket.clone();
-    let events = EventSink::new(move |event: Event| {
+    let events = EventSink::new(move |event: CallEvent| {
         // The lock is held while sending, so that no event follows the close.
-        let open = locked(&open);
+        let open = lock_mutex(&open);
         let Some(out) = &*open else { return };
-        match (&event, ticket.event(&event)) {
-            (Event::LetGo, _) => out.let_go(),
-            (_, Some(message)) => out.say(message),
+        match (&event, ticket.encode_event(&event)) {
+            (CallEvent::ReleaseConnection, _) => out.request_disconnect(),
+            (_, Some(message)) => out.try_send(message),
             (_, None) => {}
         }
     });
-    let events = events.for_lines(lines);
+    let events = events.with_log_level(lines);
     (events, mouth)
 }
 
-impl Mouth {
+impl EventGate {
     /// Closes the gate and drops the destination, since a tool may keep its sink for longer.
-    fn shut(&self) {
+    fn close(&self) {
         if let Some(open) = &self.0 {
-            *locked(open) = None;
+            *lock_mutex(open) = None;
         }
     }
 }
 
 /// Locks `mutex` even if it is poisoned. Each guarded value is consistent at every step.
-pub(crate) fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock_mutex<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

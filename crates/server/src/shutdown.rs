@@ -11,14 +11,14 @@ use tokio_util::sync::CancellationToken;
 /// # Errors
 /// When a signal handler cannot be installed.
 pub fn on_signal() -> std::io::Result<CancellationToken> {
-    on_signal_or(|| {})
+    on_signal_with(|| {})
 }
 
 /// Returns a token as [`on_signal`] does, and runs `last` before an immediate exit.
 ///
 /// # Errors
 /// When a signal handler cannot be installed.
-pub fn on_signal_or(last: impl FnOnce() + Send + 'static) -> std::io::Result<CancellationToken> {
+pub fn on_signal_with(last: impl FnOnce() + Send + 'static) -> std::io::Result<CancellationToken> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hangup = if hangup_is_ignored() { None } else { Some(signal(SignalKind::hangup())?) };
@@ -28,7 +28,7 @@ pub fn on_signal_or(last: impl FnOnce() + Send + 'static) -> std::io::Result<Can
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
-            () = received(hangup.as_mut()) => {}
+            () = wait_for(hangup.as_mut()) => {}
         }
         told.cancel();
         tokio::select! {
@@ -42,14 +42,14 @@ pub fn on_signal_or(last: impl FnOnce() + Send + 'static) -> std::io::Result<Can
 }
 
 /// Logs that the server is stopping, once `stop` is cancelled.
-pub(crate) fn tell(stop: CancellationToken) {
+pub(crate) fn log_when_stopping(stop: CancellationToken) {
     tokio::spawn(async move {
         stop.cancelled().await;
         tracing::info!("stopping once calls in flight are done; again to stop now");
     });
 }
 
-async fn received(signal: Option<&mut Signal>) {
+async fn wait_for(signal: Option<&mut Signal>) {
     match signal {
         Some(signal) => drop(signal.recv().await),
         None => std::future::pending().await,

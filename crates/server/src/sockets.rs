@@ -6,53 +6,53 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::BoxFuture;
-use toolgate_dialects::Watching;
-use toolgate_transports::websocket::{Close, Outbox, Socket, Talk};
+use toolgate_dialects::JobWatchRequest;
+use toolgate_transports::websocket::{CloseReason, SocketConversation, SocketHandle, SocketOutbox};
 
-use crate::client::Client;
+use crate::client::ConnectedClient;
 use crate::lines::LineBounds;
-use crate::session::Session;
+use crate::session::ClientSession;
 
 /// Job events that may wait for a watcher.
-const WORDS: usize = 2;
+const WATCH_EVENTS_MAX: usize = 2;
 
 /// WebSocket client that holds a conversation.
-pub(crate) struct Conversing {
-    pub(crate) session: Arc<Session>,
+pub(crate) struct ConversationSocket {
+    pub(crate) session: Arc<ClientSession>,
     pub(crate) bounds: LineBounds,
 }
 
 /// WebSocket client that watches one job.
-pub(crate) struct Viewing {
-    pub(crate) session: Arc<Session>,
-    pub(crate) job: Watching,
+pub(crate) struct JobWatchSocket {
+    pub(crate) session: Arc<ClientSession>,
+    pub(crate) job: JobWatchRequest,
 }
 
 /// WebSocket client that gets one message and is then disconnected.
-pub(crate) struct Closing {
+pub(crate) struct RejectionSocket {
     pub(crate) message: Bytes,
     pub(crate) code: u16,
 }
 
-impl Talk for Closing {
-    fn talk(self: Box<Self>, socket: Socket) -> BoxFuture<'static, Close> {
+impl SocketConversation for RejectionSocket {
+    fn run(self: Box<Self>, socket: SocketHandle) -> BoxFuture<'static, CloseReason> {
         Box::pin(async move {
             // The client may have left already.
             let _ = socket.outbox.send(self.message).await;
-            Close { code: self.code, reason: String::new() }
+            CloseReason { code: self.code, reason: String::new() }
         })
     }
 }
 
-impl Talk for Conversing {
-    fn talk(self: Box<Self>, mut socket: Socket) -> BoxFuture<'static, Close> {
+impl SocketConversation for ConversationSocket {
+    fn run(self: Box<Self>, mut socket: SocketHandle) -> BoxFuture<'static, CloseReason> {
         Box::pin(async move {
             let Self { session, bounds } = *self;
-            let (client, queue) = Client::new(session, bounds.in_flight_max);
-            let writing = tokio::spawn(write(queue, socket.outbox.clone()));
+            let (client, queue) = ConnectedClient::new(session, bounds.in_flight_max);
+            let writing = tokio::spawn(forward_messages(queue, socket.outbox.clone()));
             let read = async {
                 while let Some(message) = socket.inbox.next().await {
-                    client.clone().take(message).await;
+                    client.clone().receive(message).await;
                 }
             };
             let stopped = tokio::select! {
@@ -68,17 +68,17 @@ impl Talk for Conversing {
             drop(client);
             // Ends with its queue, or sooner if the client has left.
             let _ = writing.await;
-            if stopped { Close::going_away(why) } else { Close::normal() }
+            if stopped { CloseReason::going_away(why) } else { CloseReason::normal() }
         })
     }
 }
 
-impl Talk for Viewing {
-    fn talk(self: Box<Self>, mut socket: Socket) -> BoxFuture<'static, Close> {
+impl SocketConversation for JobWatchSocket {
+    fn run(self: Box<Self>, mut socket: SocketHandle) -> BoxFuture<'static, CloseReason> {
         Box::pin(async move {
             let Self { session, job } = *self;
-            let (words, queue) = mpsc::channel(WORDS);
-            session.watch(job, words);
+            let (words, queue) = mpsc::channel(WATCH_EVENTS_MAX);
+            session.watch_job(job, words);
             // A watcher sends nothing, but its disconnect shows only while the socket is read.
             let left = CancellationToken::new();
             let listening = async {
@@ -87,9 +87,9 @@ impl Talk for Viewing {
             };
             let told = async {
                 tokio::select! {
-                    () = write(queue, socket.outbox.clone()) => Close::normal(),
-                    () = left.cancelled() => Close::normal(),
-                    () = socket.stopping.cancelled() => Close::going_away("the server is stopping"),
+                    () = forward_messages(queue, socket.outbox.clone()) => CloseReason::normal(),
+                    () = left.cancelled() => CloseReason::normal(),
+                    () = socket.stopping.cancelled() => CloseReason::going_away("the server is stopping"),
                 }
             };
             let mut told = std::pin::pin!(told);
@@ -104,7 +104,7 @@ impl Talk for Viewing {
 }
 
 /// Sends the messages of `queue` until it ends or the client leaves.
-async fn write(mut queue: mpsc::Receiver<Bytes>, outbox: Outbox) {
+async fn forward_messages(mut queue: mpsc::Receiver<Bytes>, outbox: SocketOutbox) {
     while let Some(message) = queue.recv().await {
         if outbox.send(message).await.is_err() {
             return;

@@ -14,59 +14,59 @@ use futures_util::Stream;
 use futures_util::stream::unfold;
 use tokio::sync::watch;
 use tokio::time::timeout;
-use toolgate_transports::http::SentEvent;
+use toolgate_transports::http::ServerSentEvent;
 
-use crate::session::locked;
+use crate::session::lock_mutex;
 
 /// Most events that a stream keeps. Beyond them, the oldest are dropped.
 const EVENTS_MAX: usize = 256;
 /// Most bytes of events that a stream keeps. The newest event is always kept.
 const EVENTS_BYTES_MAX: usize = 1 << 20;
 /// Most ended streams that a session keeps.
-const ENDED_MAX: usize = 256;
+const ENDED_STREAMS_MAX: usize = 256;
 /// Most fully read streams that a session keeps, in case their end did not arrive.
-const HEARD_MAX: usize = 16;
+const READ_STREAMS_MAX: usize = 16;
 /// Most bytes of ended streams that a session keeps. The newest stream is always kept.
 const ENDED_BYTES_MAX: usize = 1 << 20;
 /// Most bytes of ended streams that all sessions keep together.
-const ALL_BYTES_MAX: usize = 64 << 20;
+const ALL_ENDED_BYTES_MAX: usize = 64 << 20;
 /// Reconnection delay that clients are asked for.
-const RETRY: Duration = Duration::from_millis(500);
+const RECONNECT_DELAY: Duration = Duration::from_millis(500);
 /// Number of the notification stream.
-const TIDINGS: u64 = 0;
+const NOTIFICATION_STREAM: u64 = 0;
 
 /// Event streams of a session.
 #[derive(Default)]
-pub(crate) struct Streams {
-    kept: Mutex<Kept>,
-    ended: Arc<Ended>,
+pub(crate) struct SessionStreams {
+    list: Mutex<SessionStreamList>,
+    ended_streams: Arc<EndedStreams>,
 }
 
 /// Ended streams of all sessions, oldest first, with a common size limit.
 #[derive(Default)]
-pub(crate) struct Ended(Mutex<Heap>);
+pub(crate) struct EndedStreams(Mutex<EndedStreamList>);
 
 #[derive(Default)]
-struct Heap {
+struct EndedStreamList {
     /// Ended streams, each with its size in bytes at its end.
-    logs: VecDeque<(Weak<Log>, usize)>,
+    logs: VecDeque<(Weak<StreamLog>, usize)>,
     bytes: usize,
 }
 
-impl Ended {
+impl EndedStreams {
     /// Adds `log`, and empties the oldest streams if the common limit is exceeded.
-    fn keep(&self, log: &Arc<Log>) {
-        let mut heap = locked(&self.0);
-        let Heap { logs, bytes } = &mut *heap;
+    fn add(&self, log: &Arc<StreamLog>) {
+        let mut heap = lock_mutex(&self.0);
+        let EndedStreamList { logs, bytes } = &mut *heap;
         let more = log.bytes();
         logs.push_back((Arc::downgrade(log), more));
         *bytes += more;
-        while *bytes > ALL_BYTES_MAX
+        while *bytes > ALL_ENDED_BYTES_MAX
             && let Some((oldest, less)) = logs.pop_front()
         {
             *bytes -= less;
             if let Some(oldest) = oldest.upgrade() {
-                oldest.forget();
+                oldest.clear();
             }
         }
         // Streams that their session has dropped no longer count.
@@ -77,75 +77,75 @@ impl Ended {
 }
 
 #[derive(Default)]
-struct Kept {
+struct SessionStreamList {
     /// Number of the newest stream.
-    last: u64,
+    last_number: u64,
     /// Streams in order of age, the oldest first.
-    logs: VecDeque<Arc<Log>>,
-    tidings: Option<Arc<Log>>,
+    logs: VecDeque<Arc<StreamLog>>,
+    notifications: Option<Arc<StreamLog>>,
 }
 
-impl Streams {
+impl SessionStreams {
     /// Creates the streams of a new session. Ended ones are also added to `ended`.
-    pub(crate) fn new(ended: Arc<Ended>) -> Self {
-        Self { kept: Mutex::default(), ended }
+    pub(crate) fn new(ended_streams: Arc<EndedStreams>) -> Self {
+        Self { list: Mutex::default(), ended_streams }
     }
 
     /// Opens a new stream.
-    pub(crate) fn open(&self) -> Arc<Log> {
-        let mut kept = locked(&self.kept);
-        kept.last += 1;
-        let log = Log::new(kept.last, 0, &self.ended);
-        kept.forget_some();
+    pub(crate) fn open(&self) -> Arc<StreamLog> {
+        let mut kept = lock_mutex(&self.list);
+        kept.last_number += 1;
+        let log = StreamLog::new(kept.last_number, 0, &self.ended_streams);
+        kept.drop_excess();
         kept.logs.push_back(log.clone());
         log
     }
 
     /// Returns the notification stream, and true if it is new.
-    pub(crate) fn tidings(&self) -> (Arc<Log>, bool) {
-        let mut kept = locked(&self.kept);
-        if let Some(log) = kept.tidings.as_ref().filter(|log| !log.has_ended()) {
+    pub(crate) fn notifications(&self) -> (Arc<StreamLog>, bool) {
+        let mut kept = lock_mutex(&self.list);
+        if let Some(log) = kept.notifications.as_ref().filter(|log| !log.has_ended()) {
             return (log.clone(), false);
         }
         // Numbering continues, so that event ids stay unique.
-        let last = kept.tidings.as_ref().map_or(0, |log| log.last());
-        let log = Log::new(TIDINGS, last, &self.ended);
-        kept.tidings = Some(log.clone());
+        let last = kept.notifications.as_ref().map_or(0, |log| log.last());
+        let log = StreamLog::new(NOTIFICATION_STREAM, last, &self.ended_streams);
+        kept.notifications = Some(log.clone());
         (log, true)
     }
 
     /// Returns the stream of the event `id` and the event's number. Returns `None` for unknown or
     /// notification streams.
-    pub(crate) fn of_event(&self, id: &str) -> Option<(Arc<Log>, u64)> {
-        let (stream, event) = numbers(id)?;
-        let kept = locked(&self.kept);
-        let mut logs = kept.logs.iter().filter(|log| !log.is_forgotten());
+    pub(crate) fn find_event(&self, id: &str) -> Option<(Arc<StreamLog>, u64)> {
+        let (stream, event) = parse_event_id(id)?;
+        let kept = lock_mutex(&self.list);
+        let mut logs = kept.logs.iter().filter(|log| !log.is_cleared());
         let log = logs.find(|log| log.number == stream)?;
         Some((log.clone(), event))
     }
 
     /// Returns true if any stream has a reader.
-    pub(crate) fn are_read(&self) -> bool {
-        let kept = locked(&self.kept);
-        kept.logs.iter().chain(&kept.tidings).any(|log| log.is_read())
+    pub(crate) fn has_readers(&self) -> bool {
+        let kept = lock_mutex(&self.list);
+        kept.logs.iter().chain(&kept.notifications).any(|log| log.has_reader())
     }
 }
 
 /// Returns the event's number if `id` belongs to the notification stream.
-pub(crate) fn tidings_event(id: &str) -> Option<u64> {
-    numbers(id).filter(|(stream, _)| *stream == TIDINGS).map(|(_, event)| event)
+pub(crate) fn notification_event(id: &str) -> Option<u64> {
+    parse_event_id(id).filter(|(stream, _)| *stream == NOTIFICATION_STREAM).map(|(_, event)| event)
 }
 
 /// Parses an event id into the numbers of its stream and event.
-pub(crate) fn numbers(id: &str) -> Option<(u64, u64)> {
+pub(crate) fn parse_event_id(id: &str) -> Option<(u64, u64)> {
     let (stream, event) = id.split_once('-')?;
     let number = |text: &str| text.parse().ok().filter(|n: &u64| n.to_string() == text);
     Some((number(stream)?, number(event)?))
 }
 
-impl Kept {
+impl SessionStreamList {
     /// Drops the oldest ended streams beyond the limits.
-    fn forget_some(&mut self) {
+    fn drop_excess(&mut self) {
         let mut ended = 0;
         let mut heard = 0;
         let mut bytes = 0;
@@ -154,22 +154,22 @@ impl Kept {
             .iter()
             .rev()
             .map(|log| {
-                if log.is_forgotten() {
+                if log.is_cleared() {
                     return false;
                 }
-                if !log.has_ended() || log.is_read() {
+                if !log.has_ended() || log.has_reader() {
                     return true;
                 }
-                if log.was_heard() {
+                if log.was_read_fully() {
                     heard += 1;
-                    if heard > HEARD_MAX {
+                    if heard > READ_STREAMS_MAX {
                         return false;
                     }
                 }
                 ended += 1;
                 bytes += log.bytes();
                 // The newest stream is kept whatever its size.
-                ended == 1 || ended <= ENDED_MAX && bytes <= ENDED_BYTES_MAX
+                ended == 1 || ended <= ENDED_STREAMS_MAX && bytes <= ENDED_BYTES_MAX
             })
             .collect();
         let mut keep = keep.into_iter().rev();
@@ -178,54 +178,59 @@ impl Kept {
 }
 
 /// Log of one stream's events.
-pub(crate) struct Log {
+pub(crate) struct StreamLog {
     number: u64,
-    said: Mutex<Said>,
-    now: watch::Sender<Now>,
+    events: Mutex<LoggedEvents>,
+    state: watch::Sender<StreamState>,
     /// Common store of ended streams.
-    ended: Arc<Ended>,
+    ended_streams: Arc<EndedStreams>,
 }
 
 #[derive(Default)]
-struct Said {
+struct LoggedEvents {
     events: VecDeque<(u64, Bytes)>,
     bytes: usize,
     /// True once the events were dropped to free memory.
-    forgotten: bool,
+    is_cleared: bool,
 }
 
 /// State of a stream, as its readers watch it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Now {
+struct StreamState {
     /// Number of the newest event.
     last: u64,
     /// True if no more events follow.
-    ended: bool,
+    has_ended: bool,
     /// True if a reader reached the end.
-    heard: bool,
+    was_read_fully: bool,
     /// Number of readers so far. Only the newest one gets events.
-    came: u64,
+    readers_total: u64,
     /// Newest reader whose connection is to close. It may reconnect.
-    let_go: u64,
+    disconnected_reader: u64,
     /// Number of connected readers.
     readers: usize,
 }
 
-impl Log {
+impl StreamLog {
     /// Creates an empty log whose events are numbered from `last` + 1.
-    fn new(number: u64, last: u64, ended: &Arc<Ended>) -> Arc<Self> {
-        let now = watch::Sender::new(Now { last, ..Now::default() });
-        Arc::new(Self { number, said: Mutex::default(), now, ended: ended.clone() })
+    fn new(number: u64, last: u64, ended: &Arc<EndedStreams>) -> Arc<Self> {
+        let now = watch::Sender::new(StreamState { last, ..StreamState::default() });
+        Arc::new(Self {
+            number,
+            events: Mutex::default(),
+            state: now,
+            ended_streams: ended.clone(),
+        })
     }
 
     /// Returns the number of the newest event.
     pub(crate) fn last(&self) -> u64 {
-        self.now.borrow().last
+        self.state.borrow().last
     }
 
     /// Appends a message.
     pub(crate) fn push(&self, message: Bytes) {
-        let mut said = locked(&self.said);
+        let mut said = lock_mutex(&self.events);
         let number = self.last() + 1;
         said.bytes += message.len();
         said.events.push_back((number, message));
@@ -236,50 +241,51 @@ impl Log {
                 said.bytes -= oldest.len();
             }
         }
-        self.now.send_modify(|now| now.last = number);
+        self.state.send_modify(|now| now.last = number);
     }
 
     /// Ends the stream.
     pub(crate) fn end(self: &Arc<Self>) {
-        self.now.send_modify(|now| now.ended = true);
-        self.ended.keep(self);
+        self.state.send_modify(|now| now.has_ended = true);
+        self.ended_streams.add(self);
     }
 
     /// Closes the connection of the current reader, which may reconnect.
-    pub(crate) fn let_go(&self) {
-        self.now.send_modify(|now| now.let_go = now.came);
+    pub(crate) fn disconnect_reader(&self) {
+        self.state.send_modify(|now| now.disconnected_reader = now.readers_total);
     }
 
     /// Drops all events, unless a reader is connected.
-    fn forget(&self) {
-        if !self.is_read() {
-            *locked(&self.said) = Said { forgotten: true, ..Said::default() };
+    fn clear(&self) {
+        if !self.has_reader() {
+            *lock_mutex(&self.events) =
+                LoggedEvents { is_cleared: true, ..LoggedEvents::default() };
         }
     }
 
-    fn is_forgotten(&self) -> bool {
-        locked(&self.said).forgotten
+    fn is_cleared(&self) -> bool {
+        lock_mutex(&self.events).is_cleared
     }
 
     fn has_ended(&self) -> bool {
-        self.now.borrow().ended
+        self.state.borrow().has_ended
     }
 
-    fn was_heard(&self) -> bool {
-        self.now.borrow().heard
+    fn was_read_fully(&self) -> bool {
+        self.state.borrow().was_read_fully
     }
 
-    fn is_read(&self) -> bool {
-        self.now.borrow().readers > 0
+    fn has_reader(&self) -> bool {
+        self.state.borrow().readers > 0
     }
 
     fn bytes(&self) -> usize {
-        locked(&self.said).bytes
+        lock_mutex(&self.events).bytes
     }
 
     /// Waits until the stream had no reader for `time`.
-    pub(crate) async fn deserted_for(&self, time: Duration) {
-        let mut now = self.now.subscribe();
+    pub(crate) async fn wait_unread_for(&self, time: Duration) {
+        let mut now = self.state.subscribe();
         // `self` owns the sender, so waiting cannot fail.
         loop {
             let _ = now.wait_for(|now| now.readers == 0).await;
@@ -291,61 +297,75 @@ impl Log {
 
     /// Returns the events after the number `after`. The first one is empty and carries an id and
     /// the reconnection delay.
-    pub(crate) fn read(
+    pub(crate) fn read_after(
         self: &Arc<Self>,
         after: u64,
-    ) -> Pin<Box<dyn Stream<Item = SentEvent> + Send>> {
+    ) -> Pin<Box<dyn Stream<Item = ServerSentEvent> + Send>> {
         let mut me = 0;
-        self.now.send_modify(|now| {
-            now.came += 1;
+        self.state.send_modify(|now| {
+            now.readers_total += 1;
             now.readers += 1;
-            me = now.came;
+            me = now.readers_total;
         });
-        let now = self.now.subscribe();
-        let reader = Reader { log: self.clone(), now, me, after, primed: false };
+        let now = self.state.subscribe();
+        let reader = StreamReader {
+            log: self.clone(),
+            state: now,
+            reader_number: me,
+            after,
+            has_started: false,
+        };
         Box::pin(unfold(reader, |mut reader| async move {
             let event = reader.next().await?;
             Some((event, reader))
         }))
     }
 
-    fn after(&self, after: u64) -> Option<(u64, Bytes)> {
-        let said = locked(&self.said);
+    fn next_event(&self, after: u64) -> Option<(u64, Bytes)> {
+        let said = lock_mutex(&self.events);
         said.events.iter().find(|(number, _)| *number > after).cloned()
     }
 }
 
 /// Reader of a stream.
-struct Reader {
-    log: Arc<Log>,
-    now: watch::Receiver<Now>,
+struct StreamReader {
+    log: Arc<StreamLog>,
+    state: watch::Receiver<StreamState>,
     /// Number of this reader.
-    me: u64,
+    reader_number: u64,
     /// Number of the last event it received.
     after: u64,
-    primed: bool,
+    has_started: bool,
 }
 
-impl Reader {
-    async fn next(&mut self) -> Option<SentEvent> {
-        if !std::mem::replace(&mut self.primed, true) {
+impl StreamReader {
+    async fn next(&mut self) -> Option<ServerSentEvent> {
+        if !std::mem::replace(&mut self.has_started, true) {
             let id = Some(self.id());
-            return Some(SentEvent { id, retry: Some(RETRY), ..SentEvent::plain(Bytes::new()) });
+            return Some(ServerSentEvent {
+                id,
+                retry: Some(RECONNECT_DELAY),
+                ..ServerSentEvent::plain(Bytes::new())
+            });
         }
         loop {
-            let now = *self.now.borrow_and_update();
-            if now.came != self.me {
+            let now = *self.state.borrow_and_update();
+            if now.readers_total != self.reader_number {
                 return None;
             }
-            if let Some((number, message)) = self.log.after(self.after) {
+            if let Some((number, message)) = self.log.next_event(self.after) {
                 self.after = number;
-                return Some(SentEvent { id: Some(self.id()), ..SentEvent::message(message) });
+                return Some(ServerSentEvent {
+                    id: Some(self.id()),
+                    ..ServerSentEvent::message(message)
+                });
             }
-            if now.ended {
-                self.log.now.send_modify(|now| now.heard = true);
+            if now.has_ended {
+                self.log.state.send_modify(|now| now.was_read_fully = true);
                 return None;
             }
-            if now.let_go >= self.me || self.now.changed().await.is_err() {
+            if now.disconnected_reader >= self.reader_number || self.state.changed().await.is_err()
+            {
                 return None;
             }
         }
@@ -356,9 +376,9 @@ impl Reader {
     }
 }
 
-impl Drop for Reader {
+impl Drop for StreamReader {
     fn drop(&mut self) {
-        self.log.now.send_modify(|now| now.readers -= 1);
+        self.log.state.send_modify(|now| now.readers -= 1);
     }
 }
 
@@ -368,15 +388,15 @@ mod tests {
 
     use super::*;
 
-    fn said(event: &SentEvent) -> (String, String) {
+    fn said(event: &ServerSentEvent) -> (String, String) {
         let text = String::from_utf8(event.data.to_vec()).expect("UTF-8");
         (event.id.clone().expect("an id"), text)
     }
 
     #[tokio::test]
     async fn who_comes_back_hears_what_was_said_meanwhile_and_nothing_twice() {
-        let log = Streams::default().open();
-        let mut first = log.read(0);
+        let log = SessionStreams::default().open();
+        let mut first = log.read_after(0);
         assert_eq!(said(&first.next().await.expect("it begins")), ("1-0".into(), String::new()));
         log.push("a".into());
         assert_eq!(said(&first.next().await.expect("a")), ("1-1".into(), "a".into()));
@@ -384,16 +404,16 @@ mod tests {
         log.push("b".into());
         log.push("c".into());
         log.end();
-        let told: Vec<_> = log.read(1).skip(1).map(|event| said(&event)).collect().await;
+        let told: Vec<_> = log.read_after(1).skip(1).map(|event| said(&event)).collect().await;
         assert_eq!(told, [("1-2".into(), "b".into()), ("1-3".into(), "c".into())]);
     }
 
     #[tokio::test]
     async fn who_comes_later_takes_the_place_of_who_reads() {
-        let log = Streams::default().open();
-        let mut first = log.read(0);
+        let log = SessionStreams::default().open();
+        let mut first = log.read_after(0);
         first.next().await.expect("it begins");
-        let mut second = log.read(0);
+        let mut second = log.read_after(0);
         assert!(first.next().await.is_none());
         second.next().await.expect("it begins");
         log.push("a".into());
@@ -402,42 +422,42 @@ mod tests {
 
     #[tokio::test]
     async fn who_is_let_go_hears_what_was_said_and_can_come_back() {
-        let log = Streams::default().open();
-        let first = log.read(0);
+        let log = SessionStreams::default().open();
+        let first = log.read_after(0);
         log.push("a".into());
-        log.let_go();
+        log.disconnect_reader();
         assert_eq!(first.skip(1).map(|event| said(&event).1).collect::<Vec<_>>().await, ["a"]);
-        let mut second = log.read(1).skip(1);
+        let mut second = log.read_after(1).skip(1);
         log.push("b".into());
         assert_eq!(said(&second.next().await.expect("b")).1, "b");
     }
 
     #[test]
     fn of_much_that_nobody_reads_the_newest_is_kept() {
-        let log = Streams::default().open();
+        let log = SessionStreams::default().open();
         for number in 0..1000 {
             log.push(format!("{number}").into());
         }
         log.push(Bytes::from(vec![b'x'; 2 * EVENTS_BYTES_MAX]));
-        assert_eq!(log.after(0).map(|(number, _)| number), Some(1001));
+        assert_eq!(log.next_event(0).map(|(number, _)| number), Some(1001));
     }
 
     #[tokio::test]
     async fn streams_that_have_ended_are_kept_for_a_while_and_others_for_good() {
-        let streams = Streams::default();
+        let streams = SessionStreams::default();
         let open = streams.open();
         let unheard = streams.open();
         unheard.end();
         for _ in 0..100 {
             let log = streams.open();
             log.end();
-            log.read(0).collect::<Vec<_>>().await;
+            log.read_after(0).collect::<Vec<_>>().await;
         }
-        let kept = |number: u64| streams.of_event(&format!("{number}-0")).map(|(log, _)| log);
+        let kept = |number: u64| streams.find_event(&format!("{number}-0")).map(|(log, _)| log);
         assert!(kept(1).is_some_and(|log| Arc::ptr_eq(&log, &open)));
         assert!(kept(2).is_some_and(|log| Arc::ptr_eq(&log, &unheard)));
         assert!(kept(3).is_none() && kept(102).is_some());
-        for _ in 0..ENDED_MAX {
+        for _ in 0..ENDED_STREAMS_MAX {
             streams.open().end();
         }
         streams.open();
@@ -446,21 +466,21 @@ mod tests {
 
     #[test]
     fn the_newest_stream_that_has_ended_is_kept_however_much_was_said_on_it() {
-        let streams = Streams::default();
+        let streams = SessionStreams::default();
         let log = streams.open();
         log.push(Bytes::from(vec![b'x'; 2 * ENDED_BYTES_MAX]));
         log.end();
         streams.open();
-        assert!(streams.of_event("1-0").is_some());
+        assert!(streams.find_event("1-0").is_some());
     }
 
     #[test]
     fn what_is_told_unasked_has_other_ids_after_a_stream_of_it_has_ended() {
-        let streams = Streams::default();
-        let (first, is_new) = streams.tidings();
+        let streams = SessionStreams::default();
+        let (first, is_new) = streams.notifications();
         first.push("a".into());
         first.end();
-        let (second, is_new_too) = streams.tidings();
+        let (second, is_new_too) = streams.notifications();
         second.push("b".into());
         assert!(is_new && is_new_too);
         assert_eq!((first.last(), second.last()), (1, 2));
@@ -468,25 +488,25 @@ mod tests {
 
     #[test]
     fn what_is_kept_for_all_sessions_together_is_bounded_and_the_oldest_goes() {
-        let ended = Arc::new(Ended::default());
-        let answer = Bytes::from(vec![b'x'; ALL_BYTES_MAX / 4]);
-        let sessions: Vec<_> = (0..8).map(|_| Streams::new(ended.clone())).collect();
+        let ended = Arc::new(EndedStreams::default());
+        let answer = Bytes::from(vec![b'x'; ALL_ENDED_BYTES_MAX / 4]);
+        let sessions: Vec<_> = (0..8).map(|_| SessionStreams::new(ended.clone())).collect();
         for session in &sessions {
             let log = session.open();
             log.push(answer.clone());
             log.end();
         }
-        let kept = sessions.iter().filter(|session| session.of_event("1-0").is_some()).count();
+        let kept = sessions.iter().filter(|session| session.find_event("1-0").is_some()).count();
         assert_eq!(kept, 4);
-        assert!(sessions[0].of_event("1-0").is_none(), "the oldest is gone");
-        assert!(sessions[7].of_event("1-0").is_some(), "the newest is there");
+        assert!(sessions[0].find_event("1-0").is_none(), "the oldest is gone");
+        assert!(sessions[7].find_event("1-0").is_some(), "the newest is there");
     }
 
     #[test]
     fn an_id_is_read_only_as_it_is_written() {
         for id in ["", "1", "-", "1-", "-1", "01-2", "1-02", "+1-2", "1-2-3", "a-b"] {
-            assert!(numbers(id).is_none(), "{id}");
+            assert!(parse_event_id(id).is_none(), "{id}");
         }
-        assert_eq!(numbers("7-3"), Some((7, 3)));
+        assert_eq!(parse_event_id("7-3"), Some((7, 3)));
     }
 }

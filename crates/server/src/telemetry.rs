@@ -1,6 +1,6 @@
 //! Logging on standard error. Standard output belongs to the protocol and to results.
 
-mod told;
+mod sinks;
 mod metrics;
 mod upstreams;
 mod page;
@@ -12,22 +12,22 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::{LazyLock, Mutex, PoisonError, RwLock};
 
 use anyhow::anyhow;
-use toolgate_host::Secrets;
+use toolgate_host::SecretSet;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::config::{Config, environment};
 
-pub(crate) use metrics::Connected;
-pub(crate) use page::Page;
-pub(crate) use told::Told;
+pub(crate) use metrics::ConnectionCounts;
+pub(crate) use page::MetricsPage;
+pub(crate) use sinks::TelemetrySinks;
 
 /// Starts logging at `level`: a minimum level or a filter.
 ///
 /// # Errors
 /// When `level` is neither.
-pub fn start(level: &str) -> anyhow::Result<()> {
-    let filter = filter(level).ok_or_else(|| {
+pub fn start_logging(level: &str) -> anyhow::Result<()> {
+    let filter = parse_filter(level).ok_or_else(|| {
         anyhow!(
             "log.level is `{level}`, which is neither a level (error, warn, info, debug, trace, off) \
              nor a filter such as `info,toolgate_host=debug`"
@@ -35,7 +35,7 @@ pub fn start(level: &str) -> anyhow::Result<()> {
     })?;
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(|| Log)
+        .with_writer(|| LogWriter)
         .with_ansi(io::stderr().is_terminal());
     // An embedding program may have set up logging already.
     let _ = log.try_init();
@@ -43,55 +43,56 @@ pub fn start(level: &str) -> anyhow::Result<()> {
 }
 
 /// Secrets that are redacted from the log.
-static SECRETS: LazyLock<RwLock<Secrets>> = LazyLock::new(|| RwLock::new(own(&environment(), &[])));
+static SECRETS: LazyLock<RwLock<SecretSet>> =
+    LazyLock::new(|| RwLock::new(secret_variables(&environment(), &[])));
 
 /// Returns the secrets of the environment and of `config`, and redacts them from the log from now
 /// on.
 ///
 /// # Errors
 /// When a configured secret is missing or too short.
-pub(crate) fn secrets(config: &Config) -> anyhow::Result<Secrets> {
+pub(crate) fn redacted_secrets(config: &Config) -> anyhow::Result<SecretSet> {
     let variables = environment();
     let named = &config.secrets;
-    let theirs = crate::upstreams::secrets(&config.upstream, &variables);
-    let secrets = own(&variables, &named.names).and(&theirs);
-    let secrets = secrets.and_everywhere(&named.values(&variables)?);
+    let theirs = crate::upstreams::upstream_secrets(&config.upstream, &variables);
+    let secrets = secret_variables(&variables, &named.names).with_values(&theirs);
+    let secrets = secrets.with_hidden_values(&named.read_values(&variables)?);
     *SECRETS.write().unwrap_or_else(PoisonError::into_inner) = secrets.clone();
     Ok(secrets)
 }
 
 /// Returns the values of variables with a secret-like name, or one that contains any of `names`.
-fn own(variables: &[(OsString, OsString)], names: &[String]) -> Secrets {
+fn secret_variables(variables: &[(OsString, OsString)], names: &[String]) -> SecretSet {
     let texts =
         variables.iter().filter_map(|(name, value)| Some((name.to_str()?, value.to_str()?)));
-    Secrets::among_named(texts, names)
+    SecretSet::from_named_variables(texts, names)
 }
 
 /// Log output that is held back, if it is held back.
-static HELD: Mutex<Option<Vec<u8>>> = Mutex::new(None);
+static HELD_LOG: Mutex<Option<Vec<u8>>> = Mutex::new(None);
 
-/// Holds back the log until [`let_go`], for clients that expect another line first.
-pub fn hold() {
-    *HELD.lock().unwrap_or_else(PoisonError::into_inner) = Some(Vec::new());
+/// Holds back the log until [`release_log`], for clients that expect another line first.
+pub fn hold_log() {
+    *HELD_LOG.lock().unwrap_or_else(PoisonError::into_inner) = Some(Vec::new());
 }
 
 /// Prints the log that was held back, and logs directly from now on.
-pub fn let_go() {
-    let held = HELD.lock().unwrap_or_else(PoisonError::into_inner).take();
+pub fn release_log() {
+    let held = HELD_LOG.lock().unwrap_or_else(PoisonError::into_inner).take();
     // A closed standard error is not a failure.
     let _ = io::stderr().write_all(&held.unwrap_or_default());
 }
 
 /// Log writer: standard error, or the buffer while the log is held back.
-struct Log;
+struct LogWriter;
 
-impl Write for Log {
+impl Write for LogWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         // Each write is one complete line.
         let line = String::from_utf8_lossy(bytes);
         let secrets = SECRETS.read().unwrap_or_else(PoisonError::into_inner);
-        let line = secrets.redacted(&line);
-        match &mut *HELD.lock().unwrap_or_else(PoisonError::into_inner) {
+        let line = secrets.redact(&line);
+        match &mut *HELD_LOG.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(held) => held.write_all(line.as_bytes())?,
             None => io::stderr().write_all(line.as_bytes())?,
         }
@@ -105,7 +106,7 @@ impl Write for Log {
 
 /// Parses `level`. A single word must be a level: as a filter it would name a module and silence
 /// the rest.
-fn filter(level: &str) -> Option<EnvFilter> {
+fn parse_filter(level: &str) -> Option<EnvFilter> {
     if level.contains(['=', ',']) {
         return EnvFilter::builder().parse(level).ok();
     }

@@ -12,25 +12,25 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
 use tokio_rustls::rustls::sign::CertifiedKey;
 
-use crate::config::Server;
-use crate::session::locked;
-use crate::trusted::{self, Links, Stamp};
+use crate::config::ServerSection;
+use crate::owned_files::{self, LinkPolicy, OwnedFileStamp};
+use crate::session::lock_mutex;
 
 /// Shortest time between two checks of the files, which occur when clients connect.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Returns the TLS settings for the certificate and key of `server`, or `None` if it has none.
 ///
 /// # Errors
 /// When the PEM files cannot be read, or the key does not belong to the certificate.
-pub(crate) fn configured(server: &Server) -> anyhow::Result<Option<Arc<ServerConfig>>> {
+pub(crate) fn tls_config(server: &ServerSection) -> anyhow::Result<Option<Arc<ServerConfig>>> {
     let (Some(certificate), Some(key)) = (&server.tls_certificate, &server.tls_key) else {
         return Ok(None);
     };
     let certificate = PathBuf::from(certificate);
     let key = PathBuf::from(key);
     let provider = Arc::new(ring::default_provider());
-    let shown = Shown::read(Files { certificate, key }, provider.clone())?;
+    let shown = CertificateResolver::read(CertificateFiles { certificate, key }, provider.clone())?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_no_client_auth()
@@ -41,52 +41,52 @@ pub(crate) fn configured(server: &Server) -> anyhow::Result<Option<Arc<ServerCon
 
 /// Certificate resolver with the current certificate.
 #[derive(Debug)]
-struct Shown {
-    files: Files,
+struct CertificateResolver {
+    files: CertificateFiles,
     provider: Arc<CryptoProvider>,
-    in_force: Mutex<Arc<CertifiedKey>>,
-    looked: Mutex<Looked>,
+    current: Mutex<Arc<CertifiedKey>>,
+    last_check: Mutex<CertificateCheck>,
 }
 
 #[derive(Debug)]
-struct Files {
+struct CertificateFiles {
     certificate: PathBuf,
     key: PathBuf,
 }
 
 /// Time of the last check, and the stamps of the files that were read.
 #[derive(Debug)]
-struct Looked {
-    at: Instant,
-    stamps: [Option<Stamp>; 2],
+struct CertificateCheck {
+    checked_at: Instant,
+    stamps: [Option<OwnedFileStamp>; 2],
 }
 
-impl Shown {
-    fn read(files: Files, provider: Arc<CryptoProvider>) -> anyhow::Result<Self> {
+impl CertificateResolver {
+    fn read(files: CertificateFiles, provider: Arc<CryptoProvider>) -> anyhow::Result<Self> {
         let (key, stamps) = files.read(&provider)?;
-        if trusted::is_open_to_all(&files.key) {
+        if owned_files::is_world_readable(&files.key) {
             let shown = files.key.display();
             tracing::warn!("{shown}, the key of server.tls_key, can be read by every user here");
         }
-        let looked = Looked { at: Instant::now(), stamps };
-        Ok(Self { files, provider, in_force: Mutex::new(key), looked: Mutex::new(looked) })
+        let looked = CertificateCheck { checked_at: Instant::now(), stamps };
+        Ok(Self { files, provider, current: Mutex::new(key), last_check: Mutex::new(looked) })
     }
 
     /// Reads the files again if they have changed. Clients that connect meanwhile get the previous
     /// certificate.
-    fn look_again(&self) {
-        let Ok(mut looked) = self.looked.try_lock() else { return };
-        if looked.at.elapsed() < LOOK_AGAIN {
+    fn reload_if_changed(&self) {
+        let Ok(mut looked) = self.last_check.try_lock() else { return };
+        if looked.checked_at.elapsed() < CHECK_INTERVAL {
             return;
         }
-        looked.at = Instant::now();
+        looked.checked_at = Instant::now();
         let stamps = self.files.stamps();
         if stamps == looked.stamps {
             return;
         }
         match self.files.read(&self.provider) {
             Ok((key, stamps)) => {
-                *locked(&self.in_force) = key;
+                *lock_mutex(&self.current) = key;
                 looked.stamps = stamps;
                 tracing::info!("the certificate was read again");
             }
@@ -98,26 +98,26 @@ impl Shown {
     }
 }
 
-impl ResolvesServerCert for Shown {
+impl ResolvesServerCert for CertificateResolver {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.look_again();
-        Some(locked(&self.in_force).clone())
+        self.reload_if_changed();
+        Some(lock_mutex(&self.current).clone())
     }
 }
 
-impl Files {
-    fn stamps(&self) -> [Option<Stamp>; 2] {
-        [&self.certificate, &self.key].map(|path| trusted::stamp_of(path))
+impl CertificateFiles {
+    fn stamps(&self) -> [Option<OwnedFileStamp>; 2] {
+        [&self.certificate, &self.key].map(|path| owned_files::stamp_of(path))
     }
 
     fn read(
         &self,
         provider: &CryptoProvider,
-    ) -> anyhow::Result<(Arc<CertifiedKey>, [Option<Stamp>; 2])> {
-        let (chain, first) = trusted::read(&self.certificate, Links::Followed)
+    ) -> anyhow::Result<(Arc<CertifiedKey>, [Option<OwnedFileStamp>; 2])> {
+        let (chain, first) = owned_files::read_owned(&self.certificate, LinkPolicy::Followed)
             .context("in server.tls_certificate")?;
-        let (key, second) =
-            trusted::read(&self.key, Links::Followed).context("in server.tls_key")?;
+        let (key, second) = owned_files::read_owned(&self.key, LinkPolicy::Followed)
+            .context("in server.tls_key")?;
         let shown = self.certificate.display();
         let chain: Vec<_> = CertificateDer::pem_slice_iter(&chain)
             .collect::<Result<_, _>>()

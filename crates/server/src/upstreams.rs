@@ -1,8 +1,8 @@
 //! Gives upstreams access to the machine (programs, connections, secrets) and offers their tools in
 //! the catalog.
 
-pub(crate) mod kept;
-mod memory;
+pub(crate) mod credentials;
+mod cache;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -20,93 +20,109 @@ use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::process::ChildStdout;
 use tokio::time::timeout;
-use toolgate_contract::{BoxFuture, Hold, Prompts, Resources, Skills, with_icons};
-use toolgate_host::{Host, Listed, NotOffered, Sources};
+use toolgate_contract::{
+    BoxFuture, PromptSource, ResourceSource, SkillSource, WatchGuard, with_icons,
+};
+use toolgate_host::{CatalogReadiness, DynamicSources, Host, RejectedTool};
 use toolgate_toolsets::world::Root;
-use toolgate_toolsets::world::dial::{self, Secure, Trust};
-use toolgate_toolsets::world::processes::{self, Missing, Processes, Spoken, Start};
-use toolgate_toolsets::world::sandbox::Profile;
+use toolgate_toolsets::world::dial::{self, CertificateTrust, TlsClient};
+use toolgate_toolsets::world::processes::{
+    self, OpenProgram, ProcessRunner, ProgramLookupError, ProgramStart,
+};
+use toolgate_toolsets::world::sandbox::SandboxProfile;
 use toolgate_toolsets::{icons, skills};
 use toolgate_upstream::{
-    Bytes, Keeps, Output, Place, Program, Settings, Started, Tables, Upstreams, World,
+    ByteStream, NetworkAddress, ProgramOutput, ProgramToStart, RunningProgram, UpstreamHost,
+    UpstreamSettings, UpstreamTables, UpstreamWorld, Upstreams,
 };
 
 use crate::config::{Config, cache_folder};
 use crate::pins;
-use kept::Kept;
-pub(crate) use memory::Memory;
+pub(crate) use cache::UpstreamCache;
+use credentials::CredentialStore;
 
 /// Timeout for opening a connection, and for its TLS handshake.
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Catalog owner of the tool that reads long results. It sorts before all upstreams, whose names
 /// have no dot.
-const RESULTS: &str = ".results";
+const RESULTS_OWNER: &str = ".results";
 /// Time for a program to exit before it is killed.
-const GRACE: Duration = Duration::from_secs(2);
+const EXIT_GRACE: Duration = Duration::from_secs(2);
 
 /// Opens the upstreams of `config` for a server of the workspace `root`.
 ///
 /// # Errors
 /// When the settings of an upstream are invalid.
-pub(crate) fn open(
+pub(crate) fn open_upstreams(
     root: &Root,
-    processes: &Processes,
+    processes: &ProcessRunner,
     config: &Config,
-    changes: &toolgate_contract::Changes,
-) -> anyhow::Result<(Upstreams, Arc<Memory>)> {
-    let world = world(root, processes, config);
+    changes: &toolgate_contract::ChangeFeed,
+) -> anyhow::Result<(Upstreams, Arc<UpstreamCache>)> {
+    let world = upstream_world(root, processes, config);
     let folder = cache_folder().map(|cache| cache.join("upstreams"));
     let folder = folder.map(|folder| {
         let of = blake3::hash(root.path().as_os_str().as_encoded_bytes()).to_hex();
         folder.join(&of[..16])
     });
     let pins = (pins_file(root), config.pins.on_change);
-    let memory = Arc::new(Memory::new(folder, pins, &config.upstream));
-    let keeps: Arc<dyn Keeps> = memory.clone();
+    let memory = Arc::new(UpstreamCache::new(folder, pins, &config.upstream));
+    let keeps: Arc<dyn UpstreamHost> = memory.clone();
     let upstreams = Upstreams::new(&config.upstream, world, keeps, changes.clone());
     Ok((upstreams.map_err(|why| anyhow!(why))?, memory))
 }
 
-/// Returns the [`World`] of upstreams of a server of `root`.
-pub(crate) fn world(root: &Root, processes: &Processes, config: &Config) -> Arc<dyn World> {
-    Arc::new(Outside {
+/// Returns the [`UpstreamWorld`] of upstreams of a server of `root`.
+pub(crate) fn upstream_world(
+    root: &Root,
+    processes: &ProcessRunner,
+    config: &Config,
+) -> Arc<dyn UpstreamWorld> {
+    Arc::new(MachineAccess {
         root: root.clone(),
         processes: processes.clone(),
-        path: processes.path(config.exec.path.as_deref()),
-        secure: OnceLock::new(),
-        kept: Kept::new(),
+        search_path: processes.search_path(config.exec.path.as_deref()),
+        tls: OnceLock::new(),
+        credentials: CredentialStore::new(),
     })
 }
 
 /// Returns the path of the lock file in the workspace `root`.
 fn pins_file(root: &Root) -> PathBuf {
-    root.path().join(pins::FILE_NAME)
+    root.path().join(pins::LOCK_FILE_NAME)
 }
 
 /// Adds the tools of `upstreams` to `host`.
-pub(crate) fn serve(upstreams: &Upstreams, memory: &Memory, host: &Arc<Host>) -> Offered {
-    memory.offers_in(host);
-    host.lists_after(Arc::new(All(upstreams.clone())));
+pub(crate) fn offer_tools(
+    upstreams: &Upstreams,
+    memory: &UpstreamCache,
+    host: &Arc<Host>,
+) -> UpstreamCatalog {
+    memory.set_host(host);
+    host.set_readiness(Arc::new(UpstreamListings(upstreams.clone())));
     upstreams.offer();
-    let offered = Offered { upstreams: upstreams.clone(), host: Arc::downgrade(host) };
+    let offered = UpstreamCatalog { upstreams: upstreams.clone(), host: Arc::downgrade(host) };
     offered.offer_results();
     offered
 }
 
 /// Upstreams whose tools are in a host's catalog.
 #[derive(Clone)]
-pub(crate) struct Offered {
+pub(crate) struct UpstreamCatalog {
     pub(crate) upstreams: Upstreams,
     host: Weak<Host>,
 }
 
-impl Offered {
+impl UpstreamCatalog {
     /// Replaces the upstreams by those of `tables`. Returns each changed upstream's name and its
     /// change.
     ///
     /// # Errors
     /// When settings are invalid. Then nothing has changed.
-    pub(crate) fn change(&self, tables: &Tables) -> Result<Vec<(String, &'static str)>, String> {
+    pub(crate) fn change_upstreams(
+        &self,
+        tables: &UpstreamTables,
+    ) -> Result<Vec<(String, &'static str)>, String> {
         let became = self.upstreams.change(tables)?;
         if !became.is_empty() {
             self.offer_results();
@@ -118,36 +134,36 @@ impl Offered {
     fn offer_results(&self) {
         let Some(host) = self.host.upgrade() else { return };
         let tool = self.upstreams.results().tool();
-        let icons = icons::of(tool.spec().id.toolset());
+        let icons = icons::for_toolset(tool.spec().id.toolset());
         let tools = match self.upstreams.is_empty() {
             true => Vec::new(),
             false => vec![with_icons(tool, icons)],
         };
-        told(host.offer(RESULTS, tools));
+        log_refused_tools(host.offer_tools(RESULTS_OWNER, tools));
     }
 }
 
 /// Logs the tools that the catalog refused.
-fn told(refused: Vec<NotOffered>) {
-    for NotOffered { owner, tool, why } in refused {
+fn log_refused_tools(refused: Vec<RejectedTool>) {
+    for RejectedTool { owner, tool, reason: why } in refused {
         tracing::warn!("the tool `{tool}` of the upstream `{owner}` is not served: {why}");
     }
 }
 
 /// Resources, prompts and skills of all upstreams.
-pub(crate) struct Readable(pub(crate) Upstreams);
+pub(crate) struct UpstreamSources(pub(crate) Upstreams);
 
-impl Sources for Readable {
-    fn resources(&self) -> Vec<Arc<dyn Resources>> {
+impl DynamicSources for UpstreamSources {
+    fn resources(&self) -> Vec<Arc<dyn ResourceSource>> {
         let results = (!self.0.is_empty()).then(|| self.0.results().resources());
         results.into_iter().chain(self.0.resources()).collect()
     }
 
-    fn prompts(&self) -> Vec<Arc<dyn Prompts>> {
+    fn prompts(&self) -> Vec<Arc<dyn PromptSource>> {
         self.0.prompts()
     }
 
-    fn skills(&self) -> Vec<Arc<dyn Skills>> {
+    fn skills(&self) -> Vec<Arc<dyn SkillSource>> {
         self.0.skills()
     }
 
@@ -155,40 +171,40 @@ impl Sources for Readable {
         self.0.instructions()
     }
 
-    fn left(&self, session: &str) {
-        self.0.left(session);
+    fn end_session(&self, session: &str) {
+        self.0.end_session(session);
     }
 }
 
-struct All(Upstreams);
+struct UpstreamListings(Upstreams);
 
-impl Listed for All {
-    fn is_whole(&self, name: Option<&str>) -> bool {
-        self.0.are_known(name)
+impl CatalogReadiness for UpstreamListings {
+    fn is_complete(&self, name: Option<&str>) -> bool {
+        self.0.are_listings_known(name)
     }
 
-    fn wait<'a>(&'a self, name: Option<&'a str>) -> BoxFuture<'a, ()> {
-        self.0.listed(name)
+    fn wait_until_complete<'a>(&'a self, name: Option<&'a str>) -> BoxFuture<'a, ()> {
+        self.0.wait_listed(name)
     }
 
-    fn renew(&self) {
-        self.0.renew();
+    fn refresh(&self) {
+        self.0.refresh_old();
     }
 }
 
 /// Access of upstreams to this machine.
-struct Outside {
+struct MachineAccess {
     root: Root,
-    processes: Processes,
-    path: String,
-    secure: OnceLock<Result<Secure, String>>,
-    kept: Kept,
+    processes: ProcessRunner,
+    search_path: String,
+    tls: OnceLock<Result<TlsClient, String>>,
+    credentials: CredentialStore,
 }
 
 /// Output of a program, read from a pipe.
-struct Printed(ChildStdout);
+struct UpstreamProgramOutput(ChildStdout);
 
-impl AsyncRead for Printed {
+impl AsyncRead for UpstreamProgramOutput {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Polls<'_>,
@@ -198,82 +214,99 @@ impl AsyncRead for Printed {
     }
 }
 
-impl Output for Printed {
-    fn look(&self, end: Instant, piece: &mut ReadBuf<'_>) -> bool {
+impl ProgramOutput for UpstreamProgramOutput {
+    fn read_spinning(&self, end: Instant, piece: &mut ReadBuf<'_>) -> bool {
         // A failure here occurs again at the next read, which reports it.
-        toolgate_transports::stdio::look(&self.0, end, piece).unwrap_or_default()
+        toolgate_transports::stdio::spin_read(&self.0, end, piece).unwrap_or_default()
     }
 }
 
-impl World for Outside {
-    fn start<'a>(&'a self, program: &'a Program) -> BoxFuture<'a, Result<Started, String>> {
+impl UpstreamWorld for MachineAccess {
+    fn start<'a>(
+        &'a self,
+        program: &'a ProgramToStart,
+    ) -> BoxFuture<'a, Result<RunningProgram, String>> {
         Box::pin(async move {
-            let Program { command, env, keep_env, cwd, sandbox } = program;
+            let ProgramToStart { command, env, keep_env, cwd, sandbox } = program;
             let (name, args) = command.split_first().ok_or("no command is said")?;
-            let workspace = self.folder_at(".")?;
+            let workspace = self.open_folder_at(".")?;
             // The default folder is empty and private, so that nobody else can place files that
             // programs look for.
             let (cwd, empty) = match cwd {
-                Some(cwd) => (self.folder_at(cwd)?, None),
+                Some(cwd) => (self.open_folder_at(cwd)?, None),
                 None => {
                     let empty = tempfile::tempdir();
                     let empty = empty.map_err(|err| format!("a folder of its own: {err}"))?;
-                    (opened(empty.path())?, Some(empty))
+                    (open_folder(empty.path())?, Some(empty))
                 }
             };
             // A relative path to a program is resolved in the workspace.
-            let path = self.processes.unwritten(&self.path, &self.root);
-            let found = processes::Program::find(name, workspace.as_fd(), &path);
-            let mut found = found.map_err(|why| self.missing(name, why))?;
+            let path = self.processes.unwritable_path(&self.search_path, &self.root);
+            let found = processes::ResolvedProgram::find(name, workspace.as_fd(), &path);
+            let mut found = found.map_err(|why| self.missing_program(name, why))?;
             // The path must be absolute, because the working directory may differ.
             found.path = self.root.path().join(found.path);
             let mut variables = self.processes.environment(keep_env, &path);
             let own = env.iter().map(|(name, value)| (name.into(), value.into()));
             variables.extend(own.collect::<BTreeMap<OsString, OsString>>());
-            let mut inside = self.processes.sandbox().held_by(profile(sandbox)?, &self.root);
+            let mut inside =
+                self.processes.sandbox().confinement_with(sandbox_profile(sandbox)?, &self.root);
             if let (Some(inside), Some(empty)) = (&mut inside, &empty) {
                 let seen = empty.path().canonicalize();
-                inside.seen.push(seen.map_err(|err| format!("a folder of its own: {err}"))?);
+                inside
+                    .visible_paths
+                    .push(seen.map_err(|err| format!("a folder of its own: {err}"))?);
             }
-            let start = Start {
+            let start = ProgramStart {
                 program: found,
                 args: args.iter().map(OsString::from).collect(),
                 cwd,
                 env: variables,
                 stdin: None,
-                bounds: processes::Bounds {
+                bounds: processes::RunLimits {
                     timeout: Duration::MAX,
-                    grace: GRACE,
-                    held_bytes_max: 0,
+                    grace: EXIT_GRACE,
+                    memory_bytes_max: 0,
                     spool_bytes_max: 0,
                 },
-                inside,
+                confinement: inside,
             };
             let spoken = self.processes.open(start).await;
-            let Spoken { stdin, stdout, stderr, ended, runs } =
+            let OpenProgram { stdin, stdout, stderr, ended, guard: runs } =
                 spoken.map_err(|err| format!("`{name}` does not start: {err}"))?;
             let input = Box::new(stdin);
-            let output = Box::new(Printed(stdout));
+            let output = Box::new(UpstreamProgramOutput(stdout));
             let errors = Box::new(stderr);
-            Ok(Started { input, output, errors, ended, hold: Hold::of((runs, empty)) })
+            Ok(RunningProgram {
+                input,
+                output,
+                errors,
+                exited: ended,
+                hold: WatchGuard::new((runs, empty)),
+            })
         })
     }
 
-    fn dial<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<Box<dyn Bytes>, String>> {
+    fn dial<'a>(
+        &'a self,
+        place: &'a NetworkAddress,
+    ) -> BoxFuture<'a, Result<Box<dyn ByteStream>, String>> {
         Box::pin(async move {
-            let found = addresses(place).await?;
+            let found = resolve_addresses(place).await?;
             let mut why = format!("`{}` has no address", place.host);
             for address in found {
-                let to = dial::Place::Port(address.ip().to_string(), address.port());
-                match dial::dial(&to, CONNECT).await {
+                let to = dial::DialAddress::Port(address.ip().to_string(), address.port());
+                match dial::dial(&to, CONNECT_TIMEOUT).await {
                     Ok(stream) if place.secure => {
-                        let secure = self.secure().await?;
-                        let stream = timeout(CONNECT, secure.over(stream, &place.host)).await;
-                        let late = |_| format!("{address}: no TLS within {} s", CONNECT.as_secs());
+                        let secure = self.tls_client().await?;
+                        let stream =
+                            timeout(CONNECT_TIMEOUT, secure.connect(stream, &place.host)).await;
+                        let late =
+                            |_| format!("{address}: no TLS within {} s", CONNECT_TIMEOUT.as_secs());
                         let stream = stream.map_err(late)?.map_err(|err| err.to_string())?;
-                        return Ok(Box::new(stream) as Box<dyn Bytes>);
+                        return Ok(Box::new(stream) as Box<dyn ByteStream>);
                     }
-                    Ok(stream) => return Ok(Box::new(stream) as Box<dyn Bytes>),
+                    Ok(stream) => return Ok(Box::new(stream) as Box<dyn ByteStream>),
                     Err(err) => why = format!("{address}: {err}"),
                 }
             }
@@ -286,15 +319,15 @@ impl World for Outside {
     }
 
     fn secret(&self, name: &str) -> Option<String> {
-        self.kept.read(name)
+        self.credentials.read(name)
     }
 
     fn keep_secret(&self, name: &str, secret: Option<&str>) -> Result<(), String> {
-        self.kept.keep(name, secret)
+        self.credentials.store(name, secret)
     }
 
-    fn hold_secret<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Hold, String>> {
-        Box::pin(self.kept.hold(name))
+    fn hold_secret<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<WatchGuard, String>> {
+        Box::pin(self.credentials.lock(name))
     }
 
     fn front_matter(&self, text: &str) -> Result<Map<String, Value>, String> {
@@ -306,59 +339,62 @@ impl World for Outside {
     clippy::disallowed_methods,
     reason = "a folder that the owner names, or of the server's own"
 )]
-fn opened(path: &Path) -> Result<std::os::fd::OwnedFd, String> {
+fn open_folder(path: &Path) -> Result<std::os::fd::OwnedFd, String> {
     let opened = fs::File::open(path);
     let opened = opened.map_err(|err| format!("the folder {}: {err}", path.display()))?;
     Ok(opened.into())
 }
 
-impl Outside {
-    fn missing(&self, name: &str, why: Missing) -> String {
+impl MachineAccess {
+    fn missing_program(&self, name: &str, why: ProgramLookupError) -> String {
         if name.contains('/') {
             let at = self.root.path().join(name);
             let at = at.display();
             return match why {
-                Missing::Absent => format!("there is no program {at}"),
-                Missing::NotAFile => format!("{at} is no file"),
-                Missing::NotExecutable => format!("{at} may not be run; `chmod +x` lets it"),
+                ProgramLookupError::Absent => format!("there is no program {at}"),
+                ProgramLookupError::NotAFile => format!("{at} is no file"),
+                ProgramLookupError::NotExecutable => {
+                    format!("{at} may not be run; `chmod +x` lets it")
+                }
             };
         }
-        match processes::nearest(name, &self.path) {
+        match processes::nearest_program(name, &self.search_path) {
             Some(nearest) => format!("there is no program `{name}`; did you mean `{nearest}`?"),
-            None => format!("there is no program `{name}` in {}", self.path),
+            None => format!("there is no program `{name}` in {}", self.search_path),
         }
     }
 
     /// Opens the folder `at`, which may lie outside the workspace.
-    fn folder_at(&self, at: &str) -> Result<std::os::fd::OwnedFd, String> {
-        opened(&self.root.path().join(at))
+    fn open_folder_at(&self, at: &str) -> Result<std::os::fd::OwnedFd, String> {
+        open_folder(&self.root.path().join(at))
     }
 
-    async fn secure(&self) -> Result<Secure, String> {
-        if self.secure.get().is_none() {
+    async fn tls_client(&self) -> Result<TlsClient, String> {
+        if self.tls.get().is_none() {
             // Blocking: the system's certificates are read from files.
-            let made = tokio::task::spawn_blocking(|| Secure::new(&Trust::System)).await;
+            let made =
+                tokio::task::spawn_blocking(|| TlsClient::new(&CertificateTrust::System)).await;
             let made = made.map_err(|err| err.to_string())?;
-            self.secure.get_or_init(|| made);
+            self.tls.get_or_init(|| made);
         }
-        self.secure.get().cloned().unwrap_or_else(|| Err("TLS is away".to_owned()))
+        self.tls.get().cloned().unwrap_or_else(|| Err("TLS is away".to_owned()))
     }
 }
 
 /// Returns true if `address` is this machine (loopback or unspecified).
-fn is_here(address: IpAddr) -> bool {
+fn is_local(address: IpAddr) -> bool {
     let address = address.to_canonical();
     address.is_loopback() || address.is_unspecified()
 }
 
 /// Resolves `place` to the addresses that the upstream may use. Private and loopback ones need
 /// permission.
-async fn addresses(place: &Place) -> Result<Vec<SocketAddr>, String> {
-    let Place { host, port, private_network, near, .. } = place;
+async fn resolve_addresses(place: &NetworkAddress) -> Result<Vec<SocketAddr>, String> {
+    let NetworkAddress { host, port, private_network, may_be_local: near, .. } = place;
     if let Ok(address) = host.parse::<IpAddr>() {
         return match address.is_loopback() || *private_network || is_public(address) {
             true => Ok(vec![SocketAddr::new(address, *port)]),
-            false => Err(private(&address.to_string())),
+            false => Err(private_network_error(&address.to_string())),
         };
     }
     let found = tokio::net::lookup_host((host.as_str(), *port)).await;
@@ -368,7 +404,7 @@ async fn addresses(place: &Place) -> Result<Vec<SocketAddr>, String> {
     let mut all: Vec<_> = found.collect();
     all.retain(|address| {
         let ip = address.ip();
-        let may = match is_here(ip) {
+        let may = match is_local(ip) {
             true => own || *near,
             false => *private_network || is_public(ip),
         };
@@ -378,15 +414,15 @@ async fn addresses(place: &Place) -> Result<Vec<SocketAddr>, String> {
         may
     });
     match (all.is_empty(), refused) {
-        (true, Some(ip)) if *private_network && is_here(ip) => {
+        (true, Some(ip)) if *private_network && is_local(ip) => {
             Err(format!("`{host}` leads to this machine, where the upstream is not"))
         }
-        (true, Some(ip)) => Err(private(&format!("{ip}, where `{host}` is"))),
+        (true, Some(ip)) => Err(private_network_error(&format!("{ip}, where `{host}` is"))),
         _ => Ok(all),
     }
 }
 
-fn private(what: &str) -> String {
+fn private_network_error(what: &str) -> String {
     format!(
         "{what} is in a private network; if it is meant, say `private_network = true` for this \
          upstream"
@@ -394,7 +430,7 @@ fn private(what: &str) -> String {
 }
 
 /// Parses the `sandbox` setting of an upstream.
-fn profile(name: &str) -> Result<Profile, String> {
+fn sandbox_profile(name: &str) -> Result<SandboxProfile, String> {
     let read = serde_json::from_value(Value::from(name));
     read.map_err(|_| format!("`sandbox` is `{name}`; it is read-only, workspace, network or off"))
 }
@@ -403,7 +439,7 @@ fn profile(name: &str) -> Result<Profile, String> {
 fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => is_public_v4(v4),
-        IpAddr::V6(v6) => match embedded(v6) {
+        IpAddr::V6(v6) => match embedded_ipv4(v6) {
             Some(v4) => is_public_v4(v4),
             None => {
                 let first = v6.segments()[0];
@@ -415,7 +451,7 @@ fn is_public(address: IpAddr) -> bool {
 }
 
 /// Returns the IPv4 address that an IPv6 address embeds: IPv4-mapped, NAT64 or 6to4.
-fn embedded(v6: Ipv6Addr) -> Option<Ipv4Addr> {
+fn embedded_ipv4(v6: Ipv6Addr) -> Option<Ipv4Addr> {
     let s = v6.segments();
     let of = |high: u16, low: u16| {
         let [[a, b], [c, d]] = [high.to_be_bytes(), low.to_be_bytes()];
@@ -449,9 +485,9 @@ fn is_public_v4(v4: Ipv4Addr) -> bool {
 }
 
 /// Checks the settings of all upstreams of `config`.
-pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
+pub(crate) fn check_upstreams(config: &Config) -> anyhow::Result<()> {
     for (name, settings) in &config.upstream {
-        let checked = settings.check().and_then(|()| profile(&settings.sandbox).map(drop));
+        let checked = settings.check().and_then(|()| sandbox_profile(&settings.sandbox).map(drop));
         checked.map_err(|why| anyhow!(why)).with_context(|| format!("[upstream.{name}]"))?;
     }
     Ok(())
@@ -461,9 +497,12 @@ pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
 const SECRET_BYTES_MIN: usize = 8;
 
 /// Returns the values of `variables` that `tables` send to upstreams as credentials.
-pub(crate) fn secrets(tables: &Tables, variables: &[(OsString, OsString)]) -> Vec<String> {
-    let said = tables.values().flat_map(Settings::said_alone);
-    let names = said.flat_map(|text| toolgate_upstream::named(text).collect::<Vec<_>>());
+pub(crate) fn upstream_secrets(
+    tables: &UpstreamTables,
+    variables: &[(OsString, OsString)],
+) -> Vec<String> {
+    let said = tables.values().flat_map(UpstreamSettings::private_values);
+    let names = said.flat_map(|text| toolgate_upstream::variable_names(text).collect::<Vec<_>>());
     let value = |name: &str| {
         let found = variables.iter().find(|(it, _)| it.to_str() == Some(name));
         found.and_then(|(_, value)| value.to_str()).map(str::to_owned)
@@ -486,10 +525,10 @@ mod tests {
         for here in
             ["127.0.0.1", "127.9.9.9", "::1", "0.0.0.0", "::", "::ffff:127.0.0.1", "::ffff:0.0.0.0"]
         {
-            assert!(is_here(here.parse().expect("an address")), "{here}");
+            assert!(is_local(here.parse().expect("an address")), "{here}");
         }
         for there in ["10.0.0.1", "1.1.1.1", "::2", "::ffff:10.0.0.1"] {
-            assert!(!is_here(there.parse().expect("an address")), "{there}");
+            assert!(!is_local(there.parse().expect("an address")), "{there}");
         }
     }
 
@@ -498,7 +537,7 @@ mod tests {
         // Which is an address to whoever looks names up, and to nobody else.
         let to = |host: &str, private_network, near| {
             let host = host.to_owned();
-            Place { host, port: 1, secure: true, private_network, near }
+            NetworkAddress { host, port: 1, secure: true, private_network, may_be_local: near }
         };
         for (host, private_network, near, may) in [
             ("127.1", true, true, true),
@@ -510,7 +549,7 @@ mod tests {
             ("10.1", false, false, false),
         ] {
             let place = to(host, private_network, near);
-            assert_eq!(addresses(&place).await.is_ok(), may, "{place:?}");
+            assert_eq!(resolve_addresses(&place).await.is_ok(), may, "{place:?}");
         }
     }
 

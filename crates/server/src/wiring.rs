@@ -6,71 +6,74 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use toolgate_contract::{AnyTool, Effects, Hold, fold, with_icons};
-use toolgate_dialects::{Card, Facts};
+use toolgate_contract::{AnyTool, Effects, WatchGuard, fold_name, with_icons};
+use toolgate_dialects::{ServerCard, ServerInfo};
 use toolgate_host::{
-    Catalog, Gate, Host, JobSettings, JobsHandle, KnownTools, Library, Limits, OutputChecks,
-    Policy, PolicyRule, Quantity, Rate, Scope, Settings, check_pattern, job_resources, job_tools,
+    ByteRate, CallLimits, CallRate, Catalog, Gate, GateSettings, Host, JobSettings, JobsHandle,
+    KnownTools, Library, OutputCheckRules, PolicyRule, TokenScope, ToolPolicy, check_pattern,
+    job_resources, job_tools,
 };
-use toolgate_toolsets::world::processes::Mark;
-use toolgate_toolsets::world::{Fetch, Processes, Root};
+use toolgate_toolsets::world::processes::ServerMark;
+use toolgate_toolsets::world::{HttpFetcher, ProcessRunner, Root};
 use toolgate_toolsets::{
     assets, ci, commands, docs, exec, files, git, icons, prompts, search, skills,
 };
 
-use crate::config::{self, Config, EffectsMax, Loaded, Validation, cache_folder, state_folder};
-use crate::enveloping;
-use crate::exchange::{KEY_BYTES, Sealed, SessionBounds};
-use crate::ground::Ground;
+use crate::audit_setup;
+use crate::config::{
+    self, Config, EffectsMax, LoadedConfig, ValidationSection, cache_folder, state_folder,
+};
+use crate::config_reload::{self, ConfigWatcher};
+use crate::envelope_setup;
+use crate::exchange::{SESSION_KEY_BYTES, SessionBounds, SessionSealer};
 use crate::lines::LineBounds;
-use crate::offer::Served;
-use crate::recording;
-use crate::reloading::{self, Follows};
-use crate::telemetry::{self, Told};
-use crate::trusted;
-use crate::upstreams::{self, Offered};
+use crate::offer::PreparedServer;
+use crate::owned_files;
+use crate::server_prep::ServerPrep;
+use crate::telemetry::{self, TelemetrySinks};
+use crate::upstreams::{self, UpstreamCatalog};
 
 /// Messages that may wait for a WebSocket client before it counts as too slow.
-const SOCKET_MESSAGES: usize = 256;
+const SOCKET_MESSAGES_MAX: usize = 256;
 
 /// Bytes of messages that may wait for a WebSocket client. A single larger message is allowed if
 /// none waits.
-const SOCKET_BYTES: usize = 1 << 20;
+const SOCKET_BYTES_MAX: usize = 1 << 20;
 
 /// Workspace being served: its host, programs and upstreams.
-pub struct Workspace {
+pub struct ServedWorkspace {
     /// Host that answers requests.
     pub host: Arc<Host>,
-    processes: Processes,
+    processes: ProcessRunner,
     http_sse: bool,
-    card: Option<Card>,
+    card: Option<ServerCard>,
     zyra_body_bytes_max: Option<usize>,
-    keys: bool,
+    requires_credential: bool,
     tls: bool,
-    searches: bool,
-    told: Told,
-    offered: Offered,
+    has_search: bool,
+    telemetry: TelemetrySinks,
+    catalog: UpstreamCatalog,
 }
 
-impl Workspace {
+impl ServedWorkspace {
     /// Opens the folder `root` under `config`.
     ///
     /// # Errors
     /// When the configuration, a schema or the audit log is unusable.
     pub fn open(root: &Path, config: &Config) -> anyhow::Result<Self> {
-        Self::on(Ground::of(root, config)?, config)
+        Self::open_prepared(ServerPrep::prepare(root, config)?, config)
     }
 
     /// Opens the prepared folder of `ground` under `config`.
     ///
     /// # Errors
     /// When the configuration, a schema or the audit log is unusable.
-    pub fn on(ground: Ground, config: &Config) -> anyhow::Result<Self> {
-        let Ground { root, files, declared, processes } = ground;
+    pub fn open_prepared(ground: ServerPrep, config: &Config) -> anyhow::Result<Self> {
+        let ServerPrep { root, files, declared, processes } = ground;
         let root = &*root;
-        let Toolsets { mut tools, mut library } =
-            toolsets(root, &processes, config, &files, declared)?;
-        let jobs = jobs(root, &processes, config)?;
+        let WorkspaceTools { mut tools, mut library } =
+            workspace_tools(root, &processes, config, &files, declared)?;
+        let jobs = job_settings(root, &processes, config)?;
         let handle = JobsHandle::default();
         if jobs.is_some() {
             tools.extend(job_tools(&handle));
@@ -79,38 +82,38 @@ impl Workspace {
             }
         }
         let pictured = |tool: Arc<dyn AnyTool>| {
-            let icons = icons::of(tool.spec().id.toolset());
+            let icons = icons::for_toolset(tool.spec().id.toolset());
             with_icons(tool, icons)
         };
         let (upstreams, memory) =
-            upstreams::open(&Root::open(root)?, &processes, config, &library.changes)?;
-        library.others = Some(Arc::new(upstreams::Readable(upstreams.clone())));
-        let schemas = enveloping::schemas(root, config)?;
+            upstreams::open_upstreams(&Root::open(root)?, &processes, config, &library.changes)?;
+        library.dynamic_sources = Some(Arc::new(upstreams::UpstreamSources(upstreams.clone())));
+        let schemas = envelope_setup::load_schemas(root, config)?;
         let tools = tools.into_iter().map(pictured).collect();
         let catalog = Catalog::with_schemas(tools, schemas.clone())?;
-        let told = Told::of(&config.telemetry, Some(&upstreams))?;
-        let gate = gate(catalog, library, config, Some(root))?.with_witness(told.witness());
-        let envelopes = enveloping::envelopes(&config.envelope, schemas)?;
+        let told = TelemetrySinks::from_config(&config.telemetry, Some(&upstreams))?;
+        let gate = build_gate(catalog, library, config, Some(root))?.with_observer(told.observer());
+        let envelopes = envelope_setup::new_envelopes(&config.envelope, schemas)?;
         let host = Host::new(gate, jobs).with_job_tools(&handle).with_envelopes(envelopes);
         let http_sse = config.server.http_sse;
-        let card = card(&config.server);
+        let card = server_card(&config.server);
         let zyra_body_bytes_max = config.contracts.zyra_body_bytes_max;
-        let keys = config.asks().unwrap_or(true);
+        let keys = config.requires_credential().unwrap_or(true);
         let searches = config.search.enabled;
         let tls = config.server.tls_certificate.is_some();
         let host = Arc::new(host);
-        let offered = upstreams::serve(&upstreams, &memory, &host);
+        let offered = upstreams::offer_tools(&upstreams, &memory, &host);
         Ok(Self {
             host,
             processes,
             http_sse,
             card,
             zyra_body_bytes_max,
-            keys,
+            requires_credential: keys,
             tls,
-            searches,
-            told,
-            offered,
+            has_search: searches,
+            telemetry: told,
+            catalog: offered,
         })
     }
 
@@ -118,8 +121,8 @@ impl Workspace {
     ///
     /// # Errors
     /// When the configuration or a schema is unusable.
-    pub fn look(root: &Path, config: &Config) -> anyhow::Result<Self> {
-        recording::destination(&config.audit)?;
+    pub fn open_for_inspection(root: &Path, config: &Config) -> anyhow::Result<Self> {
+        audit_setup::audit_destination(&config.audit)?;
         let mut config = config.clone();
         "off".clone_into(&mut config.audit.to);
         "off".clone_into(&mut config.envelope.log_dir);
@@ -128,17 +131,17 @@ impl Workspace {
     }
 
     /// Returns the workspace as a server.
-    pub fn served(&self) -> Served {
-        let looking = if self.searches {
+    pub fn server(&self) -> PreparedServer {
+        let looking = if self.has_search {
             "files_tree, search_semantic (by meaning) and search_text (exact text)"
         } else {
             "files_tree and files_search"
         };
-        let facts = Facts {
+        let facts = ServerInfo {
             name: "toolgate".to_owned(),
             title: "toolgate".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            about: "Serves a workspace's files and commands to agents.".to_owned(),
+            description: "Serves a workspace's files and commands to agents.".to_owned(),
             instructions: format!(
                 "Tools over one workspace folder. Paths are relative to it, with `/`. Answers that \
                  are cut say how to go on. Read a file before you edit it and pass its etag as \
@@ -153,61 +156,64 @@ impl Workspace {
             http_sse: self.http_sse,
             card: self.card.clone(),
             zyra_body_bytes_max: self.zyra_body_bytes_max,
-            keys: self.keys,
+            requires_auth: self.requires_credential,
             tls: self.tls,
         };
-        Served::new(self.host.clone(), facts, self.told.clone())
+        PreparedServer::new(self.host.clone(), facts, self.telemetry.clone())
     }
 
     /// Applies changes of upstreams in the configuration `file` until the result is dropped.
     ///
     /// `load` reads the file again. `config` is the configuration that is in force.
-    pub fn follow(
+    pub fn watch_config(
         &self,
         config: &Config,
         file: PathBuf,
-        load: impl Fn() -> anyhow::Result<Loaded> + Send + 'static,
-    ) -> Hold {
-        let offered = self.offered.clone();
-        let began_with = reloading::written(config);
-        Follows { offered, file, load, began_with }.begin()
+        load: impl Fn() -> anyhow::Result<LoadedConfig> + Send + 'static,
+    ) -> WatchGuard {
+        let offered = self.catalog.clone();
+        let began_with = config_reload::source_text(config);
+        ConfigWatcher { catalog: offered, file, load, initial_text: began_with }.start()
     }
 
     /// Stops all jobs and programs, and waits until every record is written.
     pub async fn close(&self) {
         self.host.stop_jobs().await;
-        self.offered.upstreams.close();
+        self.catalog.upstreams.close();
         self.processes.close().await;
         self.host.flush();
-        self.told.close().await;
+        self.telemetry.close().await;
     }
 }
 
 /// Returns the server card that `server` configures.
-pub(crate) fn card(server: &config::Server) -> Option<Card> {
-    server.card.clone().map(|name| Card { name, url: server.url.clone() })
+pub(crate) fn server_card(server: &config::ServerSection) -> Option<ServerCard> {
+    server.card.clone().map(|name| ServerCard { name, url: server.url.clone() })
 }
 
 /// Builds the gate over `catalog` and `library` under `config`. `root` is the workspace.
-pub(crate) fn gate(
+pub(crate) fn build_gate(
     catalog: Catalog,
     mut library: Library,
     config: &Config,
     root: Option<&Path>,
 ) -> anyhow::Result<Gate> {
     let limits = &config.limits;
-    let policy =
-        Policy::new(&allowed(config), &config.tools.deny, effects_max(config.tools.effects))?
-            .with_confirm(&config.tools.confirm)?
-            .with_scopes(&scopes(&config.scopes))?;
+    let policy = ToolPolicy::new(
+        &allowed_patterns(config),
+        &config.tools.deny,
+        convert_effects(config.tools.effects),
+    )?
+    .with_confirm(&config.tools.confirm)?
+    .with_scopes(&token_scopes(&config.scopes))?;
     let policy = match root {
         // Tools use the path with all links resolved.
-        Some(root) => policy.with_root(&real(root)),
+        Some(root) => policy.with_root(&resolve_links(root)),
         None => policy,
     };
     let rules: Vec<PolicyRule> = config.policy.rules.iter().map(PolicyRule::from).collect();
     let policy = policy.with_rules(&rules, config.policy.default.into())?;
-    let audit = recording::audit(&config.audit)?;
+    let audit = audit_setup::open_audit(&config.audit)?;
     if config.resources.audit {
         library.resources.extend(audit.resources());
     }
@@ -220,7 +226,7 @@ pub(crate) fn gate(
     // The tool that reads long results exists if there are upstreams.
     let results = config.upstream.values().next().map(|_| "results".to_owned());
     let later = config.upstream.keys().cloned().chain(prefixes).chain(results).collect();
-    let named = KnownTools { tools, later };
+    let named = KnownTools { tools, later_toolsets: later };
     // A server without tools may still have resources or prompts, so its rules are not checked.
     let named = (!named.tools.is_empty()).then_some(named);
     if let Some(named) = &named {
@@ -229,24 +235,24 @@ pub(crate) fn gate(
             check_pattern("sandbox.for", &rule.tools, named)?;
         }
     }
-    let slots = Limits::new(
+    let slots = CallLimits::new(
         limits.calls,
         limits.programs,
         limits.waiting,
         Duration::from_millis(limits.wait_ms),
     )
-    .with_rates(&rates(&limits.rate))?;
-    let slots = bounded_each(slots, config);
+    .with_rates(&rate_rules(&limits.rate))?;
+    let slots = with_caller_shares(slots, config);
     if let Some(named) = &named {
         slots.check(named)?;
     }
-    let Validation { output, rules } = &config.validation;
+    let ValidationSection { output, rules } = &config.validation;
     let rules: Vec<_> = rules.iter().map(|rule| (rule.tools.as_str(), rule.output)).collect();
-    let output_checks = OutputChecks::new(&rules, *output)?;
+    let output_checks = OutputCheckRules::new(&rules, *output)?;
     if let Some(named) = &named {
-        output_checks.check(named)?;
+        output_checks.check_rules(named)?;
     }
-    let settings = Settings {
+    let settings = GateSettings {
         deadline: Duration::from_millis(limits.deadline_ms),
         job_deadline: Duration::from_millis(config.jobs.deadline_ms),
         answer_wait: Duration::from_millis(limits.answer_ms),
@@ -256,66 +262,68 @@ pub(crate) fn gate(
     };
     Ok(Gate::new(catalog, policy, slots, audit, settings)
         .with_library(library)
-        .with_secrets(telemetry::secrets(config)?))
+        .with_secrets(telemetry::redacted_secrets(config)?))
 }
 
 /// Returns the patterns of available tools. An upstream's tools need the one that reads long
 /// results.
-fn allowed(config: &Config) -> Vec<String> {
+fn allowed_patterns(config: &Config) -> Vec<String> {
     let results = config.upstream.values().next().map(|_| "results.read".to_owned());
     config.tools.allow.iter().cloned().chain(results).collect()
 }
 
 /// Converts the configured scopes of tokens.
-fn scopes(scopes: &[config::oauth::Scope]) -> Vec<Scope> {
-    let scopes = scopes.iter().map(|scope| Scope {
+fn token_scopes(scopes: &[config::oauth::ScopeEntry]) -> Vec<TokenScope> {
+    let scopes = scopes.iter().map(|scope| TokenScope {
         name: scope.name.clone(),
         tools: scope.tools.clone(),
-        effects: effects_max(scope.effects),
+        effects: convert_effects(scope.effects),
     });
     scopes.collect()
 }
 
 /// Adds each caller's share to `slots`.
-fn bounded_each(slots: Limits, config: &Config) -> Limits {
+fn with_caller_shares(slots: CallLimits, config: &Config) -> CallLimits {
     let limits = &config.limits;
-    let share = share(config);
+    let share = caller_share(config);
     let share = |each: usize, all: usize| if each == 0 { share(all) } else { each };
     let calls = share(limits.calls_each, limits.calls);
     let programs = share(limits.programs_each, limits.programs);
     let slots = match calls < limits.calls || programs < limits.programs {
-        true => slots.with_each(calls, programs),
+        true => slots.with_caller_limits(calls, programs),
         false => slots,
     };
     let refused = NonZeroU32::new(limits.refused).zip(NonZeroU32::new(limits.refused_per_s));
     let slots = match refused {
-        Some((burst, per_second)) => slots.with_refused(burst, per_second),
+        Some((burst, per_second)) => slots.with_refusal_limit(burst, per_second),
         None => slots,
     };
     let slots = match limits.written_bytes {
         0 => slots,
-        at_once => slots.with_written(Quantity { at_once, per_second: limits.written_per_s_bytes }),
+        at_once => {
+            slots.with_write_budget(ByteRate { at_once, per_second: limits.written_per_s_bytes })
+        }
     };
     match limits.carried_bytes {
-        at_once if at_once > 0 && config.asks().unwrap_or(true) => {
-            slots.with_carried(Quantity { at_once, per_second: limits.carried_per_s_bytes })
+        at_once if at_once > 0 && config.requires_credential().unwrap_or(true) => {
+            slots.with_traffic_budget(ByteRate { at_once, per_second: limits.carried_per_s_bytes })
         }
         _ => slots,
     }
 }
 
 /// Returns a function that computes one caller's share of a limit.
-fn share(config: &Config) -> impl Fn(usize) -> usize {
+fn caller_share(config: &Config) -> impl Fn(usize) -> usize {
     // An invalid key file stops the server elsewhere.
-    let several = config.asks().unwrap_or(true);
+    let several = config.requires_credential().unwrap_or(true);
     // A single caller gets everything; one of several gets three quarters.
     move |all| if several { (all * 3).div_ceil(4) } else { all }
 }
 
 /// Converts the configured rate rules.
-fn rates(rules: &[config::Rate]) -> Vec<Rate> {
+fn rate_rules(rules: &[config::RateLimitEntry]) -> Vec<CallRate> {
     let rules = rules.iter().filter_map(|rule| {
-        Some(Rate {
+        Some(CallRate {
             tools: rule.tools.clone(),
             calls: NonZeroU32::new(rule.calls)?,
             per: Duration::from_millis(rule.in_ms),
@@ -326,29 +334,30 @@ fn rates(rules: &[config::Rate]) -> Vec<Rate> {
 }
 
 /// Tools and resources of a workspace.
-struct Toolsets {
+struct WorkspaceTools {
     tools: Vec<Arc<dyn AnyTool>>,
     library: Library,
 }
 
 /// Creates every toolset of the folder `root`. A new toolset needs one line here.
-fn toolsets(
+fn workspace_tools(
     root: &Path,
-    processes: &Processes,
+    processes: &ProcessRunner,
     config: &Config,
-    files: &files::Settings,
-    declared: Vec<commands::Declared>,
-) -> anyhow::Result<Toolsets> {
+    files: &files::FileSettings,
+    declared: Vec<commands::DeclaredCommand>,
+) -> anyhow::Result<WorkspaceTools> {
     let root = Root::open(root)
         .with_context(|| format!("the folder {} cannot be served", root.display()))?;
     let mut tools = files::tools(&root, files);
-    let programs = exec::Programs::new(&root, processes, &config.exec);
+    let programs = exec::WorkspacePrograms::new(&root, processes, &config.exec);
     tools.extend(programs.tools());
     tools.extend(git::tools(&programs, &config.git));
     tools.extend(ci::tools(&programs, &config.ci, env!("CARGO_PKG_VERSION")));
     let folders = search_folders(root.path(), &config.search.cache);
-    let service = search::Service::new(&root, &config.search, files, folders, &Fetch::default())
-        .map_err(|why| anyhow!(why))?;
+    let service =
+        search::SearchService::new(&root, &config.search, files, folders, &HttpFetcher::default())
+            .map_err(|why| anyhow!(why))?;
     tools.extend(service.iter().flat_map(search::tools));
     tools.extend(docs::tools(&root, &config.docs, service.as_ref()));
     let mut library = Library::default();
@@ -356,34 +365,34 @@ fn toolsets(
         library.resources.push(files::resources(&root, files));
     }
     library.prompts = prompts::sources(&root, &config.prompts);
-    if let Some(skills) = skills::Shelf::new(&root, &config.skills) {
+    if let Some(skills) = skills::SkillLibrary::new(&root, &config.skills) {
         library.resources.push(skills.clone());
         library.skills.push(skills);
     }
-    if let Some(assets) = assets::Assets::open(&root, &config.assets)? {
-        tools.extend(assets::tools(&assets, &config.assets, &Fetch::default()));
-        library.resources.extend(assets::Source::new(&assets).map(|source| source as _));
+    if let Some(assets) = assets::AssetSnapshot::open(&root, &config.assets)? {
+        tools.extend(assets::tools(&assets, &config.assets, &HttpFetcher::default()));
+        library.resources.extend(assets::AssetSource::new(&assets).map(|source| source as _));
     }
-    Ok(Toolsets { tools: displaced(tools, declared, &programs)?, library })
+    Ok(WorkspaceTools { tools: merge_declared(tools, declared, &programs)?, library })
 }
 
 /// Combines `tools` and `declared` commands. A command replaces a built-in tool of its name only if
 /// it declares so.
-fn displaced(
+fn merge_declared(
     mut tools: Vec<Arc<dyn AnyTool>>,
-    declared: Vec<commands::Declared>,
-    programs: &exec::Programs,
+    declared: Vec<commands::DeclaredCommand>,
+    programs: &exec::WorkspacePrograms,
 ) -> anyhow::Result<Vec<Arc<dyn AnyTool>>> {
     for command in &declared {
         let has_name =
-            |tool: &Arc<dyn AnyTool>| fold(tool.spec().id.as_str()) == fold(command.id());
+            |tool: &Arc<dyn AnyTool>| fold_name(tool.spec().id.as_str()) == fold_name(command.id());
         let Some(at) = tools.iter().position(has_name) else { continue };
         let gone = tools.remove(at);
         if !command.replaces() {
             bail!(
                 "{}: `{}` is the name of a built-in tool. Call the command otherwise, or have it \
                  take that tool's place with `replaces = true`",
-                command.stands(),
+                command.location(),
                 gone.spec().id
             );
         }
@@ -394,44 +403,46 @@ fn displaced(
 }
 
 /// Returns the settings of jobs in the folder `root`, or `None` if jobs are off.
-fn jobs(
+fn job_settings(
     root: &Path,
-    processes: &Processes,
+    processes: &ProcessRunner,
     config: &Config,
 ) -> anyhow::Result<Option<JobSettings>> {
     let Some(folder) = jobs_folder(root, &config.jobs.to)? else { return Ok(None) };
-    let share = share(config);
+    let share = caller_share(config);
     Ok(Some(JobSettings {
-        running_each: share(config.jobs.running),
-        queued_each: share(config.jobs.queued),
+        running_per_caller: share(config.jobs.running),
+        queued_per_caller: share(config.jobs.queued),
         mark: processes.mark().number(),
-        end_left: {
+        end_leftovers: {
             let processes = processes.clone();
             Arc::new(move |mark| {
-                if Mark::of(mark).is_some_and(|mark| processes.end_left_by(mark)) {
+                if ServerMark::from_number(mark)
+                    .is_some_and(|mark| processes.kill_leftovers_of(mark))
+                {
                     tracing::info!("ended what programs of a server that is gone had left running");
                 }
             })
         },
-        ..jobs_in(folder, &config.jobs)
+        ..job_settings_in(folder, &config.jobs)
     }))
 }
 
 /// Returns job settings for `folder`, for tools that leave no programs running.
-pub(crate) fn jobs_in(folder: PathBuf, config: &config::Jobs) -> JobSettings {
+pub(crate) fn job_settings_in(folder: PathBuf, config: &config::JobsSection) -> JobSettings {
     JobSettings {
         folder,
         running_max: config.running,
-        running_each: config.running,
+        running_per_caller: config.running,
         queued_max: config.queued,
-        queued_each: config.queued,
+        queued_per_caller: config.queued,
         keep: Duration::from_millis(config.keep_ms),
         keep_max: Duration::from_millis(config.keep_max_ms),
         ended_max: config.ended,
         output_bytes_max: config.output_bytes,
         files_bytes_max: config.files_bytes,
         mark: 0,
-        end_left: Arc::new(|_| {}),
+        end_leftovers: Arc::new(|_| {}),
     }
 }
 
@@ -448,22 +459,23 @@ pub(crate) fn jobs_folder(root: &Path, to: &str) -> anyhow::Result<Option<PathBu
         ),
     };
     // Each workspace has its own folder, so that servers never run each other's jobs.
-    Ok(folder.map(|folder| folder.join(own_name(&real(root)))))
+    Ok(folder.map(|folder| folder.join(workspace_folder_name(&resolve_links(root)))))
 }
 
 /// Returns the folders of the search index. Servers of one workspace share them.
-fn search_folders(root: &Path, cache: &str) -> search::Folders {
+fn search_folders(root: &Path, cache: &str) -> search::IndexFolders {
     let cache = match cache {
         "memory" => None,
         "user" => cache_folder().map(|cache| cache.join("search")),
         path => Some(PathBuf::from(path)),
     };
-    let documents = state_folder().map(|state| state.join("documents").join(own_name(root)));
-    search::Folders { cache, documents }
+    let documents =
+        state_folder().map(|state| state.join("documents").join(workspace_folder_name(root)));
+    search::IndexFolders { cache, documents }
 }
 
 /// Returns a folder name for the workspace at the resolved path `real`.
-fn own_name(real: &Path) -> String {
+fn workspace_folder_name(real: &Path) -> String {
     let hash = blake3::hash(real.as_os_str().as_encoded_bytes()).to_hex();
     let name = real.file_name().unwrap_or_default().to_string_lossy();
     let name = name.replace(|c: char| !c.is_alphanumeric(), "_");
@@ -471,13 +483,13 @@ fn own_name(real: &Path) -> String {
 }
 
 /// Returns the path of `file` relative to `root`, a [resolved](real) path, if it lies inside.
-pub fn beneath(root: &Path, file: &Path) -> Option<String> {
-    Some(real(file).strip_prefix(root).ok()?.to_str()?.to_owned())
+pub fn relative_to_root(root: &Path, file: &Path) -> Option<String> {
+    Some(resolve_links(file).strip_prefix(root).ok()?.to_str()?.to_owned())
 }
 
 /// Resolves all links of `path`. Returns it unchanged if it does not exist.
 #[allow(clippy::disallowed_methods, reason = "the person's own paths, before anything is served")]
-pub fn real(path: &Path) -> PathBuf {
+pub fn resolve_links(path: &Path) -> PathBuf {
     std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
@@ -486,15 +498,15 @@ pub fn real(path: &Path) -> PathBuf {
 /// # Errors
 /// When the key file cannot be read, other users could have written it, or it is shorter than 32
 /// bytes.
-pub(crate) fn sealed(config: &Config) -> anyhow::Result<Sealed> {
-    let mut key = [0; KEY_BYTES];
+pub(crate) fn session_sealer(config: &Config) -> anyhow::Result<SessionSealer> {
+    let mut key = [0; SESSION_KEY_BYTES];
     match &config.server.session_key {
         Some(path) => {
-            let read = trusted::read(Path::new(path), trusted::Links::Followed);
+            let read = owned_files::read_owned(Path::new(path), owned_files::LinkPolicy::Followed);
             let (bytes, _) = read.context("in server.session_key")?;
-            if bytes.len() < KEY_BYTES {
+            if bytes.len() < SESSION_KEY_BYTES {
                 bail!(
-                    "server.session_key: {path} has {} bytes; make one of {KEY_BYTES} or more, \
+                    "server.session_key: {path} has {} bytes; make one of {SESSION_KEY_BYTES} or more, \
                      e.g. with `head -c 32 /dev/urandom > {path}`",
                     bytes.len()
                 );
@@ -503,7 +515,7 @@ pub(crate) fn sealed(config: &Config) -> anyhow::Result<Sealed> {
         }
         None => getrandom::fill(&mut key).context("the system gives no random numbers")?,
     }
-    Ok(Sealed::new(&key))
+    Ok(SessionSealer::new(&key))
 }
 
 /// Returns the limits of a stdio client.
@@ -513,18 +525,18 @@ pub fn line_bounds(config: &Config) -> LineBounds {
         in_flight_max: config.limits.in_flight,
         eof_grace: Duration::from_millis(config.limits.eof_grace_ms),
         drain: Duration::from_millis(config.server.drain_ms),
-        wrap_up: wrap_up(config),
+        wrap_up: wrap_up_time(config),
     }
 }
 
 /// Returns the time for cancelled calls to end, plus 1 s for their answers to be read.
-fn wrap_up(config: &Config) -> Duration {
+fn wrap_up_time(config: &Config) -> Duration {
     Duration::from_millis(config.limits.cancel_grace_ms.saturating_add(1_000))
 }
 
 /// Returns the limits of the HTTP server.
-pub fn http_bounds(config: &Config) -> toolgate_transports::http::Bounds {
-    toolgate_transports::http::Bounds {
+pub fn http_bounds(config: &Config) -> toolgate_transports::http::HttpBounds {
+    toolgate_transports::http::HttpBounds {
         body_bytes_max: config.limits.message_bytes,
         body_time_max: Duration::from_millis(config.server.body_time_ms),
         unsent_bytes_max: config.limits.message_bytes.saturating_mul(8).max(64 << 20),
@@ -533,9 +545,9 @@ pub fn http_bounds(config: &Config) -> toolgate_transports::http::Bounds {
         connections_max: config.server.connections_max,
         streams_max: config.server.streams_max.min(config.server.connections_max.div_ceil(2)),
         streams_each: config.server.streams_each,
-        socket_waiting_messages: SOCKET_MESSAGES,
-        socket_waiting_bytes: SOCKET_BYTES,
-        occupancy: toolgate_transports::http::Occupancy::default(),
+        socket_waiting_messages: SOCKET_MESSAGES_MAX,
+        socket_waiting_bytes: SOCKET_BYTES_MAX,
+        occupancy: toolgate_transports::http::OccupancyCounter::default(),
         keep_alive: Duration::from_millis(config.server.keep_alive_ms),
         // Calls that are cancelled after the drain time still get an answer.
         drain: Duration::from_millis(
@@ -553,7 +565,7 @@ pub fn session_bounds(config: &Config) -> SessionBounds {
     }
 }
 
-fn effects_max(effects: EffectsMax) -> Effects {
+fn convert_effects(effects: EffectsMax) -> Effects {
     match effects {
         EffectsMax::Reads => Effects::Reads,
         EffectsMax::Adds => Effects::Adds,

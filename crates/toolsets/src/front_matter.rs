@@ -1,6 +1,6 @@
 //! Parses the front matter of a Markdown file: the YAML before its text.
 
-mod wishes;
+mod errors;
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_saphyr::Options;
 use serde_saphyr::options::{DuplicateKeyPolicy, MergeKeyPolicy};
 
-pub(crate) use wishes::Wishes;
+pub(crate) use errors::ValueRequirements;
 
 /// The most YAML nodes that are read. Aliases can make a short text expand to many nodes.
 const NODES_MAX: usize = 10_000;
@@ -17,7 +17,7 @@ const TEXT_BYTES_MAX: usize = 1 << 20;
 
 /// A Markdown file, split into front matter and body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Parts<'t> {
+pub(crate) struct MarkdownParts<'t> {
     /// The YAML between the `---` lines.
     pub(crate) head: &'t str,
     /// The text after the front matter.
@@ -31,34 +31,34 @@ const HEAD_LINE: usize = 2;
 
 /// An error in a file, with its line number from 1. Line 0 means the whole file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Wrong {
+pub(crate) struct FileProblem {
     pub(crate) line: usize,
     pub(crate) message: String,
 }
 
-impl Wrong {
-    pub(crate) fn at(line: usize, message: impl Into<String>) -> Self {
+impl FileProblem {
+    pub(crate) fn at_line(line: usize, message: impl Into<String>) -> Self {
         Self { line, message: message.into() }
     }
 
     /// Creates an error about the whole file.
     pub(crate) fn whole(message: impl Into<String>) -> Self {
-        Self::at(0, message)
+        Self::at_line(0, message)
     }
 
     /// Adds the file's path and its kind (`what`, such as `a prompt`) to the error.
-    pub(crate) fn of(self, what: &'static str, file: &str) -> LeftOut {
+    pub(crate) fn into_skipped(self, what: &'static str, file: &str) -> SkippedFile {
         let Self { line, message } = self;
-        LeftOut { what: Some(what), file: file.to_owned(), line, message }
+        SkippedFile { item_kind: Some(what), file: file.to_owned(), line, message }
     }
 }
 
 /// A file or folder that was skipped because it is unusable, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct LeftOut {
+pub(crate) struct SkippedFile {
     /// The kind of item that was skipped, such as `a prompt`. `None` if only the file itself was
     /// skipped.
-    pub(crate) what: Option<&'static str>,
+    pub(crate) item_kind: Option<&'static str>,
     /// The path of the file, relative to the workspace root.
     pub(crate) file: String,
     /// The line number from 1; 0 means the whole file.
@@ -67,23 +67,23 @@ pub(crate) struct LeftOut {
     pub(crate) message: String,
 }
 
-impl LeftOut {
+impl SkippedFile {
     /// Creates a report about the whole of `file`, which is `what` (such as `a prompt`).
     pub(crate) fn whole(what: &'static str, file: &str, message: impl Into<String>) -> Self {
-        Wrong::whole(message).of(what, file)
+        FileProblem::whole(message).into_skipped(what, file)
     }
 
     /// Creates a report about `file` alone: nothing else depends on it.
-    pub(crate) fn alone(file: &str, message: impl Into<String>) -> Self {
-        Self { what: None, ..Self::whole("", file, message) }
+    pub(crate) fn file_only(file: &str, message: impl Into<String>) -> Self {
+        Self { item_kind: None, ..Self::whole("", file, message) }
     }
 
     /// Returns the error message for a caller that requests the file.
-    pub(crate) fn trouble(&self) -> String {
-        format!("`{}` cannot be used: {}", self.place(), self.message)
+    pub(crate) fn error_message(&self) -> String {
+        format!("`{}` cannot be used: {}", self.location(), self.message)
     }
 
-    fn place(&self) -> String {
+    fn location(&self) -> String {
         match self.line {
             0 => self.file.clone(),
             line => format!("{}:{line}", self.file),
@@ -92,11 +92,11 @@ impl LeftOut {
 }
 
 /// Formats the report as a log line.
-impl fmt::Display for LeftOut {
+impl fmt::Display for SkippedFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = self.place();
+        let place = self.location();
         let message = &self.message;
-        match self.what {
+        match self.item_kind {
             Some(what) => write!(f, "{what} is left out: {place}: {message}"),
             None => write!(f, "{place} is left out: {message}"),
         }
@@ -104,12 +104,12 @@ impl fmt::Display for LeftOut {
 }
 
 /// Splits `text` into front matter and body: a line `---`, YAML, a line `---`, the body.
-pub(crate) fn split(text: &str) -> Result<Parts<'_>, Wrong> {
+pub(crate) fn split(text: &str) -> Result<MarkdownParts<'_>, FileProblem> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let first = text.split_inclusive('\n').next().unwrap_or_default();
     if first.strip_suffix('\n').map(|line| line.trim_end_matches('\r')) != Some("---") {
         let message = "it does not begin with front matter: a line `---`, YAML, a line `---`";
-        return Err(Wrong::at(1, message));
+        return Err(FileProblem::at_line(1, message));
     }
     let rest = &text[first.len()..];
     let mut at = 0;
@@ -117,32 +117,35 @@ pub(crate) fn split(text: &str) -> Result<Parts<'_>, Wrong> {
         let end = at + line.len();
         if line.trim_end() == "---" {
             let body_line = HEAD_LINE + count + 1;
-            return Ok(Parts { head: &rest[..at], body: &rest[end..], body_line });
+            return Ok(MarkdownParts { head: &rest[..at], body: &rest[end..], body_line });
         }
         at = end;
     }
-    Err(Wrong::at(1, "the front matter has no end; close it with a line `---`"))
+    Err(FileProblem::at_line(1, "the front matter has no end; close it with a line `---`"))
 }
 
 /// Splits `text` like [`split`], but the front matter is optional. Without one, the whole text is
 /// the body.
-pub(crate) fn split_if_any(text: &str) -> Result<Parts<'_>, Wrong> {
+pub(crate) fn split_if_any(text: &str) -> Result<MarkdownParts<'_>, FileProblem> {
     let body = text.strip_prefix('\u{feff}').unwrap_or(text);
     // A `---` after blank lines was probably meant as front matter, so `split` reports it.
     if body.trim_start().lines().next().is_some_and(|line| line.trim_end() == "---") {
         return split(text);
     }
-    Ok(Parts { head: "", body, body_line: 1 })
+    Ok(MarkdownParts { head: "", body, body_line: 1 })
 }
 
 /// Parses the front matter `head` as YAML 1.2. An error about a key's value uses the text in
 /// `wishes`.
-pub(crate) fn parse<T: DeserializeOwned>(head: &str, wishes: Wishes) -> Result<T, Wrong> {
+pub(crate) fn parse<T: DeserializeOwned>(
+    head: &str,
+    wishes: ValueRequirements,
+) -> Result<T, FileProblem> {
     serde_saphyr::from_str_with_options(head, options()).map_err(|err| {
         let line = err.location().and_then(|place| usize::try_from(place.line()).ok());
         // An error about the whole, such as a missing key, has no location.
         let line = line.filter(|&line| line > 0).unwrap_or(1);
-        Wrong::at(line + HEAD_LINE - 1, wishes::told(&err, head, wishes))
+        FileProblem::at_line(line + HEAD_LINE - 1, errors::describe_error(&err, head, wishes))
     })
 }
 
@@ -161,24 +164,24 @@ fn options() -> Options {
 }
 
 /// Returns the line number in the file of a value in its front matter.
-pub(crate) fn line_of<T>(what: &serde_saphyr::Spanned<T>) -> usize {
+pub(crate) fn line_number<T>(what: &serde_saphyr::Spanned<T>) -> usize {
     usize::try_from(what.referenced.line()).unwrap_or(1).max(1) + HEAD_LINE - 1
 }
 
 /// Splits and parses fuzzed bytes, and checks that no text is lost and line numbers are in range.
 #[cfg(any(fuzzing, test))]
-pub(crate) fn fuzz(bytes: &[u8]) {
+pub(crate) fn check_fuzz_input(bytes: &[u8]) {
     #[derive(Debug, serde::Deserialize)]
     #[serde(deny_unknown_fields)]
     #[allow(dead_code, reason = "they are only read")]
-    struct Head {
+    struct FuzzHead {
         name: String,
         tags: Option<Vec<String>>,
         wanted: Option<bool>,
         of: Option<std::collections::BTreeMap<String, serde_json::Value>>,
     }
     let Ok(text) = str::from_utf8(bytes) else { return };
-    let Ok(Parts { head, body, body_line }) = split_if_any(text) else { return };
+    let Ok(MarkdownParts { head, body, body_line }) = split_if_any(text) else { return };
     assert!(text.ends_with(body) && text.contains(head));
     if !body.is_empty() {
         let before = &text[..text.len() - body.len()];
@@ -187,7 +190,7 @@ pub(crate) fn fuzz(bytes: &[u8]) {
     // YAML, like most editors, also ends a line at a lone carriage return.
     let lines = text.replace("\r\n", "\n").matches(['\n', '\r']).count() + 1;
     let all = [
-        parse::<Head>(head, &[("tags", "must be a list")]).err(),
+        parse::<FuzzHead>(head, &[("tags", "must be a list")]).err(),
         parse::<serde_json::Value>(head, &[]).err(),
     ];
     for wrong in all.iter().flatten() {
@@ -202,14 +205,14 @@ mod tests {
 
     use super::*;
 
-    fn wrong(head: &str) -> Wrong {
+    fn wrong(head: &str) -> FileProblem {
         parse::<Value>(head, &[]).expect_err("wrong YAML")
     }
 
     #[test]
     fn a_file_is_taken_apart_at_its_two_lines_of_dashes() {
         let parts = split("\u{feff}---\r\na: 1\r\n---\r\none\ntwo").unwrap();
-        assert_eq!(parts, Parts { head: "a: 1\r\n", body: "one\ntwo", body_line: 4 });
+        assert_eq!(parts, MarkdownParts { head: "a: 1\r\n", body: "one\ntwo", body_line: 4 });
         assert_eq!(split("---\n---\n").unwrap().head, "");
         for text in ["", "text", "---", "--- \na: 1\n---\n", " ---\n---\n", "----\n---\n"] {
             assert_eq!(split(text).unwrap_err().line, 1, "{text:?}");
@@ -219,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_file_without_front_matter_is_all_body_where_it_need_not_have_one() {
-        let whole = Parts { head: "", body: "one\n---\n", body_line: 1 };
+        let whole = MarkdownParts { head: "", body: "one\n---\n", body_line: 1 };
         assert_eq!(split_if_any("\u{feff}one\n---\n").unwrap(), whole);
         for meant in ["---\na: 1\n", " ---\na: 1\n---\n", "\n---\n---\n", "--- \n---\n"] {
             assert_eq!(split_if_any(meant).unwrap_err().line, 1, "{meant:?}");

@@ -6,10 +6,10 @@ use crate::files::cursor;
 use crate::{assets, commands, files, front_matter, world};
 
 /// A function that takes one fuzz input and panics if it finds a bug.
-type Target = fn(&[u8]);
+type ToolsetFuzzTarget = fn(&[u8]);
 
 /// Every fuzz target of this crate, with the name of its folder in `fuzz/corpus`.
-pub const TARGETS: &[(&str, Target)] = &[
+pub const TARGETS: &[(&str, ToolsetFuzzTarget)] = &[
     ("edits", edits),
     ("json_patch", json_patch),
     ("uris", uris),
@@ -45,11 +45,11 @@ fn uris(bytes: &[u8]) {
 fn file_cursors(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let (question, given) = text.split_once('\u{1f}').unwrap_or(("", text));
-    if let Ok(last) = cursor::read(question, given) {
-        assert_eq!(cursor::after(question, &last), given);
+    if let Ok(last) = cursor::decode_cursor(question, given) {
+        assert_eq!(cursor::encode_cursor(question, &last), given);
     }
-    let written = cursor::after(question, given.as_bytes());
-    let read: Result<_, ToolError> = cursor::read(question, &written);
+    let written = cursor::encode_cursor(question, given.as_bytes());
+    let read: Result<_, ToolError> = cursor::decode_cursor(question, &written);
     assert_eq!(read.ok().as_deref(), Some(given.as_bytes()));
 }
 
@@ -60,7 +60,7 @@ fn packs(bytes: &[u8]) {
 
 /// Fuzzes the front matter of Markdown files.
 fn front_matter(bytes: &[u8]) {
-    front_matter::fuzz(bytes);
+    front_matter::check_fuzz_input(bytes);
 }
 
 /// Fuzzes the many spellings of protected names.

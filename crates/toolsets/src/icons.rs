@@ -3,7 +3,7 @@
 use toolgate_contract::Icon;
 
 /// Returns the icon of `toolset`, as an inline SVG image.
-pub fn of(toolset: &str) -> Vec<Icon> {
+pub fn for_toolset(toolset: &str) -> Vec<Icon> {
     let strokes = match toolset {
         "files" => "<path d='M6 3h8l4 4v14H6zM14 3v4h4M9 12h6M9 16h6'/>",
         "exec" => {
@@ -51,7 +51,7 @@ mod tests {
             "docs",
             "visualize",
         ] {
-            let icons = of(toolset);
+            let icons = for_toolset(toolset);
             let source = icons[0].src.strip_prefix("data:image/svg+xml;base64,").unwrap();
             let source = String::from_utf8(STANDARD.decode(source).unwrap()).unwrap();
             assert!(source.len() <= 300, "{toolset}: {} bytes", source.len());

@@ -11,15 +11,15 @@ pub mod prompts;
 pub mod skills;
 pub mod assets;
 pub mod icons;
-mod consent;
+mod confirmation;
 mod front_matter;
 mod grep;
-mod looked;
+mod workspace_scan;
 mod media;
-mod places;
+mod uri_paths;
 mod printable;
 pub mod world;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 
-pub use places::check_folder;
+pub use uri_paths::check_folder;

@@ -3,33 +3,34 @@
 use std::path::Path;
 
 use mime_guess::Mime;
-use toolgate_contract::Contents;
+use toolgate_contract::ResourceContents;
 
 /// File extensions that the media type registry lists as binary but that are often text. For
 /// example, `.ts` is a video type there, and TypeScript almost everywhere else.
-const TEXT_OR_NOT: [&str; 9] = ["ts", "mts", "mod", "m3u", "m3u8", "pls", "xbm", "xpm", "dump"];
+const AMBIGUOUS_EXTENSIONS: [&str; 9] =
+    ["ts", "mts", "mod", "m3u", "m3u8", "pls", "xbm", "xpm", "dump"];
 
 /// Returns the content of the file `name` for the resource `uri`, as text or bytes.
-pub(crate) fn contents(uri: impl Into<String>, name: &str, bytes: Vec<u8>) -> Contents {
+pub(crate) fn contents(uri: impl Into<String>, name: &str, bytes: Vec<u8>) -> ResourceContents {
     if !is_text(name, &bytes) {
-        return Contents::bytes(uri, type_of(name, false), bytes);
+        return ResourceContents::bytes(uri, media_type(name, false), bytes);
     }
     match String::from_utf8(bytes) {
-        Ok(text) => Contents::text(uri, type_of(name, true), text),
-        Err(err) => Contents::bytes(uri, type_of(name, false), err.into_bytes()),
+        Ok(text) => ResourceContents::text(uri, media_type(name, true), text),
+        Err(err) => ResourceContents::bytes(uri, media_type(name, false), err.into_bytes()),
     }
 }
 
 /// Checks whether `bytes` of the file `name` are text: UTF-8 without a NUL, and no binary
 /// extension.
 pub(crate) fn is_text(name: &str, bytes: &[u8]) -> bool {
-    let could_be = guess(name).is_none_or(|guess| !is_binary(&guess) || is_either(name));
+    let could_be = guess_type(name).is_none_or(|guess| !is_binary(&guess) || is_ambiguous(name));
     could_be && memchr::memchr(0, bytes).is_none() && std::str::from_utf8(bytes).is_ok()
 }
 
 /// Returns the media type of the file `name`.
-pub(crate) fn type_of(name: &str, is_text: bool) -> String {
-    match guess(name) {
+pub(crate) fn media_type(name: &str, is_text: bool) -> String {
+    match guess_type(name) {
         Some(guess) if !(is_text && is_binary(&guess)) => guess.essence_str().to_owned(),
         Some(_) | None if is_text => "text/plain".to_owned(),
         Some(_) | None => "application/octet-stream".to_owned(),
@@ -37,17 +38,17 @@ pub(crate) fn type_of(name: &str, is_text: bool) -> String {
 }
 
 /// Returns the media type of the file `name`. `None` if the name alone does not determine it.
-pub(crate) fn by_name(name: &str) -> Option<String> {
-    guess(name).filter(|_| !is_either(name)).map(|guess| guess.essence_str().to_owned())
+pub(crate) fn media_type_by_name(name: &str) -> Option<String> {
+    guess_type(name).filter(|_| !is_ambiguous(name)).map(|guess| guess.essence_str().to_owned())
 }
 
-fn guess(name: &str) -> Option<Mime> {
+fn guess_type(name: &str) -> Option<Mime> {
     mime_guess::from_path(name).first()
 }
 
-fn is_either(name: &str) -> bool {
+fn is_ambiguous(name: &str) -> bool {
     let end = Path::new(name).extension().and_then(|end| end.to_str());
-    end.is_some_and(|end| TEXT_OR_NOT.iter().any(|one| end.eq_ignore_ascii_case(one)))
+    end.is_some_and(|end| AMBIGUOUS_EXTENSIONS.iter().any(|one| end.eq_ignore_ascii_case(one)))
 }
 
 /// Checks whether a file of this type is always binary.
@@ -68,11 +69,11 @@ mod tests {
 
     #[test]
     fn text_is_never_called_a_video() {
-        assert_eq!(type_of("a.ts", true), "text/plain");
-        assert_eq!(type_of("SKILL.md", true), "text/markdown");
-        assert_eq!(type_of("a.png", false), "image/png");
-        assert_eq!(type_of("Makefile", true), "text/plain");
-        assert_eq!(type_of("a.bin", false), "application/octet-stream");
+        assert_eq!(media_type("a.ts", true), "text/plain");
+        assert_eq!(media_type("SKILL.md", true), "text/markdown");
+        assert_eq!(media_type("a.png", false), "image/png");
+        assert_eq!(media_type("Makefile", true), "text/plain");
+        assert_eq!(media_type("a.bin", false), "application/octet-stream");
     }
 
     #[test]

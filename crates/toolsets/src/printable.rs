@@ -6,17 +6,17 @@
 use std::borrow::Cow;
 
 /// Returns `text` on one line, with each active or invisible character escaped as `\u{…}`.
-pub(crate) fn line(text: &str) -> Cow<'_, str> {
-    escaped(text, |_| false)
+pub(crate) fn escape_line(text: &str) -> Cow<'_, str> {
+    escape_if(text, |_| false)
 }
 
-/// Escapes `text` like [`line()`], but keeps line breaks and tabs.
-pub(crate) fn lines(text: &str) -> Cow<'_, str> {
-    escaped(text, |c| matches!(c, '\n' | '\t'))
+/// Escapes `text` like [`escape_line()`], but keeps line breaks and tabs.
+pub(crate) fn escape_lines(text: &str) -> Cow<'_, str> {
+    escape_if(text, |c| matches!(c, '\n' | '\t'))
 }
 
-fn escaped(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
-    let acts = |c: char| acts(c) && !stays(c);
+fn escape_if(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
+    let acts = |c: char| is_active(c) && !stays(c);
     if !text.contains(acts) {
         return text.into();
     }
@@ -32,7 +32,7 @@ fn escaped(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
 }
 
 /// Checks whether `c` has an effect besides being displayed.
-fn acts(c: char) -> bool {
+fn is_active(c: char) -> bool {
     c.is_control()
         || matches!(c,
             // Directional marks and Unicode line separators.
@@ -47,15 +47,15 @@ mod tests {
 
     #[test]
     fn what_acts_is_shown() {
-        assert_eq!(line("a\u{1b}]0;pwn\u{7}b"), "a\\u{1b}]0;pwn\\u{7}b");
-        assert_eq!(line("a\r\n\tb\u{85}"), "a\\r\\n\\tb\\u{85}");
-        assert_eq!(lines("a\r\n\tb"), "a\\r\n\tb");
+        assert_eq!(escape_line("a\u{1b}]0;pwn\u{7}b"), "a\\u{1b}]0;pwn\\u{7}b");
+        assert_eq!(escape_line("a\r\n\tb\u{85}"), "a\\r\\n\\tb\\u{85}");
+        assert_eq!(escape_lines("a\r\n\tb"), "a\\r\n\tb");
         assert_eq!(
-            line("x\u{202e}cod.exe\u{2066}\u{e0041}"),
+            escape_line("x\u{202e}cod.exe\u{2066}\u{e0041}"),
             "x\\u{202e}cod.exe\\u{2066}\\u{e0041}"
         );
         for plain in ["größe", "認証", "👩\u{200d}🔬", "a \\ \"b\"", "مرحبا"] {
-            assert!(matches!(line(plain), Cow::Borrowed(_)), "{plain}");
+            assert!(matches!(escape_line(plain), Cow::Borrowed(_)), "{plain}");
         }
     }
 }

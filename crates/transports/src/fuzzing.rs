@@ -5,13 +5,13 @@ use std::sync::{Mutex, PoisonError};
 use futures_util::FutureExt;
 
 use crate::http;
-use crate::stdio::{Line, read_lines};
+use crate::stdio::{InputLine, read_lines};
 
 /// Function that takes one input and panics if it finds a bug.
-type Target = fn(&[u8]);
+type TransportFuzzTarget = fn(&[u8]);
 
 /// All fuzz targets of this crate, by the name of their folder in `fuzz/corpus`.
-pub const TARGETS: &[(&str, Target)] = &[("http_heads", http_heads), ("lines", lines)];
+pub const TARGETS: &[(&str, TransportFuzzTarget)] = &[("http_heads", http_heads), ("lines", lines)];
 
 #[cfg(test)]
 #[path = "../../../fuzz/src/kept_inputs.rs"]
@@ -44,8 +44,8 @@ fn lines(bytes: &[u8]) {
     }
     let taken = all();
     let taken = taken.iter().map(|line| match line {
-        Line::Whole(line) => Some(&line[..]),
-        Line::TooLong => None,
+        InputLine::Whole(line) => Some(&line[..]),
+        InputLine::TooLong => None,
     });
     assert_eq!(taken.collect::<Vec<_>>(), model);
 }

@@ -2,16 +2,16 @@
 
 mod admission;
 mod cors;
-mod door;
-mod heads;
-mod keen;
+mod request_handler;
+mod head_checks;
+mod request_spin;
 mod occupancy;
-mod patience;
-mod quiet;
-mod room;
-mod seats;
-mod secure;
-mod sent;
+mod write_timeout;
+mod self_waking;
+mod body_budget;
+mod connection_slots;
+mod listener;
+mod response_body;
 mod unsent;
 mod upgrade;
 mod workers;
@@ -34,38 +34,46 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolgate_contract::{BoxFuture, Caller, Frame, Head, Reply};
+use toolgate_contract::{BoxFuture, Caller, FrameHead, MessageFrame, Reply};
 
-use crate::websocket::{Talk, converse};
-pub use admission::Admission;
-use door::{Client, Door};
-use heads::Heeded;
+use crate::websocket::{SocketConversation, run_conversation};
+pub use admission::AdmissionRules;
+use connection_slots::LongStreamSlot;
+use head_checks::HeadCheckedStream;
 #[cfg(any(fuzzing, test))]
-pub(crate) use heads::check as check_heads;
-pub use occupancy::Occupancy;
-pub(crate) use patience::Patient;
-use quiet::Quiet;
-use seats::Lasting;
-pub use secure::Entrance;
-use secure::{Secure, Wire};
-pub use workers::Workers;
+pub(crate) use head_checks::check as check_heads;
+pub use listener::HttpListener;
+use listener::{ClientStream, TlsHandshaker};
+pub use occupancy::OccupancyCounter;
+use request_handler::{ClientConnection, RequestHandler};
+use self_waking::SelfWakingFuture;
+pub use workers::WorkerPool;
+pub(crate) use write_timeout::WriteTimeoutStream;
 
 /// Application behind the HTTP transport.
-pub trait Exchange: Send + Sync + 'static {
+pub trait HttpApplication: Send + Sync + 'static {
     /// Returns true if `path` is served.
     fn serves(&self, path: &str) -> bool;
     /// Returns all served paths.
     fn paths(&self) -> Vec<&str>;
     /// Authenticates the sender of `head` at `peer`, before the body is read. By default, everyone
     /// is accepted.
-    fn sender<'a>(&'a self, _head: &'a Head, _peer: SocketAddr) -> BoxFuture<'a, Sender> {
-        Box::pin(async { Sender::Known(Caller::http()) })
+    fn authenticate<'a>(
+        &'a self,
+        _head: &'a FrameHead,
+        _peer: SocketAddr,
+    ) -> BoxFuture<'a, RequestSender> {
+        Box::pin(async { RequestSender::Known(Caller::anonymous()) })
     }
     /// Answers one message. The future is dropped if the client disconnects first.
-    fn exchange<'a>(&'a self, incoming: &'a Incoming) -> BoxFuture<'a, Outgoing>;
+    fn handle<'a>(&'a self, incoming: &'a ReceivedRequest) -> BoxFuture<'a, OutgoingResponse>;
     /// Returns the answer to a message that could not be read, or `None` to use the transport's
     /// own.
-    fn unread<'a>(&'a self, head: &'a Head, why: &'a Unread) -> BoxFuture<'a, Option<Reply>>;
+    fn answer_unread<'a>(
+        &'a self,
+        head: &'a FrameHead,
+        why: &'a UnreadReason,
+    ) -> BoxFuture<'a, Option<Reply>>;
     /// Returns true if the application answers `/healthz`. Otherwise the transport does.
     fn answers_health(&self) -> bool {
         false
@@ -74,37 +82,37 @@ pub trait Exchange: Send + Sync + 'static {
 
 /// Reason why a message cannot be read or answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unread {
+pub enum UnreadReason {
     /// Body beyond the size limit.
     TooLarge {
         /// Size limit in bytes.
         limit: usize,
     },
     /// Body that did not arrive in time.
-    Late,
+    TimedOut,
     /// Body that broke off.
-    Broken,
+    Incomplete,
     /// Content type or encoding that is not supported, with an explanation.
-    Unfit(String),
+    Unsupported(String),
     /// Request for a stream or WebSocket while the limit is reached.
-    Crowded,
+    TooManyStreams,
     /// Body that found no room among other bodies.
-    Full,
+    NoBodyRoom,
 }
 
-impl Unread {
+impl UnreadReason {
     /// Returns an explanation for the sender.
-    pub fn told(&self) -> String {
+    pub fn message(&self) -> String {
         match self {
             Self::TooLarge { limit } => format!("the body is larger than {limit} bytes"),
-            Self::Late => "the body did not arrive in time".to_owned(),
-            Self::Broken => "the body did not arrive whole".to_owned(),
-            Self::Unfit(why) => why.clone(),
-            Self::Crowded => {
+            Self::TimedOut => "the body did not arrive in time".to_owned(),
+            Self::Incomplete => "the body did not arrive whole".to_owned(),
+            Self::Unsupported(why) => why.clone(),
+            Self::TooManyStreams => {
                 "as many streams and conversations as may be are open; close one, or come back later"
                     .to_owned()
             }
-            Self::Full => {
+            Self::NoBodyRoom => {
                 "as much is being read as there is room for; send it again in a moment".to_owned()
             }
         }
@@ -113,30 +121,30 @@ impl Unread {
     fn status(&self) -> StatusCode {
         match self {
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Late => StatusCode::REQUEST_TIMEOUT,
-            Self::Broken => StatusCode::BAD_REQUEST,
-            Self::Unfit(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::Crowded | Self::Full => StatusCode::SERVICE_UNAVAILABLE,
+            Self::TimedOut => StatusCode::REQUEST_TIMEOUT,
+            Self::Incomplete => StatusCode::BAD_REQUEST,
+            Self::Unsupported(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::TooManyStreams | Self::NoBodyRoom => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 }
 
 /// Sender of a message, as authenticated.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Sender {
+pub enum RequestSender {
     /// Authenticated caller.
     Known(Caller),
     /// Anonymous sender of a request that needs no authentication.
-    Anybody,
+    Anonymous,
     /// Sender without a valid credential.
-    Nobody {
+    Unauthenticated {
         /// True if a credential was sent.
         said: bool,
     },
     /// Sender of several credentials in one header.
-    Several,
+    MultipleCredentials,
     /// Address with too many failed attempts.
-    Guesser {
+    Throttled {
         /// Time to wait before the next attempt.
         retry_after: Duration,
     },
@@ -144,31 +152,31 @@ pub enum Sender {
 
 /// Received message.
 #[derive(Debug)]
-pub struct Incoming {
+pub struct ReceivedRequest {
     /// Message content. The body may be missing if the sender is not authenticated.
-    pub frame: Frame,
+    pub frame: MessageFrame,
     /// True if the client requests a WebSocket, and so may be answered with one.
     pub upgrade: bool,
     /// Sender of the message.
-    pub sender: Sender,
+    pub sender: RequestSender,
 }
 
 /// Response to a message.
-pub enum Outgoing {
+pub enum OutgoingResponse {
     /// Single message.
-    Whole(Reply),
+    Single(Reply),
     /// Event stream that ends with the answer. Dropped if the client disconnects.
-    Events(Pin<Box<dyn Stream<Item = SentEvent> + Send>>),
-    /// Event stream that lasts until the client disconnects. Counts towards `Bounds::streams_max`,
+    AnswerStream(Pin<Box<dyn Stream<Item = ServerSentEvent> + Send>>),
+    /// Event stream that lasts until the client disconnects. Counts towards `HttpBounds::streams_max`,
     /// as WebSockets do.
-    Feed(Pin<Box<dyn Stream<Item = SentEvent> + Send>>),
+    LongStream(Pin<Box<dyn Stream<Item = ServerSentEvent> + Send>>),
     /// WebSocket conversation, for a client that requested one.
-    Socket(Box<dyn Talk>),
+    Socket(Box<dyn SocketConversation>),
 }
 
 /// Server-sent event.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct SentEvent {
+pub struct ServerSentEvent {
     /// Event type. If absent, browsers use `message`.
     pub name: Option<&'static str>,
     /// Event id, without line breaks. A reconnecting client sends back the last one.
@@ -179,7 +187,7 @@ pub struct SentEvent {
     pub data: Bytes,
 }
 
-impl SentEvent {
+impl ServerSentEvent {
     /// Creates an event of type `message`.
     pub fn message(data: Bytes) -> Self {
         Self { name: Some("message"), ..Self::plain(data) }
@@ -193,7 +201,7 @@ impl SentEvent {
 
 /// Limits of the HTTP server.
 #[derive(Debug, Clone)]
-pub struct Bounds {
+pub struct HttpBounds {
     /// Largest request body or WebSocket message, in bytes.
     pub body_bytes_max: usize,
     /// Time for a body to arrive.
@@ -223,7 +231,7 @@ pub struct Bounds {
     /// message drops the client.
     pub socket_waiting_bytes: usize,
     /// Counter of connections and streams.
-    pub occupancy: Occupancy,
+    pub occupancy: OccupancyCounter,
 }
 
 /// Serves `exchange` at `entrance` (a `TcpListener` is enough) until `shutdown` is cancelled, then
@@ -232,14 +240,14 @@ pub struct Bounds {
 /// # Errors
 /// When the listener fails.
 pub async fn serve(
-    entrance: impl Into<Entrance>,
-    exchange: Arc<dyn Exchange>,
-    admission: Admission,
-    bounds: Bounds,
+    entrance: impl Into<HttpListener>,
+    exchange: Arc<dyn HttpApplication>,
+    admission: AdmissionRules,
+    bounds: HttpBounds,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
-    let Entrance { listener, secure, workers } = entrance.into();
-    let door = Arc::new(Door::new(exchange, admission, bounds));
+    let HttpListener { listener, tls: secure, workers } = entrance.into();
+    let door = Arc::new(RequestHandler::new(exchange, admission, bounds));
     let connections = TaskTracker::new();
     let abort = CancellationToken::new();
     loop {
@@ -250,31 +258,37 @@ pub async fn serve(
         match accepted {
             Ok((stream, peer)) => {
                 let seat = tokio::select! {
-                    seat = door.seats.take() => Arc::new(seat),
+                    seat = door.slots.take() => Arc::new(seat),
                     () = shutdown.cancelled() => break,
                 };
                 let door = door.clone();
                 let shutdown = shutdown.clone();
                 let abort = abort.clone();
                 let secure = secure.clone();
-                let owed = door.unsent.owed();
+                let owed = door.unsent.open_account();
                 let serve = async move |stream| {
                     let doubt = Arc::default();
                     let agreed = Mutex::default();
                     let seat = seat.clone();
                     let owed = owed.clone();
-                    let client = Arc::new(Client { peer, seat, owed, doubt, agreed });
+                    let client = Arc::new(ClientConnection {
+                        peer,
+                        slot: seat,
+                        unsent: owed,
+                        doubt,
+                        pending_socket: agreed,
+                    });
                     tokio::select! {
                         () = serve_connection(door, secure, stream, client.clone(), shutdown) => {}
-                        () = client.seat.given_up() => {}
-                        () = client.owed.cut_off() => {}
+                        () = client.slot.wait_evicted() => {}
+                        () = client.unsent.wait_disconnected() => {}
                         () = abort.cancelled() => {}
                     }
                 };
                 match &workers {
                     None => drop(connections.spawn(serve(stream))),
                     Some(workers) => {
-                        if let Err(err) = workers.take(stream, &connections, serve) {
+                        if let Err(err) = workers.serve(stream, &connections, serve) {
                             tracing::warn!("a connection was not accepted: {err}");
                         }
                     }
@@ -299,48 +313,50 @@ pub async fn serve(
 
 /// Serves the requests of one connection, and its WebSocket conversation if there is one.
 async fn serve_connection(
-    door: Arc<Door>,
-    secure: Option<Secure>,
+    door: Arc<RequestHandler>,
+    secure: Option<TlsHandshaker>,
     stream: TcpStream,
-    client: Arc<Client>,
+    client: Arc<ClientConnection>,
     shutdown: CancellationToken,
 ) {
     // Without this, an answer in two writes waits for the client's delayed acknowledgement.
     let _ = stream.set_nodelay(true);
     let stream = match secure {
-        None => Wire::Plain(stream),
+        None => ClientStream::Plain(stream),
         Some(secure) => {
-            let agreed = secure.over(stream, door.bounds.head_time_max);
+            let agreed = secure.accept(stream, door.bounds.head_time_max);
             let Some(wire) = shutdown.run_until_cancelled(agreed).await.flatten() else { return };
             wire
         }
     };
     let patience = door.bounds.write_time_max;
-    let owed = client.owed.clone();
-    let stream = Patient::new(stream, patience, owed, door.lookout.clone());
+    let owed = client.unsent.clone();
+    let stream = WriteTimeoutStream::new(stream, patience, owed, door.spin_permit.clone());
     let agreed = serve_requests(&door, stream, client.clone(), &shutdown).await;
-    let Some(Agreed { talk, upgrade, lasting }) = agreed else { return };
-    let turn = client.seat.turn();
-    if lasting.is_of_somebody() {
-        turn.is_of_somebody();
+    let Some(PendingSocket { talk, upgrade, stream_slot: lasting }) = agreed else { return };
+    let turn = client.slot.begin_turn();
+    if lasting.is_authenticated() {
+        turn.mark_authenticated();
     }
-    let parts = match upgrade.await.map(|upgraded| upgraded.downcast::<TokioIo<Heeded<Patient>>>())
+    let parts = match upgrade
+        .await
+        .map(|upgraded| upgraded.downcast::<TokioIo<HeadCheckedStream<WriteTimeoutStream>>>())
     {
         Ok(Ok(parts)) => parts,
         Ok(Err(_)) | Err(_) => return tracing::debug!("a client left before it was talked with"),
     };
     let stream = parts.io.into_inner().into_inner();
     let early = parts.read_buf.to_vec();
-    Box::pin(converse(stream, early, talk, &door.bounds, shutdown)).await;
+    Box::pin(run_conversation(stream, early, talk, &door.bounds, shutdown)).await;
 }
 
 async fn serve_requests(
-    door: &Arc<Door>,
-    stream: Patient,
-    client: Arc<Client>,
+    door: &Arc<RequestHandler>,
+    stream: WriteTimeoutStream,
+    client: Arc<ClientConnection>,
     shutdown: &CancellationToken,
-) -> Option<Agreed> {
-    let stream = Heeded::new(stream, client.doubt.clone());
+) -> Option<PendingSocket> {
+    let stream = HeadCheckedStream::new(stream, client.doubt.clone());
     let service = service_fn(|request| {
         let door = door.clone();
         let client = client.clone();
@@ -353,7 +369,7 @@ async fn serve_requests(
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     let connection = std::pin::pin!(connection);
-    let mut connection = Quiet::new(connection);
+    let mut connection = SelfWakingFuture::new(connection);
     let ended = tokio::select! {
         ended = &mut connection => ended,
         () = shutdown.cancelled() => {
@@ -365,12 +381,12 @@ async fn serve_requests(
         tracing::debug!("a connection ended: {err}");
         return None;
     }
-    client.agreed.lock().unwrap_or_else(PoisonError::into_inner).take()
+    client.pending_socket.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
 /// WebSocket conversation that starts once the last HTTP response is sent.
-struct Agreed {
-    talk: Box<dyn Talk>,
+struct PendingSocket {
+    talk: Box<dyn SocketConversation>,
     upgrade: OnUpgrade,
-    lasting: Lasting,
+    stream_slot: LongStreamSlot,
 }

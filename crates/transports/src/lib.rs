@@ -7,6 +7,6 @@ pub mod stdio;
 pub mod http;
 pub mod websocket;
 pub mod memory;
-mod rhythm;
+mod adaptive_spin;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;

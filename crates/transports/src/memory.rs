@@ -7,22 +7,22 @@ use tokio::io::{
 };
 
 /// Client's end of the streams.
-pub struct Client {
+pub struct MemoryClient {
     lines: tokio::io::Lines<BufReader<ReadHalf<DuplexStream>>>,
     output: WriteHalf<DuplexStream>,
 }
 
 /// Server's end: its input and its output.
-pub type Server = (ReadHalf<DuplexStream>, WriteHalf<DuplexStream>);
+pub type MemoryServerStreams = (ReadHalf<DuplexStream>, WriteHalf<DuplexStream>);
 
 /// Creates both ends, with a buffer of `bytes` in each direction.
-pub fn pair(bytes: usize) -> (Client, Server) {
+pub fn stream_pair(bytes: usize) -> (MemoryClient, MemoryServerStreams) {
     let (near, far) = duplex(bytes);
     let (input, output) = split(near);
-    (Client { lines: BufReader::new(input).lines(), output }, split(far))
+    (MemoryClient { lines: BufReader::new(input).lines(), output }, split(far))
 }
 
-impl Client {
+impl MemoryClient {
     /// Sends one line.
     pub async fn send(&mut self, line: &str) -> io::Result<()> {
         self.output.write_all(line.as_bytes()).await?;

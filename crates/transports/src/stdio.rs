@@ -1,6 +1,6 @@
 //! Messages as lines on a pair of streams.
 
-pub(crate) mod eager;
+pub(crate) mod spinning_reader;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,17 +14,17 @@ use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
-use eager::Eager;
-pub use eager::look;
+use spinning_reader::SpinningReader;
+pub use spinning_reader::spin_read;
 
 /// Size of one read, and of one write, in bytes.
-const CHUNK: usize = 64 << 10;
+const CHUNK_BYTES: usize = 64 << 10;
 /// Largest message that is copied into a joint write, in bytes. Larger ones are written separately.
-const COPY_MAX: usize = 32 << 10;
+const COPY_BYTES_MAX: usize = 32 << 10;
 
 /// Line without its line ending.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Line {
+pub enum InputLine {
     /// Line within the size limit.
     Whole(Bytes),
     /// Line beyond the size limit, whose content was skipped.
@@ -42,9 +42,9 @@ pub enum Line {
 pub async fn read_lines<Taken: Future<Output = ()>>(
     mut input: impl AsyncRead + Unpin,
     line_bytes_max: usize,
-    mut take: impl FnMut(Line) -> Taken,
+    mut take: impl FnMut(InputLine) -> Taken,
 ) -> io::Result<()> {
-    let mut buffer = BytesMut::with_capacity(CHUNK);
+    let mut buffer = BytesMut::with_capacity(CHUNK_BYTES);
     let mut searched = 0;
     let mut skipping = false;
     loop {
@@ -52,31 +52,31 @@ pub async fn read_lines<Taken: Future<Output = ()>>(
             let line = buffer.split_to(searched + at + 1);
             searched = 0;
             if !std::mem::take(&mut skipping) {
-                give(line, line_bytes_max, &mut take).await;
+                take_line(line, line_bytes_max, &mut take).await;
             }
         }
         let too_long = buffer.len() > line_bytes_max.saturating_add(1);
         if too_long && !std::mem::replace(&mut skipping, true) {
-            take(Line::TooLong).await;
+            take(InputLine::TooLong).await;
         }
         if skipping {
             buffer.clear();
         }
         searched = buffer.len();
-        buffer.reserve(CHUNK);
+        buffer.reserve(CHUNK_BYTES);
         if input.read_buf(&mut buffer).await? == 0 {
             if !skipping {
-                give(buffer, line_bytes_max, &mut take).await;
+                take_line(buffer, line_bytes_max, &mut take).await;
             }
             return Ok(());
         }
     }
 }
 
-async fn give<Taken: Future<Output = ()>>(
+async fn take_line<Taken: Future<Output = ()>>(
     line: BytesMut,
     line_bytes_max: usize,
-    take: &mut impl FnMut(Line) -> Taken,
+    take: &mut impl FnMut(InputLine) -> Taken,
 ) {
     let mut line = line.freeze();
     // Only one line ending is removed, so that the size limit does not depend on how the data
@@ -87,9 +87,9 @@ async fn give<Taken: Future<Output = ()>>(
         }
     }
     if line.len() > line_bytes_max {
-        take(Line::TooLong).await;
+        take(InputLine::TooLong).await;
     } else if !line.iter().all(u8::is_ascii_whitespace) {
-        take(Line::Whole(line)).await;
+        take(InputLine::Whole(line)).await;
     }
 }
 
@@ -103,10 +103,10 @@ pub async fn write_lines(
     mut queue: mpsc::Receiver<Bytes>,
 ) -> io::Result<()> {
     let mut ready = Vec::new();
-    let mut together = Vec::with_capacity(CHUNK);
+    let mut together = Vec::with_capacity(CHUNK_BYTES);
     while queue.recv_many(&mut ready, 128).await > 0 {
         for message in ready.drain(..) {
-            if message.len() > COPY_MAX {
+            if message.len() > COPY_BYTES_MAX {
                 output.write_all(&together).await?;
                 together.clear();
                 output.write_all(&message).await?;
@@ -114,7 +114,7 @@ pub async fn write_lines(
                 together.extend_from_slice(&message);
             }
             together.push(b'\n');
-            if together.len() > CHUNK {
+            if together.len() > CHUNK_BYTES {
                 output.write_all(&together).await?;
                 together.clear();
             }
@@ -128,16 +128,16 @@ pub async fn write_lines(
 
 /// Opens this process's standard input.
 pub fn stdin() -> Box<dyn AsyncRead + Send + Unpin> {
-    match Kind::of(&io::stdin()) {
-        Kind::Pipe => match pipe::OpenOptions::new().open_receiver("/proc/self/fd/0") {
-            Ok(pipe) => Box::new(Eager::new(pipe)),
+    match StreamKind::detect(&io::stdin()) {
+        StreamKind::Pipe => match pipe::OpenOptions::new().open_receiver("/proc/self/fd/0") {
+            Ok(pipe) => Box::new(SpinningReader::new(pipe)),
             Err(_) => Box::new(tokio::io::stdin()),
         },
-        Kind::Socket => match socket(&io::stdin()) {
-            Ok(socket) => Box::new(Eager::new(socket)),
+        StreamKind::Socket => match socket(&io::stdin()) {
+            Ok(socket) => Box::new(SpinningReader::new(socket)),
             Err(_) => Box::new(tokio::io::stdin()),
         },
-        Kind::Other => Box::new(tokio::io::stdin()),
+        StreamKind::Other => Box::new(tokio::io::stdin()),
     }
 }
 
@@ -152,16 +152,16 @@ pub fn stdout() -> Box<dyn AsyncWrite + Send + Unpin> {
     if fcntl_getpipe_size(&stdout).is_ok_and(|bytes| bytes < PIPE_BYTES) {
         let _ = fcntl_setpipe_size(&stdout, PIPE_BYTES);
     }
-    match Kind::of(&stdout) {
-        Kind::Pipe => match pipe::OpenOptions::new().open_sender("/proc/self/fd/1") {
+    match StreamKind::detect(&stdout) {
+        StreamKind::Pipe => match pipe::OpenOptions::new().open_sender("/proc/self/fd/1") {
             Ok(pipe) => Box::new(pipe),
             Err(_) => Box::new(tokio::io::stdout()),
         },
-        Kind::Socket => match socket(&io::stdout()) {
+        StreamKind::Socket => match socket(&io::stdout()) {
             Ok(socket) => Box::new(socket),
             Err(_) => Box::new(tokio::io::stdout()),
         },
-        Kind::Other => Box::new(tokio::io::stdout()),
+        StreamKind::Other => Box::new(tokio::io::stdout()),
     }
 }
 
@@ -169,14 +169,14 @@ pub fn stdout() -> Box<dyn AsyncWrite + Send + Unpin> {
 ///
 /// A pipe or socket needs no thread to wait for, which saves two hand-overs per call. A pipe is
 /// opened again, so that other processes that share it do not see it become non-blocking.
-enum Kind {
+enum StreamKind {
     Pipe,
     Socket,
     Other,
 }
 
-impl Kind {
-    fn of(stream: &impl AsFd) -> Self {
+impl StreamKind {
+    fn detect(stream: &impl AsFd) -> Self {
         match rustix::fs::fstat(stream).map(|stat| FileType::from_raw_mode(stat.st_mode)) {
             Ok(FileType::Fifo) => Self::Pipe,
             Ok(FileType::Socket) => Self::Socket,
@@ -198,7 +198,7 @@ mod tests {
 
     use super::*;
 
-    async fn lines_of(chunks: Vec<Vec<u8>>, max: usize) -> Vec<Line> {
+    async fn lines_of(chunks: Vec<Vec<u8>>, max: usize) -> Vec<InputLine> {
         let (mut client, server) = tokio::io::duplex(16);
         let writing = tokio::spawn(async move {
             for chunk in chunks {
@@ -219,8 +219,8 @@ mod tests {
     async fn a_line_at_the_cap_is_whole_and_one_beyond_is_skipped_and_the_next_is_served() {
         let input = [vec![b'a'; 100], b"\n".to_vec(), vec![b'b'; 101], b"\nc\n".to_vec()].concat();
         let lines = lines_of(vec![input], 100).await;
-        let whole = |bytes: &[u8]| Line::Whole(Bytes::copy_from_slice(bytes));
-        assert_eq!(lines, [whole(&[b'a'; 100]), Line::TooLong, whole(b"c")]);
+        let whole = |bytes: &[u8]| InputLine::Whole(Bytes::copy_from_slice(bytes));
+        assert_eq!(lines, [whole(&[b'a'; 100]), InputLine::TooLong, whole(b"c")]);
     }
 
     proptest! {
@@ -236,7 +236,7 @@ mod tests {
             let chunks = cuts.windows(2).map(|w| text.as_bytes()[w[0]..w[1]].to_vec()).collect();
             let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
             let got = runtime.block_on(lines_of(chunks, 1000));
-            let expected: Vec<_> = lines.into_iter().map(|line| Line::Whole(line.into())).collect();
+            let expected: Vec<_> = lines.into_iter().map(|line| InputLine::Whole(line.into())).collect();
             prop_assert_eq!(got, expected);
         }
     }

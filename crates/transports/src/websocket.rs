@@ -3,7 +3,7 @@
 //! The application sends and receives messages. This module handles pings, closing, and slow or
 //! lost clients in the same task, while the application is busy.
 
-mod line;
+mod client_socket;
 mod queue;
 
 use std::panic::AssertUnwindSafe;
@@ -17,27 +17,27 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::BoxFuture;
 
-use crate::http::{Bounds, Patient};
-use line::Line;
-use queue::{Queue, Refused};
+use crate::http::{HttpBounds, WriteTimeoutStream};
+use client_socket::ClientSocket;
+use queue::{MessageQueue, PushRefusal};
 
 /// Application side of a conversation.
-pub trait Talk: Send {
+pub trait SocketConversation: Send {
     /// Runs the conversation until it ends, and returns the reason for the close.
     ///
     /// The inbox and outbox report when the client leaves. The future is dropped if it does not end
-    /// within `Bounds::drain` after that.
-    fn talk(self: Box<Self>, socket: Socket) -> BoxFuture<'static, Close>;
+    /// within `HttpBounds::drain` after that.
+    fn run(self: Box<Self>, socket: SocketHandle) -> BoxFuture<'static, CloseReason>;
 }
 
 /// Connection to a client.
 #[derive(Debug)]
-pub struct Socket {
+pub struct SocketHandle {
     /// Messages from the client.
-    pub inbox: Inbox,
+    pub inbox: SocketInbox,
     /// Messages to the client.
-    pub outbox: Outbox,
-    /// Cancelled when shutdown starts. The conversation is cut after `Bounds::drain`.
+    pub outbox: SocketOutbox,
+    /// Cancelled when shutdown starts. The conversation is cut after `HttpBounds::drain`.
     pub stopping: CancellationToken,
 }
 
@@ -45,11 +45,11 @@ pub struct Socket {
 ///
 /// While it is full, nothing is read from the client, and so pings are not answered.
 #[derive(Debug)]
-pub struct Inbox {
-    queue: Arc<Queue>,
+pub struct SocketInbox {
+    queue: Arc<MessageQueue>,
 }
 
-impl Inbox {
+impl SocketInbox {
     /// Returns the next complete message, text or binary. Returns `None` after the client left or
     /// broke the protocol.
     ///
@@ -59,7 +59,7 @@ impl Inbox {
     }
 }
 
-impl Drop for Inbox {
+impl Drop for SocketInbox {
     fn drop(&mut self) {
         self.queue.end();
     }
@@ -67,71 +67,71 @@ impl Drop for Inbox {
 
 /// Sender of text messages to the client, over a bounded queue.
 #[derive(Debug, Clone)]
-pub struct Outbox {
-    outbound: Arc<Outbound>,
+pub struct SocketOutbox {
+    outbound: Arc<SharedOutbox>,
 }
 
 /// Error for a client that has left or was dropped as too slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gone;
+pub struct ClientGone;
 
-impl Outbox {
+impl SocketOutbox {
     /// Queues `text`, which must be UTF-8, without waiting. A client whose queue is full is
     /// dropped.
     ///
     /// # Errors
     /// When the client is gone or was dropped.
-    pub fn say(&self, text: Bytes) -> Result<(), Gone> {
+    pub fn try_send(&self, text: Bytes) -> Result<(), ClientGone> {
         debug_assert!(std::str::from_utf8(&text).is_ok(), "what is said is text");
-        match self.outbound.queue.offer(text) {
+        match self.outbound.queue.try_push(text) {
             Ok(()) => Ok(()),
-            Err(Refused::Ended) => Err(Gone),
-            Err(Refused::Full) => Err(self.outbound.too_slow()),
+            Err(PushRefusal::Ended) => Err(ClientGone),
+            Err(PushRefusal::Full) => Err(self.outbound.drop_slow_client()),
         }
     }
 
     /// Queues `text`, which must be UTF-8, and waits for room. A client that makes none in time is
     /// dropped.
     ///
-    /// Waiting senders are served in order, but [`say`](Self::say) may overtake them.
+    /// Waiting senders are served in order, but [`try_send`](Self::say) may overtake them.
     ///
     /// # Errors
     /// When the client is gone or was dropped.
-    pub async fn send(&self, text: Bytes) -> Result<(), Gone> {
+    pub async fn send(&self, text: Bytes) -> Result<(), ClientGone> {
         debug_assert!(std::str::from_utf8(&text).is_ok(), "what is said is text");
         let outbound = &self.outbound;
         let said = async {
-            let _turn = outbound.turnstile.lock().await;
+            let _turn = outbound.send_lock.lock().await;
             outbound.queue.push(text).await
         };
-        match timeout(outbound.patience, said).await {
+        match timeout(outbound.send_timeout, said).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_ended)) => Err(Gone),
-            Err(_elapsed) => Err(outbound.too_slow()),
+            Ok(Err(_ended)) => Err(ClientGone),
+            Err(_elapsed) => Err(outbound.drop_slow_client()),
         }
     }
 
     /// Waits until the client is gone.
-    pub async fn closed(&self) {
+    pub async fn wait_closed(&self) {
         self.outbound.gone.cancelled().await;
     }
 }
 
 /// State that all outboxes of one client share.
 #[derive(Debug)]
-struct Outbound {
-    queue: Queue,
+struct SharedOutbox {
+    queue: MessageQueue,
     /// Lock that lets one sender at a time wait for room.
-    turnstile: Turnstile<()>,
+    send_lock: Turnstile<()>,
     gone: CancellationToken,
-    patience: Duration,
+    send_timeout: Duration,
 }
 
-impl Outbound {
-    fn too_slow(&self) -> Gone {
+impl SharedOutbox {
+    fn drop_slow_client(&self) -> ClientGone {
         self.queue.overflow();
         self.gone.cancel();
-        Gone
+        ClientGone
     }
 
     /// Accepts no more messages. Queued ones may still be sent.
@@ -143,14 +143,14 @@ impl Outbound {
 
 /// Reason for closing a conversation, as sent to the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Close {
+pub struct CloseReason {
     /// Status code that RFC 6455 allows to be sent.
     pub code: u16,
     /// Explanation, of which the first 123 bytes are sent.
     pub reason: String,
 }
 
-impl Close {
+impl CloseReason {
     /// Creates a normal closure (1000).
     pub fn normal() -> Self {
         Self { code: 1000, reason: String::new() }
@@ -162,7 +162,7 @@ impl Close {
     }
 
     /// Creates a closure because of a protocol error (1002).
-    pub fn protocol(reason: impl Into<String>) -> Self {
+    pub fn protocol_error(reason: impl Into<String>) -> Self {
         Self { code: 1002, reason: reason.into() }
     }
 
@@ -172,7 +172,7 @@ impl Close {
     }
 
     /// Creates a closure because of a policy violation (1008).
-    pub fn policy(reason: impl Into<String>) -> Self {
+    pub fn policy_violation(reason: impl Into<String>) -> Self {
         Self { code: 1008, reason: reason.into() }
     }
 
@@ -182,7 +182,7 @@ impl Close {
     }
 
     /// Creates a closure because of an internal error (1011).
-    pub fn failed(reason: impl Into<String>) -> Self {
+    pub fn internal_error(reason: impl Into<String>) -> Self {
         Self { code: 1011, reason: reason.into() }
     }
 
@@ -193,24 +193,24 @@ impl Close {
 }
 
 /// Runs the conversation `talk` over `stream`, of which `early` was read already.
-pub(crate) async fn converse(
-    stream: Patient,
+pub(crate) async fn run_conversation(
+    stream: WriteTimeoutStream,
     early: Vec<u8>,
-    talk: Box<dyn Talk>,
-    bounds: &Bounds,
+    talk: Box<dyn SocketConversation>,
+    bounds: &HttpBounds,
     stopping: CancellationToken,
 ) {
-    let inbound = Arc::new(Queue::new(INBOX_MESSAGES, INBOX_BYTES));
-    let outbound = Arc::new(Outbound {
-        queue: Queue::new(bounds.socket_waiting_messages, bounds.socket_waiting_bytes),
-        turnstile: Turnstile::default(),
+    let inbound = Arc::new(MessageQueue::new(INBOX_MESSAGES_MAX, INBOX_BYTES_MAX));
+    let outbound = Arc::new(SharedOutbox {
+        queue: MessageQueue::new(bounds.socket_waiting_messages, bounds.socket_waiting_bytes),
+        send_lock: Turnstile::default(),
         gone: CancellationToken::new(),
-        patience: bounds.write_time_max,
+        send_timeout: bounds.write_time_max,
     });
-    let inbox = Inbox { queue: inbound.clone() };
-    let outbox = Outbox { outbound: outbound.clone() };
-    let mut line = Line::open(stream, early, inbound, outbound, bounds).await;
-    let talking = async move { talk.talk(Socket { inbox, outbox, stopping }).await };
+    let inbox = SocketInbox { queue: inbound.clone() };
+    let outbox = SocketOutbox { outbound: outbound.clone() };
+    let mut line = ClientSocket::open(stream, early, inbound, outbound, bounds).await;
+    let talking = async move { talk.run(SocketHandle { inbox, outbox, stopping }).await };
     let mut talking = std::pin::pin!(AssertUnwindSafe(talking).catch_unwind());
     tokio::select! {
         // A close that is ready now is sent together with the last messages.
@@ -218,14 +218,14 @@ pub(crate) async fn converse(
         close = &mut talking => {
             let close = close.unwrap_or_else(|_panic| {
                 tracing::error!("a talker panicked");
-                Close::failed("the conversation failed here")
+                CloseReason::internal_error("the conversation failed here")
             });
             line.finish(close).await;
         }
         end = line.run() => {
             line.end();
             let left = timeout(bounds.drain, talking);
-            let (_, left) = tokio::join!(line.hang_up(end), left);
+            let (_, left) = tokio::join!(line.close(end), left);
             if left.is_err() {
                 tracing::warn!("a talker did not end after its client had left, and was dropped");
             }
@@ -234,6 +234,6 @@ pub(crate) async fn converse(
 }
 
 /// Messages that may wait for the application before reading stops.
-const INBOX_MESSAGES: usize = 16;
+const INBOX_MESSAGES_MAX: usize = 16;
 /// Bytes of messages that may wait for the application before reading stops.
-const INBOX_BYTES: usize = 64 << 10;
+const INBOX_BYTES_MAX: usize = 64 << 10;

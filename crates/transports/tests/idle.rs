@@ -7,27 +7,30 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::{BoxFuture, Head, Reply};
-use toolgate_transports::http::{Admission, Bounds, Exchange, Incoming, Outgoing, Unread, serve};
-use toolgate_transports::websocket::{Close, Socket, Talk};
+use toolgate_contract::{BoxFuture, FrameHead, Reply};
+use toolgate_transports::http::{
+    AdmissionRules, HttpApplication, HttpBounds, OutgoingResponse, ReceivedRequest, UnreadReason,
+    serve,
+};
+use toolgate_transports::websocket::{CloseReason, SocketConversation, SocketHandle};
 
 const SOCKETS: usize = 1_000;
 const KIB_EACH_MAX: usize = 40;
 
 struct Listens;
 
-impl Talk for Listens {
-    fn talk(self: Box<Self>, mut socket: Socket) -> BoxFuture<'static, Close> {
+impl SocketConversation for Listens {
+    fn run(self: Box<Self>, mut socket: SocketHandle) -> BoxFuture<'static, CloseReason> {
         Box::pin(async move {
             while let Some(message) = socket.inbox.next().await {
-                let _ = socket.outbox.say(message);
+                let _ = socket.outbox.try_send(message);
             }
-            Close::normal()
+            CloseReason::normal()
         })
     }
 }
 
-impl Exchange for Listens {
+impl HttpApplication for Listens {
     fn serves(&self, _path: &str) -> bool {
         true
     }
@@ -36,11 +39,15 @@ impl Exchange for Listens {
         Vec::new()
     }
 
-    fn exchange<'a>(&'a self, _incoming: &'a Incoming) -> BoxFuture<'a, Outgoing> {
-        Box::pin(async { Outgoing::Socket(Box::new(Self)) })
+    fn handle<'a>(&'a self, _incoming: &'a ReceivedRequest) -> BoxFuture<'a, OutgoingResponse> {
+        Box::pin(async { OutgoingResponse::Socket(Box::new(Self)) })
     }
 
-    fn unread<'a>(&'a self, _head: &'a Head, _why: &'a Unread) -> BoxFuture<'a, Option<Reply>> {
+    fn answer_unread<'a>(
+        &'a self,
+        _head: &'a FrameHead,
+        _why: &'a UnreadReason,
+    ) -> BoxFuture<'a, Option<Reply>> {
         Box::pin(async { None })
     }
 }
@@ -75,8 +82,8 @@ async fn a_thousand_quiet_clients_cost_little() {
     let addr = listener.local_addr().expect("an address");
     let shutdown = CancellationToken::new();
     let minute = Duration::from_secs(60);
-    let bounds = Bounds {
-        occupancy: toolgate_transports::http::Occupancy::default(),
+    let bounds = HttpBounds {
+        occupancy: toolgate_transports::http::OccupancyCounter::default(),
         body_bytes_max: 4 << 20,
         body_time_max: minute,
         unsent_bytes_max: 32 << 20,
@@ -90,7 +97,7 @@ async fn a_thousand_quiet_clients_cost_little() {
         socket_waiting_messages: 1024,
         socket_waiting_bytes: 1 << 20,
     };
-    let admission = Admission::new(addr, &[], &[]);
+    let admission = AdmissionRules::new(addr, &[], &[]);
     let server =
         tokio::spawn(serve(listener, Arc::new(Listens), admission, bounds, shutdown.clone()));
     // The first ones pay for what all share.

@@ -2,20 +2,21 @@
 
 use serde_json::Value;
 use toolgate_dialects::mcp::upstream::{
-    completion, contents, icons, output, prompt_spec, prompt_text, question, resource, template,
+    parse_completion, parse_contents, parse_icons, parse_output, parse_prompt_spec,
+    parse_prompt_text, parse_question, parse_resource, parse_template,
 };
 
-use crate::message::{self, Message};
-use crate::oauth::Challenge;
-use crate::pins::{Accepted, Became, Definition, Lock, shown};
-use crate::wires::events::Events;
-use crate::{hearing, instructions, names};
+use crate::message::{self, UpstreamMessage};
+use crate::oauth::BearerChallenge;
+use crate::pins::{PinLock, ToolDefinition, UpstreamChanges, UpstreamPins, render_changes};
+use crate::transports::events::SseParser;
+use crate::{instructions, names, server_requests};
 
 /// A fuzz target. It takes one input and panics if it finds a bug.
-type Target = fn(&[u8]);
+type UpstreamFuzzTarget = fn(&[u8]);
 
 /// Every fuzz target of this crate, by the name of its folder in `fuzz/corpus`.
-pub const TARGETS: &[(&str, Target)] = &[
+pub const TARGETS: &[(&str, UpstreamFuzzTarget)] = &[
     ("upstream_messages", upstream_messages),
     ("lock", lock),
     ("pins", pins),
@@ -29,48 +30,63 @@ mod kept_inputs;
 
 /// Reads messages of an upstream and converts each of them.
 fn upstream_messages(bytes: &[u8]) {
-    for message in message::read(bytes).unwrap_or_default() {
+    for message in message::parse_messages(bytes).unwrap_or_default() {
         match message {
-            Message::Answer(_, Ok(result)) => {
+            UpstreamMessage::Answer(_, Ok(result)) => {
                 results(&serde_json::from_str(result.get()).expect("JSON that was read before"));
             }
-            Message::Answer(_, Err(_)) => {}
-            Message::Notification { method, params } => drop(hearing::event(&method, &params)),
-            Message::Request { method, params, .. } => drop(question(&method, &params, "key")),
+            UpstreamMessage::Answer(_, Err(_)) => {}
+            UpstreamMessage::Notification { method, params } => {
+                drop(server_requests::event_from_notification(&method, &params));
+            }
+            UpstreamMessage::Request { method, params, .. } => {
+                drop(parse_question(&method, &params, "key"));
+            }
         }
     }
 }
 
 fn results(result: &Value) {
-    drop((output(result), contents(result), prompt_text(result), completion(result)));
+    drop((
+        parse_output(result),
+        parse_contents(result),
+        parse_prompt_text(result),
+        parse_completion(result),
+    ));
     let entries = result.as_object().into_iter().flat_map(|result| result.values());
     for entry in entries.filter_map(Value::as_array).flatten() {
-        drop((resource(entry), template(entry), prompt_spec(entry), icons(entry)));
-        let Some(definition) = Definition::of(entry) else { continue };
-        let name = names::tool("it", &definition.name);
-        assert!(name.to_string().len() <= 64 && name == names::tool("it", &definition.name));
+        drop((
+            parse_resource(entry),
+            parse_template(entry),
+            parse_prompt_spec(entry),
+            parse_icons(entry),
+        ));
+        let Some(definition) = ToolDefinition::from_entry(entry) else { continue };
+        let name = names::tool_id("it", &definition.name);
+        assert!(name.to_string().len() <= 64 && name == names::tool_id("it", &definition.name));
         let instructions = entry["description"].as_str();
-        let instructions = instructions.and_then(|said| instructions::kept("it", said));
-        let accepted = Accepted { instructions, tools: [definition].map(named).into() };
-        agreed(&Lock { upstreams: [("it".into(), accepted)].into() });
+        let instructions =
+            instructions.and_then(|said| instructions::truncate_instructions("it", said));
+        let accepted = UpstreamPins { instructions, tools: [definition].map(keyed_by_name).into() };
+        check_lock_round_trip(&PinLock { upstreams: [("it".into(), accepted)].into() });
     }
 }
 
-fn named(definition: Definition) -> (String, Definition) {
+fn keyed_by_name(definition: ToolDefinition) -> (String, ToolDefinition) {
     (definition.name.clone(), definition)
 }
 
 /// Checks that a written lock file reads back unchanged.
-fn agreed(lock: &Lock) {
-    let written = lock.write();
-    assert_eq!(Lock::read(&written).as_ref(), Ok(lock), "{written}");
+fn check_lock_round_trip(lock: &PinLock) {
+    let written = lock.to_text();
+    assert_eq!(PinLock::parse(&written).as_ref(), Ok(lock), "{written}");
 }
 
 /// Checks that a lock file that can be read is written back unchanged.
 fn lock(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
-    match Lock::read(text) {
-        Ok(lock) => agreed(&lock),
+    match PinLock::parse(text) {
+        Ok(lock) => check_lock_round_trip(&lock),
         Err(why) => assert!(!why.contains('\n'), "{why:?}"),
     }
 }
@@ -79,12 +95,12 @@ fn lock(bytes: &[u8]) {
 fn pins(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let (before, after) = text.split_once('\u{1f}').unwrap_or((text, ""));
-    let (Ok(before), Ok(after)) = (Lock::read(before), Lock::read(after)) else { return };
+    let (Ok(before), Ok(after)) = (PinLock::parse(before), PinLock::parse(after)) else { return };
     for (name, after) in &after.upstreams {
-        let none = Accepted::default();
+        let none = UpstreamPins::default();
         let before = before.upstreams.get(name).unwrap_or(&none);
-        let Some(became) = Became::of(before, after) else { continue };
-        let told = shown("it", &became);
+        let Some(became) = UpstreamChanges::between(before, after) else { continue };
+        let told = render_changes("it", &became);
         assert!(!told.contains(['\u{1b}', '\u{202e}']), "{told:?}");
     }
 }
@@ -92,15 +108,15 @@ fn pins(bytes: &[u8]) {
 /// Reads a `WWW-Authenticate` header.
 fn challenges(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
-    let challenge = Challenge::read(text);
+    let challenge = BearerChallenge::parse(text);
     assert!(challenge.scopes.iter().all(|scope| !scope.contains(char::is_whitespace)));
 }
 
 /// Checks that events of an upstream are the same for any split of their bytes.
 fn upstream_events(bytes: &[u8]) {
     let read = |size: usize| {
-        let mut events = Events::default();
-        let pieces = bytes.chunks(size).flat_map(|piece| events.take(piece, 1 << 20));
+        let mut events = SseParser::default();
+        let pieces = bytes.chunks(size).flat_map(|piece| events.parse(piece, 1 << 20));
         let read: Vec<_> = pieces.collect();
         format!("{read:?}")
     };

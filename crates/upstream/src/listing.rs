@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use toolgate_dialects::mcp::upstream::{Era, Revision, SKILLS, TASKS};
+use toolgate_dialects::mcp::upstream::{ProtocolEra, Revision, SKILLS, TASKS_EXTENSION};
 
+use crate::connection::{UpstreamConnection, UpstreamRequest};
 use crate::instructions;
-use crate::link::{Asks, Link};
 use crate::message::RpcError;
-use crate::wire::Trouble;
+use crate::transport::RequestFailure;
 
 /// Most items of one kind.
 const ITEMS_MAX: usize = 10_000;
@@ -28,13 +28,13 @@ const METHOD_NOT_FOUND: i64 = -32601;
 
 /// Shortest lifetime of a listing that the upstream sends no changes for. It bounds the upstream's
 /// own `ttlMs`.
-const GOOD_FOR_LEAST: Duration = Duration::from_secs(60);
-const GOOD_FOR_MOST: Duration = Duration::from_secs(3600);
-pub(crate) const GOOD_FOR: Duration = Duration::from_secs(300);
+const LIFETIME_MIN: Duration = Duration::from_secs(60);
+const LIFETIME_MAX: Duration = Duration::from_secs(3600);
+pub(crate) const LIFETIME: Duration = Duration::from_secs(300);
 
 /// The listing of an upstream.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Listing {
+pub struct UpstreamListing {
     /// Entries of `tools/list`.
     pub tools: Vec<Value>,
     /// Entries of `resources/list`.
@@ -65,14 +65,14 @@ pub struct Listing {
 
 /// Properties of the upstream that apply to the calls of all its tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Manner {
+pub(crate) struct CallProperties {
     /// True if the upstream may turn calls into tasks.
     pub(crate) tasks: bool,
     /// True if calls run in a session.
     pub(crate) in_session: bool,
 }
 
-impl Listing {
+impl UpstreamListing {
     /// Returns true if nothing is listed.
     pub(crate) fn is_empty(&self) -> bool {
         let Self { tools, resources, templates, prompts, skills, .. } = self;
@@ -80,70 +80,73 @@ impl Listing {
     }
 
     /// Returns the properties that apply to all calls.
-    pub(crate) fn manner(&self) -> Manner {
-        let in_session = Revision::named(&self.revision, Era::Session).is_some();
-        Manner { tasks: self.tasks, in_session }
+    pub(crate) fn call_properties(&self) -> CallProperties {
+        let in_session = Revision::find(&self.revision, ProtocolEra::Session).is_some();
+        CallProperties { tasks: self.tasks, in_session }
     }
 
     /// Lists everything that the upstream `name` has. The second value is the listing's lifetime,
     /// or `None` if the upstream notifies of changes.
-    pub(crate) async fn of(name: &str, link: &Link) -> Result<(Self, Option<Duration>), Trouble> {
-        let mut room = Room { name, bytes: BYTES_MAX, ttl_ms: None };
-        let extensions = &link.said["capabilities"]["extensions"];
+    pub(crate) async fn list_all(
+        name: &str,
+        link: &UpstreamConnection,
+    ) -> Result<(Self, Option<Duration>), RequestFailure> {
+        let mut room = ListingBudget { name, bytes: BYTES_MAX, ttl_ms: None };
+        let extensions = &link.server_info["capabilities"]["extensions"];
         let skills = extensions.get(SKILLS);
-        let said = link.said["instructions"].as_str();
+        let said = link.server_info["instructions"].as_str();
         let mut all = Self {
-            instructions: said.and_then(|said| instructions::kept(name, said)),
-            tasks: extensions.get(TASKS).is_some(),
+            instructions: said.and_then(|said| instructions::truncate_instructions(name, said)),
+            tasks: extensions.get(TASKS_EXTENSION).is_some(),
             has_skills: skills.is_some(),
             has_folders: skills.is_some_and(|said| said["directoryRead"] == true),
             revision: link.revision.name.to_owned(),
             ..Self::default()
         };
         if link.has("tools") {
-            all.tools = pages(link, &mut room, "tools/list", "tools").await?;
+            all.tools = list_pages(link, &mut room, "tools/list", "tools").await?;
         }
         if link.has("resources") {
-            all.resources = room.all_or_none(link, "resources/list", "resources").await?;
+            all.resources = room.list_or_none(link, "resources/list", "resources").await?;
             let method = "resources/templates/list";
-            all.templates = room.all_or_none(link, method, "resourceTemplates").await?;
+            all.templates = room.list_or_none(link, method, "resourceTemplates").await?;
         }
         if all.has_skills {
-            all.skills = room.all_or_none(link, "skills/list", "skills").await?;
+            all.skills = room.list_or_none(link, "skills/list", "skills").await?;
         }
         if link.has("prompts") {
-            all.prompts = room.all_or_none(link, "prompts/list", "prompts").await?;
+            all.prompts = room.list_or_none(link, "prompts/list", "prompts").await?;
         }
         // Changes of skills are announced as changes of resources.
         let has = |kind| link.has(kind) || (kind == "resources" && all.has_skills);
-        let tells = |kind| !has(kind) || link.does(kind, "listChanged");
+        let tells = |kind| !has(kind) || link.has_option(kind, "listChanged");
         let good_for = match ["tools", "resources", "prompts"].into_iter().all(tells) {
             true => None,
-            false => Some(room.good_for()),
+            false => Some(room.lifetime()),
         };
         Ok((all, good_for))
     }
 }
 
 /// Remaining space for the items of one upstream.
-struct Room<'a> {
+struct ListingBudget<'a> {
     name: &'a str,
     bytes: usize,
     /// Shortest `ttlMs` of the lists, in milliseconds.
     ttl_ms: Option<u64>,
 }
 
-impl Room<'_> {
+impl ListingBudget<'_> {
     /// Moves `items` of the kind `of` to `all`. Returns false if there was no room for all of them.
     fn take(&mut self, all: &mut Vec<Value>, items: Vec<Value>, of: &str) -> bool {
         for item in items {
             let Some(left) = self.bytes.checked_sub(json_bytes(&item)) else {
-                self.is_full(all, of, &format!("its lists have more than {BYTES_MAX} bytes"));
+                self.warn_full(all, of, &format!("its lists have more than {BYTES_MAX} bytes"));
                 return false;
             };
             let most = if of == "skills" { SKILLS_MAX } else { ITEMS_MAX };
             if all.len() == most {
-                self.is_full(all, of, &format!("it has more than {most}"));
+                self.warn_full(all, of, &format!("it has more than {most}"));
                 return false;
             }
             self.bytes = left;
@@ -155,14 +158,14 @@ impl Room<'_> {
     /// Lists all items of `method`, or none if the server refuses the method.
     ///
     /// Some servers declare a capability but do not know its methods.
-    async fn all_or_none(
+    async fn list_or_none(
         &mut self,
-        link: &Link,
+        link: &UpstreamConnection,
         method: &'static str,
         of: &str,
-    ) -> Result<Vec<Value>, Trouble> {
-        match pages(link, self, method, of).await {
-            Err(Trouble::Refused(why)) => {
+    ) -> Result<Vec<Value>, RequestFailure> {
+        match list_pages(link, self, method, of).await {
+            Err(RequestFailure::Refused(why)) => {
                 // Templates are requested from every server with resources, so an unknown method is
                 // expected there.
                 if why.code != METHOD_NOT_FOUND || method != "resources/templates/list" {
@@ -178,12 +181,12 @@ impl Room<'_> {
         }
     }
 
-    fn good_for(&self) -> Duration {
+    fn lifetime(&self) -> Duration {
         let said = self.ttl_ms.map(Duration::from_millis);
-        said.map_or(GOOD_FOR, |said| said.clamp(GOOD_FOR_LEAST, GOOD_FOR_MOST))
+        said.map_or(LIFETIME, |said| said.clamp(LIFETIME_MIN, LIFETIME_MAX))
     }
 
-    fn is_full(&self, all: &[Value], of: &str, why: &str) {
+    fn warn_full(&self, all: &[Value], of: &str, why: &str) {
         let name = self.name;
         let count = all.len();
         tracing::warn!("{count} {of} of the upstream `{name}` are taken in, and no more: {why}");
@@ -210,24 +213,27 @@ pub(crate) fn json_bytes(value: &Value) -> usize {
 }
 
 /// Lists the tools of the upstream `name` over `link`.
-pub(crate) async fn tools(name: &str, link: &Link) -> Result<Vec<Value>, Trouble> {
-    let mut room = Room { name, bytes: BYTES_MAX, ttl_ms: None };
-    pages(link, &mut room, "tools/list", "tools").await
+pub(crate) async fn list_tools(
+    name: &str,
+    link: &UpstreamConnection,
+) -> Result<Vec<Value>, RequestFailure> {
+    let mut room = ListingBudget { name, bytes: BYTES_MAX, ttl_ms: None };
+    list_pages(link, &mut room, "tools/list", "tools").await
 }
 
-async fn pages(
-    link: &Link,
-    room: &mut Room<'_>,
+async fn list_pages(
+    link: &UpstreamConnection,
+    room: &mut ListingBudget<'_>,
     method: &'static str,
     of: &str,
-) -> Result<Vec<Value>, Trouble> {
+) -> Result<Vec<Value>, RequestFailure> {
     let mut all = Vec::new();
     let mut before = None;
     let mut cursor = None::<Value>;
     for _ in 0..PAGES_MAX {
         let params = cursor.take().map(|cursor| ("cursor".to_owned(), cursor));
-        let asks = Asks::of(method, Map::from_iter(params)).unused();
-        let mut page = link.ask(asks, link.hears.clone()).await?;
+        let asks = UpstreamRequest::new(method, Map::from_iter(params)).without_use();
+        let mut page = link.request(asks, link.receiver.clone()).await?;
         let ttl_ms = page.get("ttlMs").and_then(Value::as_u64);
         room.ttl_ms = room.ttl_ms.into_iter().chain(ttl_ms).min();
         let next = page.get_mut("nextCursor").map(Value::take);
@@ -247,12 +253,12 @@ async fn pages(
             return Ok(all);
         }
         if is_again {
-            room.is_full(&all, of, &format!("`{method}` leads to the same page again"));
+            room.warn_full(&all, of, &format!("`{method}` leads to the same page again"));
             return Ok(all);
         }
         (before, cursor) = (next.clone(), next);
     }
-    room.is_full(&all, of, &format!("`{method}` has more than {PAGES_MAX} pages"));
+    room.warn_full(&all, of, &format!("`{method}` has more than {PAGES_MAX} pages"));
     Ok(all)
 }
 
@@ -266,13 +272,13 @@ mod tests {
     fn no_more_is_taken_in_than_there_is_room_for_in_bytes_and_in_number() {
         let item = json!({ "name": "x".repeat(91) });
         assert_eq!(json_bytes(&item), 102);
-        let mut room = Room { name: "up", bytes: 250, ttl_ms: None };
+        let mut room = ListingBudget { name: "up", bytes: 250, ttl_ms: None };
         let mut tools = Vec::new();
         assert!(room.take(&mut tools, vec![item.clone()], "tools"));
         assert!(!room.take(&mut tools, vec![item.clone(), item], "tools"));
         // What is left is for whatever comes after.
         assert_eq!((tools.len(), room.bytes), (2, 46));
-        let mut room = Room { name: "up", bytes: BYTES_MAX, ttl_ms: None };
+        let mut room = ListingBudget { name: "up", bytes: BYTES_MAX, ttl_ms: None };
         let mut many = Vec::new();
         assert!(!room.take(&mut many, vec![json!({}); ITEMS_MAX + 1], "tools"));
         assert_eq!(many.len(), ITEMS_MAX);

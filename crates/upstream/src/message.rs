@@ -8,11 +8,11 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::wires::cut::{self, Is};
+use crate::transports::truncated::{self, MessageKind};
 
 /// A JSON-RPC message.
 #[derive(Debug)]
-pub(crate) enum Message {
+pub(crate) enum UpstreamMessage {
     /// An answer, with the id if it is one of ours.
     Answer(Option<u64>, Result<Box<RawValue>, RpcError>),
     /// A request of the server.
@@ -38,7 +38,7 @@ impl RpcError {
 }
 
 #[derive(Deserialize)]
-struct Members {
+struct RpcMembers {
     id: Option<Box<RawValue>>,
     method: Option<String>,
     params: Option<Box<RawValue>>,
@@ -51,14 +51,14 @@ struct Members {
 /// # Errors
 ///
 /// Returns the reason if `text` is not JSON-RPC.
-pub(crate) fn read(text: &[u8]) -> Result<Vec<Message>, String> {
+pub(crate) fn parse_messages(text: &[u8]) -> Result<Vec<UpstreamMessage>, String> {
     if text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
-        let Batch(all) = serde_json::from_slice(text).map_err(|err| err.to_string())?;
+        let RawBatch(all) = serde_json::from_slice(text).map_err(|err| err.to_string())?;
         // An invalid message does not invalidate the rest of its batch.
         let mut read = Vec::new();
         let mut odd = None;
         for raw in all {
-            match one(raw.get().as_bytes()) {
+            match parse_message(raw.get().as_bytes()) {
                 Ok(message) => read.push(message),
                 Err(why) => odd = odd.or(Some(why)),
             }
@@ -68,26 +68,26 @@ pub(crate) fn read(text: &[u8]) -> Result<Vec<Message>, String> {
             None => Ok(read),
         };
     }
-    one(text).map(|one| vec![one])
+    parse_message(text).map(|one| vec![one])
 }
 
 /// The raw messages of a batch.
-struct Batch<'a>(Vec<&'a RawValue>);
+struct RawBatch<'a>(Vec<&'a RawValue>);
 
 /// Most messages per batch.
 const BATCH_MAX: usize = 10_000;
 
-impl<'de> Deserialize<'de> for Batch<'de> {
+impl<'de> Deserialize<'de> for RawBatch<'de> {
     fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
         struct AtMost;
         impl<'de> Visitor<'de> for AtMost {
-            type Value = Batch<'de>;
+            type Value = RawBatch<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, "up to {BATCH_MAX} messages")
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Batch<'de>, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<RawBatch<'de>, A::Error> {
                 let mut all = Vec::new();
                 while let Some(one) = items.next_element()? {
                     if all.len() == BATCH_MAX {
@@ -95,7 +95,7 @@ impl<'de> Deserialize<'de> for Batch<'de> {
                     }
                     all.push(one);
                 }
-                Ok(Batch(all))
+                Ok(RawBatch(all))
             }
         }
         reader.deserialize_seq(AtMost)
@@ -103,27 +103,29 @@ impl<'de> Deserialize<'de> for Batch<'de> {
 }
 
 /// Parses one message. An answer that cannot be parsed becomes an error for its request.
-fn one(text: &[u8]) -> Result<Message, String> {
-    let read = serde_json::from_slice(text).map_err(|err| err.to_string()).and_then(meant);
-    read.or_else(|why| match cut::is(text) {
-        Is::Answer(Some(id)) => {
+fn parse_message(text: &[u8]) -> Result<UpstreamMessage, String> {
+    let read = serde_json::from_slice(text).map_err(|err| err.to_string()).and_then(classify);
+    read.or_else(|why| match truncated::kind_of_message(text) {
+        MessageKind::Answer(Some(id)) => {
             let error = RpcError::new(-32603, format!("its answer cannot be read: {why}"));
-            Ok(Message::Answer(Some(id), Err(error)))
+            Ok(UpstreamMessage::Answer(Some(id), Err(error)))
         }
-        Is::Answer(None) | Is::Other => Err(why),
+        MessageKind::Answer(None) | MessageKind::Other => Err(why),
     })
 }
 
-fn meant(members: Members) -> Result<Message, String> {
-    let Members { id, method, params, result, error } = members;
+fn classify(members: RpcMembers) -> Result<UpstreamMessage, String> {
+    let RpcMembers { id, method, params, result, error } = members;
     let params = params.map_or(Ok(Value::Null), |raw| serde_json::from_str(raw.get()));
     let params = params.map_err(|err| err.to_string())?;
     match (id, method, result, error) {
-        (Some(id), Some(method), ..) => Ok(Message::Request { id, method, params }),
-        (None, Some(method), ..) => Ok(Message::Notification { method, params }),
-        (id, None, Some(result), None) => Ok(Message::Answer(ours(id.as_deref()), Ok(result))),
+        (Some(id), Some(method), ..) => Ok(UpstreamMessage::Request { id, method, params }),
+        (None, Some(method), ..) => Ok(UpstreamMessage::Notification { method, params }),
+        (id, None, Some(result), None) => {
+            Ok(UpstreamMessage::Answer(parse_own_id(id.as_deref()), Ok(result)))
+        }
         (id, None, _, Some(error)) => {
-            Ok(Message::Answer(ours(id.as_deref()), Err(refusal(error.get()))))
+            Ok(UpstreamMessage::Answer(parse_own_id(id.as_deref()), Err(parse_error(error.get()))))
         }
         (_, None, None, None) => {
             Err("it has neither a `method` nor a `result` nor an `error`".to_owned())
@@ -132,7 +134,7 @@ fn meant(members: Members) -> Result<Message, String> {
 }
 
 /// Parses an error object, tolerating common deviations.
-fn refusal(error: &str) -> RpcError {
+fn parse_error(error: &str) -> RpcError {
     if let Ok(error) = serde_json::from_str(error) {
         return error;
     }
@@ -144,26 +146,26 @@ fn refusal(error: &str) -> RpcError {
 }
 
 /// Parses the number in `id`. Some servers send it as a string.
-fn ours(id: Option<&RawValue>) -> Option<u64> {
+fn parse_own_id(id: Option<&RawValue>) -> Option<u64> {
     id?.get().trim_matches('"').parse().ok()
 }
 
 /// Returns the id (of a request) and the method of a message that we wrote.
-pub(crate) fn of_ours(text: &[u8]) -> (Option<u64>, String) {
+pub(crate) fn id_and_method(text: &[u8]) -> (Option<u64>, String) {
     #[derive(Default, Deserialize)]
-    struct Ours {
+    struct SentMessage {
         method: Option<String>,
         id: Option<Value>,
     }
-    let ours: Ours = serde_json::from_slice(text).unwrap_or_default();
+    let ours: SentMessage = serde_json::from_slice(text).unwrap_or_default();
     let id = ours.id.as_ref().and_then(Value::as_u64).filter(|_| ours.method.is_some());
     (id, ours.method.unwrap_or_default())
 }
 
 /// Writes a request, or a notification if there is no id.
-pub(crate) fn written(id: Option<u64>, method: &str, params: &Value) -> Bytes {
+pub(crate) fn encode_message(id: Option<u64>, method: &str, params: &Value) -> Bytes {
     #[derive(Serialize)]
-    struct Said<'a> {
+    struct OutgoingFrame<'a> {
         jsonrpc: &'static str,
         #[serde(skip_serializing_if = "Option::is_none")]
         id: Option<u64>,
@@ -174,12 +176,12 @@ pub(crate) fn written(id: Option<u64>, method: &str, params: &Value) -> Bytes {
     fn is_nothing(params: &&Value) -> bool {
         params.is_null()
     }
-    let said = Said { jsonrpc: "2.0", id, method, params };
+    let said = OutgoingFrame { jsonrpc: "2.0", id, method, params };
     serde_json::to_vec(&said).unwrap_or_default().into()
 }
 
 /// Writes the answer to a request of the server.
-pub(crate) fn answered(id: &RawValue, outcome: Result<Value, RpcError>) -> Bytes {
+pub(crate) fn encode_answer(id: &RawValue, outcome: Result<Value, RpcError>) -> Bytes {
     // The id is returned verbatim, because not every JSON number survives conversion to a value.
     #[derive(Serialize)]
     struct Answer<'a> {
@@ -204,12 +206,18 @@ mod tests {
 
     #[test]
     fn each_kind_of_message_is_told_from_the_others() {
-        let read = |text: &str| read(text.as_bytes()).map(|mut all| all.remove(0));
-        assert!(matches!(read(r#"{"id":7,"result":{}}"#), Ok(Message::Answer(Some(7), Ok(_)))));
+        let read = |text: &str| parse_messages(text.as_bytes()).map(|mut all| all.remove(0));
+        assert!(matches!(
+            read(r#"{"id":7,"result":{}}"#),
+            Ok(UpstreamMessage::Answer(Some(7), Ok(_)))
+        ));
         let error = read(r#"{"id":7,"error":{"code":-1,"message":"no"}}"#);
-        assert!(matches!(error, Ok(Message::Answer(Some(7), Err(RpcError { code: -1, .. })))));
-        assert!(matches!(read(r#"{"id":"a","method":"m"}"#), Ok(Message::Request { .. })));
-        assert!(matches!(read(r#"{"method":"m"}"#), Ok(Message::Notification { .. })));
+        assert!(matches!(
+            error,
+            Ok(UpstreamMessage::Answer(Some(7), Err(RpcError { code: -1, .. })))
+        ));
+        assert!(matches!(read(r#"{"id":"a","method":"m"}"#), Ok(UpstreamMessage::Request { .. })));
+        assert!(matches!(read(r#"{"method":"m"}"#), Ok(UpstreamMessage::Notification { .. })));
         assert!(read("Server started").is_err() && read("{}").is_err());
     }
 
@@ -224,8 +232,11 @@ mod tests {
             r#"{"id":7,"error":null}"#,
             r#"{"id":7,"error":true}"#,
         ] {
-            let read = read(odd.as_bytes()).map(|mut all| all.remove(0));
-            assert!(matches!(read, Ok(Message::Answer(Some(7), Err(_)))), "{odd}: {read:?}");
+            let read = parse_messages(odd.as_bytes()).map(|mut all| all.remove(0));
+            assert!(
+                matches!(read, Ok(UpstreamMessage::Answer(Some(7), Err(_)))),
+                "{odd}: {read:?}"
+            );
         }
         for none in [
             r#"{"jsonrpc":"2.0","id":null}"#,
@@ -233,16 +244,16 @@ mod tests {
             r#"{"id":7,"method":7}"#,
             r#"{"id":"a","result":null}"#,
         ] {
-            assert!(read(none.as_bytes()).is_err(), "{none}");
+            assert!(parse_messages(none.as_bytes()).is_err(), "{none}");
         }
     }
 
     #[test]
     fn a_refusal_is_understood_however_its_code_and_words_are_written() {
         let refused = |error: &str| {
-            let read = read(format!(r#"{{"id":7,"error":{error}}}"#).as_bytes());
+            let read = parse_messages(format!(r#"{{"id":7,"error":{error}}}"#).as_bytes());
             match read.map(|mut all| all.remove(0)) {
-                Ok(Message::Answer(Some(7), Err(error))) => (error.code, error.message),
+                Ok(UpstreamMessage::Answer(Some(7), Err(error))) => (error.code, error.message),
                 other => panic!("{other:?}"),
             }
         };
@@ -255,16 +266,17 @@ mod tests {
 
     #[test]
     fn a_message_of_a_batch_that_cannot_be_read_takes_no_other_along() {
-        let all = read(br#"[7,{"id":1,"result":{}},{"id":2,"result":null}]"#).expect("a batch");
+        let all =
+            parse_messages(br#"[7,{"id":1,"result":{}},{"id":2,"result":null}]"#).expect("a batch");
         assert_eq!(all.len(), 2);
-        assert!(read(b"[7]").is_err());
+        assert!(parse_messages(b"[7]").is_err());
     }
 
     #[test]
     fn a_batch_of_more_than_anybody_says_at_once_is_not_read() {
         let batch = |of: usize| format!("[{}]", vec![r#"{"method":"a"}"#; of].join(","));
-        assert_eq!(read(batch(BATCH_MAX).as_bytes()).map(|all| all.len()), Ok(BATCH_MAX));
-        let why = read(batch(BATCH_MAX + 1).as_bytes()).expect_err("they are too many");
+        assert_eq!(parse_messages(batch(BATCH_MAX).as_bytes()).map(|all| all.len()), Ok(BATCH_MAX));
+        let why = parse_messages(batch(BATCH_MAX + 1).as_bytes()).expect_err("they are too many");
         assert!(why.contains("up to 10000 messages"), "{why}");
     }
 
@@ -273,13 +285,13 @@ mod tests {
         let deep = format!("{}{}", "[".repeat(500), "]".repeat(500));
         for id in ["1e999", "7", "\"a\"", &deep] {
             let asked = format!(r#"{{"id":{id},"method":"ping"}}"#);
-            let all = read(asked.as_bytes()).unwrap_or_default();
+            let all = parse_messages(asked.as_bytes()).unwrap_or_default();
             for message in all {
-                let Message::Request { id: its, .. } = message else { panic!("{asked}") };
-                let said = answered(&its, Ok(Value::Null));
+                let UpstreamMessage::Request { id: its, .. } = message else { panic!("{asked}") };
+                let said = encode_answer(&its, Ok(Value::Null));
                 let expected = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":null}}"#);
                 assert_eq!(said, expected.as_bytes());
-                let said = answered(&its, Err(RpcError::new(-1, "no")));
+                let said = encode_answer(&its, Err(RpcError::new(-1, "no")));
                 assert!(said.starts_with(format!(r#"{{"jsonrpc":"2.0","id":{id},"#).as_bytes()));
             }
         }
@@ -287,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_batch_is_all_of_its_messages() {
-        let all = read(br#" [{"method":"a"},{"id":1,"result":{}}]"#).expect("a batch");
+        let all = parse_messages(br#" [{"method":"a"},{"id":1,"result":{}}]"#).expect("a batch");
         assert_eq!(all.len(), 2);
     }
 }

@@ -2,18 +2,18 @@
 
 use std::collections::HashMap;
 
-use toolgate_contract::{ToolId, fold};
+use toolgate_contract::{ToolId, fold_name};
 
 /// Longest tool name that model APIs accept, in characters.
 pub(crate) const NAME_MAX: usize = 64;
 /// Length of the hash that tells shortened names apart, in characters.
-const HASH: usize = 8;
+const HASH_CHARS: usize = 8;
 
 /// Returns the id of the upstream tool `name` with `prefix`, if that is not empty.
 ///
 /// Invalid characters become `_`. A name that is too long is cut and ends with a hash of the whole.
 /// The same applies to a name with characters outside ASCII, of which too little would remain.
-pub(crate) fn tool(prefix: &str, name: &str) -> ToolId {
+pub(crate) fn tool_id(prefix: &str, name: &str) -> ToolId {
     let sound = |c: char| if c.is_ascii_alphanumeric() || "_-.".contains(c) { c } else { '_' };
     let clean: String = name.chars().map(sound).collect();
     // A part must not be empty, and there must be at least one.
@@ -24,16 +24,16 @@ pub(crate) fn tool(prefix: &str, name: &str) -> ToolId {
         true => whole,
         false => {
             let hash = blake3::hash(format!("{prefix}\0{name}").as_bytes()).to_hex();
-            let kept = &whole[..whole.len().min(NAME_MAX - HASH - 1)];
-            format!("{}_{}", kept.trim_end_matches('.'), &hash[..HASH])
+            let kept = &whole[..whole.len().min(NAME_MAX - HASH_CHARS - 1)];
+            format!("{}_{}", kept.trim_end_matches('.'), &hash[..HASH_CHARS])
         }
     };
     ToolId::foreign(&id).expect("each part has a letter of those that an id has")
 }
 
 /// Returns for each of `names` whether its id is spelled like no other.
-pub(crate) fn alone(prefix: &str, names: &[&str]) -> Vec<bool> {
-    let spelled = |name: &&str| fold(tool(prefix, name).as_str()).into_owned();
+pub(crate) fn are_unique(prefix: &str, names: &[&str]) -> Vec<bool> {
+    let spelled = |name: &&str| fold_name(tool_id(prefix, name).as_str()).into_owned();
     let spelled: Vec<_> = names.iter().map(spelled).collect();
     let mut times = HashMap::<_, usize>::new();
     spelled.iter().for_each(|one| *times.entry(one).or_default() += 1);
@@ -41,7 +41,7 @@ pub(crate) fn alone(prefix: &str, names: &[&str]) -> Vec<bool> {
 }
 
 /// Returns the name of the upstream prompt `name`.
-pub(crate) fn prompt(prefix: &str, name: &str) -> String {
+pub(crate) fn prompt_name(prefix: &str, name: &str) -> String {
     if prefix.is_empty() { name.to_owned() } else { format!("{prefix}_{name}") }
 }
 
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn names_are_kept_where_they_can_be() {
-        let id = |prefix, name| tool(prefix, name).as_str().to_owned();
+        let id = |prefix, name| tool_id(prefix, name).as_str().to_owned();
         assert_eq!(id("git", "git_log"), "git.git_log");
         assert_eq!(id("", "getTiny-Image"), "getTiny-Image");
         assert_eq!(id("a", "b c/d"), "a.b_c_d");
@@ -63,14 +63,17 @@ mod tests {
 
     #[test]
     fn names_in_letters_that_no_id_has_are_told_apart() {
-        let id = |name| tool("p", name).as_str().to_owned();
+        let id = |name| tool_id("p", name).as_str().to_owned();
         assert!(id("天気").starts_with("p.___") && id("größe").starts_with("p.gr__e_"));
-        assert_eq!(alone("p", &["天気", "地図", "größe", "grüße"]), [true; 4]);
+        assert_eq!(are_unique("p", &["天気", "地図", "größe", "grüße"]), [true; 4]);
     }
 
     #[test]
     fn of_names_that_are_spelled_alike_or_are_there_twice_none_is_alone() {
-        assert_eq!(alone("p", &["a-b", "c", "a_b", "d", "d"]), [false, true, false, false, false]);
+        assert_eq!(
+            are_unique("p", &["a-b", "c", "a_b", "d", "d"]),
+            [false, true, false, false, false]
+        );
     }
 
     proptest! {
@@ -79,16 +82,16 @@ mod tests {
             prefix in "[a-z0-9_]{0,40}",
             name in any::<String>(),
         ) {
-            let id = tool(&prefix, &name);
+            let id = tool_id(&prefix, &name);
             prop_assert!(id.as_str().len() <= 64);
-            prop_assert_eq!(id, tool(&prefix, &name));
+            prop_assert_eq!(id, tool_id(&prefix, &name));
         }
 
         #[test]
         fn long_names_that_begin_alike_are_told_apart(a in "[a-z]{1,20}", b in "[a-z]{1,20}") {
             prop_assume!(a != b);
             let long = "x".repeat(70);
-            let id = |end: &str| tool("p", &format!("{long}{end}"));
+            let id = |end: &str| tool_id("p", &format!("{long}{end}"));
             prop_assert_ne!(id(&a), id(&b));
         }
     }

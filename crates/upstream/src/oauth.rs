@@ -9,7 +9,7 @@ mod fetch;
 mod discovery;
 mod tokens;
 mod assertion;
-mod signing_in;
+mod sign_in;
 mod access;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,80 +18,80 @@ use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use serde::{Deserialize, Serialize};
-use toolgate_contract::{Bearer, Hold};
+use toolgate_contract::{BearerToken, WatchGuard};
 
-pub use access::{Access, Pending};
-pub(crate) use challenge::Challenge;
-pub use settings::{Grant, OAuth};
-pub use steps::Told;
+pub use access::{OAuthAccess, PendingSignIn};
+pub(crate) use challenge::BearerChallenge;
+pub use settings::{OAuthGrant, OAuthSettings};
+pub use steps::StepCallback;
 
-use crate::wires::site::over_http;
-use crate::world::World;
-use assertion::Key;
-use discovery::Found;
-use fetch::Fetcher;
-use steps::Steps;
-use tokens::{Client, Denied, Proof, Tokens};
+use crate::transports::site::http_url;
+use crate::world::UpstreamWorld;
+use assertion::SigningKey;
+use discovery::DiscoveredServer;
+use fetch::OAuthFetcher;
+use steps::StepReporter;
+use tokens::{ClientCredential, OAuthClient, OAuthTokens, TokenDenied};
 
 /// Pause after a failed token request.
-const LEFT_ALONE: Duration = Duration::from_secs(5);
+const FAILURE_PAUSE: Duration = Duration::from_secs(5);
 /// Interval at which the stored sign-in is checked for changes.
-const LOOKS: Duration = Duration::from_secs(2);
+const STORED_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// Token type of both tokens in an exchange (RFC 8693).
 const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 
 /// OAuth credentials for one upstream: of a person, of this server, or of one caller.
-pub(crate) struct Credentials {
+pub(crate) struct UpstreamCredentials {
     upstream: String,
     url: String,
-    settings: OAuth,
+    settings: OAuthSettings,
     /// Credential that proves the client's identity.
-    proof: Proof,
+    credential: ClientCredential,
     /// True if the settings have an `oauth` table.
-    is_meant: bool,
-    fetcher: Fetcher,
-    world: Arc<dyn World>,
+    is_configured: bool,
+    fetcher: OAuthFetcher,
+    world: Arc<dyn UpstreamWorld>,
     /// Caller whose token is exchanged.
-    caller: Option<Bearer>,
-    now: RwLock<Option<Arc<Held>>>,
+    caller: Option<BearerToken>,
+    token_in_use: RwLock<Option<Arc<TokenInUse>>>,
     /// True if the stored sign-in was read.
-    has_looked: AtomicBool,
+    has_read_stored: AtomicBool,
     /// Time of the last check of the stored sign-in.
-    looked: Mutex<Option<Instant>>,
+    stored_checked_at: Mutex<Option<Instant>>,
     /// True if the token in use could not be stored, so that storage is out of date.
-    unkept: AtomicBool,
+    is_storage_stale: AtomicBool,
     /// State of token requests. The lock admits one request at a time.
-    asking: tokio::sync::Mutex<Asking>,
+    requests: tokio::sync::Mutex<TokenRequestState>,
 }
 
 /// A token in use.
-struct Held {
-    tokens: Tokens,
+struct TokenInUse {
+    tokens: OAuthTokens,
     header: HeaderValue,
 }
 
 /// Results of discovery and of failed requests.
 #[derive(Default)]
-struct Asking {
-    found: Option<Found>,
+struct TokenRequestState {
+    server: Option<DiscoveredServer>,
     /// All scopes that the upstream has asked for.
-    wanted: Vec<String>,
-    failed: Option<(Instant, String)>,
+    scopes_wanted: Vec<String>,
+    last_failure: Option<(Instant, String)>,
 }
 
 /// A stored sign-in.
 #[derive(Clone, Serialize, Deserialize)]
-struct Kept {
-    found: Found,
-    client: Client,
+struct StoredSignIn {
+    found: DiscoveredServer,
+    client: OAuthClient,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    tokens: Option<Tokens>,
+    tokens: Option<OAuthTokens>,
     /// Scopes that the upstream asked for beyond the token's.
     #[serde(default)]
     wanted: Vec<String>,
 }
 
-impl Credentials {
+impl UpstreamCredentials {
     /// Creates credentials for `upstream` at `url`, on behalf of `caller` if there is one.
     ///
     /// # Errors
@@ -99,46 +99,50 @@ impl Credentials {
     /// Returns an error if the URL or a key is invalid, or a variable is not set.
     pub(crate) fn new(
         (upstream, url, private_network): (&str, &str, bool),
-        settings: Option<&OAuth>,
-        world: Arc<dyn World>,
-        caller: Option<Bearer>,
+        settings: Option<&OAuthSettings>,
+        world: Arc<dyn UpstreamWorld>,
+        caller: Option<BearerToken>,
     ) -> Result<Self, String> {
         // The metadata of a WebSocket upstream is found at its HTTP URL.
-        let url = over_http(url);
+        let url = http_url(url);
         let is_meant = settings.is_some();
         let mut settings = settings.cloned().unwrap_or_default();
-        let OAuth { client_id, client_secret, client_key, client_key_id, .. } = &mut settings;
+        let OAuthSettings { client_id, client_secret, client_key, client_key_id, .. } =
+            &mut settings;
         let texts = [client_id, client_secret, client_key, client_key_id];
         for text in texts.into_iter().flatten() {
-            *text = crate::upstream::filled(text, |name| world.variable(name))?;
+            *text = crate::upstream::fill_variables(text, |name| world.variable(name))?;
         }
         let proof = match (&settings.client_secret, &settings.client_key) {
-            (_, Some(pem)) => Proof::Key(Arc::new(Key::read(pem, settings.client_key_id.clone())?)),
-            (Some(secret), None) => Proof::Secret(secret.clone()),
-            (None, None) => Proof::Nothing,
+            (_, Some(pem)) => ClientCredential::Key(Arc::new(SigningKey::read(
+                pem,
+                settings.client_key_id.clone(),
+            )?)),
+            (Some(secret), None) => ClientCredential::Secret(secret.clone()),
+            (None, None) => ClientCredential::Nothing,
         };
         let fetcher =
-            Fetcher::of(world.clone(), &url, settings.issuer.as_deref(), private_network)?;
+            OAuthFetcher::new(world.clone(), &url, settings.issuer.as_deref(), private_network)?;
         let now = RwLock::default();
         let asking = tokio::sync::Mutex::default();
         let looked = Mutex::default();
         let unkept = AtomicBool::new(false);
-        let has_looked = AtomicBool::new(settings.grant != Grant::AuthorizationCode);
+        let has_looked = AtomicBool::new(settings.grant != OAuthGrant::AuthorizationCode);
         let upstream = upstream.to_owned();
         Ok(Self {
             upstream,
             url,
             settings,
-            proof,
-            is_meant,
+            credential: proof,
+            is_configured: is_meant,
             fetcher,
             world,
             caller,
-            now,
-            has_looked,
-            looked,
-            unkept,
-            asking,
+            token_in_use: now,
+            has_read_stored: has_looked,
+            stored_checked_at: looked,
+            is_storage_stale: unkept,
+            requests: asking,
         })
     }
 
@@ -148,31 +152,31 @@ impl Credentials {
     ///
     /// Returns the reason and the fix if there should be a token but is none.
     pub(crate) async fn header(self: &Arc<Self>) -> Result<Option<HeaderValue>, String> {
-        self.lets_go_of_what_is_not_kept();
-        match self.held() {
-            Some(held) if held.tokens.is_good() => return Ok(Some(held.header.clone())),
+        self.drop_if_not_stored();
+        match self.token_in_use() {
+            Some(held) if held.tokens.is_valid() => return Ok(Some(held.header.clone())),
             // Without a token, discovery starts only after the upstream has refused a request.
-            None if self.has_looked.load(Ordering::Acquire) => return Ok(None),
+            None if self.has_read_stored.load(Ordering::Acquire) => return Ok(None),
             Some(_) | None => {}
         }
         let this = self.clone();
-        Box::pin(to_its_end(async move { this.header_anew().await })).await
+        Box::pin(run_to_completion(async move { this.obtain_header().await })).await
     }
 
-    async fn header_anew(&self) -> Result<Option<HeaderValue>, String> {
-        let mut asking = self.asking.lock().await;
-        let held = self.held();
-        if let Some(held) = held.as_ref().filter(|held| held.tokens.is_good()) {
+    async fn obtain_header(&self) -> Result<Option<HeaderValue>, String> {
+        let mut asking = self.requests.lock().await;
+        let held = self.token_in_use();
+        if let Some(held) = held.as_ref().filter(|held| held.tokens.is_valid()) {
             return Ok(Some(held.header.clone()));
         }
         match self.settings.grant {
-            Grant::AuthorizationCode => {
-                let kept = self.kept_or_renewed(None).await;
-                self.has_looked.store(true, Ordering::Release);
+            OAuthGrant::AuthorizationCode => {
+                let kept = self.stored_or_renewed(None).await;
+                self.has_read_stored.store(true, Ordering::Release);
                 kept
             }
-            Grant::ClientCredentials | Grant::TokenExchange => {
-                self.granted(&mut asking, &mut Steps::default()).await.map(Some)
+            OAuthGrant::ClientCredentials | OAuthGrant::TokenExchange => {
+                self.request_token(&mut asking, &mut StepReporter::default()).await.map(Some)
             }
         }
     }
@@ -182,42 +186,42 @@ impl Credentials {
     /// # Errors
     ///
     /// Returns the reason and the fix if there is no other token.
-    pub(crate) async fn refused(
+    pub(crate) async fn replace_refused(
         self: &Arc<Self>,
         used: Option<&HeaderValue>,
         status: u16,
-        challenge: Challenge,
+        challenge: BearerChallenge,
     ) -> Result<(), String> {
         let this = self.clone();
         let used = used.cloned();
-        let seen_to = async move { this.seen_to(used.as_ref(), status, &challenge).await };
+        let seen_to = async move { this.obtain_other(used.as_ref(), status, &challenge).await };
         // Boxed, because every request would otherwise reserve space for this future.
-        Box::pin(to_its_end(seen_to)).await
+        Box::pin(run_to_completion(seen_to)).await
     }
 
-    async fn seen_to(
+    async fn obtain_other(
         &self,
         used: Option<&HeaderValue>,
         status: u16,
-        challenge: &Challenge,
+        challenge: &BearerChallenge,
     ) -> Result<(), String> {
-        let mut asking = self.asking.lock().await;
-        let held = self.held();
-        if held.as_ref().is_some_and(|held| held.tokens.is_good() && Some(&held.header) != used) {
+        let mut asking = self.requests.lock().await;
+        let held = self.token_in_use();
+        if held.as_ref().is_some_and(|held| held.tokens.is_valid() && Some(&held.header) != used) {
             // Another request was refused before and has already renewed the token.
             return Ok(());
         }
-        let wants_more = status == 403 && challenge.wants_more();
+        let wants_more = status == 403 && challenge.lacks_scope();
         if status == 403 && !wants_more {
             return Err("it does not allow this to us".to_owned());
         }
-        if self.settings.grant == Grant::AuthorizationCode {
+        if self.settings.grant == OAuthGrant::AuthorizationCode {
             if wants_more {
-                return Err(self.wants(&challenge.scopes).await);
+                return Err(self.want_scopes(&challenge.scopes).await);
             }
-            return match self.kept_or_renewed(used).await? {
+            return match self.stored_or_renewed(used).await? {
                 Some(_) => Ok(()),
-                None if self.is_meant => Err(self.sign_in("it wants somebody to sign in")),
+                None if self.is_configured => Err(self.sign_in("it wants somebody to sign in")),
                 None => Err(format!(
                     "it wants a key, which `headers` says, or somebody to sign in, by `toolgate \
                      login {}`",
@@ -225,90 +229,90 @@ impl Credentials {
                 )),
             };
         }
-        let mut wanted = asking.wanted.clone();
-        add(&mut wanted, &challenge.scopes);
-        if wants_more && wanted.len() == asking.wanted.len() {
+        let mut wanted = asking.scopes_wanted.clone();
+        add_scopes(&mut wanted, &challenge.scopes);
+        if wants_more && wanted.len() == asking.scopes_wanted.len() {
             return Err(format!("it wants a token for more than it was said: {wanted:?}"));
         }
         // The upstream may have moved to another authorization server.
-        if asking.found.is_none() || (used.is_some() && !wants_more) {
-            self.rested(&asking)?;
-            let steps = &mut Steps::default();
+        if asking.server.is_none() || (used.is_some() && !wants_more) {
+            self.check_pause(&asking)?;
+            let steps = &mut StepReporter::default();
             let fetcher = &self.fetcher;
             let settings = &self.settings;
-            let found = discovery::find(fetcher, &self.url, challenge, settings, steps).await;
+            let found = discovery::discover(fetcher, &self.url, challenge, settings, steps).await;
             // The old server remains in use until another is discovered.
-            asking.found = Some(found.map_err(|why| fails(&mut asking, why))?);
+            asking.server = Some(found.map_err(|why| record_failure(&mut asking, why))?);
         }
-        add(&mut wanted, asking.found.as_ref().map_or(&[], |found| &found.scopes));
-        let before = std::mem::replace(&mut asking.wanted, wanted);
-        let granted = self.granted(&mut asking, &mut Steps::default()).await;
+        add_scopes(&mut wanted, asking.server.as_ref().map_or(&[], |found| &found.scopes));
+        let before = std::mem::replace(&mut asking.scopes_wanted, wanted);
+        let granted = self.request_token(&mut asking, &mut StepReporter::default()).await;
         if granted.is_err() {
             // Scopes that the server does not grant are not requested again.
-            asking.wanted = before;
+            asking.scopes_wanted = before;
         }
         granted.map(drop)
     }
 
-    fn held(&self) -> Option<Arc<Held>> {
-        self.now.read().unwrap_or_else(PoisonError::into_inner).clone()
+    fn token_in_use(&self) -> Option<Arc<TokenInUse>> {
+        self.token_in_use.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Drops the token if another process has signed the person out or in again. Storage is checked
     /// every two seconds.
-    fn lets_go_of_what_is_not_kept(&self) {
-        let Some(held) = self.held() else { return };
-        let is_a_persons = self.settings.grant == Grant::AuthorizationCode;
-        if !is_a_persons || self.unkept.load(Ordering::Acquire) {
+    fn drop_if_not_stored(&self) {
+        let Some(held) = self.token_in_use() else { return };
+        let is_a_persons = self.settings.grant == OAuthGrant::AuthorizationCode;
+        if !is_a_persons || self.is_storage_stale.load(Ordering::Acquire) {
             return;
         }
         {
-            let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
-            if looked.is_some_and(|at| at.elapsed() < LOOKS) {
+            let mut looked = self.stored_checked_at.lock().unwrap_or_else(PoisonError::into_inner);
+            if looked.is_some_and(|at| at.elapsed() < STORED_CHECK_INTERVAL) {
                 return;
             }
             *looked = Some(Instant::now());
         }
-        let kept = self.kept().and_then(|kept| kept.tokens);
+        let kept = self.stored().and_then(|kept| kept.tokens);
         if kept.is_none_or(|kept| kept.access != held.tokens.access) {
-            let mut now = self.now.write().unwrap_or_else(PoisonError::into_inner);
+            let mut now = self.token_in_use.write().unwrap_or_else(PoisonError::into_inner);
             // Another token may be in use by now.
             now.take_if(|now| Arc::ptr_eq(now, &held));
-            self.has_looked.store(false, Ordering::Release);
+            self.has_read_stored.store(false, Ordering::Release);
         }
     }
 
-    fn holds(&self, tokens: Tokens) -> Result<HeaderValue, String> {
+    fn use_tokens(&self, tokens: OAuthTokens) -> Result<HeaderValue, String> {
         let header = tokens.header()?;
-        let held = Arc::new(Held { tokens, header: header.clone() });
-        *self.now.write().unwrap_or_else(PoisonError::into_inner) = Some(held);
+        let held = Arc::new(TokenInUse { tokens, header: header.clone() });
+        *self.token_in_use.write().unwrap_or_else(PoisonError::into_inner) = Some(held);
         Ok(header)
     }
 
     /// Returns the last error while the pause after a failure lasts.
-    fn rested(&self, asking: &Asking) -> Result<(), String> {
-        match &asking.failed {
-            Some((at, why)) if at.elapsed() < LEFT_ALONE => Err(why.clone()),
+    fn check_pause(&self, asking: &TokenRequestState) -> Result<(), String> {
+        match &asking.last_failure {
+            Some((at, why)) if at.elapsed() < FAILURE_PAUSE => Err(why.clone()),
             Some(_) | None => Ok(()),
         }
     }
 
     /// Requests a token for this server, or exchanges the caller's.
-    async fn granted(
+    async fn request_token(
         &self,
-        asking: &mut Asking,
-        steps: &mut Steps<'_>,
+        asking: &mut TokenRequestState,
+        steps: &mut StepReporter<'_>,
     ) -> Result<HeaderValue, String> {
-        self.rested(asking)?;
-        let OAuth { client_id, audience, .. } = &self.settings;
-        let found = asking.found.as_ref().ok_or("it is not known who gives tokens")?;
+        self.check_pause(asking)?;
+        let OAuthSettings { client_id, audience, .. } = &self.settings;
+        let found = asking.server.as_ref().ok_or("it is not known who gives tokens")?;
         let id = client_id.clone().unwrap_or_default();
-        let client = Client::known(&found.server, id, &self.proof);
+        let client = OAuthClient::with_id(&found.server, id, &self.credential);
         let mut fields = match &self.caller {
             None => vec![("grant_type", "client_credentials")],
             Some(caller) => vec![
                 ("grant_type", "urn:ietf:params:oauth:grant-type:token-exchange"),
-                ("subject_token", caller.said()),
+                ("subject_token", caller.as_str()),
                 ("subject_token_type", ACCESS_TOKEN),
                 ("requested_token_type", ACCESS_TOKEN),
             ],
@@ -319,51 +323,52 @@ impl Credentials {
         }
         let fetcher = &self.fetcher;
         let server = &found.server;
-        let asked = tokens::ask(fetcher, server, &client, &fields, &asking.wanted).await;
+        let asked =
+            tokens::request_tokens(fetcher, server, &client, &fields, &asking.scopes_wanted).await;
         let told = match &asked {
-            Ok(tokens) => Ok(shown(tokens)),
-            Err(denied) => Err(denied.why.clone()),
+            Ok(tokens) => Ok(describe_tokens(tokens)),
+            Err(denied) => Err(denied.reason.clone()),
         };
-        steps.done("a token", &told);
+        steps.report("a token", &told);
         match asked {
             Ok(tokens) => {
-                asking.failed = None;
-                self.holds(tokens)
+                asking.last_failure = None;
+                self.use_tokens(tokens)
             }
-            Err(denied) => Err(fails(asking, denied.why)),
+            Err(denied) => Err(record_failure(asking, denied.reason)),
         }
     }
 
     /// Returns the stored token of a person, renewed if it is expired or equals `used`.
-    async fn kept_or_renewed(
+    async fn stored_or_renewed(
         &self,
         used: Option<&HeaderValue>,
     ) -> Result<Option<HeaderValue>, String> {
-        let usable = |kept: &Kept| -> Option<(Tokens, HeaderValue)> {
-            let tokens = kept.tokens.clone().filter(Tokens::is_good)?;
+        let usable = |kept: &StoredSignIn| -> Option<(OAuthTokens, HeaderValue)> {
+            let tokens = kept.tokens.clone().filter(OAuthTokens::is_valid)?;
             let header = tokens.header().ok().filter(|header| Some(header) != used)?;
             Some((tokens, header))
         };
-        let Some(kept) = self.kept() else { return Ok(None) };
+        let Some(kept) = self.stored() else { return Ok(None) };
         if let Some((tokens, _)) = usable(&kept) {
-            return self.holds(tokens).map(Some);
+            return self.use_tokens(tokens).map(Some);
         }
         // Another server may renew it at the same time, and a refresh token may work only once.
-        let _held = self.hold().await?;
-        let Some(kept) = self.kept() else { return Ok(None) };
+        let _held = self.lock_stored().await?;
+        let Some(kept) = self.stored() else { return Ok(None) };
         if let Some((tokens, _)) = usable(&kept) {
-            return self.holds(tokens).map(Some);
+            return self.use_tokens(tokens).map(Some);
         }
-        match self.renewed(kept).await {
-            Ok(tokens) => self.holds(tokens).map(Some),
-            Err(Denied { is_over: false, why }) => Err(why),
-            Err(Denied { is_over: true, why }) => Err(self.sign_in(&why)),
+        match self.renew(kept).await {
+            Ok(tokens) => self.use_tokens(tokens).map(Some),
+            Err(TokenDenied { is_grant_invalid: false, reason: why }) => Err(why),
+            Err(TokenDenied { is_grant_invalid: true, reason: why }) => Err(self.sign_in(&why)),
         }
     }
 
     /// Renews the tokens of `kept` and stores the new ones.
-    async fn renewed(&self, mut kept: Kept) -> Result<Tokens, Denied> {
-        let over = |why: &str| Denied { is_over: true, why: why.to_owned() };
+    async fn renew(&self, mut kept: StoredSignIn) -> Result<OAuthTokens, TokenDenied> {
+        let over = |why: &str| TokenDenied { is_grant_invalid: true, reason: why.to_owned() };
         let before = kept.tokens.take().ok_or_else(|| over("nobody is signed in"))?;
         let Some(refresh) = before.refresh else {
             return Err(over("the token is not good any more, and cannot be renewed"));
@@ -373,25 +378,26 @@ impl Credentials {
             ("refresh_token", &refresh),
             ("resource", &kept.found.resource),
         ];
-        let OAuth { issuer, client_id, .. } = &self.settings;
+        let OAuthSettings { issuer, client_id, .. } = &self.settings;
         if issuer
             .as_ref()
-            .is_some_and(|issuer| !discovery::is_same(issuer, &kept.found.server.issuer))
+            .is_some_and(|issuer| !discovery::is_same_issuer(issuer, &kept.found.server.issuer))
         {
             return Err(over("the authorization server that is meant is another now"));
         }
         if client_id.as_ref() == Some(&kept.client.id) {
             // The settings may hold a new secret or key for the client.
-            kept.client = Client::known(&kept.found.server, kept.client.id, &self.proof);
+            kept.client =
+                OAuthClient::with_id(&kept.found.server, kept.client.id, &self.credential);
         }
         if kept.client.lacks_its_key() {
             return Err(over("whoever signed in did so at another client than `oauth.client_id`"));
         }
         let server = &kept.found.server;
-        let asked = tokens::ask(&self.fetcher, server, &kept.client, &fields, &[]).await;
-        if asked.as_ref().is_err_and(|denied| denied.is_over) {
+        let asked = tokens::request_tokens(&self.fetcher, server, &kept.client, &fields, &[]).await;
+        if asked.as_ref().is_err_and(|denied| denied.is_grant_invalid) {
             // The spent token is dropped, but the client registration is kept.
-            let _ = self.keep(&kept);
+            let _ = self.store(&kept);
         }
         let mut tokens = asked?;
         tokens.refresh = tokens.refresh.or(Some(refresh));
@@ -399,8 +405,8 @@ impl Credentials {
             tokens.scopes = before.scopes;
         }
         kept.tokens = Some(tokens.clone());
-        let is_kept = self.keep(&kept);
-        self.unkept.store(is_kept.is_err(), Ordering::Release);
+        let is_kept = self.store(&kept);
+        self.is_storage_stale.store(is_kept.is_err(), Ordering::Release);
         if let Err(why) = is_kept {
             // The refresh token is spent, so these tokens are all there is.
             tracing::warn!("whoever is signed in at `{}` is not kept: {why}", self.upstream);
@@ -409,12 +415,12 @@ impl Credentials {
     }
 
     /// Stores that a token needs `scopes`, too. Returns the instruction to sign in.
-    async fn wants(&self, scopes: &[String]) -> String {
-        if let Ok(_held) = self.hold().await
-            && let Some(mut kept) = self.kept()
+    async fn want_scopes(&self, scopes: &[String]) -> String {
+        if let Ok(_held) = self.lock_stored().await
+            && let Some(mut kept) = self.stored()
         {
-            add(&mut kept.wanted, scopes);
-            let _ = self.keep(&kept);
+            add_scopes(&mut kept.wanted, scopes);
+            let _ = self.store(&kept);
         }
         self.sign_in(&format!("it wants a token for `{}`, too", scopes.join(" ")))
     }
@@ -424,36 +430,36 @@ impl Credentials {
     }
 
     /// Returns the storage key. It includes the URL, so that a token never goes to another place.
-    fn kept_as(&self) -> String {
+    fn storage_key(&self) -> String {
         let at = blake3::hash(self.url.as_bytes()).to_hex();
         format!("{}-{}", self.upstream, &at[..16])
     }
 
-    fn kept(&self) -> Option<Kept> {
-        serde_json::from_str(&self.world.secret(&self.kept_as())?).ok()
+    fn stored(&self) -> Option<StoredSignIn> {
+        serde_json::from_str(&self.world.secret(&self.storage_key())?).ok()
     }
 
-    fn keep(&self, kept: &Kept) -> Result<(), String> {
+    fn store(&self, kept: &StoredSignIn) -> Result<(), String> {
         let text = serde_json::to_string(kept).map_err(|err| err.to_string())?;
-        self.world.keep_secret(&self.kept_as(), Some(&text))
+        self.world.keep_secret(&self.storage_key(), Some(&text))
     }
 
-    async fn hold(&self) -> Result<Hold, String> {
-        self.world.hold_secret(&self.kept_as()).await
+    async fn lock_stored(&self) -> Result<WatchGuard, String> {
+        self.world.hold_secret(&self.storage_key()).await
     }
 }
 
 /// Runs `work` to its end even if the caller stops waiting. A refresh token may work only once, so
 /// the result must be stored.
-async fn to_its_end<T: Send + 'static>(
+async fn run_to_completion<T: Send + 'static>(
     work: impl Future<Output = Result<T, String>> + Send + 'static,
 ) -> Result<T, String> {
     let done = tokio::spawn(work).await;
     done.unwrap_or_else(|err| Err(format!("asking for a token broke off: {err}")))
 }
 
-fn fails(asking: &mut Asking, why: String) -> String {
-    asking.failed = Some((Instant::now(), why.clone()));
+fn record_failure(asking: &mut TokenRequestState, why: String) -> String {
+    asking.last_failure = Some((Instant::now(), why.clone()));
     why
 }
 
@@ -461,7 +467,7 @@ fn fails(asking: &mut Asking, why: String) -> String {
 const SCOPES_MAX: usize = 100;
 
 /// Adds those of `more` that are not in `all`.
-fn add(all: &mut Vec<String>, more: &[String]) {
+fn add_scopes(all: &mut Vec<String>, more: &[String]) {
     for one in more {
         if all.len() < SCOPES_MAX && !all.contains(one) {
             all.push(one.clone());
@@ -470,8 +476,8 @@ fn add(all: &mut Vec<String>, more: &[String]) {
 }
 
 /// Describes `tokens` without secrets.
-fn shown(tokens: &Tokens) -> String {
-    let left = match tokens.left() {
+fn describe_tokens(tokens: &OAuthTokens) -> String {
+    let left = match tokens.remaining() {
         Some(left) => format!("good for {} s", left.as_secs()),
         None => "good until it is refused".to_owned(),
     };

@@ -12,32 +12,32 @@ use serde_json::{Map, Value, json};
 use crate::instructions::is_bounded;
 
 mod differences;
-mod instructions;
-mod judged;
+mod injection_signs;
+mod approval;
 mod schemas;
-mod shown;
-pub(crate) mod unseen;
+mod render;
+pub(crate) mod invisible;
 
-pub use differences::{Became, Change, Class, Difference};
-pub(crate) use judged::Judged;
-pub use judged::{OnChange, Pinned, Pins};
-pub use shown::shown;
-pub use unseen::line as one_line;
+pub(crate) use approval::ServedTool;
+pub use approval::{PinPolicy, PinReaction, PinSettings};
+pub use differences::{DifferenceClass, PinDifference, ToolDefinitionChange, UpstreamChanges};
+pub use invisible::escape_line as one_line;
+pub use render::render_changes;
 
 /// Version of the lock file format.
 const VERSION: i64 = 1;
-const HEAD: &str = "# Written by toolgate: its upstreams as someone agreed to them. \
+const FILE_HEADER: &str = "# Written by toolgate: its upstreams as someone agreed to them. \
                     Pin one again to change it; what is changed here by hand is refused.";
 /// Advice for a lock file that cannot be trusted.
-const AGAIN: &str =
+const REPAIR_ADVICE: &str =
     "take the file from version control, or remove it, look at the tools and pin them again";
 
-const BY_HAND: &str = "its hash does not fit, so it was changed by hand";
-const TWICE: &str = "it stands there twice";
+const EDITED_BY_HAND: &str = "its hash does not fit, so it was changed by hand";
+const LISTED_TWICE: &str = "it stands there twice";
 
 /// The definition of an upstream's tool, as far as a model or a caller relies on it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Definition {
+pub struct ToolDefinition {
     /// The upstream's own name for the tool.
     pub name: String,
     /// Display name.
@@ -54,11 +54,11 @@ pub struct Definition {
     pub meta: Option<Value>,
 }
 
-impl Definition {
+impl ToolDefinition {
     /// Reads an entry of `tools/list`. Returns `None` if it has no name.
     ///
     /// A tool without an input schema accepts any input.
-    pub fn of(tool: &Value) -> Option<Self> {
+    pub fn from_entry(tool: &Value) -> Option<Self> {
         let text = |key: &str| tool.get(key)?.as_str().map(str::to_owned);
         let value = |key: &str| tool.get(key).filter(|value| !value.is_null()).cloned();
         Some(Self {
@@ -73,7 +73,7 @@ impl Definition {
     }
 
     /// Returns the entry of `tools/list` for this definition.
-    pub(crate) fn entry(&self) -> Value {
+    pub(crate) fn to_entry(&self) -> Value {
         let Self { name, title, description, annotations, input_schema, output_schema, meta } =
             self;
         let mut entry = json!({ "name": name, "inputSchema": input_schema });
@@ -104,36 +104,36 @@ impl Definition {
         part("input_schema", Some(self.input_schema.clone()));
         part("output_schema", self.output_schema.clone());
         part("meta", self.meta.clone());
-        hash_of(&sorted(&Value::Object(parts)).to_string())
+        hash_of(&sort_keys(&Value::Object(parts)).to_string())
     }
 }
 
 /// The contents of `toolgate.lock`.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Lock {
+pub struct PinLock {
     /// Pins of each upstream, by name.
-    pub upstreams: BTreeMap<String, Accepted>,
+    pub upstreams: BTreeMap<String, UpstreamPins>,
 }
 
 /// The pins of one upstream.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Accepted {
+pub struct UpstreamPins {
     /// Instructions of the upstream.
     pub instructions: Option<String>,
     /// Tools, by the upstream's own names.
-    pub tools: BTreeMap<String, Definition>,
+    pub tools: BTreeMap<String, ToolDefinition>,
 }
 
-impl Lock {
+impl PinLock {
     /// Parses a lock file.
     ///
     /// # Errors
     ///
     /// Returns the tool, the problem and the fix.
-    pub fn read(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, String> {
         // A checkout may have changed the line ends to `\r\n`.
         let table = text.replace("\r\n", "\n").parse::<toml::Table>();
-        let table = table.map_err(|err| unread(err.message()))?;
+        let table = table.map_err(|err| unreadable(err.message()))?;
         match table.get("version").map(toml::Value::as_integer) {
             Some(Some(VERSION)) => {}
             Some(Some(other)) => {
@@ -142,24 +142,26 @@ impl Lock {
                      use the toolgate that wrote it, or remove it, look at the tools and pin them again"
                 ));
             }
-            Some(None) | None => return Err(unread("it does not say `version = 1`")),
+            Some(None) | None => return Err(unreadable("it does not say `version = 1`")),
         }
-        let file: File = table.try_into().map_err(|err: toml::de::Error| unread(err.message()))?;
-        let bare = file.upstreams_without_tools.into_iter().map(|name| (name, Accepted::default()));
+        let file: LockFile =
+            table.try_into().map_err(|err: toml::de::Error| unreadable(err.message()))?;
+        let bare =
+            file.upstreams_without_tools.into_iter().map(|name| (name, UpstreamPins::default()));
         let mut lock = Self { upstreams: bare.collect() };
         for entry in file.instructions {
-            let Said { upstream, hash, text } = entry;
+            let LockInstructions { upstream, hash, text } = entry;
             let wrong = |why: &str| {
                 let whose = format!("the instructions of upstream `{upstream}` in `toolgate.lock`");
-                unseen::line(&format!("{whose}: {why}; {AGAIN}"))
+                invisible::escape_line(&format!("{whose}: {why}; {REPAIR_ADVICE}"))
             };
             // Anyone can compute the hash, so the length limit is checked as well.
             if hash != hash_of(&text) || !is_bounded(&text) {
-                return Err(wrong(BY_HAND));
+                return Err(wrong(EDITED_BY_HAND));
             }
             let accepted = lock.upstreams.entry(upstream.clone()).or_default();
             if accepted.instructions.replace(text).is_some() {
-                return Err(wrong(TWICE));
+                return Err(wrong(LISTED_TWICE));
             }
         }
         for (at, entry) in file.tool.into_iter().enumerate() {
@@ -167,35 +169,38 @@ impl Lock {
                 [Some(upstream), Some(name)] => format!("`{name}` of upstream `{upstream}`"),
                 [None, _] | [_, None] => format!("tool number {}", at + 1),
             };
-            let told =
-                |why: String| unseen::line(&format!("{whose} in `toolgate.lock`: {why}; {AGAIN}"));
-            let (upstream, definition) = read(entry).map_err(told)?;
+            let told = |why: String| {
+                invisible::escape_line(&format!(
+                    "{whose} in `toolgate.lock`: {why}; {REPAIR_ADVICE}"
+                ))
+            };
+            let (upstream, definition) = parse_tool(entry).map_err(told)?;
             let accepted = lock.upstreams.entry(upstream).or_default();
             match accepted.tools.entry(definition.name.clone()) {
                 btree_map::Entry::Vacant(place) => _ = place.insert(definition),
-                btree_map::Entry::Occupied(_) => return Err(told(TWICE.into())),
+                btree_map::Entry::Occupied(_) => return Err(told(LISTED_TWICE.into())),
             }
         }
         Ok(lock)
     }
 
     /// Returns the text of the file. It is the same for the same pins.
-    pub fn write(&self) -> String {
-        let mut text = format!("{HEAD}\nversion = {VERSION}\n");
+    pub fn to_text(&self) -> String {
+        let mut text = format!("{FILE_HEADER}\nversion = {VERSION}\n");
         let bare = self.upstreams.iter().filter(|(_, accepted)| accepted.tools.is_empty());
-        let bare: Vec<_> = bare.map(|(name, _)| quoted(name)).collect();
+        let bare: Vec<_> = bare.map(|(name, _)| toml_string(name)).collect();
         if !bare.is_empty() {
             _ = writeln!(text, "upstreams_without_tools = [{}]", bare.join(", "));
         }
-        for (upstream, Accepted { instructions, tools }) in &self.upstreams {
+        for (upstream, UpstreamPins { instructions, tools }) in &self.upstreams {
             if let Some(said) = instructions {
                 text.push_str("\n[[instructions]]\n");
-                _ = writeln!(text, "upstream = {}", quoted(upstream));
-                _ = writeln!(text, "hash = {}", quoted(&hash_of(said)));
-                _ = writeln!(text, "text = {}", quoted(said));
+                _ = writeln!(text, "upstream = {}", toml_string(upstream));
+                _ = writeln!(text, "hash = {}", toml_string(&hash_of(said)));
+                _ = writeln!(text, "text = {}", toml_string(said));
             }
             for definition in tools.values() {
-                write(&mut text, upstream, definition);
+                write_tool(&mut text, upstream, definition);
             }
         }
         text
@@ -204,20 +209,20 @@ impl Lock {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct LockFile {
     #[serde(rename = "version")]
     _version: i64,
     #[serde(default)]
     upstreams_without_tools: Vec<String>,
     #[serde(default)]
-    instructions: Vec<Said>,
+    instructions: Vec<LockInstructions>,
     #[serde(default)]
     tool: Vec<toml::Table>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Said {
+struct LockInstructions {
     upstream: String,
     hash: String,
     text: String,
@@ -225,7 +230,7 @@ struct Said {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct LockTool {
     upstream: String,
     name: String,
     hash: String,
@@ -242,17 +247,20 @@ fn hash_of(text: &str) -> String {
     blake3::hash(text.as_bytes()).to_hex().to_string()
 }
 
-fn unread(why: &str) -> String {
-    format!("`toolgate.lock` cannot be read: {}; {AGAIN}", unseen::line(why.trim()))
+fn unreadable(why: &str) -> String {
+    format!(
+        "`toolgate.lock` cannot be read: {}; {REPAIR_ADVICE}",
+        invisible::escape_line(why.trim())
+    )
 }
 
-fn read(entry: toml::Table) -> Result<(String, Definition), String> {
-    let entry: Entry =
+fn parse_tool(entry: toml::Table) -> Result<(String, ToolDefinition), String> {
+    let entry: LockTool =
         entry.try_into().map_err(|err: toml::de::Error| err.message().trim().to_owned())?;
     let value = |key: &str, text: &str| {
         serde_json::from_str::<Value>(text).map_err(|err| format!("`{key}` is not JSON: {err}"))
     };
-    let definition = Definition {
+    let definition = ToolDefinition {
         name: entry.name,
         title: entry.title,
         description: entry.description,
@@ -262,23 +270,23 @@ fn read(entry: toml::Table) -> Result<(String, Definition), String> {
         meta: entry.meta.map(|text| value("meta", &text)).transpose()?,
     };
     if definition.hash() != entry.hash {
-        return Err(BY_HAND.to_owned());
+        return Err(EDITED_BY_HAND.to_owned());
     }
     Ok((entry.upstream, definition))
 }
 
-fn write(text: &mut String, upstream: &str, definition: &Definition) {
-    let Definition { name, title, description, annotations, input_schema, output_schema, meta } =
+fn write_tool(text: &mut String, upstream: &str, definition: &ToolDefinition) {
+    let ToolDefinition { name, title, description, annotations, input_schema, output_schema, meta } =
         definition;
-    let json = |value: &Option<Value>| value.as_ref().map(literal);
+    let json = |value: &Option<Value>| value.as_ref().map(toml_json);
     let parts = [
-        ("upstream", Some(quoted(upstream))),
-        ("name", Some(quoted(name))),
-        ("hash", Some(quoted(&definition.hash()))),
-        ("title", title.as_deref().map(quoted)),
-        ("description", description.as_deref().map(quoted)),
+        ("upstream", Some(toml_string(upstream))),
+        ("name", Some(toml_string(name))),
+        ("hash", Some(toml_string(&definition.hash()))),
+        ("title", title.as_deref().map(toml_string)),
+        ("description", description.as_deref().map(toml_string)),
         ("annotations", json(annotations)),
-        ("input_schema", Some(literal(input_schema))),
+        ("input_schema", Some(toml_json(input_schema))),
         ("output_schema", json(output_schema)),
         ("meta", json(meta)),
     ];
@@ -292,7 +300,7 @@ fn write(text: &mut String, upstream: &str, definition: &Definition) {
 
 /// Returns `text` as a TOML string, over several lines if it has several. Invisible characters are
 /// escaped.
-fn quoted(text: &str) -> String {
+fn toml_string(text: &str) -> String {
     let lines = text.contains('\n');
     let mut quoted = String::from(if lines { "\"\"\"\n" } else { "\"" });
     let mut chars = text.chars().peekable();
@@ -303,7 +311,7 @@ fn quoted(text: &str) -> String {
             '\n' => quoted.push('\n'),
             '"' | '\\' => quoted.extend(['\\', c]),
             ' ' if lines && at_end => quoted.push_str("\\u0020"),
-            c if c == '\t' || unseen::acts(c) => {
+            c if c == '\t' || invisible::is_not_plain(c) => {
                 _ = write!(quoted, "\\U{:08x}", u32::from(c));
             }
             c => quoted.push(c),
@@ -314,17 +322,17 @@ fn quoted(text: &str) -> String {
 }
 
 /// Returns `value` as indented JSON in a TOML literal string.
-fn literal(value: &Value) -> String {
-    let json = pretty(value).replace("'''", "''\\u0027");
+fn toml_json(value: &Value) -> String {
+    let json = pretty_json(value).replace("'''", "''\\u0027");
     format!("'''\n{json}\n'''")
 }
 
 /// Returns `value` as indented JSON with sorted keys and escaped invisible characters.
-fn pretty(value: &Value) -> String {
+fn pretty_json(value: &Value) -> String {
     let mut json = String::new();
-    for c in format!("{:#}", sorted(value)).chars() {
+    for c in format!("{:#}", sort_keys(value)).chars() {
         // Such a character can only be part of a JSON string.
-        if c != '\n' && unseen::acts(c) {
+        if c != '\n' && invisible::is_not_plain(c) {
             for unit in c.encode_utf16(&mut [0; 2]) {
                 _ = write!(json, "\\u{unit:04x}");
             }
@@ -336,13 +344,13 @@ fn pretty(value: &Value) -> String {
 }
 
 /// Returns `value` with sorted object keys.
-fn sorted(value: &Value) -> Value {
+fn sort_keys(value: &Value) -> Value {
     match value {
         Value::Object(members) => {
             let members: BTreeMap<_, _> = members.iter().collect();
-            members.into_iter().map(|(key, value)| (key.clone(), sorted(value))).collect()
+            members.into_iter().map(|(key, value)| (key.clone(), sort_keys(value))).collect()
         }
-        Value::Array(items) => items.iter().map(sorted).collect(),
+        Value::Array(items) => items.iter().map(sort_keys).collect(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
     }
 }

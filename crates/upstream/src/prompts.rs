@@ -4,19 +4,19 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    AnyPrompt, Arguments, BoxFuture, Completing, Ctx, Fault, PromptSpec, PromptText, Prompts,
-    ToolError, ToolSpec,
+    AnyPrompt, BoxFuture, CompletionRequest, PromptArguments, PromptSource, PromptSpec, PromptText,
+    ToolContext, ToolError, ToolFault, ToolSpec,
 };
-use toolgate_dialects::mcp::upstream::{prompt_spec, prompt_text};
+use toolgate_dialects::mcp::upstream::{parse_prompt_spec, parse_prompt_text};
 
 use crate::names;
-use crate::resources::completed;
-use crate::upstream::{Asked, Upstream};
+use crate::resources::complete_argument;
+use crate::upstream::{CallRequest, Upstream};
 
 /// The prompts of an upstream.
-pub(crate) struct Source(pub(crate) Arc<Upstream>);
+pub(crate) struct UpstreamPrompts(pub(crate) Arc<Upstream>);
 
-struct RemotePrompt {
+struct UpstreamPrompt {
     upstream: Arc<Upstream>,
     /// The upstream's own name for the prompt.
     name: String,
@@ -24,19 +24,19 @@ struct RemotePrompt {
     guard: ToolSpec,
 }
 
-impl Prompts for Source {
+impl PromptSource for UpstreamPrompts {
     fn all(&self) -> BoxFuture<'_, Vec<Arc<dyn AnyPrompt>>> {
         Box::pin(async move {
-            self.0.is_listed().await;
+            self.0.wait_listed().await;
             let title = format!("Prompts of {}", self.0.name);
-            let guard = self.0.guard("prompts", title, "Makes prompts of an upstream.");
+            let guard = self.0.guard_tool("prompts", title, "Makes prompts of an upstream.");
             let listing = self.0.listing();
             let prompt = |entry: &Value| -> Option<Arc<dyn AnyPrompt>> {
-                let spec = prompt_spec(entry)?;
+                let spec = parse_prompt_spec(entry)?;
                 let upstream = self.0.clone();
                 let name = spec.name.clone();
-                let spec = PromptSpec { name: names::prompt(self.0.prefix(), &name), ..spec };
-                Some(Arc::new(RemotePrompt { upstream, name, spec, guard: guard.clone() }))
+                let spec = PromptSpec { name: names::prompt_name(self.0.prefix(), &name), ..spec };
+                Some(Arc::new(UpstreamPrompt { upstream, name, spec, guard: guard.clone() }))
             };
             let mut all: Vec<_> = listing.prompts.iter().filter_map(prompt).collect();
             all.sort_by(|a, b| a.spec().name.cmp(&b.spec().name));
@@ -46,11 +46,11 @@ impl Prompts for Source {
     }
 
     fn may_have(&self, name: &str) -> bool {
-        name.starts_with(&names::prompt(self.0.prefix(), ""))
+        name.starts_with(&names::prompt_name(self.0.prefix(), ""))
     }
 }
 
-impl AnyPrompt for RemotePrompt {
+impl AnyPrompt for UpstreamPrompt {
     fn spec(&self) -> &PromptSpec {
         &self.spec
     }
@@ -61,29 +61,29 @@ impl AnyPrompt for RemotePrompt {
 
     fn make<'a>(
         &'a self,
-        ctx: &'a Ctx,
-        arguments: Arguments,
+        ctx: &'a ToolContext,
+        arguments: PromptArguments,
     ) -> BoxFuture<'a, Result<PromptText, ToolError>> {
         Box::pin(async move {
             let params = Map::from_iter([
                 ("name".to_owned(), json!(self.name)),
                 ("arguments".to_owned(), json!(arguments)),
             ]);
-            let asked = Asked::of("prompts/get", &self.name, params);
-            prompt_text(&self.upstream.carry(ctx, asked).await?).map_err(|why| {
+            let asked = CallRequest::new("prompts/get", &self.name, params);
+            parse_prompt_text(&self.upstream.call(ctx, asked).await?).map_err(|why| {
                 let message = format!("the prompt `{}` is none: {why}", self.name);
-                ToolError::new(Fault::Failed, message)
+                ToolError::new(ToolFault::Failed, message)
             })
         })
     }
 
     fn complete<'a>(
         &'a self,
-        ctx: &'a Ctx,
-        asked: &'a Completing,
+        ctx: &'a ToolContext,
+        asked: &'a CompletionRequest,
     ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
         let of = json!({ "type": "ref/prompt", "name": self.name });
-        Box::pin(completed(&self.upstream, ctx, of, asked))
+        Box::pin(complete_argument(&self.upstream, ctx, of, asked))
     }
 
     fn completes_in_order(&self) -> bool {

@@ -4,35 +4,42 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    BoxFuture, Changes, Claim, Completing, CompletingOf, Contents, Ctx, Fault, Hold, ResourceSpec,
-    ResourceTemplate, Resources, ToolError, ToolSpec,
+    BoxFuture, ChangeFeed, CompletionRequest, CompletionTarget, ResourceContents, ResourceSource,
+    ResourceSpec, ResourceTemplate, ToolContext, ToolError, ToolFault, ToolSpec, UriClaim,
+    WatchGuard,
 };
-use toolgate_dialects::mcp::upstream::{completion, contents, resource, template};
+use toolgate_dialects::mcp::upstream::{
+    parse_completion, parse_contents, parse_resource, parse_template,
+};
 
-use crate::claims;
 use crate::listing::json_bytes;
-use crate::upstream::{Asked, Upstream};
+use crate::upstream::{CallRequest, Upstream};
+use crate::uri_ownership;
 
 /// Most pages and most bytes of one folder listing.
 const FOLDER_PAGES_MAX: usize = 100;
 const FOLDER_BYTES_MAX: usize = 8 << 20;
 
 /// The resources of an upstream, including the files of its skills.
-pub(crate) struct Source {
+pub(crate) struct UpstreamResources {
     pub(crate) upstream: Arc<Upstream>,
     /// Pseudo-tool that policy checks for reads from this source.
     pub(crate) guard: ToolSpec,
 }
 
-impl Source {
+impl UpstreamResources {
     pub(crate) fn new(upstream: &Arc<Upstream>) -> Arc<Self> {
         let title = format!("Resources of {}", upstream.name);
-        let guard = upstream.guard("resources", title, "Reads resources of an upstream.");
+        let guard = upstream.guard_tool("resources", title, "Reads resources of an upstream.");
         Arc::new(Self { upstream: upstream.clone(), guard })
     }
 
     /// Lists a folder, over all its pages.
-    async fn all_in_folder(&self, ctx: &Ctx, uri: &str) -> Result<Vec<ResourceSpec>, ToolError> {
+    async fn list_folder(
+        &self,
+        ctx: &ToolContext,
+        uri: &str,
+    ) -> Result<Vec<ResourceSpec>, ToolError> {
         let within = format!("{}/", uri.trim_end_matches('/'));
         let mut all = Vec::new();
         let mut cursor = None;
@@ -40,10 +47,11 @@ impl Source {
         for _ in 0..FOLDER_PAGES_MAX {
             let mut params = Map::from_iter([("uri".to_owned(), json!(uri))]);
             params.extend(cursor.map(|cursor| ("cursor".to_owned(), cursor)));
-            let asked = Asked::of("resources/directory/read", uri, params);
-            let page = self.upstream.carry(ctx, asked).await?;
+            let asked = CallRequest::new("resources/directory/read", uri, params);
+            let page = self.upstream.call(ctx, asked).await?;
             bytes += json_bytes(&page);
-            let entries = page["resources"].as_array().into_iter().flatten().filter_map(resource);
+            let entries =
+                page["resources"].as_array().into_iter().flatten().filter_map(parse_resource);
             all.extend(entries.filter(|it| it.uri.starts_with(&within) && !self.is_own(&it.uri)));
             cursor = page.get("nextCursor").filter(|it| it.is_string()).cloned();
             if cursor.is_none() || bytes > FOLDER_BYTES_MAX {
@@ -55,65 +63,68 @@ impl Source {
 
     /// Returns true if `uri` belongs to this server, which an upstream cannot override.
     pub(crate) fn is_own(&self, uri: &str) -> bool {
-        self.upstream.keeps.is_own_uri(uri)
+        self.upstream.host.is_own_uri(uri)
     }
 }
 
-impl Resources for Source {
+impl ResourceSource for UpstreamResources {
     fn guard(&self) -> &ToolSpec {
         &self.guard
     }
 
     fn owns(&self, uri: &str) -> bool {
-        self.claims(uri).is_some()
+        self.claim(uri).is_some()
     }
 
-    fn claims(&self, uri: &str) -> Option<Claim> {
+    fn claim(&self, uri: &str) -> Option<UriClaim> {
         let listing = self.upstream.listing();
-        let shelved = self.upstream.shelved();
-        claims::claim(&listing, &shelved, uri).filter(|_| !self.is_own(uri))
+        let shelved = self.upstream.skill_index();
+        uri_ownership::claim_of_uri(&listing, &shelved, uri).filter(|_| !self.is_own(uri))
     }
 
     fn list<'a>(
         &'a self,
-        _ctx: &'a Ctx,
+        _ctx: &'a ToolContext,
         after: Option<&'a str>,
         at_most: usize,
     ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
         Box::pin(async move {
-            self.upstream.is_listed().await;
+            self.upstream.wait_listed().await;
             let listing = self.upstream.listing();
-            let all = listing.resources.iter().filter_map(resource);
-            Ok(page(all.filter(|one| !self.is_own(&one.uri)).collect(), after, at_most))
+            let all = listing.resources.iter().filter_map(parse_resource);
+            Ok(page_after(all.filter(|one| !self.is_own(&one.uri)).collect(), after, at_most))
         })
     }
 
     fn templates(&self) -> Vec<ResourceTemplate> {
         let listing = self.upstream.listing();
-        let all = listing.templates.iter().filter_map(template);
+        let all = listing.templates.iter().filter_map(parse_template);
         all.filter(|one| !self.is_own(&one.uri)).collect()
     }
 
     fn read<'a>(
         &'a self,
-        ctx: &'a Ctx,
+        ctx: &'a ToolContext,
         uri: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Contents>, ToolError>> {
+    ) -> BoxFuture<'a, Result<Vec<ResourceContents>, ToolError>> {
         Box::pin(async move {
-            self.upstream.is_plainly_asked(uri)?;
+            self.upstream.check_normal_form(uri)?;
             let params = Map::from_iter([("uri".to_owned(), json!(uri))]);
-            let asked = Asked::of("resources/read", uri, params);
-            let read = contents(&self.upstream.carry(ctx, asked).await?).map_err(|why| {
-                ToolError::new(Fault::Failed, format!("`{uri}` was answered with nothing: {why}"))
+            let asked = CallRequest::new("resources/read", uri, params);
+            let read = parse_contents(&self.upstream.call(ctx, asked).await?).map_err(|why| {
+                ToolError::new(
+                    ToolFault::Failed,
+                    format!("`{uri}` was answered with nothing: {why}"),
+                )
             })?;
-            self.upstream.keeps_to_skills(ctx, uri, &read).await?;
+            self.upstream.check_skill_file(ctx, uri, &read).await?;
             Ok(read)
         })
     }
 
-    fn folder<'a>(
+    fn list_folder<'a>(
         &'a self,
-        ctx: &'a Ctx,
+        ctx: &'a ToolContext,
         uri: &'a str,
         after: Option<&'a str>,
         at_most: usize,
@@ -124,19 +135,19 @@ impl Resources for Source {
                 let message = format!("the upstream `{name}` does not say what is in folders");
                 return Err(ToolError::not_found(message));
             }
-            Ok(page(self.all_in_folder(ctx, uri).await?, after, at_most))
+            Ok(page_after(self.list_folder(ctx, uri).await?, after, at_most))
         })
     }
 
     fn complete<'a>(
         &'a self,
-        ctx: &'a Ctx,
-        asked: &'a Completing,
+        ctx: &'a ToolContext,
+        asked: &'a CompletionRequest,
     ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
         Box::pin(async move {
-            let CompletingOf::Template(uri) = &asked.of else { return Ok(Vec::new()) };
+            let CompletionTarget::Template(uri) = &asked.target else { return Ok(Vec::new()) };
             let of = json!({ "type": "ref/resource", "uri": uri });
-            completed(&self.upstream, ctx, of, asked).await
+            complete_argument(&self.upstream, ctx, of, asked).await
         })
     }
 
@@ -146,12 +157,12 @@ impl Resources for Source {
 
     fn watch<'a>(
         &'a self,
-        ctx: &'a Ctx,
+        ctx: &'a ToolContext,
         uri: &'a str,
-        _changes: &'a Changes,
-    ) -> BoxFuture<'a, Result<Hold, ToolError>> {
+        _changes: &'a ChangeFeed,
+    ) -> BoxFuture<'a, Result<WatchGuard, ToolError>> {
         Box::pin(async move {
-            match self.upstream.of(ctx)? {
+            match self.upstream.instance_for(ctx)? {
                 None => self.upstream.watch(uri).await,
                 Some(theirs) => theirs.watch(uri).await,
             }
@@ -160,7 +171,11 @@ impl Resources for Source {
 }
 
 /// Returns up to `at_most` distinct items after the URI `after`, sorted by URI.
-fn page(mut all: Vec<ResourceSpec>, after: Option<&str>, at_most: usize) -> Vec<ResourceSpec> {
+fn page_after(
+    mut all: Vec<ResourceSpec>,
+    after: Option<&str>,
+    at_most: usize,
+) -> Vec<ResourceSpec> {
     all.sort_by(|a, b| a.uri.cmp(&b.uri));
     all.dedup_by(|a, b| a.uri == b.uri);
     all.retain(|one| after.is_none_or(|after| one.uri.as_str() > after));
@@ -169,22 +184,22 @@ fn page(mut all: Vec<ResourceSpec>, after: Option<&str>, at_most: usize) -> Vec<
 }
 
 /// Requests completions of an argument from an upstream.
-pub(crate) async fn completed(
+pub(crate) async fn complete_argument(
     upstream: &Upstream,
-    ctx: &Ctx,
+    ctx: &ToolContext,
     of: Value,
-    asked: &Completing,
+    asked: &CompletionRequest,
 ) -> Result<Vec<String>, ToolError> {
-    let theirs = upstream.of(ctx)?;
-    let link = theirs.as_deref().unwrap_or(upstream).link().await?;
+    let theirs = upstream.instance_for(ctx)?;
+    let link = theirs.as_deref().unwrap_or(upstream).connection().await?;
     if !link.has("completions") && link.revision.declares_completion {
         return Ok(Vec::new());
     }
-    let argument = json!({ "name": asked.argument, "value": asked.so_far });
+    let argument = json!({ "name": asked.argument, "value": asked.prefix });
     let mut params = Map::from_iter([("ref".to_owned(), of), ("argument".to_owned(), argument)]);
-    if !asked.others.is_empty() {
-        params.insert("context".into(), json!({ "arguments": asked.others }));
+    if !asked.other_arguments.is_empty() {
+        params.insert("context".into(), json!({ "arguments": asked.other_arguments }));
     }
-    let carried = upstream.carry(ctx, Asked::of("completion/complete", "", params)).await?;
-    Ok(completion(&carried).values)
+    let carried = upstream.call(ctx, CallRequest::new("completion/complete", "", params)).await?;
+    Ok(parse_completion(&carried).values)
 }

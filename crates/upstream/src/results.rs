@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use toolgate_contract::{
-    AnyTool, Caller, Effects, Fault, ResourceSpec, Resources, Tool, ToolError, ToolId, ToolSpec,
-    erase,
+    AnyTool, Caller, Effects, ResourceSource, ResourceSpec, Tool, ToolError, ToolFault, ToolId,
+    ToolSpec, erase_tool,
 };
 
 mod cutting;
@@ -16,128 +16,129 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use cutting::Budget;
-use reading::Read;
-use source::Source;
+pub(crate) use cutting::ResultBudget;
+use reading::ReadResult;
+use source::StoredResults;
 
 /// Lifetime of a stored result.
-const KEPT: Duration = Duration::from_secs(3600);
+const LIFETIME: Duration = Duration::from_secs(3600);
 /// Most bytes of all stored results together.
-const KEPT_BYTES: usize = 64 << 20;
+const STORE_BYTES_MAX: usize = 64 << 20;
 /// Overhead of a stored result, in bytes.
-const EACH: usize = 512;
+const OVERHEAD_BYTES: usize = 512;
 /// URI prefix before the id.
 const SCHEME: &str = "result://";
 
 /// Store of long results. Clones share one store.
 #[derive(Clone, Default)]
-pub struct Results(Arc<Mutex<All>>);
+pub struct ResultStore(Arc<Mutex<StoredResultSet>>);
 
 /// All stored results.
 #[derive(Default)]
-struct All {
+struct StoredResultSet {
     /// Results, newest last.
-    kept: VecDeque<Kept>,
+    kept: VecDeque<StoredResult>,
     /// Bytes in use.
     bytes: usize,
 }
 
 /// A stored result, or a part of one.
-struct Kept {
-    whose: Caller,
+struct StoredResult {
+    caller: Caller,
     /// Entry for lists and links. Its URI contains the id.
     spec: ResourceSpec,
-    whole: Whole,
+    data: StoredData,
     since: Instant,
 }
 
 /// Stored data.
 #[derive(Clone)]
-enum Whole {
+enum StoredData {
     Text(Arc<str>),
     Bytes(Bytes),
 }
 
-impl Results {
+impl ResultStore {
     /// Returns the tool that reads stored results.
     pub fn tool(&self) -> Arc<dyn AnyTool> {
-        erase(Read(self.clone()))
+        erase_tool(ReadResult(self.clone()))
     }
 
     /// Returns the stored results as resources.
-    pub fn resources(&self) -> Arc<dyn Resources> {
-        let id = ToolId::new(Read::NAME).expect("an id");
-        let guard = ToolSpec::new(id, Read::TITLE, Read::ABOUT, Effects::Reads);
-        Arc::new(Source { results: self.clone(), guard })
+    pub fn resources(&self) -> Arc<dyn ResourceSource> {
+        let id = ToolId::new(ReadResult::NAME).expect("an id");
+        let guard = ToolSpec::new(id, ReadResult::TITLE, ReadResult::DESCRIPTION, Effects::Reads);
+        Arc::new(StoredResults { results: self.clone(), guard })
     }
 
     /// Locks the store after removing expired results.
-    fn all(&self) -> MutexGuard<'_, All> {
+    fn lock(&self) -> MutexGuard<'_, StoredResultSet> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        while all.kept.front().is_some_and(|kept| kept.since.elapsed() >= KEPT) {
-            all.forget();
+        while all.kept.front().is_some_and(|kept| kept.since.elapsed() >= LIFETIME) {
+            all.remove_oldest();
         }
         all
     }
 
     /// Stores `whole` for `whose`. Returns `spec` with its URI and size.
-    fn keep(
+    fn store(
         &self,
         whose: &Caller,
         spec: ResourceSpec,
-        whole: Whole,
+        whole: StoredData,
     ) -> Result<ResourceSpec, ToolError> {
         let mut bits = [0; 8];
         getrandom::fill(&mut bits)
-            .map_err(|err| ToolError::because("a result cannot be named", err))?;
+            .map_err(|err| ToolError::with_cause("a result cannot be named", err))?;
         let uri = format!("{SCHEME}{:016x}", u64::from_le_bytes(bits));
         let spec = ResourceSpec { uri, bytes: Some(whole.len() as u64), ..spec };
         let whose = whose.clone();
         let since = Instant::now();
-        let kept = Kept { whose, spec: spec.clone(), whole, since };
-        let mut all = self.all();
+        let kept = StoredResult { caller: whose, spec: spec.clone(), data: whole, since };
+        let mut all = self.lock();
         all.bytes += kept.bytes();
         all.kept.push_back(kept);
-        while all.bytes > KEPT_BYTES && all.kept.len() > 1 {
-            all.forget();
+        while all.bytes > STORE_BYTES_MAX && all.kept.len() > 1 {
+            all.remove_oldest();
         }
         Ok(spec)
     }
 
     /// Returns the caller's result with the given id or URI.
-    fn of(&self, caller: &Caller, id: &str) -> Result<(ResourceSpec, Whole), ToolError> {
+    fn find(&self, caller: &Caller, id: &str) -> Result<(ResourceSpec, StoredData), ToolError> {
         let id = id.strip_prefix(SCHEME).unwrap_or(id);
-        let all = self.all();
-        let found = all.kept.iter().find(|kept| id_of(&kept.spec) == id && kept.whose == *caller);
-        found.map(|kept| (kept.spec.clone(), kept.whole.clone())).ok_or_else(|| {
+        let all = self.lock();
+        let found =
+            all.kept.iter().find(|kept| id_in_uri(&kept.spec) == id && kept.caller == *caller);
+        found.map(|kept| (kept.spec.clone(), kept.data.clone())).ok_or_else(|| {
             let message = format!(
                 "there is no result `{id}`: one is kept for an hour, or until there are newer ones \
                  for its place; call the tool again"
             );
-            ToolError::new(Fault::NotFound, message)
+            ToolError::new(ToolFault::NotFound, message)
         })
     }
 }
 
-impl All {
+impl StoredResultSet {
     /// Removes the oldest result.
-    fn forget(&mut self) {
+    fn remove_oldest(&mut self) {
         if let Some(gone) = self.kept.pop_front() {
             self.bytes -= gone.bytes();
         }
     }
 }
 
-impl Kept {
+impl StoredResult {
     /// Returns the bytes that the result takes.
     fn bytes(&self) -> usize {
         let ResourceSpec { name, about, media_type, .. } = &self.spec;
         let said = [about, media_type].into_iter().flatten().map(String::len).sum::<usize>();
-        self.whole.len() + name.len() + said + EACH
+        self.data.len() + name.len() + said + OVERHEAD_BYTES
     }
 }
 
-impl Whole {
+impl StoredData {
     fn len(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),
@@ -147,7 +148,7 @@ impl Whole {
 }
 
 /// Returns the id in the URI of `spec`.
-fn id_of(spec: &ResourceSpec) -> &str {
+fn id_in_uri(spec: &ResourceSpec) -> &str {
     spec.uri.strip_prefix(SCHEME).unwrap_or(&spec.uri)
 }
 

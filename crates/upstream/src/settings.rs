@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use toolgate_contract::ToolId;
 
-use crate::oauth::OAuth;
-use crate::upstream::revision;
+use crate::oauth::OAuthSettings;
+use crate::upstream::revision_named;
 
 /// The upstreams' settings by name, one table `[upstream.NAME]` each.
-pub type Tables = BTreeMap<String, Settings>;
+pub type UpstreamTables = BTreeMap<String, UpstreamSettings>;
 
 /// Another MCP server whose tools, resources and prompts are served here. Set `command` or `url`.
 ///
@@ -20,7 +20,7 @@ pub type Tables = BTreeMap<String, Settings>;
 /// upstream only.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Settings {
+pub struct UpstreamSettings {
     /// Serve this upstream. `true` by default; `false` leaves it out.
     pub enabled: bool,
     /// Program that serves MCP on its standard input and output, with its arguments, e.g.
@@ -41,12 +41,12 @@ pub struct Settings {
     pub url: Option<String>,
     /// Transport at `url`: `http` (Streamable HTTP, the default), `sse` (HTTP+SSE of 2024-11-05) or
     /// `websocket`.
-    pub transport: Transport,
+    pub transport: UpstreamTransport,
     /// Headers of each request to `url`, e.g. `Authorization = "Bearer ${TOKEN}"`. A client's own
     /// headers are never forwarded.
     pub headers: BTreeMap<String, String>,
     /// OAuth settings, if the server at `url` requires OAuth.
-    pub oauth: Option<OAuth>,
+    pub oauth: Option<OAuthSettings>,
     /// Permission for `url` to resolve to a private network address. `false` by default. Loopback
     /// addresses are always allowed.
     pub private_network: bool,
@@ -76,7 +76,7 @@ pub struct Settings {
     /// client without a session (2026-07-28) counts as its caller. At most 256 connections are
     /// kept. Each ends with its session, or when idle for `idle_ms`, or for five minutes if that is
     /// 0.
-    pub shared_by: SharedBy,
+    pub shared_by: ConnectionSharing,
     /// Timeout of a tool call, in milliseconds. By default, the server's general timeout.
     pub deadline_ms: Option<u64>,
     /// Idle time after which its program is stopped, in milliseconds. 0, the default, never stops
@@ -112,7 +112,7 @@ const AT_ONCE_MAX: usize = 100_000;
 /// Transport of an upstream at a URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Transport {
+pub enum UpstreamTransport {
     /// Streamable HTTP.
     #[default]
     Http,
@@ -125,7 +125,7 @@ pub enum Transport {
 /// Callers that share a connection to an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum SharedBy {
+pub enum ConnectionSharing {
     /// All callers.
     #[default]
     All,
@@ -135,7 +135,7 @@ pub enum SharedBy {
     Session,
 }
 
-impl Transport {
+impl UpstreamTransport {
     /// Checks that the scheme of `url` fits the transport.
     fn check(self, url: &str) -> Result<(), String> {
         let url = url.trim();
@@ -159,7 +159,7 @@ impl Transport {
     }
 }
 
-impl Default for Settings {
+impl Default for UpstreamSettings {
     fn default() -> Self {
         Self {
             enabled: true,
@@ -169,7 +169,7 @@ impl Default for Settings {
             cwd: None,
             sandbox: "off".to_owned(),
             url: None,
-            transport: Transport::default(),
+            transport: UpstreamTransport::default(),
             headers: BTreeMap::new(),
             oauth: None,
             private_network: false,
@@ -182,7 +182,7 @@ impl Default for Settings {
             instructions: true,
             roots: Vec::new(),
             start_ms: 30_000,
-            shared_by: SharedBy::default(),
+            shared_by: ConnectionSharing::default(),
             deadline_ms: None,
             idle_ms: 0,
             lifetime_ms: 0,
@@ -196,7 +196,7 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl UpstreamSettings {
     /// Checks the settings.
     ///
     /// # Errors
@@ -213,7 +213,7 @@ impl Settings {
             if self.url.is_none() {
                 return Err("`oauth` is for an upstream at a `url`".to_owned());
             }
-            if self.says_authorization() {
+            if self.has_authorization() {
                 return Err("say `oauth` or `headers.Authorization`, not both".to_owned());
             }
             oauth.check()?;
@@ -227,7 +227,7 @@ impl Settings {
             ));
         }
         if let Some(name) = &self.revision {
-            revision(name)?;
+            revision_named(name)?;
         }
         for name in self.headers.keys() {
             if HeaderName::try_from(name).is_err() {
@@ -258,11 +258,11 @@ impl Settings {
                 return Err(format!("`{setting}` is {value}; at most {AT_ONCE_MAX} are served"));
             }
         }
-        self.is_of_use()
+        self.check_fit()
     }
 
     /// Checks for settings that have no effect for this kind of upstream.
-    fn is_of_use(&self) -> Result<(), String> {
+    fn check_fit(&self) -> Result<(), String> {
         let Self { command, env, cwd, url, headers, sandbox, roots, .. } = self;
         let idle = match url {
             Some(_) => {
@@ -290,7 +290,7 @@ impl Settings {
             return Err(format!("`headers` has a line break in `{name}`"));
         }
         let mut texts =
-            self.said_alone().chain(command.iter().map(String::as_str)).chain(url.as_deref());
+            self.private_values().chain(command.iter().map(String::as_str)).chain(url.as_deref());
         if let Some(text) =
             texts.find(|text| text.rsplit_once("${").is_some_and(|(_, name)| !name.contains('}')))
         {
@@ -302,14 +302,14 @@ impl Settings {
     }
 
     /// Returns the values that only this upstream may see.
-    pub fn said_alone(&self) -> impl Iterator<Item = &str> {
+    pub fn private_values(&self) -> impl Iterator<Item = &str> {
         let oauth = self.oauth.iter().flat_map(|oauth| [&oauth.client_secret, &oauth.client_key]);
         let texts = self.headers.values().chain(self.env.values()).chain(oauth.flatten());
         texts.map(String::as_str)
     }
 
     /// Returns true if `headers` sets `Authorization`.
-    pub(crate) fn says_authorization(&self) -> bool {
+    pub(crate) fn has_authorization(&self) -> bool {
         self.headers.keys().any(|name| name.eq_ignore_ascii_case("authorization"))
     }
 }
@@ -321,38 +321,43 @@ mod tests {
     #[test]
     fn a_url_begins_as_its_transport_has_it() {
         let check = |transport, url: &str| {
-            Settings { transport, url: Some(url.to_owned()), ..Settings::default() }.check()
+            UpstreamSettings { transport, url: Some(url.to_owned()), ..UpstreamSettings::default() }
+                .check()
         };
         for url in ["http://a", "HTTPS://a/b", "${URL}", "https://${HOST}/mcp"] {
-            assert_eq!(check(Transport::Http, url), Ok(()), "{url}");
+            assert_eq!(check(UpstreamTransport::Http, url), Ok(()), "{url}");
         }
         for url in ["ws://a", "wss://a/b", "${URL}"] {
-            assert_eq!(check(Transport::WebSocket, url), Ok(()), "{url}");
+            assert_eq!(check(UpstreamTransport::WebSocket, url), Ok(()), "{url}");
         }
         let says = |transport, url, what: &str| {
             let why = check(transport, url).expect_err(url);
             assert!(why.contains(what), "{why}");
         };
-        says(Transport::Http, "wss://a", "transport = \"websocket\"");
-        says(Transport::Sse, "a.example/mcp", "`https://`");
-        says(Transport::WebSocket, "http://news.example", "`wss://`");
+        says(UpstreamTransport::Http, "wss://a", "transport = \"websocket\"");
+        says(UpstreamTransport::Sse, "a.example/mcp", "`https://`");
+        says(UpstreamTransport::WebSocket, "http://news.example", "`wss://`");
     }
 
     #[test]
     fn what_could_never_work_is_refused() {
-        let sound = || Settings { command: vec!["it".to_owned()], ..Settings::default() };
+        let sound =
+            || UpstreamSettings { command: vec!["it".to_owned()], ..UpstreamSettings::default() };
         assert_eq!(sound().check(), Ok(()));
         let named = |name: &str| BTreeMap::from([(name.to_owned(), "1".to_owned())]);
         for (odd, says) in [
-            (Settings { revision: Some("2025-11".to_owned()), ..sound() }, "2025-11-25"),
-            (Settings { start_ms: 0, ..sound() }, "`start_ms` is 0"),
-            (Settings { deadline_ms: Some(0), ..sound() }, "`deadline_ms` is 0"),
-            (Settings { message_bytes: 0, ..sound() }, "`message_bytes` is 0"),
-            (Settings { at_once: 0, ..sound() }, "`at_once` is 0"),
-            (Settings { processes: 0, ..sound() }, "`processes` is 0"),
-            (Settings { headers: named("X Key"), ..sound() }, "no name of a header"),
-            (Settings { env: named("A=B"), ..sound() }, "no name of a variable"),
-            (Settings { keep_env: vec![String::new()], ..sound() }, "no name of a variable"),
+            (UpstreamSettings { revision: Some("2025-11".to_owned()), ..sound() }, "2025-11-25"),
+            (UpstreamSettings { start_ms: 0, ..sound() }, "`start_ms` is 0"),
+            (UpstreamSettings { deadline_ms: Some(0), ..sound() }, "`deadline_ms` is 0"),
+            (UpstreamSettings { message_bytes: 0, ..sound() }, "`message_bytes` is 0"),
+            (UpstreamSettings { at_once: 0, ..sound() }, "`at_once` is 0"),
+            (UpstreamSettings { processes: 0, ..sound() }, "`processes` is 0"),
+            (UpstreamSettings { headers: named("X Key"), ..sound() }, "no name of a header"),
+            (UpstreamSettings { env: named("A=B"), ..sound() }, "no name of a variable"),
+            (
+                UpstreamSettings { keep_env: vec![String::new()], ..sound() },
+                "no name of a variable",
+            ),
         ] {
             let why = odd.check().expect_err(says);
             assert!(why.contains(says), "{why}");
@@ -364,7 +369,7 @@ mod tests {
         let checked = |prefix: &str| {
             let command = vec!["it".to_owned()];
             let prefix = Some(prefix.to_owned());
-            Settings { command, prefix, ..Settings::default() }.check()
+            UpstreamSettings { command, prefix, ..UpstreamSettings::default() }.check()
         };
         for sound in ["", "git", "My-Tools_2", "a.b"] {
             assert_eq!(checked(sound), Ok(()), "{sound}");

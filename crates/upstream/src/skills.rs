@@ -1,41 +1,43 @@
 //! Skills of an upstream, listed as it lists them and validated when they are read.
 
-mod held;
-mod shelved;
+mod skill_checks;
+mod skill_index;
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
-use toolgate_contract::{BoxFuture, Claim, Ctx, Skill, Skills, ToolError, ToolSpec};
+use toolgate_contract::{
+    BoxFuture, Skill, SkillSource, ToolContext, ToolError, ToolSpec, UriClaim,
+};
 
-use crate::resources::Source;
+use crate::resources::UpstreamResources;
 
-pub(crate) use shelved::{Shelved, is_plain};
+pub(crate) use skill_index::{SkillIndex, is_normal_form};
 
 /// Most fetched skills that are remembered.
-const GOT_MAX: usize = 64;
+const FETCHED_MAX: usize = 64;
 
-impl Skills for Source {
+impl SkillSource for UpstreamResources {
     fn guard(&self) -> Option<&ToolSpec> {
         Some(&self.guard)
     }
 
-    fn claims(&self, uri: &str) -> Option<Claim> {
-        let shelved = self.upstream.shelved();
+    fn claim(&self, uri: &str) -> Option<UriClaim> {
+        let shelved = self.upstream.skill_index();
         let listing = self.upstream.listing();
         // An upstream need not list all its skills.
-        let may = listing.has_skills && is_plain(uri) && shelved.may_have(uri);
+        let may = listing.has_skills && is_normal_form(uri) && shelved.may_have(uri);
         let claim = match shelved.skill(uri) {
-            Some(_) => Some(Claim::Listed),
-            None => may.then_some(Claim::Scheme),
+            Some(_) => Some(UriClaim::Listed),
+            None => may.then_some(UriClaim::Scheme),
         };
         claim.filter(|_| !self.is_own(uri))
     }
 
-    fn all<'a>(&'a self, _ctx: &'a Ctx) -> BoxFuture<'a, Result<Vec<Skill>, ToolError>> {
+    fn all<'a>(&'a self, _ctx: &'a ToolContext) -> BoxFuture<'a, Result<Vec<Skill>, ToolError>> {
         Box::pin(async move {
-            self.upstream.is_listed().await;
-            let shelved = self.upstream.shelved();
+            self.upstream.wait_listed().await;
+            let shelved = self.upstream.skill_index();
             let all = shelved.all.iter().filter(|one| !self.is_own(&one.uri));
             Ok(all.cloned().collect())
         })
@@ -43,13 +45,13 @@ impl Skills for Source {
 
     fn get<'a>(
         &'a self,
-        ctx: &'a Ctx,
+        ctx: &'a ToolContext,
         uri: &'a str,
     ) -> BoxFuture<'a, Result<Option<Skill>, ToolError>> {
         Box::pin(async move {
-            match self.upstream.shelved().skill(uri) {
+            match self.upstream.skill_index().skill(uri) {
                 Some(skill) => Ok(Some(skill.clone())),
-                None => self.upstream.skill(ctx, uri).await,
+                None => self.upstream.fetch_skill(ctx, uri).await,
             }
         })
     }
@@ -58,14 +60,14 @@ impl Skills for Source {
 /// The skills that were fetched last. They cover skills that are not listed, and newer versions of
 /// listed ones.
 #[derive(Default)]
-pub(crate) struct Got(Mutex<VecDeque<Skill>>);
+pub(crate) struct FetchedSkills(Mutex<VecDeque<Skill>>);
 
-impl Got {
-    fn put(&self, skill: Skill) {
+impl FetchedSkills {
+    fn remember(&self, skill: Skill) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|one| one.uri != skill.uri);
         all.push_back(skill);
-        if all.len() > GOT_MAX {
+        if all.len() > FETCHED_MAX {
             all.pop_front();
         }
     }
@@ -73,7 +75,7 @@ impl Got {
     /// Returns the skill whose folder contains `uri`.
     fn skill_of(&self, uri: &str) -> Option<Skill> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = all.iter().filter(|skill| shelved::is_in_folder(skill, uri));
+        let found = all.iter().filter(|skill| skill_index::is_in_folder(skill, uri));
         found.max_by_key(|skill| skill.uri.len()).cloned()
     }
 }

@@ -6,9 +6,9 @@ mod calls;
 mod visits;
 mod tasks;
 mod changes;
-mod failed;
+mod failures;
 mod callers;
-mod agreed;
+mod pin_checks;
 #[cfg(test)]
 mod tests;
 
@@ -18,56 +18,58 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::task::AbortOnDropHandle;
-use toolgate_contract::{Among, AnyTool, Change, Changes, Effects, ToolId, ToolSpec};
+use toolgate_contract::{
+    AnyTool, ChangeFeed, ConcurrencyGroup, Effects, ServerChange, ToolId, ToolSpec,
+};
 
-use crate::carried::Parking;
-use crate::claims::Claims;
-use crate::lanes::Lanes;
-use crate::link::Link;
-use crate::listing::Listing;
+use crate::call_driver::SuspendedCalls;
+use crate::connection::UpstreamConnection;
+use crate::dedicated::DedicatedPool;
+use crate::listing::UpstreamListing;
 use crate::names;
-use crate::oauth::Credentials;
-use crate::pins::Pinned;
-use crate::results::Results;
-use crate::settings::Settings;
-use crate::skills::{Got, Shelved};
-use crate::tool::RemoteTool;
-use crate::world::World;
+use crate::oauth::UpstreamCredentials;
+use crate::pins::PinPolicy;
+use crate::results::ResultStore;
+use crate::settings::UpstreamSettings;
+use crate::skills::{FetchedSkills, SkillIndex};
+use crate::tool::UpstreamTool;
+use crate::uri_ownership::UriOwnership;
+use crate::world::UpstreamWorld;
 
-pub(crate) use agreed::Agreed;
-pub(crate) use calls::{Asked, Rounds};
-pub use connecting::named;
-pub(crate) use connecting::{filled, revision};
-pub(crate) use failed::told;
-pub(crate) use tasks::EndsTask;
+pub(crate) use calls::{CallRequest, RoundCall};
+pub use connecting::variable_names;
+pub(crate) use connecting::{fill_variables, revision_named};
+pub(crate) use failures::describe_failure;
+pub(crate) use pin_checks::CheckedPins;
+pub(crate) use tasks::TaskGuard;
 
-use callers::Callers;
-pub(crate) use callers::Whose;
-use changes::{Listening, Watched};
-use connecting::Failed;
+use callers::CallerInstances;
+pub(crate) use callers::InstanceOwner;
+use changes::{ListenRequest, WatchCounts};
+use connecting::ConnectFailures;
 
 /// Age after which a stored listing is refreshed in the background.
-const OLD: Duration = Duration::from_secs(3600);
+const LISTING_OLD_AFTER: Duration = Duration::from_secs(3600);
 
 /// Storage and catalog that upstreams are handed.
-pub trait Keeps: Send + Sync + 'static {
+pub trait UpstreamHost: Send + Sync + 'static {
     /// Returns the stored listing `name` and its age.
-    fn known(&self, name: &str) -> Option<(Listing, Duration)>;
+    fn stored_listing(&self, name: &str) -> Option<(UpstreamListing, Duration)>;
     /// Stores the listing `name`.
-    fn keep(&self, name: &str, listing: &Listing);
+    fn store_listing(&self, name: &str, listing: &UpstreamListing);
     /// Returns the pins of all upstreams.
-    fn pinned(&self) -> Pinned;
+    fn pins(&self) -> PinPolicy;
     /// Returns true if the server itself has tools of `toolset`.
-    fn is_own(&self, toolset: &str) -> bool;
+    fn is_own_toolset(&self, toolset: &str) -> bool;
     /// Returns true if `uri` belongs to the server, even if nothing is there.
     fn is_own_uri(&self, uri: &str) -> bool;
     /// Replaces the tools of the upstream `name` in the catalog.
-    fn offer(&self, name: &str, tools: Vec<Arc<dyn AnyTool>>);
+    fn set_tools(&self, name: &str, tools: Vec<Arc<dyn AnyTool>>);
 }
 
 /// Connection state of an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum State {
+pub enum UpstreamState {
     /// Not connected, because nothing needs it.
     Idle,
     /// Last attempt to connect failed, or the connection broke.
@@ -78,16 +80,16 @@ pub enum State {
 
 /// The parts of an upstream that outlive a change of its settings.
 #[derive(Default)]
-pub(crate) struct Lasting {
-    pub(crate) parking: Parking,
+pub(crate) struct LastingUpstream {
+    pub(crate) suspended: SuspendedCalls,
     /// The upstream as it is served now.
-    now: RwLock<Weak<Upstream>>,
+    current: RwLock<Weak<Upstream>>,
 }
 
-impl Lasting {
+impl LastingUpstream {
     /// Returns the upstream as it is served now, if it still is.
     pub(crate) fn upstream(&self) -> Option<Arc<Upstream>> {
-        self.now.read().unwrap_or_else(PoisonError::into_inner).upgrade()
+        self.current.read().unwrap_or_else(PoisonError::into_inner).upgrade()
     }
 }
 
@@ -95,146 +97,151 @@ impl Lasting {
 pub struct Upstream {
     pub(crate) name: String,
     /// Key of its stored listing.
-    kept_as: String,
-    pub(crate) settings: Settings,
-    pub(crate) world: Arc<dyn World>,
-    pub(crate) keeps: Arc<dyn Keeps>,
-    pub(crate) changes: Changes,
-    now: RwLock<Option<Arc<Link>>>,
+    listing_key: String,
+    pub(crate) settings: UpstreamSettings,
+    pub(crate) world: Arc<dyn UpstreamWorld>,
+    pub(crate) host: Arc<dyn UpstreamHost>,
+    pub(crate) changes: ChangeFeed,
+    shared_connection: RwLock<Option<Arc<UpstreamConnection>>>,
     /// Recent failures. The lock admits one attempt to connect at a time.
-    connecting: tokio::sync::Mutex<Failed>,
+    connecting: tokio::sync::Mutex<ConnectFailures>,
     /// True if the last attempt failed.
     failing: AtomicBool,
-    listing: RwLock<Arc<Listing>>,
+    listing: RwLock<Arc<UpstreamListing>>,
     /// Index of the listed skills.
-    shelved: RwLock<Arc<Shelved>>,
+    skills: RwLock<Arc<SkillIndex>>,
     /// Skills that were fetched one by one.
-    pub(crate) got: Got,
+    pub(crate) fetched_skills: FetchedSkills,
     /// True if the listing was ever known.
     has_listed: AtomicBool,
     /// True once the listing is known or its request failed.
     listed: watch::Sender<bool>,
-    /// `old` is true if the listing is only known from long ago, and `renewing` once a refresh was
+    /// `is_old` is true if the listing is only known from long ago, and `has_begun_renewal` once a refresh was
     /// started for that.
-    old: AtomicBool,
-    renewing: AtomicBool,
+    is_old: AtomicBool,
+    has_begun_renewal: AtomicBool,
     /// True while an unknown listing is requested again and again.
-    asking: AtomicBool,
-    tools: Mutex<Vec<Arc<RemoteTool>>>,
+    is_relisting: AtomicBool,
+    tools: Mutex<Vec<Arc<UpstreamTool>>>,
     /// Permits for requests of calls.
-    places: Arc<Semaphore>,
-    pub(crate) lasting: Arc<Lasting>,
-    pub(crate) lanes: Lanes,
-    pub(crate) results: Results,
-    claims: Claims,
+    permits: Arc<Semaphore>,
+    pub(crate) lasting: Arc<LastingUpstream>,
+    pub(crate) dedicated: DedicatedPool,
+    pub(crate) results: ResultStore,
+    claims: UriOwnership,
     /// True if the server was seen to ask questions.
-    asks: AtomicBool,
+    has_asked: AtomicBool,
     /// Signal that a page visit is complete.
-    visited: Notify,
+    visit_completed: Notify,
     /// Announced changes that were not processed yet.
-    said: Mutex<Vec<Change>>,
-    /// `stale` is true if a refresh is wanted, and `looking` while the refresh task runs.
-    stale: AtomicBool,
-    looking: AtomicBool,
+    announced: Mutex<Vec<ServerChange>>,
+    /// `wants_refresh` is true if a refresh is wanted, and `is_refreshing` while the refresh task runs.
+    wants_refresh: AtomicBool,
+    is_refreshing: AtomicBool,
     /// Scheduled refresh.
-    later: Mutex<Option<AbortOnDropHandle<()>>>,
+    scheduled_refresh: Mutex<Option<AbortOnDropHandle<()>>>,
     this: Weak<Self>,
     /// True once the server shuts down.
     closed: AtomicBool,
     /// True once another upstream is served in its place. Shared with the callers' own instances.
     retired: Arc<AtomicBool>,
     /// Number of times that its tools may have changed.
-    turn: AtomicU64,
+    tools_version: AtomicU64,
     /// Signal to refresh the listing without a pause.
-    hurry: Arc<Notify>,
+    refresh_signal: Arc<Notify>,
     /// True if notifications do not arrive, although the server declares them.
-    unheard: AtomicBool,
+    is_unheard: AtomicBool,
     /// Watched resources.
-    watched: Arc<Watched>,
+    watches: Arc<WatchCounts>,
     /// Current listening request.
-    listening: Mutex<Option<Listening>>,
+    listening: Mutex<Option<ListenRequest>>,
     /// OAuth credentials, once they were needed.
-    credentials: OnceLock<Arc<Credentials>>,
+    credentials: OnceLock<Arc<UpstreamCredentials>>,
     /// Owner of this instance.
-    whose: Whose,
+    owner: InstanceOwner,
     /// Instances of single callers.
-    callers: Callers,
+    callers: CallerInstances,
 }
 
 impl Upstream {
     pub(crate) fn new(
         name: &str,
-        settings: Settings,
-        (world, keeps, results, claims): (Arc<dyn World>, Arc<dyn Keeps>, Results, Claims),
-        changes: Changes,
-        (before, whose): (Option<&Self>, Whose),
+        settings: UpstreamSettings,
+        (world, keeps, results, claims): (
+            Arc<dyn UpstreamWorld>,
+            Arc<dyn UpstreamHost>,
+            ResultStore,
+            UriOwnership,
+        ),
+        changes: ChangeFeed,
+        (before, whose): (Option<&Self>, InstanceOwner),
     ) -> Arc<Self> {
-        let kept_as = kept_as(name, &settings);
+        let kept_as = listing_key(name, &settings);
         // An empty listing is not reused, because nobody would call the upstream to refresh it.
-        let known = keeps.known(&kept_as).filter(|(known, _)| !known.is_empty());
+        let known = keeps.stored_listing(&kept_as).filter(|(known, _)| !known.is_empty());
         let known_before = known.is_some();
         let (known, since) = known.unwrap_or_default();
         let listed = watch::Sender::new(known_before);
-        let lanes = Lanes::new(settings.processes);
+        let lanes = DedicatedPool::new(settings.processes);
         let lasting = before.map_or_else(Arc::default, |before| before.lasting.clone());
         // A caller's own instance has its own watches.
-        let same = before.filter(|_| whose == Whose::All);
-        let theirs = before.filter(|_| whose != Whose::All);
-        let watched = same.map_or_else(Arc::default, |before| before.watched.clone());
+        let same = before.filter(|_| whose == InstanceOwner::Shared);
+        let theirs = before.filter(|_| whose != InstanceOwner::Shared);
+        let watched = same.map_or_else(Arc::default, |before| before.watches.clone());
         let upstream = Arc::new_cyclic(|this| Self {
             name: name.to_owned(),
-            kept_as,
-            places: Arc::new(Semaphore::new(settings.at_once)),
+            listing_key: kept_as,
+            permits: Arc::new(Semaphore::new(settings.at_once)),
             settings,
             world,
-            keeps,
+            host: keeps,
             changes,
-            now: RwLock::default(),
+            shared_connection: RwLock::default(),
             connecting: tokio::sync::Mutex::default(),
             failing: AtomicBool::new(false),
-            shelved: RwLock::new(Arc::new(Shelved::of(name, &known))),
+            skills: RwLock::new(Arc::new(SkillIndex::from_listing(name, &known))),
             listing: RwLock::new(Arc::new(known)),
-            got: Got::default(),
+            fetched_skills: FetchedSkills::default(),
             has_listed: AtomicBool::new(known_before),
             listed,
-            old: AtomicBool::new(since > OLD),
-            renewing: AtomicBool::new(false),
-            asking: AtomicBool::new(false),
+            is_old: AtomicBool::new(since > LISTING_OLD_AFTER),
+            has_begun_renewal: AtomicBool::new(false),
+            is_relisting: AtomicBool::new(false),
             tools: Mutex::default(),
             lasting,
-            lanes,
+            dedicated: lanes,
             results,
             claims,
-            asks: AtomicBool::new(false),
-            visited: Notify::new(),
-            said: Mutex::default(),
-            stale: AtomicBool::new(false),
-            looking: AtomicBool::new(false),
-            later: Mutex::default(),
+            has_asked: AtomicBool::new(false),
+            visit_completed: Notify::new(),
+            announced: Mutex::default(),
+            wants_refresh: AtomicBool::new(false),
+            is_refreshing: AtomicBool::new(false),
+            scheduled_refresh: Mutex::default(),
             this: this.clone(),
             closed: AtomicBool::new(false),
             retired: theirs.map_or_else(Arc::default, |of| of.retired.clone()),
-            turn: AtomicU64::new(0),
-            hurry: Arc::default(),
-            unheard: AtomicBool::new(false),
-            watched,
+            tools_version: AtomicU64::new(0),
+            refresh_signal: Arc::default(),
+            is_unheard: AtomicBool::new(false),
+            watches: watched,
             listening: Mutex::default(),
             credentials: OnceLock::new(),
-            whose,
-            callers: Callers::default(),
+            owner: whose,
+            callers: CallerInstances::default(),
         });
-        upstream.watched.is_of(&upstream);
-        if upstream.whose == Whose::All {
-            upstream.claims.has(name, &upstream.listing());
-            let mut now = upstream.lasting.now.write().unwrap_or_else(PoisonError::into_inner);
+        upstream.watches.set_upstream(&upstream);
+        if upstream.owner == InstanceOwner::Shared {
+            upstream.claims.record(name, &upstream.listing());
+            let mut now = upstream.lasting.current.write().unwrap_or_else(PoisonError::into_inner);
             *now = Arc::downgrade(&upstream);
         }
         upstream
     }
 
     /// Returns true if this upstream was created with `settings`.
-    pub(crate) fn is_of(&self, settings: &Settings) -> bool {
-        said(&self.settings) == said(settings)
+    pub(crate) fn has_settings(&self, settings: &UpstreamSettings) -> bool {
+        settings_bytes(&self.settings) == settings_bytes(settings)
     }
 
     pub(super) fn this(&self) -> Arc<Self> {
@@ -242,13 +249,13 @@ impl Upstream {
     }
 
     /// Returns the last listing.
-    pub(crate) fn listing(&self) -> Arc<Listing> {
+    pub(crate) fn listing(&self) -> Arc<UpstreamListing> {
         self.listing.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns the index of the listed skills.
-    pub(crate) fn shelved(&self) -> Arc<Shelved> {
-        self.shelved.read().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn skill_index(&self) -> Arc<SkillIndex> {
+        self.skills.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns the tags that policy rules can match.
@@ -259,30 +266,30 @@ impl Upstream {
     /// Returns the tool's id with the upstream's name as prefix, if its own prefix differs. Rules
     /// for either id apply.
     pub(crate) fn ruled_as(&self, name: &str) -> Option<ToolId> {
-        (self.prefix() != self.name).then(|| names::tool(&self.name, name))
+        (self.prefix() != self.name).then(|| names::tool_id(&self.name, name))
     }
 
     /// Returns a pseudo-tool by which policy controls access to `what`, such as its resources.
-    pub(crate) fn guard(&self, what: &str, title: String, about: &str) -> ToolSpec {
-        let id = names::tool(&self.name, what);
+    pub(crate) fn guard_tool(&self, what: &str, title: String, about: &str) -> ToolSpec {
+        let id = names::tool_id(&self.name, what);
         let after_prefix = (self.prefix() != self.name && !self.prefix().is_empty())
-            .then(|| names::tool(self.prefix(), what));
+            .then(|| names::tool_id(self.prefix(), what));
         ToolSpec {
             tags: self.tags(),
-            among: Some(self.among()),
+            group: Some(self.limit_group()),
             ruled_as: after_prefix,
             ..ToolSpec::new(id, title, about, Effects::Reads)
         }
     }
 
     /// Returns the limit group of its calls.
-    pub(crate) fn among(&self) -> Among {
-        Among { name: self.name.as_str().into(), at_once: self.settings.at_once }
+    pub(crate) fn limit_group(&self) -> ConcurrencyGroup {
+        ConcurrencyGroup { name: self.name.as_str().into(), concurrency_max: self.settings.at_once }
     }
 
     /// Returns true if all callers share this instance.
     pub(crate) fn is_shared(&self) -> bool {
-        self.whose == Whose::All
+        self.owner == InstanceOwner::Shared
     }
 
     /// Returns the prefix of its tools.
@@ -292,12 +299,12 @@ impl Upstream {
 }
 
 /// Returns the key of a stored listing. It depends on all settings except those on result sizes.
-fn kept_as(name: &str, settings: &Settings) -> String {
-    let Settings { answer_bytes, media_bytes, .. } = Settings::default();
-    let said = said(&Settings { answer_bytes, media_bytes, ..settings.clone() });
+fn listing_key(name: &str, settings: &UpstreamSettings) -> String {
+    let UpstreamSettings { answer_bytes, media_bytes, .. } = UpstreamSettings::default();
+    let said = settings_bytes(&UpstreamSettings { answer_bytes, media_bytes, ..settings.clone() });
     format!("{name}-{}", &blake3::hash(&said).to_hex()[..16])
 }
 
-fn said(settings: &Settings) -> Vec<u8> {
+fn settings_bytes(settings: &UpstreamSettings) -> Vec<u8> {
     serde_json::to_vec(settings).unwrap_or_default()
 }

@@ -6,15 +6,21 @@ use std::time::Instant;
 use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::{BoxFuture, Hold};
+use toolgate_contract::{BoxFuture, WatchGuard};
 
 /// Starts programs and connects. The implementation decides which addresses are reachable and how
 /// programs are confined.
-pub trait World: Send + Sync + 'static {
+pub trait UpstreamWorld: Send + Sync + 'static {
     /// Starts a program. Returns the reason if it cannot start.
-    fn start<'a>(&'a self, program: &'a Program) -> BoxFuture<'a, Result<Started, String>>;
+    fn start<'a>(
+        &'a self,
+        program: &'a ProgramToStart,
+    ) -> BoxFuture<'a, Result<RunningProgram, String>>;
     /// Connects to `place`. Returns the reason if it cannot.
-    fn dial<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<Box<dyn Bytes>, String>>;
+    fn dial<'a>(
+        &'a self,
+        place: &'a NetworkAddress,
+    ) -> BoxFuture<'a, Result<Box<dyn ByteStream>, String>>;
     /// Returns the server's environment variable `name`.
     fn variable(&self, name: &str) -> Option<String>;
     /// Returns the stored secret `name`. Only the server's owner can read it.
@@ -22,14 +28,14 @@ pub trait World: Send + Sync + 'static {
     /// Stores `secret` as `name`, or deletes it. Returns the reason if it cannot.
     fn keep_secret(&self, name: &str, secret: Option<&str>) -> Result<(), String>;
     /// Locks the stored secret `name` across processes. Returns the reason if it cannot.
-    fn hold_secret<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Hold, String>>;
+    fn hold_secret<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<WatchGuard, String>>;
     /// Parses the front matter of a `SKILL.md`. Returns the reason if it is invalid.
     fn front_matter(&self, text: &str) -> Result<Map<String, Value>, String>;
 }
 
 /// A program to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Program {
+pub struct ProgramToStart {
     /// Program and arguments.
     pub command: Vec<String>,
     /// Additional environment variables.
@@ -43,37 +49,37 @@ pub struct Program {
 }
 
 /// A running program.
-pub struct Started {
+pub struct RunningProgram {
     /// Standard input.
     pub input: Box<dyn AsyncWrite + Send + Unpin>,
     /// Standard output.
-    pub output: Box<dyn Output>,
+    pub output: Box<dyn ProgramOutput>,
     /// Standard error.
     pub errors: Box<dyn AsyncRead + Send + Unpin>,
     /// Token that is cancelled when the program has exited, even if its child processes run on.
-    pub ended: CancellationToken,
+    pub exited: CancellationToken,
     /// Guard that stops the program and its child processes on drop.
-    pub hold: Hold,
+    pub hold: WatchGuard,
 }
 
 /// The standard output of a program.
-pub trait Output: AsyncRead + Send + Unpin {
+pub trait ProgramOutput: AsyncRead + Send + Unpin {
     /// Reads into `piece` until `end` without sleeping, if supported. Returns true if anything was
     /// read.
-    fn look(&self, end: Instant, piece: &mut ReadBuf<'_>) -> bool {
+    fn read_spinning(&self, end: Instant, piece: &mut ReadBuf<'_>) -> bool {
         let _ = (end, piece);
         false
     }
 }
 
 /// A two-way byte stream.
-pub trait Bytes: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Bytes for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> ByteStream for T {}
 
 /// A network address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct NetworkAddress {
     /// Host name or IP address, without brackets.
     pub host: String,
     /// TCP port.
@@ -83,5 +89,5 @@ pub struct Place {
     /// True if private network addresses are allowed.
     pub private_network: bool,
     /// True if a host name may resolve to this machine.
-    pub near: bool,
+    pub may_be_local: bool,
 }

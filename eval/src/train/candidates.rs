@@ -5,11 +5,11 @@ use std::fmt;
 
 use toolgate_chunks::ChunkKind;
 use toolgate_chunks::words::words;
-use toolgate_search::embedder::told;
-use toolgate_search::rank::{Averages, Candidate, FIELDS, Question, bm25f, features};
+use toolgate_search::embedder::embedding_text;
+use toolgate_search::rank::{Candidate, FIELDS, IndexStatistics, WeighedQuestion, bm25f, features};
 use toolgate_search::static_model::StaticModel;
-use toolgate_search::vectors::{Precision, Store, VectorsError};
-use toolgate_search::{ChunkHash, Shown};
+use toolgate_search::vectors::{Precision, VectorStore, VectorsError};
+use toolgate_search::{ChunkHash, ChunkSummary};
 
 use super::network::{self, List};
 use crate::set::{Package, Split, Unit, load};
@@ -71,7 +71,7 @@ pub(super) fn alone(packages: &[Package], model: &StaticModel) -> anyhow::Result
     for package in packages {
         let statics = Statics::of(package, model)?;
         for query in package.queries.iter().take(80) {
-            let scores = statics.near(model.query(&query.text).as_deref())?;
+            let scores = statics.near(model.embed_query(&query.text).as_deref())?;
             tally.add(place(&scores, query.unit), query.overlap);
         }
     }
@@ -80,14 +80,14 @@ pub(super) fn alone(packages: &[Package], model: &StaticModel) -> anyhow::Result
 
 /// The vectors of a package's functions by words, as an index keeps them.
 struct Statics {
-    kept: Store,
+    kept: VectorStore,
     units: usize,
 }
 
 impl Statics {
     fn of(package: &Package, model: &StaticModel) -> Result<Self, VectorsError> {
-        let kept = Store::in_memory(&model.space(), Precision::Coarse)?;
-        let vectors = package.units.iter().map(|it| model.chunk(&texts(it)));
+        let kept = VectorStore::in_memory(&model.space(), Precision::Coarse)?;
+        let vectors = package.units.iter().map(|it| model.embed_chunk(&texts(it)));
         let known = (0..).map(ChunkHash).zip(vectors);
         let known: Vec<_> = known.filter_map(|(at, it)| Some((at, it?))).collect();
         kept.append(&known)?;
@@ -96,8 +96,8 @@ impl Statics {
 
     /// Of each function how near it is to `query`.
     fn near(&self, query: Option<&[f32]>) -> Result<Vec<f32>, VectorsError> {
-        let now = self.kept.now();
-        let Some(query) = query.map(|it| now.query(it)).transpose()? else {
+        let now = self.kept.snapshot();
+        let Some(query) = query.map(|it| now.prepare_query(it)).transpose()? else {
             return Ok(vec![0.0; self.units]);
         };
         let cosine = |at| now.slot_of(ChunkHash(at)).and_then(|slot| now.cosine(&query, slot));
@@ -114,9 +114,9 @@ struct Counted {
     /// Of each word in which units it stands, how often in each field.
     holding: HashMap<String, Vec<(u32, [u16; FIELDS])>>,
     lengths: Vec<[u32; FIELDS]>,
-    averages: Averages,
+    averages: IndexStatistics,
     statics: Statics,
-    shown: Vec<Shown>,
+    shown: Vec<ChunkSummary>,
 }
 
 impl Counted {
@@ -124,7 +124,8 @@ impl Counted {
     fn of(package: &Package, model: &StaticModel) -> Result<Self, VectorsError> {
         let mut holding: HashMap<String, Vec<(u32, [u16; FIELDS])>> = HashMap::new();
         let mut all_lengths = Vec::new();
-        let mut averages = Averages { chunks: package.units.len() as u64, lengths: [0.0; FIELDS] };
+        let mut averages =
+            IndexStatistics { chunks: package.units.len() as u64, lengths: [0.0; FIELDS] };
         for (at, unit) in package.units.iter().enumerate() {
             let mut counts: HashMap<String, [u16; FIELDS]> = HashMap::new();
             let mut lengths = [0; FIELDS];
@@ -149,14 +150,14 @@ impl Counted {
         })
     }
 
-    fn question(&self, text: &str) -> Question {
-        Question::new(text, self.averages.chunks, |word| {
+    fn question(&self, text: &str) -> WeighedQuestion {
+        WeighedQuestion::new(text, self.averages.chunks, |word| {
             self.holding.get(word).map_or(0, |it| it.len() as u64)
         })
     }
 
     /// What each unit has of the question's words.
-    fn counts(&self, question: &Question) -> HashMap<u32, Vec<[u16; FIELDS]>> {
+    fn counts(&self, question: &WeighedQuestion) -> HashMap<u32, Vec<[u16; FIELDS]>> {
         let mut found: HashMap<u32, Vec<[u16; FIELDS]>> = HashMap::new();
         let concepts = question.concepts.len();
         for (at, concept) in question.concepts.iter().enumerate() {
@@ -170,7 +171,7 @@ impl Counted {
     /// As the index finds them: the best by words, and the best by vectors.
     fn candidates(
         &self,
-        question: &Question,
+        question: &WeighedQuestion,
         near: &[f32],
         model: Option<&[f32]>,
     ) -> Vec<Candidate> {
@@ -195,9 +196,9 @@ impl Counted {
                 key: u64::from(at),
                 counts: counts.get(&at).unwrap_or(&none).clone(),
                 lengths: self.lengths[at as usize],
-                near: near[at as usize],
-                model: model.map(|it| it[at as usize]),
-                shown: self.shown[at as usize].clone(),
+                static_cosine: near[at as usize],
+                model_cosine: model.map(|it| it[at as usize]),
+                summary: self.shown[at as usize].clone(),
             })
             .collect()
     }
@@ -209,8 +210,8 @@ fn best(mut all: Vec<(f32, u32)>) -> Vec<u32> {
     all.into_iter().map(|it| it.1).collect()
 }
 
-fn shown(unit: &Unit) -> Shown {
-    Shown {
+fn shown(unit: &Unit) -> ChunkSummary {
+    ChunkSummary {
         path: unit.path.clone(),
         first: 1,
         last: 1,
@@ -298,9 +299,9 @@ pub fn learn_networks(per_package: usize, model: Option<usize>) -> anyhow::Resul
     }
     let all: Vec<&List> = lists.iter().flatten().filter(|it| it.found).map(|it| &it.list).collect();
     let network = network::learn(&all, features::FEATURES, &settings(best.1));
-    println!("likely {:?}", network.likely);
+    println!("likely {:?}", network.calibration);
     let name = if model.is_some() { "model.net" } else { "words.net" };
-    std::fs::write(format!("{NETWORKS}/{name}"), network.bytes())?;
+    std::fs::write(format!("{NETWORKS}/{name}"), network.to_bytes())?;
     Ok(())
 }
 
@@ -317,7 +318,8 @@ fn looked(
     let queries = &package.queries[..per_package.min(package.queries.len())];
     let by_model = match vectors {
         Some(vectors) => {
-            let told: Vec<String> = package.units.iter().map(|it| told(&texts(it))).collect();
+            let told: Vec<String> =
+                package.units.iter().map(|it| embedding_text(&texts(it))).collect();
             let units = vectors.of(&told)?;
             let asked: Vec<&str> = queries.iter().map(|it| it.text.as_str()).collect();
             Some((units, vectors.of(&asked)?))
@@ -327,13 +329,13 @@ fn looked(
     let mut all = Vec::new();
     for (at, query) in queries.iter().enumerate() {
         let question = counted.question(&query.text);
-        let near = counted.statics.near(table.query(&query.text).as_deref())?;
+        let near = counted.statics.near(table.embed_query(&query.text).as_deref())?;
         let model: Option<Vec<f32>> = by_model.as_ref().map(|(units, asked)| {
             let dot = |unit: &Vec<f32>| unit.iter().zip(&asked[at]).map(|(a, b)| a * b).sum();
             units.iter().map(dot).collect()
         });
         let candidates = counted.candidates(&question, &near, model.as_deref());
-        let seen = features::features(table, &question, &counted.averages, &candidates);
+        let seen = features::extract_features(table, &question, &counted.averages, &candidates);
         let right = candidates.iter().position(|it| it.key == query.unit as u64);
         let features = seen.iter().map(|it| it.to_vec()).collect();
         let list = List { features, right: right.unwrap_or(usize::MAX), weight: 1.0 };

@@ -1,6 +1,6 @@
 //! Learns to weigh features: of a list of candidates the right one is to come first.
 
-use toolgate_search::rank::network::Network;
+use toolgate_search::rank::network::RankingNetwork;
 
 use super::random::Random;
 
@@ -22,7 +22,7 @@ pub(super) struct Settings {
 }
 
 /// The network that does best on `lists`.
-pub(super) fn learn(lists: &[&List], inputs: usize, settings: &Settings) -> Network {
+pub(super) fn learn(lists: &[&List], inputs: usize, settings: &Settings) -> RankingNetwork {
     let mut random = Random(settings.seed);
     let (means, scales) = spread(lists, inputs);
     let hidden = settings.hidden;
@@ -56,15 +56,22 @@ pub(super) fn learn(lists: &[&List], inputs: usize, settings: &Settings) -> Netw
         }
     }
     let second = numbers.split_off(hidden * (inputs + 1));
-    let mut network =
-        Network { inputs, hidden, means, scales, first: numbers, second, likely: [1.0, 0.0] };
-    network.likely = likely(&network, lists);
+    let mut network = RankingNetwork {
+        inputs,
+        hidden,
+        means,
+        scales,
+        hidden_weights: numbers,
+        output_weights: second,
+        calibration: [1.0, 0.0],
+    };
+    network.calibration = likely(&network, lists);
     network
 }
 
 /// Scores as logits: by what to multiply them and what to add, so that of all candidates with a
 /// likelihood about that part is right.
-fn likely(network: &Network, lists: &[&List]) -> [f32; 2] {
+fn likely(network: &RankingNetwork, lists: &[&List]) -> [f32; 2] {
     let mut scored = Vec::new();
     for list in lists {
         let scores = list.features.iter().map(|it| network.score(it)).enumerate();

@@ -8,8 +8,10 @@ use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
 use toolgate::config::Config;
-use toolgate::{Listeners, Offer, Served, Workers, serve_http, serve_stdio, shutdown};
-use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+use toolgate::{
+    HttpListeners, PreparedServer, ServerBuilder, WorkerPool, serve_http, serve_stdio, shutdown,
+};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 /// Says back what it is told.
 struct Echo;
@@ -30,18 +32,18 @@ struct Output {
 impl Tool for Echo {
     const NAME: &'static str = "example.echo";
     const TITLE: &'static str = "Echo";
-    const ABOUT: &'static str = "Says back what it is told.";
+    const DESCRIPTION: &'static str = "Says back what it is told.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     type Input = Input;
     type Output = Output;
 
-    async fn run(&self, _ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+    async fn run(&self, _ctx: &ToolContext, input: Input) -> Result<Output, ToolError> {
         Ok(Output { text: input.text })
     }
 
-    fn text(output: &Output) -> Text {
-        Text::body(&output.text)
+    fn decode_utf8(output: &Output) -> ResultText {
+        ResultText::from_body(&output.text)
     }
 }
 
@@ -66,12 +68,12 @@ async fn http(address: &str) -> anyhow::Result<()> {
     let (config, served) = served()?;
     let listener = TcpListener::bind(address).await?;
     eprintln!("serving at http://{}/mcp", listener.local_addr()?);
-    let listeners = Listeners { workers: Some(Workers::start()?), ..listener.into() };
+    let listeners = HttpListeners { workers: Some(WorkerPool::start()?), ..listener.into() };
     Ok(serve_http(&served, listeners, &config, shutdown::on_signal()?).await?)
 }
 
-fn served() -> anyhow::Result<(Config, Served)> {
+fn served() -> anyhow::Result<(Config, PreparedServer)> {
     let config = Config::default();
-    let served = Offer::new("echo", env!("CARGO_PKG_VERSION")).tool(Echo).open(&config)?;
+    let served = ServerBuilder::new("echo", env!("CARGO_PKG_VERSION")).tool(Echo).open(&config)?;
     Ok((config, served))
 }

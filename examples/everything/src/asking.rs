@@ -3,10 +3,12 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use toolgate::Offer;
-use toolgate_contract::{Choice, Ctx, Effects, NoInput, Sampling, Shown, Tool, ToolError};
+use toolgate::ServerBuilder;
+use toolgate_contract::{
+    ContentOnly, Effects, NoInput, PersonChoice, SamplingRequest, Tool, ToolContext, ToolError,
+};
 
-pub(crate) fn add(offer: Offer) -> Offer {
+pub(crate) fn add(offer: ServerBuilder) -> ServerBuilder {
     offer
         .tool(Samples)
         .tool(NeedsModel)
@@ -17,11 +19,11 @@ pub(crate) fn add(offer: Offer) -> Offer {
 }
 
 /// What a person did with a form, as the protocol calls it, and what they filled in.
-fn in_words(choice: Choice) -> (&'static str, Value) {
+fn in_words(choice: PersonChoice) -> (&'static str, Value) {
     match choice {
-        Choice::Accepted(content) => ("accept", Value::Object(content)),
-        Choice::Declined => ("decline", json!({})),
-        Choice::Canceled => ("cancel", json!({})),
+        PersonChoice::Accepted(content) => ("accept", Value::Object(content)),
+        PersonChoice::Declined => ("decline", json!({})),
+        PersonChoice::Canceled => ("cancel", json!({})),
     }
 }
 
@@ -37,14 +39,15 @@ struct Prompted {
 impl Tool for Samples {
     const NAME: &'static str = "test_sampling";
     const TITLE: &'static str = "Sampling";
-    const ABOUT: &'static str = "Has the client's model answer.";
+    const DESCRIPTION: &'static str = "Has the client's model answer.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = Prompted;
-    type Output = Shown;
+    type Output = ContentOnly;
 
-    async fn run(&self, ctx: &Ctx, input: Prompted) -> Result<Shown, ToolError> {
-        let sampled = ctx.sample("answer", Sampling::of(input.prompt, 100)).await?;
-        Ok(Shown::text(format!("LLM response: {}", sampled.text)))
+    async fn run(&self, ctx: &ToolContext, input: Prompted) -> Result<ContentOnly, ToolError> {
+        let sampled =
+            ctx.ask_model("answer", SamplingRequest::from_text(input.prompt, 100)).await?;
+        Ok(ContentOnly::text(format!("LLM response: {}", sampled.text)))
     }
 }
 
@@ -53,14 +56,14 @@ struct NeedsModel;
 impl Tool for NeedsModel {
     const NAME: &'static str = "test_missing_capability";
     const TITLE: &'static str = "Missing capability";
-    const ABOUT: &'static str = "Works only for clients whose model can be asked.";
+    const DESCRIPTION: &'static str = "Works only for clients whose model can be asked.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = Shown;
+    type Output = ContentOnly;
 
-    async fn run(&self, ctx: &Ctx, _input: NoInput) -> Result<Shown, ToolError> {
-        let sampled = ctx.sample("hello", Sampling::of("Say hello.", 100)).await?;
-        Ok(Shown::text(sampled.text))
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+        let sampled = ctx.ask_model("hello", SamplingRequest::from_text("Say hello.", 100)).await?;
+        Ok(ContentOnly::text(sampled.text))
     }
 }
 
@@ -76,12 +79,12 @@ struct Asked {
 impl Tool for Elicits {
     const NAME: &'static str = "test_elicitation";
     const TITLE: &'static str = "Elicitation";
-    const ABOUT: &'static str = "Has a person fill in a form.";
+    const DESCRIPTION: &'static str = "Has a person fill in a form.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = Asked;
-    type Output = Shown;
+    type Output = ContentOnly;
 
-    async fn run(&self, ctx: &Ctx, input: Asked) -> Result<Shown, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Asked) -> Result<ContentOnly, ToolError> {
         let schema = json!({
             "type": "object",
             "properties": {
@@ -90,8 +93,8 @@ impl Tool for Elicits {
             },
             "required": ["username", "email"],
         });
-        let (action, content) = in_words(ctx.form("user", input.message, schema).await?);
-        Ok(Shown::text(format!("User response: action={action}, content={content}")))
+        let (action, content) = in_words(ctx.ask_form("user", input.message, schema).await?);
+        Ok(ContentOnly::text(format!("User response: action={action}, content={content}")))
     }
 }
 
@@ -100,19 +103,19 @@ struct ElicitsOnStream;
 impl Tool for ElicitsOnStream {
     const NAME: &'static str = "test_streaming_elicitation";
     const TITLE: &'static str = "Streaming elicitation";
-    const ABOUT: &'static str = "Has a person say yes.";
+    const DESCRIPTION: &'static str = "Has a person say yes.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = Shown;
+    type Output = ContentOnly;
 
-    async fn run(&self, ctx: &Ctx, _input: NoInput) -> Result<Shown, ToolError> {
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
         let schema = json!({
             "type": "object",
             "properties": { "ok": { "type": "boolean" } },
             "required": ["ok"],
         });
-        let (action, _) = in_words(ctx.form("ok", "Shall it go on?", schema).await?);
-        Ok(Shown::text(format!("The person chose to {action}")))
+        let (action, _) = in_words(ctx.ask_form("ok", "Shall it go on?", schema).await?);
+        Ok(ContentOnly::text(format!("The person chose to {action}")))
     }
 }
 
@@ -121,12 +124,12 @@ struct Defaults;
 impl Tool for Defaults {
     const NAME: &'static str = "test_elicitation_sep1034_defaults";
     const TITLE: &'static str = "Form with defaults";
-    const ABOUT: &'static str = "Has a person fill in a form that is filled in already.";
+    const DESCRIPTION: &'static str = "Has a person fill in a form that is filled in already.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = Shown;
+    type Output = ContentOnly;
 
-    async fn run(&self, ctx: &Ctx, _input: NoInput) -> Result<Shown, ToolError> {
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
         let schema = json!({
             "type": "object",
             "properties": {
@@ -152,12 +155,12 @@ struct Enums;
 impl Tool for Enums {
     const NAME: &'static str = "test_elicitation_sep1330_enums";
     const TITLE: &'static str = "Form with choices";
-    const ABOUT: &'static str = "Has a person choose, in every way there is.";
+    const DESCRIPTION: &'static str = "Has a person choose, in every way there is.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = Shown;
+    type Output = ContentOnly;
 
-    async fn run(&self, ctx: &Ctx, _input: NoInput) -> Result<Shown, ToolError> {
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
         let schema = json!({
             "type": "object",
             "properties": {
@@ -208,7 +211,11 @@ impl Tool for Enums {
     }
 }
 
-async fn completed(ctx: &Ctx, message: &str, schema: Value) -> Result<Shown, ToolError> {
-    let (action, content) = in_words(ctx.form("form", message, schema).await?);
-    Ok(Shown::text(format!("Elicitation completed: action={action}, content={content}")))
+async fn completed(
+    ctx: &ToolContext,
+    message: &str,
+    schema: Value,
+) -> Result<ContentOnly, ToolError> {
+    let (action, content) = in_words(ctx.ask_form("form", message, schema).await?);
+    Ok(ContentOnly::text(format!("Elicitation completed: action={action}, content={content}")))
 }

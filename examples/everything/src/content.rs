@@ -3,15 +3,17 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use toolgate::Offer;
-use toolgate_contract::{Content, Contents, Ctx, Effects, NoInput, Shown, Tool, ToolError};
+use toolgate::ServerBuilder;
+use toolgate_contract::{
+    ContentBlock, ContentOnly, Effects, NoInput, ResourceContents, Tool, ToolContext, ToolError,
+};
 
 /// A red dot.
 pub(crate) const DOT: &[u8] = include_bytes!("dot.png");
 /// A moment of silence.
 const SILENCE: &[u8] = include_bytes!("silence.wav");
 
-pub(crate) fn add(offer: Offer) -> Offer {
+pub(crate) fn add(offer: ServerBuilder) -> ServerBuilder {
     offer
         .tool(SimpleText)
         .tool(Image)
@@ -28,13 +30,13 @@ struct SimpleText;
 impl Tool for SimpleText {
     const NAME: &'static str = "test_simple_text";
     const TITLE: &'static str = "Simple text";
-    const ABOUT: &'static str = "Shows a sentence.";
+    const DESCRIPTION: &'static str = "Shows a sentence.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = Shown;
+    type Output = ContentOnly;
 
-    async fn run(&self, _ctx: &Ctx, _input: NoInput) -> Result<Shown, ToolError> {
-        Ok(Shown::text("This is a simple text response for testing."))
+    async fn run(&self, _ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+        Ok(ContentOnly::text("This is a simple text response for testing."))
     }
 }
 
@@ -43,13 +45,13 @@ struct Image;
 impl Tool for Image {
     const NAME: &'static str = "test_image_content";
     const TITLE: &'static str = "Image";
-    const ABOUT: &'static str = "Shows a red dot.";
+    const DESCRIPTION: &'static str = "Shows a red dot.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = Shown;
+    type Output = ContentOnly;
 
-    async fn run(&self, _ctx: &Ctx, _input: NoInput) -> Result<Shown, ToolError> {
-        Ok(Shown(vec![Content::image("image/png", DOT)]))
+    async fn run(&self, _ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+        Ok(ContentOnly(vec![ContentBlock::image("image/png", DOT)]))
     }
 }
 
@@ -58,13 +60,13 @@ struct Audio;
 impl Tool for Audio {
     const NAME: &'static str = "test_audio_content";
     const TITLE: &'static str = "Audio";
-    const ABOUT: &'static str = "Plays a moment of silence.";
+    const DESCRIPTION: &'static str = "Plays a moment of silence.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = Shown;
+    type Output = ContentOnly;
 
-    async fn run(&self, _ctx: &Ctx, _input: NoInput) -> Result<Shown, ToolError> {
-        Ok(Shown(vec![Content::audio("audio/wav", SILENCE)]))
+    async fn run(&self, _ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+        Ok(ContentOnly(vec![ContentBlock::audio("audio/wav", SILENCE)]))
     }
 }
 
@@ -73,15 +75,15 @@ struct EmbeddedResource;
 impl Tool for EmbeddedResource {
     const NAME: &'static str = "test_embedded_resource";
     const TITLE: &'static str = "Embedded resource";
-    const ABOUT: &'static str = "Shows a resource with what it holds.";
+    const DESCRIPTION: &'static str = "Shows a resource with what it holds.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = Shown;
+    type Output = ContentOnly;
 
-    async fn run(&self, _ctx: &Ctx, _input: NoInput) -> Result<Shown, ToolError> {
+    async fn run(&self, _ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
         let text = "This is an embedded resource content.";
-        let contents = Contents::text("test://embedded-resource", "text/plain", text);
-        Ok(Shown(vec![Content::resource(contents)]))
+        let contents = ResourceContents::text("test://embedded-resource", "text/plain", text);
+        Ok(ContentOnly(vec![ContentBlock::resource(contents)]))
     }
 }
 
@@ -90,18 +92,19 @@ struct Mixed;
 impl Tool for Mixed {
     const NAME: &'static str = "test_multiple_content_types";
     const TITLE: &'static str = "Mixed content";
-    const ABOUT: &'static str = "Shows a text, a picture and a resource.";
+    const DESCRIPTION: &'static str = "Shows a text, a picture and a resource.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = Shown;
+    type Output = ContentOnly;
 
-    async fn run(&self, _ctx: &Ctx, _input: NoInput) -> Result<Shown, ToolError> {
+    async fn run(&self, _ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
         let data = json!({ "test": "data", "value": 123 }).to_string();
-        let contents = Contents::text("test://mixed-content-resource", "application/json", data);
-        Ok(Shown(vec![
-            Content::text("Multiple content types test:"),
-            Content::image("image/png", DOT),
-            Content::resource(contents),
+        let contents =
+            ResourceContents::text("test://mixed-content-resource", "application/json", data);
+        Ok(ContentOnly(vec![
+            ContentBlock::text("Multiple content types test:"),
+            ContentBlock::image("image/png", DOT),
+            ContentBlock::resource(contents),
         ]))
     }
 }
@@ -111,12 +114,12 @@ struct Fails;
 impl Tool for Fails {
     const NAME: &'static str = "test_error_handling";
     const TITLE: &'static str = "Failure";
-    const ABOUT: &'static str = "Always fails.";
+    const DESCRIPTION: &'static str = "Always fails.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = Shown;
+    type Output = ContentOnly;
 
-    async fn run(&self, _ctx: &Ctx, _input: NoInput) -> Result<Shown, ToolError> {
+    async fn run(&self, _ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
         Err(ToolError::failed("This tool intentionally returns an error for testing"))
     }
 }
@@ -127,10 +130,10 @@ struct Schema;
 impl Tool for Schema {
     const NAME: &'static str = "json_schema_2020_12_tool";
     const TITLE: &'static str = "Schema";
-    const ABOUT: &'static str = "Tool with JSON Schema 2020-12 features.";
+    const DESCRIPTION: &'static str = "Tool with JSON Schema 2020-12 features.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = Value;
-    type Output = Shown;
+    type Output = ContentOnly;
 
     fn input_schema() -> Value {
         json!({
@@ -164,8 +167,8 @@ impl Tool for Schema {
         })
     }
 
-    async fn run(&self, _ctx: &Ctx, input: Value) -> Result<Shown, ToolError> {
-        Ok(Shown::text(format!("Received: {input}")))
+    async fn run(&self, _ctx: &ToolContext, input: Value) -> Result<ContentOnly, ToolError> {
+        Ok(ContentOnly::text(format!("Received: {input}")))
     }
 }
 
@@ -183,12 +186,12 @@ struct Mirrored {
 impl Tool for CustomHeader {
     const NAME: &'static str = "test_custom_header";
     const TITLE: &'static str = "Custom header";
-    const ABOUT: &'static str = "Says back what it is told in a header as well.";
+    const DESCRIPTION: &'static str = "Says back what it is told in a header as well.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = Mirrored;
-    type Output = Shown;
+    type Output = ContentOnly;
 
-    async fn run(&self, _ctx: &Ctx, input: Mirrored) -> Result<Shown, ToolError> {
-        Ok(Shown::text(input.value))
+    async fn run(&self, _ctx: &ToolContext, input: Mirrored) -> Result<ContentOnly, ToolError> {
+        Ok(ContentOnly::text(input.value))
     }
 }

@@ -15,21 +15,21 @@ mod skills;
 
 use tokio::net::TcpListener;
 use toolgate::config::Config;
-use toolgate::{Offer, serve_http, serve_stdio, shutdown};
-use toolgate_contract::Changes;
+use toolgate::{ServerBuilder, serve_http, serve_stdio, shutdown};
+use toolgate_contract::ChangeFeed;
 
 #[tokio::main]
 #[allow(clippy::print_stderr, reason = "it tells the person who started it where it listens")]
 async fn main() -> anyhow::Result<()> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8000".to_owned());
     let jobs = tempfile::tempdir()?;
-    let changes = Changes::default();
-    let offer = Offer::new("everything", env!("CARGO_PKG_VERSION"))
+    let changes = ChangeFeed::default();
+    let offer = ServerBuilder::new("everything", env!("CARGO_PKG_VERSION"))
         .title("Everything")
         .about("Offers one of everything, to try clients and toolgate itself with.")
         .instructions("Everything here is for trying: call any tool, read any resource.")
         .changes(changes.clone())
-        .keeping_jobs_in(jobs.path().join("jobs"));
+        .with_jobs_in(jobs.path().join("jobs"));
     let offer = content::add(offer);
     let offer = telling::add(offer, &changes);
     let offer = asking::add(offer);

@@ -2,21 +2,25 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use toolgate::Offer;
+use toolgate::ServerBuilder;
 use toolgate_contract::{
-    Completing, Content, Contents, Ctx, Message, NoInput, Prompt, PromptText, ToolError,
+    CompletionRequest, ContentBlock, NoInput, Prompt, PromptMessage, PromptText, ResourceContents,
+    ToolContext, ToolError,
 };
 
 use crate::content::DOT;
 use crate::rounds::{field, one_field};
 
-pub(crate) fn add(offer: Offer) -> Offer {
+pub(crate) fn add(offer: ServerBuilder) -> ServerBuilder {
     offer.prompt(Simple).prompt(WithArguments).prompt(WithResource).prompt(WithImage).prompt(Asks)
 }
 
 /// What the person says, in order.
-fn said(contents: impl IntoIterator<Item = Content>) -> PromptText {
-    PromptText { about: None, messages: contents.into_iter().map(Message::user).collect() }
+fn said(contents: impl IntoIterator<Item = ContentBlock>) -> PromptText {
+    PromptText {
+        description: None,
+        messages: contents.into_iter().map(PromptMessage::user).collect(),
+    }
 }
 
 struct Simple;
@@ -24,11 +28,11 @@ struct Simple;
 impl Prompt for Simple {
     const NAME: &'static str = "test_simple_prompt";
     const TITLE: &'static str = "Simple prompt";
-    const ABOUT: &'static str = "A sentence.";
+    const DESCRIPTION: &'static str = "A sentence.";
     type Arguments = NoInput;
 
-    async fn make(&self, _ctx: &Ctx, _told: NoInput) -> Result<PromptText, ToolError> {
-        Ok(said([Content::text("This is a simple prompt for testing.")]))
+    async fn make(&self, _ctx: &ToolContext, _told: NoInput) -> Result<PromptText, ToolError> {
+        Ok(said([ContentBlock::text("This is a simple prompt for testing.")]))
     }
 }
 
@@ -46,16 +50,20 @@ struct Two {
 impl Prompt for WithArguments {
     const NAME: &'static str = "test_prompt_with_arguments";
     const TITLE: &'static str = "Prompt with arguments";
-    const ABOUT: &'static str = "A sentence with what it was told.";
+    const DESCRIPTION: &'static str = "A sentence with what it was told.";
     type Arguments = Two;
 
-    async fn make(&self, _ctx: &Ctx, told: Two) -> Result<PromptText, ToolError> {
+    async fn make(&self, _ctx: &ToolContext, told: Two) -> Result<PromptText, ToolError> {
         let Two { arg1, arg2 } = told;
         let text = format!("Prompt with arguments: arg1='{arg1}', arg2='{arg2}'");
-        Ok(said([Content::text(text)]))
+        Ok(said([ContentBlock::text(text)]))
     }
 
-    async fn complete(&self, _ctx: &Ctx, asked: &Completing) -> Result<Vec<String>, ToolError> {
+    async fn complete(
+        &self,
+        _ctx: &ToolContext,
+        asked: &CompletionRequest,
+    ) -> Result<Vec<String>, ToolError> {
         let values: &[&str] = match asked.argument.as_str() {
             "arg1" => &["paris", "park", "party", "london", "lisbon"],
             _ => &["hello", "world"],
@@ -77,14 +85,14 @@ struct Embedded {
 impl Prompt for WithResource {
     const NAME: &'static str = "test_prompt_with_embedded_resource";
     const TITLE: &'static str = "Prompt with a resource";
-    const ABOUT: &'static str = "A resource, and what to do with it.";
+    const DESCRIPTION: &'static str = "A resource, and what to do with it.";
     type Arguments = Embedded;
 
-    async fn make(&self, _ctx: &Ctx, told: Embedded) -> Result<PromptText, ToolError> {
+    async fn make(&self, _ctx: &ToolContext, told: Embedded) -> Result<PromptText, ToolError> {
         let text = "Embedded resource content for testing.";
         Ok(said([
-            Content::resource(Contents::text(told.uri, "text/plain", text)),
-            Content::text("Please process the embedded resource above."),
+            ContentBlock::resource(ResourceContents::text(told.uri, "text/plain", text)),
+            ContentBlock::text("Please process the embedded resource above."),
         ]))
     }
 }
@@ -94,13 +102,13 @@ struct WithImage;
 impl Prompt for WithImage {
     const NAME: &'static str = "test_prompt_with_image";
     const TITLE: &'static str = "Prompt with a picture";
-    const ABOUT: &'static str = "A picture, and what to do with it.";
+    const DESCRIPTION: &'static str = "A picture, and what to do with it.";
     type Arguments = NoInput;
 
-    async fn make(&self, _ctx: &Ctx, _told: NoInput) -> Result<PromptText, ToolError> {
+    async fn make(&self, _ctx: &ToolContext, _told: NoInput) -> Result<PromptText, ToolError> {
         Ok(said([
-            Content::image("image/png", DOT),
-            Content::text("Please analyze the image above."),
+            ContentBlock::image("image/png", DOT),
+            ContentBlock::text("Please analyze the image above."),
         ]))
     }
 }
@@ -110,14 +118,14 @@ struct Asks;
 impl Prompt for Asks {
     const NAME: &'static str = "test_input_required_result_prompt";
     const TITLE: &'static str = "Prompt that asks back";
-    const ABOUT: &'static str = "A sentence with what the person says when they are asked.";
+    const DESCRIPTION: &'static str = "A sentence with what the person says when they are asked.";
     type Arguments = NoInput;
 
-    async fn make(&self, ctx: &Ctx, _told: NoInput) -> Result<PromptText, ToolError> {
+    async fn make(&self, ctx: &ToolContext, _told: NoInput) -> Result<PromptText, ToolError> {
         let form = one_field("context", "string");
         let message = "What context should the prompt use?";
-        let choice = ctx.form("user_context", message, form).await?;
+        let choice = ctx.ask_form("user_context", message, form).await?;
         let context = field(&choice, "context").unwrap_or_else(|| "none".to_owned());
-        Ok(said([Content::text(format!("Work in this context: {context}"))]))
+        Ok(said([ContentBlock::text(format!("Work in this context: {context}"))]))
     }
 }

@@ -1,29 +1,29 @@
 //! Resources: a text, bytes, one to watch, and a pattern of many.
 
 use serde_json::json;
-use toolgate::{Offer, Shelf};
-use toolgate_contract::{Held, ResourceSpec, ResourceTemplate};
+use toolgate::{ServerBuilder, StaticResources};
+use toolgate_contract::{ResourceData, ResourceSpec, ResourceTemplate};
 
 use crate::content::DOT;
 
-pub(crate) fn add(offer: Offer) -> Offer {
+pub(crate) fn add(offer: ServerBuilder) -> ServerBuilder {
     let text = ResourceSpec::new("test://static-text", "static-text")
-        .about("A text that stays as it is.")
-        .media_type("text/plain");
+        .with_description("A text that stays as it is.")
+        .with_media_type("text/plain");
     let dot = ResourceSpec::new("test://static-binary", "static-binary")
-        .about("A red dot.")
-        .media_type("image/png");
+        .with_description("A red dot.")
+        .with_media_type("image/png");
     let watched = ResourceSpec::new("test://watched-resource", "watched-resource")
-        .about("A text to be told of when it changes, which it does not.")
-        .media_type("text/plain");
+        .with_description("A text to be told of when it changes, which it does not.")
+        .with_media_type("text/plain");
     let example = ResourceSpec::new("test://example-resource", "example-resource")
-        .about("An example of a text.")
-        .media_type("text/plain");
+        .with_description("An example of a text.")
+        .with_media_type("text/plain");
     let data = ResourceTemplate::new("test://template/{id}/data", "data")
-        .about("What is known of each id.")
-        .media_type("application/json");
+        .with_description("What is known of each id.")
+        .with_media_type("application/json");
     offer.resources(
-        Shelf::new("everything")
+        StaticResources::new("everything")
             .text(text, "This is the content of the static text resource.")
             .bytes(dot, DOT)
             .text(watched, "This is the content of the watched resource.")
@@ -32,7 +32,7 @@ pub(crate) fn add(offer: Offer) -> Offer {
                 let id = &told["id"];
                 let text = format!("Data for ID: {id}");
                 let data = json!({ "id": id, "templateTest": true, "data": text });
-                Some(Held::Text(data.to_string()))
+                Some(ResourceData::Text(data.to_string()))
             }),
     )
 }

@@ -1,12 +1,13 @@
 //! Tools that ask by keys of their own, for clients that call again with the answers.
 
 use serde_json::{Value, json};
-use toolgate::Offer;
+use toolgate::ServerBuilder;
 use toolgate_contract::{
-    Choice, Ctx, Effects, Kind, NoInput, Question, Questions, Sampling, Shown, Tool, ToolError,
+    ClientQuestion, ClientQuestions, ContentOnly, Effects, NoInput, PersonChoice, QuestionKind,
+    SamplingRequest, Tool, ToolContext, ToolError,
 };
 
-pub(crate) fn add(offer: Offer) -> Offer {
+pub(crate) fn add(offer: ServerBuilder) -> ServerBuilder {
     offer
         .tool(Elicitation)
         .tool(SamplingRound)
@@ -24,10 +25,10 @@ pub(crate) fn one_field(name: &str, kind: &str) -> Value {
 }
 
 /// What was written into the field `name`; nothing if the person did not answer.
-pub(crate) fn field(choice: &Choice, name: &str) -> Option<String> {
+pub(crate) fn field(choice: &PersonChoice, name: &str) -> Option<String> {
     match choice {
-        Choice::Accepted(content) => Some(content.get(name)?.as_str()?.to_owned()),
-        Choice::Declined | Choice::Canceled => None,
+        PersonChoice::Accepted(content) => Some(content.get(name)?.as_str()?.to_owned()),
+        PersonChoice::Declined | PersonChoice::Canceled => None,
     }
 }
 
@@ -36,16 +37,16 @@ struct Elicitation;
 impl Tool for Elicitation {
     const NAME: &'static str = "test_input_required_result_elicitation";
     const TITLE: &'static str = "Asks for a name";
-    const ABOUT: &'static str = "Greets the person by name.";
+    const DESCRIPTION: &'static str = "Greets the person by name.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = Shown;
+    type Output = ContentOnly;
 
-    async fn run(&self, ctx: &Ctx, _input: NoInput) -> Result<Shown, ToolError> {
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
         let form = one_field("name", "string");
-        let choice = ctx.form("user_name", "What is your name?", form).await?;
+        let choice = ctx.ask_form("user_name", "What is your name?", form).await?;
         let name = field(&choice, "name").unwrap_or_else(|| "stranger".to_owned());
-        Ok(Shown::text(format!("Hello, {name}!")))
+        Ok(ContentOnly::text(format!("Hello, {name}!")))
     }
 }
 
@@ -54,14 +55,15 @@ struct SamplingRound;
 impl Tool for SamplingRound {
     const NAME: &'static str = "test_input_required_result_sampling";
     const TITLE: &'static str = "Asks the model";
-    const ABOUT: &'static str = "Tells what the client's model says the capital of France is.";
+    const DESCRIPTION: &'static str =
+        "Tells what the client's model says the capital of France is.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = Shown;
+    type Output = ContentOnly;
 
-    async fn run(&self, ctx: &Ctx, _input: NoInput) -> Result<Shown, ToolError> {
-        let sampling = Sampling::of("What is the capital of France?", 100);
-        Ok(Shown::text(ctx.sample("capital_question", sampling).await?.text))
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+        let sampling = SamplingRequest::from_text("What is the capital of France?", 100);
+        Ok(ContentOnly::text(ctx.ask_model("capital_question", sampling).await?.text))
     }
 }
 
@@ -70,15 +72,15 @@ struct ListRoots;
 impl Tool for ListRoots {
     const NAME: &'static str = "test_input_required_result_list_roots";
     const TITLE: &'static str = "Asks for folders";
-    const ABOUT: &'static str = "Tells which folders the client works in.";
+    const DESCRIPTION: &'static str = "Tells which folders the client works in.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = Shown;
+    type Output = ContentOnly;
 
-    async fn run(&self, ctx: &Ctx, _input: NoInput) -> Result<Shown, ToolError> {
-        let roots = ctx.roots("client_roots").await?;
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+        let roots = ctx.ask_roots("client_roots").await?;
         let uris: Vec<_> = roots.iter().map(|root| root.uri.as_str()).collect();
-        Ok(Shown::text(format!("The client works in {}", uris.join(", "))))
+        Ok(ContentOnly::text(format!("The client works in {}", uris.join(", "))))
     }
 }
 
@@ -87,15 +89,15 @@ struct RequestState;
 impl Tool for RequestState {
     const NAME: &'static str = "test_input_required_result_request_state";
     const TITLE: &'static str = "Keeps its state at the client";
-    const ABOUT: &'static str = "Asks for a yes; what it knows is with the client meanwhile.";
+    const DESCRIPTION: &'static str = "Asks for a yes; what it knows is with the client meanwhile.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = Shown;
+    type Output = ContentOnly;
 
-    async fn run(&self, ctx: &Ctx, _input: NoInput) -> Result<Shown, ToolError> {
-        ctx.form("confirm", "Please confirm", one_field("ok", "boolean")).await?;
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+        ctx.ask_form("confirm", "Please confirm", one_field("ok", "boolean")).await?;
         // A state that is not the one it gave out is refused before this is reached.
-        Ok(Shown::text("state-ok"))
+        Ok(ContentOnly::text("state-ok"))
     }
 }
 
@@ -104,14 +106,15 @@ struct TamperedState;
 impl Tool for TamperedState {
     const NAME: &'static str = "test_input_required_result_tampered_state";
     const TITLE: &'static str = "Refuses a changed state";
-    const ABOUT: &'static str = "Asks for a yes; whoever changed the state meanwhile is refused.";
+    const DESCRIPTION: &'static str =
+        "Asks for a yes; whoever changed the state meanwhile is refused.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = Shown;
+    type Output = ContentOnly;
 
-    async fn run(&self, ctx: &Ctx, _input: NoInput) -> Result<Shown, ToolError> {
-        ctx.form("confirm", "Please confirm", one_field("ok", "boolean")).await?;
-        Ok(Shown::text("The state is as it was"))
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+        ctx.ask_form("confirm", "Please confirm", one_field("ok", "boolean")).await?;
+        Ok(ContentOnly::text("The state is as it was"))
     }
 }
 
@@ -120,27 +123,28 @@ struct MultipleInputs;
 impl Tool for MultipleInputs {
     const NAME: &'static str = "test_input_required_result_multiple_inputs";
     const TITLE: &'static str = "Asks three things at once";
-    const ABOUT: &'static str = "Asks the person, the model and for folders in one go.";
+    const DESCRIPTION: &'static str = "Asks the person, the model and for folders in one go.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = Shown;
+    type Output = ContentOnly;
 
-    async fn run(&self, ctx: &Ctx, _input: NoInput) -> Result<Shown, ToolError> {
-        let form = Question::Form {
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+        let form = ClientQuestion::Form {
             message: "What is your name?".to_owned(),
             schema: one_field("name", "string"),
         };
-        let sample = Question::Sample(Box::new(Sampling::of("Generate a greeting", 50)));
+        let sample =
+            ClientQuestion::Sample(Box::new(SamplingRequest::from_text("Generate a greeting", 50)));
         let given = ctx
             .asker
-            .ask(Questions::from([
+            .ask(ClientQuestions::from([
                 ("user_name".to_owned(), form),
                 ("greeting".to_owned(), sample),
-                ("client_roots".to_owned(), Question::Roots),
+                ("client_roots".to_owned(), ClientQuestion::Roots),
             ]))
             .await?;
         let keys: Vec<_> = given.keys().map(String::as_str).collect();
-        Ok(Shown::text(format!("Answered: {}", keys.join(", "))))
+        Ok(ContentOnly::text(format!("Answered: {}", keys.join(", "))))
     }
 }
 
@@ -149,19 +153,19 @@ struct MultiRound;
 impl Tool for MultiRound {
     const NAME: &'static str = "test_input_required_result_multi_round";
     const TITLE: &'static str = "Asks twice";
-    const ABOUT: &'static str = "Asks for a name, and then for a colour.";
+    const DESCRIPTION: &'static str = "Asks for a name, and then for a colour.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = Shown;
+    type Output = ContentOnly;
 
-    async fn run(&self, ctx: &Ctx, _input: NoInput) -> Result<Shown, ToolError> {
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
         let form = one_field("name", "string");
-        let name = ctx.form("step1", "Step 1: What is your name?", form).await?;
+        let name = ctx.ask_form("step1", "Step 1: What is your name?", form).await?;
         let form = one_field("color", "string");
-        let color = ctx.form("step2", "Step 2: What is your favorite color?", form).await?;
+        let color = ctx.ask_form("step2", "Step 2: What is your favorite color?", form).await?;
         let (name, color) = (field(&name, "name"), field(&color, "color"));
         let or_not = |said: Option<String>| said.unwrap_or_else(|| "(not said)".to_owned());
-        Ok(Shown::text(format!("{} likes {}", or_not(name), or_not(color))))
+        Ok(ContentOnly::text(format!("{} likes {}", or_not(name), or_not(color))))
     }
 }
 
@@ -170,25 +174,27 @@ struct Capabilities;
 impl Tool for Capabilities {
     const NAME: &'static str = "test_input_required_result_capabilities";
     const TITLE: &'static str = "Asks what can be asked";
-    const ABOUT: &'static str = "Asks whatever this client can be asked.";
+    const DESCRIPTION: &'static str = "Asks whatever this client can be asked.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = Shown;
+    type Output = ContentOnly;
 
-    async fn run(&self, ctx: &Ctx, _input: NoInput) -> Result<Shown, ToolError> {
-        let form = Question::Form {
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+        let form = ClientQuestion::Form {
             message: "What is your name?".to_owned(),
             schema: one_field("name", "string"),
         };
-        let sample = Question::Sample(Box::new(Sampling::of("Generate a greeting", 50)));
-        let all = [(Kind::Form, "user_name", form), (Kind::Sample, "greeting", sample)];
-        let can = ctx.asker.can();
-        let questions: Questions = all
+        let sample =
+            ClientQuestion::Sample(Box::new(SamplingRequest::from_text("Generate a greeting", 50)));
+        let all =
+            [(QuestionKind::Form, "user_name", form), (QuestionKind::Sample, "greeting", sample)];
+        let can = ctx.asker.supported();
+        let questions: ClientQuestions = all
             .into_iter()
-            .filter(|(kind, ..)| can.has(*kind))
+            .filter(|(kind, ..)| can.supports(*kind))
             .map(|(_, key, question)| (key.to_owned(), question))
             .collect();
         let given = ctx.asker.ask(questions).await?;
-        Ok(Shown::text(format!("Answered: {}", given.len())))
+        Ok(ContentOnly::text(format!("Answered: {}", given.len())))
     }
 }

@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
-use toolgate::{Offer, Shelf};
+use toolgate::{ServerBuilder, StaticResources};
 use toolgate_contract::{
-    BoxFuture, Ctx, ResourceSpec, Skill, SkillFile, SkillFiles, Skills, ToolError,
+    BoxFuture, ResourceSpec, Skill, SkillFile, SkillFiles, SkillSource, ToolContext, ToolError,
 };
 
 /// How the skill is called, and where it is.
@@ -19,14 +19,17 @@ const FILES: [(&str, &str); 3] = [
     ("references/green.md", include_str!("skill/references/green.md")),
 ];
 
-pub(crate) fn add(offer: Offer) -> Offer {
-    let shelf = FILES.iter().fold(Shelf::new("skills"), |shelf, (path, text)| {
+pub(crate) fn add(offer: ServerBuilder) -> ServerBuilder {
+    let shelf = FILES.iter().fold(StaticResources::new("skills"), |shelf, (path, text)| {
         let uri = format!("{FOLDER}/{path}");
         let (name, about) = match *path {
             "SKILL.md" => (NAME, ABOUT),
             path => (path, "How a kind of tea is brewed."),
         };
-        shelf.text(ResourceSpec::new(uri, name).about(about).media_type("text/markdown"), *text)
+        shelf.text(
+            ResourceSpec::new(uri, name).with_description(about).with_media_type("text/markdown"),
+            *text,
+        )
     });
     offer.resources(shelf).skills(Brewing(skill()))
 }
@@ -50,14 +53,14 @@ fn skill() -> Skill {
     Skill { uri: format!("{FOLDER}/SKILL.md"), front_matter, files }
 }
 
-impl Skills for Brewing {
-    fn all<'a>(&'a self, _ctx: &'a Ctx) -> BoxFuture<'a, Result<Vec<Skill>, ToolError>> {
+impl SkillSource for Brewing {
+    fn all<'a>(&'a self, _ctx: &'a ToolContext) -> BoxFuture<'a, Result<Vec<Skill>, ToolError>> {
         Box::pin(async { Ok(vec![self.0.clone()]) })
     }
 
     fn get<'a>(
         &'a self,
-        _ctx: &'a Ctx,
+        _ctx: &'a ToolContext,
         uri: &'a str,
     ) -> BoxFuture<'a, Result<Option<Skill>, ToolError>> {
         Box::pin(async move { Ok((uri == self.0.uri).then(|| self.0.clone())) })

@@ -5,14 +5,15 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio::time::sleep;
-use toolgate::Offer;
+use toolgate::ServerBuilder;
 use toolgate_contract::{
-    AsJob, Choice, Ctx, Effects, NoInput, Question, Questions, Shown, Tool, ToolError,
+    ClientQuestion, ClientQuestions, ContentOnly, Effects, JobSupport, NoInput, PersonChoice, Tool,
+    ToolContext, ToolError,
 };
 
 use crate::rounds::{field, one_field};
 
-pub(crate) fn add(offer: Offer) -> Offer {
+pub(crate) fn add(offer: ServerBuilder) -> ServerBuilder {
     offer
         .tool(Greet)
         .tool(SlowCompute)
@@ -35,14 +36,14 @@ struct Named {
 impl Tool for Greet {
     const NAME: &'static str = "greet";
     const TITLE: &'static str = "Greet";
-    const ABOUT: &'static str = "Says hello, at once.";
+    const DESCRIPTION: &'static str = "Says hello, at once.";
     const EFFECTS: Effects = Effects::Reads;
-    const JOB: AsJob = AsJob::Never;
+    const JOB: JobSupport = JobSupport::Never;
     type Input = Named;
-    type Output = Shown;
+    type Output = ContentOnly;
 
-    async fn run(&self, _ctx: &Ctx, input: Named) -> Result<Shown, ToolError> {
-        Ok(Shown::text(format!("Hello, {}!", input.name)))
+    async fn run(&self, _ctx: &ToolContext, input: Named) -> Result<ContentOnly, ToolError> {
+        Ok(ContentOnly::text(format!("Hello, {}!", input.name)))
     }
 }
 
@@ -62,19 +63,19 @@ struct Slow {
 impl Tool for SlowCompute {
     const NAME: &'static str = "slow_compute";
     const TITLE: &'static str = "Slow computation";
-    const ABOUT: &'static str = "Takes as long as it is told to.";
+    const DESCRIPTION: &'static str = "Takes as long as it is told to.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
-    const JOB: AsJob = AsJob::Rather;
+    const JOB: JobSupport = JobSupport::Preferred;
     type Input = Slow;
-    type Output = Shown;
+    type Output = ContentOnly;
 
-    async fn run(&self, ctx: &Ctx, input: Slow) -> Result<Shown, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Slow) -> Result<ContentOnly, ToolError> {
         tokio::select! {
             () = sleep(Duration::from_secs_f64(input.seconds)) => {}
             () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
         }
-        Ok(Shown::text(format!("Computed {} in {} s", input.label, input.seconds)))
+        Ok(ContentOnly::text(format!("Computed {} in {} s", input.label, input.seconds)))
     }
 }
 
@@ -83,13 +84,13 @@ struct FailingJob;
 impl Tool for FailingJob {
     const NAME: &'static str = "failing_job";
     const TITLE: &'static str = "Failing job";
-    const ABOUT: &'static str = "Fails, after a while.";
+    const DESCRIPTION: &'static str = "Fails, after a while.";
     const EFFECTS: Effects = Effects::Reads;
-    const JOB: AsJob = AsJob::Must;
+    const JOB: JobSupport = JobSupport::Required;
     type Input = NoInput;
-    type Output = Shown;
+    type Output = ContentOnly;
 
-    async fn run(&self, ctx: &Ctx, _input: NoInput) -> Result<Shown, ToolError> {
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
         tokio::select! {
             () = sleep(Duration::from_secs(1)) => {}
             () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
@@ -103,13 +104,13 @@ struct ProtocolErrorJob;
 impl Tool for ProtocolErrorJob {
     const NAME: &'static str = "protocol_error_job";
     const TITLE: &'static str = "Protocol error";
-    const ABOUT: &'static str = "Ends with an error of the protocol's own.";
+    const DESCRIPTION: &'static str = "Ends with an error of the protocol's own.";
     const EFFECTS: Effects = Effects::Reads;
-    const JOB: AsJob = AsJob::Rather;
+    const JOB: JobSupport = JobSupport::Preferred;
     type Input = NoInput;
-    type Output = Shown;
+    type Output = ContentOnly;
 
-    async fn run(&self, _ctx: &Ctx, _input: NoInput) -> Result<Shown, ToolError> {
+    async fn run(&self, _ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
         Err(ToolError::refused(-32603, "This job is refused by the protocol every time"))
     }
 }
@@ -126,21 +127,21 @@ struct Filename {
 impl Tool for ConfirmDelete {
     const NAME: &'static str = "confirm_delete";
     const TITLE: &'static str = "Confirm a deletion";
-    const ABOUT: &'static str = "Asks whether a file is to be deleted, and deletes none.";
+    const DESCRIPTION: &'static str = "Asks whether a file is to be deleted, and deletes none.";
     const EFFECTS: Effects = Effects::Reads;
-    const JOB: AsJob = AsJob::Rather;
+    const JOB: JobSupport = JobSupport::Preferred;
     type Input = Filename;
-    type Output = Shown;
+    type Output = ContentOnly;
 
-    async fn run(&self, ctx: &Ctx, input: Filename) -> Result<Shown, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Filename) -> Result<ContentOnly, ToolError> {
         let Filename { filename } = input;
         let form = one_field("confirm", "boolean");
-        let choice = ctx.form("confirm", format!("Delete {filename}?"), form).await?;
+        let choice = ctx.ask_form("confirm", format!("Delete {filename}?"), form).await?;
         let done = match choice {
-            Choice::Accepted(content) if content["confirm"] == true => "Deleted",
-            Choice::Accepted(_) | Choice::Declined | Choice::Canceled => "Kept",
+            PersonChoice::Accepted(content) if content["confirm"] == true => "Deleted",
+            PersonChoice::Accepted(_) | PersonChoice::Declined | PersonChoice::Canceled => "Kept",
         };
-        Ok(Shown::text(format!("{done} {filename}")))
+        Ok(ContentOnly::text(format!("{done} {filename}")))
     }
 }
 
@@ -149,25 +150,25 @@ struct MultiInput;
 impl Tool for MultiInput {
     const NAME: &'static str = "multi_input";
     const TITLE: &'static str = "Two questions";
-    const ABOUT: &'static str = "Asks two things at once, which can be answered one by one.";
+    const DESCRIPTION: &'static str = "Asks two things at once, which can be answered one by one.";
     const EFFECTS: Effects = Effects::Reads;
-    const JOB: AsJob = AsJob::Rather;
+    const JOB: JobSupport = JobSupport::Preferred;
     type Input = NoInput;
-    type Output = Shown;
+    type Output = ContentOnly;
 
-    async fn run(&self, ctx: &Ctx, _input: NoInput) -> Result<Shown, ToolError> {
-        let name = Question::Form {
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+        let name = ClientQuestion::Form {
             message: "What is your name?".to_owned(),
             schema: one_field("name", "string"),
         };
-        let confirm = Question::Form {
+        let confirm = ClientQuestion::Form {
             message: "Shall it go on?".to_owned(),
             schema: one_field("confirm", "boolean"),
         };
         let questions =
-            Questions::from([("name".to_owned(), name), ("confirm".to_owned(), confirm)]);
+            ClientQuestions::from([("name".to_owned(), name), ("confirm".to_owned(), confirm)]);
         let given = ctx.asker.ask(questions).await?;
-        Ok(Shown::text(format!("Answered: {}", given.len())))
+        Ok(ContentOnly::text(format!("Answered: {}", given.len())))
     }
 }
 
@@ -175,9 +176,9 @@ impl Tool for MultiInput {
 struct WithTask;
 
 impl WithTask {
-    async fn name(ctx: &Ctx) -> Result<String, ToolError> {
+    async fn name(ctx: &ToolContext) -> Result<String, ToolError> {
         let form = one_field("name", "string");
-        let choice = ctx.form("user_name", "What is your name?", form).await?;
+        let choice = ctx.ask_form("user_name", "What is your name?", form).await?;
         field(&choice, "name").ok_or_else(|| ToolError::failed("it needs a name to greet"))
     }
 }
@@ -185,19 +186,19 @@ impl WithTask {
 impl Tool for WithTask {
     const NAME: &'static str = "test_tool_with_task";
     const TITLE: &'static str = "Asks, then runs as a job";
-    const ABOUT: &'static str = "Asks for a name, and greets it in a job.";
+    const DESCRIPTION: &'static str = "Asks for a name, and greets it in a job.";
     const EFFECTS: Effects = Effects::Reads;
-    const JOB: AsJob = AsJob::Must;
-    const LOOKS_BEFORE: bool = true;
+    const JOB: JobSupport = JobSupport::Required;
+    const HAS_PREPARE: bool = true;
     type Input = NoInput;
-    type Output = Shown;
+    type Output = ContentOnly;
 
-    async fn before(&self, ctx: &Ctx, _input: &NoInput) -> Result<(), ToolError> {
+    async fn prepare(&self, ctx: &ToolContext, _input: &NoInput) -> Result<(), ToolError> {
         Self::name(ctx).await.map(|_| ())
     }
 
-    async fn run(&self, ctx: &Ctx, _input: NoInput) -> Result<Shown, ToolError> {
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
         let name = Self::name(ctx).await?;
-        Ok(Shown::text(format!("Hello, {name}!")))
+        Ok(ContentOnly::text(format!("Hello, {name}!")))
     }
 }

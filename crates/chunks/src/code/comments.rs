@@ -4,32 +4,33 @@ use std::ops::Range;
 
 use tree_sitter::Node;
 
-use super::{Level, Walk};
-use crate::docs::{self, Mark};
-use crate::grammars::Docs;
-use crate::outline::{PARTS_MAX, Part, PartKind};
+use super::{SyntaxWalk, WalkLevel};
+use crate::docs::{self, CommentKind};
+use crate::grammars::DocPlacement;
+use crate::outline::{OutlinePart, PARTS_MAX, PartKind};
 
 /// Comments and attributes whose definition has not been reached yet.
-pub(super) struct Lead {
+pub(super) struct LeadingComments {
     pub(super) first: usize,
     pub(super) last: usize,
-    pub(super) comments: Vec<(Range<usize>, Mark)>,
+    pub(super) comments: Vec<(Range<usize>, CommentKind)>,
 }
 
-impl Walk<'_, '_> {
+impl SyntaxWalk<'_, '_> {
     /// Processes the comment `node`: it documents its container or the next definition.
-    pub(super) fn comment(&mut self, node: Node<'_>, level: &mut Level) {
-        let (first, last) = self.span(node);
-        if level.ended == Some(first) {
+    pub(super) fn add_comment(&mut self, node: Node<'_>, level: &mut WalkLevel) {
+        let (first, last) = self.line_span(node);
+        if level.last_line == Some(first) {
             return;
         }
         let text = &self.lines.text[node.byte_range()];
-        let mark = Mark::of(text, self.grammar.rules.docs == Docs::MarkedOrInner);
+        let mark =
+            CommentKind::classify(text, self.grammar.rules.docs == DocPlacement::MarkedOrInner);
         let bytes = self.comment_bytes(node, first, last);
-        if mark == Mark::Inner {
-            return self.inner_doc(level.outer, first, last, bytes);
+        if mark == CommentKind::Inner {
+            return self.add_inner_doc(level.outer, first, last, bytes);
         }
-        extend(&mut level.lead, first, last);
+        extend_lead(&mut level.lead, first, last);
         if let Some(lead) = &mut level.lead {
             lead.comments.push((bytes, mark));
         }
@@ -48,17 +49,23 @@ impl Walk<'_, '_> {
     }
 
     /// Adds a comment to the doc of the part that contains it.
-    fn inner_doc(&mut self, outer: Option<usize>, first: usize, last: usize, bytes: Range<usize>) {
-        let text = docs::text(&self.lines.text[bytes.clone()]);
+    fn add_inner_doc(
+        &mut self,
+        outer: Option<usize>,
+        first: usize,
+        last: usize,
+        bytes: Range<usize>,
+    ) {
+        let text = docs::comment_text(&self.lines.text[bytes.clone()]);
         let part = match outer {
             Some(at) => &mut self.parts[at],
             None => {
-                let is_next = |part: &Part| part.names.is_empty() && part.last + 1 == first;
+                let is_next = |part: &OutlinePart| part.names.is_empty() && part.last + 1 == first;
                 if !self.parts.last().is_some_and(is_next) {
                     if self.parts.len() >= PARTS_MAX {
                         return;
                     }
-                    self.parts.push(Part::new(PartKind::Type, first, last, Vec::new()));
+                    self.parts.push(OutlinePart::new(PartKind::Type, first, last, Vec::new()));
                 }
                 let Some(part) = self.parts.last_mut() else { return };
                 part.last = last;
@@ -73,29 +80,35 @@ impl Walk<'_, '_> {
     }
 
     /// Adds the docstring of a module.
-    pub(super) fn module_doc(&mut self, root: Node<'_>) {
+    pub(super) fn add_module_doc(&mut self, root: Node<'_>) {
         let Some(string) = docstring(root) else { return };
-        let (first, last) = self.span(string);
-        let mut part = Part::new(PartKind::Type, first, last, Vec::new());
+        let (first, last) = self.line_span(string);
+        let mut part = OutlinePart::new(PartKind::Type, first, last, Vec::new());
         part.doc = docs::string_text(&self.lines.text[string.byte_range()]);
         part.doc_bytes = vec![string.byte_range()];
         self.parts.push(part);
     }
 
     /// Returns the doc text in `comments` above a definition, and its position.
-    pub(super) fn doc(&self, comments: Vec<(Range<usize>, Mark)>) -> (String, Vec<Range<usize>>) {
-        let marked = comments.iter().any(|(_, mark)| *mark == Mark::Doc);
+    pub(super) fn doc_text(
+        &self,
+        comments: Vec<(Range<usize>, CommentKind)>,
+    ) -> (String, Vec<Range<usize>>) {
+        let marked = comments.iter().any(|(_, mark)| *mark == CommentKind::Doc);
         let wanted = match (self.grammar.rules.docs, marked) {
-            (Docs::Marked | Docs::MarkedOrInner | Docs::Above, true) => Mark::Doc,
-            (Docs::Above, false) => Mark::Plain,
-            (Docs::Marked | Docs::MarkedOrInner, false) | (Docs::Strings, _) => {
+            (DocPlacement::Marked | DocPlacement::MarkedOrInner | DocPlacement::Above, true) => {
+                CommentKind::Doc
+            }
+            (DocPlacement::Above, false) => CommentKind::Plain,
+            (DocPlacement::Marked | DocPlacement::MarkedOrInner, false)
+            | (DocPlacement::Docstrings, _) => {
                 return (String::new(), Vec::new());
             }
         };
         let mut text = String::new();
         let mut bytes = Vec::new();
         for (range, _) in comments.into_iter().filter(|(_, mark)| *mark == wanted) {
-            let said = docs::text(&self.lines.text[range.clone()]);
+            let said = docs::comment_text(&self.lines.text[range.clone()]);
             if !text.is_empty() {
                 text.push('\n');
             }
@@ -107,10 +120,10 @@ impl Walk<'_, '_> {
 }
 
 /// Extends `lead` by the lines from `first` to `last`, or restarts it if they are not adjacent.
-pub(super) fn extend(lead: &mut Option<Lead>, first: usize, last: usize) {
+pub(super) fn extend_lead(lead: &mut Option<LeadingComments>, first: usize, last: usize) {
     match lead {
         Some(lead) if lead.last + 1 >= first => lead.last = lead.last.max(last),
-        Some(_) | None => *lead = Some(Lead { first, last, comments: Vec::new() }),
+        Some(_) | None => *lead = Some(LeadingComments { first, last, comments: Vec::new() }),
     }
 }
 

@@ -5,16 +5,16 @@ use std::ops::Range;
 use tree_sitter::Node;
 
 use crate::chunk::HEAD_BYTES_MAX;
-use crate::grammars::{Grammar, Role};
+use crate::grammars::{Grammar, NodeRole};
 use crate::outline::PartKind;
 
 /// Names of a definition.
 #[derive(Debug, Default)]
-pub(super) struct Named {
+pub(super) struct DefinitionNames {
     /// Names that it defines, the main one first.
     pub(super) names: Vec<String>,
     /// Enclosing names that it contains itself: `Server` of `void Server::serve()`.
-    pub(super) above: Vec<String>,
+    pub(super) outer_names: Vec<String>,
     /// Names that it contributes to the path of definitions inside it.
     pub(super) scope: Vec<String>,
 }
@@ -29,8 +29,8 @@ const ABOVE_MAX: usize = 8;
 const DECLARATORS_MAX: usize = 32;
 
 /// Returns the names that `node` defines, possibly none.
-pub(super) fn of(node: Node<'_>, text: &str) -> Named {
-    let mut named = Named::default();
+pub(super) fn definition_names(node: Node<'_>, text: &str) -> DefinitionNames {
+    let mut named = DefinitionNames::default();
     match node.kind() {
         "impl_item" => {
             let types = ["type", "trait"].map(|field| node.child_by_field_name(field));
@@ -42,15 +42,15 @@ pub(super) fn of(node: Node<'_>, text: &str) -> Named {
         "singleton_class" => named.names.push("self".to_owned()),
         "method_declaration" => {
             let receiver = node.child_by_field_name("receiver");
-            named.above.extend(receiver.and_then(|it| type_name(it, text)));
+            named.outer_names.extend(receiver.and_then(|it| type_name(it, text)));
         }
         _kind => {}
     }
     if named.names.is_empty() {
-        own(node, text, &mut named);
+        collect_field_names(node, text, &mut named);
     }
     named.names.truncate(NAMES_MAX);
-    named.above.drain(..named.above.len().saturating_sub(ABOVE_MAX));
+    named.outer_names.drain(..named.outer_names.len().saturating_sub(ABOVE_MAX));
     if named.scope.is_empty() && !matches!(node.kind(), "foreign_mod_item" | "singleton_class") {
         named.scope = named.names.first().cloned().into_iter().collect();
     }
@@ -58,16 +58,16 @@ pub(super) fn of(node: Node<'_>, text: &str) -> Named {
 }
 
 /// Collects the names in the fields of `node`.
-fn own(node: Node<'_>, text: &str, named: &mut Named) {
+fn collect_field_names(node: Node<'_>, text: &str, named: &mut DefinitionNames) {
     for field in ["name", "property", "key", "left"] {
         if let Some(name) = node.child_by_field_name(field) {
-            return simple(name, text, named);
+            return collect_name(name, text, named);
         }
     }
     let mut cursor = node.walk();
     let declarators = node.children_by_field_name("declarator", &mut cursor);
     for declarator in declarators.take(DECLARATORS_MAX) {
-        declared(declarator, text, named);
+        collect_declared(declarator, text, named);
     }
     if !named.names.is_empty() {
         return;
@@ -81,7 +81,7 @@ fn own(node: Node<'_>, text: &str, named: &mut Named) {
         "indexer_declaration" => named.names.push("this".to_owned()),
         "package_clause" => {
             if let Some(name) = node.named_child(0) {
-                simple(name, text, named);
+                collect_name(name, text, named);
             }
         }
         // Go's `const ( ... )` declares each of its entries.
@@ -89,11 +89,11 @@ fn own(node: Node<'_>, text: &str, named: &mut Named) {
             let mut cursor = node.walk();
             for spec in node.named_children(&mut cursor).take(NAMES_MAX) {
                 match spec.kind() {
-                    "const_spec" | "var_spec" => own(spec, text, named),
+                    "const_spec" | "var_spec" => collect_field_names(spec, text, named),
                     "var_spec_list" => {
                         let mut cursor = spec.walk();
                         for spec in spec.named_children(&mut cursor).take(NAMES_MAX) {
-                            own(spec, text, named);
+                            collect_field_names(spec, text, named);
                         }
                     }
                     _comment => {}
@@ -105,7 +105,7 @@ fn own(node: Node<'_>, text: &str, named: &mut Named) {
 }
 
 /// Collects `name`: an identifier, or a qualified one.
-fn simple(name: Node<'_>, text: &str, named: &mut Named) {
+fn collect_name(name: Node<'_>, text: &str, named: &mut DefinitionNames) {
     let said = &text[name.byte_range()];
     match name.kind() {
         "object_pattern"
@@ -128,8 +128,8 @@ fn simple(name: Node<'_>, text: &str, named: &mut Named) {
             {
                 let is_said =
                     |it: &&&str| !matches!(**it, "this" | "exports" | "module" | "prototype");
-                above_all(&mut named.above, above.iter().filter(is_said));
-                push(&mut named.names, name);
+                push_outer(&mut named.outer_names, above.iter().filter(is_said));
+                push_name(&mut named.names, name);
             }
         }
         "qualified_identifier"
@@ -143,8 +143,8 @@ fn simple(name: Node<'_>, text: &str, named: &mut Named) {
             let parts: Vec<&str> =
                 bare.split([':', '.']).map(str::trim).filter(|it| !it.is_empty()).collect();
             if let [above @ .., name] = &parts[..] {
-                above_all(&mut named.above, above.iter());
-                push(&mut named.names, name);
+                push_outer(&mut named.outer_names, above.iter());
+                push_name(&mut named.names, name);
             }
         }
         // Variables of objects in Ruby and Python are not definitions; constants are.
@@ -154,23 +154,23 @@ fn simple(name: Node<'_>, text: &str, named: &mut Named) {
         | "type_identifier"
         | "property_identifier"
         | "word"
-        | "variable_name" => push(&mut named.names, said),
-        _literal => push(&mut named.names, said.trim_matches(['"', '\'', '`', '#'])),
+        | "variable_name" => push_name(&mut named.names, said),
+        _literal => push_name(&mut named.names, said.trim_matches(['"', '\'', '`', '#'])),
     }
 }
 
 /// Collects the name that the declarator `node` of C or C++ declares.
-fn declared(node: Node<'_>, text: &str, named: &mut Named) {
+fn collect_declared(node: Node<'_>, text: &str, named: &mut DefinitionNames) {
     let mut node = node;
     for _ in 0..DECLARATORS_MAX {
         match node.kind() {
             "identifier" | "field_identifier" | "type_identifier" | "destructor_name"
-            | "operator_name" => return push(&mut named.names, &text[node.byte_range()]),
-            "operator_cast" => return push(&mut named.names, "operator"),
+            | "operator_name" => return push_name(&mut named.names, &text[node.byte_range()]),
+            "operator_cast" => return push_name(&mut named.names, "operator"),
             "qualified_identifier" => {
                 if let Some(scope) = node.child_by_field_name("scope") {
                     let scope = text[scope.byte_range()].split('<').next().unwrap_or_default();
-                    push(&mut named.above, scope);
+                    push_name(&mut named.outer_names, scope);
                 }
                 let Some(name) = node.child_by_field_name("name") else { return };
                 node = name;
@@ -214,14 +214,14 @@ fn type_name(node: Node<'_>, text: &str) -> Option<String> {
 }
 
 /// Appends the innermost of `said`, from the outermost.
-fn above_all<'t>(above: &mut Vec<String>, said: impl DoubleEndedIterator<Item = &'t &'t str>) {
+fn push_outer<'t>(above: &mut Vec<String>, said: impl DoubleEndedIterator<Item = &'t &'t str>) {
     let fitting = said.filter(|it| it.len() <= NAME_BYTES_MAX);
     let mut last: Vec<String> = fitting.rev().take(ABOVE_MAX).map(|it| (*it).to_owned()).collect();
     last.reverse();
     above.append(&mut last);
 }
 
-fn push(names: &mut Vec<String>, name: &str) {
+fn push_name(names: &mut Vec<String>, name: &str) {
     let name = name.trim();
     let fits = !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.contains('\n');
     if fits && !names.iter().any(|known| known == name) {
@@ -252,7 +252,7 @@ pub(super) fn is_prototype(node: Node<'_>) -> bool {
 }
 
 /// Returns the kind of the value that `node` assigns, if it is a function or a class.
-pub(super) fn assigned(node: Node<'_>) -> Option<PartKind> {
+pub(super) fn assigned_kind(node: Node<'_>) -> Option<PartKind> {
     let value = ["value", "right"].into_iter().find_map(|field| node.child_by_field_name(field))?;
     match value.kind() {
         "arrow_function" | "function_expression" | "generator_function" => Some(PartKind::Function),
@@ -266,16 +266,16 @@ pub(super) fn head(node: Node<'_>, grammar: &Grammar, text: &str, from: Option<u
     let from = from.unwrap_or(node.start_byte());
     let to = head_end(node, text).max(from);
     let mut left_out: Vec<Range<usize>> = Vec::new();
-    leave_out(node, grammar, to, &mut left_out);
+    collect_left_out(node, grammar, to, &mut left_out);
     let mut head = String::new();
     let mut at = from;
     for range in left_out {
         if range.start >= at {
-            collapse(&text[at..range.start], &mut head);
+            push_collapsed(&text[at..range.start], &mut head);
             at = range.end.min(to).max(at);
         }
     }
-    collapse(&text[at.min(to)..to], &mut head);
+    push_collapsed(&text[at.min(to)..to], &mut head);
     let bare = head.trim_end_matches([' ', '{', ';', ',', '\\']);
     let bare = bare.strip_suffix("=>").or(bare.strip_suffix('=')).unwrap_or(bare).trim_end();
     let bare = bare.strip_suffix(':').filter(|it| !it.ends_with(':')).unwrap_or(bare).trim_end();
@@ -307,7 +307,7 @@ fn head_end(node: Node<'_>, text: &str) -> usize {
 }
 
 /// Collects the ranges of attributes and comments in `node` before `to`, in order.
-fn leave_out(node: Node<'_>, grammar: &Grammar, to: usize, into: &mut Vec<Range<usize>>) {
+fn collect_left_out(node: Node<'_>, grammar: &Grammar, to: usize, into: &mut Vec<Range<usize>>) {
     let mut cursor = node.walk();
     if !cursor.goto_first_child() {
         return;
@@ -317,10 +317,10 @@ fn leave_out(node: Node<'_>, grammar: &Grammar, to: usize, into: &mut Vec<Range<
         if child.start_byte() >= to {
             return;
         }
-        if matches!(grammar.role(child.kind_id()), Role::Attribute | Role::Comment) {
+        if matches!(grammar.role(child.kind_id()), NodeRole::Attribute | NodeRole::Comment) {
             into.push(child.byte_range());
         } else if child.kind() == "modifiers" {
-            leave_out(child, grammar, to, into);
+            collect_left_out(child, grammar, to, into);
         }
         if !cursor.goto_next_sibling() {
             return;
@@ -329,7 +329,7 @@ fn leave_out(node: Node<'_>, grammar: &Grammar, to: usize, into: &mut Vec<Range<
 }
 
 /// Appends `text` to `head`, with each run of whitespace as one space.
-fn collapse(text: &str, head: &mut String) {
+fn push_collapsed(text: &str, head: &mut String) {
     for c in text.chars() {
         if head.len() > HEAD_BYTES_MAX {
             return;

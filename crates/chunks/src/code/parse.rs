@@ -7,52 +7,52 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use tree_sitter::{ParseOptions, ParseState, Parser, Tree};
 
-use crate::grammars::{Grammar, Letters};
-use crate::memory::Memory;
+use crate::grammars::{AcceptedLetters, Grammar};
+use crate::memory::ParseMemory;
 
 /// Most progress checks of a parse before it is abandoned, about a second of work. A megabyte of
 /// handwritten code needs some 7,000. The limit is a count and not a time, so that the chunks of a
 /// text do not depend on the load of the machine.
-const ASKS_MAX: usize = 25_000;
+const PROGRESS_CHECKS_MAX: usize = 25_000;
 /// Most memory of a parse, in bytes. A megabyte of handwritten code needs some 45 MiB.
 const MEMORY_MAX: usize = 64 << 20;
 /// Memory limit of an empty text, in bytes.
-const MEMORY_LEAST: usize = 8 << 20;
+const MEMORY_BASE: usize = 8 << 20;
 /// Additional memory allowed for each byte of text.
-const MEMORY_BY_BYTE: usize = 128;
+const MEMORY_PER_BYTE: usize = 128;
 /// Most processor time of a parse. Some grammars do much work between two progress checks.
 const TIME_MAX: Duration = Duration::from_millis(1500);
 
 /// Parses `text`, or returns `None` if that exceeds a limit.
-pub(super) fn parse(text: &str, grammar: &Grammar, memory: &Memory) -> Option<Tree> {
+pub(super) fn parse(text: &str, grammar: &Grammar, memory: &ParseMemory) -> Option<Tree> {
     let mut parser = Parser::new();
     parser.set_language(&grammar.language).ok()?;
-    let memory_max = MEMORY_MAX.min(MEMORY_LEAST + MEMORY_BY_BYTE * text.len());
-    let begun = worked();
+    let memory_max = MEMORY_MAX.min(MEMORY_BASE + MEMORY_PER_BYTE * text.len());
+    let begun = thread_cpu_time();
     let mut asks = 0;
     let mut watch = |_: &ParseState| {
         asks += 1;
-        let is_over = asks > ASKS_MAX
-            || memory.held() > memory_max
-            || worked().saturating_sub(begun) > TIME_MAX;
+        let is_over = asks > PROGRESS_CHECKS_MAX
+            || memory.bytes_held() > memory_max
+            || thread_cpu_time().saturating_sub(begun) > TIME_MAX;
         if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let options = ParseOptions::new().progress_callback(&mut watch);
     let read_as = match grammar.rules.letters {
-        Letters::Ascii if !text.is_ascii() => Cow::Owned(in_ascii(text)),
-        Letters::All | Letters::Ascii => Cow::Borrowed(text.as_bytes()),
+        AcceptedLetters::Ascii if !text.is_ascii() => Cow::Owned(to_ascii(text)),
+        AcceptedLetters::All | AcceptedLetters::Ascii => Cow::Borrowed(text.as_bytes()),
     };
     let mut read = |at: usize, _| read_as.get(at..).unwrap_or_default();
     parser.parse_with_options(&mut read, None, Some(options))
 }
 
 /// Replaces each byte outside of ASCII with a letter.
-fn in_ascii(text: &str) -> Vec<u8> {
+fn to_ascii(text: &str) -> Vec<u8> {
     text.bytes().map(|byte| if byte.is_ascii() { byte } else { b'x' }).collect()
 }
 
 /// Returns the processor time of this thread.
-fn worked() -> Duration {
+fn thread_cpu_time() -> Duration {
     clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
 }
 
@@ -66,12 +66,16 @@ mod tests {
             format!("{}\n{}", "<".repeat(300), format!("{}\n", "a<".repeat(100)).repeat(400)),
             "template<class T> a<b<c<d<e<f<g(((((((\n".repeat(2_000),
         ] {
-            let grammar = Grammar::of("cpp").expect("a grammar");
-            let memory = Memory::of(text.len());
+            let grammar = Grammar::for_language("cpp").expect("a grammar");
+            let memory = ParseMemory::start(text.len());
             assert!(parse(&text, grammar, &memory).is_none(), "{}", &text[..40]);
-            let most = MEMORY_LEAST + MEMORY_BY_BYTE * text.len();
-            assert!((most..most + most / 4).contains(&memory.most()), "{}", memory.most());
-            assert_eq!(memory.held(), 0);
+            let most = MEMORY_BASE + MEMORY_PER_BYTE * text.len();
+            assert!(
+                (most..most + most / 4).contains(&memory.peak_bytes()),
+                "{}",
+                memory.peak_bytes()
+            );
+            assert_eq!(memory.bytes_held(), 0);
         }
     }
 
@@ -80,8 +84,8 @@ mod tests {
         // From one end of them to the other, in a process of which any may be the last.
         for letter in ('\u{80}'..=char::MAX).step_by(257) {
             let text = format!("echo {{{letter}..{letter}}}\nf() {{ echo; }}\n");
-            let memory = Memory::of(text.len());
-            let tree = parse(&text, Grammar::of("shell").expect("a grammar"), &memory);
+            let memory = ParseMemory::start(text.len());
+            let tree = parse(&text, Grammar::for_language("shell").expect("a grammar"), &memory);
             assert_eq!(tree.expect("a tree").root_node().end_byte(), text.len(), "{letter:?}");
         }
     }
@@ -89,20 +93,22 @@ mod tests {
     #[test]
     fn the_memory_of_a_tree_is_counted_until_it_is_gone() {
         let text = "fn a() -> u8 {\n    b(c, d)\n}\n".repeat(1_000);
-        let memory = Memory::of(text.len());
-        let tree = parse(&text, Grammar::of("rust").expect("a grammar"), &memory);
-        assert!(tree.is_some() && memory.held() > text.len(), "{}", memory.held());
+        let memory = ParseMemory::start(text.len());
+        let tree = parse(&text, Grammar::for_language("rust").expect("a grammar"), &memory);
+        assert!(tree.is_some() && memory.bytes_held() > text.len(), "{}", memory.bytes_held());
         drop(tree);
-        assert_eq!(memory.held(), 0);
+        assert_eq!(memory.bytes_held(), 0);
     }
 
     #[test]
     fn a_parse_that_takes_the_processor_too_long_is_given_up() {
         let text = "cat <<A$(\n".repeat(120_000);
-        let begun = worked();
-        let memory = Memory::of(text.len());
-        assert!(parse(&text, Grammar::of("shell").expect("a grammar"), &memory).is_none());
-        let took = worked().saturating_sub(begun);
+        let begun = thread_cpu_time();
+        let memory = ParseMemory::start(text.len());
+        assert!(
+            parse(&text, Grammar::for_language("shell").expect("a grammar"), &memory).is_none()
+        );
+        let took = thread_cpu_time().saturating_sub(begun);
         assert!(took < TIME_MAX * 2, "{took:?}");
     }
 }

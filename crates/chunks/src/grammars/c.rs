@@ -1,23 +1,23 @@
 //! C.
 
-use super::{Docs, Letters, Role, Rules};
+use super::{AcceptedLetters, DocPlacement, GrammarRules, NodeRole};
 
-pub(super) const RULES: Rules = Rules {
+pub(super) const RULES: GrammarRules = GrammarRules {
     lang: "c",
     grammar: || tree_sitter_c::LANGUAGE.into(),
-    letters: Letters::All,
-    docs: Docs::Above,
+    letters: AcceptedLetters::All,
+    docs: DocPlacement::Above,
     roles: &[
-        ("function_definition", Role::Function),
-        ("preproc_function_def", Role::Function),
-        ("struct_specifier", Role::TypeIfBody),
-        ("union_specifier", Role::TypeIfBody),
-        ("enum_specifier", Role::TypeIfBody),
-        ("type_definition", Role::Type),
-        ("declaration", Role::Prototype),
-        ("preproc_def", Role::Value),
-        ("linkage_specification", Role::Other),
-        ("comment", Role::Comment),
-        ("preproc_include", Role::Closed),
+        ("function_definition", NodeRole::Function),
+        ("preproc_function_def", NodeRole::Function),
+        ("struct_specifier", NodeRole::TypeIfBody),
+        ("union_specifier", NodeRole::TypeIfBody),
+        ("enum_specifier", NodeRole::TypeIfBody),
+        ("type_definition", NodeRole::Type),
+        ("declaration", NodeRole::Prototype),
+        ("preproc_def", NodeRole::Value),
+        ("linkage_specification", NodeRole::Other),
+        ("comment", NodeRole::Comment),
+        ("preproc_include", NodeRole::Opaque),
     ],
 };

@@ -1,30 +1,30 @@
 //! C++.
 
-use super::{Docs, Letters, Role, Rules};
+use super::{AcceptedLetters, DocPlacement, GrammarRules, NodeRole};
 
-pub(super) const RULES: Rules = Rules {
+pub(super) const RULES: GrammarRules = GrammarRules {
     lang: "cpp",
     grammar: || tree_sitter_cpp::LANGUAGE.into(),
-    letters: Letters::All,
-    docs: Docs::Above,
+    letters: AcceptedLetters::All,
+    docs: DocPlacement::Above,
     roles: &[
-        ("function_definition", Role::Function),
-        ("preproc_function_def", Role::Function),
-        ("class_specifier", Role::TypeIfBody),
-        ("struct_specifier", Role::TypeIfBody),
-        ("union_specifier", Role::TypeIfBody),
-        ("enum_specifier", Role::TypeIfBody),
-        ("type_definition", Role::Type),
-        ("concept_definition", Role::Type),
-        ("alias_declaration", Role::Value),
-        ("declaration", Role::Prototype),
-        ("field_declaration", Role::Prototype),
-        ("preproc_def", Role::Value),
-        ("namespace_definition", Role::Scope),
-        ("template_declaration", Role::Wrap),
-        ("template_parameter_list", Role::Closed),
-        ("comment", Role::Comment),
-        ("preproc_include", Role::Closed),
-        ("using_declaration", Role::Closed),
+        ("function_definition", NodeRole::Function),
+        ("preproc_function_def", NodeRole::Function),
+        ("class_specifier", NodeRole::TypeIfBody),
+        ("struct_specifier", NodeRole::TypeIfBody),
+        ("union_specifier", NodeRole::TypeIfBody),
+        ("enum_specifier", NodeRole::TypeIfBody),
+        ("type_definition", NodeRole::Type),
+        ("concept_definition", NodeRole::Type),
+        ("alias_declaration", NodeRole::Value),
+        ("declaration", NodeRole::Prototype),
+        ("field_declaration", NodeRole::Prototype),
+        ("preproc_def", NodeRole::Value),
+        ("namespace_definition", NodeRole::Scope),
+        ("template_declaration", NodeRole::Wrapper),
+        ("template_parameter_list", NodeRole::Opaque),
+        ("comment", NodeRole::Comment),
+        ("preproc_include", NodeRole::Opaque),
+        ("using_declaration", NodeRole::Opaque),
     ],
 };

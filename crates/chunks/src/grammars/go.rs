@@ -1,22 +1,22 @@
 //! Go.
 
-use super::{Docs, Letters, Role, Rules};
+use super::{AcceptedLetters, DocPlacement, GrammarRules, NodeRole};
 
-pub(super) const RULES: Rules = Rules {
+pub(super) const RULES: GrammarRules = GrammarRules {
     lang: "go",
     grammar: || tree_sitter_go::LANGUAGE.into(),
-    letters: Letters::All,
-    docs: Docs::Above,
+    letters: AcceptedLetters::All,
+    docs: DocPlacement::Above,
     roles: &[
-        ("function_declaration", Role::Function),
-        ("method_declaration", Role::Function),
-        ("type_declaration", Role::Wrap),
-        ("type_spec", Role::Type),
-        ("type_alias", Role::Value),
-        ("const_declaration", Role::Value),
-        ("var_declaration", Role::Value),
-        ("package_clause", Role::Package),
-        ("import_declaration", Role::Closed),
-        ("comment", Role::Comment),
+        ("function_declaration", NodeRole::Function),
+        ("method_declaration", NodeRole::Function),
+        ("type_declaration", NodeRole::Wrapper),
+        ("type_spec", NodeRole::Type),
+        ("type_alias", NodeRole::Value),
+        ("const_declaration", NodeRole::Value),
+        ("var_declaration", NodeRole::Value),
+        ("package_clause", NodeRole::Package),
+        ("import_declaration", NodeRole::Opaque),
+        ("comment", NodeRole::Comment),
     ],
 };

@@ -1,27 +1,27 @@
 //! Java.
 
-use super::{Docs, Letters, Role, Rules};
+use super::{AcceptedLetters, DocPlacement, GrammarRules, NodeRole};
 
-pub(super) const RULES: Rules = Rules {
+pub(super) const RULES: GrammarRules = GrammarRules {
     lang: "java",
     grammar: || tree_sitter_java::LANGUAGE.into(),
-    letters: Letters::All,
-    docs: Docs::Marked,
+    letters: AcceptedLetters::All,
+    docs: DocPlacement::Marked,
     roles: &[
-        ("method_declaration", Role::Function),
-        ("constructor_declaration", Role::Function),
-        ("compact_constructor_declaration", Role::Function),
-        ("annotation_type_element_declaration", Role::Function),
-        ("class_declaration", Role::Type),
-        ("interface_declaration", Role::Type),
-        ("enum_declaration", Role::Type),
-        ("record_declaration", Role::Type),
-        ("annotation_type_declaration", Role::Type),
-        ("annotation", Role::Attribute),
-        ("marker_annotation", Role::Attribute),
-        ("line_comment", Role::Comment),
-        ("block_comment", Role::Comment),
-        ("package_declaration", Role::Closed),
-        ("import_declaration", Role::Closed),
+        ("method_declaration", NodeRole::Function),
+        ("constructor_declaration", NodeRole::Function),
+        ("compact_constructor_declaration", NodeRole::Function),
+        ("annotation_type_element_declaration", NodeRole::Function),
+        ("class_declaration", NodeRole::Type),
+        ("interface_declaration", NodeRole::Type),
+        ("enum_declaration", NodeRole::Type),
+        ("record_declaration", NodeRole::Type),
+        ("annotation_type_declaration", NodeRole::Type),
+        ("annotation", NodeRole::Attribute),
+        ("marker_annotation", NodeRole::Attribute),
+        ("line_comment", NodeRole::Comment),
+        ("block_comment", NodeRole::Comment),
+        ("package_declaration", NodeRole::Opaque),
+        ("import_declaration", NodeRole::Opaque),
     ],
 };

@@ -1,33 +1,33 @@
 //! JavaScript, with JSX.
 
-use super::{Docs, Letters, Role, Rules};
+use super::{AcceptedLetters, DocPlacement, GrammarRules, NodeRole};
 
-pub(super) const RULES: Rules = Rules {
+pub(super) const RULES: GrammarRules = GrammarRules {
     lang: "javascript",
     grammar: || tree_sitter_javascript::LANGUAGE.into(),
-    letters: Letters::All,
-    docs: Docs::Above,
+    letters: AcceptedLetters::All,
+    docs: DocPlacement::Above,
     roles: &ROLES,
 };
 
-const ROLES: [(&str, Role); 19] = [
-    ("function_declaration", Role::Function),
-    ("generator_function_declaration", Role::Function),
-    ("function_expression", Role::Function),
-    ("method_definition", Role::Function),
-    ("class_declaration", Role::Type),
-    ("class", Role::Type),
-    ("variable_declarator", Role::Assigned),
-    ("assignment_expression", Role::AssignedFunction),
-    ("pair", Role::AssignedFunction),
-    ("field_definition", Role::AssignedFunction),
-    ("export_statement", Role::Wrap),
-    ("expression_statement", Role::Wrap),
-    ("lexical_declaration", Role::Wrap),
-    ("variable_declaration", Role::Wrap),
-    ("decorator", Role::Attribute),
-    ("comment", Role::Comment),
-    ("import_statement", Role::Closed),
-    ("template_string", Role::Closed),
-    ("string", Role::Closed),
+const ROLES: [(&str, NodeRole); 19] = [
+    ("function_declaration", NodeRole::Function),
+    ("generator_function_declaration", NodeRole::Function),
+    ("function_expression", NodeRole::Function),
+    ("method_definition", NodeRole::Function),
+    ("class_declaration", NodeRole::Type),
+    ("class", NodeRole::Type),
+    ("variable_declarator", NodeRole::Assignment),
+    ("assignment_expression", NodeRole::FunctionAssignment),
+    ("pair", NodeRole::FunctionAssignment),
+    ("field_definition", NodeRole::FunctionAssignment),
+    ("export_statement", NodeRole::Wrapper),
+    ("expression_statement", NodeRole::Wrapper),
+    ("lexical_declaration", NodeRole::Wrapper),
+    ("variable_declaration", NodeRole::Wrapper),
+    ("decorator", NodeRole::Attribute),
+    ("comment", NodeRole::Comment),
+    ("import_statement", NodeRole::Opaque),
+    ("template_string", NodeRole::Opaque),
+    ("string", NodeRole::Opaque),
 ];

@@ -19,19 +19,19 @@ mod shell;
 mod typescript;
 
 /// Definition of one language.
-pub(crate) struct Rules {
-    /// Name of the language in [`Sort`](crate::Sort).
+pub(crate) struct GrammarRules {
+    /// Name of the language in [`FileClass`](crate::Sort).
     pub(crate) lang: &'static str,
     pub(crate) grammar: fn() -> Language,
-    pub(crate) letters: Letters,
+    pub(crate) letters: AcceptedLetters,
     /// Roles of the grammar's nodes. Other nodes are only searched for nodes inside them.
-    pub(crate) roles: &'static [(&'static str, Role)],
-    pub(crate) docs: Docs,
+    pub(crate) roles: &'static [(&'static str, NodeRole)],
+    pub(crate) docs: DocPlacement,
 }
 
 /// Letters that a grammar accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Letters {
+pub(crate) enum AcceptedLetters {
     All,
     /// ASCII letters only. The parser sees every other letter as an ASCII one.
     Ascii,
@@ -39,7 +39,7 @@ pub(crate) enum Letters {
 
 /// Places in which a language documents a definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Docs {
+pub(crate) enum DocPlacement {
     /// Marked comments above the definition: `///`, `/**`.
     Marked,
     /// Marked comments above, and marked comments inside for the enclosing item: `//!`.
@@ -47,12 +47,12 @@ pub(crate) enum Docs {
     /// Any comment directly above; a marked one is preferred.
     Above,
     /// A string at the start of the body.
-    Strings,
+    Docstrings,
 }
 
 /// Role of a grammar node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Role {
+pub(crate) enum NodeRole {
     Function,
     /// A function if it declares one, otherwise a value: declarations in C.
     Prototype,
@@ -63,11 +63,11 @@ pub(crate) enum Role {
     Scope,
     Value,
     /// A function or a type if one is assigned, otherwise a value.
-    Assigned,
+    Assignment,
     /// A function or a type if one is assigned, otherwise nothing.
-    AssignedFunction,
+    FunctionAssignment,
     /// A wrapper that belongs to the definition inside it: `export`, `template <class T>`.
-    Wrap,
+    Wrapper,
     Comment,
     /// An attribute above a definition, which belongs to it.
     Attribute,
@@ -76,20 +76,20 @@ pub(crate) enum Role {
     /// Tokens that the grammar does not parse: the arguments of a macro call.
     Tokens,
     /// A node without anything of interest inside.
-    Closed,
+    Opaque,
     /// Any other node.
     Other,
 }
 
 /// A language that is ready to parse.
 pub(crate) struct Grammar {
-    pub(crate) rules: &'static Rules,
+    pub(crate) rules: &'static GrammarRules,
     pub(crate) language: Language,
     /// Role of each node kind, by its id.
-    roles: Vec<Role>,
+    roles: Vec<NodeRole>,
 }
 
-const ALL: [&Rules; 12] = [
+const ALL_RULES: [&GrammarRules; 12] = [
     &rust::RULES,
     &python::RULES,
     &typescript::RULES,
@@ -104,31 +104,32 @@ const ALL: [&Rules; 12] = [
     &shell::RULES,
 ];
 
-static READY: [OnceLock<Grammar>; ALL.len()] = [const { OnceLock::new() }; ALL.len()];
+static GRAMMARS: [OnceLock<Grammar>; ALL_RULES.len()] =
+    [const { OnceLock::new() }; ALL_RULES.len()];
 
 impl Grammar {
     /// Returns the grammar of the language `lang`, if it is known.
-    pub(crate) fn of(lang: &str) -> Option<&'static Self> {
-        memory::count();
-        let at = ALL.iter().position(|rules| rules.lang == lang)?;
-        Some(READY[at].get_or_init(|| Self::new(ALL[at])))
+    pub(crate) fn for_language(lang: &str) -> Option<&'static Self> {
+        memory::install_allocator();
+        let at = ALL_RULES.iter().position(|rules| rules.lang == lang)?;
+        Some(GRAMMARS[at].get_or_init(|| Self::new(ALL_RULES[at])))
     }
 
-    fn new(rules: &'static Rules) -> Self {
+    fn new(rules: &'static GrammarRules) -> Self {
         let language = (rules.grammar)();
         let kinds = u16::try_from(language.node_kind_count()).unwrap_or(u16::MAX);
         let role = |kind| {
             let name =
                 language.node_kind_for_id(kind).filter(|_| language.node_kind_is_named(kind));
             let known = rules.roles.iter().find(|(known, _)| Some(*known) == name);
-            known.map_or(Role::Other, |&(_, role)| role)
+            known.map_or(NodeRole::Other, |&(_, role)| role)
         };
         Self { rules, roles: (0..kinds).map(role).collect(), language: language.clone() }
     }
 
     /// Returns the role of the nodes of `kind`.
-    pub(crate) fn role(&self, kind: u16) -> Role {
-        self.roles.get(usize::from(kind)).copied().unwrap_or(Role::Other)
+    pub(crate) fn role(&self, kind: u16) -> NodeRole {
+        self.roles.get(usize::from(kind)).copied().unwrap_or(NodeRole::Other)
     }
 }
 
@@ -138,7 +139,7 @@ mod tests {
 
     #[test]
     fn every_role_is_that_of_a_node_that_the_grammar_knows() {
-        for rules in ALL {
+        for rules in ALL_RULES {
             let language = (rules.grammar)();
             for (kind, _) in rules.roles {
                 assert_ne!(language.id_for_node_kind(kind, true), 0, "{}: {kind}", rules.lang);

@@ -1,24 +1,24 @@
 //! Python.
 
-use super::{Docs, Letters, Role, Rules};
+use super::{AcceptedLetters, DocPlacement, GrammarRules, NodeRole};
 
-pub(super) const RULES: Rules = Rules {
+pub(super) const RULES: GrammarRules = GrammarRules {
     lang: "python",
     grammar: || tree_sitter_python::LANGUAGE.into(),
-    letters: Letters::All,
-    docs: Docs::Strings,
+    letters: AcceptedLetters::All,
+    docs: DocPlacement::Docstrings,
     roles: &[
-        ("function_definition", Role::Function),
-        ("class_definition", Role::Type),
-        ("decorated_definition", Role::Wrap),
-        ("expression_statement", Role::Wrap),
-        ("assignment", Role::Value),
-        ("type_alias_statement", Role::Value),
-        ("decorator", Role::Attribute),
-        ("comment", Role::Comment),
-        ("string", Role::Closed),
-        ("import_statement", Role::Closed),
-        ("import_from_statement", Role::Closed),
-        ("future_import_statement", Role::Closed),
+        ("function_definition", NodeRole::Function),
+        ("class_definition", NodeRole::Type),
+        ("decorated_definition", NodeRole::Wrapper),
+        ("expression_statement", NodeRole::Wrapper),
+        ("assignment", NodeRole::Value),
+        ("type_alias_statement", NodeRole::Value),
+        ("decorator", NodeRole::Attribute),
+        ("comment", NodeRole::Comment),
+        ("string", NodeRole::Opaque),
+        ("import_statement", NodeRole::Opaque),
+        ("import_from_statement", NodeRole::Opaque),
+        ("future_import_statement", NodeRole::Opaque),
     ],
 };

@@ -1,21 +1,21 @@
 //! Ruby.
 
-use super::{Docs, Letters, Role, Rules};
+use super::{AcceptedLetters, DocPlacement, GrammarRules, NodeRole};
 
-pub(super) const RULES: Rules = Rules {
+pub(super) const RULES: GrammarRules = GrammarRules {
     lang: "ruby",
     grammar: || tree_sitter_ruby::LANGUAGE.into(),
-    letters: Letters::All,
-    docs: Docs::Above,
+    letters: AcceptedLetters::All,
+    docs: DocPlacement::Above,
     roles: &[
-        ("method", Role::Function),
-        ("singleton_method", Role::Function),
-        ("class", Role::Type),
-        ("module", Role::Scope),
-        ("singleton_class", Role::Scope),
-        ("assignment", Role::Value),
-        ("comment", Role::Comment),
-        ("heredoc_body", Role::Closed),
-        ("string", Role::Closed),
+        ("method", NodeRole::Function),
+        ("singleton_method", NodeRole::Function),
+        ("class", NodeRole::Type),
+        ("module", NodeRole::Scope),
+        ("singleton_class", NodeRole::Scope),
+        ("assignment", NodeRole::Value),
+        ("comment", NodeRole::Comment),
+        ("heredoc_body", NodeRole::Opaque),
+        ("string", NodeRole::Opaque),
     ],
 };

@@ -1,19 +1,19 @@
 //! Shell, in the Bash dialect.
 
-use super::{Docs, Letters, Role, Rules};
+use super::{AcceptedLetters, DocPlacement, GrammarRules, NodeRole};
 
-pub(super) const RULES: Rules = Rules {
+pub(super) const RULES: GrammarRules = GrammarRules {
     lang: "shell",
     grammar: || tree_sitter_bash::LANGUAGE.into(),
     // The scanner uses C's `isalpha` table of 256 entries, and would read outside of it for others.
-    letters: Letters::Ascii,
-    docs: Docs::Above,
+    letters: AcceptedLetters::Ascii,
+    docs: DocPlacement::Above,
     roles: &[
-        ("function_definition", Role::Function),
-        ("variable_assignment", Role::Value),
-        ("declaration_command", Role::Wrap),
-        ("comment", Role::Comment),
-        ("heredoc_body", Role::Closed),
-        ("string", Role::Closed),
+        ("function_definition", NodeRole::Function),
+        ("variable_assignment", NodeRole::Value),
+        ("declaration_command", NodeRole::Wrapper),
+        ("comment", NodeRole::Comment),
+        ("heredoc_body", NodeRole::Opaque),
+        ("string", NodeRole::Opaque),
     ],
 };

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use http::Method;
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
-use toolgate_contract::{Arguments, Beside, CallError, Head, Trace};
+use toolgate_contract::{CallError, CallMetadata, FrameHead, PromptArguments, TraceContext};
 
-use super::asked::{self, Asked, clipped, invalid};
-use super::said::Over;
-use super::{ask, health};
-use crate::Reading;
-use crate::json::{NotJson, parse};
+use super::answers::EnvelopeTransport;
+use super::requests::{self, EnvelopeRequest, clip_name, invalid_input};
+use super::{health_reading, request_reading};
+use crate::FrameReading;
+use crate::json::{JsonError, parse};
 
 /// Paths of the dialect on a shared listener. A path that ends in `/` includes everything below it.
 pub(super) const PATHS: &[&str] =
@@ -23,62 +23,84 @@ const TRANSPORT: &str = "http";
 const KEY: &str = "http";
 
 /// The meaning of a path.
-enum Place {
+enum EnvelopePath {
     Discover,
     Prompt(String),
     Tool(String),
     Health,
-    Nothing,
+    Unknown,
 }
 
 /// Reads an HTTP request.
-pub(super) fn read(method: &Method, path: &str, query: &str, head: &Head, body: &[u8]) -> Reading {
+pub(super) fn read(
+    method: &Method,
+    path: &str,
+    query: &str,
+    head: &FrameHead,
+    body: &[u8],
+) -> FrameReading {
     let looks = matches!(*method, Method::GET | Method::HEAD);
-    let (asked, allow) = match place(path) {
-        Err(why) => (asked::unknown(TRANSPORT, route(path), path).refused(why), None),
-        Ok(Place::Health) if looks => return health(),
-        Ok(Place::Discover) if looks => (asked::discover(TRANSPORT), None),
-        Ok(Place::Prompt(id)) if looks => match arguments(query) {
-            Ok(arguments) => (asked::prompt(TRANSPORT, &id, arguments), None),
-            Err(why) => (asked::prompt(TRANSPORT, &id, Arguments::new()).refused(why), None),
+    let (asked, allow) = match parse_path(path) {
+        Err(why) => (requests::unknown(TRANSPORT, route(path), path).into_refusal(why), None),
+        Ok(EnvelopePath::Health) if looks => return health_reading(),
+        Ok(EnvelopePath::Discover) if looks => (requests::discover(TRANSPORT), None),
+        Ok(EnvelopePath::Prompt(id)) if looks => match parse_arguments(query) {
+            Ok(arguments) => (requests::prompt(TRANSPORT, &id, arguments), None),
+            Err(why) => {
+                (requests::prompt(TRANSPORT, &id, PromptArguments::new()).into_refusal(why), None)
+            }
         },
-        Ok(Place::Tool(id)) if *method == Method::POST => (call(&id, body), None),
-        Ok(Place::Nothing) => {
+        Ok(EnvelopePath::Tool(id)) if *method == Method::POST => (parse_call(&id, body), None),
+        Ok(EnvelopePath::Unknown) => {
             let message = format!(
                 "nothing is at `{}`; there is /mcp/discover, /mcp/prompt/ID and /mcp/tool/ID",
-                clipped(path)
+                clip_name(path)
             );
             let why = CallError::NotFound { message };
-            (asked::unknown(TRANSPORT, "http", path).refused(why), None)
+            (requests::unknown(TRANSPORT, "http", path).into_refusal(why), None)
         }
         Ok(place) => {
-            let right = if matches!(place, Place::Tool(_)) { "POST" } else { "GET" };
-            let message = format!("`{}` is asked for with {right}, not {method}", clipped(path));
-            (unasked(place, path).refused(CallError::NotFound { message }), Some(right))
+            let right = if matches!(place, EnvelopePath::Tool(_)) { "POST" } else { "GET" };
+            let message = format!("`{}` is asked for with {right}, not {method}", clip_name(path));
+            (
+                request_for_path(place, path).into_refusal(CallError::NotFound { message }),
+                Some(right),
+            )
         }
     };
     let trace = |name| head.header(name).next().and_then(|value| std::str::from_utf8(value).ok());
     let parent = trace("traceparent");
-    let trace = parent.and_then(|it| Trace::of(it, trace("tracestate"), trace("baggage")));
-    ask(asked, Over::Http { allow }, Beside { trace, ..Beside::default() }, KEY.to_owned())
+    let trace =
+        parent.and_then(|it| TraceContext::parse(it, trace("tracestate"), trace("baggage")));
+    request_reading(
+        asked,
+        EnvelopeTransport::Http { allow },
+        CallMetadata { trace, ..CallMetadata::default() },
+        KEY.to_owned(),
+    )
 }
 
 /// Creates the answer to a request that was rejected before it was read.
-pub(super) fn turned_away(_method: &Method, path: &str, why: CallError) -> Reading {
-    let asked = match place(path) {
-        Ok(place) => unasked(place, path),
-        Err(_) => asked::unknown(TRANSPORT, route(path), path),
+pub(super) fn read_rejected(_method: &Method, path: &str, why: CallError) -> FrameReading {
+    let asked = match parse_path(path) {
+        Ok(place) => request_for_path(place, path),
+        Err(_) => requests::unknown(TRANSPORT, route(path), path),
     };
-    ask(asked.refused(why), Over::Http { allow: None }, Beside::default(), KEY.to_owned())
+    request_reading(
+        asked.into_refusal(why),
+        EnvelopeTransport::Http { allow: None },
+        CallMetadata::default(),
+        KEY.to_owned(),
+    )
 }
 
 /// Creates the request for a path without its body.
-fn unasked(place: Place, path: &str) -> Asked {
+fn request_for_path(place: EnvelopePath, path: &str) -> EnvelopeRequest {
     match place {
-        Place::Discover => asked::discover(TRANSPORT),
-        Place::Prompt(id) => asked::prompt(TRANSPORT, &id, Arguments::new()),
-        Place::Tool(id) => asked::tool(TRANSPORT, &id, serde_json::Map::new()),
-        Place::Health | Place::Nothing => asked::unknown(TRANSPORT, "http", path),
+        EnvelopePath::Discover => requests::discover(TRANSPORT),
+        EnvelopePath::Prompt(id) => requests::prompt(TRANSPORT, &id, PromptArguments::new()),
+        EnvelopePath::Tool(id) => requests::tool(TRANSPORT, &id, serde_json::Map::new()),
+        EnvelopePath::Health | EnvelopePath::Unknown => requests::unknown(TRANSPORT, "http", path),
     }
 }
 
@@ -86,60 +108,63 @@ fn route(path: &str) -> &'static str {
     if path.starts_with("/mcp/prompt") { "prompt" } else { "tool" }
 }
 
-fn place(path: &str) -> Result<Place, CallError> {
-    if let Some(id) = beneath(path, "/mcp/tool") {
-        return Ok(Place::Tool(decoded(id)?));
+fn parse_path(path: &str) -> Result<EnvelopePath, CallError> {
+    if let Some(id) = strip_path_prefix(path, "/mcp/tool") {
+        return Ok(EnvelopePath::Tool(decode_part(id)?));
     }
-    if let Some(id) = beneath(path, "/mcp/prompt") {
+    if let Some(id) = strip_path_prefix(path, "/mcp/prompt") {
         let parts: Vec<&str> = id.split('/').collect();
-        return Ok(Place::Prompt(match parts[..] {
+        return Ok(EnvelopePath::Prompt(match parts[..] {
             [domain, name, major] => {
-                format!("{}.{}@{}", decoded(domain)?, decoded(name)?, decoded(major)?)
+                format!("{}.{}@{}", decode_part(domain)?, decode_part(name)?, decode_part(major)?)
             }
-            _ => decoded(id)?,
+            _ => decode_part(id)?,
         }));
     }
     Ok(match path {
-        "/mcp/discover" => Place::Discover,
-        HEALTH => Place::Health,
-        _ => Place::Nothing,
+        "/mcp/discover" => EnvelopePath::Discover,
+        HEALTH => EnvelopePath::Health,
+        _ => EnvelopePath::Unknown,
     })
 }
 
 /// Returns the rest of `path` after `above` and a `/`; an empty string for `above` itself.
-fn beneath<'p>(path: &'p str, above: &str) -> Option<&'p str> {
+fn strip_path_prefix<'p>(path: &'p str, above: &str) -> Option<&'p str> {
     match path.strip_prefix(above)? {
         "" => Some(""),
         rest => rest.strip_prefix('/'),
     }
 }
 
-fn decoded(part: &str) -> Result<String, CallError> {
+fn decode_part(part: &str) -> Result<String, CallError> {
     let text = percent_decode_str(part).decode_utf8();
-    text.map(|text| text.into_owned()).map_err(|_| invalid("", "the path is not UTF-8"))
+    text.map(|text| text.into_owned()).map_err(|_| invalid_input("", "the path is not UTF-8"))
 }
 
 /// Parses the arguments of a prompt from the query. A repeated name is an error.
-fn arguments(query: &str) -> Result<Arguments, CallError> {
+fn parse_arguments(query: &str) -> Result<PromptArguments, CallError> {
     let mut all = BTreeMap::new();
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
         let again = all.insert(name.to_string(), value.to_string());
         if again.is_some() {
-            return Err(invalid("/arguments", &format!("`{}` stands twice", clipped(&name))));
+            return Err(invalid_input(
+                "/arguments",
+                &format!("`{}` stands twice", clip_name(&name)),
+            ));
         }
     }
     Ok(all)
 }
 
 /// Parses a call of the tool `id` from the request body.
-fn call(id: &str, body: &[u8]) -> Asked {
+fn parse_call(id: &str, body: &[u8]) -> EnvelopeRequest {
     let why = match parse(body) {
-        Ok(Value::Object(fields)) => return asked::tool(TRANSPORT, id, fields),
+        Ok(Value::Object(fields)) => return requests::tool(TRANSPORT, id, fields),
         Ok(
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_),
         ) => "the body is one object such as {\"arguments\":{}}".to_owned(),
-        Err(NotJson::Syntax(why)) => format!("the body is not JSON: {why}"),
-        Err(NotJson::Unfit(why)) => format!("the body is not as it may be: {why}"),
+        Err(JsonError::Syntax(why)) => format!("the body is not JSON: {why}"),
+        Err(JsonError::Invalid(why)) => format!("the body is not as it may be: {why}"),
     };
-    asked::unread_tool(TRANSPORT, id, invalid("", &why))
+    requests::unreadable_tool(TRANSPORT, id, invalid_input("", &why))
 }

@@ -1,30 +1,34 @@
 //! The envelope dialect: tools and prompts over HTTP and JSON-RPC lines, with every answer in an
 //! envelope.
 
-mod asked;
+mod requests;
 mod http;
 mod lines;
 mod names;
-mod said;
+mod answers;
 
 use std::sync::Arc;
 
 use serde_json::json;
 use toolgate_contract::{
-    Beside, CallError, Caller, Canonical, Envelope, EnvelopeError, Frame, Head, Meta, Reply, Via,
+    CallEnvelope, CallError, CallMetadata, CallOrigin, Caller, CanonicalCode, EnvelopeError,
+    EnvelopeMeta, FrameHead, MessageFrame, Reply,
 };
 
-use self::asked::Asked;
-use self::said::{EnvelopeTicket, Over};
-use crate::{Accepts, Ask, Asking, Conversation, Dialect, Key, OnLeave, Reading, Refused, Upgrade};
+use self::answers::{EnvelopeEncoder, EnvelopeTransport};
+use self::requests::EnvelopeRequest;
+use crate::{
+    AnswerForm, Conversation, Dialect, FrameReading, FrameRefusal, OnDisconnect, PendingRequest,
+    QuestionMode, RequestKey, SocketUpgrade,
+};
 
-pub use names::{canonical_tool, catalog_name};
+pub use names::{canonical_tool_id, catalog_name};
 
 /// The envelope dialect.
 #[derive(Debug, Default)]
-pub struct EnvelopeWire;
+pub struct EnvelopeDialect;
 
-impl Dialect for EnvelopeWire {
+impl Dialect for EnvelopeDialect {
     fn name(&self) -> &'static str {
         "envelope"
     }
@@ -38,53 +42,53 @@ impl Dialect for EnvelopeWire {
         &["/"]
     }
 
-    fn converse(&self, _caller: &Caller) -> Box<dyn Conversation> {
+    fn start_conversation(&self, _caller: &Caller) -> Box<dyn Conversation> {
         Box::new(EnvelopeConversation { read: 0 })
     }
 
     /// HTTP requests are independent, so there are no sessions.
-    fn session<'h>(&self, _head: &'h Head) -> Option<&'h str> {
+    fn session<'h>(&self, _head: &'h FrameHead) -> Option<&'h str> {
         None
     }
 
     fn unknown_session(&self) -> Reply {
         let message = "the server is stopping, and nothing more is begun".to_owned();
-        unsealed(&CallError::Unavailable { message })
+        refusal_reply(&CallError::Unavailable { message })
     }
 
     fn open_session(&self, reply: Reply, _id: &str) -> Reply {
         reply
     }
 
-    fn refuse(&self, why: &Refused) -> Reply {
-        unsealed(&refusal(why))
+    fn refuse(&self, why: &FrameRefusal) -> Reply {
+        refusal_reply(&refusal_error(why))
     }
 
-    fn turn_away(&self, frame: &Frame, why: &Refused) -> Reading {
-        self.turned_away(&frame.head, refusal(why))
+    fn reject_frame(&self, frame: &MessageFrame, why: &FrameRefusal) -> FrameReading {
+        self.read_rejected(&frame.head, refusal_error(why))
     }
 
-    fn unreadable(&self, head: &Head, why: &str) -> Option<Reading> {
-        Some(self.turned_away(head, asked::invalid("", why)))
+    fn reject_unreadable(&self, head: &FrameHead, why: &str) -> Option<FrameReading> {
+        Some(self.read_rejected(head, requests::invalid_input("", why)))
     }
 
-    fn is_open(&self, head: &Head) -> bool {
+    fn is_public(&self, head: &FrameHead) -> bool {
         head.path() == http::HEALTH
     }
 
-    fn upgrade(&self, _head: &Head) -> Result<Upgrade, Reply> {
+    fn upgrade(&self, _head: &FrameHead) -> Result<SocketUpgrade, Reply> {
         let message = "there is no WebSocket here; ask over HTTP".to_owned();
-        let mut reply = unsealed(&CallError::NotFound { message });
-        reply.status = Canonical::NotFound.http_status();
+        let mut reply = refusal_reply(&CallError::NotFound { message });
+        reply.status = CanonicalCode::NotFound.http_status();
         Err(reply)
     }
 }
 
-impl EnvelopeWire {
-    fn turned_away(&self, head: &Head, why: CallError) -> Reading {
+impl EnvelopeDialect {
+    fn read_rejected(&self, head: &FrameHead, why: CallError) -> FrameReading {
         match head {
-            Head::Line => lines::turned_away(why),
-            Head::Http { method, path, .. } => http::turned_away(method, path, why),
+            FrameHead::Line => lines::read_rejected(why),
+            FrameHead::Http { method, path, .. } => http::read_rejected(method, path, why),
         }
     }
 }
@@ -95,75 +99,81 @@ struct EnvelopeConversation {
 }
 
 impl Conversation for EnvelopeConversation {
-    fn read(&mut self, frame: &Frame) -> Reading {
+    fn read(&mut self, frame: &MessageFrame) -> FrameReading {
         self.read += 1;
         match &frame.head {
-            Head::Line => lines::read(&frame.body, self.read),
-            Head::Http { method, path, query, .. } => {
+            FrameHead::Line => lines::read(&frame.body, self.read),
+            FrameHead::Http { method, path, query, .. } => {
                 http::read(method, path, query, &frame.head, &frame.body)
             }
         }
     }
 
     /// The dialect has no batches.
-    fn join(&self, replies: Vec<Reply>) -> Reply {
+    fn join_replies(&self, replies: Vec<Reply>) -> Reply {
         replies.into_iter().next().unwrap_or_else(|| Reply::empty(204))
     }
 }
 
 /// Creates the reading of a request that is answered over `over`.
-fn ask(asked: Asked, over: Over, beside: Beside, key: String) -> Reading {
-    let Asked { request, via } = asked;
-    let ticket = EnvelopeTicket { over, tool: via.tool.clone(), prompt: via.prompt.clone() };
-    Reading::Ask(Ask {
+fn request_reading(
+    asked: EnvelopeRequest,
+    over: EnvelopeTransport,
+    beside: CallMetadata,
+    key: String,
+) -> FrameReading {
+    let EnvelopeRequest { request, origin: via } = asked;
+    let ticket =
+        EnvelopeEncoder { transport: over, tool: via.tool.clone(), prompt: via.prompt.clone() };
+    FrameReading::Request(PendingRequest {
         // No request is cancelled by its id, so two requests may share one.
-        key: Key(key),
+        key: RequestKey(key),
         request,
-        ticket: Arc::new(ticket),
-        on_leave: OnLeave::Cancels,
-        events: Accepts::Message,
-        asking: Asking::Nobody,
-        beside,
-        within: None,
-        via: Some(Box::new(via)),
+        encoder: Arc::new(ticket),
+        on_disconnect: OnDisconnect::Cancels,
+        answer_form: AnswerForm::Message,
+        question_mode: QuestionMode::Nobody,
+        metadata: beside,
+        time_limit: None,
+        origin: Some(Box::new(via)),
     })
 }
 
 /// Converts a transport-level refusal to a call error.
-fn refusal(why: &Refused) -> CallError {
+fn refusal_error(why: &FrameRefusal) -> CallError {
     match why {
-        Refused::TooLarge { limit } => CallError::TooLarge {
+        FrameRefusal::TooLarge { limit } => CallError::TooLarge {
             message: format!("the request is larger than {limit} bytes and was not read"),
         },
-        Refused::Busy { message } => CallError::Unavailable { message: message.clone() },
-        Refused::Unauthorized { said: false } => CallError::NotAllowed {
+        FrameRefusal::Busy { message } => CallError::Unavailable { message: message.clone() },
+        FrameRefusal::Unauthorized { had_credential: false } => CallError::NotAllowed {
             message: "a key is needed; send it as `Authorization: Bearer KEY` or `X-API-Key: KEY`"
                 .to_owned(),
         },
-        Refused::Unauthorized { said: true } | Refused::Several => {
+        FrameRefusal::Unauthorized { had_credential: true } | FrameRefusal::SeveralCredentials => {
             CallError::NotAllowed { message: "the key is none that is known here".to_owned() }
         }
-        Refused::Throttled { retry_after } => CallError::Limited {
+        FrameRefusal::Throttled { retry_after } => CallError::Limited {
             message: "too many keys were wrong".to_owned(),
             retry_after: *retry_after,
         },
-        Refused::Repeated { key: Key(key) } => {
-            asked::invalid("/id", &format!("the id {key} is in flight already"))
+        FrameRefusal::DuplicateId { key: RequestKey(key) } => {
+            requests::invalid_input("/id", &format!("the id {key} is in flight already"))
         }
     }
 }
 
 /// Creates a refusal with empty ids, for a line outside the host.
-fn unsealed(why: &CallError) -> Reply {
-    let Via { transport, route, method, payload, .. } =
-        asked::unknown("stdio", "rpc", "unknown").via;
+fn refusal_reply(why: &CallError) -> Reply {
+    let CallOrigin { transport, route, method, payload, .. } =
+        requests::unknown("stdio", "rpc", "unknown").origin;
     let nil = "00000000-0000-0000-0000-000000000000";
-    let error = EnvelopeError::of(why);
-    let meta = Meta {
+    let error = EnvelopeError::from_error(why);
+    let meta = EnvelopeMeta {
         request_id: nil.to_owned(),
         trace_id: nil.to_owned(),
         span_id: nil.to_owned(),
-        schema_version: Envelope::VERSION.to_owned(),
+        schema_version: CallEnvelope::VERSION.to_owned(),
         deterministic: false,
         transport: transport.to_owned(),
         route,
@@ -171,16 +181,16 @@ fn unsealed(why: &CallError) -> Reply {
         duration_ms: 0.0,
         status: "error".to_owned(),
         attempt: 0,
-        input_bytes: toolgate_contract::canonical_bytes(&payload),
+        input_bytes: toolgate_contract::canonical_json_len(&payload),
         output_bytes: 0,
         tool_id: None,
         prompt_id: None,
     };
-    let envelope = Envelope { ok: false, data: None, error: Some(error), meta };
-    said::on_line(None, None, &envelope)
+    let envelope = CallEnvelope { ok: false, data: None, error: Some(error), meta };
+    answers::line_reply(None, None, &envelope)
 }
 
 /// Creates the answer to a health check.
-fn health() -> Reading {
-    Reading::Reply(Reply::json(crate::rpc::written(&json!({ "status": "ok" }))))
+fn health_reading() -> FrameReading {
+    FrameReading::Reply(Reply::json(crate::rpc::to_json(&json!({ "status": "ok" }))))
 }

@@ -2,7 +2,7 @@
 
 use toolgate_contract::{CallError, ToolId};
 
-use super::asked::{clipped, invalid};
+use super::requests::{clip_name, invalid_input};
 
 /// The prefix of a tool's id.
 const TOOL: &str = "mcp.tool:";
@@ -16,7 +16,7 @@ const ALIASES: [(&str, &str); 2] =
     [("exports.render.markdown", "docs.render"), ("vector.query.search", "docs.search")];
 
 /// Returns the dialect's id for the catalog tool `id`.
-pub fn canonical_tool(id: &ToolId) -> String {
+pub fn canonical_tool_id(id: &ToolId) -> String {
     let alias = ALIASES.iter().find(|(_, ours)| *ours == id.as_str());
     format!("{TOOL}{}", alias.map_or(id.as_str(), |(theirs, _)| theirs))
 }
@@ -41,12 +41,12 @@ pub(super) fn prompt_name(id: &str) -> Result<&str, CallError> {
     });
     let Some((path, major)) = parts else {
         let why =
-            format!("`{}` is no prompt id; one reads `core.generic.bootstrap@1`", clipped(id));
-        return Err(invalid("/promptId", &why));
+            format!("`{}` is no prompt id; one reads `core.generic.bootstrap@1`", clip_name(id));
+        return Err(invalid_input("/promptId", &why));
     };
     let name = path.strip_prefix(PROMPT).filter(|_| major == PROMPT_MAJOR);
     name.ok_or_else(|| CallError::NotFound {
-        message: format!("no prompt is named `{}`; discovery lists those there are", clipped(id)),
+        message: format!("no prompt is named `{}`; discovery lists those there are", clip_name(id)),
     })
 }
 
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn a_tool_is_spelled_as_the_wire_did_before() {
-        let spelled = |id| canonical_tool(&ToolId::new(id).expect("an id"));
+        let spelled = |id| canonical_tool_id(&ToolId::new(id).expect("an id"));
         assert_eq!(spelled("files.read"), "mcp.tool:files.read");
         assert_eq!(spelled("docs.render"), "mcp.tool:exports.render.markdown");
         for id in ["files.read", "docs.render", "docs.search", "docs.load.fetch"] {

@@ -4,48 +4,49 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 use toolgate_contract::{
-    Content, Contents, Held, Icon, Meant, MetaFields, ResourceSpec, ResourceTemplate, Role, Shape,
+    ContentAnnotations, ContentBlock, ContentBody, Icon, MessageRole, MetaFields, ResourceContents,
+    ResourceData, ResourceSpec, ResourceTemplate,
 };
 
-use super::revision::{Revision, Shows};
+use super::revision::{ContentSupport, Revision};
 
 /// A content block.
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
-pub(crate) enum Block<'a> {
+pub(crate) enum McpBlock<'a> {
     Text {
         text: Cow<'a, str>,
         #[serde(skip_serializing_if = "Option::is_none")]
-        annotations: Option<Annotations<'a>>,
+        annotations: Option<BlockAnnotations<'a>>,
     },
     Image {
         data: String,
         mime_type: &'a str,
         #[serde(skip_serializing_if = "Option::is_none")]
-        annotations: Option<Annotations<'a>>,
+        annotations: Option<BlockAnnotations<'a>>,
     },
     Audio {
         data: String,
         mime_type: &'a str,
         #[serde(skip_serializing_if = "Option::is_none")]
-        annotations: Option<Annotations<'a>>,
+        annotations: Option<BlockAnnotations<'a>>,
     },
-    ResourceLink(Box<Resource<'a>>),
+    ResourceLink(Box<ResourceEntry<'a>>),
     Resource {
-        resource: Holding<'a>,
+        resource: EmbeddedResource<'a>,
         #[serde(skip_serializing_if = "Option::is_none")]
-        annotations: Option<Annotations<'a>>,
+        annotations: Option<BlockAnnotations<'a>>,
     },
 }
 
-impl<'a> Block<'a> {
+impl<'a> McpBlock<'a> {
     /// Creates a text block without annotations.
     pub(crate) fn text(text: impl Into<Cow<'a, str>>) -> Self {
         Self::Text { text: text.into(), annotations: None }
     }
 
     /// Returns the approximate length of a text block in bytes; 0 for other blocks.
-    pub(crate) fn about(&self) -> usize {
+    pub(crate) fn bytes_estimate(&self) -> usize {
         match self {
             Self::Text { text, .. } => text.len(),
             _ => 0,
@@ -53,27 +54,28 @@ impl<'a> Block<'a> {
     }
 
     /// Converts `content`. It becomes text if the revision has no block of its kind.
-    pub(crate) fn of(content: &'a Content, revision: &Revision) -> Self {
-        let Content { shown, meant } = content;
-        let annotations = Annotations::of(meant, revision);
-        match (shown, revision.shows) {
-            (Shape::Text(text), _) => Self::Text { text: text.into(), annotations },
-            (Shape::Image(image), _) => {
+    pub(crate) fn from_content(content: &'a ContentBlock, revision: &Revision) -> Self {
+        let ContentBlock { shown, meant } = content;
+        let annotations = BlockAnnotations::from_annotations(meant, revision);
+        match (shown, revision.content) {
+            (ContentBody::Text(text), _) => Self::Text { text: text.into(), annotations },
+            (ContentBody::Image(image), _) => {
                 Self::Image { data: image.data.base64(), mime_type: &image.media_type, annotations }
             }
-            (Shape::Audio(audio), Shows::Sounds | Shows::Links) => {
+            (ContentBody::Audio(audio), ContentSupport::Sounds | ContentSupport::Links) => {
                 Self::Audio { data: audio.data.base64(), mime_type: &audio.media_type, annotations }
             }
-            (Shape::Link(resource), Shows::Links) => {
-                let link = Resource::of(resource, revision);
+            (ContentBody::Link(resource), ContentSupport::Links) => {
+                let link = ResourceEntry::from_spec(resource, revision);
                 let annotations = annotations.or(link.annotations);
-                Self::ResourceLink(Box::new(Resource { annotations, ..link }))
+                Self::ResourceLink(Box::new(ResourceEntry { annotations, ..link }))
             }
-            (Shape::Resource(contents), _) => {
-                Self::Resource { resource: Holding::of(contents, revision), annotations }
-            }
-            (Shape::Audio(_), Shows::Pictures)
-            | (Shape::Link(_), Shows::Pictures | Shows::Sounds) => {
+            (ContentBody::Resource(contents), _) => Self::Resource {
+                resource: EmbeddedResource::from_contents(contents, revision),
+                annotations,
+            },
+            (ContentBody::Audio(_), ContentSupport::Pictures)
+            | (ContentBody::Link(_), ContentSupport::Pictures | ContentSupport::Sounds) => {
                 Self::Text { text: content.as_text().into(), annotations }
             }
         }
@@ -83,22 +85,22 @@ impl<'a> Block<'a> {
 /// The audience, priority and age of a block.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Annotations<'a> {
-    #[serde(skip_serializing_if = "<[Role]>::is_empty")]
-    audience: &'a [Role],
+pub(crate) struct BlockAnnotations<'a> {
+    #[serde(skip_serializing_if = "<[MessageRole]>::is_empty")]
+    audience: &'a [MessageRole],
     #[serde(skip_serializing_if = "Option::is_none")]
     priority: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     last_modified: Option<String>,
 }
 
-impl<'a> Annotations<'a> {
+impl<'a> BlockAnnotations<'a> {
     /// Converts `meant`; `None` if nothing is set.
-    fn of(meant: &'a Meant, revision: &Revision) -> Option<Self> {
-        let Meant { audience, priority, modified } = meant;
-        let last_modified = match revision.shows {
-            Shows::Pictures | Shows::Sounds => None,
-            Shows::Links => modified.map(|at| format!("{at:.0}")),
+    fn from_annotations(meant: &'a ContentAnnotations, revision: &Revision) -> Option<Self> {
+        let ContentAnnotations { audience, priority, modified } = meant;
+        let last_modified = match revision.content {
+            ContentSupport::Pictures | ContentSupport::Sounds => None,
+            ContentSupport::Links => modified.map(|at| format!("{at:.0}")),
         };
         let some = !audience.is_empty() || priority.is_some() || last_modified.is_some();
         some.then_some(Self { audience, priority: *priority, last_modified })
@@ -108,12 +110,12 @@ impl<'a> Annotations<'a> {
 /// The contents of a resource, or of a part of it.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Holding<'a> {
+pub(crate) struct EmbeddedResource<'a> {
     uri: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     mime_type: Option<&'a str>,
     #[serde(flatten)]
-    held: HeldIn<'a>,
+    held: EmbeddedData<'a>,
     #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
     meta: Option<&'a MetaFields>,
 }
@@ -121,50 +123,55 @@ pub(crate) struct Holding<'a> {
 /// The data of a resource.
 #[derive(Serialize)]
 #[serde(rename_all = "lowercase")]
-enum HeldIn<'a> {
+enum EmbeddedData<'a> {
     Text(&'a str),
     Blob(String),
 }
 
-impl<'a> Holding<'a> {
-    pub(crate) fn of(contents: &'a Contents, revision: &Revision) -> Self {
-        let Contents { uri, media_type, held, meta: said } = contents;
+impl<'a> EmbeddedResource<'a> {
+    pub(crate) fn from_contents(contents: &'a ResourceContents, revision: &Revision) -> Self {
+        let ResourceContents { uri, media_type, held, meta: said } = contents;
         let held = match held {
-            Held::Text(text) => HeldIn::Text(text),
-            Held::Bytes(bytes) => HeldIn::Blob(bytes.base64()),
+            ResourceData::Text(text) => EmbeddedData::Text(text),
+            ResourceData::Bytes(bytes) => EmbeddedData::Blob(bytes.base64()),
         };
-        Self { uri, mime_type: media_type.as_deref(), held, meta: meta(said, revision) }
+        Self {
+            uri,
+            mime_type: media_type.as_deref(),
+            held,
+            meta: meta_if_supported(said, revision),
+        }
     }
 }
 
 /// A resource in a list or a link.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Resource<'a> {
+pub(crate) struct ResourceEntry<'a> {
     uri: &'a str,
     #[serde(flatten)]
-    face: Face<'a>,
+    face: ItemInfo<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     mime_type: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     size: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    annotations: Option<Annotations<'a>>,
+    annotations: Option<BlockAnnotations<'a>>,
     #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
     meta: Option<&'a MetaFields>,
 }
 
-impl<'a> Resource<'a> {
-    pub(crate) fn of(spec: &'a ResourceSpec, revision: &Revision) -> Self {
+impl<'a> ResourceEntry<'a> {
+    pub(crate) fn from_spec(spec: &'a ResourceSpec, revision: &Revision) -> Self {
         let ResourceSpec { uri, name, title, about, media_type, bytes, meant, icons, meta: said } =
             spec;
         Self {
             uri,
-            face: Face::of(revision, name, title.as_deref(), about.as_deref(), icons),
+            face: ItemInfo::new(revision, name, title.as_deref(), about.as_deref(), icons),
             mime_type: media_type.as_deref(),
             size: *bytes,
-            annotations: Annotations::of(meant, revision),
-            meta: meta(said, revision),
+            annotations: BlockAnnotations::from_annotations(meant, revision),
+            meta: meta_if_supported(said, revision),
         }
     }
 }
@@ -172,31 +179,39 @@ impl<'a> Resource<'a> {
 /// A resource template.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Template<'a> {
+pub(crate) struct TemplateEntry<'a> {
     uri_template: &'a str,
     #[serde(flatten)]
-    face: Face<'a>,
+    face: ItemInfo<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     mime_type: Option<&'a str>,
     #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
     meta: Option<&'a MetaFields>,
 }
 
-impl<'a> Template<'a> {
-    pub(crate) fn of(template: &'a ResourceTemplate, revision: &Revision) -> Self {
-        let ResourceTemplate { uri, name, title, about, media_type, icons, meta: said } = template;
+impl<'a> TemplateEntry<'a> {
+    pub(crate) fn from_template(template: &'a ResourceTemplate, revision: &Revision) -> Self {
+        let ResourceTemplate {
+            uri,
+            name,
+            title,
+            description: about,
+            media_type,
+            icons,
+            meta: said,
+        } = template;
         Self {
             uri_template: uri,
-            face: Face::of(revision, name, title.as_deref(), about.as_deref(), icons),
+            face: ItemInfo::new(revision, name, title.as_deref(), about.as_deref(), icons),
             mime_type: media_type.as_deref(),
-            meta: meta(said, revision),
+            meta: meta_if_supported(said, revision),
         }
     }
 }
 
 /// The names, description and icons of an item.
 #[derive(Serialize)]
-pub(crate) struct Face<'a> {
+pub(crate) struct ItemInfo<'a> {
     name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     title: Option<&'a str>,
@@ -206,8 +221,8 @@ pub(crate) struct Face<'a> {
     icons: &'a [Icon],
 }
 
-impl<'a> Face<'a> {
-    pub(crate) fn of(
+impl<'a> ItemInfo<'a> {
+    pub(crate) fn new(
         revision: &Revision,
         name: &'a str,
         title: Option<&'a str>,
@@ -215,16 +230,19 @@ impl<'a> Face<'a> {
         icons: &'a [Icon],
     ) -> Self {
         let title = title.filter(|_| revision.structured);
-        Self { name, title, description: about, icons: shown(icons, revision) }
+        Self { name, title, description: about, icons: icons_if_supported(icons, revision) }
     }
 }
 
 /// Returns the metadata if it is not empty and the revision has `_meta` on items.
-pub(crate) fn meta<'a>(meta: &'a MetaFields, revision: &Revision) -> Option<&'a MetaFields> {
+pub(crate) fn meta_if_supported<'a>(
+    meta: &'a MetaFields,
+    revision: &Revision,
+) -> Option<&'a MetaFields> {
     Some(meta).filter(|meta| revision.structured && !meta.is_empty())
 }
 
 /// Returns the icons if the revision has them.
-pub(crate) fn shown<'a>(icons: &'a [Icon], revision: &Revision) -> &'a [Icon] {
+pub(crate) fn icons_if_supported<'a>(icons: &'a [Icon], revision: &Revision) -> &'a [Icon] {
     if revision.icons { icons } else { &[] }
 }

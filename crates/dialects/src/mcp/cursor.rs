@@ -6,61 +6,61 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::Value;
 
-use super::message::{Failure, Id};
-use crate::json::Params;
+use super::message::{McpFailure, RequestId};
+use crate::json::RpcParams;
 
 const MARK: &str = "after:";
 
 /// Returns the cursor of the page after `item`.
-pub(crate) fn write(item: &impl Display) -> String {
+pub(crate) fn encode(item: &impl Display) -> String {
     URL_SAFE_NO_PAD.encode(format!("{MARK}{item}"))
 }
 
 /// Returns the cursor of the page after `item` in a list of `what`. Each kind of list has its own
 /// cursors.
-pub(crate) fn next(what: &str, item: &impl Display) -> String {
-    write(&format_args!("{what} {item}"))
+pub(crate) fn encode_next(what: &str, item: &impl Display) -> String {
+    encode(&format_args!("{what} {item}"))
 }
 
 /// Parses the cursor of a request for a list of `what`, and returns the last item of the page
 /// before.
-pub(crate) fn after<T>(
-    id: &Id,
-    params: &Params,
+pub(crate) fn parse_after<T>(
+    id: &RequestId,
+    params: &RpcParams,
     what: &str,
     item: impl Fn(&str) -> Option<T>,
-) -> Result<Option<T>, Failure> {
-    of(id, params, |text| text.strip_prefix(what)?.strip_prefix(' ').and_then(&item))
+) -> Result<Option<T>, McpFailure> {
+    parse(id, params, |text| text.strip_prefix(what)?.strip_prefix(' ').and_then(&item))
 }
 
 /// Parses the cursor of a request. Returns `None` without a cursor, for the first page.
-pub(crate) fn of<T>(
-    id: &Id,
-    params: &Params,
+pub(crate) fn parse<T>(
+    id: &RequestId,
+    params: &RpcParams,
     item: impl Fn(&str) -> Option<T>,
-) -> Result<Option<T>, Failure> {
+) -> Result<Option<T>, McpFailure> {
     let why = match params.get("cursor") {
         None | Some(Value::Null) => return Ok(None),
-        Some(Value::String(text)) => match read(text).and_then(|name| item(&name)) {
+        Some(Value::String(text)) => match decode(text).and_then(|name| item(&name)) {
             Some(item) => return Ok(Some(item)),
             None => format!("`{text}` is not a cursor of this server; list from the start"),
         },
         Some(_) => "`params.cursor` must be a string".to_owned(),
     };
-    Err(Failure::invalid_params(Some(id.clone()), why))
+    Err(McpFailure::invalid_params(Some(id.clone()), why))
 }
 
-/// Decodes a cursor; `None` if it was not created by [`write()`].
-fn read(cursor: &str) -> Option<String> {
+/// Decodes a cursor; `None` if it was not created by [`encode()`].
+fn decode(cursor: &str) -> Option<String> {
     let bytes = URL_SAFE_NO_PAD.decode(cursor).ok()?;
     std::str::from_utf8(&bytes).ok()?.strip_prefix(MARK).map(str::to_owned)
 }
 
 /// Panics if `text` decodes as a cursor but is not the canonical encoding.
 #[cfg(any(fuzzing, test))]
-pub(crate) fn check(text: &str) {
-    if let Some(item) = read(text) {
-        assert_eq!(write(&item), text);
+pub(crate) fn check_canonical(text: &str) {
+    if let Some(item) = decode(text) {
+        assert_eq!(encode(&item), text);
     }
 }
 
@@ -75,18 +75,18 @@ mod tests {
         #[test]
         fn a_cursor_reads_as_what_it_was_written_for(id in "[a-z]{1,8}(\\.[a-zA-Z0-9_-]{1,8}){0,3}") {
             let tool = ToolId::foreign(&id).expect("an id");
-            prop_assert_eq!(read(&write(&tool)).and_then(|name| ToolId::foreign(&name)), Some(tool));
+            prop_assert_eq!(decode(&encode(&tool)).and_then(|name| ToolId::foreign(&name)), Some(tool));
         }
 
         #[test]
         fn so_does_one_for_a_job(bits: u128) {
-            let job = JobId::of(bits);
-            prop_assert_eq!(read(&write(&job)).and_then(|name| name.parse().ok()), Some(job));
+            let job = JobId::from_bits(bits);
+            prop_assert_eq!(decode(&encode(&job)).and_then(|name| name.parse().ok()), Some(job));
         }
 
         #[test]
         fn no_text_makes_reading_panic(text in ".{0,60}") {
-            let _ = read(&text);
+            let _ = decode(&text);
         }
     }
 }

@@ -3,10 +3,10 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
-use toolgate_contract::Head;
+use toolgate_contract::FrameHead;
 
-use super::message::{Failure, HEADER_MISMATCH, Id};
-use crate::json::Params;
+use super::message::{HEADER_MISMATCH, McpFailure, RequestId};
+use crate::json::RpcParams;
 
 /// The header with the protocol revision.
 pub(crate) const VERSION: &str = "mcp-protocol-version";
@@ -19,17 +19,20 @@ pub(crate) const LAST_EVENT: &str = "last-event-id";
 const ARGUMENT: &str = "mcp-param-";
 
 /// Returns the value of the header `name`, trimmed. Repeated or non-ASCII headers are an error.
-pub(crate) fn single<'h>(head: &'h Head, name: &'static str) -> Result<Option<&'h str>, String> {
+pub(crate) fn single_value<'h>(
+    head: &'h FrameHead,
+    name: &'static str,
+) -> Result<Option<&'h str>, String> {
     let mut values = head.header(name);
     let Some(first) = values.next() else { return Ok(None) };
     if values.next().is_some() {
         return Err(format!("the header `{name}` stands twice"));
     }
-    text(name, first).map(Some)
+    header_text(name, first).map(Some)
 }
 
 /// Returns a header's value, trimmed. Non-ASCII values are an error.
-fn text<'h>(name: &str, value: &'h [u8]) -> Result<&'h str, String> {
+fn header_text<'h>(name: &str, value: &'h [u8]) -> Result<&'h str, String> {
     let visible = value.iter().all(|b| matches!(b, b'\t' | b' '..=b'~'));
     match std::str::from_utf8(value) {
         Ok(text) if visible => Ok(text.trim_matches([' ', '\t'])),
@@ -38,10 +41,15 @@ fn text<'h>(name: &str, value: &'h [u8]) -> Result<&'h str, String> {
 }
 
 /// Checks that `Mcp-Method` and `Mcp-Name` match the body.
-pub(crate) fn agree(head: &Head, id: &Id, method: &str, params: &Params) -> Result<(), Failure> {
-    let mismatch = |why: String| Failure::new(Some(id.clone()), HEADER_MISMATCH, why);
-    let said = single(head, "mcp-method").map_err(mismatch)?;
-    same("Mcp-Method", said, method).map_err(mismatch)?;
+pub(crate) fn check_headers(
+    head: &FrameHead,
+    id: &RequestId,
+    method: &str,
+    params: &RpcParams,
+) -> Result<(), McpFailure> {
+    let mismatch = |why: String| McpFailure::new(Some(id.clone()), HEADER_MISMATCH, why);
+    let said = single_value(head, "mcp-method").map_err(mismatch)?;
+    check_same("Mcp-Method", said, method).map_err(mismatch)?;
 
     let name = match method {
         "tools/call" | "prompts/get" => params.get("name"),
@@ -51,12 +59,12 @@ pub(crate) fn agree(head: &Head, id: &Id, method: &str, params: &Params) -> Resu
     };
     // A name that is not a string is reported later, as an error of the body.
     let Some(name) = name.and_then(Value::as_str) else { return Ok(()) };
-    let said = single(head, "mcp-name").map_err(mismatch)?;
-    let said = said.map(decoded).transpose().map_err(mismatch)?;
-    same("Mcp-Name", said.as_deref(), name).map_err(mismatch)
+    let said = single_value(head, "mcp-name").map_err(mismatch)?;
+    let said = said.map(decode_value).transpose().map_err(mismatch)?;
+    check_same("Mcp-Name", said.as_deref(), name).map_err(mismatch)
 }
 
-fn same(header: &str, said: Option<&str>, body: &str) -> Result<(), String> {
+fn check_same(header: &str, said: Option<&str>, body: &str) -> Result<(), String> {
     match said {
         Some(said) if said == body => Ok(()),
         Some(said) => Err(format!("the header `{header}` says `{said}`, the body `{body}`")),
@@ -68,19 +76,19 @@ fn same(header: &str, said: Option<&str>, body: &str) -> Result<(), String> {
 ///
 /// A malformed value is an error only if the tool declares that argument as a header. Unknown
 /// arguments are ignored.
-pub(crate) fn mirrored(head: &Head) -> Option<Vec<(String, Result<String, String>)>> {
-    let Head::Http { headers, .. } = head else { return None };
+pub(crate) fn header_params(head: &FrameHead) -> Option<Vec<(String, Result<String, String>)>> {
+    let FrameHead::Http { headers, .. } = head else { return None };
     let mut said = Vec::new();
     for (name, value) in headers {
         let Some(argument) = name.as_str().strip_prefix(ARGUMENT) else { continue };
-        let text = text(name.as_str(), value.as_bytes()).and_then(decoded);
+        let text = header_text(name.as_str(), value.as_bytes()).and_then(decode_value);
         said.push((argument.to_owned(), text));
     }
     Some(said)
 }
 
 /// Decodes MCP's Base64 marker in `value`, if it has one.
-fn decoded(value: &str) -> Result<String, String> {
+fn decode_value(value: &str) -> Result<String, String> {
     let Some(inner) = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?="))
     else {
         return Ok(value.to_owned());
@@ -95,8 +103,8 @@ mod tests {
 
     #[test]
     fn a_marked_value_is_decoded_and_another_is_left_alone() {
-        assert_eq!(decoded("=?base64?ZmlsZXM=?="), Ok("files".to_owned()));
-        assert_eq!(decoded("=?BASE64?ZmlsZXM=?="), Ok("=?BASE64?ZmlsZXM=?=".to_owned()));
-        assert!(decoded("=?base64?Zm*?=").is_err());
+        assert_eq!(decode_value("=?base64?ZmlsZXM=?="), Ok("files".to_owned()));
+        assert_eq!(decode_value("=?BASE64?ZmlsZXM=?="), Ok("=?BASE64?ZmlsZXM=?=".to_owned()));
+        assert!(decode_value("=?base64?Zm*?=").is_err());
     }
 }

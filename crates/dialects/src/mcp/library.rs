@@ -3,53 +3,60 @@
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    Answer, Arguments, CallError, Completing, CompletingOf, Completion, Message, PromptArgument,
-    PromptSpec, Reply, Request, ResourceMark, Role, Skill, SkillFiles,
+    CallError, Completion, CompletionRequest, CompletionTarget, HostAnswer, HostRequest,
+    MessageRole, PromptArgument, PromptArguments, PromptMessage, PromptSpec, Reply, ResourceCursor,
+    Skill, SkillFiles,
 };
 
-use super::content::{Block, Face, Holding, Resource, Template};
+use super::content::{EmbeddedResource, ItemInfo, McpBlock, ResourceEntry, TemplateEntry};
 use super::cursor;
-use super::message::{Failure, INVALID_PARAMS, Id, RESOURCE_NOT_FOUND, not_a, success};
-use super::revision::{Era, Revision};
-use super::ticket::{McpTicket, Stamp, wording};
-use crate::Facts;
-use crate::json::Params;
+use super::encoder::{McpEncoder, ResultStamp, error_message};
+use super::message::{
+    INVALID_PARAMS, McpFailure, RESOURCE_NOT_FOUND, RequestId, success, wrong_type,
+};
+use super::revision::{ProtocolEra, Revision};
+use crate::ServerInfo;
+use crate::json::RpcParams;
 
 /// The name of the skills extension.
 pub const SKILLS: &str = "io.modelcontextprotocol/skills";
 /// The cache time in milliseconds of lists that change rarely and announce changes.
-pub(crate) const SELDOM_TTL_MS: u64 = 300_000;
+pub(crate) const RARE_CHANGE_TTL_MS: u64 = 300_000;
 /// The cache time in milliseconds of data that may change at any time.
-const ANY_TIME_TTL_MS: u64 = 0;
+const UNCACHED_TTL_MS: u64 = 0;
 
 /// Declares resources, prompts, completion and skills in the server's `capabilities`.
-pub(crate) fn declare(revision: &Revision, facts: &Facts, capabilities: &mut Value) {
+pub(crate) fn declare_capabilities(
+    revision: &Revision,
+    facts: &ServerInfo,
+    capabilities: &mut Value,
+) {
     if facts.resources {
         capabilities["resources"] = json!({ "subscribe": true, "listChanged": true });
     }
     if facts.prompts {
         capabilities["prompts"] = json!({ "listChanged": true });
     }
-    if completes(facts) && revision.declares_completion {
+    if supports_completion(facts) && revision.declares_completion {
         capabilities["completions"] = json!({});
     }
-    if skilled(revision, facts) {
+    if supports_skills(revision, facts) {
         capabilities["extensions"][SKILLS] = json!({ "directoryRead": true });
     }
 }
 
-fn completes(facts: &Facts) -> bool {
+fn supports_completion(facts: &ServerInfo) -> bool {
     facts.prompts || facts.resources
 }
 
 /// Returns true if the revision and the server support skills. Their files need resources.
-fn skilled(revision: &Revision, facts: &Facts) -> bool {
-    revision.era == Era::Stateless && facts.skills && facts.resources
+fn supports_skills(revision: &Revision, facts: &ServerInfo) -> bool {
+    revision.era == ProtocolEra::Stateless && facts.skills && facts.resources
 }
 
 /// A kind of library request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Want {
+pub(crate) enum LibraryRequest {
     /// A list of resources.
     Resources,
     /// A list of resource templates.
@@ -72,212 +79,241 @@ pub(crate) enum Want {
     Skill,
 }
 
-impl Want {
+impl LibraryRequest {
     /// Returns the request kind of `method`, if the revision and the server support it.
-    pub(crate) fn named(method: &str, revision: &Revision, facts: &Facts) -> Option<Self> {
+    pub(crate) fn from_method(
+        method: &str,
+        revision: &Revision,
+        facts: &ServerInfo,
+    ) -> Option<Self> {
         let (want, there) = match method {
             "resources/list" => (Self::Resources, facts.resources),
             "resources/templates/list" => (Self::Templates, facts.resources),
             "resources/read" => (Self::Contents, facts.resources),
-            "resources/subscribe" => (Self::Watch, facts.resources && revision.era == Era::Session),
-            "resources/directory/read" => (Self::Folder, skilled(revision, facts)),
+            "resources/subscribe" => {
+                (Self::Watch, facts.resources && revision.era == ProtocolEra::Session)
+            }
+            "resources/directory/read" => (Self::Folder, supports_skills(revision, facts)),
             "prompts/list" => (Self::Prompts, facts.prompts),
             "prompts/get" => (Self::Prompt, facts.prompts),
-            "completion/complete" => (Self::Completion, completes(facts)),
-            "skills/list" => (Self::Skills, skilled(revision, facts)),
-            "skills/get" => (Self::Skill, skilled(revision, facts)),
+            "completion/complete" => (Self::Completion, supports_completion(facts)),
+            "skills/list" => (Self::Skills, supports_skills(revision, facts)),
+            "skills/get" => (Self::Skill, supports_skills(revision, facts)),
             _ => return None,
         };
         there.then_some(want)
     }
 
     /// Parses the parameters into a host request.
-    pub(crate) fn read(self, id: &Id, params: &Params) -> Result<Request, Failure> {
-        let uri = || uri_of(id, params);
+    pub(crate) fn parse(
+        self,
+        id: &RequestId,
+        params: &RpcParams,
+    ) -> Result<HostRequest, McpFailure> {
+        let uri = || parse_uri(id, params);
         let text = |text: &str| Some(text.to_owned());
         Ok(match self {
-            Self::Resources => {
-                Request::ListResources { after: cursor::after(id, params, "resource", mark)? }
-            }
+            Self::Resources => HostRequest::ListResources {
+                after: cursor::parse_after(id, params, "resource", parse_resource_cursor)?,
+            },
             Self::Templates => {
                 // All templates are on one page, so no cursor is valid.
-                cursor::of(id, params, |_| None::<()>)?;
-                Request::ListTemplates
+                cursor::parse(id, params, |_| None::<()>)?;
+                HostRequest::ListTemplates
             }
-            Self::Contents => Request::ReadResource { uri: uri()? },
+            Self::Contents => HostRequest::ReadResource { uri: uri()? },
             Self::Folder => {
-                let after = cursor::after(id, params, "child", text)?;
-                Request::ReadFolder { uri: uri()?, after }
+                let after = cursor::parse_after(id, params, "child", text)?;
+                HostRequest::ReadFolder { uri: uri()?, after }
             }
-            Self::Watch => Request::WatchResource { uri: uri()? },
+            Self::Watch => HostRequest::WatchResource { uri: uri()? },
             Self::Prompts => {
-                let after = cursor::after(id, params, "prompt", text)?;
-                Request::ListPrompts { after }
+                let after = cursor::parse_after(id, params, "prompt", text)?;
+                HostRequest::ListPrompts { after }
             }
             Self::Prompt => {
-                let name = text_of(id, "params.name", params.get("name"))?;
-                let arguments = arguments_of(id, "params.arguments", params.get("arguments"))?;
-                Request::GetPrompt { name, arguments }
+                let name = parse_string(id, "params.name", params.get("name"))?;
+                let arguments = parse_arguments(id, "params.arguments", params.get("arguments"))?;
+                HostRequest::GetPrompt { name, arguments }
             }
-            Self::Completion => Request::Complete(completing(id, params)?),
+            Self::Completion => HostRequest::Complete(parse_completion(id, params)?),
             Self::Skills => {
-                let after = cursor::after(id, params, "skill", text)?;
-                Request::ListSkills { after }
+                let after = cursor::parse_after(id, params, "skill", text)?;
+                HostRequest::ListSkills { after }
             }
-            Self::Skill => Request::GetSkill { uri: uri()? },
+            Self::Skill => HostRequest::GetSkill { uri: uri()? },
         })
     }
 }
 
 /// Returns the URI that `request` names, if it names one.
-pub(crate) fn named(request: &Request) -> Option<&str> {
+pub(crate) fn request_uri(request: &HostRequest) -> Option<&str> {
     match request {
-        Request::ReadResource { uri }
-        | Request::ReadFolder { uri, .. }
-        | Request::WatchResource { uri }
-        | Request::GetSkill { uri } => Some(uri),
+        HostRequest::ReadResource { uri }
+        | HostRequest::ReadFolder { uri, .. }
+        | HostRequest::WatchResource { uri }
+        | HostRequest::GetSkill { uri } => Some(uri),
         _ => None,
     }
 }
 
 /// Parses the `uri` parameter.
-pub(crate) fn uri_of(id: &Id, params: &Params) -> Result<String, Failure> {
-    text_of(id, "params.uri", params.get("uri"))
+pub(crate) fn parse_uri(id: &RequestId, params: &RpcParams) -> Result<String, McpFailure> {
+    parse_string(id, "params.uri", params.get("uri"))
 }
 
 /// Parses the string `value`, which is the parameter `at`.
-fn text_of(id: &Id, at: &str, value: Option<&Value>) -> Result<String, Failure> {
+fn parse_string(id: &RequestId, at: &str, value: Option<&Value>) -> Result<String, McpFailure> {
     match value {
         Some(Value::String(text)) => Ok(text.clone()),
-        other => Err(not_a("a string", id, at, other)),
+        other => Err(wrong_type("a string", id, at, other)),
     }
 }
 
-fn object_of<'a>(
-    id: &Id,
-    params: &'a Params,
+fn parse_object<'a>(
+    id: &RequestId,
+    params: &'a RpcParams,
     name: &str,
-) -> Result<&'a Map<String, Value>, Failure> {
+) -> Result<&'a Map<String, Value>, McpFailure> {
     match params.get(name) {
         Some(Value::Object(inner)) => Ok(inner),
-        other => Err(not_a("an object", id, &format!("params.{name}"), other)),
+        other => Err(wrong_type("an object", id, &format!("params.{name}"), other)),
     }
 }
 
-fn wrong(id: &Id, why: String) -> Failure {
-    Failure::invalid_params(Some(id.clone()), why)
+fn invalid_params(id: &RequestId, why: String) -> McpFailure {
+    McpFailure::invalid_params(Some(id.clone()), why)
 }
 
 /// Parses an object of strings. A missing object is empty.
-fn arguments_of(id: &Id, at: &str, value: Option<&Value>) -> Result<Arguments, Failure> {
+fn parse_arguments(
+    id: &RequestId,
+    at: &str,
+    value: Option<&Value>,
+) -> Result<PromptArguments, McpFailure> {
     let fields = match value {
-        None | Some(Value::Null) => return Ok(Arguments::new()),
+        None | Some(Value::Null) => return Ok(PromptArguments::new()),
         Some(Value::Object(fields)) => fields,
-        Some(_) => return Err(wrong(id, format!("`{at}` must be an object"))),
+        Some(_) => return Err(invalid_params(id, format!("`{at}` must be an object"))),
     };
     let text = |(name, value): (&String, &Value)| match value {
         Value::String(text) => Ok((name.clone(), text.clone())),
-        _ => Err(wrong(id, format!("`{at}[{name:?}]` must be a string"))),
+        _ => Err(invalid_params(id, format!("`{at}[{name:?}]` must be a string"))),
     };
     fields.iter().map(text).collect()
 }
 
-fn completing(id: &Id, params: &Params) -> Result<Completing, Failure> {
-    let reference = object_of(id, params, "ref")?;
+fn parse_completion(id: &RequestId, params: &RpcParams) -> Result<CompletionRequest, McpFailure> {
+    let reference = parse_object(id, params, "ref")?;
     let of = match reference.get("type").and_then(Value::as_str) {
         Some("ref/prompt") => {
-            CompletingOf::Prompt(text_of(id, "params.ref.name", reference.get("name"))?)
+            CompletionTarget::Prompt(parse_string(id, "params.ref.name", reference.get("name"))?)
         }
         Some("ref/resource") => {
-            CompletingOf::Template(text_of(id, "params.ref.uri", reference.get("uri"))?)
+            CompletionTarget::Template(parse_string(id, "params.ref.uri", reference.get("uri"))?)
         }
         Some(_) | None => {
             let why = "`params.ref.type` must be \"ref/prompt\" or \"ref/resource\"";
-            return Err(wrong(id, why.into()));
+            return Err(invalid_params(id, why.into()));
         }
     };
-    let argument = object_of(id, params, "argument")?;
+    let argument = parse_object(id, params, "argument")?;
     let others = match params.get("context") {
         None | Some(Value::Null) => None,
         Some(Value::Object(context)) => context.get("arguments"),
-        Some(_) => return Err(wrong(id, "`params.context` must be an object".into())),
+        Some(_) => return Err(invalid_params(id, "`params.context` must be an object".into())),
     };
-    Ok(Completing {
-        of,
-        argument: text_of(id, "params.argument.name", argument.get("name"))?,
-        so_far: text_of(id, "params.argument.value", argument.get("value"))?,
-        others: arguments_of(id, "params.context.arguments", others)?,
+    Ok(CompletionRequest {
+        target: of,
+        argument: parse_string(id, "params.argument.name", argument.get("name"))?,
+        prefix: parse_string(id, "params.argument.value", argument.get("value"))?,
+        other_arguments: parse_arguments(id, "params.context.arguments", others)?,
     })
 }
 
 /// Parses the end of a page of resources from a cursor.
-fn mark(text: &str) -> Option<ResourceMark> {
+fn parse_resource_cursor(text: &str) -> Option<ResourceCursor> {
     let (source, uri) = text.split_once(' ')?;
-    Some(ResourceMark { source: source.to_owned(), uri: uri.to_owned() })
+    Some(ResourceCursor { source: source.to_owned(), uri: uri.to_owned() })
 }
 
-impl McpTicket {
+impl McpEncoder {
     /// Encodes the answer to a request for `want`.
-    pub(crate) fn shelved(&self, want: Want, answer: &Answer) -> Reply {
+    pub(crate) fn library_reply(&self, want: LibraryRequest, answer: &HostAnswer) -> Reply {
         let revision = self.revision;
         match (want, answer) {
-            (Want::Resources, Answer::Resources(page)) => {
-                let resources = page.resources.iter().map(|one| Resource::of(one, revision));
-                let after = page.next.as_ref().map(next_resource);
-                self.page("resources", resources, after, ANY_TIME_TTL_MS)
+            (LibraryRequest::Resources, HostAnswer::Resources(page)) => {
+                let resources =
+                    page.resources.iter().map(|one| ResourceEntry::from_spec(one, revision));
+                let after = page.next.as_ref().map(encode_resource_cursor);
+                self.list_reply("resources", resources, after, UNCACHED_TTL_MS)
             }
-            (Want::Templates, Answer::Templates(templates)) => {
-                let templates = templates.iter().map(|one| Template::of(one, revision));
-                self.page("resourceTemplates", templates, None, SELDOM_TTL_MS)
+            (LibraryRequest::Templates, HostAnswer::Templates(templates)) => {
+                let templates =
+                    templates.iter().map(|one| TemplateEntry::from_template(one, revision));
+                self.list_reply("resourceTemplates", templates, None, RARE_CHANGE_TTL_MS)
             }
-            (Want::Contents, Answer::Contents(contents)) => {
-                let contents = contents.iter().map(|one| Holding::of(one, self.revision));
-                self.page("contents", contents, None, ANY_TIME_TTL_MS)
+            (LibraryRequest::Contents, HostAnswer::Contents(contents)) => {
+                let contents =
+                    contents.iter().map(|one| EmbeddedResource::from_contents(one, self.revision));
+                self.list_reply("contents", contents, None, UNCACHED_TTL_MS)
             }
-            (Want::Folder, Answer::Folder(resources, after)) => {
-                let resources = resources.iter().map(|one| Resource::of(one, revision));
-                let after = after.as_ref().map(|uri| cursor::next("child", uri));
-                self.page("resources", resources, after, ANY_TIME_TTL_MS)
+            (LibraryRequest::Folder, HostAnswer::Folder(resources, after)) => {
+                let resources = resources.iter().map(|one| ResourceEntry::from_spec(one, revision));
+                let after = after.as_ref().map(|uri| cursor::encode_next("child", uri));
+                self.list_reply("resources", resources, after, UNCACHED_TTL_MS)
             }
-            (Want::Watch, Answer::Watched { .. }) => success(&self.id, &self.stamp(None)),
-            (Want::Prompts, Answer::Prompts(page)) => {
-                let prompts = page.prompts.iter().map(|one| Prompt::of(one.spec(), revision));
-                let after = page.next.as_ref().map(|name| cursor::next("prompt", name));
-                self.page("prompts", prompts, after, SELDOM_TTL_MS)
+            (LibraryRequest::Watch, HostAnswer::Watched { .. }) => {
+                success(&self.id, &self.stamp(None))
             }
-            (Want::Prompt, Answer::Prompt(prompt)) => {
-                let messages = prompt.messages.iter().map(|one| Said::of(one, revision)).collect();
-                let description = prompt.about.as_deref();
-                success(&self.id, &Made { description, messages, stamp: self.stamp(None) })
+            (LibraryRequest::Prompts, HostAnswer::Prompts(page)) => {
+                let prompts =
+                    page.prompts.iter().map(|one| PromptEntry::from_spec(one.spec(), revision));
+                let after = page.next.as_ref().map(|name| cursor::encode_next("prompt", name));
+                self.list_reply("prompts", prompts, after, RARE_CHANGE_TTL_MS)
             }
-            (Want::Completion, Answer::Completion(found)) => self.completed(found),
-            (Want::Skills, Answer::Skills(page)) => {
-                let skills = page.skills.iter().map(skill);
-                let after = page.next.as_ref().map(|uri| cursor::next("skill", uri));
-                self.page("skills", skills, after, SELDOM_TTL_MS)
+            (LibraryRequest::Prompt, HostAnswer::Prompt(prompt)) => {
+                let messages = prompt
+                    .messages
+                    .iter()
+                    .map(|one| PromptResultMessage::from_message(one, revision))
+                    .collect();
+                let description = prompt.description.as_deref();
+                success(&self.id, &PromptResult { description, messages, stamp: self.stamp(None) })
             }
-            (Want::Skill, Answer::Skill(one)) => {
-                let result = One { skill: skill(one), stamp: self.stamp(Some(SELDOM_TTL_MS)) };
+            (LibraryRequest::Completion, HostAnswer::Completion(found)) => {
+                self.completion_reply(found)
+            }
+            (LibraryRequest::Skills, HostAnswer::Skills(page)) => {
+                let skills = page.skills.iter().map(skill_entry);
+                let after = page.next.as_ref().map(|uri| cursor::encode_next("skill", uri));
+                self.list_reply("skills", skills, after, RARE_CHANGE_TTL_MS)
+            }
+            (LibraryRequest::Skill, HostAnswer::Skill(one)) => {
+                let result = SkillResult {
+                    skill: skill_entry(one),
+                    stamp: self.stamp(Some(RARE_CHANGE_TTL_MS)),
+                };
                 success(&self.id, &result)
             }
             (
-                Want::Resources
-                | Want::Templates
-                | Want::Contents
-                | Want::Folder
-                | Want::Watch
-                | Want::Prompts
-                | Want::Prompt
-                | Want::Completion
-                | Want::Skills
-                | Want::Skill,
+                LibraryRequest::Resources
+                | LibraryRequest::Templates
+                | LibraryRequest::Contents
+                | LibraryRequest::Folder
+                | LibraryRequest::Watch
+                | LibraryRequest::Prompts
+                | LibraryRequest::Prompt
+                | LibraryRequest::Completion
+                | LibraryRequest::Skills
+                | LibraryRequest::Skill,
                 _,
-            ) => self.astray(),
+            ) => self.mismatched_answer_reply(),
         }
     }
 
     /// Encodes a page of the list `name`.
-    fn page<T: Serialize>(
+    fn list_reply<T: Serialize>(
         &self,
         name: &'static str,
         items: impl Iterator<Item = T>,
@@ -286,64 +322,64 @@ impl McpTicket {
     ) -> Reply {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
-        struct Page<'a, T> {
+        struct ListPage<'a, T> {
             #[serde(flatten)]
-            list: List<T>,
+            list: NamedList<T>,
             #[serde(skip_serializing_if = "Option::is_none")]
             next_cursor: Option<String>,
             #[serde(flatten)]
-            stamp: Stamp<'a>,
+            stamp: ResultStamp<'a>,
         }
-        let list = List { name, items: items.collect() };
-        success(&self.id, &Page { list, next_cursor, stamp: self.stamp(Some(ttl_ms)) })
+        let list = NamedList { name, items: items.collect() };
+        success(&self.id, &ListPage { list, next_cursor, stamp: self.stamp(Some(ttl_ms)) })
     }
 
-    fn completed(&self, found: &Completion) -> Reply {
+    fn completion_reply(&self, found: &Completion) -> Reply {
         #[derive(Serialize)]
-        struct Completed<'a> {
-            completion: Values<'a>,
+        struct CompletionResult<'a> {
+            completion: CompletionList<'a>,
             #[serde(flatten)]
-            stamp: Stamp<'a>,
+            stamp: ResultStamp<'a>,
         }
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
-        struct Values<'a> {
+        struct CompletionList<'a> {
             values: &'a [String],
             total: usize,
             has_more: bool,
         }
         let Completion { values, total } = found;
-        let completion = Values { values, total: *total, has_more: *total > values.len() };
-        success(&self.id, &Completed { completion, stamp: self.stamp(None) })
+        let completion = CompletionList { values, total: *total, has_more: *total > values.len() };
+        success(&self.id, &CompletionResult { completion, stamp: self.stamp(None) })
     }
 
     /// Encodes the refusal of a library request. `uri` is the URI that the request named.
-    pub(crate) fn unshelved(&self, uri: Option<&str>, error: &CallError) -> Reply {
+    pub(crate) fn library_refusal(&self, uri: Option<&str>, error: &CallError) -> Reply {
         match (error, uri) {
             (CallError::NotFound { .. }, Some(uri)) => {
                 let code = match self.revision.era {
-                    Era::Session => RESOURCE_NOT_FOUND,
-                    Era::Stateless => INVALID_PARAMS,
+                    ProtocolEra::Session => RESOURCE_NOT_FOUND,
+                    ProtocolEra::Stateless => INVALID_PARAMS,
                 };
-                let failure = Failure::new(Some(self.id.clone()), code, wording(error));
-                self.failed(failure.with_data(json!({ "uri": uri })))
+                let failure = McpFailure::new(Some(self.id.clone()), code, error_message(error));
+                self.failure_reply(failure.with_data(json!({ "uri": uri })))
             }
-            (error, _) => self.refused(error),
+            (error, _) => self.protocol_error_reply(error),
         }
     }
 }
 
-fn next_resource(ResourceMark { source, uri }: &ResourceMark) -> String {
-    cursor::next("resource", &format_args!("{source} {uri}"))
+fn encode_resource_cursor(ResourceCursor { source, uri }: &ResourceCursor) -> String {
+    cursor::encode_next("resource", &format_args!("{source} {uri}"))
 }
 
 /// A list as a member of a result.
-struct List<T> {
+struct NamedList<T> {
     name: &'static str,
     items: Vec<T>,
 }
 
-impl<T: Serialize> Serialize for List<T> {
+impl<T: Serialize> Serialize for NamedList<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map([(self.name, &self.items)])
     }
@@ -351,31 +387,31 @@ impl<T: Serialize> Serialize for List<T> {
 
 /// A prompt in a list.
 #[derive(Serialize)]
-struct Prompt<'a> {
+struct PromptEntry<'a> {
     #[serde(flatten)]
-    face: Face<'a>,
+    face: ItemInfo<'a>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    arguments: Vec<Argument<'a>>,
+    arguments: Vec<PromptEntryArgument<'a>>,
 }
 
 /// An argument of a prompt.
 #[derive(Serialize)]
-struct Argument<'a> {
+struct PromptEntryArgument<'a> {
     #[serde(flatten)]
-    face: Face<'a>,
+    face: ItemInfo<'a>,
     required: bool,
 }
 
-impl<'a> Prompt<'a> {
-    fn of(spec: &'a PromptSpec, revision: &Revision) -> Self {
-        let PromptSpec { name, title, about, arguments, icons } = spec;
+impl<'a> PromptEntry<'a> {
+    fn from_spec(spec: &'a PromptSpec, revision: &Revision) -> Self {
+        let PromptSpec { name, title, description: about, arguments, icons } = spec;
         let argument = |argument: &'a PromptArgument| {
-            let PromptArgument { name, title, about, required } = argument;
-            let face = Face::of(revision, name, title.as_deref(), about.as_deref(), &[]);
-            Argument { face, required: *required }
+            let PromptArgument { name, title, description: about, required } = argument;
+            let face = ItemInfo::new(revision, name, title.as_deref(), about.as_deref(), &[]);
+            PromptEntryArgument { face, required: *required }
         };
         Self {
-            face: Face::of(revision, name, title.as_deref(), about.as_deref(), icons),
+            face: ItemInfo::new(revision, name, title.as_deref(), about.as_deref(), icons),
             arguments: arguments.iter().map(argument).collect(),
         }
     }
@@ -383,37 +419,37 @@ impl<'a> Prompt<'a> {
 
 /// A rendered prompt.
 #[derive(Serialize)]
-struct Made<'a> {
+struct PromptResult<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<&'a str>,
-    messages: Vec<Said<'a>>,
+    messages: Vec<PromptResultMessage<'a>>,
     #[serde(flatten)]
-    stamp: Stamp<'a>,
+    stamp: ResultStamp<'a>,
 }
 
 /// A message of a rendered prompt.
 #[derive(Serialize)]
-struct Said<'a> {
-    role: Role,
-    content: Block<'a>,
+struct PromptResultMessage<'a> {
+    role: MessageRole,
+    content: McpBlock<'a>,
 }
 
-impl<'a> Said<'a> {
-    fn of(message: &'a Message, revision: &Revision) -> Self {
-        Self { role: message.role, content: Block::of(&message.content, revision) }
+impl<'a> PromptResultMessage<'a> {
+    fn from_message(message: &'a PromptMessage, revision: &Revision) -> Self {
+        Self { role: message.role, content: McpBlock::from_content(&message.content, revision) }
     }
 }
 
 /// The result of `skills/get`.
 #[derive(Serialize)]
-struct One<'a> {
+struct SkillResult<'a> {
     skill: Value,
     #[serde(flatten)]
-    stamp: Stamp<'a>,
+    stamp: ResultStamp<'a>,
 }
 
 /// Converts a skill to the form of the skills extension.
-fn skill(skill: &Skill) -> Value {
+fn skill_entry(skill: &Skill) -> Value {
     let Skill { uri, front_matter, files } = skill;
     let files = match files {
         SkillFiles::All(files) => files

@@ -1,51 +1,57 @@
 //! The Model Context Protocol: five revisions of two eras on one endpoint.
 
+mod dialect;
 mod revision;
-mod unread;
+mod id_recovery;
 mod message;
-mod places;
+mod http_paths;
 mod headers;
 mod stateless;
 mod requests;
 mod methods;
 mod cursor;
-mod ticket;
-mod spelling;
+mod encoder;
+mod result_writer;
 mod content;
-mod listed;
+mod tool_list;
 mod library;
-mod hearing;
+mod request_notifications;
 mod tasks;
-mod asking;
-mod listening;
+mod questions;
+mod subscriptions;
 pub mod upstream;
 
 #[cfg(any(fuzzing, test))]
-pub(crate) use cursor::check as check_cursor;
+pub(crate) use cursor::check_canonical as check_cursor;
 
 use std::sync::Arc;
 
 use http::Method;
 use serde::Serialize;
 use serde_json::{Value, json};
-use toolgate_contract::{Askable, Caller, Frame, Head, Level, Reply, Request};
+use toolgate_contract::{
+    Caller, FrameHead, HostRequest, LogLevel, MessageFrame, QuestionSupport, Reply,
+};
 
+pub use dialect::McpDialect;
 pub use revision::{
-    Asks, BadInput, Batches, Era, NEWEST_SESSION, REVISIONS, Revision, Shapes, Shows, Tasks,
+    BadInputForm, BatchSupport, ContentSupport, NEWEST_SESSION, ProtocolEra, QuestionForms,
+    REVISIONS, Revision, SchemaSupport, TaskSupport,
 };
 
-use self::hearing::Hearing;
-use self::listening::Tidings;
+use self::encoder::{McpEncoder, McpRequestKind, ResultStamp, server_info};
 use self::message::{
-    Failure, INTERNAL_ERROR, Id, Message, batch, cancelled_key, not_a, read_id, success,
+    INTERNAL_ERROR, McpFailure, McpMessage, RequestId, cancelled_key, join_batch, read_id, success,
+    wrong_type,
 };
-use self::requests::{accepts, asked, read_level};
-use self::tasks::About;
-use self::ticket::{Asked, McpTicket, Stamp, server_info};
-use crate::json::{Members, Params, parse_members};
+use self::request_notifications::RequestNotifications;
+use self::requests::{answer_form, read_level, request_kind};
+use self::subscriptions::SessionChangeEncoder;
+use self::tasks::TaskRequest;
+use crate::json::{MessageMembers, RpcParams, parse_members};
 use crate::{
-    Accepts, Ask, Asking, Conversation, Dialect, Duplex, Facts, Heard, Key, ListenTicket, OnLeave,
-    Reading, Refused,
+    AnswerForm, ChangeEncoder, ClientResponse, Conversation, Dialect, DuplexHalf, FrameReading,
+    FrameRefusal, OnDisconnect, PendingRequest, QuestionMode, RequestKey, ServerInfo,
 };
 
 /// The cache time of `server/discover` in milliseconds.
@@ -58,171 +64,59 @@ const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 const META_LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 
 /// Converts a tool id to MCP's form in `[A-Za-z0-9_-]`, which model APIs accept.
-pub(crate) fn spell(id: &str) -> String {
+pub(crate) fn mcp_tool_name(id: &str) -> String {
     id.replace('.', "_")
-}
-
-/// The MCP dialect.
-pub struct Mcp {
-    facts: Arc<Facts>,
-}
-
-impl Mcp {
-    /// Creates the dialect for the server that `facts` describe.
-    pub fn new(facts: Arc<Facts>) -> Self {
-        Self { facts }
-    }
-}
-
-impl Dialect for Mcp {
-    fn name(&self) -> &'static str {
-        "mcp"
-    }
-
-    fn paths(&self) -> &'static [&'static str] {
-        places::paths(&self.facts)
-    }
-
-    fn converse(&self, caller: &Caller) -> Box<dyn Conversation> {
-        let facts = self.facts.clone();
-        let caller = caller.clone();
-        Box::new(McpConversation { facts, caller, session: None })
-    }
-
-    fn session<'h>(&self, head: &'h Head) -> Option<&'h str> {
-        // Stateless revisions ignore the session id.
-        if stateless::says_header(head) {
-            return None;
-        }
-        // A malformed session id counts as an unknown session.
-        headers::single(head, headers::SESSION).unwrap_or(Some(""))
-    }
-
-    fn unknown_session(&self) -> Reply {
-        let why = "no such session; it has ended or never was: send `initialize` to begin another";
-        Failure::invalid_request(None, why).with_status(404).reply(true)
-    }
-
-    fn open_session(&self, reply: Reply, id: &str) -> Reply {
-        reply.with_header(headers::SESSION, id)
-    }
-
-    fn duplex(&self, head: &Head) -> Option<Duplex> {
-        places::duplex(head)
-    }
-
-    fn duplex_endpoint(&self, id: &str) -> String {
-        places::endpoint(id)
-    }
-
-    fn unknown_duplex(&self) -> Reply {
-        let why = "no such conversation; `GET /sse` begins one";
-        Failure::invalid_request(None, why).with_status(404).reply(true)
-    }
-
-    fn unknown_event(&self, id: &str) -> Reply {
-        let id: String = id.chars().take(60).collect();
-        let why = format!(
-            "no stream of this session has an event `{id}` any more; open another without \
-             `Last-Event-ID`"
-        );
-        Failure::invalid_request(None, why).reply(true)
-    }
-
-    fn refuse(&self, why: &Refused) -> Reply {
-        match why {
-            Refused::TooLarge { limit } => {
-                let why = format!("the message is larger than {limit} bytes and was not read");
-                Failure::invalid_request(None, why).with_status(413).reply(true)
-            }
-            Refused::Busy { message } => Failure::new(None, INTERNAL_ERROR, message.as_str())
-                .with_status(503)
-                .reply(true)
-                .with_header("retry-after", "1"),
-            Refused::Unauthorized { said } => {
-                let (why, challenge) = if *said {
-                    ("nobody is known by this key or token", "Bearer error=\"invalid_token\"")
-                } else {
-                    ("send your key as `Authorization: Bearer KEY` or `X-API-Key: KEY`", "Bearer")
-                };
-                Failure::invalid_request(None, why)
-                    .with_status(401)
-                    .reply(true)
-                    .with_header("www-authenticate", challenge)
-            }
-            Refused::Several => {
-                let why = "there is more than one key or token in one place; send one";
-                Failure::invalid_request(None, why)
-                    .with_status(400)
-                    .reply(true)
-                    .with_header("www-authenticate", "Bearer error=\"invalid_request\"")
-            }
-            Refused::Throttled { retry_after } => {
-                let why = "too many wrong keys came from where you are; wait";
-                let wait = retry_after.as_millis().div_ceil(1000).max(1).to_string();
-                Failure::invalid_request(None, why)
-                    .with_status(429)
-                    .reply(true)
-                    .with_header("retry-after", wait)
-            }
-            // The id is left out, because it belongs to the request in flight.
-            Refused::Repeated { key: Key(id) } => {
-                let why = format!("the id {id} is in flight already; this request was not run");
-                Failure::invalid_request(None, why).reply(true)
-            }
-        }
-    }
 }
 
 /// The conversation of one client, with the session that `initialize` opened.
 struct McpConversation {
-    facts: Arc<Facts>,
+    facts: Arc<ServerInfo>,
     caller: Caller,
-    session: Option<Session>,
+    session: Option<McpSession>,
 }
 
 /// The settings of a session, or of one stateless request.
 #[derive(Clone, Copy)]
-struct Session {
+struct McpSession {
     revision: &'static Revision,
     /// The lowest level of log lines that the client wants; `None` for no log lines.
-    log_level: Option<Level>,
+    log_level: Option<LogLevel>,
     /// The kinds of question that the client declared in `initialize`.
-    can: Askable,
+    question_support: QuestionSupport,
 }
 
 impl Conversation for McpConversation {
-    fn read(&mut self, frame: &Frame) -> Reading {
-        if let Some(page) = places::page(&self.facts, &frame.head) {
-            return Reading::Reply(page);
+    fn read(&mut self, frame: &MessageFrame) -> FrameReading {
+        if let Some(page) = http_paths::document(&self.facts, &frame.head) {
+            return FrameReading::Reply(page);
         }
         match &frame.head {
-            Head::Http { method, .. } if *method != Method::POST => {
+            FrameHead::Http { method, .. } if *method != Method::POST => {
                 self.read_verb(method, &frame.head)
             }
-            Head::Line | Head::Http { .. } => self.read_body(frame),
+            FrameHead::Line | FrameHead::Http { .. } => self.read_body(frame),
         }
     }
 
-    fn join(&self, replies: Vec<Reply>) -> Reply {
-        batch(replies)
+    fn join_replies(&self, replies: Vec<Reply>) -> Reply {
+        join_batch(replies)
     }
 
-    fn tidings(&self) -> Option<Arc<dyn ListenTicket>> {
-        let Session { revision, .. } = self.session?;
-        Some(Arc::new(Tidings::new(revision, self.facts.clone())))
+    fn notification_encoder(&self) -> Option<Arc<dyn ChangeEncoder>> {
+        let McpSession { revision, .. } = self.session?;
+        Some(Arc::new(SessionChangeEncoder::new(revision, self.facts.clone())))
     }
 }
 
 impl McpConversation {
     /// Reads an HTTP request without a message.
-    fn read_verb(&mut self, method: &Method, head: &Head) -> Reading {
-        let Some(Session { revision, .. }) = self.session else {
-            if let Some(greeting) = places::greeting(&self.facts, head) {
-                return Reading::Reply(greeting);
+    fn read_verb(&mut self, method: &Method, head: &FrameHead) -> FrameReading {
+        let Some(McpSession { revision, .. }) = self.session else {
+            if let Some(greeting) = http_paths::greeting(&self.facts, head) {
+                return FrameReading::Reply(greeting);
             }
             let why = match *method {
-                _ if stateless::says_header(head) => {
+                _ if stateless::has_stateless_header(head) => {
                     "in this revision all is sent by POST; a stream is the answer to \
                      `subscriptions/listen`"
                 }
@@ -231,158 +125,166 @@ impl McpConversation {
                 }
                 _ => "messages are sent by POST",
             };
-            let failure = Failure::invalid_request(None, why).with_status(405);
-            return Reading::Reply(failure.reply(true).with_header("allow", "POST"));
+            let failure = McpFailure::invalid_request(None, why).with_status(405);
+            return FrameReading::Reply(failure.reply(true).with_header("allow", "POST"));
         };
-        let streams = accepts(head, revision) != Accepts::Message;
+        let streams = answer_form(head, revision) != AnswerForm::Message;
         let read = match *method {
-            Method::DELETE => {
-                self.check_version_header(head, None).map(|()| Reading::Closed(Reply::empty(204)))
-            }
+            Method::DELETE => self
+                .check_version_header(head, None)
+                .map(|()| FrameReading::CloseSession(Reply::empty(204))),
             Method::GET if streams => self
                 .check_version_header(head, None)
                 .and_then(|()| last_event(head, revision))
-                .map(|after| Reading::Tidings { after }),
+                .map(|after| FrameReading::OpenNotifications { after }),
             Method::GET => {
                 let why = "send `Accept: text/event-stream`: what there is to get is a stream";
-                Err(Failure::invalid_request(None, why).with_status(406))
+                Err(McpFailure::invalid_request(None, why).with_status(406))
             }
             _ => {
                 let reply = Reply::empty(405).with_header("allow", "GET, POST, DELETE");
-                Ok(Reading::Reply(reply))
+                Ok(FrameReading::Reply(reply))
             }
         };
-        read.unwrap_or_else(|failure| self.fail(&failure))
+        read.unwrap_or_else(|failure| self.failure_reading(&failure))
     }
 
-    fn read_body(&mut self, frame: &Frame) -> Reading {
+    fn read_body(&mut self, frame: &MessageFrame) -> FrameReading {
         match parse_members(&frame.body) {
             Ok(Ok(members)) => self.read_message(frame, members),
             Ok(Err(Value::Array(items))) => self.read_batch(frame, items),
             Ok(Err(other)) => self.read_value(frame, other),
-            Err(why) => self.fail(&Failure::not_json(why, unread::id(&frame.body))),
+            Err(why) => self
+                .failure_reading(&McpFailure::not_json(why, id_recovery::recover_id(&frame.body))),
         }
     }
 
-    fn read_batch(&mut self, frame: &Frame, items: Vec<Value>) -> Reading {
+    fn read_batch(&mut self, frame: &MessageFrame, items: Vec<Value>) -> FrameReading {
         match self.session.map(|session| session.revision.batches) {
-            Some(Batches::Taken) => {}
-            Some(Batches::Refused) | None => {
+            Some(BatchSupport::Accepted) => {}
+            Some(BatchSupport::Refused) | None => {
                 let why = "one message at a time: this revision has no batches";
-                return self.fail(&Failure::invalid_request(None, why));
+                return self.failure_reading(&McpFailure::invalid_request(None, why));
             }
         }
         if items.is_empty() || items.len() > BATCH_MAX {
             let why = format!("a batch holds 1 to {BATCH_MAX} messages, this one {}", items.len());
-            return self.fail(&Failure::invalid_request(None, why));
+            return self.failure_reading(&McpFailure::invalid_request(None, why));
         }
         let read_item = |item: Value| {
             let id = item.get("id").and_then(read_id);
             let alone = |method: &str| {
                 let why = format!("`{method}` must not be part of a batch");
-                Failure::invalid_request(id.clone(), why)
+                McpFailure::invalid_request(id.clone(), why)
             };
             if item.get("method").is_some_and(|method| method == "initialize") {
-                return self.fail(&alone("initialize"));
+                return self.failure_reading(&alone("initialize"));
             }
             // The answers to a batch are one array, which has no place for streams and questions.
             match self.read_value(frame, item) {
-                Reading::Listen(_) => self.fail(&alone("subscriptions/listen")),
-                Reading::Ask(ask @ Ask { asking: Asking::Now(_), .. }) => {
-                    Reading::Ask(Ask { asking: Asking::Nobody, ..ask })
-                }
+                FrameReading::Subscribe(_) => self.failure_reading(&alone("subscriptions/listen")),
+                FrameReading::Request(
+                    ask @ PendingRequest { question_mode: QuestionMode::DuringCall(_), .. },
+                ) => FrameReading::Request(PendingRequest {
+                    question_mode: QuestionMode::Nobody,
+                    ..ask
+                }),
                 reading => reading,
             }
         };
-        Reading::Batch(items.into_iter().map(read_item).collect())
+        FrameReading::Batch(items.into_iter().map(read_item).collect())
     }
 
-    fn read_value(&mut self, frame: &Frame, value: Value) -> Reading {
+    fn read_value(&mut self, frame: &MessageFrame, value: Value) -> FrameReading {
         match value {
             Value::Object(map) => self.read_message(frame, map.into()),
             Value::Null
             | Value::Bool(_)
             | Value::Number(_)
             | Value::String(_)
-            | Value::Array(_) => {
-                self.fail(&Failure::invalid_request(None, "a message is a JSON object"))
-            }
+            | Value::Array(_) => self
+                .failure_reading(&McpFailure::invalid_request(None, "a message is a JSON object")),
         }
     }
 
-    fn read_message(&mut self, frame: &Frame, members: Members) -> Reading {
-        let read = Message::read(members).and_then(|message| match message {
-            Message::Request { id, method, params } => {
+    fn read_message(&mut self, frame: &MessageFrame, members: MessageMembers) -> FrameReading {
+        let read = McpMessage::parse(members).and_then(|message| match message {
+            McpMessage::Request { id, method, params } => {
                 self.read_request(frame, id, &method, params)
             }
-            Message::Notification { method, params } => {
+            McpMessage::Notification { method, params } => {
                 self.check_version_header(&frame.head, None)?;
                 Ok(self.read_notification(&frame.head, &method, &params))
             }
-            Message::Response { id, heard } => {
+            McpMessage::Response { id, heard } => {
                 self.check_version_header(&frame.head, None)?;
-                if stateless::says_header(&frame.head) {
+                if stateless::has_stateless_header(&frame.head) {
                     let why = "a client sends requests and notifications in this revision";
-                    return Err(Failure::invalid_request(None, why));
+                    return Err(McpFailure::invalid_request(None, why));
                 }
                 Ok(self.read_response(id, heard))
             }
         });
-        read.unwrap_or_else(|failure| self.fail(&failure))
+        read.unwrap_or_else(|failure| self.failure_reading(&failure))
     }
 
-    fn read_notification(&self, head: &Head, method: &str, params: &Params) -> Reading {
+    fn read_notification(
+        &self,
+        head: &FrameHead,
+        method: &str,
+        params: &RpcParams,
+    ) -> FrameReading {
         let reply = Reply::empty(202);
         // A POST without a session is a conversation of its own, with no other request to cancel.
-        let alone = matches!(head, Head::Http { .. }) && self.session.is_none();
+        let alone = matches!(head, FrameHead::Http { .. }) && self.session.is_none();
         match (method, cancelled_key(params)) {
-            ("notifications/cancelled", Some(key)) if !alone => Reading::Cancel { key, reply },
+            ("notifications/cancelled", Some(key)) if !alone => FrameReading::Cancel { key, reply },
             // Unknown notifications are accepted and ignored.
-            _ => Reading::Reply(reply),
+            _ => FrameReading::Reply(reply),
         }
     }
 
-    fn read_response(&self, id: Option<String>, heard: Heard) -> Reading {
+    fn read_response(&self, id: Option<String>, heard: ClientResponse) -> FrameReading {
         let reply = Reply::empty(202);
         match (self.session, id) {
-            (Some(_), Some(id)) => Reading::Told { id, heard, reply },
+            (Some(_), Some(id)) => FrameReading::Response { id, heard, reply },
             // The response matches no question. It is ignored, because responses are never
             // answered.
-            (None, _) | (_, None) => Reading::Reply(reply),
+            (None, _) | (_, None) => FrameReading::Reply(reply),
         }
     }
 
     /// Reads a request. The era is determined first, then the method.
     fn read_request(
         &mut self,
-        frame: &Frame,
-        id: Id,
+        frame: &MessageFrame,
+        id: RequestId,
         method: &str,
-        params: Params,
-    ) -> Result<Reading, Failure> {
+        params: RpcParams,
+    ) -> Result<FrameReading, McpFailure> {
         let meta = params.get("_meta").and_then(Value::as_object);
         let stateless_body = meta.is_some_and(|meta| meta.contains_key(META_VERSION));
-        if stateless_body || stateless::says_header(&frame.head) {
+        if stateless_body || stateless::has_stateless_header(&frame.head) {
             return self.read_stateless(frame, id, method, params);
         }
         self.check_version_header(&frame.head, Some(&id))?;
         match (method, self.session) {
             // A second id for the same session would outlive the end of the first.
-            ("initialize", Some(_)) if matches!(frame.head, Head::Http { .. }) => {
+            ("initialize", Some(_)) if matches!(frame.head, FrameHead::Http { .. }) => {
                 let why =
                     "this session is open already; send `initialize` without its id for another";
-                Err(Failure::invalid_request(Some(id), why))
+                Err(McpFailure::invalid_request(Some(id), why))
             }
             ("initialize", _) => self.initialize(&id, &params),
-            ("ping", Some(_)) => Ok(Reading::Reply(success(&id, &json!({})))),
-            ("ping", None) if matches!(frame.head, Head::Line) => {
-                Ok(Reading::Reply(success(&id, &json!({}))))
+            ("ping", Some(_)) => Ok(FrameReading::Reply(success(&id, &json!({})))),
+            ("ping", None) if matches!(frame.head, FrameHead::Line) => {
+                Ok(FrameReading::Reply(success(&id, &json!({}))))
             }
             // Some clients do not read the body of a 400, so errors get the status 200.
             (_, Some(session)) => self
                 .read_in_session(frame, id, method, params, session)
                 .map_err(|failure| failure.with_status(200)),
-            (_, None) => Err(Failure::invalid_params(
+            (_, None) => Err(McpFailure::invalid_params(
                 Some(id),
                 format!(
                     "the request names no protocol revision: send `initialize` first, or \
@@ -395,201 +297,233 @@ impl McpConversation {
     /// Reads a stateless request, which carries all its settings.
     fn read_stateless(
         &self,
-        frame: &Frame,
-        id: Id,
+        frame: &MessageFrame,
+        id: RequestId,
         method: &str,
-        params: Params,
-    ) -> Result<Reading, Failure> {
-        let revision = self.spoken(stateless::revision_of(&frame.head, &id, &params)?);
-        if matches!(frame.head, Head::Http { .. }) {
-            headers::agree(&frame.head, &id, method, &params)?;
+        params: RpcParams,
+    ) -> Result<FrameReading, McpFailure> {
+        let revision =
+            self.supported_revision(stateless::parse_revision(&frame.head, &id, &params)?);
+        if matches!(frame.head, FrameHead::Http { .. }) {
+            headers::check_headers(&frame.head, &id, method, &params)?;
         }
         let log_level = params
             .get("_meta")
             .and_then(|meta| meta.get(META_LOG_LEVEL))
             .map(|level| read_level(&id, level))
             .transpose()?;
-        match (method, asked(method, revision, &self.facts)) {
-            ("server/discover", _) => Ok(Reading::Reply(self.discover(&id, revision))),
+        match (method, request_kind(method, revision, &self.facts)) {
+            ("server/discover", _) => Ok(FrameReading::Reply(self.discover(&id, revision))),
             ("subscriptions/listen", _) => self.listen(frame, &id, &params, revision),
             (_, Some(asked)) => {
-                let session = Session { revision, log_level, can: Askable::default() };
-                self.ask(frame, id, asked, params, session)
+                let session = McpSession {
+                    revision,
+                    log_level,
+                    question_support: QuestionSupport::default(),
+                };
+                self.request_reading(frame, id, asked, params, session)
             }
-            (_, None) => Err(methods::unknown(id, method, revision, &self.facts).with_status(404)),
+            (_, None) => {
+                Err(methods::unknown_method(id, method, revision, &self.facts).with_status(404))
+            }
         }
     }
 
     /// Reads a request after `initialize`.
     fn read_in_session(
         &mut self,
-        frame: &Frame,
-        id: Id,
+        frame: &MessageFrame,
+        id: RequestId,
         method: &str,
-        params: Params,
-        session: Session,
-    ) -> Result<Reading, Failure> {
-        match (method, asked(method, session.revision, &self.facts)) {
+        params: RpcParams,
+        session: McpSession,
+    ) -> Result<FrameReading, McpFailure> {
+        match (method, request_kind(method, session.revision, &self.facts)) {
             ("logging/setLevel", _) => {
                 let level = params.get("level");
-                let level = level.ok_or_else(|| not_a("a string", &id, "params.level", None))?;
+                let level =
+                    level.ok_or_else(|| wrong_type("a string", &id, "params.level", None))?;
                 let log_level = Some(read_level(&id, level)?);
-                self.session = Some(Session { log_level, ..session });
-                Ok(Reading::Reply(success(&id, &json!({}))))
+                self.session = Some(McpSession { log_level, ..session });
+                Ok(FrameReading::Reply(success(&id, &json!({}))))
             }
             ("resources/unsubscribe", _) if self.facts.resources => {
-                let uri = library::uri_of(&id, &params)?;
-                Ok(Reading::Unwatch { uri, reply: success(&id, &json!({})) })
+                let uri = library::parse_uri(&id, &params)?;
+                Ok(FrameReading::Unwatch { uri, reply: success(&id, &json!({})) })
             }
-            (_, Some(asked)) => self.ask(frame, id, asked, params, session),
-            (_, None) => Err(methods::unknown(id, method, session.revision, &self.facts)),
+            (_, Some(asked)) => self.request_reading(frame, id, asked, params, session),
+            (_, None) => Err(methods::unknown_method(id, method, session.revision, &self.facts)),
         }
     }
 
     /// Returns the revision without features that this server lacks.
-    fn spoken(&self, revision: &'static Revision) -> &'static Revision {
+    fn supported_revision(&self, revision: &'static Revision) -> &'static Revision {
         if self.facts.jobs { revision } else { revision.without_tasks() }
     }
 
-    fn initialize(&mut self, id: &Id, params: &Params) -> Result<Reading, Failure> {
+    fn initialize(
+        &mut self,
+        id: &RequestId,
+        params: &RpcParams,
+    ) -> Result<FrameReading, McpFailure> {
         let wanted = match params.get("protocolVersion") {
             Some(Value::String(wanted)) => wanted.as_str(),
-            other => return Err(not_a("a string", id, "params.protocolVersion", other)),
+            other => return Err(wrong_type("a string", id, "params.protocolVersion", other)),
         };
-        let revision =
-            Revision::named(wanted, Era::Session).unwrap_or_else(|| Revision::newest(Era::Session));
-        let revision = self.spoken(revision);
+        let revision = Revision::find(wanted, ProtocolEra::Session)
+            .unwrap_or_else(|| Revision::newest(ProtocolEra::Session));
+        let revision = self.supported_revision(revision);
         let clients = params.get("capabilities").unwrap_or(&Value::Null);
-        let can = asking::askable(clients, revision);
-        self.session = Some(Session { revision, log_level: Some(Level::Warning), can });
+        let can = questions::question_support(clients, revision);
+        self.session = Some(McpSession {
+            revision,
+            log_level: Some(LogLevel::Warning),
+            question_support: can,
+        });
         let result = json!({
             "protocolVersion": revision.name,
             "capabilities": capabilities(revision, &self.facts),
             "serverInfo": server_info(revision, &self.facts),
-            "instructions": self.facts.instructions.told_to(&self.caller),
+            "instructions": self.facts.instructions.for_caller(&self.caller),
         });
-        Ok(Reading::Opened(success(id, &result)))
+        Ok(FrameReading::OpenSession(success(id, &result)))
     }
 
-    fn discover(&self, id: &Id, revision: &Revision) -> Reply {
+    fn discover(&self, id: &RequestId, revision: &Revision) -> Reply {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
-        struct Discovered<'a> {
+        struct DiscoverResult<'a> {
             supported_versions: Vec<&'static str>,
             capabilities: Value,
             instructions: &'a str,
             #[serde(flatten)]
-            stamp: Stamp<'a>,
+            stamp: ResultStamp<'a>,
         }
-        let result = Discovered {
-            supported_versions: Revision::names(Era::Stateless),
+        let result = DiscoverResult {
+            supported_versions: Revision::names(ProtocolEra::Stateless),
             capabilities: capabilities(revision, &self.facts),
-            instructions: &self.facts.instructions.told_to(&self.caller),
-            stamp: Stamp::new(revision, &self.facts, Some(DISCOVER_TTL_MS)),
+            instructions: &self.facts.instructions.for_caller(&self.caller),
+            stamp: ResultStamp::new(revision, &self.facts, Some(DISCOVER_TTL_MS)),
         };
         success(id, &result)
     }
 
     fn listen(
         &self,
-        frame: &Frame,
-        id: &Id,
-        params: &Params,
+        frame: &MessageFrame,
+        id: &RequestId,
+        params: &RpcParams,
         revision: &'static Revision,
-    ) -> Result<Reading, Failure> {
-        if accepts(&frame.head, revision) == Accepts::Message {
+    ) -> Result<FrameReading, McpFailure> {
+        if answer_form(&frame.head, revision) == AnswerForm::Message {
             let why = "the answer is a stream: send `Accept: text/event-stream`";
-            return Err(Failure::invalid_request(Some(id.clone()), why).with_status(406));
+            return Err(McpFailure::invalid_request(Some(id.clone()), why).with_status(406));
         }
-        let line = matches!(frame.head, Head::Line);
-        listening::read(id, params, revision, self.facts.clone(), line).map(Reading::Listen)
+        let line = matches!(frame.head, FrameHead::Line);
+        subscriptions::parse_listen(id, params, revision, self.facts.clone(), line)
+            .map(FrameReading::Subscribe)
     }
 
-    fn ask(
+    fn request_reading(
         &self,
-        frame: &Frame,
-        id: Id,
-        asked: Asked,
-        mut params: Params,
-        session: Session,
-    ) -> Result<Reading, Failure> {
-        let Session { revision, log_level, can } = session;
+        frame: &MessageFrame,
+        id: RequestId,
+        asked: McpRequestKind,
+        mut params: RpcParams,
+        session: McpSession,
+    ) -> Result<FrameReading, McpFailure> {
+        let McpSession { revision, log_level, question_support: can } = session;
         let facts = self.facts.clone();
-        let hearing = Hearing::read(&id, &params, revision, facts.clone(), log_level)?;
-        let (asked, request) = requests::read(&id, asked, revision, &mut params)?;
+        let hearing =
+            RequestNotifications::parse(&id, &params, revision, facts.clone(), log_level)?;
+        let (asked, request) = requests::parse_request(&id, asked, revision, &mut params)?;
         let hearing = match &request {
             // The client that waits for a task also gets its questions.
-            Request::AwaitJob { id: task } => match task.parse() {
-                Ok(task) => hearing.of_task(task),
+            HostRequest::AwaitJob { id: task } => match task.parse() {
+                Ok(task) => hearing.for_task(task),
                 Err(_) => hearing,
             },
             _ => hearing,
         };
-        let beside = requests::beside(&frame.head, &asked, revision, &params);
+        let beside = requests::call_metadata(&frame.head, &asked, revision, &params);
         let on_leave = match (&asked, revision.era) {
             // A client that cancels a task need not wait for its end.
-            (Asked::About(About::Cancel), _) => OnLeave::Continues,
+            (McpRequestKind::TaskRequest(TaskRequest::Cancel), _) => OnDisconnect::Continues,
             // The task continues if a client stops waiting for it.
-            (Asked::About(About::Result), _) => OnLeave::Cancels,
-            (_, Era::Stateless) => OnLeave::Cancels,
-            (_, Era::Session) => OnLeave::Continues,
+            (McpRequestKind::TaskRequest(TaskRequest::Result), _) => OnDisconnect::Cancels,
+            (_, ProtocolEra::Stateless) => OnDisconnect::Cancels,
+            (_, ProtocolEra::Session) => OnDisconnect::Continues,
         };
         let events = match asked {
             // A status request is answered at once, so a stream is useless.
-            Asked::About(About::Get) => Accepts::Message,
-            Asked::Tools | Asked::Call | Asked::Task | Asked::About(_) | Asked::Library { .. } => {
-                accepts(&frame.head, revision)
-            }
+            McpRequestKind::TaskRequest(TaskRequest::Get) => AnswerForm::Message,
+            McpRequestKind::Tools
+            | McpRequestKind::Call
+            | McpRequestKind::Task
+            | McpRequestKind::TaskRequest(_)
+            | McpRequestKind::Library { .. } => answer_form(&frame.head, revision),
         };
         let asking = match (revision.era, events) {
-            _ if !requests::asks(&asked, revision.era) => Asking::Nobody,
-            (Era::Stateless, _) => asking::again(&id, &params, revision)?,
-            (Era::Session, Accepts::Stream | Accepts::Resumable) => Asking::Now(can),
+            _ if !requests::may_ask(&asked, revision.era) => QuestionMode::Nobody,
+            (ProtocolEra::Stateless, _) => questions::parse_question_mode(&id, &params, revision)?,
+            (ProtocolEra::Session, AnswerForm::Stream | AnswerForm::Resumable) => {
+                QuestionMode::DuringCall(can)
+            }
             // A question needs a stream.
-            (Era::Session, Accepts::Message) => Asking::Nobody,
+            (ProtocolEra::Session, AnswerForm::Message) => QuestionMode::Nobody,
         };
-        Ok(Reading::Ask(Ask {
+        Ok(FrameReading::Request(PendingRequest {
             key: id.key(),
             request,
-            ticket: Arc::new(McpTicket { id, revision, facts, asked, hearing }),
-            on_leave,
-            events,
-            asking,
-            beside,
-            within: None,
-            via: None,
+            encoder: Arc::new(McpEncoder {
+                id,
+                revision,
+                facts,
+                kind: asked,
+                notifications: hearing,
+            }),
+            on_disconnect: on_leave,
+            answer_form: events,
+            question_mode: asking,
+            metadata: beside,
+            time_limit: None,
+            origin: None,
         }))
     }
 
     /// Checks that the version header, if sent, names a known revision.
-    fn check_version_header(&self, head: &Head, id: Option<&Id>) -> Result<(), Failure> {
+    fn check_version_header(
+        &self,
+        head: &FrameHead,
+        id: Option<&RequestId>,
+    ) -> Result<(), McpFailure> {
         let all = REVISIONS.each_ref().map(|row| row.name);
-        let invalid = |why| Failure::invalid_request(id.cloned(), why);
-        match headers::single(head, headers::VERSION).map_err(invalid)? {
+        let invalid = |why| McpFailure::invalid_request(id.cloned(), why);
+        match headers::single_value(head, headers::VERSION).map_err(invalid)? {
             Some(name) if !all.contains(&name) => {
-                Err(Failure::unsupported(id.cloned(), name, &all))
+                Err(McpFailure::unsupported(id.cloned(), name, &all))
             }
             Some(_) | None => Ok(()),
         }
     }
 
-    fn fail(&self, failure: &Failure) -> Reading {
+    fn failure_reading(&self, failure: &McpFailure) -> FrameReading {
         let anonymous = self.session.is_none_or(|session| session.revision.anonymous_errors);
-        Reading::Reply(failure.reply(anonymous))
+        FrameReading::Reply(failure.reply(anonymous))
     }
 }
 
 /// Returns the server's capabilities in `revision`.
-fn capabilities(revision: &Revision, facts: &Facts) -> Value {
+fn capabilities(revision: &Revision, facts: &ServerInfo) -> Value {
     let mut capabilities = json!({ "tools": { "listChanged": true }, "logging": {} });
-    tasks::declare(revision, &mut capabilities);
-    library::declare(revision, facts, &mut capabilities);
+    tasks::declare_capabilities(revision, &mut capabilities);
+    library::declare_capabilities(revision, facts, &mut capabilities);
     capabilities
 }
 
 /// Returns the last event that a resuming client received, if it resumes a stream.
-fn last_event(head: &Head, revision: &Revision) -> Result<Option<String>, Failure> {
-    let last = headers::single(head, headers::LAST_EVENT)
-        .map_err(|why| Failure::invalid_request(None, why))?;
+fn last_event(head: &FrameHead, revision: &Revision) -> Result<Option<String>, McpFailure> {
+    let last = headers::single_value(head, headers::LAST_EVENT)
+        .map_err(|why| McpFailure::invalid_request(None, why))?;
     Ok(last.filter(|id| revision.resumes && !id.is_empty()).map(str::to_owned))
 }

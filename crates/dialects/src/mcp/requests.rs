@@ -1,102 +1,124 @@
 //! Parsing of MCP requests into host requests and call metadata.
 
 use serde_json::{Value, json};
-use toolgate_contract::{Beside, Head, Level, Request, ToolId, Trace};
+use toolgate_contract::{CallMetadata, FrameHead, HostRequest, LogLevel, ToolId, TraceContext};
 
-use super::library::{self, Want};
-use super::message::{Failure, Id, not_a};
-use super::revision::{Era, Revision};
-use super::tasks::{self, About};
-use super::ticket::Asked;
+use super::encoder::McpRequestKind;
+use super::library::{self, LibraryRequest};
+use super::message::{McpFailure, RequestId, wrong_type};
+use super::revision::{ProtocolEra, Revision};
+use super::tasks::{self, TaskRequest};
 use super::{cursor, headers};
-use crate::json::Params;
-use crate::{Accepts, Facts};
+use crate::json::RpcParams;
+use crate::{AnswerForm, ServerInfo};
 
 /// Returns the request kind of `method`, if the revision and the server support it.
-pub(crate) fn asked(method: &str, revision: &Revision, facts: &Facts) -> Option<Asked> {
+pub(crate) fn request_kind(
+    method: &str,
+    revision: &Revision,
+    facts: &ServerInfo,
+) -> Option<McpRequestKind> {
     match method {
-        "tools/list" => Some(Asked::Tools),
-        "tools/call" => Some(Asked::Call),
+        "tools/list" => Some(McpRequestKind::Tools),
+        "tools/call" => Some(McpRequestKind::Call),
         _ => {
-            let about = About::named(method, revision).map(Asked::About);
-            let library = || Want::named(method, revision, facts);
-            about.or_else(|| library().map(|want| Asked::Library { want, uri: None }))
+            let about = TaskRequest::from_method(method, revision).map(McpRequestKind::TaskRequest);
+            let library = || LibraryRequest::from_method(method, revision, facts);
+            about.or_else(|| library().map(|want| McpRequestKind::Library { want, uri: None }))
         }
     }
 }
 
 /// Parses the parameters into a host request. Also returns the request kind, completed from them.
-pub(crate) fn read(
-    id: &Id,
-    asked: Asked,
+pub(crate) fn parse_request(
+    id: &RequestId,
+    asked: McpRequestKind,
     revision: &Revision,
-    params: &mut Params,
-) -> Result<(Asked, Request), Failure> {
+    params: &mut RpcParams,
+) -> Result<(McpRequestKind, HostRequest), McpFailure> {
     Ok(match asked {
-        Asked::Tools => {
-            let after = cursor::after(id, params, "tool", ToolId::foreign)?;
-            (asked, Request::ListTools { after })
+        McpRequestKind::Tools => {
+            let after = cursor::parse_after(id, params, "tool", ToolId::foreign)?;
+            (asked, HostRequest::ListTools { after })
         }
-        Asked::Call | Asked::Task => read_call(id, revision, params)?,
-        Asked::About(about) => (asked, about.read(revision, id, params)?),
-        Asked::Library { want, .. } => {
-            let request = want.read(id, params)?;
-            let uri = library::named(&request).map(str::to_owned);
-            (Asked::Library { want, uri }, request)
+        McpRequestKind::Call | McpRequestKind::Task => read_call(id, revision, params)?,
+        McpRequestKind::TaskRequest(about) => (asked, about.parse(revision, id, params)?),
+        McpRequestKind::Library { want, .. } => {
+            let request = want.parse(id, params)?;
+            let uri = library::request_uri(&request).map(str::to_owned);
+            (McpRequestKind::Library { want, uri }, request)
         }
     })
 }
 
 /// Parses a tool call, which may be one that becomes a task.
 fn read_call(
-    id: &Id,
+    id: &RequestId,
     revision: &Revision,
-    params: &mut Params,
-) -> Result<(Asked, Request), Failure> {
+    params: &mut RpcParams,
+) -> Result<(McpRequestKind, HostRequest), McpFailure> {
     let tool = match params.remove("name") {
         Some(Value::String(tool)) => tool,
-        other => return Err(not_a("a string", id, "params.name", other.as_ref())),
+        other => return Err(wrong_type("a string", id, "params.name", other.as_ref())),
     };
     let input = match params.remove("arguments") {
         None | Some(Value::Null) => json!({}),
         Some(input @ Value::Object(_)) => input,
         Some(_) => {
             let why = "`params.arguments` must be an object";
-            return Err(Failure::invalid_params(Some(id.clone()), why));
+            return Err(McpFailure::invalid_params(Some(id.clone()), why));
         }
     };
-    Ok(match tasks::terms(revision, id, params)? {
-        None => (Asked::Call, Request::CallTool { tool, input }),
-        Some(terms) => (Asked::Task, Request::StartJob { tool, input, terms }),
+    Ok(match tasks::parse_job_options(revision, id, params)? {
+        None => (McpRequestKind::Call, HostRequest::CallTool { tool, input }),
+        Some(terms) => (McpRequestKind::Task, HostRequest::StartJob { tool, input, terms }),
     })
 }
 
 /// Returns true if the request may lead to questions to the client.
-pub(crate) fn asks(asked: &Asked, era: Era) -> bool {
+pub(crate) fn may_ask(asked: &McpRequestKind, era: ProtocolEra) -> bool {
     match (asked, era) {
-        (Asked::Call | Asked::Task, _)
-        | (Asked::Library { want: Want::Contents | Want::Prompt, .. }, _)
-        | (Asked::About(About::Result), Era::Session) => true,
-        (Asked::Tools | Asked::About(_) | Asked::Library { .. }, _) => false,
+        (McpRequestKind::Call | McpRequestKind::Task, _)
+        | (
+            McpRequestKind::Library {
+                want: LibraryRequest::Contents | LibraryRequest::Prompt, ..
+            },
+            _,
+        )
+        | (McpRequestKind::TaskRequest(TaskRequest::Result), ProtocolEra::Session) => true,
+        (
+            McpRequestKind::Tools | McpRequestKind::TaskRequest(_) | McpRequestKind::Library { .. },
+            _,
+        ) => false,
     }
 }
 
 /// Collects the metadata of a request: repeated arguments and trace context.
-pub(crate) fn beside(head: &Head, asked: &Asked, revision: &Revision, params: &Params) -> Beside {
+pub(crate) fn call_metadata(
+    head: &FrameHead,
+    asked: &McpRequestKind,
+    revision: &Revision,
+    params: &RpcParams,
+) -> CallMetadata {
     let mirrored = match (asked, revision.era) {
-        (Asked::Call | Asked::Task, Era::Stateless) => headers::mirrored(head),
-        (Asked::Call | Asked::Task, Era::Session)
-        | (Asked::Tools | Asked::About(_) | Asked::Library { .. }, _) => None,
+        (McpRequestKind::Call | McpRequestKind::Task, ProtocolEra::Stateless) => {
+            headers::header_params(head)
+        }
+        (McpRequestKind::Call | McpRequestKind::Task, ProtocolEra::Session)
+        | (
+            McpRequestKind::Tools | McpRequestKind::TaskRequest(_) | McpRequestKind::Library { .. },
+            _,
+        ) => None,
     };
     let meta = |name| params.get("_meta").and_then(|meta| meta.get(name)).and_then(Value::as_str);
     let trace = meta("traceparent")
-        .and_then(|parent| Trace::of(parent, meta("tracestate"), meta("baggage")));
-    Beside { mirrored, trace, ..Beside::default() }
+        .and_then(|parent| TraceContext::parse(parent, meta("tracestate"), meta("baggage")));
+    CallMetadata { header_params: mirrored, trace, ..CallMetadata::default() }
 }
 
-pub(crate) fn read_level(id: &Id, level: &Value) -> Result<Level, Failure> {
+pub(crate) fn read_level(id: &RequestId, level: &Value) -> Result<LogLevel, McpFailure> {
     serde_json::from_value(level.clone()).map_err(|_| {
-        Failure::invalid_params(
+        McpFailure::invalid_params(
             Some(id.clone()),
             format!(
                 "{level} is no log level; one of debug, info, notice, warning, error, critical, \
@@ -116,18 +138,18 @@ fn is_stream(range: &str) -> bool {
 
 /// Returns the forms of answer that the client accepts. A client on lines reads streams. An HTTP
 /// client does if its `Accept` names them, and can resume them if the revision supports it.
-pub(crate) fn accepts(head: &Head, revision: &Revision) -> Accepts {
+pub(crate) fn answer_form(head: &FrameHead, revision: &Revision) -> AnswerForm {
     let takes = |value: &[u8]| {
         let text = String::from_utf8_lossy(value).to_ascii_lowercase();
         text.split(',').any(is_stream)
     };
     match (head, revision.era) {
-        (Head::Line, _) => Accepts::Stream,
-        (Head::Http { .. }, era) if head.header("accept").any(takes) => match era {
-            Era::Session if revision.resumes => Accepts::Resumable,
-            Era::Session | Era::Stateless => Accepts::Stream,
+        (FrameHead::Line, _) => AnswerForm::Stream,
+        (FrameHead::Http { .. }, era) if head.header("accept").any(takes) => match era {
+            ProtocolEra::Session if revision.resumes => AnswerForm::Resumable,
+            ProtocolEra::Session | ProtocolEra::Stateless => AnswerForm::Stream,
         },
-        (Head::Http { .. }, _) => Accepts::Message,
+        (FrameHead::Http { .. }, _) => AnswerForm::Message,
     }
 }
 

@@ -9,18 +9,18 @@ pub struct Revision {
     /// The protocol version string.
     pub name: &'static str,
     /// The way a client begins, and the scope of its settings.
-    pub era: Era,
+    pub era: ProtocolEra,
     /// Support for batches.
-    pub batches: Batches,
+    pub batches: BatchSupport,
     /// The form of errors about invalid arguments.
-    pub bad_input: BadInput,
+    pub bad_input: BadInputForm,
     /// True if tools have annotations and progress has a message.
     pub annotations: bool,
     /// True if tools, prompts and resources have titles, tools have output schemas, and results
     /// have structured content.
     pub structured: bool,
     /// The kinds of content blocks.
-    pub shows: Shows,
+    pub content: ContentSupport,
     /// True if tools, prompts and resources have icons.
     pub icons: bool,
     /// True if a server declares that it supports completion.
@@ -28,11 +28,11 @@ pub struct Revision {
     /// True if an interrupted stream can be resumed.
     pub resumes: bool,
     /// The allowed forms of schemas and structured results.
-    pub shapes: Shapes,
+    pub schemas: SchemaSupport,
     /// The way a call becomes a task.
-    pub tasks: Tasks,
+    pub tasks: TaskSupport,
     /// The kinds of question to the client.
-    pub asks: Asks,
+    pub questions: QuestionForms,
     /// True if the server info has a description.
     pub describes_itself: bool,
     /// True if an error for an unreadable id omits the id. Otherwise the id is `null`.
@@ -41,7 +41,7 @@ pub struct Revision {
 
 /// The way a client begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Era {
+pub enum ProtocolEra {
     /// With `initialize`. The settings hold for the session.
     Session,
     /// With any request. Each request carries its settings, and each result names its type.
@@ -50,16 +50,16 @@ pub enum Era {
 
 /// Support for several messages in one array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Batches {
+pub enum BatchSupport {
     /// Batches are accepted.
-    Taken,
+    Accepted,
     /// Batches are refused.
     Refused,
 }
 
 /// The form of errors about invalid arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BadInput {
+pub enum BadInputForm {
     /// A protocol error, which the model does not see.
     Error,
     /// A result with `isError`, which the model sees.
@@ -68,18 +68,18 @@ pub enum BadInput {
 
 /// The kinds of content blocks of a revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shows {
+pub enum ContentSupport {
     /// Text, images and embedded resources.
     Pictures,
-    /// Audio in addition to [`Shows::Pictures`].
+    /// Audio in addition to [`ContentSupport::Pictures`].
     Sounds,
-    /// Resource links and `lastModified` annotations in addition to [`Shows::Sounds`].
+    /// Resource links and `lastModified` annotations in addition to [`ContentSupport::Sounds`].
     Links,
 }
 
 /// The allowed forms of schemas and structured results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shapes {
+pub enum SchemaSupport {
     /// Objects. Schemas of properties are objects, too.
     Objects,
     /// Any JSON Schema 2020-12.
@@ -88,7 +88,7 @@ pub enum Shapes {
 
 /// The way a call becomes a task, which outlives its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tasks {
+pub enum TaskSupport {
     /// Never.
     None,
     /// By a parameter from the client.
@@ -99,15 +99,15 @@ pub enum Tasks {
 
 /// The kinds of question to the client of a revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asks {
+pub enum QuestionForms {
     /// Sampling without tools, and roots.
     Samples,
-    /// Forms with text, numbers, booleans and single choices, in addition to [`Asks::Samples`].
+    /// Forms with text, numbers, booleans and single choices, in addition to [`QuestionForms::Samples`].
     Forms,
     /// Page visits with an id, multiple choices in forms and sampling with tools, in addition to
-    /// [`Asks::Forms`].
+    /// [`QuestionForms::Forms`].
     NamedVisits,
-    /// All questions of [`Asks::NamedVisits`], with page visits that have no id.
+    /// All questions of [`QuestionForms::NamedVisits`], with page visits that have no id.
     Visits,
 }
 
@@ -117,19 +117,19 @@ pub static REVISIONS: [Revision; 5] = ROWS;
 const ROWS: [Revision; 5] = [
     Revision {
         name: "2026-07-28",
-        era: Era::Stateless,
-        shapes: Shapes::Any,
-        tasks: Tasks::Extension,
-        asks: Asks::Visits,
+        era: ProtocolEra::Stateless,
+        schemas: SchemaSupport::Any,
+        tasks: TaskSupport::Extension,
+        questions: QuestionForms::Visits,
         resumes: false,
         ..NEWEST_SESSION
     },
     NEWEST_SESSION,
     Revision {
         name: "2025-06-18",
-        bad_input: BadInput::Error,
-        tasks: Tasks::None,
-        asks: Asks::Forms,
+        bad_input: BadInputForm::Error,
+        tasks: TaskSupport::None,
+        questions: QuestionForms::Forms,
         icons: false,
         describes_itself: false,
         anonymous_errors: false,
@@ -137,35 +137,35 @@ const ROWS: [Revision; 5] = [
     },
     Revision {
         name: "2025-03-26",
-        era: Era::Session,
-        batches: Batches::Taken,
-        bad_input: BadInput::Error,
+        era: ProtocolEra::Session,
+        batches: BatchSupport::Accepted,
+        bad_input: BadInputForm::Error,
         annotations: true,
         structured: false,
-        shows: Shows::Sounds,
+        content: ContentSupport::Sounds,
         icons: false,
         declares_completion: true,
         resumes: true,
-        shapes: Shapes::Objects,
-        tasks: Tasks::None,
-        asks: Asks::Samples,
+        schemas: SchemaSupport::Objects,
+        tasks: TaskSupport::None,
+        questions: QuestionForms::Samples,
         describes_itself: false,
         anonymous_errors: false,
     },
     Revision {
         name: "2024-11-05",
-        era: Era::Session,
-        batches: Batches::Refused,
-        bad_input: BadInput::Error,
+        era: ProtocolEra::Session,
+        batches: BatchSupport::Refused,
+        bad_input: BadInputForm::Error,
         annotations: false,
         structured: false,
-        shows: Shows::Pictures,
+        content: ContentSupport::Pictures,
         icons: false,
         declares_completion: false,
         resumes: false,
-        shapes: Shapes::Objects,
-        tasks: Tasks::None,
-        asks: Asks::Samples,
+        schemas: SchemaSupport::Objects,
+        tasks: TaskSupport::None,
+        questions: QuestionForms::Samples,
         describes_itself: false,
         anonymous_errors: false,
     },
@@ -174,18 +174,18 @@ const ROWS: [Revision; 5] = [
 /// The newest revision with `initialize`. A client that requests an unknown revision gets this one.
 pub const NEWEST_SESSION: Revision = Revision {
     name: "2025-11-25",
-    era: Era::Session,
-    batches: Batches::Refused,
-    bad_input: BadInput::Result,
+    era: ProtocolEra::Session,
+    batches: BatchSupport::Refused,
+    bad_input: BadInputForm::Result,
     annotations: true,
     structured: true,
-    shows: Shows::Links,
+    content: ContentSupport::Links,
     icons: true,
     declares_completion: true,
     resumes: true,
-    shapes: Shapes::Objects,
-    tasks: Tasks::Param,
-    asks: Asks::NamedVisits,
+    schemas: SchemaSupport::Objects,
+    tasks: TaskSupport::Param,
+    questions: QuestionForms::NamedVisits,
     describes_itself: true,
     anonymous_errors: true,
 };
@@ -195,7 +195,7 @@ static WITHOUT_TASKS: [Revision; 5] = {
     let mut rows = ROWS;
     let mut at = 0;
     while at < rows.len() {
-        rows[at].tasks = Tasks::None;
+        rows[at].tasks = TaskSupport::None;
         at += 1;
     }
     rows
@@ -208,31 +208,33 @@ impl Revision {
     }
 
     /// Returns the revision `name`, if it belongs to `era`.
-    pub fn named(name: &str, era: Era) -> Option<&'static Self> {
+    pub fn find(name: &str, era: ProtocolEra) -> Option<&'static Self> {
         REVISIONS.iter().find(|row| row.name == name && row.era == era)
     }
 
     /// Returns the names of an era's revisions, newest first.
-    pub fn names(era: Era) -> Vec<&'static str> {
+    pub fn names(era: ProtocolEra) -> Vec<&'static str> {
         REVISIONS.iter().filter(|row| row.era == era).map(|row| row.name).collect()
     }
 
     /// Translates the error `code` of another server. Codes that the specification reserves may
     /// have a different meaning in this revision, and become an internal error.
-    pub fn refusal(&self, code: i32) -> i32 {
+    pub fn refusal_code(&self, code: i32) -> i32 {
         match self.era {
             // The client lacks the capability for this server's request, too.
-            Era::Stateless if code == MISSING_CAPABILITY => code,
-            Era::Stateless if matches!(code, -32099..=-32020 | -32002) => rpc::INTERNAL_ERROR,
-            Era::Stateless | Era::Session => code,
+            ProtocolEra::Stateless if code == MISSING_CAPABILITY => code,
+            ProtocolEra::Stateless if matches!(code, -32099..=-32020 | -32002) => {
+                rpc::INTERNAL_ERROR
+            }
+            ProtocolEra::Stateless | ProtocolEra::Session => code,
         }
     }
 
     /// Returns the newest revision of `era`.
-    pub fn newest(era: Era) -> &'static Self {
+    pub fn newest(era: ProtocolEra) -> &'static Self {
         match era {
-            Era::Stateless => &REVISIONS[0],
-            Era::Session => &REVISIONS[1],
+            ProtocolEra::Stateless => &REVISIONS[0],
+            ProtocolEra::Session => &REVISIONS[1],
         }
     }
 }
@@ -243,7 +245,7 @@ mod tests {
 
     #[test]
     fn the_newest_of_each_era_is_of_that_era_and_newest() {
-        for era in [Era::Session, Era::Stateless] {
+        for era in [ProtocolEra::Session, ProtocolEra::Stateless] {
             let newest = Revision::newest(era);
             assert_eq!(newest.era, era);
             assert_eq!(Revision::names(era).iter().max(), Some(&newest.name));
@@ -252,13 +254,13 @@ mod tests {
 
     #[test]
     fn what_the_specification_keeps_for_itself_is_no_code_of_another_servers_refusal() {
-        let newest = Revision::newest(Era::Stateless);
+        let newest = Revision::newest(ProtocolEra::Stateless);
         for kept in [-32042, -32002, -32020, -32022, -32099] {
-            assert_eq!(newest.refusal(kept), rpc::INTERNAL_ERROR, "{kept}");
-            assert_eq!(Revision::newest(Era::Session).refusal(kept), kept);
+            assert_eq!(newest.refusal_code(kept), rpc::INTERNAL_ERROR, "{kept}");
+            assert_eq!(Revision::newest(ProtocolEra::Session).refusal_code(kept), kept);
         }
         for free in [MISSING_CAPABILITY, -32602, -32603, -32000, -32019, -32100, 7] {
-            assert_eq!(newest.refusal(free), free);
+            assert_eq!(newest.refusal_code(free), free);
         }
     }
 }

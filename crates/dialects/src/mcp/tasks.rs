@@ -7,16 +7,19 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    CallError, Happened, Job, JobEvent, JobId, JobPage, JobState, JobTerms, Reply, Request, Watched,
+    CallError, HostRequest, JobEvent, JobEventKind, JobId, JobOptions, JobPage, JobSnapshot,
+    JobState, JobStreamItem, Reply,
 };
 
-use super::hearing::Hearing;
-use super::message::{Failure, Id, MISSING_CAPABILITY, not_a, notification, success};
-use super::revision::{Revision, Tasks};
-use super::ticket::{CallResult, McpTicket, Spelled, Stamp, wording};
-use super::{META_CAPABILITIES, asking, cursor};
-use crate::WatchTicket;
-use crate::json::Params;
+use super::encoder::{CallResult, EncodedOutcome, McpEncoder, ResultStamp, error_message};
+use super::message::{
+    MISSING_CAPABILITY, McpFailure, RequestId, notification, success, wrong_type,
+};
+use super::request_notifications::RequestNotifications;
+use super::revision::{Revision, TaskSupport};
+use super::{META_CAPABILITIES, cursor, questions};
+use crate::JobEventEncoder;
+use crate::json::RpcParams;
 
 /// The name of the tasks extension.
 pub(crate) const EXTENSION: &str = "io.modelcontextprotocol/tasks";
@@ -32,55 +35,55 @@ const ASKING: &str = "input_required";
 const ANSWER_WITHIN: Duration = Duration::from_millis(500);
 
 /// Declares tasks in the server's `capabilities`.
-pub(crate) fn declare(revision: &Revision, capabilities: &mut Value) {
+pub(crate) fn declare_capabilities(revision: &Revision, capabilities: &mut Value) {
     match revision.tasks {
-        Tasks::None => {}
-        Tasks::Param => {
+        TaskSupport::None => {}
+        TaskSupport::Param => {
             let requests = json!({ "tools": { "call": {} } });
             capabilities["tasks"] = json!({ "list": {}, "cancel": {}, "requests": requests });
         }
-        Tasks::Extension => capabilities["extensions"] = json!({ EXTENSION: {} }),
+        TaskSupport::Extension => capabilities["extensions"] = json!({ EXTENSION: {} }),
     }
 }
 
 /// Parses the job options of a call; `None` if the call is not to be a task.
-pub(crate) fn terms(
+pub(crate) fn parse_job_options(
     revision: &Revision,
-    id: &Id,
-    params: &Params,
-) -> Result<Option<JobTerms>, Failure> {
+    id: &RequestId,
+    params: &RpcParams,
+) -> Result<Option<JobOptions>, McpFailure> {
     match revision.tasks {
-        Tasks::None => Ok(None),
-        Tasks::Param => {
+        TaskSupport::None => Ok(None),
+        TaskSupport::Param => {
             let task = match params.get("task") {
                 None | Some(Value::Null) => return Ok(None),
                 Some(Value::Object(task)) => task,
-                Some(_) => return Err(wrong(id, "`params.task` must be an object")),
+                Some(_) => return Err(invalid_params(id, "`params.task` must be an object")),
             };
             let keep = match task.get("ttl") {
                 None | Some(Value::Null) => None,
-                Some(ttl) => match milliseconds(ttl) {
+                Some(ttl) => match parse_millis(ttl) {
                     Some(keep) => Some(keep),
                     None => {
-                        return Err(wrong(
+                        return Err(invalid_params(
                             id,
                             "`params.task.ttl` must be a number of milliseconds",
                         ));
                     }
                 },
             };
-            Ok(Some(JobTerms { keep, answer_within: None }))
+            Ok(Some(JobOptions { keep_for: keep, answer_within: None }))
         }
-        Tasks::Extension => {
-            let terms = JobTerms { keep: None, answer_within: Some(ANSWER_WITHIN) };
-            Ok(declared(params).then_some(terms))
+        TaskSupport::Extension => {
+            let terms = JobOptions { keep_for: None, answer_within: Some(ANSWER_WITHIN) };
+            Ok(declares_extension(params).then_some(terms))
         }
     }
 }
 
 /// A kind of request about existing tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum About {
+pub(crate) enum TaskRequest {
     /// The state of a task.
     Get,
     /// The result of a task, after its end.
@@ -93,78 +96,78 @@ pub(crate) enum About {
     Cancel,
 }
 
-impl About {
+impl TaskRequest {
     /// Returns the request kind of `method`, if the revision has it.
-    pub(crate) fn named(method: &str, revision: &Revision) -> Option<Self> {
+    pub(crate) fn from_method(method: &str, revision: &Revision) -> Option<Self> {
         match (revision.tasks, method) {
-            (Tasks::Param | Tasks::Extension, "tasks/get") => Some(Self::Get),
-            (Tasks::Param | Tasks::Extension, "tasks/cancel") => Some(Self::Cancel),
-            (Tasks::Param, "tasks/result") => Some(Self::Result),
-            (Tasks::Param, "tasks/list") => Some(Self::List),
-            (Tasks::Extension, "tasks/update") => Some(Self::Update),
-            (Tasks::None | Tasks::Param | Tasks::Extension, _) => None,
+            (TaskSupport::Param | TaskSupport::Extension, "tasks/get") => Some(Self::Get),
+            (TaskSupport::Param | TaskSupport::Extension, "tasks/cancel") => Some(Self::Cancel),
+            (TaskSupport::Param, "tasks/result") => Some(Self::Result),
+            (TaskSupport::Param, "tasks/list") => Some(Self::List),
+            (TaskSupport::Extension, "tasks/update") => Some(Self::Update),
+            (TaskSupport::None | TaskSupport::Param | TaskSupport::Extension, _) => None,
         }
     }
 
     /// Parses the parameters into a host request.
-    pub(crate) fn read(
+    pub(crate) fn parse(
         self,
         revision: &Revision,
-        id: &Id,
-        params: &Params,
-    ) -> Result<Request, Failure> {
+        id: &RequestId,
+        params: &RpcParams,
+    ) -> Result<HostRequest, McpFailure> {
         match revision.tasks {
-            Tasks::None | Tasks::Param => {}
-            Tasks::Extension => check_declared(id, params)?,
+            TaskSupport::None | TaskSupport::Param => {}
+            TaskSupport::Extension => check_declared(id, params)?,
         }
         let task = || match params.get("taskId") {
             Some(Value::String(task)) => Ok(task.clone()),
-            other => Err(not_a("a string", id, "params.taskId", other)),
+            other => Err(wrong_type("a string", id, "params.taskId", other)),
         };
         Ok(match self {
-            Self::Get => Request::GetJob { id: task()? },
-            Self::Result => Request::AwaitJob { id: task()? },
+            Self::Get => HostRequest::GetJob { id: task()? },
+            Self::Result => HostRequest::AwaitJob { id: task()? },
             Self::List => {
-                let after = cursor::of(id, params, |text| text.parse().ok())?;
-                Request::ListJobs { after }
+                let after = cursor::parse(id, params, |text| text.parse().ok())?;
+                HostRequest::ListJobs { after }
             }
-            Self::Update => match asking::given(id, params)? {
-                Some(given) => Request::TellJob { id: task()?, given },
-                None => return Err(wrong(id, "`params.inputResponses` is missing")),
+            Self::Update => match questions::parse_answers(id, params)? {
+                Some(given) => HostRequest::AnswerJob { id: task()?, given },
+                None => return Err(invalid_params(id, "`params.inputResponses` is missing")),
             },
-            Self::Cancel => Request::CancelJob { id: task()? },
+            Self::Cancel => HostRequest::CancelJob { id: task()? },
         })
     }
 }
 
-fn wrong(id: &Id, why: &str) -> Failure {
-    Failure::invalid_params(Some(id.clone()), why)
+fn invalid_params(id: &RequestId, why: &str) -> McpFailure {
+    McpFailure::invalid_params(Some(id.clone()), why)
 }
 
 /// Checks that a request about tasks declares the extension.
-pub(crate) fn check_declared(id: &Id, params: &Params) -> Result<(), Failure> {
-    if declared(params) {
+pub(crate) fn check_declared(id: &RequestId, params: &RpcParams) -> Result<(), McpFailure> {
+    if declares_extension(params) {
         return Ok(());
     }
     let why = format!("the request must declare the extension `{EXTENSION}`");
-    Err(Failure::new(Some(id.clone()), MISSING_CAPABILITY, why)
-        .with_data(json!({ "requiredCapabilities": required() })))
+    Err(McpFailure::new(Some(id.clone()), MISSING_CAPABILITY, why)
+        .with_data(json!({ "requiredCapabilities": required_capability() })))
 }
 
 /// Returns the client capability that tasks need.
-pub(crate) fn required() -> Value {
+pub(crate) fn required_capability() -> Value {
     json!({ "extensions": { EXTENSION: {} } })
 }
 
 /// Returns true if the request declares the tasks extension.
-fn declared(params: &Params) -> bool {
+fn declares_extension(params: &RpcParams) -> bool {
     let capabilities = params.get("_meta").and_then(|meta| meta.get(META_CAPABILITIES));
     let extensions = capabilities.and_then(|capabilities| capabilities.get("extensions"));
     extensions.and_then(|extensions| extensions.get(EXTENSION)).is_some_and(Value::is_object)
 }
 
 /// Parses a number of milliseconds; `None` if it is invalid.
-fn milliseconds(value: &Value) -> Option<Duration> {
+fn parse_millis(value: &Value) -> Option<Duration> {
     if let Some(whole) = value.as_u64() {
         return Some(Duration::from_millis(whole));
     }
@@ -173,124 +176,140 @@ fn milliseconds(value: &Value) -> Option<Duration> {
 }
 
 /// Creates the `_meta` that relates a message to `task`.
-pub(crate) fn related(task: JobId) -> Value {
+pub(crate) fn related_task_meta(task: JobId) -> Value {
     json!({ RELATED: { "taskId": task.to_string() } })
 }
 
-impl McpTicket {
+impl McpEncoder {
     /// Encodes the answer to a call that became a task.
-    pub(crate) fn created(&self, job: &Job) -> Reply {
+    pub(crate) fn task_created_reply(&self, job: &JobSnapshot) -> Reply {
         // The result and the questions are left to `tasks/get`.
-        let Shown { task, stamp, .. } = self.shown(job);
+        let DetailedTask { task, stamp, .. } = self.task_details(job);
         match self.revision.tasks {
-            Tasks::None | Tasks::Param => {
-                success(&self.id, &json!({ "task": task, "_meta": related(job.id) }))
+            TaskSupport::None | TaskSupport::Param => {
+                success(&self.id, &json!({ "task": task, "_meta": related_task_meta(job.id) }))
             }
-            Tasks::Extension => {
-                let stamp = stamp.of_task();
-                success(&self.id, &Shown::seed(task, stamp))
+            TaskSupport::Extension => {
+                let stamp = stamp.into_task_stamp();
+                success(&self.id, &DetailedTask::without_outcome(task, stamp))
             }
         }
     }
 
     /// Encodes the answer to a request about the task of `job`.
-    pub(crate) fn about(&self, about: About, job: &Job) -> Reply {
+    pub(crate) fn task_reply(&self, about: TaskRequest, job: &JobSnapshot) -> Reply {
         match (about, self.revision.tasks) {
-            (About::Get, Tasks::None | Tasks::Param | Tasks::Extension)
-            | (About::Cancel, Tasks::None | Tasks::Param) => success(&self.id, &self.shown(job)),
-            (About::Cancel, Tasks::Extension) | (About::Update, _) => self.acknowledged(),
-            (About::Result, _) if !job.state.is_terminal() => self.astray(),
-            (About::Result, _) => match self.came_of(job) {
-                Spelled::Result(result) => success(&self.id, &result.of_task(job.id)),
-                Spelled::Error(failure) => self.failed(failure),
+            (TaskRequest::Get, TaskSupport::None | TaskSupport::Param | TaskSupport::Extension)
+            | (TaskRequest::Cancel, TaskSupport::None | TaskSupport::Param) => {
+                success(&self.id, &self.task_details(job))
+            }
+            (TaskRequest::Cancel, TaskSupport::Extension) | (TaskRequest::Update, _) => {
+                self.acknowledge_reply()
+            }
+            (TaskRequest::Result, _) if !job.state.is_terminal() => self.mismatched_answer_reply(),
+            (TaskRequest::Result, _) => match self.job_outcome(job) {
+                EncodedOutcome::Result(result) => success(&self.id, &result.with_task(job.id)),
+                EncodedOutcome::Error(failure) => self.failure_reply(failure),
             },
-            (About::List, _) => self.astray(),
+            (TaskRequest::List, _) => self.mismatched_answer_reply(),
         }
     }
 
     /// Encodes a page of tasks.
-    pub(crate) fn tasks(&self, page: &JobPage) -> Reply {
+    pub(crate) fn task_list_reply(&self, page: &JobPage) -> Reply {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
-        struct List<'a> {
-            tasks: Vec<Shown<'a>>,
+        struct TaskList<'a> {
+            tasks: Vec<DetailedTask<'a>>,
             #[serde(skip_serializing_if = "Option::is_none")]
             next_cursor: Option<String>,
         }
-        let tasks = page.jobs.iter().map(|job| self.shown(job)).collect();
-        success(&self.id, &List { tasks, next_cursor: page.next.as_ref().map(cursor::write) })
+        let tasks = page.jobs.iter().map(|job| self.task_details(job)).collect();
+        success(&self.id, &TaskList { tasks, next_cursor: page.next.as_ref().map(cursor::encode) })
     }
 
     /// Encodes the refusal of a request about tasks.
-    pub(crate) fn refused_about(&self, about: About, error: &CallError) -> Reply {
+    pub(crate) fn task_refusal(&self, about: TaskRequest, error: &CallError) -> Reply {
         match (error, about, self.revision.tasks) {
             // The task ended before it was cancelled, which is the result that the client wanted.
-            (CallError::Conflict { .. }, About::Cancel, Tasks::Extension) => self.acknowledged(),
-            (CallError::Conflict { .. }, About::Cancel, Tasks::None | Tasks::Param) => {
-                self.failed(wrong(&self.id, "the task has ended already: it cannot be cancelled"))
+            (CallError::Conflict { .. }, TaskRequest::Cancel, TaskSupport::Extension) => {
+                self.acknowledge_reply()
             }
-            (CallError::NotFound { .. }, About::List, _) => {
-                self.failed(wrong(&self.id, "the task of the cursor is gone; list from the start"))
-            }
-            (CallError::NotFound { .. }, _, _) => {
-                self.failed(wrong(&self.id, "no such task: it has expired or never was"))
-            }
-            (error, _, _) => self.refused(error),
+            (
+                CallError::Conflict { .. },
+                TaskRequest::Cancel,
+                TaskSupport::None | TaskSupport::Param,
+            ) => self.failure_reply(invalid_params(
+                &self.id,
+                "the task has ended already: it cannot be cancelled",
+            )),
+            (CallError::NotFound { .. }, TaskRequest::List, _) => self.failure_reply(
+                invalid_params(&self.id, "the task of the cursor is gone; list from the start"),
+            ),
+            (CallError::NotFound { .. }, _, _) => self.failure_reply(invalid_params(
+                &self.id,
+                "no such task: it has expired or never was",
+            )),
+            (error, _, _) => self.protocol_error_reply(error),
         }
     }
 
-    fn acknowledged(&self) -> Reply {
+    fn acknowledge_reply(&self) -> Reply {
         success(&self.id, &self.stamp(None))
     }
 
     /// Converts a task to the form of a notification, which equals the answer to `tasks/get`.
-    pub(crate) fn detailed(&self, job: &Job) -> Value {
-        let mut task = json!(self.shown(job));
+    pub(crate) fn detailed_task(&self, job: &JobSnapshot) -> Value {
+        let mut task = json!(self.task_details(job));
         if let Some(fields) = task.as_object_mut() {
             fields.retain(|name, _| name != "resultType" && name != "_meta");
         }
         task
     }
 
-    fn shown<'a>(&'a self, job: &'a Job) -> Shown<'a> {
+    fn task_details<'a>(&'a self, job: &'a JobSnapshot) -> DetailedTask<'a> {
         let (status, result, error) = match (self.revision.tasks, job.state) {
             // In the extension, `failed` means a protocol error.
-            (Tasks::Extension, JobState::Succeeded | JobState::Failed) => match self.came_of(job) {
-                Spelled::Result(result) => ("completed", Some(result), None),
-                Spelled::Error(failure) => ("failed", None, Some(failure)),
-            },
-            (Tasks::Extension, JobState::Queued | JobState::Running | JobState::Canceled)
-            | (Tasks::None | Tasks::Param, _) => (status(job), None, None),
+            (TaskSupport::Extension, JobState::Succeeded | JobState::Failed) => {
+                match self.job_outcome(job) {
+                    EncodedOutcome::Result(result) => ("completed", Some(result), None),
+                    EncodedOutcome::Error(failure) => ("failed", None, Some(failure)),
+                }
+            }
+            (TaskSupport::Extension, JobState::Queued | JobState::Running | JobState::Canceled)
+            | (TaskSupport::None | TaskSupport::Param, _) => (job_status(job), None, None),
         };
         let input_requests = match self.revision.tasks {
-            Tasks::Extension if asks(job) => Some(asking::input_requests(&job.asks, self.revision)),
-            Tasks::None | Tasks::Param | Tasks::Extension => None,
+            TaskSupport::Extension if has_questions(job) => {
+                Some(questions::input_requests(&job.questions, self.revision))
+            }
+            TaskSupport::None | TaskSupport::Param | TaskSupport::Extension => None,
         };
-        let task = Task::new(job, self.revision, status);
+        let task = McpTask::new(job, self.revision, status);
         let stamp = self.stamp(None);
-        Shown { task, input_requests, result, error, stamp }
+        DetailedTask { task, input_requests, result, error, stamp }
     }
 
     /// Encodes the outcome of an ended job as the result of the call.
-    fn came_of<'a>(&'a self, job: &'a Job) -> Spelled<'a> {
+    fn job_outcome<'a>(&'a self, job: &'a JobSnapshot) -> EncodedOutcome<'a> {
         match &job.outcome {
-            Some(outcome) => self.spelled(outcome.as_ref()),
+            Some(outcome) => self.encode_outcome(outcome.as_ref()),
             None => {
                 let message = "nothing is known of what came of it".into();
-                self.spelled(Err(&CallError::Failed { message, cause: String::new() }))
+                self.encode_outcome(Err(&CallError::Failed { message, cause: String::new() }))
             }
         }
     }
 }
 
 /// Returns true if the job waits for answers.
-fn asks(job: &Job) -> bool {
-    !job.asks.is_empty() && !job.state.is_terminal()
+fn has_questions(job: &JobSnapshot) -> bool {
+    !job.questions.is_empty() && !job.state.is_terminal()
 }
 
-fn status(job: &Job) -> &'static str {
+fn job_status(job: &JobSnapshot) -> &'static str {
     match job.state {
-        JobState::Queued | JobState::Running if asks(job) => ASKING,
+        JobState::Queued | JobState::Running if has_questions(job) => ASKING,
         JobState::Queued | JobState::Running => WORKING,
         JobState::Succeeded => "completed",
         JobState::Failed => "failed",
@@ -301,22 +320,22 @@ fn status(job: &Job) -> &'static str {
 /// A task with its outcome.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Shown<'a> {
+struct DetailedTask<'a> {
     #[serde(flatten)]
-    task: Task<'a>,
+    task: McpTask<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     input_requests: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<CallResult<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Failure>,
+    error: Option<McpFailure>,
     #[serde(flatten)]
-    stamp: Stamp<'a>,
+    stamp: ResultStamp<'a>,
 }
 
-impl<'a> Shown<'a> {
+impl<'a> DetailedTask<'a> {
     /// Creates a task without an outcome.
-    fn seed(task: Task<'a>, stamp: Stamp<'a>) -> Self {
+    fn without_outcome(task: McpTask<'a>, stamp: ResultStamp<'a>) -> Self {
         Self { task, input_requests: None, result: None, error: None, stamp }
     }
 }
@@ -324,7 +343,7 @@ impl<'a> Shown<'a> {
 /// A job in MCP's form.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Task<'a> {
+struct McpTask<'a> {
     task_id: String,
     status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -332,28 +351,32 @@ struct Task<'a> {
     created_at: String,
     last_updated_at: String,
     #[serde(flatten)]
-    times: Times,
+    times: TaskTimes,
 }
 
 /// The retention time and polling interval of a task, in milliseconds.
 #[derive(Serialize)]
 #[serde(untagged, rename_all_fields = "camelCase")]
-enum Times {
+enum TaskTimes {
     Param { ttl: u64, poll_interval: u64 },
     Extension { ttl_ms: u64, poll_interval_ms: u64 },
 }
 
-impl<'a> Task<'a> {
-    fn new(job: &'a Job, revision: &Revision, status: &'static str) -> Self {
-        let ttl = u64::try_from(job.keep.as_millis()).unwrap_or(u64::MAX);
+impl<'a> McpTask<'a> {
+    fn new(job: &'a JobSnapshot, revision: &Revision, status: &'static str) -> Self {
+        let ttl = u64::try_from(job.keep_for.as_millis()).unwrap_or(u64::MAX);
         let times = match revision.tasks {
-            Tasks::None | Tasks::Param => Times::Param { ttl, poll_interval: POLL_MS },
-            Tasks::Extension => Times::Extension { ttl_ms: ttl, poll_interval_ms: POLL_MS },
+            TaskSupport::None | TaskSupport::Param => {
+                TaskTimes::Param { ttl, poll_interval: POLL_MS }
+            }
+            TaskSupport::Extension => {
+                TaskTimes::Extension { ttl_ms: ttl, poll_interval_ms: POLL_MS }
+            }
         };
         Self {
             task_id: job.id.to_string(),
             status,
-            status_message: message(job),
+            status_message: status_message(job),
             created_at: format!("{:.3}", job.created),
             last_updated_at: format!("{:.3}", job.updated),
             times,
@@ -362,11 +385,11 @@ impl<'a> Task<'a> {
 }
 
 /// Returns the status message of a job.
-fn message(job: &Job) -> Option<Cow<'_, str>> {
+fn status_message(job: &JobSnapshot) -> Option<Cow<'_, str>> {
     match (job.state, &job.outcome) {
         (JobState::Queued | JobState::Running, _) => job.message.as_deref().map(Cow::Borrowed),
         (JobState::Succeeded | JobState::Failed | JobState::Canceled, Some(Err(error))) => {
-            Some(wording(error).into())
+            Some(error_message(error).into())
         }
         (JobState::Failed, Some(Ok(output))) => {
             let note = output.text.note.as_deref();
@@ -377,55 +400,57 @@ fn message(job: &Job) -> Option<Cow<'_, str>> {
 }
 
 /// The encoder for a task's events on the connection that created it.
-pub(crate) struct TaskWatch {
+pub(crate) struct TaskEventEncoder {
     pub(crate) revision: &'static Revision,
-    pub(crate) hearing: Hearing,
+    pub(crate) notifications: RequestNotifications,
     /// The task at its creation.
-    pub(crate) job: Job,
+    pub(crate) job: JobSnapshot,
 }
 
-impl TaskWatch {
+impl TaskEventEncoder {
     /// Encodes a status notification at the time of `event`.
-    fn status(&self, status: &'static str, event: &JobEvent) -> Bytes {
-        let job = Job { updated: event.at, message: None, ..self.job.clone() };
-        notification("notifications/tasks/status", &Task::new(&job, self.revision, status))
+    fn encode_status(&self, status: &'static str, event: &JobEvent) -> Bytes {
+        let job = JobSnapshot { updated: event.at, message: None, ..self.job.clone() };
+        notification("notifications/tasks/status", &McpTask::new(&job, self.revision, status))
     }
 }
 
-impl WatchTicket for TaskWatch {
-    fn begin(&self, _job: Option<&Job>) -> Option<Bytes> {
+impl JobEventEncoder for TaskEventEncoder {
+    fn encode_start(&self, _job: Option<&JobSnapshot>) -> Option<Bytes> {
         // The answer to the call already contained the task.
         None
     }
 
-    fn told(&self, what: &Watched) -> Option<Bytes> {
+    fn encode_item(&self, what: &JobStreamItem) -> Option<Bytes> {
         match what {
-            Watched::Event(event) => match &event.what {
-                Happened::Progress { fraction, message } => {
-                    self.hearing.progress(*fraction, Some(1.0), message.as_deref())
+            JobStreamItem::Event(event) => match &event.kind {
+                JobEventKind::Progress { fraction, message } => {
+                    self.notifications.encode_progress(*fraction, Some(1.0), message.as_deref())
                 }
-                Happened::Log { level, message } => self.hearing.log(*level, None, &json!(message)),
-                Happened::Asks { open: 0 } => Some(self.status(WORKING, event)),
-                Happened::Asks { .. } => Some(self.status(ASKING, event)),
-                // The status stays `working`, and the end is reported by `Watched::Ended`.
-                Happened::Queued
-                | Happened::Started { .. }
-                | Happened::Output { .. }
-                | Happened::Artefact(_)
-                | Happened::Finished { .. } => None,
+                JobEventKind::Log { level, message } => {
+                    self.notifications.encode_log(*level, None, &json!(message))
+                }
+                JobEventKind::Asks { open: 0 } => Some(self.encode_status(WORKING, event)),
+                JobEventKind::Asks { .. } => Some(self.encode_status(ASKING, event)),
+                // The status stays `working`, and the end is reported by `JobStreamItem::Ended`.
+                JobEventKind::Queued
+                | JobEventKind::Started { .. }
+                | JobEventKind::Output { .. }
+                | JobEventKind::Artefact(_)
+                | JobEventKind::Finished { .. } => None,
             },
-            Watched::Ended(job) => {
-                let task = Task::new(job, self.revision, status(job));
+            JobStreamItem::Ended(job) => {
+                let task = McpTask::new(job, self.revision, job_status(job));
                 Some(notification("notifications/tasks/status", &task))
             }
         }
     }
 
-    fn snapshot(&self, _job: Option<&Job>) -> Option<Bytes> {
+    fn encode_snapshot(&self, _job: Option<&JobSnapshot>) -> Option<Bytes> {
         None
     }
 
-    fn alive(&self) -> Option<Bytes> {
+    fn encode_keep_alive(&self) -> Option<Bytes> {
         None
     }
 }

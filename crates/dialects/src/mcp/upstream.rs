@@ -2,16 +2,22 @@
 //!
 //! These functions are pure. Connections and retries are in the `upstream` crate.
 
-mod asked;
-mod read;
-mod said;
+mod questions;
+mod results;
+mod requests;
 
-pub use asked::{answer, question};
-pub use read::{
-    completion, contents, icons, meta, output, prompt_spec, prompt_text, resource, skill, template,
+pub use questions::{encode_answer, parse_question};
+pub use requests::{
+    RequestMetadata, TASKS_EXTENSION, client_capabilities, discover_params, initialize_params,
+    request_params,
 };
-pub use said::{Beside, TASKS, capabilities, discover, handshake, request};
+pub use results::{
+    parse_completion, parse_contents, parse_icons, parse_meta, parse_output, parse_prompt_spec,
+    parse_prompt_text, parse_resource, parse_skill, parse_template,
+};
 
-pub use super::asking::QUESTION_KEY;
 pub use super::library::SKILLS;
-pub use super::revision::{Asks, Era, NEWEST_SESSION, REVISIONS, Revision, Tasks};
+pub use super::questions::QUESTION_KEY;
+pub use super::revision::{
+    NEWEST_SESSION, ProtocolEra, QuestionForms, REVISIONS, Revision, TaskSupport,
+};

@@ -7,30 +7,30 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 use toolgate_contract::{AnyTool, ToolId, ToolPage, ToolSpec};
 
-use super::calls::whole;
-use super::message::Over;
-use super::methods::{Contracted, name_of};
-use super::refusals::{Code, Refusal};
-use crate::Facts;
+use super::calls::whole_number;
+use super::message::MiraConnection;
+use super::methods::{ContractMethod, method_name};
+use super::refusals::{MiraCode, MiraRefusal};
+use crate::ServerInfo;
 
 /// The number of tools on a page, if the request sets none.
-const LIMIT: usize = 50;
+const PAGE_SIZE_DEFAULT: usize = 50;
 /// The prefix of a cursor before its encoding.
 const MARK: &str = "after ";
 /// The version of the contract and of its own methods.
 const CONTRACT_VERSION: &str = "1.0.0";
 
 /// The data needed to list tools.
-pub(super) struct Listing {
-    pub(super) wanted: Wanted,
+pub(super) struct ToolListing {
+    pub(super) filter: ToolFilter,
     /// The connection on which the request arrived.
-    pub(super) over: Over,
-    pub(super) facts: Arc<Facts>,
+    pub(super) connection: MiraConnection,
+    pub(super) facts: Arc<ServerInfo>,
 }
 
 /// The filter of a `tools/list` request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct ToolFilter {
     names: Option<Vec<String>>,
     tags: Option<Vec<String>>,
     enabled: Option<bool>,
@@ -39,9 +39,9 @@ pub(super) struct Wanted {
     limit: usize,
 }
 
-impl Wanted {
+impl ToolFilter {
     /// Parses `params`, which satisfy the contract's schema.
-    pub(super) fn read(params: &Value) -> Result<Self, Refusal> {
+    pub(super) fn parse(params: &Value) -> Result<Self, MiraRefusal> {
         let filter = &params["filter"];
         let list = |name: &str| -> Option<Vec<String>> {
             let items = filter.get(name)?.as_array()?.iter();
@@ -49,27 +49,28 @@ impl Wanted {
         };
         let after = match params["cursor"].as_str() {
             None => None,
-            Some(cursor) => match read_cursor(cursor) {
+            Some(cursor) => match decode_cursor(cursor) {
                 Some(id) => Some(id),
                 None => {
                     let why = "it is no cursor of this server's; list from the start";
-                    return Err(Refusal::new(Code::Validation, why).about("cursor"));
+                    return Err(MiraRefusal::new(MiraCode::Validation, why).with_field("cursor"));
                 }
             },
         };
-        let limit = params.get("limit").map(whole).and_then(|limit| usize::try_from(limit).ok());
+        let limit =
+            params.get("limit").map(whole_number).and_then(|limit| usize::try_from(limit).ok());
         Ok(Self {
             names: list("names"),
             tags: list("tags"),
             enabled: filter["enabled"].as_bool(),
             after,
-            limit: limit.unwrap_or(LIMIT),
+            limit: limit.unwrap_or(PAGE_SIZE_DEFAULT),
         })
     }
 
     /// Returns true if the filter matches the tool. All listed tools are enabled.
-    fn wants(&self, spec: &ToolSpec) -> bool {
-        let named = |names: &Vec<String>| names.contains(&name_of(&spec.id));
+    fn matches(&self, spec: &ToolSpec) -> bool {
+        let named = |names: &Vec<String>| names.contains(&method_name(&spec.id));
         let tagged = |tags: &Vec<String>| tags.iter().any(|wanted| wanted == tag(&spec.id));
         self.enabled != Some(false)
             && self.names.as_ref().is_none_or(named)
@@ -77,13 +78,14 @@ impl Wanted {
     }
 }
 
-impl Listing {
+impl ToolListing {
     /// Encodes the matching tools of `page`, with the cursor of the next page.
     pub(super) fn result(&self, page: &ToolPage) -> Value {
-        let mut wanted = page.tools.iter().filter(|tool| self.wanted.wants(tool.spec())).peekable();
+        let mut wanted =
+            page.tools.iter().filter(|tool| self.filter.matches(tool.spec())).peekable();
         let mut tools = Vec::new();
         let mut last = None;
-        while let Some(tool) = wanted.next_if(|_| tools.len() < self.wanted.limit) {
+        while let Some(tool) = wanted.next_if(|_| tools.len() < self.filter.limit) {
             tools.push(self.item(tool.as_ref()));
             last = Some(&tool.spec().id);
         }
@@ -91,20 +93,22 @@ impl Listing {
             Some(_) => last,
             None => page.next.as_ref(),
         };
-        json!({ "tools": tools, "next_cursor": next.map(write_cursor) })
+        json!({ "tools": tools, "next_cursor": next.map(encode_cursor) })
     }
 
     fn item(&self, tool: &dyn AnyTool) -> Value {
         let spec = tool.spec();
-        let Described { title, description, version, input_schema, output_schema } =
-            self.described(spec);
+        let ToolDescription { title, description, version, input_schema, output_schema } =
+            self.describe(spec);
         let tag = tag(&spec.id);
-        let (transport, endpoint, auth_required) = match &self.over {
-            Over::Line => ("stdio", None, false),
-            Over::Http { endpoint } => ("http", endpoint.as_deref(), self.facts.keys),
+        let (transport, endpoint, auth_required) = match &self.connection {
+            MiraConnection::Line => ("stdio", None, false),
+            MiraConnection::Http { endpoint } => {
+                ("http", endpoint.as_deref(), self.facts.requires_auth)
+            }
         };
         json!({
-            "name": name_of(&spec.id),
+            "name": method_name(&spec.id),
             "title": title,
             "description": description,
             "version": version,
@@ -118,19 +122,19 @@ impl Listing {
         })
     }
 
-    fn described<'s>(&'s self, spec: &'s ToolSpec) -> Described<'s> {
-        let Some(method) = Contracted::of(&spec.id) else {
-            return Described {
+    fn describe<'s>(&'s self, spec: &'s ToolSpec) -> ToolDescription<'s> {
+        let Some(method) = ContractMethod::for_tool(&spec.id) else {
+            return ToolDescription {
                 title: &spec.title,
-                description: &spec.about,
+                description: &spec.description,
                 version: &self.facts.version,
                 input_schema: &spec.input_schema,
                 output_schema: spec.output_schema.as_deref(),
             };
         };
-        let (title, description) = described(method);
+        let (title, description) = contract_description(method);
         let schemas = method.schemas();
-        Described {
+        ToolDescription {
             title,
             description,
             version: CONTRACT_VERSION,
@@ -141,7 +145,7 @@ impl Listing {
 }
 
 /// The description of a tool in the list.
-struct Described<'s> {
+struct ToolDescription<'s> {
     title: &'s str,
     description: &'s str,
     version: &'s str,
@@ -150,28 +154,28 @@ struct Described<'s> {
 }
 
 /// Returns the title and the description of a contract method.
-fn described(method: Contracted) -> (&'static str, &'static str) {
+fn contract_description(method: ContractMethod) -> (&'static str, &'static str) {
     match method {
-        Contracted::Read => (
+        ContractMethod::Read => (
             "Read File",
             "Read a file from the workspace, or `length` bytes of it from `offset`. With the \
              `etag` of an earlier read no content comes if the file still has it. More than \
              `max_bytes` is refused, never cut. What is not UTF-8 is read with encoding base64.",
         ),
-        Contracted::Write => (
+        ContractMethod::Write => (
             "Write File",
             "Write a whole file in the workspace: readers see the old content or the new. A file \
              that exists is replaced with `overwrite: true`, or with the `etag` of what was read \
              if it still has it.",
         ),
-        Contracted::Run => (
+        ContractMethod::Run => (
             "Run Command",
             "Run a program in the workspace to its end: no shell unless `shell` is true, each of \
              `args` as it is. Nothing it started is left running. With `stream: true` what it \
              prints is also told as it comes, in `exec/stream` notifications, on stdio and \
              WebSockets.",
         ),
-        Contracted::Search => (
+        ContractMethod::Search => (
             "Search Code",
             "Find the passages of the workspace that are nearest to what `query` says, or to an \
              `embedding`.",
@@ -188,11 +192,11 @@ fn tag(id: &ToolId) -> &str {
     }
 }
 
-fn write_cursor(after: &ToolId) -> String {
+fn encode_cursor(after: &ToolId) -> String {
     URL_SAFE_NO_PAD.encode(format!("{MARK}{after}"))
 }
 
-fn read_cursor(cursor: &str) -> Option<ToolId> {
+fn decode_cursor(cursor: &str) -> Option<ToolId> {
     let bytes = URL_SAFE_NO_PAD.decode(cursor).ok()?;
     ToolId::foreign(std::str::from_utf8(&bytes).ok()?.strip_prefix(MARK)?)
 }
@@ -200,7 +204,7 @@ fn read_cursor(cursor: &str) -> Option<ToolId> {
 /// Panics if `text` decodes as a cursor but is not the canonical encoding.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check_cursor(text: &str) {
-    if let Some(after) = read_cursor(text) {
-        assert_eq!(write_cursor(&after), text);
+    if let Some(after) = decode_cursor(text) {
+        assert_eq!(encode_cursor(&after), text);
     }
 }

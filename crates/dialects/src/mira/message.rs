@@ -6,21 +6,23 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use toolgate_contract::{Beside, CallError, Reply, Request};
+use toolgate_contract::{CallError, CallMetadata, HostRequest, Reply};
 
-use super::calls::{Called, input};
-use super::listing::{Listing, Wanted};
-use super::methods::{Contracted, Method};
-use super::refusals::{Code, Refusal};
+use super::calls::{MiraCall, tool_input};
+use super::encoder::{MiraEncoder, MiraRequest};
+use super::listing::{ToolFilter, ToolListing};
+use super::methods::{ContractMethod, MiraMethod};
+use super::refusals::{MiraCode, MiraRefusal};
 use super::schemas;
-use super::ticket::{Asked, CallTicket};
-use crate::json::{NotJson, parse};
-use crate::rpc::{ID_BYTES_MAX, is_too_long, no_id, written};
-use crate::{Accepts, Ask, Asking, Facts, Key, OnLeave, Reading};
+use crate::json::{JsonError, parse};
+use crate::rpc::{ID_BYTES_MAX, invalid_id_reason, is_id_too_long, to_json};
+use crate::{
+    AnswerForm, FrameReading, OnDisconnect, PendingRequest, QuestionMode, RequestKey, ServerInfo,
+};
 
 /// The connection on which a message arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Over {
+pub(super) enum MiraConnection {
     /// A connection on which the server can send at any time.
     Line,
     /// An HTTP request with one answer.
@@ -33,19 +35,19 @@ pub(super) enum Over {
 /// A request id in its original spelling, so that numbers keep their digits.
 #[derive(Debug, Clone, Serialize)]
 #[serde(transparent)]
-pub(super) struct Id(Arc<RawValue>);
+pub(super) struct RawId(Arc<RawValue>);
 
-impl Id {
+impl RawId {
     /// Parses the id `value` of the message `body`; `None` if it is invalid or too long.
-    fn read(value: &Value, body: &[u8]) -> Option<Self> {
-        if is_too_long(value) {
+    fn parse(value: &Value, body: &[u8]) -> Option<Self> {
+        if is_id_too_long(value) {
             return None;
         }
         let text = match value {
             Value::String(_) => value.to_string(),
             Value::Number(number) if !number.is_f64() => number.to_string(),
             // The parsed number may have lost digits.
-            Value::Number(_) => raw_id(body)?,
+            Value::Number(_) => parse_raw_id(body)?,
             Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => return None,
         };
         let text = Some(text).filter(|text| text.len() <= ID_BYTES_MAX)?;
@@ -53,51 +55,58 @@ impl Id {
     }
 
     /// Returns the id as JSON, which distinguishes `1` from `"1"`.
-    fn key(&self) -> Key {
-        Key(self.0.get().to_owned())
+    fn key(&self) -> RequestKey {
+        RequestKey(self.0.get().to_owned())
     }
 }
 
-fn raw_id(body: &[u8]) -> Option<String> {
+fn parse_raw_id(body: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
-    struct Message<'b> {
+    struct MessageId<'b> {
         #[serde(borrow)]
         id: &'b RawValue,
     }
-    serde_json::from_slice::<Message<'_>>(body).ok().map(|message| message.id.get().to_owned())
+    serde_json::from_slice::<MessageId<'_>>(body).ok().map(|message| message.id.get().to_owned())
 }
 
 /// Parses only the id of a message.
-pub(super) fn id_of(body: &[u8]) -> Option<Id> {
+pub(super) fn parse_id(body: &[u8]) -> Option<RawId> {
     let message = parse(body).ok()?;
-    Id::read(message.get("id")?, body)
+    RawId::parse(message.get("id")?, body)
 }
 
 /// Reads one message.
-pub(super) fn read_message(facts: &Arc<Facts>, over: &Over, body: &[u8]) -> Reading {
-    let refused = |id: Option<&Id>, refusal: Refusal| Reading::Reply(refusal.reply(id));
+pub(super) fn read_message(
+    facts: &Arc<ServerInfo>,
+    over: &MiraConnection,
+    body: &[u8],
+) -> FrameReading {
+    let refused = |id: Option<&RawId>, refusal: MiraRefusal| FrameReading::Reply(refusal.reply(id));
     let fields = match parse(body) {
         Ok(Value::Object(fields)) => fields,
         Ok(
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_),
         ) => {
             let why = "a message is one JSON object; there are no batches";
-            return refused(None, Refusal::new(Code::InvalidRequest, why));
+            return refused(None, MiraRefusal::new(MiraCode::InvalidRequest, why));
         }
-        Err(NotJson::Syntax(why)) => {
-            return refused(None, Refusal::new(Code::ParseError, format!("not JSON: {why}")));
+        Err(JsonError::Syntax(why)) => {
+            return refused(
+                None,
+                MiraRefusal::new(MiraCode::ParseError, format!("not JSON: {why}")),
+            );
         }
-        Err(NotJson::Unfit(why)) => {
-            return refused(None, Refusal::new(Code::InvalidRequest, why));
+        Err(JsonError::Invalid(why)) => {
+            return refused(None, MiraRefusal::new(MiraCode::InvalidRequest, why));
         }
     };
     let id = match fields.get("id") {
         None => None,
-        Some(value) => match Id::read(value, body) {
+        Some(value) => match RawId::parse(value, body) {
             Some(id) => Some(id),
             None => {
-                let why = no_id("id", value, "a string or a number");
-                return refused(None, Refusal::new(Code::InvalidRequest, why));
+                let why = invalid_id_reason("id", value, "a string or a number");
+                return refused(None, MiraRefusal::new(MiraCode::InvalidRequest, why));
             }
         },
     };
@@ -106,17 +115,17 @@ pub(super) fn read_message(facts: &Arc<Facts>, over: &Over, body: &[u8]) -> Read
 }
 
 fn read_fields(
-    facts: &Arc<Facts>,
-    over: &Over,
-    id: Option<&Id>,
+    facts: &Arc<ServerInfo>,
+    over: &MiraConnection,
+    id: Option<&RawId>,
     mut fields: Map<String, Value>,
-) -> Result<Reading, Refusal> {
+) -> Result<FrameReading, MiraRefusal> {
     // This comes before all checks, because answering an answer would never end.
     let answers = fields.contains_key("result") || fields.contains_key("error");
     if answers && !fields.contains_key("method") {
-        return Ok(Reading::Reply(Reply::empty(204)));
+        return Ok(FrameReading::Reply(Reply::empty(204)));
     }
-    let unfit = |why: &str| Refusal::new(Code::InvalidRequest, why);
+    let unfit = |why: &str| MiraRefusal::new(MiraCode::InvalidRequest, why);
     match fields.get("jsonrpc") {
         Some(version) if version == "2.0" => {}
         Some(_) => return Err(unfit("`jsonrpc` must be \"2.0\"")),
@@ -128,8 +137,10 @@ fn read_fields(
         None => return Err(unfit("`method` is missing")),
     };
     // A notification is not run, because nobody would see the result.
-    let Some(id) = id else { return Ok(Reading::Reply(Reply::empty(204))) };
-    let Some(method) = Method::read(&method) else { return Err(Refusal::unknown_method(&method)) };
+    let Some(id) = id else { return Ok(FrameReading::Reply(Reply::empty(204))) };
+    let Some(method) = MiraMethod::parse(&method) else {
+        return Err(MiraRefusal::unknown_method(&method));
+    };
     let params = match fields.remove("params") {
         None => Value::Object(Map::new()),
         Some(params @ Value::Object(_)) => params,
@@ -137,90 +148,95 @@ fn read_fields(
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_),
         ) => {
             let why = "it must be an object";
-            return Err(Refusal::new(Code::InvalidParams, why).about("params"));
+            return Err(MiraRefusal::new(MiraCode::InvalidParams, why).with_field("params"));
         }
     };
-    let (request, asked) = wanted(facts, over, method, params)?;
-    Ok(ask(over, CallTicket::new(id.clone(), asked), request))
+    let (request, asked) = parse_method(facts, over, method, params)?;
+    Ok(request_reading(over, MiraEncoder::new(id.clone(), asked), request))
 }
 
 /// Converts `method` with `params` to a host request.
-fn wanted(
-    facts: &Arc<Facts>,
-    over: &Over,
-    method: Method,
+fn parse_method(
+    facts: &Arc<ServerInfo>,
+    over: &MiraConnection,
+    method: MiraMethod,
     params: Value,
-) -> Result<(Request, Asked), Refusal> {
-    let unfit = |schema: &schemas::Schema| match schema.problems(&params) {
+) -> Result<(HostRequest, MiraRequest), MiraRefusal> {
+    let unfit = |schema: &schemas::ContractSchema| match schema.error_problems(&params) {
         problems if problems.is_empty() => None,
         problems => Some(CallError::InvalidInput { problems }),
     };
     Ok(match method {
-        Method::List => match unfit(&schemas::LIST.params) {
-            Some(why) => return Err(Refusal::of(&why, &Asked::Misshapen)),
+        MiraMethod::List => match unfit(&schemas::LIST.params) {
+            Some(why) => return Err(MiraRefusal::from_error(&why, &MiraRequest::Invalid)),
             None => {
-                let wanted = Wanted::read(&params)?;
+                let wanted = ToolFilter::parse(&params)?;
                 let after = wanted.after.clone();
-                let listing = Listing { wanted, over: over.clone(), facts: facts.clone() };
-                (Request::ListTools { after }, Asked::List(Box::new(listing)))
+                let listing =
+                    ToolListing { filter: wanted, connection: over.clone(), facts: facts.clone() };
+                (HostRequest::ListTools { after }, MiraRequest::List(Box::new(listing)))
             }
         },
-        Method::Contracted(method) => match unfit(&method.schemas().params) {
+        MiraMethod::Contracted(method) => match unfit(&method.schemas().params) {
             // The host refuses the call, so that it leaves an audit record.
             Some(why) => {
                 let tool = method.tool().to_owned();
-                (Request::RefuseCall { tool, why }, Asked::Misshapen)
+                (HostRequest::RefuseCall { tool, why }, MiraRequest::Invalid)
             }
             None => {
-                let (input, called) = input(method, params);
+                let (input, called) = tool_input(method, params);
                 let tool = method.tool().to_owned();
-                (Request::CallTool { tool, input }, Asked::Contracted(called))
+                (HostRequest::CallTool { tool, input }, MiraRequest::Contracted(called))
             }
         },
-        Method::Tool { name, tool } => {
-            (Request::CallTool { tool, input: params }, Asked::Tool { name })
+        MiraMethod::Tool { name, tool } => {
+            (HostRequest::CallTool { tool, input: params }, MiraRequest::Tool { name })
         }
     })
 }
 
-fn ask(over: &Over, ticket: CallTicket, request: Request) -> Reading {
-    let within = match &ticket.asked {
-        Asked::Contracted(Called::Read(_) | Called::Write(_) | Called::Search) => {
-            Some(Contracted::PATIENCE)
+fn request_reading(
+    over: &MiraConnection,
+    ticket: MiraEncoder,
+    request: HostRequest,
+) -> FrameReading {
+    let within = match &ticket.request {
+        MiraRequest::Contracted(MiraCall::Read(_) | MiraCall::Write(_) | MiraCall::Search) => {
+            Some(ContractMethod::TIME_LIMIT)
         }
-        Asked::Contracted(Called::Run { .. })
-        | Asked::List(_)
-        | Asked::Tool { .. }
-        | Asked::Misshapen => None,
+        MiraRequest::Contracted(MiraCall::Run { .. })
+        | MiraRequest::List(_)
+        | MiraRequest::Tool { .. }
+        | MiraRequest::Invalid => None,
     };
     let events = match over {
-        Over::Line => Accepts::Stream,
-        Over::Http { .. } => Accepts::Message,
+        MiraConnection::Line => AnswerForm::Stream,
+        MiraConnection::Http { .. } => AnswerForm::Message,
     };
     let ticket = match events {
-        Accepts::Message => ticket.without_chunks(),
-        Accepts::Stream | Accepts::Resumable => ticket,
+        AnswerForm::Message => ticket.without_chunks(),
+        AnswerForm::Stream | AnswerForm::Resumable => ticket,
     };
-    Reading::Ask(Ask {
+    FrameReading::Request(PendingRequest {
         key: ticket.id.key(),
         request,
-        ticket: Arc::new(ticket),
-        on_leave: OnLeave::Cancels,
-        events,
-        asking: Asking::Nobody,
-        beside: Beside::default(),
-        within,
-        via: None,
+        encoder: Arc::new(ticket),
+        on_disconnect: OnDisconnect::Cancels,
+        answer_form: events,
+        question_mode: QuestionMode::Nobody,
+        metadata: CallMetadata::default(),
+        time_limit: within,
+        origin: None,
     })
 }
 
 /// Serializes a result.
-pub(super) fn success(id: &Id, result: &Value) -> Bytes {
+pub(super) fn success(id: &RawId, result: &Value) -> Bytes {
     #[derive(Serialize)]
-    struct Message<'a> {
+    struct MiraResultFrame<'a> {
         jsonrpc: &'static str,
-        id: &'a Id,
+        id: &'a RawId,
         result: &'a Value,
     }
-    written(&Message { jsonrpc: "2.0", id, result })
+    to_json(&MiraResultFrame { jsonrpc: "2.0", id, result })
 }

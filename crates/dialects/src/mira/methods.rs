@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use toolgate_contract::ToolId;
 
-use super::schemas::{self, Schemas};
+use super::schemas::{self, MethodSchemas};
 
 /// The method of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Method {
+pub(super) enum MiraMethod {
     /// The list of tools.
     List,
     /// A method of the contract.
-    Contracted(Contracted),
+    Contracted(ContractMethod),
     /// Any other tool.
     Tool {
         /// The name in this dialect.
@@ -24,20 +24,20 @@ pub(super) enum Method {
 
 /// A method whose parameters and result the contract defines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Contracted {
+pub(super) enum ContractMethod {
     Read,
     Write,
     Run,
     Search,
 }
 
-impl Method {
+impl MiraMethod {
     /// Parses the method `name`; `None` if it cannot be a tool's name.
-    pub(super) fn read(name: &str) -> Option<Self> {
+    pub(super) fn parse(name: &str) -> Option<Self> {
         if name == "tools/list" {
             return Some(Self::List);
         }
-        if let Some(method) = Contracted::ALL.into_iter().find(|method| method.name() == name) {
+        if let Some(method) = ContractMethod::ALL.into_iter().find(|method| method.name() == name) {
             return Some(Self::Contracted(method));
         }
         // A dot marks a version of a method (`files/read.v2`). There are none yet.
@@ -45,15 +45,15 @@ impl Method {
         let is_tools = name.contains('/') && !name.starts_with("notifications/");
         let id = ToolId::foreign(&tool).filter(|_| is_tools && !name.contains('.'))?;
         // A tool with a contract method has no other name.
-        Contracted::of(&id).is_none().then(|| Self::Tool { name: name.to_owned(), tool })
+        ContractMethod::for_tool(&id).is_none().then(|| Self::Tool { name: name.to_owned(), tool })
     }
 }
 
-impl Contracted {
+impl ContractMethod {
     pub(super) const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Run, Self::Search];
 
     /// The time limit of methods for which the contract sets no other.
-    pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+    pub(super) const TIME_LIMIT: Duration = Duration::from_secs(10);
 
     /// Returns the contract's name.
     pub(super) fn name(self) -> &'static str {
@@ -76,11 +76,11 @@ impl Contracted {
     }
 
     /// Returns the method that the tool `id` implements.
-    pub(super) fn of(id: &ToolId) -> Option<Self> {
+    pub(super) fn for_tool(id: &ToolId) -> Option<Self> {
         Self::ALL.into_iter().find(|method| method.tool() == id.as_str())
     }
 
-    pub(super) fn schemas(self) -> &'static Schemas {
+    pub(super) fn schemas(self) -> &'static MethodSchemas {
         match self {
             Self::Read => &schemas::READ,
             Self::Write => &schemas::WRITE,
@@ -101,8 +101,8 @@ impl Contracted {
 }
 
 /// Returns the name of the tool `id` in this dialect.
-pub(super) fn name_of(id: &ToolId) -> String {
-    match Contracted::of(id) {
+pub(super) fn method_name(id: &ToolId) -> String {
+    match ContractMethod::for_tool(id) {
         Some(method) => method.name().to_owned(),
         None => id.as_str().replace('.', "/"),
     }
@@ -120,10 +120,10 @@ mod tests {
             id in "[a-z][a-zA-Z0-9_-]{0,6}(\\.[a-zA-Z0-9_-]{1,6}){1,3}",
         ) {
             let id = ToolId::foreign(&id).expect("an id");
-            let tool = match Method::read(&name_of(&id)).expect("a method") {
-                Method::Contracted(method) => method.tool().to_owned(),
-                Method::Tool { tool, .. } => tool,
-                Method::List => panic!("{id} is a tool"),
+            let tool = match MiraMethod::parse(&method_name(&id)).expect("a method") {
+                MiraMethod::Contracted(method) => method.tool().to_owned(),
+                MiraMethod::Tool { tool, .. } => tool,
+                MiraMethod::List => panic!("{id} is a tool"),
             };
             prop_assert_eq!(tool, id.to_string());
         }
@@ -144,7 +144,7 @@ mod tests {
             "",
             "notifications/x-y",
         ] {
-            assert_eq!(Method::read(name), None, "{name}");
+            assert_eq!(MiraMethod::parse(name), None, "{name}");
         }
     }
 }

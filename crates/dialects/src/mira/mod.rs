@@ -11,7 +11,7 @@ mod calls;
 mod results;
 mod listing;
 mod refusals;
-mod ticket;
+mod encoder;
 
 #[cfg(any(fuzzing, test))]
 pub(crate) use listing::check_cursor;
@@ -20,148 +20,154 @@ use std::sync::Arc;
 
 use http::Method;
 use serde_json::json;
-use toolgate_contract::{Body, Caller, Frame, Head, Reply};
+use toolgate_contract::{Caller, FrameHead, MessageFrame, Reply, ReplyBody};
 
-use self::message::{Over, id_of, read_message};
-use self::refusals::{Code, Refusal};
-use crate::{Conversation, Dialect, Facts, Key, Reading, Refused, Upgrade};
+use self::message::{MiraConnection, parse_id, read_message};
+use self::refusals::{MiraCode, MiraRefusal};
+use crate::{
+    Conversation, Dialect, FrameReading, FrameRefusal, RequestKey, ServerInfo, SocketUpgrade,
+};
 
 /// The HTTP path on a shared listener.
-const CALLS: &str = "/rpc";
+const RPC_PATH: &str = "/rpc";
 /// The HTTP path on the dialect's own listener. Mira's client expects the endpoint there.
-const ROOT: &str = "/";
+const ROOT_PATH: &str = "/";
 /// The paths of WebSockets.
-const SOCKETS: [&str; 2] = ["/ws/rpc", "/ws"];
+const SOCKET_PATHS: [&str; 2] = ["/ws/rpc", "/ws"];
 /// The suggested wait before a retry in milliseconds, if the server is busy.
 const BUSY_MS: u64 = 1000;
 
 /// The Mira dialect.
-pub struct Mira {
-    facts: Arc<Facts>,
+pub struct MiraDialect {
+    facts: Arc<ServerInfo>,
 }
 
-impl Mira {
+impl MiraDialect {
     /// Creates the dialect for the server that `facts` describe.
-    pub fn new(facts: Arc<Facts>) -> Self {
+    pub fn new(facts: Arc<ServerInfo>) -> Self {
         Self { facts }
     }
 }
 
-impl Dialect for Mira {
+impl Dialect for MiraDialect {
     fn name(&self) -> &'static str {
         "mira"
     }
 
     fn paths(&self) -> &'static [&'static str] {
-        &[CALLS, SOCKETS[0]]
+        &[RPC_PATH, SOCKET_PATHS[0]]
     }
 
     fn own_paths(&self) -> &'static [&'static str] {
-        &[ROOT, CALLS, SOCKETS[0], SOCKETS[1]]
+        &[ROOT_PATH, RPC_PATH, SOCKET_PATHS[0], SOCKET_PATHS[1]]
     }
 
-    fn converse(&self, _caller: &Caller) -> Box<dyn Conversation> {
+    fn start_conversation(&self, _caller: &Caller) -> Box<dyn Conversation> {
         Box::new(MiraConversation { facts: self.facts.clone() })
     }
 
     /// HTTP requests are independent, so there are no sessions.
-    fn session<'h>(&self, _head: &'h Head) -> Option<&'h str> {
+    fn session<'h>(&self, _head: &'h FrameHead) -> Option<&'h str> {
         None
     }
 
     fn unknown_session(&self) -> Reply {
         let why = "the connection is closing, and nothing more is begun on it";
-        Refusal::new(Code::ToolUnavailable, why).reply(None)
+        MiraRefusal::new(MiraCode::ToolUnavailable, why).reply(None)
     }
 
     fn open_session(&self, reply: Reply, _id: &str) -> Reply {
         reply
     }
 
-    fn refuse(&self, why: &Refused) -> Reply {
-        refused(why).reply(None)
+    fn refuse(&self, why: &FrameRefusal) -> Reply {
+        refusal(why).reply(None)
     }
 
     /// The client matches answers by id, so the refusal has it.
-    fn turn_away(&self, frame: &Frame, why: &Refused) -> Reading {
-        Reading::Reply(refused(why).reply(id_of(&frame.body).as_ref()))
+    fn reject_frame(&self, frame: &MessageFrame, why: &FrameRefusal) -> FrameReading {
+        FrameReading::Reply(refusal(why).reply(parse_id(&frame.body).as_ref()))
     }
 
-    fn unreadable(&self, _head: &Head, why: &str) -> Option<Reading> {
-        Some(Reading::Reply(Refusal::new(Code::InvalidRequest, why).reply(None)))
+    fn reject_unreadable(&self, _head: &FrameHead, why: &str) -> Option<FrameReading> {
+        Some(FrameReading::Reply(MiraRefusal::new(MiraCode::InvalidRequest, why).reply(None)))
     }
 
-    fn upgrade(&self, head: &Head) -> Result<Upgrade, Reply> {
-        if SOCKETS.contains(&head.path()) {
-            return Ok(Upgrade::Converse);
+    fn upgrade(&self, head: &FrameHead) -> Result<SocketUpgrade, Reply> {
+        if SOCKET_PATHS.contains(&head.path()) {
+            return Ok(SocketUpgrade::Converse);
         }
-        let why = format!("there is no WebSocket here; there is one at {}", SOCKETS[0]);
-        Err(Refusal::new(Code::InvalidRequest, why).reply(None).with_status(404))
+        let why = format!("there is no WebSocket here; there is one at {}", SOCKET_PATHS[0]);
+        Err(MiraRefusal::new(MiraCode::InvalidRequest, why).reply(None).with_status(404))
     }
 }
 
 /// Converts a transport-level refusal to the contract's form.
-fn refused(why: &Refused) -> Refusal {
+fn refusal(why: &FrameRefusal) -> MiraRefusal {
     match why {
-        Refused::TooLarge { limit } => {
+        FrameRefusal::TooLarge { limit } => {
             let why = format!("the request is larger than {limit} bytes and was not read");
-            Refusal::new(Code::ContentTooLarge, why).with("max_bytes", json!(limit))
+            MiraRefusal::new(MiraCode::ContentTooLarge, why).with_data("max_bytes", json!(limit))
         }
-        Refused::Busy { message } => {
-            Refusal::new(Code::RateLimited, message.as_str()).with("retry_after_ms", json!(BUSY_MS))
-        }
-        Refused::Unauthorized { said } => {
+        FrameRefusal::Busy { message } => MiraRefusal::new(MiraCode::RateLimited, message.as_str())
+            .with_data("retry_after_ms", json!(BUSY_MS)),
+        FrameRefusal::Unauthorized { had_credential: said } => {
             let why = match said {
                 true => "nobody is known by this key",
                 false => "who asks must be known; send a key",
             };
-            Refusal::new(Code::PermissionDenied, why)
+            MiraRefusal::new(MiraCode::PermissionDenied, why)
         }
-        Refused::Several => Refusal::new(Code::PermissionDenied, "there is more than one key"),
-        Refused::Throttled { retry_after } => {
+        FrameRefusal::SeveralCredentials => {
+            MiraRefusal::new(MiraCode::PermissionDenied, "there is more than one key")
+        }
+        FrameRefusal::Throttled { retry_after } => {
             let ms = u64::try_from(retry_after.as_millis()).unwrap_or(u64::MAX);
             let why = format!("too many keys that nobody is known by; try again in {ms} ms");
-            Refusal::new(Code::RateLimited, why).with("retry_after_ms", json!(ms))
+            MiraRefusal::new(MiraCode::RateLimited, why).with_data("retry_after_ms", json!(ms))
         }
         // The id is left out, because it belongs to the request in flight.
-        Refused::Repeated { key: Key(id) } => {
+        FrameRefusal::DuplicateId { key: RequestKey(id) } => {
             let why = format!("the id {id} is in flight already; this request was not run");
-            Refusal::new(Code::InvalidRequest, why)
+            MiraRefusal::new(MiraCode::InvalidRequest, why)
         }
     }
 }
 
 /// The conversation of one client. It has no state.
 struct MiraConversation {
-    facts: Arc<Facts>,
+    facts: Arc<ServerInfo>,
 }
 
 impl Conversation for MiraConversation {
-    fn read(&mut self, frame: &Frame) -> Reading {
+    fn read(&mut self, frame: &MessageFrame) -> FrameReading {
         let over = match &frame.head {
-            Head::Line => Over::Line,
-            Head::Http { path, .. } if ![ROOT, CALLS].contains(&path.as_str()) => {
-                return Reading::Reply(Reply::empty(404));
+            FrameHead::Line => MiraConnection::Line,
+            FrameHead::Http { path, .. } if ![ROOT_PATH, RPC_PATH].contains(&path.as_str()) => {
+                return FrameReading::Reply(Reply::empty(404));
             }
-            Head::Http { method, .. } if method != Method::POST => {
-                let refusal = Refusal::new(Code::InvalidRequest, "send a request by POST");
+            FrameHead::Http { method, .. } if method != Method::POST => {
+                let refusal = MiraRefusal::new(MiraCode::InvalidRequest, "send a request by POST");
                 let reply = refusal.reply(None).with_status(405).with_header("allow", "POST");
-                return Reading::Reply(reply);
+                return FrameReading::Reply(reply);
             }
-            Head::Http { path, .. } => Over::Http { endpoint: endpoint(&frame.head, path) },
+            FrameHead::Http { path, .. } => {
+                MiraConnection::Http { endpoint: endpoint(&frame.head, path) }
+            }
         };
         read_message(&self.facts, &over, &frame.body)
     }
 
     /// The dialect has no batches.
-    fn join(&self, replies: Vec<Reply>) -> Reply {
-        let mut bodies = replies.into_iter().filter(|reply| !matches!(reply.body, Body::Empty));
+    fn join_replies(&self, replies: Vec<Reply>) -> Reply {
+        let mut bodies =
+            replies.into_iter().filter(|reply| !matches!(reply.body, ReplyBody::Empty));
         bodies.next().unwrap_or(Reply::empty(204))
     }
 }
 
 /// Returns the URL under which the client reached `path`.
-fn endpoint(head: &Head, path: &str) -> Option<String> {
+fn endpoint(head: &FrameHead, path: &str) -> Option<String> {
     let host = head.header("host").next().and_then(|host| std::str::from_utf8(host).ok())?;
     let path = path.trim_end_matches('/');
     Some(format!("http://{host}{path}"))

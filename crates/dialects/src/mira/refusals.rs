@@ -2,20 +2,20 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use toolgate_contract::{CallError, Problem, Reply, ToolId};
+use toolgate_contract::{CallError, Reply, ToolId, ValidationProblem};
 
-use super::calls::{Called, Written};
-use super::message::Id;
-use super::methods::{Contracted, name_of};
-use super::ticket::Asked;
-use crate::rpc::{self, written};
+use super::calls::{MiraCall, WriteFlags};
+use super::encoder::MiraRequest;
+use super::message::RawId;
+use super::methods::{ContractMethod, method_name};
+use crate::rpc::{self, to_json};
 
 /// The most characters of a name that an error repeats.
 const NAME_CHARS_MAX: usize = 100;
 
 /// The error codes of the contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Code {
+pub(super) enum MiraCode {
     ParseError,
     InvalidRequest,
     MethodNotFound,
@@ -31,7 +31,7 @@ pub(super) enum Code {
     VectorDbUnavailable,
 }
 
-impl Code {
+impl MiraCode {
     fn number(self) -> i32 {
         match self {
             Self::ParseError => rpc::PARSE_ERROR,
@@ -76,96 +76,103 @@ impl Code {
 
 /// An error of a request.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Refusal {
-    code: Code,
+pub(super) struct MiraRefusal {
+    code: MiraCode,
     field: Option<String>,
     reason: String,
-    more: Vec<(String, Value)>,
+    data: Vec<(String, Value)>,
 }
 
-impl Refusal {
-    pub(super) fn new(code: Code, reason: impl Into<String>) -> Self {
-        Self { code, field: None, reason: reason.into(), more: Vec::new() }
+impl MiraRefusal {
+    pub(super) fn new(code: MiraCode, reason: impl Into<String>) -> Self {
+        Self { code, field: None, reason: reason.into(), data: Vec::new() }
     }
 
     /// Returns the error with `field` as the parameter that it concerns.
-    pub(super) fn about(self, field: impl Into<String>) -> Self {
+    pub(super) fn with_field(self, field: impl Into<String>) -> Self {
         Self { field: Some(field.into()), ..self }
     }
 
     /// Returns the error with an additional member of `data`.
-    pub(super) fn with(mut self, name: &str, value: Value) -> Self {
-        self.more.push((name.to_owned(), value));
+    pub(super) fn with_data(mut self, name: &str, value: Value) -> Self {
+        self.data.push((name.to_owned(), value));
         self
     }
 
     pub(super) fn unknown_method(name: &str) -> Self {
         let name: String = name.chars().take(NAME_CHARS_MAX).collect();
         let why = format!("no method is named `{name}` here; tools/list lists those there are");
-        Self::new(Code::MethodNotFound, why)
+        Self::new(MiraCode::MethodNotFound, why)
     }
 
     /// Converts the host's `error` for the request `asked`.
-    pub(super) fn of(error: &CallError, asked: &Asked) -> Self {
+    pub(super) fn from_error(error: &CallError, asked: &MiraRequest) -> Self {
         let contracted = match asked {
-            Asked::Contracted(called) => Some(called.method()),
-            Asked::List(_) | Asked::Tool { .. } | Asked::Misshapen => None,
+            MiraRequest::Contracted(called) => Some(called.method()),
+            MiraRequest::List(_) | MiraRequest::Tool { .. } | MiraRequest::Invalid => None,
         };
         let plain = |code| Self::new(code, error.to_string());
         match error {
-            CallError::UnknownTool { nearest, .. } => unknown(asked, nearest.as_deref()),
-            CallError::InvalidInput { problems } => invalid(asked, problems),
-            CallError::NotAllowed { .. } => about_path(asked, plain(Code::PermissionDenied)),
+            CallError::UnknownTool { nearest, .. } => unknown_tool(asked, nearest.as_deref()),
+            CallError::InvalidInput { problems } => invalid_params(asked, problems),
+            CallError::NotAllowed { .. } => about_path(asked, plain(MiraCode::PermissionDenied)),
             CallError::Scope { needs, .. } => {
-                plain(Code::PermissionDenied).with("scopes", json!(needs))
+                plain(MiraCode::PermissionDenied).with_data("scopes", json!(needs))
             }
             CallError::Limited { retry_after, .. } => {
                 let ms = u64::try_from(retry_after.as_millis()).unwrap_or(u64::MAX);
-                plain(Code::RateLimited).with("retry_after_ms", json!(ms))
+                plain(MiraCode::RateLimited).with_data("retry_after_ms", json!(ms))
             }
             CallError::NotFound { .. } => match asked {
                 // The parameters forbid creating a missing folder, so they are invalid together.
-                Asked::Contracted(Called::Write(Written {
-                    create: true, mkdirs: false, ..
+                MiraRequest::Contracted(MiraCall::Write(WriteFlags {
+                    create: true,
+                    mkdirs: false,
+                    ..
                 })) => {
                     let why = format!("{error}, and `mkdirs` is false");
-                    Self::new(Code::Validation, why).about("path")
+                    Self::new(MiraCode::Validation, why).with_field("path")
                 }
-                Asked::Contracted(_) | Asked::List(_) | Asked::Tool { .. } | Asked::Misshapen => {
-                    about_path(asked, plain(Code::NotFound))
-                }
+                MiraRequest::Contracted(_)
+                | MiraRequest::List(_)
+                | MiraRequest::Tool { .. }
+                | MiraRequest::Invalid => about_path(asked, plain(MiraCode::NotFound)),
             },
             CallError::Conflict { details, .. } => conflict(asked, error, details),
-            CallError::TooLarge { .. } => plain(Code::ContentTooLarge),
-            CallError::Unavailable { .. } => plain(unavailable(contracted)),
-            CallError::TimedOut { .. } => plain(Code::Internal).with("timed_out", json!(true)),
+            CallError::TooLarge { .. } => plain(MiraCode::ContentTooLarge),
+            CallError::Unavailable { .. } => plain(unavailable_code(contracted)),
+            CallError::TimedOut { .. } => {
+                plain(MiraCode::Internal).with_data("timed_out", json!(true))
+            }
             // The tool needs a person or a model, and this dialect has no questions.
-            CallError::CannotAsk { .. } | CallError::Asks { .. } => plain(Code::ToolUnavailable),
+            CallError::CannotAsk { .. } | CallError::Asks { .. } => {
+                plain(MiraCode::ToolUnavailable)
+            }
             CallError::NeedsJob { tool } => {
-                let tool = spelled(tool);
+                let tool = quoted_name(tool);
                 let why = format!("{tool} runs only as a job; call jobs/start with it");
-                Self::new(Code::ToolUnavailable, why)
+                Self::new(MiraCode::ToolUnavailable, why)
             }
             CallError::NoJob { tool } => {
-                let why = format!("{} does not run as a job; call it", spelled(tool));
-                Self::new(Code::Validation, why).about("tool")
+                let why = format!("{} does not run as a job; call it", quoted_name(tool));
+                Self::new(MiraCode::Validation, why).with_field("tool")
             }
-            CallError::Refused { code: rpc::INVALID_PARAMS, .. } => plain(Code::InvalidParams),
+            CallError::Refused { code: rpc::INVALID_PARAMS, .. } => plain(MiraCode::InvalidParams),
             CallError::Refused { .. }
             | CallError::Mismatch { .. }
             | CallError::Canceled
             | CallError::Interrupted
             | CallError::Failed { .. }
-            | CallError::InvalidOutput { .. } => plain(Code::Internal),
+            | CallError::InvalidOutput { .. } => plain(MiraCode::Internal),
         }
     }
 
     /// Serializes the error for the request `id`.
-    pub(super) fn reply(&self, id: Option<&Id>) -> Reply {
+    pub(super) fn reply(&self, id: Option<&RawId>) -> Reply {
         #[derive(Serialize)]
-        struct Message<'a> {
+        struct ErrorMessage<'a> {
             jsonrpc: &'static str,
-            id: Option<&'a Id>,
+            id: Option<&'a RawId>,
             error: Error,
         }
         #[derive(Serialize)]
@@ -174,7 +181,7 @@ impl Refusal {
             message: &'static str,
             data: Map<String, Value>,
         }
-        let Self { code, field, reason, more } = self;
+        let Self { code, field, reason, data: more } = self;
         let mut data = Map::new();
         data.extend(field.iter().map(|field| ("field".to_owned(), json!(field))));
         data.insert("reason".to_owned(), json!(reason));
@@ -183,47 +190,51 @@ impl Refusal {
         }
         data.extend(more.iter().cloned());
         let error = Error { code: code.number(), message: code.message(), data };
-        Reply::json(written(&Message { jsonrpc: "2.0", id, error }))
+        Reply::json(to_json(&ErrorMessage { jsonrpc: "2.0", id, error }))
     }
 }
 
 /// Creates the error for a tool that is missing or hidden from the caller.
-fn unknown(asked: &Asked, nearest: Option<&str>) -> Refusal {
+fn unknown_tool(asked: &MiraRequest, nearest: Option<&str>) -> MiraRefusal {
     match asked {
-        Asked::Contracted(called) => {
+        MiraRequest::Contracted(called) => {
             let method = called.method();
             let why = format!("`{}` is not on offer here", method.name());
-            Refusal::new(unavailable(Some(method)), why)
+            MiraRefusal::new(unavailable_code(Some(method)), why)
         }
-        Asked::Tool { name } => {
-            let refusal = Refusal::unknown_method(name);
-            let Some(nearest) = nearest.map(spelled) else { return refusal };
-            Refusal {
+        MiraRequest::Tool { name } => {
+            let refusal = MiraRefusal::unknown_method(name);
+            let Some(nearest) = nearest.map(quoted_name) else { return refusal };
+            MiraRefusal {
                 reason: format!("no method is named `{name}`; did you mean {nearest}?"),
                 ..refusal
             }
         }
-        Asked::List(_) | Asked::Misshapen => Refusal::new(Code::Internal, "no tool was called"),
+        MiraRequest::List(_) | MiraRequest::Invalid => {
+            MiraRefusal::new(MiraCode::Internal, "no tool was called")
+        }
     }
 }
 
 /// Sets the field to `path` if the path is the call's only subject.
-fn about_path(asked: &Asked, refusal: Refusal) -> Refusal {
+fn about_path(asked: &MiraRequest, refusal: MiraRefusal) -> MiraRefusal {
     match asked {
-        Asked::Contracted(Called::Read(_) | Called::Write(_)) => refusal.about("path"),
-        Asked::Contracted(Called::Run { .. } | Called::Search)
-        | Asked::List(_)
-        | Asked::Tool { .. }
-        | Asked::Misshapen => refusal,
+        MiraRequest::Contracted(MiraCall::Read(_) | MiraCall::Write(_)) => {
+            refusal.with_field("path")
+        }
+        MiraRequest::Contracted(MiraCall::Run { .. } | MiraCall::Search)
+        | MiraRequest::List(_)
+        | MiraRequest::Tool { .. }
+        | MiraRequest::Invalid => refusal,
     }
 }
 
 /// Creates the error for a state that differs from the expected one, with both sides.
-fn conflict(asked: &Asked, error: &CallError, details: &Value) -> Refusal {
+fn conflict(asked: &MiraRequest, error: &CallError, details: &Value) -> MiraRefusal {
     let told = match asked {
         // The sentence uses this dialect's parameter names. It omits the path, which the gate has
         // not redacted.
-        Asked::Contracted(Called::Write(_)) => {
+        MiraRequest::Contracted(MiraCall::Write(_)) => {
             match (details.get("expected"), details.get("actual")) {
                 (Some(Value::Null), _) => Some(
                     "the file exists; to replace it set `overwrite` to true, or give the `etag` \
@@ -236,64 +247,68 @@ fn conflict(asked: &Asked, error: &CallError, details: &Value) -> Refusal {
                 (None, _) | (_, None) => None,
             }
         }
-        Asked::Contracted(Called::Read(_) | Called::Run { .. } | Called::Search)
-        | Asked::List(_)
-        | Asked::Tool { .. }
-        | Asked::Misshapen => None,
+        MiraRequest::Contracted(MiraCall::Read(_) | MiraCall::Run { .. } | MiraCall::Search)
+        | MiraRequest::List(_)
+        | MiraRequest::Tool { .. }
+        | MiraRequest::Invalid => None,
     };
     let why = told.map_or_else(|| error.to_string(), str::to_owned);
     let details = details.as_object().into_iter().flatten();
     let more = details.filter(|(name, _)| !["field", "reason", "detail"].contains(&name.as_str()));
-    more.fold(Refusal::new(Code::Conflict, why), |refusal, (name, value)| {
-        refusal.with(name, value.clone())
+    more.fold(MiraRefusal::new(MiraCode::Conflict, why), |refusal, (name, value)| {
+        refusal.with_data(name, value.clone())
     })
 }
 
 /// Returns the code for an unavailable dependency of `method`.
-fn unavailable(method: Option<Contracted>) -> Code {
+fn unavailable_code(method: Option<ContractMethod>) -> MiraCode {
     match method {
-        Some(Contracted::Search) => Code::VectorDbUnavailable,
-        Some(Contracted::Read | Contracted::Write | Contracted::Run) | None => {
-            Code::ToolUnavailable
+        Some(ContractMethod::Search) => MiraCode::VectorDbUnavailable,
+        Some(ContractMethod::Read | ContractMethod::Write | ContractMethod::Run) | None => {
+            MiraCode::ToolUnavailable
         }
     }
 }
 
 /// Creates the error for parameters that break a schema or are invalid for the tool.
-fn invalid(asked: &Asked, problems: &[Problem]) -> Refusal {
+fn invalid_params(asked: &MiraRequest, problems: &[ValidationProblem]) -> MiraRefusal {
     let field = |pointer: &str| match asked {
-        Asked::Contracted(called) => called.field(pointer),
-        Asked::List(_) | Asked::Tool { .. } | Asked::Misshapen => dotted(pointer),
+        MiraRequest::Contracted(called) => called.field(pointer),
+        MiraRequest::List(_) | MiraRequest::Tool { .. } | MiraRequest::Invalid => {
+            dotted_path(pointer)
+        }
     };
     let (code, none) = match asked {
-        Asked::Contracted(called) => (Code::Validation, called.method().main_field()),
-        Asked::List(_) | Asked::Tool { .. } | Asked::Misshapen => (Code::InvalidParams, "params"),
+        MiraRequest::Contracted(called) => (MiraCode::Validation, called.method().main_field()),
+        MiraRequest::List(_) | MiraRequest::Tool { .. } | MiraRequest::Invalid => {
+            (MiraCode::InvalidParams, "params")
+        }
     };
-    let about = |problem: &Problem| match field(&problem.pointer) {
+    let about = |problem: &ValidationProblem| match field(&problem.pointer) {
         field if field.is_empty() => none.to_owned(),
         field => field,
     };
     let Some((first, others)) = problems.split_first() else {
-        return Refusal::new(code, "the parameters cannot be meant").about(none);
+        return MiraRefusal::new(code, "the parameters cannot be meant").with_field(none);
     };
-    let refusal = Refusal::new(code, first.message.as_str()).about(about(first));
+    let refusal = MiraRefusal::new(code, first.message.as_str()).with_field(about(first));
     if others.is_empty() {
         return refusal;
     }
     let told = problems.iter().map(|one| json!({ "field": about(one), "reason": one.message }));
-    refusal.with("problems", told.collect())
+    refusal.with_data("problems", told.collect())
 }
 
 /// Converts a JSON pointer to a dotted path: `/env/A` becomes `env.A`.
-pub(super) fn dotted(pointer: &str) -> String {
+pub(super) fn dotted_path(pointer: &str) -> String {
     let parts = pointer.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~"));
     parts.collect::<Vec<_>>().join(".")
 }
 
 /// Returns the name of the tool `id` in this dialect, in backquotes.
-fn spelled(id: &str) -> String {
+fn quoted_name(id: &str) -> String {
     match ToolId::foreign(id) {
-        Some(id) => format!("`{}`", name_of(&id)),
+        Some(id) => format!("`{}`", method_name(&id)),
         None => format!("`{id}`"),
     }
 }

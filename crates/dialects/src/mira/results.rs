@@ -5,24 +5,28 @@ use std::borrow::Cow;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use toolgate_contract::{Ending, Output};
+use toolgate_contract::{CallEnding, ToolOutput};
 
-use super::calls::{Called, ReadTerms};
-use super::refusals::{Code, Refusal};
-use crate::confined;
+use super::calls::{MiraCall, ReadLimit};
+use super::refusals::{MiraCode, MiraRefusal};
+use crate::sandbox_warning;
 
 /// Converts the output of a contract method.
 ///
 /// # Errors
 /// Fails if a read exceeds its byte limit.
-pub(super) fn contracted(called: &Called, output: &Output) -> Result<Value, Refusal> {
+pub(super) fn contract_result(
+    called: &MiraCall,
+    output: &ToolOutput,
+) -> Result<Value, MiraRefusal> {
     match called {
-        Called::Read(terms) => read(*terms, &output.value),
-        Called::Write(_) => {
-            Ok(picked(&output.value, &["path", "size", "etag", "mtime", "created", "overwritten"]))
-        }
-        Called::Run { .. } => Ok(ran(&output.value)),
-        Called::Search => Ok(found(&output.value)),
+        MiraCall::Read(terms) => read_result(*terms, &output.value),
+        MiraCall::Write(_) => Ok(pick_members(
+            &output.value,
+            &["path", "size", "etag", "mtime", "created", "overwritten"],
+        )),
+        MiraCall::Run { .. } => Ok(run_result(&output.value)),
+        MiraCall::Search => Ok(search_result(&output.value)),
     }
 }
 
@@ -30,14 +34,14 @@ pub(super) fn contracted(called: &Called, output: &Output) -> Result<Value, Refu
 ///
 /// # Errors
 /// Fails if the tool failed without a program's exit code.
-pub(super) fn any(output: &Output) -> Result<Value, Refusal> {
+pub(super) fn tool_result(output: &ToolOutput) -> Result<Value, MiraRefusal> {
     let is_told = output.value.get("exit_code").is_some();
-    if output.ending != Ending::Done && !is_told {
-        let why = match output.read() {
+    if output.ending != CallEnding::Done && !is_told {
+        let why = match output.full_text() {
             said if said.is_empty() => "the tool failed and does not say why".into(),
             said => said,
         };
-        return Err(Refusal::new(Code::Internal, why));
+        return Err(MiraRefusal::new(MiraCode::Internal, why));
     }
     if output.structured && !output.value.is_null() {
         return Ok(output.value.clone());
@@ -49,7 +53,7 @@ pub(super) fn any(output: &Output) -> Result<Value, Refusal> {
     Ok(result)
 }
 
-fn read(ReadTerms { bytes_max }: ReadTerms, value: &Value) -> Result<Value, Refusal> {
+fn read_result(ReadLimit { bytes_max }: ReadLimit, value: &Value) -> Result<Value, MiraRefusal> {
     let given = value["bytes"]["length"].as_u64().unwrap_or_default();
     let is_cut = value["truncated"] == true;
     if is_cut || bytes_max.is_some_and(|most| given > most) {
@@ -65,7 +69,9 @@ fn read(ReadTerms { bytes_max }: ReadTerms, value: &Value) -> Result<Value, Refu
                  {part} of at most {given}"
             ),
         };
-        return Err(Refusal::new(Code::ContentTooLarge, why).with("size", size.clone()));
+        return Err(
+            MiraRefusal::new(MiraCode::ContentTooLarge, why).with_data("size", size.clone())
+        );
     }
     let (text, base64) = match value["encoding"] == "base64" {
         true => (&Value::Null, &value["content"]),
@@ -82,11 +88,11 @@ fn read(ReadTerms { bytes_max }: ReadTerms, value: &Value) -> Result<Value, Refu
     }))
 }
 
-fn ran(value: &Value) -> Value {
+fn run_result(value: &Value) -> Value {
     json!({
         "exit_code": value["exit_code"],
-        "stdout": printed(value, "stdout"),
-        "stderr": confined::told(printed(value, "stderr").into(), value),
+        "stdout": printed_text(value, "stdout"),
+        "stderr": sandbox_warning::with_sandbox_warning(printed_text(value, "stderr").into(), value),
         "duration_ms": value["duration_ms"],
         "timed_out": value["timed_out"],
     })
@@ -94,7 +100,7 @@ fn ran(value: &Value) -> Value {
 
 /// Returns a program's output as text. A line marks omitted output, because the contract has no
 /// field for it.
-fn printed(value: &Value, stream: &str) -> String {
+fn printed_text(value: &Value, stream: &str) -> String {
     let shown = value[stream].as_str().unwrap_or_default();
     let extent = &value[format!("{stream}_extent")];
     let bytes: Cow<'_, [u8]> = match extent["encoding"] == "base64" {
@@ -118,7 +124,7 @@ fn printed(value: &Value, stream: &str) -> String {
     format!("{head}{end}[{} bytes left out{rest}]\n{tail}", to.saturating_sub(from))
 }
 
-fn found(value: &Value) -> Value {
+fn search_result(value: &Value) -> Value {
     let matches = value["matches"].as_array().into_iter().flatten().map(|found| {
         let metadata = [
             "path",
@@ -135,17 +141,17 @@ fn found(value: &Value) -> Value {
         if let Some(vector) = found.get("vector") {
             one["vector"] = vector.clone();
         }
-        one["metadata"] = picked(found, &metadata);
+        one["metadata"] = pick_members(found, &metadata);
         one
     });
     json!({
         "matches": matches.collect::<Vec<_>>(),
-        "usage": picked(&value["usage"], &["embedding_model", "embed_time_ms", "rerank_model"]),
+        "usage": pick_members(&value["usage"], &["embedding_model", "embed_time_ms", "rerank_model"]),
     })
 }
 
 /// Returns the members `names` of `value`.
-fn picked(value: &Value, names: &[&str]) -> Value {
+fn pick_members(value: &Value, names: &[&str]) -> Value {
     let there =
         names.iter().filter_map(|name| Some(((*name).to_owned(), value.get(*name)?.clone())));
     Value::Object(there.collect())

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
 use jsonschema::{Draft, ValidationError, Validator};
 use serde_json::Value;
-use toolgate_contract::Problem;
+use toolgate_contract::ValidationProblem;
 
 /// The most problems reported for one value.
 const PROBLEMS_MAX: usize = 8;
@@ -13,13 +13,13 @@ const PROBLEMS_MAX: usize = 8;
 const NAME_CHARS_MAX: usize = 100;
 
 /// The schemas of one method.
-pub(super) struct Schemas {
-    pub(super) params: Schema,
-    pub(super) result: Schema,
+pub(super) struct MethodSchemas {
+    pub(super) params: ContractSchema,
+    pub(super) result: ContractSchema,
 }
 
 /// A schema that is compiled on first use.
-pub(super) struct Schema {
+pub(super) struct ContractSchema {
     text: &'static str,
     value: OnceLock<Value>,
     validator: OnceLock<Validator>,
@@ -27,20 +27,20 @@ pub(super) struct Schema {
 
 macro_rules! schemas {
     ($name:literal) => {
-        Schemas {
-            params: Schema::new(include_str!(concat!($name, ".params.schema.json"))),
-            result: Schema::new(include_str!(concat!($name, ".result.schema.json"))),
+        MethodSchemas {
+            params: ContractSchema::new(include_str!(concat!($name, ".params.schema.json"))),
+            result: ContractSchema::new(include_str!(concat!($name, ".result.schema.json"))),
         }
     };
 }
 
-pub(super) static LIST: Schemas = schemas!("tools_list");
-pub(super) static READ: Schemas = schemas!("files_read");
-pub(super) static WRITE: Schemas = schemas!("files_write");
-pub(super) static RUN: Schemas = schemas!("exec_run");
-pub(super) static SEARCH: Schemas = schemas!("vector_search");
+pub(super) static LIST: MethodSchemas = schemas!("tools_list");
+pub(super) static READ: MethodSchemas = schemas!("files_read");
+pub(super) static WRITE: MethodSchemas = schemas!("files_write");
+pub(super) static RUN: MethodSchemas = schemas!("exec_run");
+pub(super) static SEARCH: MethodSchemas = schemas!("vector_search");
 
-impl Schema {
+impl ContractSchema {
     const fn new(text: &'static str) -> Self {
         Self { text, value: OnceLock::new(), validator: OnceLock::new() }
     }
@@ -58,7 +58,7 @@ impl Schema {
     }
 
     /// Returns the problems of `value`, at most [`PROBLEMS_MAX`]; none if it satisfies the schema.
-    pub(super) fn problems(&self, value: &Value) -> Vec<Problem> {
+    pub(super) fn error_problems(&self, value: &Value) -> Vec<ValidationProblem> {
         let validator = self.validator();
         if validator.is_valid(value) {
             return Vec::new();
@@ -69,20 +69,23 @@ impl Schema {
 }
 
 /// The message for an unknown parameter.
-const UNKNOWN: &str = "no parameter is called so; tools/list tells those there are";
+const UNKNOWN_PARAMETER: &str = "no parameter is called so; tools/list tells those there are";
 
 /// Converts a validation error to problems. They never contain values, which may be secret.
-fn problems(error: &ValidationError<'_>) -> Vec<Problem> {
+fn problems(error: &ValidationError<'_>) -> Vec<ValidationProblem> {
     let here = error.instance_path().as_str();
-    let at = |name: &str| format!("{here}/{}", escaped(name));
-    let one = |pointer, message| vec![Problem { pointer, message }];
+    let at = |name: &str| format!("{here}/{}", escape_pointer(name));
+    let one = |pointer, message| vec![ValidationProblem { pointer, message }];
     match error.kind() {
         Kind::Required { property } => {
             one(at(property.as_str().unwrap_or_default()), "it is missing".to_owned())
         }
         Kind::AdditionalProperties { unexpected } => unexpected
             .iter()
-            .map(|name| Problem { pointer: at(name), message: UNKNOWN.to_owned() })
+            .map(|name| ValidationProblem {
+                pointer: at(name),
+                message: UNKNOWN_PARAMETER.to_owned(),
+            })
             .collect(),
         Kind::Type { kind: TypeKind::Single(kind) } => {
             one(here.to_owned(), format!("it must be of type {kind}"))
@@ -102,7 +105,7 @@ fn problems(error: &ValidationError<'_>) -> Vec<Problem> {
     }
 }
 
-fn escaped(name: &str) -> String {
+fn escape_pointer(name: &str) -> String {
     let name: String = name.chars().take(NAME_CHARS_MAX).collect();
     name.replace('~', "~0").replace('/', "~1")
 }

@@ -3,19 +3,19 @@
 //! In the contract, the `content` of a result is a string. MCP clients cannot read that. A client
 //! that uses MCP's handshake or headers therefore gets a list of blocks.
 
-mod contracted;
+mod contract_tools;
 mod calls;
-mod words;
+mod encoding;
 
 use std::sync::Arc;
 
 use serde_json::json;
-use toolgate_contract::{Caller, Frame, Head, Reply};
+use toolgate_contract::{Caller, FrameHead, MessageFrame, Reply};
 
-use self::calls::{Shown, ask_summary, read_message, seconds};
-use self::words::failure;
-use crate::rpc::{INTERNAL_ERROR, INVALID_REQUEST, written};
-use crate::{Conversation, Dialect, Facts, Key, Reading, Refused};
+use self::calls::{ContentForm, read_message, retry_seconds, summary_reading};
+use self::encoding::failure;
+use crate::rpc::{INTERNAL_ERROR, INVALID_REQUEST, to_json};
+use crate::{Conversation, Dialect, FrameReading, FrameRefusal, RequestKey, ServerInfo};
 
 /// The dialect's name.
 const NAME: &str = "workstation";
@@ -29,20 +29,20 @@ const SESSION: &str = "mcp-session-id";
 const VERSION: &str = "mcp-protocol-version";
 
 /// The workstation dialect.
-pub struct Workstation {
-    facts: Arc<Facts>,
+pub struct WorkstationDialect {
+    facts: Arc<ServerInfo>,
 }
 
-impl Workstation {
+impl WorkstationDialect {
     /// Creates the dialect for the server that `facts` describe.
-    pub fn new(facts: Arc<Facts>) -> Self {
+    pub fn new(facts: Arc<ServerInfo>) -> Self {
         Self { facts }
     }
 }
 
 /// The meaning of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum WorkstationPath {
     /// JSON-RPC.
     Calls,
     /// The short tool list.
@@ -51,15 +51,15 @@ enum Place {
     Health,
 }
 
-fn place(path: &str) -> Place {
+fn parse_path(path: &str) -> WorkstationPath {
     match path {
-        "/mcp/tools" => Place::Tools,
-        "/health" => Place::Health,
-        _ => Place::Calls,
+        "/mcp/tools" => WorkstationPath::Tools,
+        "/health" => WorkstationPath::Health,
+        _ => WorkstationPath::Calls,
     }
 }
 
-impl Dialect for Workstation {
+impl Dialect for WorkstationDialect {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -72,13 +72,13 @@ impl Dialect for Workstation {
         OWN_PATHS
     }
 
-    fn converse(&self, _caller: &Caller) -> Box<dyn Conversation> {
+    fn start_conversation(&self, _caller: &Caller) -> Box<dyn Conversation> {
         Box::new(WorkstationConversation { facts: self.facts.clone(), opened: false })
     }
 
     /// Only MCP clients have sessions. Other requests are independent.
-    fn session<'h>(&self, head: &'h Head) -> Option<&'h str> {
-        if place(head.path()) != Place::Calls {
+    fn session<'h>(&self, head: &'h FrameHead) -> Option<&'h str> {
+        if parse_path(head.path()) != WorkstationPath::Calls {
             return None;
         }
         let mut values = head.header(SESSION);
@@ -90,45 +90,46 @@ impl Dialect for Workstation {
 
     fn unknown_session(&self) -> Reply {
         let why = "no such session; it has ended or never was: send `initialize` to begin another";
-        Reply::json(failure(INVALID_REQUEST, "unknown_session", why).written(None)).with_status(404)
+        Reply::json(failure(INVALID_REQUEST, "unknown_session", why).to_json(None)).with_status(404)
     }
 
     fn open_session(&self, reply: Reply, id: &str) -> Reply {
         reply.with_header(SESSION, id)
     }
 
-    fn refuse(&self, why: &Refused) -> Reply {
+    fn refuse(&self, why: &FrameRefusal) -> Reply {
         let told = |code, reason: &str, detail: &str| {
-            Reply::json(failure(code, reason, detail).written(None))
+            Reply::json(failure(code, reason, detail).to_json(None))
         };
         match why {
-            Refused::TooLarge { limit } => {
+            FrameRefusal::TooLarge { limit } => {
                 let why = format!("the message is larger than {limit} bytes and was not read");
                 told(INVALID_REQUEST, "too_large", &why).with_status(413)
             }
-            Refused::Busy { message } => told(INTERNAL_ERROR, "limited", message)
+            FrameRefusal::Busy { message } => told(INTERNAL_ERROR, "limited", message)
                 .with_status(503)
                 .with_header("retry-after", "1"),
-            Refused::Unauthorized { said: false } => {
+            FrameRefusal::Unauthorized { had_credential: false } => {
                 let why = "it is not said who asks; send a key as `Authorization: Bearer KEY`";
                 told(INTERNAL_ERROR, "unauthorized", why)
                     .with_status(401)
                     .with_header("www-authenticate", "Bearer")
             }
-            Refused::Unauthorized { said: true } | Refused::Several => {
+            FrameRefusal::Unauthorized { had_credential: true }
+            | FrameRefusal::SeveralCredentials => {
                 told(INTERNAL_ERROR, "unauthorized", "nobody is known by this key")
                     .with_status(401)
                     .with_header("www-authenticate", "Bearer")
             }
-            Refused::Throttled { retry_after } => {
-                let wait = seconds(*retry_after);
+            FrameRefusal::Throttled { retry_after } => {
+                let wait = retry_seconds(*retry_after);
                 let why = format!("too many wrong keys came from there; wait {wait} s");
                 told(INTERNAL_ERROR, "limited", &why)
                     .with_status(429)
                     .with_header("retry-after", wait)
             }
             // The id is left out, because it belongs to the request in flight.
-            Refused::Repeated { key: Key(id) } => {
+            FrameRefusal::DuplicateId { key: RequestKey(id) } => {
                 let why = format!("the id {id} is in flight already; this request was not run");
                 told(INVALID_REQUEST, "repeated_id", &why)
             }
@@ -136,62 +137,66 @@ impl Dialect for Workstation {
     }
 
     /// Monitoring calls the health check without a key.
-    fn is_open(&self, head: &Head) -> bool {
-        place(head.path()) == Place::Health
+    fn is_public(&self, head: &FrameHead) -> bool {
+        parse_path(head.path()) == WorkstationPath::Health
     }
 }
 
 /// The conversation of one client.
 struct WorkstationConversation {
-    facts: Arc<Facts>,
+    facts: Arc<ServerInfo>,
     /// True after MCP's `initialize`.
     opened: bool,
 }
 
 impl WorkstationConversation {
-    fn calls(&mut self, shown: Shown, body: &[u8]) -> Reading {
+    fn read_calls(&mut self, shown: ContentForm, body: &[u8]) -> FrameReading {
         match read_message(&self.facts, shown, body) {
             // A client may send `initialize` again.
-            Reading::Opened(reply) if self.opened => Reading::Reply(reply),
+            FrameReading::OpenSession(reply) if self.opened => FrameReading::Reply(reply),
             reading => {
-                self.opened |= matches!(reading, Reading::Opened(_));
+                self.opened |= matches!(reading, FrameReading::OpenSession(_));
                 reading
             }
         }
     }
 
     fn health(&self) -> Reply {
-        Reply::json(written(&json!({ "status": "healthy", "server": self.facts.name })))
+        Reply::json(to_json(&json!({ "status": "healthy", "server": self.facts.name })))
     }
 }
 
 impl Conversation for WorkstationConversation {
-    fn read(&mut self, frame: &Frame) -> Reading {
+    fn read(&mut self, frame: &MessageFrame) -> FrameReading {
         let says = frame.head.header(VERSION).next().is_some();
-        let shown = if self.opened || says { Shown::Blocks } else { Shown::Literal };
+        let shown = if self.opened || says { ContentForm::Blocks } else { ContentForm::Literal };
         match &frame.head {
-            Head::Line => self.calls(shown, &frame.body),
-            Head::Http { method, path, .. } => match (place(path), method.as_str()) {
-                (Place::Calls, "POST") => self.calls(shown, &frame.body),
-                (Place::Calls, "DELETE") if self.opened => Reading::Closed(Reply::empty(204)),
-                (Place::Calls, _) => Reading::Reply(only("POST")),
-                (Place::Tools, "GET" | "HEAD") => ask_summary(),
-                (Place::Health, "GET" | "HEAD") => Reading::Reply(self.health()),
-                (Place::Tools | Place::Health, _) => Reading::Reply(only("GET, HEAD")),
+            FrameHead::Line => self.read_calls(shown, &frame.body),
+            FrameHead::Http { method, path, .. } => match (parse_path(path), method.as_str()) {
+                (WorkstationPath::Calls, "POST") => self.read_calls(shown, &frame.body),
+                (WorkstationPath::Calls, "DELETE") if self.opened => {
+                    FrameReading::CloseSession(Reply::empty(204))
+                }
+                (WorkstationPath::Calls, _) => FrameReading::Reply(method_not_allowed("POST")),
+                (WorkstationPath::Tools, "GET" | "HEAD") => summary_reading(),
+                (WorkstationPath::Health, "GET" | "HEAD") => FrameReading::Reply(self.health()),
+                (WorkstationPath::Tools | WorkstationPath::Health, _) => {
+                    FrameReading::Reply(method_not_allowed("GET, HEAD"))
+                }
             },
         }
     }
 
     /// The dialect has no batches.
-    fn join(&self, replies: Vec<Reply>) -> Reply {
+    fn join_replies(&self, replies: Vec<Reply>) -> Reply {
         replies.into_iter().next().unwrap_or(Reply::empty(202))
     }
 }
 
 /// Creates the refusal of all HTTP methods but `allowed`.
-fn only(allowed: &str) -> Reply {
+fn method_not_allowed(allowed: &str) -> Reply {
     let why = format!("this path takes {allowed}");
-    Reply::json(failure(INVALID_REQUEST, "method_not_allowed", &why).written(None))
+    Reply::json(failure(INVALID_REQUEST, "method_not_allowed", &why).to_json(None))
         .with_status(405)
         .with_header("allow", allowed)
 }

@@ -6,26 +6,32 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    Answer, AnyTool, Beside, CallError, Ending, Event, Job, JobTerms, Output, Reply, Request,
-    ToolPage,
+    AnyTool, CallEnding, CallError, CallEvent, CallMetadata, HostAnswer, HostRequest, JobOptions,
+    JobSnapshot, Reply, ToolOutput, ToolPage,
 };
 
-use super::rest::{seconds, status};
-use super::watch::Follow;
-use super::words::{Printed, download, parameters, parts, spell, wording};
+use super::encoding::{
+    CommandResult, download_path, error_message, input_schema, split_tool_name, tool_name,
+};
+use super::rest::{retry_seconds, status_report};
+use super::watch::FollowEncoder;
 use super::{FAILED, NAME, TOO_LARGE};
 use crate::json::parse;
 use crate::rpc::{
-    Failure, INTERNAL_ERROR, INVALID_PARAMS, Id, METHOD_NOT_FOUND, no_id, notification, success,
+    INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RequestId, RpcFailure, invalid_id_reason,
+    notification, success,
 };
-use crate::{Accepts, Ask, Asking, Facts, OnLeave, Reading, Ticket, WatchTicket};
+use crate::{
+    AnswerEncoder, AnswerForm, FrameReading, JobEventEncoder, OnDisconnect, PendingRequest,
+    QuestionMode, ServerInfo,
+};
 
 /// The MCP revision in the answer to `initialize`, independent of the request.
 const PROTOCOL: &str = "2025-06-18";
 
 /// The transport of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Over {
+pub(crate) enum ZyraTransport {
     /// An HTTP request with one answer.
     Http,
     /// A connection on which the server can send at any time.
@@ -33,14 +39,14 @@ pub(crate) enum Over {
 }
 
 /// Reads one message.
-pub(crate) fn read_message(facts: &Facts, over: Over, body: &[u8]) -> Reading {
+pub(crate) fn read_message(facts: &ServerInfo, over: ZyraTransport, body: &[u8]) -> FrameReading {
     let limit = match over {
-        Over::Http => facts.zyra_body_bytes_max,
-        Over::WebSocket => None,
+        ZyraTransport::Http => facts.zyra_body_bytes_max,
+        ZyraTransport::WebSocket => None,
     };
     if let Some(limit) = limit.filter(|limit| body.len() > *limit) {
         let why = format!("Request too large: {} bytes (limit {limit})", body.len());
-        return failed(id_in(body).as_ref(), &Failure::new(TOO_LARGE, why));
+        return failure_reading(parse_id(body).as_ref(), &RpcFailure::new(TOO_LARGE, why));
     }
     let fields = match parse(body) {
         Ok(Value::Object(fields)) => fields,
@@ -48,59 +54,59 @@ pub(crate) fn read_message(facts: &Facts, over: Over, body: &[u8]) -> Reading {
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_),
         ) => {
             let why = "a message is one JSON object; there are no batches";
-            return failed(None, &Failure::invalid_request(why));
+            return failure_reading(None, &RpcFailure::invalid_request(why));
         }
-        Err(why) => return failed(None, &Failure::not_json(why)),
+        Err(why) => return failure_reading(None, &RpcFailure::not_json(why)),
     };
     let id = match fields.get("id") {
         None | Some(Value::Null) => None,
-        Some(value) => match Id::read(value) {
+        Some(value) => match RequestId::parse(value) {
             Some(id) => Some(id),
             None => {
-                let why = no_id("id", value, "a string or a number");
-                return failed(None, &Failure::invalid_request(why));
+                let why = invalid_id_reason("id", value, "a string or a number");
+                return failure_reading(None, &RpcFailure::invalid_request(why));
             }
         },
     };
     read_fields(facts, over, id.as_ref(), fields)
-        .unwrap_or_else(|failure| failed(id.as_ref(), &failure))
+        .unwrap_or_else(|failure| failure_reading(id.as_ref(), &failure))
 }
 
 /// Parses only the id of the message in `body`.
-fn id_in(body: &[u8]) -> Option<Id> {
-    Id::read(parse(body).ok()?.get("id")?)
+fn parse_id(body: &[u8]) -> Option<RequestId> {
+    RequestId::parse(parse(body).ok()?.get("id")?)
 }
 
-fn failed(id: Option<&Id>, failure: &Failure) -> Reading {
-    Reading::Reply(Reply::json(failure.written(id)))
+fn failure_reading(id: Option<&RequestId>, failure: &RpcFailure) -> FrameReading {
+    FrameReading::Reply(Reply::json(failure.to_json(id)))
 }
 
 fn read_fields(
-    facts: &Facts,
-    over: Over,
-    id: Option<&Id>,
+    facts: &ServerInfo,
+    over: ZyraTransport,
+    id: Option<&RequestId>,
     mut fields: Map<String, Value>,
-) -> Result<Reading, Failure> {
+) -> Result<FrameReading, RpcFailure> {
     // This comes before all checks, because answering an answer would never end.
     let answers = fields.contains_key("result") || fields.contains_key("error");
     if answers && !fields.contains_key("method") {
-        return Ok(Reading::Reply(Reply::empty(204)));
+        return Ok(FrameReading::Reply(Reply::empty(204)));
     }
     // Zyra's own clients may omit it.
     if fields.get("jsonrpc").is_some_and(|version| version != "2.0") {
-        return Err(Failure::invalid_request("`jsonrpc` must be \"2.0\""));
+        return Err(RpcFailure::invalid_request("`jsonrpc` must be \"2.0\""));
     }
     let method = match fields.remove("method") {
         Some(Value::String(method)) => method,
-        Some(_) => return Err(Failure::invalid_request("`method` must be a string")),
-        None => return Err(Failure::invalid_request("`method` is missing")),
+        Some(_) => return Err(RpcFailure::invalid_request("`method` must be a string")),
+        None => return Err(RpcFailure::invalid_request("`method` is missing")),
     };
     let params = match fields.remove("params") {
         None | Some(Value::Null) => Map::new(),
         Some(Value::Object(params)) => params,
         // A notification is never answered, even if it is malformed.
         Some(_) if id.is_none() => Map::new(),
-        Some(_) => return Err(Failure::invalid_params("`params` must be an object")),
+        Some(_) => return Err(RpcFailure::invalid_params("`params` must be an object")),
     };
     match id {
         Some(id) => read_request(facts, over, id, &method, params),
@@ -109,47 +115,58 @@ fn read_fields(
 }
 
 /// Reads a notification. A request without an id is not run, because nobody would see the result.
-fn read_notification(over: Over, method: &str, params: &Map<String, Value>) -> Reading {
+fn read_notification(
+    over: ZyraTransport,
+    method: &str,
+    params: &Map<String, Value>,
+) -> FrameReading {
     let reply = Reply::empty(204);
-    let key = params.get("requestId").and_then(Id::read).map(|id| id.key());
+    let key = params.get("requestId").and_then(RequestId::parse).map(|id| id.key());
     match (over, method, key) {
-        (Over::WebSocket, "notifications/cancelled", Some(key)) => Reading::Cancel { key, reply },
-        _ => Reading::Reply(reply),
+        (ZyraTransport::WebSocket, "notifications/cancelled", Some(key)) => {
+            FrameReading::Cancel { key, reply }
+        }
+        _ => FrameReading::Reply(reply),
     }
 }
 
 fn read_request(
-    facts: &Facts,
-    over: Over,
-    id: &Id,
+    facts: &ServerInfo,
+    over: ZyraTransport,
+    id: &RequestId,
     method: &str,
     mut params: Map<String, Value>,
-) -> Result<Reading, Failure> {
-    let said = |result: Value| Ok(Reading::Reply(Reply::json(success(id, &result))));
+) -> Result<FrameReading, RpcFailure> {
+    let said = |result: Value| Ok(FrameReading::Reply(Reply::json(success(id, &result))));
     match method {
         "initialize" => Ok(initialize(facts, over, id)),
         "ping" => said(json!({})),
-        "statusReport" | "status/report" => said(status(facts)),
+        "statusReport" | "status/report" => said(status_report(facts)),
         "prompts/list" => said(json!({ "prompts": [] })),
         "resources/list" => said(json!({ "resources": [] })),
         "tools/list" | "listTools" => {
-            let ticket = CallTicket { id: id.clone(), over, tool: None, progress_token: None };
-            Ok(ask(Request::ListTools { after: None }, ticket, OnLeave::Cancels))
+            let ticket =
+                ZyraEncoder { id: id.clone(), transport: over, tool: None, progress_token: None };
+            Ok(request_reading(
+                HostRequest::ListTools { after: None },
+                ticket,
+                OnDisconnect::Cancels,
+            ))
         }
         "tools/call" | "callTool" => read_call(over, id, &mut params),
         _ => {
             let why = format!("no method is named `{method}` here");
-            Err(Failure::new(METHOD_NOT_FOUND, why))
+            Err(RpcFailure::new(METHOD_NOT_FOUND, why))
         }
     }
 }
 
-fn initialize(facts: &Facts, over: Over, id: &Id) -> Reading {
+fn initialize(facts: &ServerInfo, over: ZyraTransport, id: &RequestId) -> FrameReading {
     // Only a WebSocket could carry such notifications. None is sent, because the list never changes
     // here.
     let list_changed = match over {
-        Over::WebSocket => true,
-        Over::Http => false,
+        ZyraTransport::WebSocket => true,
+        ZyraTransport::Http => false,
     };
     let result = json!({
         "protocolVersion": PROTOCOL,
@@ -158,10 +175,10 @@ fn initialize(facts: &Facts, over: Over, id: &Id) -> Reading {
     });
     let reply = Reply::json(success(id, &result));
     match over {
-        Over::Http => Reading::Reply(reply),
-        Over::WebSocket => {
+        ZyraTransport::Http => FrameReading::Reply(reply),
+        ZyraTransport::WebSocket => {
             let initialized = notification("notifications/initialized", &json!({}));
-            Reading::Replies(vec![reply, Reply::json(initialized)])
+            FrameReading::Replies(vec![reply, Reply::json(initialized)])
         }
     }
 }
@@ -176,146 +193,160 @@ fn without_nulls(mut input: Value) -> Value {
 
 /// Parses a tool call. The tool is named by `name` with `arguments`, or by `stage` and `command`
 /// with `args`. Both forms work with both method names.
-fn read_call(over: Over, id: &Id, params: &mut Map<String, Value>) -> Result<Reading, Failure> {
-    let (name, stage, command) = match text(params, "name")? {
+fn read_call(
+    over: ZyraTransport,
+    id: &RequestId,
+    params: &mut Map<String, Value>,
+) -> Result<FrameReading, RpcFailure> {
+    let (name, stage, command) = match take_string(params, "name")? {
         Some(name) => {
-            let (stage, command) = parts(&name);
+            let (stage, command) = split_tool_name(&name);
             (name, stage, command)
         }
         None => {
-            let (Some(stage), Some(command)) = (text(params, "stage")?, text(params, "command")?)
+            let (Some(stage), Some(command)) =
+                (take_string(params, "stage")?, take_string(params, "command")?)
             else {
                 let why = "`params.name` is missing, and so is `params.stage` or `params.command`";
-                return Err(Failure::invalid_params(why));
+                return Err(RpcFailure::invalid_params(why));
             };
             (format!("{stage}-{command}"), stage, command)
         }
     };
-    let input = match object(params, "arguments")? {
+    let input = match take_object(params, "arguments")? {
         Some(input) => input,
-        None => object(params, "args")?.unwrap_or_else(|| json!({})),
+        None => take_object(params, "args")?.unwrap_or_else(|| json!({})),
     };
     let input = without_nulls(input);
-    let (request, on_leave) = match text(params, "mode")?.as_deref() {
-        None | Some("sync") => (Request::CallTool { tool: name, input }, OnLeave::Cancels),
+    let (request, on_leave) = match take_string(params, "mode")?.as_deref() {
+        None | Some("sync") => (HostRequest::CallTool { tool: name, input }, OnDisconnect::Cancels),
         Some("async") => {
-            let terms = JobTerms::default();
-            (Request::StartJob { tool: name, input, terms }, OnLeave::Continues)
+            let terms = JobOptions::default();
+            (HostRequest::StartJob { tool: name, input, terms }, OnDisconnect::Continues)
         }
         Some(mode) => {
             let why = format!("`params.mode` must be `sync` or `async`, not `{mode}`");
-            return Err(Failure::invalid_params(why));
+            return Err(RpcFailure::invalid_params(why));
         }
     };
     let progress_token = match params.get("_meta").and_then(|meta| meta.get("progressToken")) {
         None | Some(Value::Null) => None,
-        Some(token) if Id::read(token).is_some() => Some(token.clone()),
+        Some(token) if RequestId::parse(token).is_some() => Some(token.clone()),
         Some(token) => {
-            let why = no_id("params._meta.progressToken", token, "a string or a number");
-            return Err(Failure::invalid_params(why));
+            let why =
+                invalid_id_reason("params._meta.progressToken", token, "a string or a number");
+            return Err(RpcFailure::invalid_params(why));
         }
     };
-    let tool = Some(Tool { stage, command });
-    Ok(ask(request, CallTicket { id: id.clone(), over, tool, progress_token }, on_leave))
+    let tool = Some(StageCommand { stage, command });
+    Ok(request_reading(
+        request,
+        ZyraEncoder { id: id.clone(), transport: over, tool, progress_token },
+        on_leave,
+    ))
 }
 
 /// Removes and returns the string `name`. Null and empty strings count as missing.
-fn text(params: &mut Map<String, Value>, name: &str) -> Result<Option<String>, Failure> {
+fn take_string(params: &mut Map<String, Value>, name: &str) -> Result<Option<String>, RpcFailure> {
     match params.remove(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text).filter(|text| !text.is_empty())),
-        Some(_) => Err(Failure::invalid_params(format!("`params.{name}` must be a string"))),
+        Some(_) => Err(RpcFailure::invalid_params(format!("`params.{name}` must be a string"))),
     }
 }
 
-fn object(params: &mut Map<String, Value>, name: &str) -> Result<Option<Value>, Failure> {
+fn take_object(params: &mut Map<String, Value>, name: &str) -> Result<Option<Value>, RpcFailure> {
     match params.remove(name) {
         None | Some(Value::Null) => Ok(None),
         Some(object @ Value::Object(_)) => Ok(Some(object)),
-        Some(_) => Err(Failure::invalid_params(format!("`params.{name}` must be an object"))),
+        Some(_) => Err(RpcFailure::invalid_params(format!("`params.{name}` must be an object"))),
     }
 }
 
-fn ask(request: Request, ticket: CallTicket, on_leave: OnLeave) -> Reading {
-    let events = match ticket.over {
-        Over::Http => Accepts::Message,
-        Over::WebSocket => Accepts::Stream,
+fn request_reading(
+    request: HostRequest,
+    ticket: ZyraEncoder,
+    on_leave: OnDisconnect,
+) -> FrameReading {
+    let events = match ticket.transport {
+        ZyraTransport::Http => AnswerForm::Message,
+        ZyraTransport::WebSocket => AnswerForm::Stream,
     };
-    Reading::Ask(Ask {
+    FrameReading::Request(PendingRequest {
         key: ticket.id.key(),
         request,
-        ticket: Arc::new(ticket),
-        on_leave,
-        events,
-        asking: Asking::Nobody,
-        beside: Beside::default(),
-        within: None,
-        via: None,
+        encoder: Arc::new(ticket),
+        on_disconnect: on_leave,
+        answer_form: events,
+        question_mode: QuestionMode::Nobody,
+        metadata: CallMetadata::default(),
+        time_limit: None,
+        origin: None,
     })
 }
 
 /// The data needed to answer one request.
-struct CallTicket {
-    id: Id,
-    over: Over,
+struct ZyraEncoder {
+    id: RequestId,
+    transport: ZyraTransport,
     /// The called tool, if the request is a call.
-    tool: Option<Tool>,
+    tool: Option<StageCommand>,
     /// The progress token, if the client sent one.
     progress_token: Option<Value>,
 }
 
 /// A tool's name as the client sent it.
-struct Tool {
+struct StageCommand {
     stage: String,
     command: String,
 }
 
-impl Ticket for CallTicket {
-    fn reply(&self, outcome: Result<Answer, CallError>) -> Option<Reply> {
+impl AnswerEncoder for ZyraEncoder {
+    fn encode_reply(&self, outcome: Result<HostAnswer, CallError>) -> Option<Reply> {
         Some(match outcome {
-            Ok(Answer::Tools(page)) => self.tools(&page),
-            Ok(Answer::Output(output)) => self.output(&output),
-            Ok(Answer::Job(job)) => self.accepted(&job),
+            Ok(HostAnswer::Tools(page)) => self.tools(&page),
+            Ok(HostAnswer::Output(output)) => self.output(&output),
+            Ok(HostAnswer::Job(job)) => self.accepted(&job),
             Err(error) => self.refusal(&error),
-            Ok(_) => self.failure(&Failure::new(INTERNAL_ERROR, "that was not asked for")),
+            Ok(_) => self.failure(&RpcFailure::new(INTERNAL_ERROR, "that was not asked for")),
         })
     }
 
-    fn event(&self, _event: &Event) -> Option<Bytes> {
+    fn encode_event(&self, _event: &CallEvent) -> Option<Bytes> {
         None
     }
 
-    fn listens(&self) -> bool {
+    fn encodes_events(&self) -> bool {
         false
     }
 
-    fn follow(&self, job: &Job) -> Option<Arc<dyn WatchTicket>> {
-        match self.over {
-            Over::Http => None,
-            Over::WebSocket => {
-                Some(Arc::new(Follow { job: job.id, token: self.progress_token.clone() }))
+    fn job_encoder(&self, job: &JobSnapshot) -> Option<Arc<dyn JobEventEncoder>> {
+        match self.transport {
+            ZyraTransport::Http => None,
+            ZyraTransport::WebSocket => {
+                Some(Arc::new(FollowEncoder { job: job.id, token: self.progress_token.clone() }))
             }
         }
     }
 }
 
-impl CallTicket {
+impl ZyraEncoder {
     fn tools(&self, page: &ToolPage) -> Reply {
         let listed = |tool: &Arc<dyn AnyTool>| {
             let spec = tool.spec();
             json!({
-                "name": spell(spec.id.as_str()),
-                "description": spec.about,
-                "inputSchema": parameters(spec),
+                "name": tool_name(spec.id.as_str()),
+                "description": spec.description,
+                "inputSchema": input_schema(spec),
             })
         };
         self.success(&json!({ "tools": page.tools.iter().map(listed).collect::<Vec<_>>() }))
     }
 
-    fn output(&self, output: &Output) -> Reply {
-        let printed = Printed::of(output);
+    fn output(&self, output: &ToolOutput) -> Reply {
+        let printed = CommandResult::from_output(output);
         match output.ending {
-            Ending::Done => {
+            CallEnding::Done => {
                 let mut result = json!({
                     "status": "ok",
                     "stdout": printed.stdout,
@@ -325,25 +356,25 @@ impl CallTicket {
                     result["exit_code"] = json!(exit_code);
                 }
                 let body = Some(output.text.body.as_str()).filter(|body| !body.is_empty());
-                let content = body.into_iter().chain(output.text.note.as_deref()).map(block);
+                let content = body.into_iter().chain(output.text.note.as_deref()).map(text_block);
                 result["content"] = content.collect();
                 self.success(&result)
             }
-            Ending::ProgramFailed => {
+            CallEnding::ProgramFailed => {
                 let why = match printed.exit_code {
                     Some(code) => format!("the program failed with exit code {code}"),
                     None => "the program failed".to_owned(),
                 };
-                self.failure(&Failure::new(FAILED, why).with_data(self.data(&printed)))
+                self.failure(&RpcFailure::new(FAILED, why).with_data(self.data(&printed)))
             }
-            Ending::ToolFailed => {
-                let failure = Failure::new(FAILED, output.read());
+            CallEnding::ToolFailed => {
+                let failure = RpcFailure::new(FAILED, output.full_text());
                 self.failure(&failure.with_data(self.data(&printed)))
             }
         }
     }
 
-    fn accepted(&self, job: &Job) -> Reply {
+    fn accepted(&self, job: &JobSnapshot) -> Reply {
         let id = job.id;
         let poll = format!("/jobs/{id}");
         self.success(&json!({
@@ -351,26 +382,32 @@ impl CallTicket {
             "job_id": id.to_string(),
             "poll": poll,
             "ws": format!("/ws/jobs/{id}"),
-            "download": download(id),
+            "download": download_path(id),
             "manifest": format!("/jobs/{id}/manifest"),
-            "content": [block(&format!("accepted as job {id}; ask {poll} how it goes"))],
+            "content": [text_block(&format!("accepted as job {id}; ask {poll} how it goes"))],
         }))
     }
 
     fn refusal(&self, error: &CallError) -> Reply {
-        let message = wording(error);
+        let message = error_message(error);
         match error {
-            CallError::UnknownTool { .. } => self.failure(&Failure::new(INVALID_PARAMS, message)),
+            CallError::UnknownTool { .. } => {
+                self.failure(&RpcFailure::new(INVALID_PARAMS, message))
+            }
             CallError::InvalidInput { problems } => {
                 let data = json!({ "problems": problems });
-                self.failure(&Failure::new(INVALID_PARAMS, message).with_data(data))
+                self.failure(&RpcFailure::new(INVALID_PARAMS, message).with_data(data))
             }
             CallError::Limited { retry_after, .. } => self
-                .not_done(error, message, &json!({ "retry_after_ms": retry_after.as_millis() }))
+                .refusal_with_data(
+                    error,
+                    message,
+                    &json!({ "retry_after_ms": retry_after.as_millis() }),
+                )
                 .with_status(429)
-                .with_header("retry-after", seconds(*retry_after)),
+                .with_header("retry-after", retry_seconds(*retry_after)),
             CallError::Conflict { details, .. } => {
-                self.not_done(error, message, &json!({ "details": details }))
+                self.refusal_with_data(error, message, &json!({ "details": details }))
             }
             CallError::NotAllowed { .. }
             | CallError::Scope { .. }
@@ -387,29 +424,29 @@ impl CallTicket {
             | CallError::Mismatch { .. }
             | CallError::Refused { .. }
             | CallError::Failed { .. }
-            | CallError::InvalidOutput { .. } => self.not_done(error, message, &json!({})),
+            | CallError::InvalidOutput { .. } => self.refusal_with_data(error, message, &json!({})),
         }
     }
 
     /// Encodes a refusal in the form of a failed program, with its reason and the members of
     /// `more`.
-    fn not_done(&self, error: &CallError, message: String, more: &Value) -> Reply {
-        let printed = Printed { stderr: message.as_str().into(), ..Printed::default() };
+    fn refusal_with_data(&self, error: &CallError, message: String, more: &Value) -> Reply {
+        let printed = CommandResult { stderr: message.as_str().into(), ..CommandResult::default() };
         let mut data = self.data(&printed);
         data["reason"] = json!(error.reason());
         for (name, value) in more.as_object().into_iter().flatten() {
             data[name] = value.clone();
         }
-        self.failure(&Failure::new(FAILED, message).with_data(data))
+        self.failure(&RpcFailure::new(FAILED, message).with_data(data))
     }
 
-    fn data(&self, printed: &Printed<'_>) -> Value {
+    fn data(&self, printed: &CommandResult<'_>) -> Value {
         let mut data = json!({
             "exit_code": printed.exit_code,
             "stderr": printed.stderr,
             "stdout": printed.stdout,
         });
-        if let Some(Tool { stage, command }) = &self.tool {
+        if let Some(StageCommand { stage, command }) = &self.tool {
             data["stage"] = json!(stage);
             data["command"] = json!(command);
         }
@@ -420,12 +457,12 @@ impl CallTicket {
         Reply::json(success(&self.id, result))
     }
 
-    fn failure(&self, failure: &Failure) -> Reply {
-        Reply::json(failure.written(Some(&self.id)))
+    fn failure(&self, failure: &RpcFailure) -> Reply {
+        Reply::json(failure.to_json(Some(&self.id)))
     }
 }
 
 /// Creates a text block for MCP clients.
-fn block(text: &str) -> Value {
+fn text_block(text: &str) -> Value {
     json!({ "type": "text", "text": text })
 }

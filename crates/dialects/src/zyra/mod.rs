@@ -1,21 +1,23 @@
 //! The Zyra dialect: JSON-RPC over HTTP and WebSockets, with jobs and their progress by path.
 
-mod places;
+mod http_paths;
 mod calls;
 mod rest;
 mod watch;
-mod words;
+mod encoding;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Method;
-use toolgate_contract::{Body, Caller, Frame, Head, Reply};
+use toolgate_contract::{Caller, FrameHead, MessageFrame, Reply, ReplyBody};
 
-use self::calls::{Over, read_message};
-use self::places::{OWN_PATHS, PATHS, Place, place, probes, single};
-use crate::rpc::{Failure, INTERNAL_ERROR};
-use crate::{Conversation, Dialect, Facts, Key, Reading, Refused, Upgrade};
+use self::calls::{ZyraTransport, read_message};
+use self::http_paths::{OWN_PATHS, PATHS, ZyraPath, is_zyra_probe, parse_path, single_query_value};
+use crate::rpc::{INTERNAL_ERROR, RpcFailure};
+use crate::{
+    Conversation, Dialect, FrameReading, FrameRefusal, RequestKey, ServerInfo, SocketUpgrade,
+};
 
 /// The name that the server reports in this dialect.
 const NAME: &str = "zyra";
@@ -28,18 +30,18 @@ const TOO_LARGE: i32 = -32001;
 const POLICY_VIOLATION: u16 = 1008;
 
 /// The Zyra dialect.
-pub struct Zyra {
-    facts: Arc<Facts>,
+pub struct ZyraDialect {
+    facts: Arc<ServerInfo>,
 }
 
-impl Zyra {
+impl ZyraDialect {
     /// Creates the dialect for the server that `facts` describe.
-    pub fn new(facts: Arc<Facts>) -> Self {
+    pub fn new(facts: Arc<ServerInfo>) -> Self {
         Self { facts }
     }
 }
 
-impl Dialect for Zyra {
+impl Dialect for ZyraDialect {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -52,131 +54,140 @@ impl Dialect for Zyra {
         OWN_PATHS
     }
 
-    fn claims(&self, head: &Head) -> bool {
-        probes(head)
+    fn claims(&self, head: &FrameHead) -> bool {
+        is_zyra_probe(head)
     }
 
-    fn converse(&self, _caller: &Caller) -> Box<dyn Conversation> {
+    fn start_conversation(&self, _caller: &Caller) -> Box<dyn Conversation> {
         Box::new(ZyraConversation { facts: self.facts.clone() })
     }
 
     /// HTTP requests are independent, so there are no sessions.
-    fn session<'h>(&self, _head: &'h Head) -> Option<&'h str> {
+    fn session<'h>(&self, _head: &'h FrameHead) -> Option<&'h str> {
         None
     }
 
     fn unknown_session(&self) -> Reply {
         let why = "the connection is closing, and nothing more is begun on it";
-        Reply::json(Failure::new(FAILED, why).written(None)).with_status(503)
+        Reply::json(RpcFailure::new(FAILED, why).to_json(None)).with_status(503)
     }
 
     fn open_session(&self, reply: Reply, _id: &str) -> Reply {
         reply
     }
 
-    fn refuse(&self, why: &Refused) -> Reply {
+    fn refuse(&self, why: &FrameRefusal) -> Reply {
         match why {
-            Refused::TooLarge { limit } => {
+            FrameRefusal::TooLarge { limit } => {
                 let why = format!("the request is larger than {limit} bytes and was not read");
-                Reply::json(Failure::new(TOO_LARGE, why).written(None))
+                Reply::json(RpcFailure::new(TOO_LARGE, why).to_json(None))
             }
-            Refused::Busy { message } => {
-                Reply::json(Failure::new(INTERNAL_ERROR, message.as_str()).written(None))
+            FrameRefusal::Busy { message } => {
+                Reply::json(RpcFailure::new(INTERNAL_ERROR, message.as_str()).to_json(None))
                     .with_status(503)
                     .with_header("retry-after", "1")
             }
-            Refused::Unauthorized { .. } | Refused::Several => {
-                rest::detail(401, "Unauthorized: invalid API key")
+            FrameRefusal::Unauthorized { .. } | FrameRefusal::SeveralCredentials => {
+                rest::error_reply(401, "Unauthorized: invalid API key")
             }
-            Refused::Throttled { retry_after } => {
-                rest::detail(429, "Too many failed attempts; wait")
-                    .with_header("retry-after", rest::seconds(*retry_after))
+            FrameRefusal::Throttled { retry_after } => {
+                rest::error_reply(429, "Too many failed attempts; wait")
+                    .with_header("retry-after", rest::retry_seconds(*retry_after))
             }
             // The id is left out, because it belongs to the request in flight.
-            Refused::Repeated { key: Key(id) } => {
+            FrameRefusal::DuplicateId { key: RequestKey(id) } => {
                 let why = format!("the id {id} is in flight already; this request was not run");
-                Reply::json(Failure::invalid_request(why).written(None))
+                Reply::json(RpcFailure::invalid_request(why).to_json(None))
             }
         }
     }
 
     /// A browser cannot add headers to a WebSocket request, so the key is in the query.
-    fn credential(&self, head: &Head) -> Option<String> {
-        let Head::Http { path, query, .. } = head else { return None };
-        match place(path)? {
-            Place::Talk | Place::Watch(_) => single(query, "api_key").ok().flatten(),
-            Place::Calls
-            | Place::Progress(_)
-            | Place::Job(_)
-            | Place::Download(_)
-            | Place::Manifest(_)
-            | Place::Health => None,
+    fn credential(&self, head: &FrameHead) -> Option<String> {
+        let FrameHead::Http { path, query, .. } = head else { return None };
+        match parse_path(path)? {
+            ZyraPath::Talk | ZyraPath::Watch(_) => {
+                single_query_value(query, "api_key").ok().flatten()
+            }
+            ZyraPath::Calls
+            | ZyraPath::Progress(_)
+            | ZyraPath::Job(_)
+            | ZyraPath::Download(_)
+            | ZyraPath::Manifest(_)
+            | ZyraPath::Health => None,
         }
     }
 
-    fn is_open(&self, head: &Head) -> bool {
-        place(head.path()) == Some(Place::Health)
+    fn is_public(&self, head: &FrameHead) -> bool {
+        parse_path(head.path()) == Some(ZyraPath::Health)
     }
 
     /// Without a key, the WebSocket is refused. With a wrong key, it opens, reports the error and
     /// closes.
-    fn turn_away_socket(&self, head: &Head, why: &Refused) -> Result<Upgrade, Reply> {
-        let socket = matches!(place(head.path()), Some(Place::Talk | Place::Watch(_)));
+    fn reject_socket(&self, head: &FrameHead, why: &FrameRefusal) -> Result<SocketUpgrade, Reply> {
+        let socket = matches!(parse_path(head.path()), Some(ZyraPath::Talk | ZyraPath::Watch(_)));
         match why {
-            Refused::Unauthorized { said: true } | Refused::Several if socket => {
+            FrameRefusal::Unauthorized { had_credential: true }
+            | FrameRefusal::SeveralCredentials
+                if socket =>
+            {
                 let told = Bytes::from_static(br#"{"error":"Unauthorized"}"#);
-                Ok(Upgrade::Close(told, POLICY_VIOLATION))
+                Ok(SocketUpgrade::Close(told, POLICY_VIOLATION))
             }
-            Refused::Unauthorized { said: false } if socket => {
-                Err(rest::detail(403, "Unauthorized: no API key"))
+            FrameRefusal::Unauthorized { had_credential: false } if socket => {
+                Err(rest::error_reply(403, "Unauthorized: no API key"))
             }
-            Refused::Unauthorized { .. }
-            | Refused::Several
-            | Refused::Throttled { .. }
-            | Refused::TooLarge { .. }
-            | Refused::Busy { .. }
-            | Refused::Repeated { .. } => Err(self.refuse(why)),
+            FrameRefusal::Unauthorized { .. }
+            | FrameRefusal::SeveralCredentials
+            | FrameRefusal::Throttled { .. }
+            | FrameRefusal::TooLarge { .. }
+            | FrameRefusal::Busy { .. }
+            | FrameRefusal::DuplicateId { .. } => Err(self.refuse(why)),
         }
     }
 
-    fn upgrade(&self, head: &Head) -> Result<Upgrade, Reply> {
-        let Head::Http { method, path, query, .. } = head else { return Err(Reply::empty(426)) };
-        let place = place(path);
+    fn upgrade(&self, head: &FrameHead) -> Result<SocketUpgrade, Reply> {
+        let FrameHead::Http { method, path, query, .. } = head else {
+            return Err(Reply::empty(426));
+        };
+        let place = parse_path(path);
         match (method, place) {
-            (&Method::GET, Some(Place::Talk)) => Ok(Upgrade::Converse),
-            (&Method::GET, Some(Place::Watch(id))) => watch::over_websocket(id, query),
-            (_, Some(Place::Talk | Place::Watch(_))) => Err(rest::only("GET")),
+            (&Method::GET, Some(ZyraPath::Talk)) => Ok(SocketUpgrade::Converse),
+            (&Method::GET, Some(ZyraPath::Watch(id))) => watch::websocket_upgrade(id, query),
+            (_, Some(ZyraPath::Talk | ZyraPath::Watch(_))) => Err(rest::method_not_allowed("GET")),
             (
                 _,
                 Some(
-                    Place::Calls
-                    | Place::Progress(_)
-                    | Place::Job(_)
-                    | Place::Download(_)
-                    | Place::Manifest(_)
-                    | Place::Health,
+                    ZyraPath::Calls
+                    | ZyraPath::Progress(_)
+                    | ZyraPath::Job(_)
+                    | ZyraPath::Download(_)
+                    | ZyraPath::Manifest(_)
+                    | ZyraPath::Health,
                 ),
-            ) => Err(rest::detail(400, "there is no WebSocket here")),
-            (_, None) => Err(rest::nothing_here(path)),
+            ) => Err(rest::error_reply(400, "there is no WebSocket here")),
+            (_, None) => Err(rest::path_not_found(path)),
         }
     }
 }
 
 /// The conversation of one client. It has no state.
 struct ZyraConversation {
-    facts: Arc<Facts>,
+    facts: Arc<ServerInfo>,
 }
 
 impl Conversation for ZyraConversation {
-    fn read(&mut self, frame: &Frame) -> Reading {
+    fn read(&mut self, frame: &MessageFrame) -> FrameReading {
         match &frame.head {
-            Head::Line => read_message(&self.facts, Over::WebSocket, &frame.body),
-            Head::Http { method, path, query, .. } => {
-                let Some(place) = place(path) else {
-                    return Reading::Reply(rest::nothing_here(path));
+            FrameHead::Line => read_message(&self.facts, ZyraTransport::WebSocket, &frame.body),
+            FrameHead::Http { method, path, query, .. } => {
+                let Some(place) = parse_path(path) else {
+                    return FrameReading::Reply(rest::path_not_found(path));
                 };
                 match (place, method.as_str()) {
-                    (Place::Calls, "POST") => read_message(&self.facts, Over::Http, &frame.body),
+                    (ZyraPath::Calls, "POST") => {
+                        read_message(&self.facts, ZyraTransport::Http, &frame.body)
+                    }
                     (place, method) => rest::read(&self.facts, place, method, query),
                 }
             }
@@ -184,8 +195,9 @@ impl Conversation for ZyraConversation {
     }
 
     /// The dialect has no batches.
-    fn join(&self, replies: Vec<Reply>) -> Reply {
-        let mut bodies = replies.into_iter().filter(|reply| !matches!(reply.body, Body::Empty));
+    fn join_replies(&self, replies: Vec<Reply>) -> Reply {
+        let mut bodies =
+            replies.into_iter().filter(|reply| !matches!(reply.body, ReplyBody::Empty));
         bodies.next().unwrap_or(Reply::empty(204))
     }
 }

@@ -7,124 +7,138 @@ use bytes::Bytes;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use toolgate_contract::{
-    Answer, Artefact, Beside, Body, CallError, Event, Job, JobId, OpenArtefact, Reply, Request,
-    ToolPage, Which,
+    ArtefactSelection, CallError, CallEvent, CallMetadata, HostAnswer, HostRequest, JobArtefact,
+    JobId, JobSnapshot, OpenArtefact, Reply, ReplyBody, ToolPage,
 };
 
 use super::NAME;
-use super::places::{Place, single};
+use super::encoding::{CommandResult, error_message, input_schema, output_path, tool_name};
+use super::http_paths::{ZyraPath, single_query_value};
 use super::watch;
-use super::words::{Printed, output_file, parameters, spell, wording};
-use crate::rpc::written;
-use crate::{Accepts, Ask, Asking, Facts, Key, OnLeave, Reading, Ticket};
+use crate::rpc::to_json;
+use crate::{
+    AnswerEncoder, AnswerForm, FrameReading, OnDisconnect, PendingRequest, QuestionMode,
+    RequestKey, ServerInfo,
+};
 
 /// The server description in discovery.
 const ABOUT: &str = "Zyra MCP server for domain-specific data visualization";
 
 /// Reads a request for `place`.
-pub(crate) fn read(facts: &Facts, place: Place, method: &str, query: &str) -> Reading {
+pub(crate) fn read(facts: &ServerInfo, place: ZyraPath, method: &str, query: &str) -> FrameReading {
     match (place, method) {
-        (Place::Health, "GET" | "HEAD") => Reading::Reply(json_reply(&status(facts))),
-        (Place::Calls, "GET" | "HEAD" | "OPTIONS") => {
-            ask(Request::ListTools { after: None }, View::Discovery)
+        (ZyraPath::Health, "GET" | "HEAD") => {
+            FrameReading::Reply(json_reply(&status_report(facts)))
         }
-        (Place::Calls, _) => Reading::Reply(only("GET, HEAD, OPTIONS, POST")),
-        (Place::Job(id), "GET" | "HEAD") => {
-            of_job(id, |id| Ok(ask(Request::GetJob { id }, View::Job)))
+        (ZyraPath::Calls, "GET" | "HEAD" | "OPTIONS") => {
+            request_reading(HostRequest::ListTools { after: None }, AnswerView::Discovery)
         }
-        (Place::Job(id), "DELETE") => {
-            of_job(id, |id| Ok(ask(Request::CancelJob { id }, View::Canceled)))
-        }
-        (Place::Job(_), _) => Reading::Reply(only("GET, HEAD, DELETE")),
-        (Place::Manifest(id), "GET" | "HEAD") => {
-            of_job(id, |id| Ok(ask(Request::GetJob { id }, View::Manifest)))
-        }
-        (Place::Download(id), "GET" | "HEAD") => of_job(id, |id| {
-            let which = which(query)?;
-            Ok(ask(Request::OpenArtefact { id, which }, View::File))
+        (ZyraPath::Calls, _) => FrameReading::Reply(method_not_allowed("GET, HEAD, OPTIONS, POST")),
+        (ZyraPath::Job(id), "GET" | "HEAD") => read_job_request(id, |id| {
+            Ok(request_reading(HostRequest::GetJob { id }, AnswerView::Job))
         }),
-        (Place::Progress(id), "GET") => watch::as_events(id, query),
+        (ZyraPath::Job(id), "DELETE") => read_job_request(id, |id| {
+            Ok(request_reading(HostRequest::CancelJob { id }, AnswerView::Canceled))
+        }),
+        (ZyraPath::Job(_), _) => FrameReading::Reply(method_not_allowed("GET, HEAD, DELETE")),
+        (ZyraPath::Manifest(id), "GET" | "HEAD") => read_job_request(id, |id| {
+            Ok(request_reading(HostRequest::GetJob { id }, AnswerView::Manifest))
+        }),
+        (ZyraPath::Download(id), "GET" | "HEAD") => read_job_request(id, |id| {
+            let which = parse_selection(query)?;
+            Ok(request_reading(HostRequest::OpenArtefact { id, which }, AnswerView::File))
+        }),
+        (ZyraPath::Progress(id), "GET") => watch::event_stream_reading(id, query),
         // HEAD has no body, so no events are watched.
-        (Place::Progress(_), "HEAD") => {
-            Reading::Reply(Reply::empty(200).with_header("content-type", "text/event-stream"))
+        (ZyraPath::Progress(_), "HEAD") => {
+            FrameReading::Reply(Reply::empty(200).with_header("content-type", "text/event-stream"))
         }
-        (Place::Talk | Place::Watch(_), "GET" | "HEAD") => {
-            let reply = detail(426, "there is a WebSocket here, and nothing else");
-            Reading::Reply(reply.with_header("upgrade", "websocket"))
+        (ZyraPath::Talk | ZyraPath::Watch(_), "GET" | "HEAD") => {
+            let reply = error_reply(426, "there is a WebSocket here, and nothing else");
+            FrameReading::Reply(reply.with_header("upgrade", "websocket"))
         }
-        (Place::Manifest(_) | Place::Download(_) | Place::Progress(_) | Place::Health, _) => {
-            Reading::Reply(only("GET, HEAD"))
-        }
-        (Place::Talk | Place::Watch(_), _) => Reading::Reply(only("GET")),
+        (
+            ZyraPath::Manifest(_)
+            | ZyraPath::Download(_)
+            | ZyraPath::Progress(_)
+            | ZyraPath::Health,
+            _,
+        ) => FrameReading::Reply(method_not_allowed("GET, HEAD")),
+        (ZyraPath::Talk | ZyraPath::Watch(_), _) => FrameReading::Reply(method_not_allowed("GET")),
     }
 }
 
 /// Returns the status report with the server's version.
-pub(crate) fn status(facts: &Facts) -> Value {
+pub(crate) fn status_report(facts: &ServerInfo) -> Value {
     json!({ "status": "ok", "version": facts.version })
 }
 
 /// Reads a request about the job `id`. A malformed id is answered like an unknown job.
-fn of_job(id: String, read: impl FnOnce(String) -> Result<Reading, String>) -> Reading {
+fn read_job_request(
+    id: String,
+    read: impl FnOnce(String) -> Result<FrameReading, String>,
+) -> FrameReading {
     let reading = match id.parse::<JobId>() {
         Ok(_) => read(id),
-        Err(_) => return Reading::Reply(detail(404, no_job(&id))),
+        Err(_) => return FrameReading::Reply(error_reply(404, unknown_job_message(&id))),
     };
-    reading.unwrap_or_else(|why| Reading::Reply(detail(400, why)))
+    reading.unwrap_or_else(|why| FrameReading::Reply(error_reply(400, why)))
 }
 
-pub(crate) fn no_job(id: &str) -> String {
+pub(crate) fn unknown_job_message(id: &str) -> String {
     format!("no job is named `{id}`")
 }
 
 /// Parses the selection of a job's files from `query`.
-fn which(query: &str) -> Result<Which, String> {
-    let zip = match single(query, "zip")?.as_deref() {
+fn parse_selection(query: &str) -> Result<ArtefactSelection, String> {
+    let zip = match single_query_value(query, "zip")?.as_deref() {
         None | Some("" | "0" | "false") => false,
         Some("1" | "true") => true,
         Some(other) => return Err(format!("`zip` must be 1 or 0, not `{other}`")),
     };
-    match (single(query, "file")?, zip) {
+    match (single_query_value(query, "file")?, zip) {
         (Some(_), true) => Err("`file` asks for one file, `zip` for all".to_owned()),
         (Some(name), false) => {
             let plain = !matches!(name.as_str(), "" | "." | "..")
                 && !name.contains(['/', '\\'])
                 && !name.contains(char::is_control);
             plain
-                .then(|| Which::Named(name.clone()))
+                .then(|| ArtefactSelection::Named(name.clone()))
                 .ok_or_else(|| format!("`{name}` is not a file's name; the manifest has the names"))
         }
-        (None, true) => Ok(Which::All),
-        (None, false) => Ok(Which::Main),
+        (None, true) => Ok(ArtefactSelection::All),
+        (None, false) => Ok(ArtefactSelection::Main),
     }
 }
 
-fn ask(request: Request, view: View) -> Reading {
+fn request_reading(request: HostRequest, view: AnswerView) -> FrameReading {
     let on_leave = match view {
-        View::Canceled => OnLeave::Continues,
-        View::Discovery | View::Job | View::Manifest | View::File => OnLeave::Cancels,
+        AnswerView::Canceled => OnDisconnect::Continues,
+        AnswerView::Discovery | AnswerView::Job | AnswerView::Manifest | AnswerView::File => {
+            OnDisconnect::Cancels
+        }
     };
-    Reading::Ask(Ask {
+    FrameReading::Request(PendingRequest {
         // The request is alone in its conversation, so any key is unique.
-        key: Key("rest".to_owned()),
+        key: RequestKey("rest".to_owned()),
         request,
-        ticket: Arc::new(RestTicket { view }),
-        on_leave,
-        events: Accepts::Message,
-        asking: Asking::Nobody,
-        beside: Beside::default(),
-        within: None,
-        via: None,
+        encoder: Arc::new(RestEncoder { view }),
+        on_disconnect: on_leave,
+        answer_form: AnswerForm::Message,
+        question_mode: QuestionMode::Nobody,
+        metadata: CallMetadata::default(),
+        time_limit: None,
+        origin: None,
     })
 }
 
 /// The encoder for one request, with the selected view of the answer.
-struct RestTicket {
-    view: View,
+struct RestEncoder {
+    view: AnswerView,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum View {
+enum AnswerView {
     Discovery,
     Job,
     Canceled,
@@ -132,26 +146,26 @@ enum View {
     File,
 }
 
-impl Ticket for RestTicket {
-    fn reply(&self, outcome: Result<Answer, CallError>) -> Option<Reply> {
+impl AnswerEncoder for RestEncoder {
+    fn encode_reply(&self, outcome: Result<HostAnswer, CallError>) -> Option<Reply> {
         Some(match (self.view, outcome) {
-            (View::Discovery, Ok(Answer::Tools(page))) => json_reply(&discovery(&page)),
-            (View::Job, Ok(Answer::Job(job))) => json_reply(&record(&job)),
-            (View::Canceled, Ok(Answer::Job(job))) => {
+            (AnswerView::Discovery, Ok(HostAnswer::Tools(page))) => json_reply(&discovery(&page)),
+            (AnswerView::Job, Ok(HostAnswer::Job(job))) => json_reply(&job_record(&job)),
+            (AnswerView::Canceled, Ok(HostAnswer::Job(job))) => {
                 json_reply(&json!({ "status": job.state, "job_id": job.id.to_string() }))
             }
-            (View::Manifest, Ok(Answer::Job(job))) => json_reply(&manifest(&job)),
-            (View::File, Ok(Answer::Artefact(artefact))) => file(artefact),
+            (AnswerView::Manifest, Ok(HostAnswer::Job(job))) => json_reply(&manifest(&job)),
+            (AnswerView::File, Ok(HostAnswer::Artefact(artefact))) => file_reply(artefact),
             (_, Err(error)) => refusal(&error),
-            (_, Ok(_)) => detail(500, "that was not asked for"),
+            (_, Ok(_)) => error_reply(500, "that was not asked for"),
         })
     }
 
-    fn event(&self, _event: &Event) -> Option<Bytes> {
+    fn encode_event(&self, _event: &CallEvent) -> Option<Bytes> {
         None
     }
 
-    fn listens(&self) -> bool {
+    fn encodes_events(&self) -> bool {
         false
     }
 }
@@ -161,9 +175,9 @@ fn discovery(page: &ToolPage) -> Value {
     for tool in &page.tools {
         let spec = tool.spec();
         commands.push(json!({
-            "name": spell(spec.id.as_str()),
-            "description": spec.about,
-            "parameters": parameters(spec),
+            "name": tool_name(spec.id.as_str()),
+            "description": spec.description,
+            "parameters": input_schema(spec),
         }));
     }
     json!({
@@ -174,23 +188,23 @@ fn discovery(page: &ToolPage) -> Value {
     })
 }
 
-fn record(job: &Job) -> Value {
-    let printed = Printed::of_job(job);
+fn job_record(job: &JobSnapshot) -> Value {
+    let printed = CommandResult::from_job(job);
     json!({
         "job_id": job.id.to_string(),
         "status": job.state,
         "stdout": printed.stdout,
         "stderr": printed.stderr,
         "exit_code": printed.exit_code,
-        "output_file": output_file(job),
+        "output_file": output_path(job),
         // Zyra lists the resolved placeholders of arguments here. toolgate has no placeholders.
         "resolved_input_paths": [],
     })
 }
 
-fn manifest(job: &Job) -> Value {
-    let listed = |artefact: &Artefact| {
-        let Artefact { name, path, bytes, modified, media_type } = artefact;
+fn manifest(job: &JobSnapshot) -> Value {
+    let listed = |artefact: &JobArtefact| {
+        let JobArtefact { name, path, bytes, modified, media_type } = artefact;
         json!({
             "name": name,
             "path": path,
@@ -203,8 +217,8 @@ fn manifest(job: &Job) -> Value {
     json!({ "job_id": job.id.to_string(), "artifacts": artifacts })
 }
 
-fn file(OpenArtefact { name, file }: OpenArtefact) -> Reply {
-    Reply { status: 200, headers: Vec::new(), body: Body::File(file) }
+fn file_reply(OpenArtefact { name, file }: OpenArtefact) -> Reply {
+    Reply { status: 200, headers: Vec::new(), body: ReplyBody::File(file) }
         .with_header("content-disposition", disposition(&name))
         // This stops browsers from running a job's file as a page of this server.
         .with_header("x-content-type-options", "nosniff")
@@ -225,52 +239,52 @@ fn disposition(name: &str) -> String {
 }
 
 fn refusal(error: &CallError) -> Reply {
-    let message = wording(error);
+    let message = error_message(error);
     match error {
-        CallError::InvalidInput { .. } => detail(400, message),
-        CallError::NotAllowed { .. } | CallError::Scope { .. } => detail(403, message),
-        CallError::UnknownTool { .. } | CallError::NotFound { .. } => detail(404, message),
-        CallError::Conflict { .. } => detail(409, message),
-        CallError::TooLarge { .. } => detail(413, message),
+        CallError::InvalidInput { .. } => error_reply(400, message),
+        CallError::NotAllowed { .. } | CallError::Scope { .. } => error_reply(403, message),
+        CallError::UnknownTool { .. } | CallError::NotFound { .. } => error_reply(404, message),
+        CallError::Conflict { .. } => error_reply(409, message),
+        CallError::TooLarge { .. } => error_reply(413, message),
         CallError::Limited { retry_after, .. } => {
-            detail(429, message).with_header("retry-after", seconds(*retry_after))
+            error_reply(429, message).with_header("retry-after", retry_seconds(*retry_after))
         }
         CallError::NeedsJob { .. }
         | CallError::NoJob { .. }
         | CallError::Mismatch { .. }
-        | CallError::Refused { .. } => detail(400, message),
+        | CallError::Refused { .. } => error_reply(400, message),
         CallError::Failed { .. }
         | CallError::InvalidOutput { .. }
         | CallError::Interrupted
         | CallError::Asks { .. }
-        | CallError::CannotAsk { .. } => detail(500, message),
-        CallError::Unavailable { .. } | CallError::Canceled => detail(503, message),
-        CallError::TimedOut { .. } => detail(504, message),
+        | CallError::CannotAsk { .. } => error_reply(500, message),
+        CallError::Unavailable { .. } | CallError::Canceled => error_reply(503, message),
+        CallError::TimedOut { .. } => error_reply(504, message),
     }
 }
 
 /// Returns a wait for `Retry-After` in whole seconds, rounded up, at least 1.
-pub(crate) fn seconds(wait: Duration) -> String {
+pub(crate) fn retry_seconds(wait: Duration) -> String {
     wait.as_millis().div_ceil(1000).max(1).to_string()
 }
 
 /// Creates an error reply with its reason.
-pub(crate) fn detail(status: u16, why: impl Into<String>) -> Reply {
+pub(crate) fn error_reply(status: u16, why: impl Into<String>) -> Reply {
     json_reply(&json!({ "detail": why.into() })).with_status(status)
 }
 
 /// Creates the refusal of all HTTP methods but `allow`.
-pub(crate) fn only(allow: &'static str) -> Reply {
-    detail(405, format!("only {allow} here")).with_header("allow", allow)
+pub(crate) fn method_not_allowed(allow: &'static str) -> Reply {
+    error_reply(405, format!("only {allow} here")).with_header("allow", allow)
 }
 
 /// Creates the reply for an unknown path.
-pub(crate) fn nothing_here(path: &str) -> Reply {
-    detail(404, format!("there is nothing at `{path}`"))
+pub(crate) fn path_not_found(path: &str) -> Reply {
+    error_reply(404, format!("there is nothing at `{path}`"))
 }
 
 fn json_reply(value: &Value) -> Reply {
-    Reply::json(written(value))
+    Reply::json(to_json(value))
 }
 
 #[cfg(test)]
@@ -290,7 +304,7 @@ mod tests {
     #[test]
     fn a_wait_is_rounded_up() {
         for (ms, said) in [(0, "1"), (1, "1"), (1000, "1"), (1001, "2")] {
-            assert_eq!(seconds(Duration::from_millis(ms)), said);
+            assert_eq!(retry_seconds(Duration::from_millis(ms)), said);
         }
     }
 }

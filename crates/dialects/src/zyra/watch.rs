@@ -6,152 +6,156 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
-use toolgate_contract::{Happened, Job, JobId, Reply, Stream, Watched};
+use toolgate_contract::{JobEventKind, JobId, JobSnapshot, JobStreamItem, OutputStream, Reply};
 
-use super::places::single;
-use super::rest::{detail, no_job};
-use super::words::{Printed, output_file};
-use crate::rpc::{notification, written};
-use crate::{Pace, Reading, Upgrade, WatchTicket, Watching};
+use super::encoding::{CommandResult, output_path};
+use super::http_paths::single_query_value;
+use super::rest::{error_reply, unknown_job_message};
+use crate::rpc::{notification, to_json};
+use crate::{FrameReading, JobEventEncoder, JobWatchRequest, SocketUpgrade, WatchPace};
 
 /// The quiet period of a WebSocket before a keep-alive message.
-const QUIET: Duration = Duration::from_secs(5);
+const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(5);
 /// The allowed interval between snapshots, in milliseconds.
-const INTERVAL_MS: Bounds = Bounds { least: 50, usual: 200, most: 60_000 };
+const INTERVAL_MS: MillisBounds = MillisBounds { min: 50, default: 200, max: 60_000 };
 /// The allowed duration of a snapshot stream, in milliseconds.
-const MAX_MS: Bounds = Bounds { least: 0, usual: 10_000, most: 3_600_000 };
+const MAX_MS: MillisBounds = MillisBounds { min: 0, default: 10_000, max: 3_600_000 };
 
 /// The range and default of a query parameter. Values outside the range are clamped.
-struct Bounds {
-    least: u64,
-    usual: u64,
-    most: u64,
+struct MillisBounds {
+    min: u64,
+    default: u64,
+    max: u64,
 }
 
-impl Bounds {
-    fn read(&self, query: &str, name: &str) -> Result<Duration, String> {
-        let ms = match single(query, name)?.as_deref() {
-            None | Some("") => self.usual,
+impl MillisBounds {
+    fn parse(&self, query: &str, name: &str) -> Result<Duration, String> {
+        let ms = match single_query_value(query, name)?.as_deref() {
+            None | Some("") => self.default,
             Some(text) => text.parse().map_err(|_| {
                 format!("`{name}` must be a whole number of milliseconds, not `{text}`")
             })?,
         };
-        Ok(Duration::from_millis(ms.clamp(self.least, self.most)))
+        Ok(Duration::from_millis(ms.clamp(self.min, self.max)))
     }
 }
 
 /// Starts server-sent events for the job `id`. An unknown job has the status `unknown`.
-pub(crate) fn as_events(id: String, query: &str) -> Reading {
-    let pace = INTERVAL_MS.read(query, "interval_ms").and_then(|every| {
-        let at_most = MAX_MS.read(query, "max_ms")?;
-        Ok(Pace::Snapshots { every, at_most })
+pub(crate) fn event_stream_reading(id: String, query: &str) -> FrameReading {
+    let pace = INTERVAL_MS.parse(query, "interval_ms").and_then(|every| {
+        let at_most = MAX_MS.parse(query, "max_ms")?;
+        Ok(WatchPace::Snapshots { every, at_most })
     });
     match pace {
         Ok(pace) => {
-            let ticket = Arc::new(Snapshots { id: id.clone() });
-            Reading::Watch(Watching { id, pace, ticket })
+            let ticket = Arc::new(SnapshotEncoder { id: id.clone() });
+            FrameReading::Watch(JobWatchRequest { id, pace, encoder: ticket })
         }
-        Err(why) => Reading::Reply(detail(400, why)),
+        Err(why) => FrameReading::Reply(error_reply(400, why)),
     }
 }
 
 /// Starts the events of the job `id` on its own WebSocket.
-pub(crate) fn over_websocket(id: String, query: &str) -> Result<Upgrade, Reply> {
-    let told = Told::read(query).map_err(|why| detail(400, why))?;
-    let ticket = Arc::new(Live { id: id.clone(), told });
-    Ok(Upgrade::Watch(Watching { id, pace: Pace::Events { quiet: QUIET }, ticket }))
+pub(crate) fn websocket_upgrade(id: String, query: &str) -> Result<SocketUpgrade, Reply> {
+    let told = StreamSelection::parse(query).map_err(|why| error_reply(400, why))?;
+    let ticket = Arc::new(LiveEncoder { id: id.clone(), selection: told });
+    Ok(SocketUpgrade::Watch(JobWatchRequest {
+        id,
+        pace: WatchPace::Events { quiet: KEEP_ALIVE_AFTER },
+        encoder: ticket,
+    }))
 }
 
 /// The encoder for snapshots of a job.
-struct Snapshots {
+struct SnapshotEncoder {
     /// The id as in the path. An unknown job has no other.
     id: String,
 }
 
-impl WatchTicket for Snapshots {
+impl JobEventEncoder for SnapshotEncoder {
     /// The first snapshot is sent separately.
-    fn begin(&self, _job: Option<&Job>) -> Option<Bytes> {
+    fn encode_start(&self, _job: Option<&JobSnapshot>) -> Option<Bytes> {
         None
     }
 
-    fn told(&self, what: &Watched) -> Option<Bytes> {
+    fn encode_item(&self, what: &JobStreamItem) -> Option<Bytes> {
         match what {
-            Watched::Event(_) => None,
-            Watched::Ended(job) => self.snapshot(Some(job)),
+            JobStreamItem::Event(_) => None,
+            JobStreamItem::Ended(job) => self.encode_snapshot(Some(job)),
         }
     }
 
-    fn snapshot(&self, job: Option<&Job>) -> Option<Bytes> {
-        Some(written(&json!({
+    fn encode_snapshot(&self, job: Option<&JobSnapshot>) -> Option<Bytes> {
+        Some(to_json(&json!({
             "job_id": self.id,
             "status": job.map_or("unknown", |job| job.state.as_str()),
-            "exit_code": job.and_then(|job| Printed::of_job(job).exit_code),
-            "output_file": job.and_then(output_file),
+            "exit_code": job.and_then(|job| CommandResult::from_job(job).exit_code),
+            "output_file": job.and_then(output_path),
         })))
     }
 
-    fn alive(&self) -> Option<Bytes> {
+    fn encode_keep_alive(&self) -> Option<Bytes> {
         None
     }
 }
 
 /// The encoder for a job's events on its own WebSocket.
-struct Live {
+struct LiveEncoder {
     id: String,
-    told: Told,
+    selection: StreamSelection,
 }
 
-impl WatchTicket for Live {
-    fn begin(&self, job: Option<&Job>) -> Option<Bytes> {
+impl JobEventEncoder for LiveEncoder {
+    fn encode_start(&self, job: Option<&JobSnapshot>) -> Option<Bytes> {
         match job {
-            Some(_) => self.told.stderr.then(|| written(&json!({ "stderr": "listening" }))),
-            None => Some(written(&json!({ "error": no_job(&self.id) }))),
+            Some(_) => self.selection.stderr.then(|| to_json(&json!({ "stderr": "listening" }))),
+            None => Some(to_json(&json!({ "error": unknown_job_message(&self.id) }))),
         }
     }
 
-    fn told(&self, what: &Watched) -> Option<Bytes> {
+    fn encode_item(&self, what: &JobStreamItem) -> Option<Bytes> {
         let mut fields = match what {
-            Watched::Event(event) => match &event.what {
-                Happened::Queued => object(json!({ "progress": 0.0 })),
-                what => step(what)?,
+            JobStreamItem::Event(event) => match &event.kind {
+                JobEventKind::Queued => object(json!({ "progress": 0.0 })),
+                what => event_fields(what)?,
             },
-            Watched::Ended(job) => {
-                let Printed { stdout, stderr, exit_code } = Printed::of_job(job);
+            JobStreamItem::Ended(job) => {
+                let CommandResult { stdout, stderr, exit_code } = CommandResult::from_job(job);
                 object(json!({
                     "status": job.state,
                     "stdout": stdout,
                     "stderr": stderr,
                     "exit_code": exit_code,
                     "progress": 1.0,
-                    "output_file": output_file(job),
+                    "output_file": output_path(job),
                 }))
             }
         };
-        fields.retain(|name, _| self.told.has(name));
-        (!fields.is_empty()).then(|| written(&fields))
+        fields.retain(|name, _| self.selection.includes(name));
+        (!fields.is_empty()).then(|| to_json(&fields))
     }
 
-    fn snapshot(&self, _job: Option<&Job>) -> Option<Bytes> {
+    fn encode_snapshot(&self, _job: Option<&JobSnapshot>) -> Option<Bytes> {
         None
     }
 
-    fn alive(&self) -> Option<Bytes> {
-        Some(written(&json!({ "keepalive": true })))
+    fn encode_keep_alive(&self) -> Option<Bytes> {
+        Some(to_json(&json!({ "keepalive": true })))
     }
 }
 
 /// The selected parts of a job's events.
 #[derive(Debug, PartialEq, Eq)]
-struct Told {
+struct StreamSelection {
     stdout: bool,
     stderr: bool,
     progress: bool,
 }
 
-impl Told {
+impl StreamSelection {
     /// Parses the query parameter `stream`. Without it, all parts are selected.
-    fn read(query: &str) -> Result<Self, String> {
-        let chosen = single(query, "stream")?.unwrap_or_default().to_ascii_lowercase();
+    fn parse(query: &str) -> Result<Self, String> {
+        let chosen = single_query_value(query, "stream")?.unwrap_or_default().to_ascii_lowercase();
         let names = || chosen.split(',').map(str::trim).filter(|name| !name.is_empty());
         let odd = names().find(|name| !matches!(*name, "stdout" | "stderr" | "progress"));
         if let Some(odd) = odd {
@@ -164,7 +168,7 @@ impl Told {
 
     /// Returns true if the field `name` is selected. Fields other than the outputs count as
     /// progress.
-    fn has(&self, name: &str) -> bool {
+    fn includes(&self, name: &str) -> bool {
         match name {
             "stdout" => self.stdout,
             "stderr" => self.stderr,
@@ -174,40 +178,42 @@ impl Told {
 }
 
 /// The encoder for a job's events on the WebSocket that started it.
-pub(crate) struct Follow {
+pub(crate) struct FollowEncoder {
     pub(crate) job: JobId,
     /// The progress token, if the client sent one.
     pub(crate) token: Option<Value>,
 }
 
-impl WatchTicket for Follow {
-    fn begin(&self, job: Option<&Job>) -> Option<Bytes> {
-        job.map(|_| self.params(object(json!({ "progress": 0.0 }))))
+impl JobEventEncoder for FollowEncoder {
+    fn encode_start(&self, job: Option<&JobSnapshot>) -> Option<Bytes> {
+        job.map(|_| self.encode_progress(object(json!({ "progress": 0.0 }))))
     }
 
-    fn told(&self, what: &Watched) -> Option<Bytes> {
+    fn encode_item(&self, what: &JobStreamItem) -> Option<Bytes> {
         match what {
-            Watched::Event(event) => step(&event.what).map(|fields| self.params(fields)),
-            Watched::Ended(job) => Some(self.params(object(json!({
+            JobStreamItem::Event(event) => {
+                event_fields(&event.kind).map(|fields| self.encode_progress(fields))
+            }
+            JobStreamItem::Ended(job) => Some(self.encode_progress(object(json!({
                 "progress": 1.0,
                 "status": job.state,
-                "exit_code": Printed::of_job(job).exit_code,
-                "output_file": output_file(job),
+                "exit_code": CommandResult::from_job(job).exit_code,
+                "output_file": output_path(job),
             })))),
         }
     }
 
-    fn snapshot(&self, _job: Option<&Job>) -> Option<Bytes> {
+    fn encode_snapshot(&self, _job: Option<&JobSnapshot>) -> Option<Bytes> {
         None
     }
 
-    fn alive(&self) -> Option<Bytes> {
+    fn encode_keep_alive(&self) -> Option<Bytes> {
         None
     }
 }
 
-impl Follow {
-    fn params(&self, fields: Map<String, Value>) -> Bytes {
+impl FollowEncoder {
+    fn encode_progress(&self, fields: Map<String, Value>) -> Bytes {
         let mut params = object(json!({ "job_id": self.job.to_string() }));
         if let Some(token) = &self.token {
             params.insert("progressToken".to_owned(), token.clone());
@@ -218,27 +224,27 @@ impl Follow {
 }
 
 /// Encodes progress and output events; `None` for all others, which are reported otherwise.
-fn step(what: &Happened) -> Option<Map<String, Value>> {
+fn event_fields(what: &JobEventKind) -> Option<Map<String, Value>> {
     match what {
-        Happened::Progress { fraction, message } => {
+        JobEventKind::Progress { fraction, message } => {
             let mut fields = object(json!({ "progress": fraction }));
             if let Some(message) = message {
                 fields.insert("message".to_owned(), json!(message));
             }
             Some(fields)
         }
-        Happened::Output { stream: Stream::Stdout, text } => {
+        JobEventKind::Output { stream: OutputStream::Stdout, text } => {
             Some(object(json!({ "stdout": text })))
         }
-        Happened::Output { stream: Stream::Stderr, text } => {
+        JobEventKind::Output { stream: OutputStream::Stderr, text } => {
             Some(object(json!({ "stderr": text })))
         }
-        Happened::Queued
-        | Happened::Started { .. }
-        | Happened::Log { .. }
-        | Happened::Artefact(_)
-        | Happened::Asks { .. }
-        | Happened::Finished { .. } => None,
+        JobEventKind::Queued
+        | JobEventKind::Started { .. }
+        | JobEventKind::Log { .. }
+        | JobEventKind::Artefact(_)
+        | JobEventKind::Asks { .. }
+        | JobEventKind::Finished { .. } => None,
     }
 }
 
@@ -257,10 +263,10 @@ mod tests {
 
     #[test]
     fn a_filter_that_chooses_nothing_chooses_all() {
-        let all = Told { stdout: true, stderr: true, progress: true };
+        let all = StreamSelection { stdout: true, stderr: true, progress: true };
         for query in ["", "stream=", "stream=%20,,", "api_key=x", "stream=STDOUT,stderr,+progress"]
         {
-            assert_eq!(Told::read(query).as_ref(), Ok(&all), "{query}");
+            assert_eq!(StreamSelection::parse(query).as_ref(), Ok(&all), "{query}");
         }
     }
 }

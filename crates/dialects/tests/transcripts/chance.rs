@@ -5,10 +5,13 @@ use http::{HeaderMap, HeaderValue, Method};
 use proptest::prelude::*;
 use serde_json::{Value, from_str, json};
 use toolgate_contract::{
-    Answer, Body, Caller, Change, Ending, Event, Frame, Head, Interest, Job, JobId, JobPage, Level,
-    Output, Reply, Text, Watched,
+    CallEnding, CallEvent, Caller, ChangeFilter, FrameHead, HostAnswer, JobId, JobPage,
+    JobSnapshot, JobStreamItem, LogLevel, MessageFrame, Reply, ReplyBody, ResultText, ServerChange,
+    ToolOutput,
 };
-use toolgate_dialects::{Ask, Dialect, Heard, ListenTicket, Reading, WatchTicket};
+use toolgate_dialects::{
+    ChangeEncoder, ClientResponse, Dialect, FrameReading, JobEventEncoder, PendingRequest,
+};
 
 use crate::stage::mcp;
 use crate::words::{read_job, read_outcome, read_page, read_watched};
@@ -36,46 +39,48 @@ proptest! {
 /// Reads `body` in a conversation and answers whatever it asks.
 fn tell((session, headers): Surroundings, body: Vec<u8>) -> Result<(), TestCaseError> {
     let mcp = mcp();
-    let mut conversation = mcp.converse(&Caller::local());
+    let mut conversation = mcp.start_conversation(&Caller::local());
     if let Some(revision) = session {
         let params = json!({ "protocolVersion": revision });
         let open = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params });
-        conversation.read(&Frame::line(open.to_string()));
+        conversation.read(&MessageFrame::from_line(open.to_string()));
     }
     let head = match headers {
         Some(headers) => {
             let path = "/mcp".into();
             let query = String::new();
-            Head::Http { method: Method::POST, path, query, headers }
+            FrameHead::Http { method: Method::POST, path, query, headers }
         }
-        None => Head::Line,
+        None => FrameHead::Line,
     };
-    let reading = conversation.read(&Frame { head, body: body.into() });
+    let reading = conversation.read(&MessageFrame { head, body: body.into() });
     sound(reading)
 }
 
 /// Whether everything that can come of `reading` is one line of JSON.
-fn sound(reading: Reading) -> Result<(), TestCaseError> {
+fn sound(reading: FrameReading) -> Result<(), TestCaseError> {
     let replies = match reading {
-        Reading::Batch(items) => return items.into_iter().try_for_each(sound),
-        Reading::Reply(reply) | Reading::Opened(reply) | Reading::Closed(reply) => vec![reply],
-        Reading::Cancel { reply, .. }
-        | Reading::Unwatch { reply, .. }
-        | Reading::Told { reply, .. } => vec![reply],
-        Reading::Tidings { .. } => Vec::new(),
-        Reading::Listen(listening) => {
-            let told = listened(&listening.interest, &*listening.ticket);
+        FrameReading::Batch(items) => return items.into_iter().try_for_each(sound),
+        FrameReading::Reply(reply)
+        | FrameReading::OpenSession(reply)
+        | FrameReading::CloseSession(reply) => vec![reply],
+        FrameReading::Cancel { reply, .. }
+        | FrameReading::Unwatch { reply, .. }
+        | FrameReading::Response { reply, .. } => vec![reply],
+        FrameReading::OpenNotifications { .. } => Vec::new(),
+        FrameReading::Subscribe(listening) => {
+            let told = listened(&listening.filter, &*listening.encoder);
             told.into_iter().map(Reply::json).collect()
         }
-        Reading::Replies(replies) => replies,
-        Reading::Watch(watching) => {
-            let told = jobs().into_iter().flat_map(|job| watched(&*watching.ticket, job));
+        FrameReading::Replies(replies) => replies,
+        FrameReading::Watch(watching) => {
+            let told = jobs().into_iter().flat_map(|job| watched(&*watching.encoder, job));
             told.map(Reply::json).collect()
         }
-        Reading::Ask(ask) => said_to(&ask),
+        FrameReading::Request(ask) => said_to(&ask),
     };
     for reply in replies {
-        if let Body::Json(bytes) = reply.body {
+        if let ReplyBody::Json(bytes) = reply.body {
             prop_assert!(!bytes.contains(&b'\n') && !bytes.contains(&b'\r'));
             let value: Value = serde_json::from_slice(&bytes)
                 .map_err(|err| TestCaseError::fail(format!("{bytes:?} is not JSON: {err}")))?;
@@ -86,33 +91,34 @@ fn sound(reading: Reading) -> Result<(), TestCaseError> {
 }
 
 /// All that a dialect says to what a host may say, sensible or not.
-fn said_to(ask: &Ask) -> Vec<Reply> {
+fn said_to(ask: &PendingRequest) -> Vec<Reply> {
     let odd = "a\nb\u{2028}\0\u{1f600}";
-    let output = Output::new(json!([odd]), Text::body(odd), Ending::Done);
-    let progress = Event::Progress { done: 0.5, total: None, message: Some(odd.into()) };
-    let line = Event::log(Level::Emergency, odd);
-    let mut outcomes = vec![Ok(Answer::Output(output)), Ok(Answer::Tools(read_page("files.read")))];
-    let page = JobPage { jobs: jobs(), next: Some(JobId::of(7)) };
-    outcomes.push(Ok(Answer::Jobs(page)));
-    outcomes.extend(jobs().into_iter().map(|job| Ok(Answer::Job(Box::new(job)))));
+    let output = ToolOutput::new(json!([odd]), ResultText::from_body(odd), CallEnding::Done);
+    let progress = CallEvent::Progress { done: 0.5, total: None, message: Some(odd.into()) };
+    let line = CallEvent::log(LogLevel::Emergency, odd);
+    let mut outcomes =
+        vec![Ok(HostAnswer::Output(output)), Ok(HostAnswer::Tools(read_page("files.read")))];
+    let page = JobPage { jobs: jobs(), next: Some(JobId::from_bits(7)) };
+    outcomes.push(Ok(HostAnswer::Jobs(page)));
+    outcomes.extend(jobs().into_iter().map(|job| Ok(HostAnswer::Job(Box::new(job)))));
     let read = |(kind, rest)| read_outcome(kind, rest);
     outcomes.extend(ANSWERS.into_iter().map(read));
     outcomes.extend(ERRORS.into_iter().map(|rest| read_outcome("error", rest)));
-    let follow = |job| ask.ticket.follow(&job).map(|watch| watched(&*watch, job));
+    let follow = |job| ask.encoder.job_encoder(&job).map(|watch| watched(&*watch, job));
     let followed = jobs().into_iter().filter_map(follow).flatten();
-    let events = [progress, line, Event::LetGo].into_iter();
-    let events = events.filter_map(|event| ask.ticket.event(&event));
+    let events = [progress, line, CallEvent::ReleaseConnection].into_iter();
+    let events = events.filter_map(|event| ask.encoder.encode_event(&event));
     let question = |text| {
         let question = from_str(text).expect("a question");
         for result in [json!(null), json!({}), json!({ "action": "accept" }), json!([odd])] {
-            let _ = ask.ticket.told(&question, &Heard::Result(result));
+            let _ = ask.encoder.parse_answer(&question, &ClientResponse::Result(result));
         }
-        let _ = ask.ticket.told(&question, &Heard::Error(odd.into()));
-        ask.ticket.question(odd, odd, &question)
+        let _ = ask.encoder.parse_answer(&question, &ClientResponse::Error(odd.into()));
+        ask.encoder.encode_question(odd, odd, &question)
     };
     let questions = QUESTIONS.into_iter().filter_map(question);
     let said = events.chain(followed).chain(questions).map(Reply::json).collect::<Vec<_>>();
-    let answers = outcomes.into_iter().filter_map(|outcome| ask.ticket.reply(outcome));
+    let answers = outcomes.into_iter().filter_map(|outcome| ask.encoder.encode_reply(outcome));
     said.into_iter().chain(answers).collect()
 }
 
@@ -151,15 +157,26 @@ const QUESTIONS: [&str; 4] = [
 ];
 
 /// All that is told to whoever listens for `interest`.
-fn listened(interest: &Interest, ticket: &dyn ListenTicket) -> Vec<Bytes> {
-    let changes = [Change::Tools, Change::Prompts, Change::Resources, Change::Resource("a".into())];
-    let changed = changes.iter().filter_map(|change| ticket.changed(change));
-    let jobs = jobs().into_iter().filter_map(|job| ticket.job(&job));
-    ticket.begin(interest).into_iter().chain(changed).chain(jobs).chain(ticket.end()).collect()
+fn listened(interest: &ChangeFilter, ticket: &dyn ChangeEncoder) -> Vec<Bytes> {
+    let changes = [
+        ServerChange::Tools,
+        ServerChange::Prompts,
+        ServerChange::Resources,
+        ServerChange::Resource("a".into()),
+    ];
+    let changed = changes.iter().filter_map(|change| ticket.encode_change(change));
+    let jobs = jobs().into_iter().filter_map(|job| ticket.encode_job(&job));
+    ticket
+        .encode_start(interest)
+        .into_iter()
+        .chain(changed)
+        .chain(jobs)
+        .chain(ticket.encode_end())
+        .collect()
 }
 
 /// A job in every state, with something odd in each.
-fn jobs() -> Vec<Job> {
+fn jobs() -> Vec<JobSnapshot> {
     [
         r#"queued {}"#,
         r#"running {"message":"a\nb\u2028"}"#,
@@ -176,13 +193,13 @@ fn jobs() -> Vec<Job> {
 }
 
 /// All that is told of `job`.
-fn watched(watch: &dyn WatchTicket, job: Job) -> Vec<Bytes> {
+fn watched(watch: &dyn JobEventEncoder, job: JobSnapshot) -> Vec<Bytes> {
     let events = ["queued", "started 1", r#"progress 0.5 "a\nb""#, r#"log alert "a\nb""#];
-    let told = events.map(|event| watch.told(&read_watched(event)));
-    let begin = watch.begin(Some(&job));
-    let snapshot = watch.snapshot(Some(&job));
-    let ended = watch.told(&Watched::Ended(Box::new(job)));
-    [begin, snapshot, watch.alive(), ended].into_iter().chain(told).flatten().collect()
+    let told = events.map(|event| watch.encode_item(&read_watched(event)));
+    let begin = watch.encode_start(Some(&job));
+    let snapshot = watch.encode_snapshot(Some(&job));
+    let ended = watch.encode_item(&JobStreamItem::Ended(Box::new(job)));
+    [begin, snapshot, watch.encode_keep_alive(), ended].into_iter().chain(told).flatten().collect()
 }
 
 /// The revision agreed before, if any, and the headers beside, if any.

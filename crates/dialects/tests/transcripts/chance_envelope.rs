@@ -4,8 +4,8 @@
 use http::{HeaderMap, Method};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use toolgate_contract::{Body, CallError, Caller, Frame, Head, Request};
-use toolgate_dialects::Reading;
+use toolgate_contract::{CallError, Caller, FrameHead, HostRequest, MessageFrame, ReplyBody};
+use toolgate_dialects::FrameReading;
 
 use crate::chance::json_value;
 use crate::stage::dialect;
@@ -57,8 +57,8 @@ fn over_http(
     body: Vec<u8>,
 ) -> Result<(), TestCaseError> {
     let is_health = path == "/healthz";
-    let head = Head::Http { method, path, query, headers: HeaderMap::new() };
-    let (status, envelope) = match answered(&Frame { head, body: body.into() })? {
+    let head = FrameHead::Http { method, path, query, headers: HeaderMap::new() };
+    let (status, envelope) = match answered(&MessageFrame { head, body: body.into() })? {
         Some(answer) => answer,
         None => return Err(TestCaseError::fail("HTTP owes an answer")),
     };
@@ -69,7 +69,7 @@ fn over_http(
 }
 
 fn on_a_line(bytes: Vec<u8>) -> Result<(), TestCaseError> {
-    let Some((_, message)) = answered(&Frame::line(bytes))? else { return Ok(()) };
+    let Some((_, message)) = answered(&MessageFrame::from_line(bytes))? else { return Ok(()) };
     let envelope = match message.get("result") {
         Some(envelope) => envelope,
         None => {
@@ -83,26 +83,26 @@ fn on_a_line(bytes: Vec<u8>) -> Result<(), TestCaseError> {
 }
 
 /// What the frame is answered with, by a host that refuses every call.
-fn answered(frame: &Frame) -> Result<Option<(u16, Value)>, TestCaseError> {
-    let reply = match dialect("envelope").converse(&Caller::local()).read(frame) {
-        Reading::Reply(reply) => reply,
-        Reading::Ask(ask) => {
+fn answered(frame: &MessageFrame) -> Result<Option<(u16, Value)>, TestCaseError> {
+    let reply = match dialect("envelope").start_conversation(&Caller::local()).read(frame) {
+        FrameReading::Reply(reply) => reply,
+        FrameReading::Request(ask) => {
             let why = match ask.request {
-                Request::Refuse(why) | Request::RefuseCall { why, .. } => why,
+                HostRequest::Refuse(why) | HostRequest::RefuseCall { why, .. } => why,
                 _ => CallError::NotFound { message: "nothing is here".to_owned() },
             };
-            let via = ask.via.ok_or_else(|| TestCaseError::fail("it came by no way"))?;
-            let reply = ask.ticket.enveloped(&sealed(*via, Err(why)));
+            let via = ask.origin.ok_or_else(|| TestCaseError::fail("it came by no way"))?;
+            let reply = ask.encoder.encode_envelope(&sealed(*via, Err(why)));
             reply.ok_or_else(|| TestCaseError::fail("it has no envelope"))?
         }
         _ => return Err(TestCaseError::fail("it is neither an answer nor an ask")),
     };
     match reply.body {
-        Body::Empty => Ok(None),
-        Body::Json(bytes) => {
+        ReplyBody::Empty => Ok(None),
+        ReplyBody::Json(bytes) => {
             let value = serde_json::from_slice(&bytes);
             Ok(Some((reply.status, value.map_err(|err| TestCaseError::fail(err.to_string()))?)))
         }
-        Body::File(_) => Err(TestCaseError::fail("it is a file")),
+        ReplyBody::File(_) => Err(TestCaseError::fail("it is a file")),
     }
 }

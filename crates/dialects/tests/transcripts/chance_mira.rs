@@ -4,9 +4,10 @@ use http::{HeaderMap, Method};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    Answer, Body, CallError, Caller, Ending, Event, Frame, Head, Output, Reply, Stream, Text,
+    CallEnding, CallError, CallEvent, Caller, FrameHead, HostAnswer, MessageFrame, OutputStream,
+    Reply, ReplyBody, ResultText, ToolOutput,
 };
-use toolgate_dialects::Reading;
+use toolgate_dialects::FrameReading;
 
 use crate::chance::json_value;
 use crate::stage::dialect;
@@ -34,15 +35,15 @@ proptest! {
             "jsonrpc": "2.0", "id": 1, "method": method,
             "params": { "path": "a", "command": "a", "query": "a" },
         });
-        let mut mira = dialect("mira").converse(&Caller::local());
+        let mut mira = dialect("mira").start_conversation(&Caller::local());
         // What they do not have is refused before.
         for params in [json!({ "path": "a" }), json!({ "command": "a" }), json!({ "query": "a" })] {
             let mut request = request.clone();
             request["params"] = params;
-            if let Reading::Ask(ask) = mira.read(&Frame::line(request.to_string())) {
-                let ending = if failed { Ending::ProgramFailed } else { Ending::Done };
-                let output = Output::new(value.clone(), Text::body(ODD), ending);
-                written(&ask.ticket.reply(Ok(Answer::Output(output))).expect("an answer"))?;
+            if let FrameReading::Request(ask) = mira.read(&MessageFrame::from_line(request.to_string())) {
+                let ending = if failed { CallEnding::ProgramFailed } else { CallEnding::Done };
+                let output = ToolOutput::new(value.clone(), ResultText::from_body(ODD), ending);
+                written(&ask.encoder.encode_reply(Ok(HostAnswer::Output(output))).expect("an answer"))?;
             }
         }
     }
@@ -54,27 +55,35 @@ fn tell(http: bool, body: Vec<u8>) -> Result<(), TestCaseError> {
     let query = String::new();
     let headers = HeaderMap::new();
     let head = match http {
-        true => Head::Http { method: Method::POST, path, query, headers },
-        false => Head::Line,
+        true => FrameHead::Http { method: Method::POST, path, query, headers },
+        false => FrameHead::Line,
     };
-    match dialect("mira").converse(&Caller::local()).read(&Frame { head, body: body.into() }) {
-        Reading::Reply(reply) => written(&reply),
-        Reading::Ask(ask) => {
-            let chunk = Event::Chunk { stream: Stream::Stdout, text: ODD.to_owned() };
-            if let Some(said) = ask.ticket.event(&chunk) {
-                prop_assert!(!http && ask.ticket.listens(), "nobody listens");
+    match dialect("mira")
+        .start_conversation(&Caller::local())
+        .read(&MessageFrame { head, body: body.into() })
+    {
+        FrameReading::Reply(reply) => written(&reply),
+        FrameReading::Request(ask) => {
+            let chunk =
+                CallEvent::ProgramOutput { stream: OutputStream::Stdout, text: ODD.to_owned() };
+            if let Some(said) = ask.encoder.encode_event(&chunk) {
+                prop_assert!(!http && ask.encoder.encodes_events(), "nobody listens");
                 prop_assert!(serde_json::from_slice::<Value>(&said).is_ok());
             }
-            let output = Output::new(json!([ODD]), Text::body(ODD), Ending::ProgramFailed);
+            let output = ToolOutput::new(
+                json!([ODD]),
+                ResultText::from_body(ODD),
+                CallEnding::ProgramFailed,
+            );
             for outcome in [
-                Ok(Answer::Output(output)),
-                Ok(Answer::Tools(read_page("files.read then more"))),
-                Ok(Answer::Job(Box::new(read_job("queued")))),
+                Ok(HostAnswer::Output(output)),
+                Ok(HostAnswer::Tools(read_page("files.read then more"))),
+                Ok(HostAnswer::Job(Box::new(read_job("queued")))),
                 Err(CallError::NotFound { message: ODD.into() }),
                 Err(CallError::Conflict { message: ODD.into(), details: json!([1]) }),
                 Err(CallError::InvalidInput { problems: Vec::new() }),
             ] {
-                written(&ask.ticket.reply(outcome).expect("every request is answered"))?;
+                written(&ask.encoder.encode_reply(outcome).expect("every request is answered"))?;
             }
             Ok(())
         }
@@ -85,8 +94,8 @@ fn tell(http: bool, body: Vec<u8>) -> Result<(), TestCaseError> {
 /// Checks that a reply is one that a client of Mira's understands.
 fn written(reply: &Reply) -> Result<(), TestCaseError> {
     match &reply.body {
-        Body::Empty => prop_assert_eq!(reply.status, 204),
-        Body::Json(bytes) => {
+        ReplyBody::Empty => prop_assert_eq!(reply.status, 204),
+        ReplyBody::Json(bytes) => {
             prop_assert_eq!(reply.status, 200);
             let message: Value = serde_json::from_slice(bytes).expect("a message is JSON");
             prop_assert_eq!(&message["jsonrpc"], "2.0");
@@ -100,7 +109,7 @@ fn written(reply: &Reply) -> Result<(), TestCaseError> {
                 }
             }
         }
-        Body::File(_) => return Err(TestCaseError::fail("there are no files on this wire")),
+        ReplyBody::File(_) => return Err(TestCaseError::fail("there are no files on this wire")),
     }
     Ok(())
 }

@@ -3,9 +3,10 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    Answer, Body, CallError, Caller, Ending, Frame, Output, Reply, Request, Text,
+    CallEnding, CallError, Caller, HostAnswer, HostRequest, MessageFrame, Reply, ReplyBody,
+    ResultText, ToolOutput,
 };
-use toolgate_dialects::Reading;
+use toolgate_dialects::FrameReading;
 
 use crate::chance::json_value;
 use crate::stage::dialect;
@@ -22,7 +23,7 @@ proptest! {
     ) {
         let line = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
         for reply in tell_with(line.to_string().as_bytes(), &output)? {
-            let Body::Json(bytes) = reply.body else { panic!("a request is answered") };
+            let ReplyBody::Json(bytes) = reply.body else { panic!("a request is answered") };
             let answer: Value = serde_json::from_slice(&bytes).expect("JSON");
             let compact = answer.to_string();
             prop_assert_eq!(compact.as_bytes(), &*bytes);
@@ -38,7 +39,7 @@ proptest! {
     fn an_id_is_not_read(digits in "-?[1-9][0-9]{0,60}(\\.[0-9]{1,30})?") {
         let line = format!("{{\"jsonrpc\":\"2.0\",\"id\":{digits},\"method\":\"nothing\"}}");
         for reply in tell_with(line.as_bytes(), &Value::Null)? {
-            let Body::Json(bytes) = reply.body else { panic!("a request is answered") };
+            let ReplyBody::Json(bytes) = reply.body else { panic!("a request is answered") };
             let wanted = format!("{{\"jsonrpc\":\"2.0\",\"id\":{digits},\"result\"");
             prop_assert!(bytes.starts_with(wanted.as_bytes()), "{bytes:?}");
         }
@@ -51,27 +52,31 @@ fn tell(line: &[u8]) -> Result<(), TestCaseError> {
 
 /// All that is said to `line`, whether its tool gives `output` or fails.
 fn tell_with(line: &[u8], output: &Value) -> Result<Vec<Reply>, TestCaseError> {
-    let frame = Frame::line(line.to_vec());
-    match dialect("synesthetic").converse(&Caller::local()).read(&frame) {
-        Reading::Reply(reply) => Ok(vec![reply]),
-        Reading::Ask(ask) => {
-            let is_ours = matches!(&ask.request, Request::CallTool { tool, .. } if tool.starts_with("assets."));
-            prop_assert!(is_ours && !ask.ticket.listens());
-            let output = Output::new(output.clone(), Text::body("said"), Ending::Done);
+    let frame = MessageFrame::from_line(line.to_vec());
+    match dialect("synesthetic").start_conversation(&Caller::local()).read(&frame) {
+        FrameReading::Reply(reply) => Ok(vec![reply]),
+        FrameReading::Request(ask) => {
+            let is_ours = matches!(&ask.request, HostRequest::CallTool { tool, .. } if tool.starts_with("assets."));
+            prop_assert!(is_ours && !ask.encoder.encodes_events());
+            let output =
+                ToolOutput::new(output.clone(), ResultText::from_body("said"), CallEnding::Done);
             let failed = CallError::NotFound { message: "a\nb".to_owned() };
-            let outcomes = [Ok(Answer::Output(output)), Err(failed)];
-            Ok(outcomes.into_iter().filter_map(|outcome| ask.ticket.reply(outcome)).collect())
+            let outcomes = [Ok(HostAnswer::Output(output)), Err(failed)];
+            Ok(outcomes
+                .into_iter()
+                .filter_map(|outcome| ask.encoder.encode_reply(outcome))
+                .collect())
         }
-        Reading::Replies(_)
-        | Reading::Cancel { .. }
-        | Reading::Watch(_)
-        | Reading::Batch(_)
-        | Reading::Opened(_)
-        | Reading::Closed(_)
-        | Reading::Listen(_)
-        | Reading::Tidings { .. }
-        | Reading::Unwatch { .. }
-        | Reading::Told { .. } => {
+        FrameReading::Replies(_)
+        | FrameReading::Cancel { .. }
+        | FrameReading::Watch(_)
+        | FrameReading::Batch(_)
+        | FrameReading::OpenSession(_)
+        | FrameReading::CloseSession(_)
+        | FrameReading::Subscribe(_)
+        | FrameReading::OpenNotifications { .. }
+        | FrameReading::Unwatch { .. }
+        | FrameReading::Response { .. } => {
             Err(TestCaseError::fail("this wire has a request and an answer, and nothing else"))
         }
     }

@@ -5,9 +5,10 @@ use http::{HeaderMap, HeaderValue, Method};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    Answer, Body, CallError, Caller, Ending, Event, Frame, Head, Output, Reply, Stream, Text,
+    CallEnding, CallError, CallEvent, Caller, FrameHead, HostAnswer, MessageFrame, OutputStream,
+    Reply, ReplyBody, ResultText, ToolOutput,
 };
-use toolgate_dialects::Reading;
+use toolgate_dialects::FrameReading;
 
 use crate::chance::json_value;
 use crate::stage::dialect;
@@ -53,14 +54,14 @@ proptest! {
     ) {
         let params = json!({ "name": name, "arguments": arguments });
         let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
-        for ending in [Ending::Done, Ending::ProgramFailed] {
-            let Reading::Ask(ask) = read(sender, call.to_string().into_bytes()) else {
+        for ending in [CallEnding::Done, CallEnding::ProgramFailed] {
+            let FrameReading::Request(ask) = read(sender, call.to_string().into_bytes()) else {
                 return Err(TestCaseError::fail("a call is asked, whatever becomes of it"));
             };
-            let output = Output::new(value.clone(), Text::body(ODD), ending);
-            let reply = ask.ticket.reply(Ok(Answer::Output(output))).expect("an answer");
+            let output = ToolOutput::new(value.clone(), ResultText::from_body(ODD), ending);
+            let reply = ask.encoder.encode_reply(Ok(HostAnswer::Output(output))).expect("an answer");
             written(&reply)?;
-            let Body::Json(bytes) = &reply.body else { unreachable!("it is written") };
+            let ReplyBody::Json(bytes) = &reply.body else { unreachable!("it is written") };
             let message: Value = serde_json::from_slice(bytes).expect("a message is JSON");
             let Some(result) = message.get("result") else { continue };
             // A string for the contract's clients, and a list of blocks for MCP's.
@@ -76,8 +77,8 @@ proptest! {
 }
 
 /// What is read of a message.
-fn read(sender: Sender, body: Vec<u8>) -> Reading {
-    let mut workstation = dialect("workstation").converse(&Caller::local());
+fn read(sender: Sender, body: Vec<u8>) -> FrameReading {
+    let mut workstation = dialect("workstation").start_conversation(&Caller::local());
     let mut headers = HeaderMap::new();
     match sender {
         Sender::Line | Sender::Http => {}
@@ -86,40 +87,53 @@ fn read(sender: Sender, body: Vec<u8>) -> Reading {
         }
         Sender::Opened => {
             let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{}}"#;
-            let opened = workstation.read(&Frame::line(hello));
-            assert!(matches!(opened, Reading::Opened(_)), "it begins as a conversation of MCP");
+            let opened = workstation.read(&MessageFrame::from_line(hello));
+            assert!(
+                matches!(opened, FrameReading::OpenSession(_)),
+                "it begins as a conversation of MCP"
+            );
         }
     }
     let path = "/workstation".to_owned();
     let query = String::new();
     let head = match sender {
-        Sender::Http | Sender::Mcp => Head::Http { method: Method::POST, path, query, headers },
-        Sender::Line | Sender::Opened => Head::Line,
+        Sender::Http | Sender::Mcp => {
+            FrameHead::Http { method: Method::POST, path, query, headers }
+        }
+        Sender::Line | Sender::Opened => FrameHead::Line,
     };
-    workstation.read(&Frame { head, body: body.into() })
+    workstation.read(&MessageFrame { head, body: body.into() })
 }
 
 /// Reads a message and answers whatever it asks.
 fn tell(sender: Sender, body: Vec<u8>) -> Result<(), TestCaseError> {
     match read(sender, body) {
-        Reading::Reply(reply) | Reading::Opened(reply) | Reading::Cancel { reply, .. } => {
-            written(&reply)
-        }
-        Reading::Ask(ask) => {
-            let chunk = Event::Chunk { stream: Stream::Stdout, text: ODD.to_owned() };
-            prop_assert!(ask.ticket.event(&chunk).is_none(), "there is one answer on this wire");
-            let output = Output::new(json!([ODD]), Text::body(ODD), Ending::ProgramFailed);
+        FrameReading::Reply(reply)
+        | FrameReading::OpenSession(reply)
+        | FrameReading::Cancel { reply, .. } => written(&reply),
+        FrameReading::Request(ask) => {
+            let chunk =
+                CallEvent::ProgramOutput { stream: OutputStream::Stdout, text: ODD.to_owned() };
+            prop_assert!(
+                ask.encoder.encode_event(&chunk).is_none(),
+                "there is one answer on this wire"
+            );
+            let output = ToolOutput::new(
+                json!([ODD]),
+                ResultText::from_body(ODD),
+                CallEnding::ProgramFailed,
+            );
             let tools = read_page("files.read then more").tools;
             for outcome in [
-                Ok(Answer::Output(output)),
-                Ok(Answer::Everything { tools, prompts: Vec::new() }),
-                Ok(Answer::Job(Box::new(read_job("queued")))),
+                Ok(HostAnswer::Output(output)),
+                Ok(HostAnswer::Everything { tools, prompts: Vec::new() }),
+                Ok(HostAnswer::Job(Box::new(read_job("queued")))),
                 Err(CallError::NotFound { message: ODD.into() }),
                 Err(CallError::Conflict { message: ODD.into(), details: json!([1]) }),
                 Err(CallError::InvalidInput { problems: Vec::new() }),
                 Err(CallError::UnknownTool { name: ODD.into(), nearest: Some(ODD.into()) }),
             ] {
-                written(&ask.ticket.reply(outcome).expect("every request is answered"))?;
+                written(&ask.encoder.encode_reply(outcome).expect("every request is answered"))?;
             }
             Ok(())
         }
@@ -130,12 +144,12 @@ fn tell(sender: Sender, body: Vec<u8>) -> Result<(), TestCaseError> {
 /// Checks that a reply is one of the contract's.
 fn written(reply: &Reply) -> Result<(), TestCaseError> {
     let bytes = match &reply.body {
-        Body::Empty => {
+        ReplyBody::Empty => {
             prop_assert_eq!(reply.status, 202);
             return Ok(());
         }
-        Body::Json(bytes) => bytes,
-        Body::File(_) => return Err(TestCaseError::fail("there are no files on this wire")),
+        ReplyBody::Json(bytes) => bytes,
+        ReplyBody::File(_) => return Err(TestCaseError::fail("there are no files on this wire")),
     };
     prop_assert_eq!(reply.status, 200);
     prop_assert!(!bytes.contains(&b'\n'), "an answer is a line");

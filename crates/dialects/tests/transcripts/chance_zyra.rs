@@ -6,10 +6,10 @@ use http::{HeaderMap, Method};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    Answer, Body, CallError, Caller, Ending, Event, Frame, Happened, Head, JobEvent, Output, Reply,
-    Stream, Text, Watched,
+    CallEnding, CallError, CallEvent, Caller, FrameHead, HostAnswer, JobEvent, JobEventKind,
+    JobStreamItem, MessageFrame, OutputStream, Reply, ReplyBody, ResultText, ToolOutput,
 };
-use toolgate_dialects::{Reading, Upgrade, WatchTicket};
+use toolgate_dialects::{FrameReading, JobEventEncoder, SocketUpgrade};
 
 use crate::chance::json_value;
 use crate::stage::dialect;
@@ -49,69 +49,84 @@ fn tell(head: Option<(Method, String, String)>, body: Vec<u8>) -> Result<(), Tes
     let zyra = dialect("zyra");
     let head = match head {
         Some((method, path, query)) => {
-            Head::Http { method, path, query, headers: HeaderMap::new() }
+            FrameHead::Http { method, path, query, headers: HeaderMap::new() }
         }
-        None => Head::Line,
+        None => FrameHead::Line,
     };
     match zyra.upgrade(&head) {
-        Ok(Upgrade::Converse | Upgrade::Close(..)) => {}
-        Ok(Upgrade::Watch(watching)) => watched(&*watching.ticket)?,
+        Ok(SocketUpgrade::Converse | SocketUpgrade::Close(..)) => {}
+        Ok(SocketUpgrade::Watch(watching)) => watched(&*watching.encoder)?,
         Err(reply) => written(&reply)?,
     }
-    let line = matches!(head, Head::Line);
-    match zyra.converse(&Caller::local()).read(&Frame { head, body: body.into() }) {
-        Reading::Reply(reply) => written(&reply),
-        Reading::Replies(replies) => {
+    let line = matches!(head, FrameHead::Line);
+    match zyra.start_conversation(&Caller::local()).read(&MessageFrame { head, body: body.into() })
+    {
+        FrameReading::Reply(reply) => written(&reply),
+        FrameReading::Replies(replies) => {
             prop_assert!(line, "only a connection takes two answers");
             replies.iter().try_for_each(written)
         }
-        Reading::Cancel { reply, .. } => written(&reply),
-        Reading::Watch(watching) => watched(&*watching.ticket),
-        Reading::Ask(ask) => {
-            let output = Output::new(json!([ODD]), Text::body(ODD), Ending::ProgramFailed);
+        FrameReading::Cancel { reply, .. } => written(&reply),
+        FrameReading::Watch(watching) => watched(&*watching.encoder),
+        FrameReading::Request(ask) => {
+            let output = ToolOutput::new(
+                json!([ODD]),
+                ResultText::from_body(ODD),
+                CallEnding::ProgramFailed,
+            );
             let job = read_job("failed error failed {\"message\":\"no\"}");
             let outcomes = [
-                Ok(Answer::Output(output)),
-                Ok(Answer::Tools(read_page("files.read"))),
-                Ok(Answer::Job(Box::new(job.clone()))),
+                Ok(HostAnswer::Output(output)),
+                Ok(HostAnswer::Tools(read_page("files.read"))),
+                Ok(HostAnswer::Job(Box::new(job.clone()))),
                 read_outcome("artefact", &format!("0 a/b {}", json!(ODD))),
                 Err(CallError::NotFound { message: ODD.into() }),
             ];
-            let event = Event::Progress { done: 0.5, total: None, message: None };
-            prop_assert!(!ask.ticket.listens() && ask.ticket.event(&event).is_none());
+            let event = CallEvent::Progress { done: 0.5, total: None, message: None };
+            prop_assert!(
+                !ask.encoder.encodes_events() && ask.encoder.encode_event(&event).is_none()
+            );
             for outcome in outcomes {
-                let reply = ask.ticket.reply(outcome);
+                let reply = ask.encoder.encode_reply(outcome);
                 written(&reply.expect("every request is answered"))?;
             }
-            ask.ticket.follow(&job).map_or(Ok(()), |ticket| watched(&*ticket))
+            ask.encoder.job_encoder(&job).map_or(Ok(()), |ticket| watched(&*ticket))
         }
-        Reading::Batch(_)
-        | Reading::Opened(_)
-        | Reading::Closed(_)
-        | Reading::Listen(_)
-        | Reading::Tidings { .. }
-        | Reading::Unwatch { .. }
-        | Reading::Told { .. } => {
+        FrameReading::Batch(_)
+        | FrameReading::OpenSession(_)
+        | FrameReading::CloseSession(_)
+        | FrameReading::Subscribe(_)
+        | FrameReading::OpenNotifications { .. }
+        | FrameReading::Unwatch { .. }
+        | FrameReading::Response { .. } => {
             Err(TestCaseError::fail("this wire has no batches, no sessions and no changes"))
         }
     }
 }
 
 /// Whether all that is told of a job is JSON on a line.
-fn watched(ticket: &dyn WatchTicket) -> Result<(), TestCaseError> {
+fn watched(ticket: &dyn JobEventEncoder) -> Result<(), TestCaseError> {
     let job = read_job("canceled error canceled");
-    let mut told = vec![ticket.begin(None), ticket.begin(Some(&job)), ticket.alive()];
-    told.extend([ticket.snapshot(None), ticket.snapshot(Some(&job))]);
+    let mut told = vec![
+        ticket.encode_start(None),
+        ticket.encode_start(Some(&job)),
+        ticket.encode_keep_alive(),
+    ];
+    told.extend([ticket.encode_snapshot(None), ticket.encode_snapshot(Some(&job))]);
     let at = job.created;
     for what in [
-        Happened::Queued,
-        Happened::Progress { fraction: 0.5, message: Some(ODD.into()) },
-        Happened::Output { stream: Stream::Stderr, text: ODD.into() },
-        Happened::Finished { state: job.state },
+        JobEventKind::Queued,
+        JobEventKind::Progress { fraction: 0.5, message: Some(ODD.into()) },
+        JobEventKind::Output { stream: OutputStream::Stderr, text: ODD.into() },
+        JobEventKind::Finished { state: job.state },
     ] {
-        told.push(ticket.told(&Watched::Event(Arc::new(JobEvent { seq: 1, at, what }))));
+        told.push(ticket.encode_item(&JobStreamItem::Event(Arc::new(JobEvent {
+            seq: 1,
+            at,
+            kind: what,
+        }))));
     }
-    told.push(ticket.told(&Watched::Ended(Box::new(job))));
+    told.push(ticket.encode_item(&JobStreamItem::Ended(Box::new(job))));
     told.into_iter().flatten().try_for_each(|bytes| written(&Reply::json(bytes)))
 }
 
@@ -122,7 +137,7 @@ fn written(reply: &Reply) -> Result<(), TestCaseError> {
         prop_assert!(http::HeaderName::try_from(*name).is_ok());
         prop_assert!(http::HeaderValue::try_from(value.as_str()).is_ok(), "{value:?}");
     }
-    if let Body::Json(bytes) = &reply.body {
+    if let ReplyBody::Json(bytes) = &reply.body {
         prop_assert!(!bytes.contains(&b'\n') && !bytes.contains(&b'\r'));
         let value: Result<Value, _> = serde_json::from_slice(bytes);
         prop_assert!(value.is_ok_and(|value| value.is_object()), "{bytes:?}");

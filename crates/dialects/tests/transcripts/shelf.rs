@@ -5,81 +5,87 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    Answer, AnyPrompt, Arguments, BoxFuture, Change, Completing, Completion, Content, Ctx, Ending,
-    Hold, Icon, Interest, Message, Output, PromptArgument, PromptPage, PromptSpec, PromptText,
-    ResourceMark, ResourcePage, ResourceSpec, ResourceTemplate, Skill, SkillFile, SkillFiles,
-    SkillPage, Text, ToolError,
+    AnyPrompt, BoxFuture, CallEnding, ChangeFilter, Completion, CompletionRequest, ContentBlock,
+    HostAnswer, Icon, PromptArgument, PromptArguments, PromptMessage, PromptPage, PromptSpec,
+    PromptText, ResourceCursor, ResourcePage, ResourceSpec, ResourceTemplate, ResultText,
+    ServerChange, Skill, SkillFile, SkillFiles, SkillPage, ToolContext, ToolError, ToolOutput,
+    WatchGuard,
 };
 
 /// `resources [RESOURCE…] [then more of SOURCE]`, `templates [TEMPLATE…]`, `contents [CONTENTS…]`,
 /// `folder [RESOURCE…] [then more]`, `watched URI`, `prompts [PROMPT…] [then more]`,
 /// `prompt TEXT`, `completion TOTAL [VALUE…]`, `skills [SKILL…] [then more]`, `skill SKILL`,
 /// `asks STATE QUESTIONS` or `shown [CONTENT…]`, all in JSON.
-pub(crate) fn read_answer(kind: &str, rest: &str) -> Option<Answer> {
+pub(crate) fn read_answer(kind: &str, rest: &str) -> Option<HostAnswer> {
     Some(match kind {
         "resources" => {
             let (resources, more) = listed(rest);
             let resources: Vec<ResourceSpec> = read(resources);
-            let next = more.map(|more| ResourceMark {
+            let next = more.map(|more| ResourceCursor {
                 source: more.strip_prefix("more of ").expect("then more of SOURCE").to_owned(),
                 uri: last(&resources, |last| &last.uri),
             });
-            Answer::Resources(ResourcePage { resources, next })
+            HostAnswer::Resources(ResourcePage { resources, next })
         }
-        "templates" => Answer::Templates(read::<Vec<Value>>(rest).iter().map(template).collect()),
-        "contents" => Answer::Contents(read(rest)),
+        "templates" => {
+            HostAnswer::Templates(read::<Vec<Value>>(rest).iter().map(template).collect())
+        }
+        "contents" => HostAnswer::Contents(read(rest)),
         "folder" => {
             let (resources, more) = listed(rest);
             let resources: Vec<ResourceSpec> = read(resources);
             let next = more.map(|_| last(&resources, |last| &last.uri));
-            Answer::Folder(resources, next)
+            HostAnswer::Folder(resources, next)
         }
-        "watched" => Answer::Watched { uri: rest.to_owned(), hold: Hold::nothing() },
+        "watched" => HostAnswer::Watched { uri: rest.to_owned(), hold: WatchGuard::none() },
         "prompts" => {
             let (prompts, more) = listed(rest);
             let prompts: Vec<_> = read::<Vec<Value>>(prompts).iter().map(prompt_spec).collect();
             let next = more.map(|_| last(&prompts, |last| &last.name));
             let listed = |spec| Arc::new(Listed(spec)) as Arc<dyn AnyPrompt>;
-            Answer::Prompts(PromptPage { prompts: prompts.into_iter().map(listed).collect(), next })
+            HostAnswer::Prompts(PromptPage {
+                prompts: prompts.into_iter().map(listed).collect(),
+                next,
+            })
         }
-        "prompt" => Answer::Prompt(prompt_text(&read(rest))),
+        "prompt" => HostAnswer::Prompt(prompt_text(&read(rest))),
         "completion" => {
             let (total, values) = rest.split_once(' ').expect("completion TOTAL [VALUE…]");
-            Answer::Completion(Completion { values: read(values), total: read(total) })
+            HostAnswer::Completion(Completion { values: read(values), total: read(total) })
         }
         "skills" => {
             let (skills, more) = listed(rest);
             let skills: Vec<_> = read::<Vec<Value>>(skills).iter().map(skill).collect();
             let next = more.map(|_| last(&skills, |last| &last.uri));
-            Answer::Skills(SkillPage { skills, next })
+            HostAnswer::Skills(SkillPage { skills, next })
         }
-        "skill" => Answer::Skill(Box::new(skill(&read(rest)))),
+        "skill" => HostAnswer::Skill(Box::new(skill(&read(rest)))),
         "asks" => {
             let (state, questions) = rest.split_once(' ').expect("asks STATE QUESTIONS");
-            Answer::Asks { questions: read(questions), state: state.to_owned() }
+            HostAnswer::Questions { questions: read(questions), state: state.to_owned() }
         }
         "shown" => {
-            let content: Vec<Content> = read(rest);
-            let output = Output::new(Value::Null, Text::default(), Ending::Done);
-            Answer::Output(Output { structured: false, content, ..output })
+            let content: Vec<ContentBlock> = read(rest);
+            let output = ToolOutput::new(Value::Null, ResultText::default(), CallEnding::Done);
+            HostAnswer::Output(ToolOutput { structured: false, content, ..output })
         }
         _ => return None,
     })
 }
 
 /// `tools`, `prompts`, `resources` or the URI of a resource.
-pub(crate) fn read_change(text: &str) -> Change {
+pub(crate) fn read_change(text: &str) -> ServerChange {
     match text {
-        "tools" => Change::Tools,
-        "prompts" => Change::Prompts,
-        "resources" => Change::Resources,
-        uri => Change::Resource(uri.into()),
+        "tools" => ServerChange::Tools,
+        "prompts" => ServerChange::Prompts,
+        "resources" => ServerChange::Resources,
+        uri => ServerChange::Resource(uri.into()),
     }
 }
 
 /// Some of `tools`, `prompts` and `resources`, and what is like `resource:URI` and `job:ID`.
-pub(crate) fn read_interest(text: &str) -> Interest {
-    let mut interest = Interest::default();
+pub(crate) fn read_interest(text: &str) -> ChangeFilter {
+    let mut interest = ChangeFilter::default();
     for word in text.split_whitespace() {
         match word.split_once(':') {
             Some(("resource", uri)) => drop(interest.uris.insert(uri.to_owned())),
@@ -127,7 +133,7 @@ fn template(value: &Value) -> ResourceTemplate {
         uri: member(value, "uri"),
         name: member(value, "name"),
         title: maybe(value, "title"),
-        about: maybe(value, "about"),
+        description: maybe(value, "about"),
         media_type: maybe(value, "media_type"),
         icons: icons(value),
         ..ResourceTemplate::default()
@@ -138,26 +144,29 @@ fn prompt_spec(value: &Value) -> PromptSpec {
     let argument = |value: &Value| PromptArgument {
         name: member(value, "name"),
         title: maybe(value, "title"),
-        about: maybe(value, "about"),
+        description: maybe(value, "about"),
         required: value["required"] == true,
     };
     let arguments = value["arguments"].as_array();
     PromptSpec {
         name: member(value, "name"),
         title: maybe(value, "title"),
-        about: maybe(value, "about"),
+        description: maybe(value, "about"),
         arguments: arguments.into_iter().flatten().map(argument).collect(),
         icons: icons(value),
     }
 }
 
 fn prompt_text(value: &Value) -> PromptText {
-    let message = |value: &Value| Message {
+    let message = |value: &Value| PromptMessage {
         role: serde_json::from_value(value["role"].clone()).expect("a role"),
         content: serde_json::from_value(value["content"].clone()).expect("content"),
     };
     let messages = value["messages"].as_array().expect("messages");
-    PromptText { about: maybe(value, "about"), messages: messages.iter().map(message).collect() }
+    PromptText {
+        description: maybe(value, "about"),
+        messages: messages.iter().map(message).collect(),
+    }
 }
 
 fn skill(value: &Value) -> Skill {
@@ -186,16 +195,16 @@ impl AnyPrompt for Listed {
 
     fn make<'a>(
         &'a self,
-        _: &'a Ctx,
-        _: Arguments,
+        _: &'a ToolContext,
+        _: PromptArguments,
     ) -> BoxFuture<'a, Result<PromptText, ToolError>> {
         Box::pin(async { Err(ToolError::not_allowed("it is only listed")) })
     }
 
     fn complete<'a>(
         &'a self,
-        _: &'a Ctx,
-        _: &'a Completing,
+        _: &'a ToolContext,
+        _: &'a CompletionRequest,
     ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
         Box::pin(async { Ok(Vec::new()) })
     }

@@ -6,11 +6,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
-use toolgate_contract::{Answer, Caller, Frame, Head, Question, Reply, Request, Via};
-use toolgate_dialects::mcp::Mcp;
+use toolgate_contract::{
+    CallOrigin, Caller, ClientQuestion, FrameHead, HostAnswer, HostRequest, MessageFrame, Reply,
+};
+use toolgate_dialects::mcp::McpDialect;
 use toolgate_dialects::{
-    Conversation, Dialect, Facts, Heard, Key, ListenTicket, Listening, Pace, Reading, Ticket,
-    Upgrade, WatchTicket, Watching, all,
+    AnswerEncoder, ChangeEncoder, ChangeSubscription, ClientResponse, Conversation, Dialect,
+    FrameReading, JobEventEncoder, JobWatchRequest, RequestKey, ServerInfo, SocketUpgrade,
+    WatchPace, all_dialects,
 };
 
 use crate::shelf::{read, read_change, read_interest};
@@ -62,7 +65,7 @@ pub(crate) fn retell(recorded: &str, name: &str) -> String {
 }
 
 /// A frame as the lines after `>` write it.
-fn read_frame(lines: &[&str], short: &[(String, String)]) -> Frame {
+fn read_frame(lines: &[&str], short: &[(String, String)]) -> MessageFrame {
     let lines: Vec<String> = lines
         .iter()
         .map(|line| {
@@ -70,7 +73,9 @@ fn read_frame(lines: &[&str], short: &[(String, String)]) -> Frame {
             short.iter().fold(line, |line, (name, text)| line.replace(name, text))
         })
         .collect();
-    let Some((method, target)) = verb(&lines[0]) else { return Frame::line(read_body(&lines[0])) };
+    let Some((method, target)) = verb(&lines[0]) else {
+        return MessageFrame::from_line(read_body(&lines[0]));
+    };
     let end = lines.iter().position(String::is_empty).unwrap_or(lines.len());
     let mut headers = HeaderMap::new();
     for line in &lines[1..end] {
@@ -82,7 +87,7 @@ fn read_frame(lines: &[&str], short: &[(String, String)]) -> Frame {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let path = path.to_owned();
     let query = query.to_owned();
-    Frame { head: Head::Http { method, path, query, headers }, body: read_body(&body) }
+    MessageFrame { head: FrameHead::Http { method, path, query, headers }, body: read_body(&body) }
 }
 
 /// The method and the target of a frame that comes over HTTP, if `line` begins one.
@@ -112,9 +117,9 @@ struct Stage {
     sessions: BTreeMap<String, Box<dyn Conversation>>,
     opened: usize,
     open: Vec<Open>,
-    watch: Option<Arc<dyn WatchTicket>>,
-    listen: Option<Arc<dyn ListenTicket>>,
-    questions: BTreeMap<String, (Arc<dyn Ticket>, Question)>,
+    watch: Option<Arc<dyn JobEventEncoder>>,
+    listen: Option<Arc<dyn ChangeEncoder>>,
+    questions: BTreeMap<String, (Arc<dyn AnswerEncoder>, ClientQuestion)>,
 }
 
 /// A frame whose answer is not whole yet.
@@ -134,12 +139,12 @@ pub(crate) enum Over {
 /// The answer to one message.
 enum Part {
     Said(Option<Reply>),
-    Owed(Arc<dyn Ticket>, Option<Via>),
+    Owed(Arc<dyn AnswerEncoder>, Option<CallOrigin>),
 }
 
 impl Stage {
     fn new(dialect: &Arc<dyn Dialect>) -> Self {
-        let line = dialect.converse(&Caller::local());
+        let line = dialect.start_conversation(&Caller::local());
         let dialect = dialect.clone();
         Self {
             dialect,
@@ -154,16 +159,16 @@ impl Stage {
     }
 
     /// Reads `frame` in the conversation it belongs to and says what comes of it.
-    fn read(&mut self, frame: &Frame) -> Vec<String> {
+    fn read(&mut self, frame: &MessageFrame) -> Vec<String> {
         if frame.head.header("upgrade").next().is_some() {
             return self.upgrade(&frame.head);
         }
         let over = match &frame.head {
-            Head::Line => Over::Line,
-            Head::Http { .. } => Over::Http,
+            FrameHead::Line => Over::Line,
+            FrameHead::Http { .. } => Over::Http,
         };
         let session = self.dialect.session(&frame.head).map(str::to_owned);
-        let mut fresh = self.dialect.converse(&Caller::local());
+        let mut fresh = self.dialect.start_conversation(&Caller::local());
         let conversation = match (&session, over) {
             (Some(id), _) => match self.sessions.get_mut(id) {
                 Some(conversation) => conversation,
@@ -174,30 +179,34 @@ impl Stage {
         };
         let mut told = Vec::new();
         let (batch, parts) = match conversation.read(frame) {
-            Reading::Batch(items) => {
+            FrameReading::Batch(items) => {
                 (true, items.into_iter().map(|item| part(item, &mut told)).collect())
             }
-            Reading::Watch(watching) => return vec![self.watch(watching)],
-            Reading::Listen(Listening { key: Key(key), interest, ticket }) => {
+            FrameReading::Watch(watching) => return vec![self.watch(watching)],
+            FrameReading::Subscribe(ChangeSubscription {
+                key: RequestKey(key),
+                filter: interest,
+                encoder: ticket,
+            }) => {
                 self.listen = Some(ticket);
                 return vec![format!("? listen to {}  [key {key}]", interested(&interest))];
             }
-            Reading::Tidings { after } => {
+            FrameReading::OpenNotifications { after } => {
                 let after = after.map(|after| format!(" after {after}")).unwrap_or_default();
                 return vec![format!("? the session's own stream{after}")];
             }
-            Reading::Replies(replies) => {
+            FrameReading::Replies(replies) => {
                 (false, replies.into_iter().map(|reply| Part::Said(Some(reply))).collect())
             }
-            Reading::Opened(reply) if over == Over::Http && session.is_none() => {
+            FrameReading::OpenSession(reply) if over == Over::Http && session.is_none() => {
                 self.opened += 1;
                 let id = format!("s{}", self.opened);
                 let reply = self.dialect.open_session(reply, &id);
                 self.sessions.insert(id, fresh);
-                (false, vec![part(Reading::Opened(reply), &mut told)])
+                (false, vec![part(FrameReading::OpenSession(reply), &mut told)])
             }
             reading => {
-                if let (Reading::Closed(_), Some(id)) = (&reading, &session) {
+                if let (FrameReading::CloseSession(_), Some(id)) = (&reading, &session) {
                     self.sessions.remove(id);
                 }
                 (false, vec![part(reading, &mut told)])
@@ -214,11 +223,13 @@ impl Stage {
             Saying::Line(line) => vec![line],
             Saying::Told { id, heard } => {
                 let said = match &heard {
-                    Heard::Result(result) => format!("? {id} is answered with {result}"),
-                    Heard::Error(why) => format!("? {id} is answered with the error {why:?}"),
+                    ClientResponse::Result(result) => format!("? {id} is answered with {result}"),
+                    ClientResponse::Error(why) => {
+                        format!("? {id} is answered with the error {why:?}")
+                    }
                 };
                 let meant = self.questions.get(&id).map(|(ticket, question)| {
-                    match ticket.told(question, &heard) {
+                    match ticket.parse_answer(question, &heard) {
                         Ok(told) => {
                             let told = serde_json::to_string(&told).expect("JSON");
                             format!("? which means {told}")
@@ -232,24 +243,24 @@ impl Stage {
     }
 
     /// What a WebSocket is for that a client opens.
-    fn upgrade(&mut self, head: &Head) -> Vec<String> {
+    fn upgrade(&mut self, head: &FrameHead) -> Vec<String> {
         match self.dialect.upgrade(head) {
-            Ok(Upgrade::Converse) => vec!["? talk over a WebSocket".to_owned()],
-            Ok(Upgrade::Watch(watching)) => vec![self.watch(watching)],
-            Ok(Upgrade::Close(said, code)) => {
+            Ok(SocketUpgrade::Converse) => vec!["? talk over a WebSocket".to_owned()],
+            Ok(SocketUpgrade::Watch(watching)) => vec![self.watch(watching)],
+            Ok(SocketUpgrade::Close(said, code)) => {
                 vec![format!("< {}, and closes with {code}", String::from_utf8_lossy(&said))]
             }
             Err(reply) => written(Over::Http, Some(&reply)),
         }
     }
 
-    fn watch(&mut self, Watching { id, pace, ticket }: Watching) -> String {
+    fn watch(&mut self, JobWatchRequest { id, pace, encoder: ticket }: JobWatchRequest) -> String {
         self.watch = Some(ticket);
         let pace = match pace {
-            Pace::Events { quiet } => {
+            WatchPace::Events { quiet } => {
                 format!("all that happens, a sign of life after {} ms", quiet.as_millis())
             }
-            Pace::Snapshots { every, at_most } => {
+            WatchPace::Snapshots { every, at_most } => {
                 format!("how it is every {} ms for {} ms", every.as_millis(), at_most.as_millis())
             }
         };
@@ -267,15 +278,18 @@ impl Stage {
         }
         if kind == "told" {
             let watch = self.watch.as_ref().expect("a job that is watched");
-            return written(Over::Line, watch.told(&read_watched(rest)).map(Reply::json).as_ref());
+            return written(
+                Over::Line,
+                watch.encode_item(&read_watched(rest)).map(Reply::json).as_ref(),
+            );
         }
         if matches!(kind, "begin" | "snapshot" | "alive") {
             let watch = self.watch.as_ref().expect("a job that is watched");
             let job = (!matches!(rest, "" | "nobody")).then(|| read_job(rest));
             let bytes = match kind {
-                "begin" => watch.begin(job.as_ref()),
-                "snapshot" => watch.snapshot(job.as_ref()),
-                _ => watch.alive(),
+                "begin" => watch.encode_start(job.as_ref()),
+                "snapshot" => watch.encode_snapshot(job.as_ref()),
+                _ => watch.encode_keep_alive(),
             };
             return written(Over::Line, bytes.map(Reply::json).as_ref());
         }
@@ -290,30 +304,30 @@ impl Stage {
         let (ticket, via, part) = owed.unwrap_or_else(|| panic!("`= {said}` answers nothing"));
         if kind == "question" {
             let (id, question) = rest.split_once(' ').expect("question ID QUESTION");
-            let question: Question = read(question);
-            let said = ticket.question(id, "key", &question);
+            let question: ClientQuestion = read(question);
+            let said = ticket.encode_question(id, "key", &question);
             self.questions.insert(id.to_owned(), (ticket, question));
             return written(Over::Line, said.map(Reply::json).as_ref());
         }
         if let Some(event) = read_event(kind, rest) {
-            return written(Over::Line, ticket.event(&event).map(Reply::json).as_ref());
+            return written(Over::Line, ticket.encode_event(&event).map(Reply::json).as_ref());
         }
         let outcome = read_outcome(kind, rest);
         let follows = match &outcome {
-            Ok(Answer::Job(job)) => ticket.follow(job).map(|watch| (watch, job.clone())),
+            Ok(HostAnswer::Job(job)) => ticket.job_encoder(job).map(|watch| (watch, job.clone())),
             Ok(_) | Err(_) => None,
         };
         *part = Part::Said(match via {
-            None => ticket.reply(outcome),
+            None => ticket.encode_reply(outcome),
             Some(via) => {
-                let came = outcome.map(|answer| ticket.data(&answer));
-                ticket.enveloped(&sealed(via, came))
+                let came = outcome.map(|answer| ticket.envelope_data(&answer));
+                ticket.encode_envelope(&sealed(via, came))
             }
         });
         let mut told = self.answers();
         if let Some((watch, job)) = follows {
             told.push("? follow the job".to_owned());
-            let first = watch.begin(Some(&job)).map(Reply::json);
+            let first = watch.encode_start(Some(&job)).map(Reply::json);
             told.extend(first.iter().flat_map(|reply| written(Over::Line, Some(reply))));
             self.watch = Some(watch);
         }
@@ -324,17 +338,17 @@ impl Stage {
     fn turn_away(&mut self, said: &str) -> Vec<String> {
         let (word, rest) = said.split_once(' ').expect("line, or a method");
         let (head, over, why) = if word == "line" {
-            (Head::Line, Over::Line, rest)
+            (FrameHead::Line, Over::Line, rest)
         } else {
             let (path, why) = rest.split_once(' ').expect("a path, and why");
             let method = Method::from_str(word).expect("a method");
             let path = path.to_owned();
             let query = String::new();
-            (Head::Http { method, path, query, headers: HeaderMap::new() }, Over::Http, why)
+            (FrameHead::Http { method, path, query, headers: HeaderMap::new() }, Over::Http, why)
         };
-        let frame = Frame { head, body: Bytes::new() };
+        let frame = MessageFrame { head, body: Bytes::new() };
         let mut told = Vec::new();
-        let parts = vec![part(self.dialect.turn_away(&frame, &read_refused(why)), &mut told)];
+        let parts = vec![part(self.dialect.reject_frame(&frame, &read_refused(why)), &mut told)];
         let told = told.into_iter().flat_map(|line| self.meant(line)).collect::<Vec<_>>();
         self.open.push(Open { over, batch: false, parts });
         told.into_iter().chain(self.answers()).collect()
@@ -348,16 +362,18 @@ impl Stage {
                 "" => Some(&self.line),
                 session => self.sessions.get(session),
             };
-            self.listen = conversation.expect("a conversation").tidings();
+            self.listen = conversation.expect("a conversation").notification_encoder();
             let nothing = self.listen.is_none().then(|| "< nothing".to_owned());
             return Some(nothing.into_iter().collect());
         }
         let listen = || self.listen.as_ref().expect("somebody who listens");
         let told = match kind {
-            "heard" => listen().begin(&read_interest(rest)).into_iter().collect(),
-            "changed" if what == "job" => listen().job(&read_job(more)).into_iter().collect(),
-            "changed" => listen().changed(&read_change(rest)).into_iter().collect(),
-            "ends" => listen().end(),
+            "heard" => listen().encode_start(&read_interest(rest)).into_iter().collect(),
+            "changed" if what == "job" => {
+                listen().encode_job(&read_job(more)).into_iter().collect()
+            }
+            "changed" => listen().encode_change(&read_change(rest)).into_iter().collect(),
+            "ends" => listen().encode_end(),
             _ => return None,
         };
         if told.is_empty() {
@@ -376,7 +392,7 @@ impl Stage {
                 Part::Owed(..) => None,
             });
             let reply = if batch {
-                Some(self.line.join(replies.by_ref().collect()))
+                Some(self.line.join_replies(replies.by_ref().collect()))
             } else {
                 replies.next()
             };
@@ -392,33 +408,35 @@ pub(crate) fn dialect(name: &str) -> Arc<dyn Dialect> {
     dialect_of(name, &facts(""))
 }
 
-fn dialect_of(name: &str, facts: &Arc<Facts>) -> Arc<dyn Dialect> {
-    let mut dialects = all(facts).into_iter();
+fn dialect_of(name: &str, facts: &Arc<ServerInfo>) -> Arc<dyn Dialect> {
+    let mut dialects = all_dialects(facts).into_iter();
     dialects.find(|dialect| dialect.name() == name).expect("a dialect")
 }
 
-pub(crate) fn mcp() -> Mcp {
-    Mcp::new(facts(""))
+pub(crate) fn mcp() -> McpDialect {
+    McpDialect::new(facts(""))
 }
 
 /// What a server says of itself that has all there is but what `without` names.
-fn facts(without: &str) -> Arc<Facts> {
+fn facts(without: &str) -> Arc<ServerInfo> {
     let has = |what| !without.split(", ").any(|one| one == what);
-    Arc::new(Facts {
+    Arc::new(ServerInfo {
         name: "toolgate".into(),
         title: "Toolgate".into(),
         version: "1.0.0".into(),
-        about: "Serves a workspace's files and commands to agents.".into(),
+        description: "Serves a workspace's files and commands to agents.".into(),
         instructions: "Paths are relative to the root.".into(),
         jobs: has("jobs"),
         resources: has("resources"),
         prompts: has("prompts"),
         skills: has("skills"),
         http_sse: has("http_sse"),
-        card: has("card")
-            .then(|| toolgate_dialects::Card { name: "com.example/tools".to_owned(), url: None }),
+        card: has("card").then(|| toolgate_dialects::ServerCard {
+            name: "com.example/tools".to_owned(),
+            url: None,
+        }),
         zyra_body_bytes_max: (!has("long requests")).then_some(100),
-        keys: !has("anonymous callers"),
+        requires_auth: !has("anonymous callers"),
         tls: false,
     })
 }
@@ -426,48 +444,48 @@ fn facts(without: &str) -> Arc<Facts> {
 /// What a message asks of the server.
 enum Saying {
     Line(String),
-    Told { id: String, heard: Heard },
+    Told { id: String, heard: ClientResponse },
 }
 
 /// One message as it was read: what it asks of the server goes to `told`.
-fn part(reading: Reading, told: &mut Vec<Saying>) -> Part {
+fn part(reading: FrameReading, told: &mut Vec<Saying>) -> Part {
     let mut line = |line: String| told.push(Saying::Line(line));
     match reading {
-        Reading::Reply(reply) => Part::Said(Some(reply)),
-        Reading::Opened(reply) => {
+        FrameReading::Reply(reply) => Part::Said(Some(reply)),
+        FrameReading::OpenSession(reply) => {
             line("? open a session".to_owned());
             Part::Said(Some(reply))
         }
-        Reading::Closed(reply) => {
+        FrameReading::CloseSession(reply) => {
             line("? close the session".to_owned());
             Part::Said(Some(reply))
         }
-        Reading::Cancel { key: Key(key), reply } => {
+        FrameReading::Cancel { key: RequestKey(key), reply } => {
             line(format!("? cancel {key}"));
             Part::Said(Some(reply))
         }
-        Reading::Ask(ask) => {
+        FrameReading::Request(ask) => {
             line(asked(&ask));
-            match (&ask.request, &ask.via) {
+            match (&ask.request, &ask.origin) {
                 // The host has nothing else to say to it.
-                (Request::Refuse(why) | Request::RefuseCall { why, .. }, Some(via)) => {
-                    Part::Said(ask.ticket.enveloped(&sealed(*via.clone(), Err(why.clone()))))
+                (HostRequest::Refuse(why) | HostRequest::RefuseCall { why, .. }, Some(via)) => {
+                    Part::Said(ask.encoder.encode_envelope(&sealed(*via.clone(), Err(why.clone()))))
                 }
-                _ => Part::Owed(ask.ticket, ask.via.map(|via| *via)),
+                _ => Part::Owed(ask.encoder, ask.origin.map(|via| *via)),
             }
         }
-        Reading::Unwatch { uri, reply } => {
+        FrameReading::Unwatch { uri, reply } => {
             line(format!("? watch the resource {uri} no more"));
             Part::Said(Some(reply))
         }
-        Reading::Told { id, heard, reply } => {
+        FrameReading::Response { id, heard, reply } => {
             told.push(Saying::Told { id, heard });
             Part::Said(Some(reply))
         }
-        Reading::Watch(_)
-        | Reading::Listen(_)
-        | Reading::Tidings { .. }
-        | Reading::Replies(_)
-        | Reading::Batch(_) => panic!("within a batch there are only messages"),
+        FrameReading::Watch(_)
+        | FrameReading::Subscribe(_)
+        | FrameReading::OpenNotifications { .. }
+        | FrameReading::Replies(_)
+        | FrameReading::Batch(_) => panic!("within a batch there are only messages"),
     }
 }

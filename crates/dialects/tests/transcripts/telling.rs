@@ -3,26 +3,37 @@
 use http::StatusCode;
 use serde_json::Value;
 use toolgate_contract::{
-    Askable, Beside, Body, CallError, Completing, CompletingOf, Envelope, EnvelopeError, Interest,
-    JobTerms, Kind, Meta, Reply, Request, ResourceMark, Via, Which, canonical_bytes,
+    ArtefactSelection, CallEnvelope, CallError, CallMetadata, CallOrigin, ChangeFilter,
+    CompletionRequest, CompletionTarget, EnvelopeError, EnvelopeMeta, HostRequest, JobOptions,
+    QuestionKind, QuestionSupport, Reply, ReplyBody, ResourceCursor, canonical_json_len,
 };
-use toolgate_dialects::{Accepts, Ask, Asking, Key, OnLeave};
+use toolgate_dialects::{AnswerForm, OnDisconnect, PendingRequest, QuestionMode, RequestKey};
 
 use crate::stage::Over;
 
 /// What is asked, and in brackets the rest of the ask.
-pub(crate) fn asked(ask: &Ask) -> String {
-    let Ask { key: Key(key), request, ticket, on_leave, events, asking, beside, within, via } = ask;
+pub(crate) fn asked(ask: &PendingRequest) -> String {
+    let PendingRequest {
+        key: RequestKey(key),
+        request,
+        encoder: ticket,
+        on_disconnect: on_leave,
+        answer_form: events,
+        question_mode: asking,
+        metadata: beside,
+        time_limit: within,
+        origin: via,
+    } = ask;
     let leaving = match on_leave {
-        OnLeave::Cancels => "leaving cancels it",
-        OnLeave::Continues => "leaving does not end it",
+        OnDisconnect::Cancels => "leaving cancels it",
+        OnDisconnect::Continues => "leaving does not end it",
     };
     let takes = match events {
-        Accepts::Message => "takes one message",
-        Accepts::Stream => "takes a stream",
-        Accepts::Resumable => "takes a stream and comes back for it",
+        AnswerForm::Message => "takes one message",
+        AnswerForm::Stream => "takes a stream",
+        AnswerForm::Resumable => "takes a stream and comes back for it",
     };
-    let hears = if ticket.listens() { "hears events" } else { "hears no events" };
+    let hears = if ticket.encodes_events() { "hears events" } else { "hears no events" };
     let asking = how_asked(asking);
     let beside = came_beside(beside);
     let within = within.map(|within| format!(", within {} ms", within.as_millis()));
@@ -34,8 +45,8 @@ pub(crate) fn asked(ask: &Ask) -> String {
     )
 }
 
-fn came_by(via: &Via) -> String {
-    let Via { transport, route, method, payload, tool, prompt, io } = via;
+fn came_by(via: &CallOrigin) -> String {
+    let CallOrigin { transport, route, method, payload, tool, prompt, io } = via;
     let named = tool.iter().chain(prompt).map(|name| format!(" {name}")).collect::<String>();
     let io = io.as_ref().map(|io| format!(" io {io}")).unwrap_or_default();
     format!(", enveloped {transport} {route} {method}{named} {payload}{io}")
@@ -43,18 +54,18 @@ fn came_by(via: &Via) -> String {
 
 /// The envelope of a call that came by `via`, by a server whose ids are letters and whose time
 /// stands still.
-pub(crate) fn sealed(via: Via, came: Result<Value, CallError>) -> Envelope {
+pub(crate) fn sealed(via: CallOrigin, came: Result<Value, CallError>) -> CallEnvelope {
     let (data, error) = match came {
         Ok(data) => (Some(data), None),
-        Err(why) => (None, Some(EnvelopeError::of(&why))),
+        Err(why) => (None, Some(EnvelopeError::from_error(&why))),
     };
-    Envelope {
+    CallEnvelope {
         ok: error.is_none(),
-        meta: Meta {
+        meta: EnvelopeMeta {
             request_id: "r".to_owned(),
             trace_id: "t".to_owned(),
             span_id: "s".to_owned(),
-            schema_version: Envelope::VERSION.to_owned(),
+            schema_version: CallEnvelope::VERSION.to_owned(),
             deterministic: false,
             transport: via.transport.to_owned(),
             route: via.route,
@@ -62,8 +73,8 @@ pub(crate) fn sealed(via: Via, came: Result<Value, CallError>) -> Envelope {
             duration_ms: 0.5,
             status: if error.is_none() { "ok" } else { "error" }.to_owned(),
             attempt: 0,
-            input_bytes: canonical_bytes(&via.payload),
-            output_bytes: data.as_ref().map_or(0, canonical_bytes),
+            input_bytes: canonical_json_len(&via.payload),
+            output_bytes: data.as_ref().map_or(0, canonical_json_len),
             tool_id: via.tool,
             prompt_id: via.prompt,
         },
@@ -72,57 +83,64 @@ pub(crate) fn sealed(via: Via, came: Result<Value, CallError>) -> Envelope {
     }
 }
 
-fn wanted(request: &Request) -> String {
+fn wanted(request: &HostRequest) -> String {
     match request {
-        Request::ListTools { after: None } => "list the tools".to_owned(),
-        Request::ListTools { after: Some(tool) } => format!("list the tools after {tool}"),
-        Request::Discover => "discover".to_owned(),
-        Request::Refuse(why) => format!("refuse: {why}"),
-        Request::RefuseCall { tool, why } => format!("refuse to call {tool}: {why}"),
-        Request::CallTool { tool, input } => format!("call {tool} {input}"),
-        Request::StartJob { tool, input, terms } => {
+        HostRequest::ListTools { after: None } => "list the tools".to_owned(),
+        HostRequest::ListTools { after: Some(tool) } => format!("list the tools after {tool}"),
+        HostRequest::Discover => "discover".to_owned(),
+        HostRequest::Refuse(why) => format!("refuse: {why}"),
+        HostRequest::RefuseCall { tool, why } => format!("refuse to call {tool}: {why}"),
+        HostRequest::CallTool { tool, input } => format!("call {tool} {input}"),
+        HostRequest::StartJob { tool, input, terms } => {
             format!("start {tool} {input}{}", on_terms(terms))
         }
-        Request::GetJob { id } => format!("get the job {id}"),
-        Request::AwaitJob { id } => format!("await the job {id}"),
-        Request::ListJobs { after: None } => "list the jobs".to_owned(),
-        Request::ListJobs { after: Some(id) } => format!("list the jobs after {id}"),
-        Request::CancelJob { id } => format!("cancel the job {id}"),
-        Request::OpenArtefact { id, which: Which::Main } => {
+        HostRequest::GetJob { id } => format!("get the job {id}"),
+        HostRequest::AwaitJob { id } => format!("await the job {id}"),
+        HostRequest::ListJobs { after: None } => "list the jobs".to_owned(),
+        HostRequest::ListJobs { after: Some(id) } => format!("list the jobs after {id}"),
+        HostRequest::CancelJob { id } => format!("cancel the job {id}"),
+        HostRequest::OpenArtefact { id, which: ArtefactSelection::Main } => {
             format!("open the file of the job {id}")
         }
-        Request::OpenArtefact { id, which: Which::Named(name) } => {
+        HostRequest::OpenArtefact { id, which: ArtefactSelection::Named(name) } => {
             format!("open the file {name} of the job {id}")
         }
-        Request::OpenArtefact { id, which: Which::All } => {
+        HostRequest::OpenArtefact { id, which: ArtefactSelection::All } => {
             format!("open all files of the job {id}")
         }
-        Request::TellJob { id, given } => format!("tell the job {id} {}", json(given)),
-        Request::ListResources { after: None } => "list the resources".to_owned(),
-        Request::ListResources { after: Some(ResourceMark { source, uri }) } => {
+        HostRequest::AnswerJob { id, given } => format!("tell the job {id} {}", json(given)),
+        HostRequest::ListResources { after: None } => "list the resources".to_owned(),
+        HostRequest::ListResources { after: Some(ResourceCursor { source, uri }) } => {
             format!("list the resources after {uri} of {source}")
         }
-        Request::ListTemplates => "list the resource templates".to_owned(),
-        Request::ReadResource { uri } => format!("read the resource {uri}"),
-        Request::ReadFolder { uri, after } => {
+        HostRequest::ListTemplates => "list the resource templates".to_owned(),
+        HostRequest::ReadResource { uri } => format!("read the resource {uri}"),
+        HostRequest::ReadFolder { uri, after } => {
             format!("read the folder {uri}{}", after_that(after.as_deref()))
         }
-        Request::WatchResource { uri } => format!("watch the resource {uri}"),
-        Request::ListPrompts { after } => {
+        HostRequest::WatchResource { uri } => format!("watch the resource {uri}"),
+        HostRequest::ListPrompts { after } => {
             format!("list the prompts{}", after_that(after.as_deref()))
         }
-        Request::GetPrompt { name, arguments } => {
+        HostRequest::GetPrompt { name, arguments } => {
             format!("make the prompt {name} {}", json(arguments))
         }
-        Request::Complete(Completing { of, argument, so_far, others }) => {
+        HostRequest::Complete(CompletionRequest {
+            target: of,
+            argument,
+            prefix: so_far,
+            other_arguments: others,
+        }) => {
             let of = match of {
-                CompletingOf::Prompt(name) => format!("the prompt {name}"),
-                CompletingOf::Template(uri) => format!("the template {uri}"),
+                CompletionTarget::Prompt(name) => format!("the prompt {name}"),
+                CompletionTarget::Template(uri) => format!("the template {uri}"),
             };
             format!("complete {argument} of {of} from {so_far:?}, others {}", json(others))
         }
-        Request::ListSkills { after } => format!("list the skills{}", after_that(after.as_deref())),
-        Request::GetSkill { uri } => format!("get the skill {uri}"),
+        HostRequest::ListSkills { after } => {
+            format!("list the skills{}", after_that(after.as_deref()))
+        }
+        HostRequest::GetSkill { uri } => format!("get the skill {uri}"),
     }
 }
 
@@ -134,24 +152,25 @@ fn json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).expect("JSON")
 }
 
-fn on_terms(JobTerms { keep, answer_within }: &JobTerms) -> String {
+fn on_terms(JobOptions { keep_for: keep, answer_within }: &JobOptions) -> String {
     let keep = keep.map(|keep| format!(" kept {} ms", keep.as_millis()));
     let within = answer_within.map(|within| format!(" answered within {} ms", within.as_millis()));
     keep.unwrap_or_default() + &within.unwrap_or_default()
 }
 
 /// How the client can be asked something; nothing where it can not.
-fn how_asked(asking: &Asking) -> String {
-    let of = |can: &Askable| {
-        let kinds = [Kind::Form, Kind::Visit, Kind::Sample, Kind::Roots];
-        let can = kinds.into_iter().filter(|kind| can.has(*kind));
+fn how_asked(asking: &QuestionMode) -> String {
+    let of = |can: &QuestionSupport| {
+        let kinds =
+            [QuestionKind::Form, QuestionKind::Visit, QuestionKind::Sample, QuestionKind::Roots];
+        let can = kinds.into_iter().filter(|kind| can.supports(*kind));
         can.map(|kind| format!(" {}", json(&kind).replace('"', ""))).collect::<String>()
     };
     match asking {
-        Asking::Nobody => String::new(),
-        Asking::Now(can) if *can == Askable::default() => String::new(),
-        Asking::Now(can) => format!(", is asked now:{}", of(can)),
-        Asking::Again { can, given, state } => {
+        QuestionMode::Nobody => String::new(),
+        QuestionMode::DuringCall(can) if *can == QuestionSupport::default() => String::new(),
+        QuestionMode::DuringCall(can) => format!(", is asked now:{}", of(can)),
+        QuestionMode::OnRepeat { can, given, state } => {
             let can = match of(can) {
                 none if none.is_empty() => String::new(),
                 kinds => format!(", is asked by asking again:{kinds}"),
@@ -163,7 +182,9 @@ fn how_asked(asking: &Asking) -> String {
     }
 }
 
-fn came_beside(Beside { mirrored, trace, session: _, transport: _, as_job: _ }: &Beside) -> String {
+fn came_beside(
+    CallMetadata { header_params: mirrored, trace, session: _, transport: _, as_job: _ }: &CallMetadata,
+) -> String {
     let mirrored = match mirrored.as_deref() {
         None => String::new(),
         Some([]) => ", nothing said beside".to_owned(),
@@ -185,8 +206,8 @@ fn came_beside(Beside { mirrored, trace, session: _, transport: _, as_job: _ }: 
 }
 
 /// What a client wants to be told of.
-pub(crate) fn interested(interest: &Interest) -> String {
-    let Interest { tools, prompts, resources, uris, jobs } = interest;
+pub(crate) fn interested(interest: &ChangeFilter) -> String {
+    let ChangeFilter { tools, prompts, resources, uris, jobs } = interest;
     let lists = [(*tools, "tools"), (*prompts, "prompts"), (*resources, "resources")];
     let lists = lists.into_iter().filter(|(wanted, _)| *wanted).map(|(_, name)| name.to_owned());
     let uris = uris.iter().map(|uri| format!("resource {uri}"));
@@ -206,12 +227,14 @@ pub(crate) fn written(over: Over, reply: Option<&Reply>) -> Vec<String> {
         told.extend(headers.iter().map(|(name, value)| format!("< {name}: {value}")));
     }
     match body {
-        Body::Json(bytes) => told.push(format!("< {}", std::str::from_utf8(bytes).expect("UTF-8"))),
-        Body::File(file) => {
+        ReplyBody::Json(bytes) => {
+            told.push(format!("< {}", std::str::from_utf8(bytes).expect("UTF-8")));
+        }
+        ReplyBody::File(file) => {
             told.push(format!("< a file of {} bytes, {}", file.bytes, file.media_type));
         }
-        Body::Empty if told.is_empty() => told.push("< nothing".to_owned()),
-        Body::Empty => {}
+        ReplyBody::Empty if told.is_empty() => told.push("< nothing".to_owned()),
+        ReplyBody::Empty => {}
     }
     told
 }

@@ -5,18 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use toolgate_contract::Schema;
+use toolgate_contract::LazySchema;
 use toolgate_contract::{
-    Answer, AnyTool, AsJob, BoxFuture, CallError, Caller, Ctx, Effects, Ending, Event, Happened,
-    Icon, Job, JobEvent, JobId, JobPage, JobState, OpenArtefact, OpenFile, Output, Problem, Stream,
-    Text, ToolError, ToolId, ToolPage, ToolSpec, Watched,
+    AnyTool, BoxFuture, CallEnding, CallError, CallEvent, Caller, Effects, HostAnswer, Icon,
+    JobEvent, JobEventKind, JobId, JobPage, JobSnapshot, JobState, JobStreamItem, JobSupport,
+    OpenArtefact, OpenFile, OutputStream, ResultText, ToolContext, ToolError, ToolId, ToolOutput,
+    ToolPage, ToolSpec, ValidationProblem,
 };
-use toolgate_dialects::{Key, Refused};
+use toolgate_dialects::{FrameRefusal, RequestKey};
 
 use crate::shelf::read_answer;
 
 /// `progress DONE [of TOTAL] [TEXT]`, `log LEVEL TEXT` or `chunk STREAM TEXT`.
-pub(crate) fn read_event(kind: &str, rest: &str) -> Option<Event> {
+pub(crate) fn read_event(kind: &str, rest: &str) -> Option<CallEvent> {
     let (first, rest) = rest.split_once(' ').unwrap_or((rest, ""));
     Some(match kind {
         "progress" => {
@@ -28,15 +29,16 @@ pub(crate) fn read_event(kind: &str, rest: &str) -> Option<Event> {
                 None => (None, rest),
             };
             let message = (!message.is_empty()).then(|| read_text(message));
-            Event::Progress { done: first.parse().expect("how much is done"), total, message }
+            CallEvent::Progress { done: first.parse().expect("how much is done"), total, message }
         }
         "log" => {
-            Event::log(serde_json::from_value(first.into()).expect("a level"), read_text(rest))
+            CallEvent::log(serde_json::from_value(first.into()).expect("a level"), read_text(rest))
         }
-        "let_go" => Event::LetGo,
+        "let_go" => CallEvent::ReleaseConnection,
         "chunk" => {
-            let stream = if first == "stderr" { Stream::Stderr } else { Stream::Stdout };
-            Event::Chunk { stream, text: read_text(rest) }
+            let stream =
+                if first == "stderr" { OutputStream::Stderr } else { OutputStream::Stdout };
+            CallEvent::ProgramOutput { stream, text: read_text(rest) }
         }
         _ => return None,
     })
@@ -44,31 +46,31 @@ pub(crate) fn read_event(kind: &str, rest: &str) -> Option<Event> {
 
 /// `tools ID… [then more]`, `output VALUE TEXT [NOTE]`, `failed VALUE TEXT`, `error REASON FIELDS`,
 /// `job JOB`, `jobs JOB | JOB… [then more]`, `artefact BYTES TYPE NAME`, or what [`read_answer`] reads.
-pub(crate) fn read_outcome(kind: &str, rest: &str) -> Result<Answer, CallError> {
+pub(crate) fn read_outcome(kind: &str, rest: &str) -> Result<HostAnswer, CallError> {
     if let Some(answer) = read_answer(kind, rest) {
         return Ok(answer);
     }
     match kind {
-        "tools" => Ok(Answer::Tools(read_page(rest))),
+        "tools" => Ok(HostAnswer::Tools(read_page(rest))),
         "everything" => {
             let (tools, prompts) = rest.split_once(" with ").expect("tools with prompts");
-            let Some(Answer::Prompts(page)) = read_answer("prompts", prompts) else {
+            let Some(HostAnswer::Prompts(page)) = read_answer("prompts", prompts) else {
                 panic!("`{prompts}` are no prompts")
             };
-            Ok(Answer::Everything { tools: read_page(tools).tools, prompts: page.prompts })
+            Ok(HostAnswer::Everything { tools: read_page(tools).tools, prompts: page.prompts })
         }
-        "job" => Ok(Answer::Job(Box::new(read_job(rest)))),
-        "jobs" => Ok(Answer::Jobs(read_jobs(rest))),
-        "artefact" => Ok(Answer::Artefact(read_artefact(rest))),
-        "output" => Ok(Answer::Output(read_output(rest, Ending::Done))),
-        "failed" => Ok(Answer::Output(read_output(rest, Ending::ProgramFailed))),
+        "job" => Ok(HostAnswer::Job(Box::new(read_job(rest)))),
+        "jobs" => Ok(HostAnswer::Jobs(read_jobs(rest))),
+        "artefact" => Ok(HostAnswer::Artefact(read_artefact(rest))),
+        "output" => Ok(HostAnswer::Output(read_output(rest, CallEnding::Done))),
+        "failed" => Ok(HostAnswer::Output(read_output(rest, CallEnding::ProgramFailed))),
         "error" => Err(read_error(rest)),
         _ => panic!("a host does not say `{kind}`"),
     }
 }
 
 /// `STATE [FIELDS] [OUTCOME]`: its fields as JSON where they matter, and what came of it.
-pub(crate) fn read_job(text: &str) -> Job {
+pub(crate) fn read_job(text: &str) -> JobSnapshot {
     let (state, rest) = text.split_once(' ').unwrap_or((text, ""));
     let (fields, outcome) = if rest.starts_with('{') {
         let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
@@ -80,17 +82,17 @@ pub(crate) fn read_job(text: &str) -> Job {
     let outcome = (!outcome.is_empty()).then(|| {
         let (kind, rest) = outcome.split_once(' ').unwrap_or((outcome, ""));
         read_outcome(kind, rest).map(|answer| match answer {
-            Answer::Output(output) => output,
+            HostAnswer::Output(output) => output,
             _ => panic!("a job does not come to `{outcome}`"),
         })
     });
     let text = |name: &str, or: &str| fields[name].as_str().unwrap_or(or).to_owned();
     let count = |name: &str, or: u64| fields[name].as_u64().unwrap_or(or);
     let created = text("created", "2026-01-02T03:04:05Z");
-    Job {
-        id: fields["id"].as_str().map_or(JobId::of(1), |id| id.parse().expect("a job's id")),
+    JobSnapshot {
+        id: fields["id"].as_str().map_or(JobId::from_bits(1), |id| id.parse().expect("a job's id")),
         tool: ToolId::new(&text("tool", "exec.run")).expect("a tool's id"),
-        caller: Caller::named(&text("caller", "ada")),
+        caller: Caller::with_key(&text("caller", "ada")),
         state: serde_json::from_value(state.into()).expect("a state"),
         created: created.parse().expect("a time"),
         updated: text("updated", &created).parse().expect("a time"),
@@ -98,11 +100,11 @@ pub(crate) fn read_job(text: &str) -> Job {
         attempts: count("attempts", 1).try_into().expect("a count"),
         progress: fields["progress"].as_f64().unwrap_or_default(),
         message: fields["message"].as_str().map(str::to_owned),
-        keep: Duration::from_millis(count("keep_ms", 3_600_000)),
+        keep_for: Duration::from_millis(count("keep_ms", 3_600_000)),
         last_event: count("last_event", 1),
         artefacts: serde_json::from_value(fields.get("artefacts").cloned().unwrap_or(json!([])))
             .expect("artefacts"),
-        asks: serde_json::from_value(fields.get("asks").cloned().unwrap_or(json!({})))
+        questions: serde_json::from_value(fields.get("asks").cloned().unwrap_or(json!({})))
             .expect("questions"),
         outcome,
     }
@@ -127,15 +129,15 @@ fn read_artefact(text: &str) -> OpenArtefact {
     #[allow(clippy::disallowed_methods, reason = "what is in it is nobody's business here")]
     let handle = Arc::new(File::open("/dev/null").expect("nothing"));
     let bytes = bytes.parse().expect("a length");
-    OpenArtefact { name, file: OpenFile { handle, bytes, media_type, held: None } }
+    OpenArtefact { name, file: OpenFile { handle, bytes, media_type, guard: None } }
 }
 
 /// `queued`, `started ATTEMPT`, `progress FRACTION [TEXT]`, `output STREAM TEXT`, `log LEVEL TEXT`,
 /// `artefact FIELDS` or `finished STATE`, all with `@SEQ` before them where it matters; or
 /// `ended JOB`.
-pub(crate) fn read_watched(text: &str) -> Watched {
+pub(crate) fn read_watched(text: &str) -> JobStreamItem {
     if let Some(job) = text.strip_prefix("ended ") {
-        return Watched::Ended(Box::new(read_job(job)));
+        return JobStreamItem::Ended(Box::new(read_job(job)));
     }
     let (seq, text) = match text.strip_prefix('@').and_then(|text| text.split_once(' ')) {
         Some((seq, text)) => (seq.parse().expect("an event's number"), text),
@@ -144,39 +146,39 @@ pub(crate) fn read_watched(text: &str) -> Watched {
     let (kind, rest) = text.split_once(' ').unwrap_or((text, ""));
     let (first, more) = rest.split_once(' ').unwrap_or((rest, ""));
     let what = match kind {
-        "queued" => Happened::Queued,
-        "started" => Happened::Started { attempt: first.parse().expect("which attempt") },
-        "progress" => Happened::Progress {
+        "queued" => JobEventKind::Queued,
+        "started" => JobEventKind::Started { attempt: first.parse().expect("which attempt") },
+        "progress" => JobEventKind::Progress {
             fraction: first.parse().expect("how far"),
             message: (!more.is_empty()).then(|| read_text(more)),
         },
-        "output" => Happened::Output {
+        "output" => JobEventKind::Output {
             stream: serde_json::from_value(first.into()).expect("a stream"),
             text: read_text(more),
         },
-        "log" => Happened::Log {
+        "log" => JobEventKind::Log {
             level: serde_json::from_value(first.into()).expect("a level"),
             message: read_text(more),
         },
-        "artefact" => Happened::Artefact(serde_json::from_str(rest).expect("an artefact")),
-        "asks" => Happened::Asks { open: first.parse().expect("how many questions are open") },
+        "artefact" => JobEventKind::Artefact(serde_json::from_str(rest).expect("an artefact")),
+        "asks" => JobEventKind::Asks { open: first.parse().expect("how many questions are open") },
         "finished" => {
             let state: JobState = serde_json::from_value(first.into()).expect("a state");
-            Happened::Finished { state }
+            JobEventKind::Finished { state }
         }
         _ => panic!("nothing of a job is told as `{kind}`"),
     };
     let at = "2026-01-02T03:04:06Z".parse().expect("a time");
-    Watched::Event(Arc::new(JobEvent { seq, at, what }))
+    JobStreamItem::Event(Arc::new(JobEvent { seq, at, kind: what }))
 }
 
-pub(crate) fn read_output(text: &str, ending: Ending) -> Output {
+pub(crate) fn read_output(text: &str, ending: CallEnding) -> ToolOutput {
     let mut values = serde_json::Deserializer::from_str(text).into_iter();
     let mut next = || values.next().map(|value: Result<Value, _>| value.expect("JSON"));
     let value = next().expect("a value");
     let body = next().and_then(|text| text.as_str().map(str::to_owned)).expect("a text");
     let note = next().and_then(|text| text.as_str().map(str::to_owned));
-    Output::new(value, Text { body, note }, ending)
+    ToolOutput::new(value, ResultText { body, note }, ending)
 }
 
 pub(crate) fn read_page(text: &str) -> ToolPage {
@@ -199,7 +201,7 @@ pub(crate) fn read_error(text: &str) -> CallError {
         let mut problems = Vec::new();
         for (pointer, message) in fields.as_object().expect("pointers and messages") {
             let message = message.as_str().expect("a message").to_owned();
-            problems.push(Problem { pointer: pointer.clone(), message });
+            problems.push(ValidationProblem { pointer: pointer.clone(), message });
         }
         problems
     };
@@ -241,15 +243,15 @@ pub(crate) fn read_error(text: &str) -> CallError {
 
 /// `too_large BYTES`, `busy TEXT`, `repeated KEY`, `unauthorized KEY` (`-` is none) or
 /// `throttled SECONDS`.
-pub(crate) fn read_refused(text: &str) -> Refused {
+pub(crate) fn read_refused(text: &str) -> FrameRefusal {
     match text.split_once(' ').expect("why, and what") {
-        ("too_large", limit) => Refused::TooLarge { limit: limit.parse().expect("bytes") },
-        ("busy", message) => Refused::Busy { message: read_text(message) },
-        ("repeated", key) => Refused::Repeated { key: Key(key.to_owned()) },
-        ("unauthorized", key) => Refused::Unauthorized { said: key != "-" },
+        ("too_large", limit) => FrameRefusal::TooLarge { limit: limit.parse().expect("bytes") },
+        ("busy", message) => FrameRefusal::Busy { message: read_text(message) },
+        ("repeated", key) => FrameRefusal::DuplicateId { key: RequestKey(key.to_owned()) },
+        ("unauthorized", key) => FrameRefusal::Unauthorized { had_credential: key != "-" },
         ("throttled", seconds) => {
             let seconds = seconds.parse().expect("seconds");
-            Refused::Throttled { retry_after: Duration::from_secs(seconds) }
+            FrameRefusal::Throttled { retry_after: Duration::from_secs(seconds) }
         }
         (why, _) => panic!("a server does not refuse because `{why}`"),
     }
@@ -267,7 +269,11 @@ impl AnyTool for Listed {
         &self.0
     }
 
-    fn run<'a>(&'a self, _: &'a Ctx, _: Value) -> BoxFuture<'a, Result<Output, ToolError>> {
+    fn run<'a>(
+        &'a self,
+        _: &'a ToolContext,
+        _: Value,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
         Box::pin(async { Err(ToolError::not_allowed("it is only listed")) })
     }
 }
@@ -330,11 +336,11 @@ pub(crate) fn tool(id: &str) -> Arc<dyn AnyTool> {
     Arc::new(Listed(ToolSpec {
         idempotent,
         input_schema: input_schema.into(),
-        output_schema: output_schema.map(Schema::from),
+        output_schema: output_schema.map(LazySchema::from),
         job: match id {
-            "jobs.start" => AsJob::Never,
-            "exec.build" => AsJob::Must,
-            _ => AsJob::May,
+            "jobs.start" => JobSupport::Never,
+            "exec.build" => JobSupport::Required,
+            _ => JobSupport::Optional,
         },
         icons: if id == "show.icon" { vec![Icon::svg("<svg/>")] } else { Vec::new() },
         ..ToolSpec::new(ToolId::new(id).expect("an id"), title, format!("About {id}."), effects)

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use toolgate_embed::{Model, ModelFolder};
+use toolgate_embed::{EmbeddingModel, ModelFolder};
 
 use model::{As, PIECES, config, model, tokenizer, weights, write};
 
@@ -17,7 +17,7 @@ use model::{As, PIECES, config, model, tokenizer, weights, write};
 fn check(change: impl FnOnce(&Path), expected: &str) {
     let folder = model();
     change(folder.path());
-    let why = Model::open(folder.path()).expect_err("it is a model").to_string();
+    let why = EmbeddingModel::open(folder.path()).expect_err("it is a model").to_string();
     let shown = folder.path().display().to_string();
     assert_eq!(why.replace(&shown, "MODEL"), expected);
 }
@@ -110,7 +110,7 @@ fn weights_that_are_cut_or_do_not_fit_are_refused() {
     let short = whole.len() - 1;
     let folder = model();
     cut(short)(folder.path());
-    let why = Model::open(folder.path()).expect_err("it is cut").to_string();
+    let why = EmbeddingModel::open(folder.path()).expect_err("it is cut").to_string();
     let part = format!("is cut: it has {short} bytes, and `");
     assert!(why.contains(&part) && why.contains(&format!("ends at {}", whole.len())), "{why}");
     check(
@@ -137,7 +137,7 @@ fn weights_that_are_cut_or_do_not_fit_are_refused() {
     broken[last..].copy_from_slice(&f32::NAN.to_le_bytes());
     let folder = model();
     fs::write(folder.path().join("model.safetensors"), broken).unwrap();
-    let why = Model::open(folder.path()).expect_err("it has a NaN").to_string();
+    let why = EmbeddingModel::open(folder.path()).expect_err("it has a NaN").to_string();
     assert!(why.contains("holds what is no number"), "{why}");
 }
 
@@ -177,7 +177,7 @@ fn a_tokenizer_that_is_broken_or_of_another_kind_is_refused() {
 fn vectors(change: impl FnOnce(&Path)) -> Vec<Vec<f32>> {
     let folder = model();
     change(folder.path());
-    let model = Model::open(folder.path()).unwrap();
+    let model = EmbeddingModel::open(folder.path()).unwrap();
     model.embed(&["Reads a file.", "", "reads reads reads reads reads reads reads", "a"]).unwrap()
 }
 
@@ -227,7 +227,7 @@ fn a_space_is_of_its_model_alone() {
         {
             fs::rename(folder.path().join(name), named.join(name)).unwrap();
         }
-        Model::open(&named).unwrap().space().model.clone()
+        EmbeddingModel::open(&named).unwrap().space().model.clone()
     };
     let first = name(&|_| {});
     assert!(first.starts_with("all-small-") && first.len() == "all-small-".len() + 8, "{first}");
@@ -264,7 +264,7 @@ fn a_corrected_tokenizer_makes_another_space() {
         let mut said = tokenizer();
         change(&mut said);
         write(folder.path(), "tokenizer.json", &said.to_string());
-        let looked = ModelFolder::look(folder.path()).unwrap();
+        let looked = ModelFolder::check(folder.path()).unwrap();
         let opened = looked.open().unwrap();
         let space = looked.space().unwrap();
         assert_eq!(opened.space(), &space);
@@ -285,7 +285,7 @@ fn a_text_is_read_as_far_as_the_model_reads_and_prompts_are_said() {
     let folder = model();
     let prompts = json!({ "prompts": { "query": "query: ", "passage": "passage: " } });
     write(folder.path(), "config_sentence_transformers.json", &prompts.to_string());
-    let model = Model::open(folder.path()).unwrap();
+    let model = EmbeddingModel::open(folder.path()).unwrap();
     assert_eq!((model.query_prompt(), model.passage_prompt()), ("query: ", "passage: "));
     assert_eq!(model.tokens_max(), 12);
     let ten = "a ".repeat(10);

@@ -21,7 +21,7 @@ const HEX: usize = 64;
 
 /// Encodes `hash` as lower-case hexadecimal digits. The formatter of the library is as slow as
 /// hashing, and each line needs this twice.
-pub(super) fn hex(hash: &Hash) -> [u8; HEX] {
+pub(super) fn encode_hex(hash: &Hash) -> [u8; HEX] {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut hex = [0; HEX];
     for (two, byte) in hex.chunks_exact_mut(2).zip(hash.as_bytes()) {
@@ -33,17 +33,17 @@ pub(super) fn hex(hash: &Hash) -> [u8; HEX] {
 
 /// Key that seals the log. Anyone who has it can forge a log.
 #[derive(Clone)]
-pub struct Key {
+pub struct AuditKey {
     lines: [u8; 32],
     heads: [u8; 32],
 }
 
-impl Key {
+impl AuditKey {
     /// Reads the key in the file at `path`, and creates it if the file is missing.
-    pub fn at(path: &Path) -> io::Result<Self> {
+    pub fn open_or_create(path: &Path) -> io::Result<Self> {
         match Self::read(path) {
             Err(err) if err.kind() == io::ErrorKind::NotFound => {
-                make(path)?;
+                create_key_file(path)?;
                 Self::read(path)
             }
             other => other,
@@ -66,11 +66,11 @@ impl Key {
         let secret = Hash::from_hex(text.trim()).map_err(|_| {
             io::Error::other("it holds no key: a key is 64 hexadecimal digits and nothing else")
         })?;
-        Ok(Self::of(secret.as_bytes()))
+        Ok(Self::from_secret(secret.as_bytes()))
     }
 
     /// Derives separate keys for lines and heads, so that a line cannot pass as a head.
-    pub(super) fn of(secret: &[u8; 32]) -> Self {
+    pub(super) fn from_secret(secret: &[u8; 32]) -> Self {
         Self {
             lines: blake3::derive_key("toolgate 2026-11 audit line", secret),
             heads: blake3::derive_key("toolgate 2026-11 audit head", secret),
@@ -79,7 +79,7 @@ impl Key {
 }
 
 /// Creates a key file at `path` atomically, unless another process does so first.
-fn make(path: &Path) -> io::Result<()> {
+fn create_key_file(path: &Path) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     std::fs::create_dir_all(folder)?;
     let mut bits = [0; 32];
@@ -99,18 +99,18 @@ fn make(path: &Path) -> io::Result<()> {
 
 /// The end of a chain: the number of its lines and the last `mac`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Link {
+pub(super) struct ChainLink {
     pub(super) seq: u64,
     pub(super) mac: Hash,
 }
 
-impl Link {
+impl ChainLink {
     /// Returns the start of a new chain after `seq` unrelated lines.
-    pub(super) const fn none(seq: u64) -> Self {
+    pub(super) const fn start(seq: u64) -> Self {
         Self { seq, mac: Hash::from_bytes([0; 32]) }
     }
 
-    fn mac_of(&self, key: &Key, body: &[u8]) -> Hash {
+    fn mac_of(&self, key: &AuditKey, body: &[u8]) -> Hash {
         let mut hasher = blake3::Hasher::new_keyed(&key.lines);
         hasher.update(self.mac.as_bytes());
         hasher.update(body);
@@ -120,9 +120,9 @@ impl Link {
     /// Appends the JSON object `body` to `lines` as the next line and returns the new end.
     ///
     /// The first line of a file also contains the previous `mac`, which ties the files together.
-    pub(super) fn add(
+    pub(super) fn append_line(
         self,
-        key: &Key,
+        key: &AuditKey,
         body: &[u8],
         is_first: bool,
         lines: &mut Vec<u8>,
@@ -132,21 +132,21 @@ impl Link {
         lines.extend_from_slice(body.strip_suffix(b"}").unwrap_or(body));
         if is_first {
             lines.extend_from_slice(PREV);
-            lines.extend_from_slice(&hex(&self.mac));
+            lines.extend_from_slice(&encode_hex(&self.mac));
             lines.push(b'"');
         }
         lines.extend_from_slice(SEQ);
         write!(lines, "{seq}")?;
         let mac = self.mac_of(key, &lines[start..]);
         lines.extend_from_slice(MAC);
-        lines.extend_from_slice(&hex(&mac));
+        lines.extend_from_slice(&encode_hex(&mac));
         lines.extend_from_slice(b"\"}\n");
         Ok(Self { seq, mac })
     }
 }
 
 /// A parsed line without its line break, not yet verified.
-pub(super) struct Line<'l> {
+pub(super) struct ChainLine<'l> {
     /// Part of the line that its `mac` covers.
     pub(super) body: &'l [u8],
     pub(super) seq: u64,
@@ -155,9 +155,9 @@ pub(super) struct Line<'l> {
     mac: Hash,
 }
 
-impl<'l> Line<'l> {
+impl<'l> ChainLine<'l> {
     /// Parses a line. Returns `None` if it is not in the canonical form.
-    pub(super) fn of(line: &'l [u8]) -> Option<Self> {
+    pub(super) fn parse(line: &'l [u8]) -> Option<Self> {
         let (body, mac) = hex_at_end(line.strip_suffix(b"\"}")?, MAC)?;
         let digits = body.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
         let (rest, number) = body.split_at(body.len() - digits);
@@ -168,11 +168,11 @@ impl<'l> Line<'l> {
     }
 
     /// Returns the end of the chain after this line, if it follows `link` and its `mac` is valid.
-    pub(super) fn after(&self, link: Link, key: &Key) -> Option<Link> {
+    pub(super) fn verify_after(&self, link: ChainLink, key: &AuditKey) -> Option<ChainLink> {
         let sound = self.seq == link.seq + 1
             && self.prev.is_none_or(|prev| prev == link.mac)
             && self.mac == link.mac_of(key, self.body);
-        sound.then_some(Link { seq: self.seq, mac: self.mac })
+        sound.then_some(ChainLink { seq: self.seq, mac: self.mac })
     }
 }
 
@@ -180,26 +180,26 @@ impl<'l> Line<'l> {
 fn hex_at_end<'t>(text: &'t [u8], name: &[u8]) -> Option<(&'t [u8], Hash)> {
     let (rest, hex) = text.split_at_checked(text.len().checked_sub(HEX)?)?;
     let hash = Hash::from_hex(hex).ok()?;
-    let canonical = self::hex(&hash) == hex;
+    let canonical = encode_hex(&hash) == hex;
     Some((rest.strip_suffix(name)?, hash)).filter(|_| canonical)
 }
 
 /// Start and end of the log, by which lines missing at either end are detected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Head {
+pub(super) struct ChainHead {
     /// Number of the first line in the oldest kept file.
-    pub(super) from: u64,
-    pub(super) link: Link,
+    pub(super) first_seq: u64,
+    pub(super) link: ChainLink,
     /// Length of the newest file in bytes.
-    pub(super) bytes: u64,
+    pub(super) newest_bytes: u64,
 }
 
-impl Head {
+impl ChainHead {
     /// Encodes and seals the head, so that nobody without the key can move the log's end.
-    pub(super) fn written(&self, key: &Key) -> io::Result<[u8; HEAD_BYTES]> {
+    pub(super) fn encode(&self, key: &AuditKey) -> io::Result<[u8; HEAD_BYTES]> {
         let mut text = [b' '; HEAD_BYTES];
         let mut rest = &mut text[..HEAD_BYTES - 1];
-        let Self { from, link: Link { seq, mac }, bytes } = self;
+        let Self { first_seq: from, link: ChainLink { seq, mac }, newest_bytes: bytes } = self;
         let mac = mac.to_hex();
         write!(rest, "{{\"from\":{from},\"seq\":{seq},\"bytes\":{bytes},\"mac\":\"{mac}\"")?;
         let length = HEAD_BYTES - 1 - rest.len();
@@ -211,17 +211,21 @@ impl Head {
     }
 
     /// Parses the head in `text`. Returns `None` if its seal is invalid or its form differs.
-    pub(super) fn of(text: &[u8], key: &Key) -> Option<Self> {
+    pub(super) fn parse(text: &[u8], key: &AuditKey) -> Option<Self> {
         #[derive(Deserialize)]
-        struct Said {
+        struct HeadFields {
             from: u64,
             seq: u64,
             bytes: u64,
             mac: String,
         }
-        let said: Said = serde_json::from_slice(text).ok()?;
+        let said: HeadFields = serde_json::from_slice(text).ok()?;
         let mac = Hash::from_hex(&said.mac).ok()?;
-        let head = Self { from: said.from, link: Link { seq: said.seq, mac }, bytes: said.bytes };
-        (head.written(key).ok()?.as_slice() == text).then_some(head)
+        let head = Self {
+            first_seq: said.from,
+            link: ChainLink { seq: said.seq, mac },
+            newest_bytes: said.bytes,
+        };
+        (head.encode(key).ok()?.as_slice() == text).then_some(head)
     }
 }

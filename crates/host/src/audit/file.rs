@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
-use super::chain::{HEAD_BYTES, Head, Key, Line, Link};
+use super::chain::{AuditKey, ChainHead, ChainLine, ChainLink, HEAD_BYTES};
 
 /// Largest part of a log that is read to find its end, in bytes.
-const REST_BYTES_MAX: u64 = 64 << 20;
+const TAIL_BYTES_MAX: u64 = 64 << 20;
 
 /// Log file whose records are chained.
-pub(super) struct Chain {
+pub(super) struct ChainedLog {
     path: PathBuf,
-    key: Key,
+    key: AuditKey,
     /// Number of older files that are kept.
     keep: u32,
     /// Size in bytes at which the file is rotated.
@@ -26,22 +26,22 @@ pub(super) struct Chain {
     /// Head file, locked by the process that writes.
     head_file: File,
     /// End of the log when this process last wrote.
-    known: Option<(Head, [u8; HEAD_BYTES])>,
+    last_head: Option<(ChainHead, [u8; HEAD_BYTES])>,
     lines: Vec<u8>,
 }
 
 /// End of a log that is about to be written.
-struct End {
-    head: Head,
+struct LogEnd {
+    head: ChainHead,
     /// Body of a line to write before all others, such as a recovery note.
-    news: Option<String>,
+    notice: Option<String>,
     /// True if the last line is incomplete and needs a line break first.
     torn: bool,
 }
 
-impl Chain {
+impl ChainedLog {
     /// Opens the log at `path`, and creates it and its folders if needed.
-    pub(super) fn open(path: &Path, key: Key, keep: u32, bytes_max: u64) -> io::Result<Self> {
+    pub(super) fn open(path: &Path, key: AuditKey, keep: u32, bytes_max: u64) -> io::Result<Self> {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)?;
         }
@@ -50,15 +50,16 @@ impl Chain {
         let path = path.to_owned();
         let lines = Vec::new();
         let known = None;
-        let mut chain = Self { path, key, keep, bytes_max, file, head_file, known, lines };
-        chain.add(&[])?;
+        let mut chain =
+            Self { path, key, keep, bytes_max, file, head_file, last_head: known, lines };
+        chain.open_append(&[])?;
         Ok(chain)
     }
 
     /// Appends these JSON objects as lines: all of them, or none on failure.
-    pub(super) fn add(&mut self, bodies: &[&[u8]]) -> io::Result<()> {
+    pub(super) fn open_append(&mut self, bodies: &[&[u8]]) -> io::Result<()> {
         self.lock()?;
-        let added = self.add_locked(bodies);
+        let added = self.append_locked(bodies);
         // The end of the process releases the lock as well.
         let _ = self.head_file.unlock();
         added
@@ -78,91 +79,93 @@ impl Chain {
     fn lock(&mut self) -> io::Result<()> {
         loop {
             self.head_file.lock()?;
-            if is_at(&head_of(&self.path), &self.head_file) {
+            if is_at(&head_path(&self.path), &self.head_file) {
                 return Ok(());
             }
             self.head_file = open_head(&self.path)?;
         }
     }
 
-    fn add_locked(&mut self, bodies: &[&[u8]]) -> io::Result<()> {
-        let End { mut head, news, torn } = self.end()?;
-        if head.bytes >= self.bytes_max && news.is_none() {
-            head = self.roll(head)?;
+    fn append_locked(&mut self, bodies: &[&[u8]]) -> io::Result<()> {
+        let LogEnd { mut head, notice: news, torn } = self.find_end()?;
+        if head.newest_bytes >= self.bytes_max && news.is_none() {
+            head = self.rotate(head)?;
         }
         self.lines.clear();
         if torn {
             self.lines.push(b'\n');
         }
-        let mut is_first = head.bytes == 0;
+        let mut is_first = head.newest_bytes == 0;
         for body in news.iter().map(String::as_bytes).chain(bodies.iter().copied()) {
-            head.link = head.link.add(&self.key, body, is_first, &mut self.lines)?;
+            head.link = head.link.append_line(&self.key, body, is_first, &mut self.lines)?;
             is_first = false;
         }
         if let Err(err) = self.file.write_all(&self.lines) {
             // Removes a partial write. If that fails too, the next batch treats it as torn.
-            let _ = self.file.set_len(head.bytes);
+            let _ = self.file.set_len(head.newest_bytes);
             return Err(err);
         }
-        head.bytes += self.lines.len() as u64;
-        self.tell(head)
+        head.newest_bytes += self.lines.len() as u64;
+        self.write_head(head)
     }
 
     /// Writes the head file.
-    fn tell(&mut self, head: Head) -> io::Result<()> {
-        let text = head.written(&self.key)?;
-        if self.known.as_ref().is_none_or(|(_, known)| *known != text) {
+    fn write_head(&mut self, head: ChainHead) -> io::Result<()> {
+        let text = head.encode(&self.key)?;
+        if self.last_head.as_ref().is_none_or(|(_, known)| *known != text) {
             self.head_file.write_all_at(&text, 0)?;
         }
-        self.known = Some((head, text));
+        self.last_head = Some((head, text));
         Ok(())
     }
 
     /// Finds the end of the log, after any process wrote or crashed.
-    fn end(&mut self) -> io::Result<End> {
+    fn find_end(&mut self) -> io::Result<LogEnd> {
         if !is_at(&self.path, &self.file) {
             self.file = append(&self.path)?;
         }
         let size = self.file.metadata()?.len();
         let mut text = [0; HEAD_BYTES + 1];
         let length = read_at_most(&self.head_file, &mut text)?;
-        let told = match &self.known {
+        let told = match &self.last_head {
             Some((head, known)) if text[..length] == *known => Some(*head),
-            Some(_) | None => Head::of(&text[..length], &self.key),
+            Some(_) | None => ChainHead::parse(&text[..length], &self.key),
         };
         // A head older than the last write of this process is outdated or forged.
-        let known = self.known.as_ref().map(|(head, _)| *head);
+        let known = self.last_head.as_ref().map(|(head, _)| *head);
         let head = match (told, known) {
             (Some(told), Some(known)) if told.link.seq < known.link.seq => Some(known),
             (told, known) => told.or(known),
         };
         match head {
-            Some(head) if head.bytes == size => Ok(End { head, news: None, torn: false }),
-            Some(head) => self.caught_up(head, size),
-            None => self.anew(length == 0),
+            Some(head) if head.newest_bytes == size => {
+                Ok(LogEnd { head, notice: None, torn: false })
+            }
+            Some(head) => self.advance_to_end(head, size),
+            None => self.begin_chain(length == 0),
         }
     }
 
     /// Advances from `head` to the actual end of a file of `size` bytes.
-    fn caught_up(&self, mut head: Head, size: u64) -> io::Result<End> {
-        if size < head.bytes {
+    fn advance_to_end(&self, mut head: ChainHead, size: u64) -> io::Result<LogEnd> {
+        if size < head.newest_bytes {
             let path = self.path.display();
             let link = head.link.seq;
             tracing::error!(
                 "the audit log {path} is shorter than it was: records up to {link} were written \
                  to it, and its end is gone"
             );
-            head.bytes = 0;
-            let rest = self.rest(head.bytes, size)?;
+            head.newest_bytes = 0;
+            let rest = self.read_from(head.newest_bytes, size)?;
             let whole = rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-            return Ok(end(head, size, &rest[whole..]));
+            return Ok(end_after(head, size, &rest[whole..]));
         }
-        let rest = self.rest(head.bytes, size)?;
+        let rest = self.read_from(head.newest_bytes, size)?;
         let mut unread = rest.as_slice();
         let mut foreign = false;
         while let Some(length) = unread.iter().position(|byte| *byte == b'\n') {
-            let line = Line::of(&unread[..length]);
-            match line.and_then(|line| line.after(head.link, &self.key)) {
+            let line = ChainLine::parse(&unread[..length]);
+            match line.and_then(|line| line.verify_after(head.link, &self.key)) {
                 Some(link) => head.link = link,
                 None => foreign = true,
             }
@@ -172,29 +175,30 @@ impl Chain {
             let path = self.path.display();
             tracing::error!("something else than toolgate wrote to the audit log {path}");
         }
-        Ok(end(head, size, unread))
+        Ok(end_after(head, size, unread))
     }
 
     /// Reads the file from the offset `from` on, but at most the last 64 MiB.
-    fn rest(&self, from: u64, size: u64) -> io::Result<Vec<u8>> {
-        let from = from.max(size.saturating_sub(REST_BYTES_MAX));
+    fn read_from(&self, from: u64, size: u64) -> io::Result<Vec<u8>> {
+        let from = from.max(size.saturating_sub(TAIL_BYTES_MAX));
         let mut rest = vec![0; usize::try_from(size - from).unwrap_or(usize::MAX)];
         self.file.read_exact_at(&mut rest, from)?;
         Ok(rest)
     }
 
     /// Begins a new chain, because the head is missing or sealed with another key.
-    fn anew(&mut self, no_head: bool) -> io::Result<End> {
-        let newest = [self.path.clone(), aside(&self.path, 1)];
+    fn begin_chain(&mut self, no_head: bool) -> io::Result<LogEnd> {
+        let newest = [self.path.clone(), rotated_path(&self.path, 1)];
         let before = newest.iter().find_map(|path| last_line(path).transpose()).transpose()?;
-        let chained = before.as_deref().and_then(|line| Line::of(line).map(|line| line.seq));
+        let chained =
+            before.as_deref().and_then(|line| ChainLine::parse(line).map(|line| line.seq));
         if self.file.metadata()?.len() > 0 {
-            self.put_aside()?;
+            self.shift_files()?;
         }
-        let link = Link::none(chained.unwrap_or(0));
-        let head = Head { from: link.seq + 1, link, bytes: 0 };
+        let link = ChainLink::start(chained.unwrap_or(0));
+        let head = ChainHead { first_seq: link.seq + 1, link, newest_bytes: 0 };
         self.head_file.set_len(0)?;
-        self.tell(head)?;
+        self.write_head(head)?;
         let after = match (before.is_some(), chained.is_some() || !no_head) {
             (_, true) => Some("unproven"),
             (true, false) => Some("unchained"),
@@ -202,73 +206,76 @@ impl Chain {
         };
         let news = after.map(|after| {
             let now = Timestamp::now();
-            format!("{{\"ts\":\"{now}\",{}\"{after}\"}}", super::verify::BEGAN)
+            format!("{{\"ts\":\"{now}\",{}\"{after}\"}}", super::verify::BEGAN_FIELDS)
         });
-        Ok(End { head, news, torn: false })
+        Ok(LogEnd { head, notice: news, torn: false })
     }
 
     /// Rotates the log and continues in a new file.
-    fn roll(&mut self, mut head: Head) -> io::Result<Head> {
+    fn rotate(&mut self, mut head: ChainHead) -> io::Result<ChainHead> {
         // The head is written first: after a crash here, no removed line counts as missing.
-        if let Some(from) = self.left_by_one_more()? {
-            head.from = head.from.max(from);
-            self.tell(head)?;
+        if let Some(from) = self.first_line_after_rotation()? {
+            head.first_seq = head.first_seq.max(from);
+            self.write_head(head)?;
         }
-        self.put_aside()?;
-        head.bytes = 0;
-        self.tell(head)?;
+        self.shift_files()?;
+        head.newest_bytes = 0;
+        self.write_head(head)?;
         Ok(head)
     }
 
     /// Returns the first line that remains after the next rotation, if that removes the oldest
     /// file.
-    fn left_by_one_more(&self) -> io::Result<Option<u64>> {
-        if self.aside() < self.keep {
+    fn first_line_after_rotation(&self) -> io::Result<Option<u64>> {
+        if self.count_rotated() < self.keep {
             return Ok(None);
         }
         let oldest = match self.keep {
             1 => self.path.clone(),
-            keep => aside(&self.path, keep - 1),
+            keep => rotated_path(&self.path, keep - 1),
         };
-        Ok(first_line(&oldest)?.as_deref().and_then(|line| Some(Line::of(line)?.seq)))
+        Ok(first_line(&oldest)?.as_deref().and_then(|line| Some(ChainLine::parse(line)?.seq)))
     }
 
     /// Renames the file and its predecessors, and removes the oldest beyond the limit.
-    fn put_aside(&mut self) -> io::Result<()> {
-        for number in (1..=self.aside().min(self.keep - 1)).rev() {
-            std::fs::rename(aside(&self.path, number), aside(&self.path, number + 1))?;
+    fn shift_files(&mut self) -> io::Result<()> {
+        for number in (1..=self.count_rotated().min(self.keep - 1)).rev() {
+            std::fs::rename(
+                rotated_path(&self.path, number),
+                rotated_path(&self.path, number + 1),
+            )?;
         }
-        std::fs::rename(&self.path, aside(&self.path, 1))?;
+        std::fs::rename(&self.path, rotated_path(&self.path, 1))?;
         self.file = append(&self.path)?;
         Ok(())
     }
 
     /// Counts the older files, up to the first gap that a crash left.
-    fn aside(&self) -> u32 {
-        let taken = |number: &u32| aside(&self.path, *number).exists();
+    fn count_rotated(&self) -> u32 {
+        let taken = |number: &u32| rotated_path(&self.path, *number).exists();
         u32::try_from((1..=self.keep).take_while(taken).count()).unwrap_or(u32::MAX)
     }
 }
 
 /// Returns the end after `size` bytes, the last of which are an incomplete record.
-fn end(mut head: Head, size: u64, torn: &[u8]) -> End {
-    head.bytes = size;
+fn end_after(mut head: ChainHead, size: u64, torn: &[u8]) -> LogEnd {
+    head.newest_bytes = size;
     let cut = !torn.is_empty();
     let news = cut.then(|| {
         let now = Timestamp::now();
-        let torn = super::verify::recovered(torn);
+        let torn = super::verify::recovery_note(torn);
         format!("{{\"ts\":\"{now}\",{torn}}}")
     });
-    End { head, news, torn: cut }
+    LogEnd { head, notice: news, torn: cut }
 }
 
 /// Returns the path of the rotated file with this number; 1 is the newest.
-pub(super) fn aside(path: &Path, number: u32) -> PathBuf {
+pub(super) fn rotated_path(path: &Path, number: u32) -> PathBuf {
     with_suffix(path, &format!(".{number}"))
 }
 
 /// Returns the path of the head file of the log at `path`.
-pub(super) fn head_of(path: &Path) -> PathBuf {
+pub(super) fn head_path(path: &Path) -> PathBuf {
     with_suffix(path, ".head")
 }
 
@@ -281,7 +288,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 fn open_head(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.create(true).truncate(false).read(true).write(true).mode(0o600);
-    options.open(head_of(path))
+    options.open(head_path(path))
 }
 
 fn append(path: &Path) -> io::Result<File> {
@@ -305,7 +312,7 @@ fn read_at_most(file: &File, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(length)
 }
 
-fn opened(path: &Path) -> io::Result<Option<File>> {
+fn open_if_exists(path: &Path) -> io::Result<Option<File>> {
     match File::open(path) {
         Ok(file) => Ok(Some(file)),
         Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -315,9 +322,9 @@ fn opened(path: &Path) -> io::Result<Option<File>> {
 
 /// Returns the first line of the file at `path`, if there is one.
 pub(super) fn first_line(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    let Some(file) = opened(path)? else { return Ok(None) };
+    let Some(file) = open_if_exists(path)? else { return Ok(None) };
     let mut line = Vec::new();
-    let mut pieces = io::BufReader::new(file.take(REST_BYTES_MAX));
+    let mut pieces = io::BufReader::new(file.take(TAIL_BYTES_MAX));
     io::BufRead::read_until(&mut pieces, b'\n', &mut line)?;
     line.pop_if(|byte| *byte == b'\n');
     Ok(Some(line).filter(|line| !line.is_empty()))
@@ -325,7 +332,7 @@ pub(super) fn first_line(path: &Path) -> io::Result<Option<Vec<u8>>> {
 
 /// Returns the last whole line of the file at `path`. It is empty if the file has none.
 fn last_line(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    let Some(mut file) = opened(path)? else { return Ok(None) };
+    let Some(mut file) = open_if_exists(path)? else { return Ok(None) };
     let mut text = Vec::new();
     file.read_to_end(&mut text)?;
     // Text after the last line break is an incomplete line.

@@ -1,29 +1,29 @@
 //! Fuzzes a log that is changed without its key.
 
-use super::chain::{Head, Key, Line, Link};
-use super::verify::{Whole, verify_text};
+use super::chain::{AuditKey, ChainHead, ChainLine, ChainLink};
+use super::verify::{IntactAuditLog, verify_text};
 
 /// Applies `bytes` as edits, separated by the byte 0x1f, to a log. Checks that verification
 /// succeeds only if nothing changed.
-pub(crate) fn log(bytes: &[u8]) {
-    let key = Key::of(&[7; 32]);
-    let (written, head) = written(&key);
+pub(crate) fn fuzz_log(bytes: &[u8]) {
+    let key = AuditKey::from_secret(&[7; 32]);
+    let (written, head) = sample_log(&key);
     let mut lines: Vec<Vec<u8>> = written.clone();
     for change in bytes.split(|byte| *byte == 0x1f) {
-        edit(&mut lines, change);
+        apply_edit(&mut lines, change);
         // Without the key no line and no head can be forged.
-        if let Some(line) = Line::of(change) {
-            let before = Link { seq: line.seq.wrapping_sub(1), ..head.link };
-            assert!(line.seq == 0 || line.after(before, &key).is_none());
+        if let Some(line) = ChainLine::parse(change) {
+            let before = ChainLink { seq: line.seq.wrapping_sub(1), ..head.link };
+            assert!(line.seq == 0 || line.verify_after(before, &key).is_none());
         }
-        assert!(Head::of(change, &key).is_none());
+        assert!(ChainHead::parse(change, &key).is_none());
     }
     let written = written.concat();
     let text = lines.concat();
     match verify_text(&text, &key, &head) {
         Err(_) => assert_ne!(text, written, "what was written is whole"),
         // A torn end is reported; nothing else may differ.
-        Ok(Whole { torn_bytes, .. }) => {
+        Ok(IntactAuditLog { torn_bytes, .. }) => {
             let torn = usize::try_from(torn_bytes).expect("it is in memory");
             assert_eq!(text[..text.len() - torn], written);
         }
@@ -31,25 +31,25 @@ pub(crate) fn log(bytes: &[u8]) {
 }
 
 /// Returns a log of a few lines, and its head.
-fn written(key: &Key) -> (Vec<Vec<u8>>, Head) {
-    let mut link = Link::none(3);
+fn sample_log(key: &AuditKey) -> (Vec<Vec<u8>>, ChainHead) {
+    let mut link = ChainLink::start(3);
     let mut bytes = 0;
     let mut lines = Vec::new();
     for number in 0..5 {
         let body = format!("{{\"n\":{number},\"by\":\"ada\"}}");
         let mut line = Vec::new();
-        let added = link.add(key, body.as_bytes(), number == 0, &mut line);
+        let added = link.append_line(key, body.as_bytes(), number == 0, &mut line);
         link = added.expect("memory takes it");
         bytes += line.len() as u64;
         lines.push(line);
     }
-    let head = Head { from: 4, link, bytes };
-    assert_eq!(Head::of(&head.written(key).expect("it fits"), key), Some(head));
+    let head = ChainHead { first_seq: 4, link, newest_bytes: bytes };
+    assert_eq!(ChainHead::parse(&head.encode(key).expect("it fits"), key), Some(head));
     (lines, head)
 }
 
 /// Applies one edit: a letter for its kind, then the line, the byte and the text.
-fn edit(lines: &mut Vec<Vec<u8>>, change: &[u8]) {
+fn apply_edit(lines: &mut Vec<Vec<u8>>, change: &[u8]) {
     let [what, which, at, rest @ ..] = change else { return };
     let Some(line) = usize::from(*which).checked_rem(lines.len()) else { return };
     let byte = usize::from(*at).checked_rem(lines[line].len()).unwrap_or(0);

@@ -7,7 +7,7 @@
 #![allow(clippy::disallowed_methods, reason = "the log is the host's own file, outside every root")]
 
 mod record;
-mod measured;
+mod byte_size;
 mod queue;
 mod chain;
 mod file;
@@ -20,37 +20,37 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use toolgate_contract::{Call, CallError, Resources};
+use toolgate_contract::{CallError, ResourceSource, ToolCall};
 
 use crate::gauges::RecordGauge;
-use file::Chain;
-use queue::{Queue, Sink};
+use file::ChainedLog;
+use queue::{RecordQueue, RecordSink};
 
-pub use chain::Key;
+pub(crate) use byte_size::ByteSize;
+pub use chain::AuditKey;
 #[cfg(any(fuzzing, test))]
-pub(crate) use fuzzing::log;
-pub(crate) use measured::Measured;
-pub(crate) use record::{Laid, OpenRecord, outcome};
-pub use tail::guard as audit_guard;
-pub use verify::{Broken, Whole, verify};
+pub(crate) use fuzzing::fuzz_log;
+pub(crate) use record::{OpenRecord, RecordNumber, outcome_word};
+pub use tail::audit_guard;
+pub use verify::{BrokenAuditLog, IntactAuditLog, verify};
 
 /// Largest number of records that are open or unwritten.
-const PLACES: usize = 16_384;
+const RECORDS_MAX: usize = 16_384;
 
 /// Destination of audit records.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Destination {
+pub enum AuditDestination {
     /// No records are written.
     Off,
     /// Standard error.
     Stderr,
     /// A file, which is appended to. It is created with its folders if needed.
-    File(ToFile),
+    File(AuditFile),
 }
 
 /// Settings of a log file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ToFile {
+pub struct AuditFile {
     /// Path of the log file.
     pub path: PathBuf,
     /// Path of the key file that seals the log. It is created if missing.
@@ -61,32 +61,32 @@ pub struct ToFile {
     pub bytes_max: u64,
 }
 
-impl ToFile {
+impl AuditFile {
     /// Creates default settings for a log at `path`: key in the folder `state`, 10 older files, 32
     /// MiB per file.
-    pub fn at(path: PathBuf, state: &Path) -> Self {
+    pub fn with_defaults(path: PathBuf, state: &Path) -> Self {
         Self { path, key: state.join("audit.key"), keep: 10, bytes_max: 32 << 20 }
     }
 }
 
 /// The audit log, or nothing if it is off.
-pub struct Audit(Option<Arc<Queue>>);
+pub struct AuditLog(Option<Arc<RecordQueue>>);
 
-impl Audit {
+impl AuditLog {
     /// Opens an audit log that writes to `destination`. With `strict`, each call waits until its
     /// record is on disk.
-    pub fn open(destination: &Destination, strict: bool) -> io::Result<Self> {
+    pub fn open(destination: &AuditDestination, strict: bool) -> io::Result<Self> {
         let (sink, file) = match destination {
-            Destination::Off => return Ok(Self(None)),
-            Destination::Stderr => (Sink::Stream(Box::new(io::stderr())), None),
-            Destination::File(to) => (to.sink()?, Some(to.path.clone())),
+            AuditDestination::Off => return Ok(Self(None)),
+            AuditDestination::Stderr => (RecordSink::Stream(Box::new(io::stderr())), None),
+            AuditDestination::File(to) => (to.open_sink()?, Some(to.path.clone())),
         };
-        let queue = Arc::new(Queue::new(PLACES, file, strict));
+        let queue = Arc::new(RecordQueue::new(RECORDS_MAX, file, strict));
         let writers = queue.clone();
         std::thread::Builder::new()
             .name("audit".into())
             .stack_size(256 << 10)
-            .spawn(move || writers.write_all(sink))?;
+            .spawn(move || writers.run_writer(sink))?;
         Ok(Self(Some(queue)))
     }
 
@@ -94,31 +94,31 @@ impl Audit {
     ///
     /// # Errors
     /// If the log cannot be written and the queue stays full for 2 s.
-    pub(crate) async fn begin(&self, call: &Call) -> Result<OpenRecord<'_>, CallError> {
-        let Some(queue) = &self.0 else { return Ok(OpenRecord::of(call, None)) };
-        let place = queue.place().await?;
-        Ok(OpenRecord::of(call, Some((queue, place))))
+    pub(crate) async fn begin_record(&self, call: &ToolCall) -> Result<OpenRecord<'_>, CallError> {
+        let Some(queue) = &self.0 else { return Ok(OpenRecord::open(call, None)) };
+        let place = queue.reserve_place().await?;
+        Ok(OpenRecord::open(call, Some((queue, place))))
     }
 
     /// Waits until the record `laid` is on disk, if the log is strict.
     ///
     /// # Errors
     /// If the record is not written within 10 s.
-    pub(crate) async fn kept(&self, laid: Laid) -> Result<(), CallError> {
+    pub(crate) async fn wait_until_stored(&self, laid: RecordNumber) -> Result<(), CallError> {
         match &self.0 {
-            Some(queue) => queue.kept(laid.0).await,
+            Some(queue) => queue.wait_until_stored(laid.0).await,
             None => Ok(()),
         }
     }
 
     /// Returns the load of the queue, or `None` if the log is off.
     pub(crate) fn gauge(&self) -> Option<RecordGauge> {
-        Some(self.0.as_ref()?.gauge(PLACES))
+        Some(self.0.as_ref()?.gauge(RECORDS_MAX))
     }
 
     /// Returns the latest records as a resource, or `None` if they are not in a file.
-    pub fn resources(&self) -> Option<Arc<dyn Resources>> {
-        tail::of(self.0.as_ref()?)
+    pub fn resources(&self) -> Option<Arc<dyn ResourceSource>> {
+        tail::tail_resource(self.0.as_ref()?)
     }
 
     /// Waits until all records so far are written, for 2 s at most.
@@ -129,7 +129,7 @@ impl Audit {
     }
 }
 
-impl Drop for Audit {
+impl Drop for AuditLog {
     fn drop(&mut self) {
         if let Some(queue) = &self.0 {
             queue.flush();
@@ -139,21 +139,21 @@ impl Drop for Audit {
     }
 }
 
-impl ToFile {
+impl AuditFile {
     /// Opens the sink. A pipe, terminal or other special file is written without a chain, because
     /// it cannot be read again.
-    fn sink(&self) -> io::Result<Sink> {
+    fn open_sink(&self) -> io::Result<RecordSink> {
         let Self { path, key, keep, bytes_max } = self;
         let no_file = std::fs::metadata(path).is_ok_and(|there| !there.is_file());
         if no_file {
             let stream = std::fs::OpenOptions::new().append(true).open(path)?;
-            return Ok(Sink::Stream(Box::new(stream)));
+            return Ok(RecordSink::Stream(Box::new(stream)));
         }
-        let key = Key::at(key).map_err(|err| {
+        let key = AuditKey::open_or_create(key).map_err(|err| {
             let key = key.display();
             io::Error::new(err.kind(), format!("the key {key} it is sealed with: {err}"))
         })?;
-        Ok(Sink::Chain(Box::new(Chain::open(path, key, *keep, *bytes_max)?)))
+        Ok(RecordSink::Chain(Box::new(ChainedLog::open(path, key, *keep, *bytes_max)?)))
     }
 }
 

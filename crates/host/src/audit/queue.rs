@@ -11,29 +11,29 @@ use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, watch};
 use toolgate_contract::CallError;
 
-use super::file::Chain;
-use super::record::Record;
+use super::file::ChainedLog;
+use super::record::AuditRecord;
 use super::tail;
 use crate::gauges::RecordGauge;
 
 /// Longest wait of a call for a place in the queue.
 const PLACE_WAIT: Duration = Duration::from_secs(2);
 /// Time that a record waits to be written together with others.
-const GATHER: Duration = Duration::from_millis(5);
+const GATHER_TIME: Duration = Duration::from_millis(5);
 /// Pause before a failed write is tried again.
-const RETRY: Duration = Duration::from_millis(250);
+const RETRY_PAUSE: Duration = Duration::from_millis(250);
 /// Longest wait for unwritten records at a flush.
 const FLUSH_MAX: Duration = Duration::from_secs(2);
 /// Longest wait of a finished call for its record to be on disk.
-const KEPT_WAIT: Duration = Duration::from_secs(10);
+const STORED_WAIT: Duration = Duration::from_secs(10);
 /// Notifications that may wait for a listener. A slower listener looks at the file in any case.
-const NEWS: usize = 64;
+const NOTICES_MAX: usize = 64;
 
 /// State shared by calls and the writer thread.
-pub(super) struct Queue {
+pub(super) struct RecordQueue {
     /// Permits for records that are open or unwritten.
     places: Arc<Semaphore>,
-    pile: Mutex<Pile>,
+    pending: Mutex<PendingRecords>,
     /// Notified when there are records to write or a flush waits.
     to_write: Condvar,
     /// Notified after a write.
@@ -41,53 +41,53 @@ pub(super) struct Queue {
     /// Path of the log, if it is a file.
     pub(super) file: Option<PathBuf>,
     /// Identity of this process, as the end of each record's JSON.
-    server: String,
+    server_suffix: String,
     /// Callers whose records were just written.
-    pub(super) news: broadcast::Sender<Arc<str>>,
+    pub(super) written_callers: broadcast::Sender<Arc<str>>,
     /// True if each call waits until its record is on disk.
     strict: bool,
     /// True if the last write failed.
     failing: AtomicBool,
     /// Number of records on disk, for calls that wait for theirs.
-    kept: watch::Sender<u64>,
+    stored_count: watch::Sender<u64>,
 }
 
 /// Records that wait to be written, and signals to the writer.
 #[derive(Default)]
-struct Pile {
-    records: Vec<(Record, OwnedSemaphorePermit)>,
+struct PendingRecords {
+    records: Vec<(AuditRecord, OwnedSemaphorePermit)>,
     /// Number of records ever queued; `done` is the number written.
-    laid: u64,
-    done: u64,
+    pushed: u64,
+    written: u64,
     /// True if a flush waits.
-    hurry: bool,
+    flush_requested: bool,
     /// True if the writer sleeps until it is notified.
-    asleep: bool,
+    writer_asleep: bool,
     /// True if no more records will come.
     closed: bool,
 }
 
 /// Target that records are written to.
-pub(super) enum Sink {
+pub(super) enum RecordSink {
     /// A stream without a chain.
     Stream(Box<dyn Write + Send>),
     /// A chained file.
-    Chain(Box<Chain>),
+    Chain(Box<ChainedLog>),
 }
 
 /// Serialized records of one write.
 #[derive(Default)]
-struct Batch {
+struct RecordBatch {
     text: Vec<u8>,
     /// Range of each record within the text, without its line break.
     bodies: Vec<Range<usize>>,
     /// Number of bytes already written to a stream.
-    written: usize,
+    written_bytes: usize,
     /// True if the batch is already in the chain and waits only for the disk.
-    added: bool,
+    is_chained: bool,
 }
 
-impl Queue {
+impl RecordQueue {
     pub(super) fn new(places: usize, file: Option<PathBuf>, strict: bool) -> Self {
         // Process ids are reused, so a random number is added.
         let mut more = [0; 4];
@@ -96,24 +96,24 @@ impl Queue {
         let more = u32::from_ne_bytes(more);
         Self {
             places: Arc::new(Semaphore::new(places)),
-            pile: Mutex::default(),
+            pending: Mutex::default(),
             to_write: Condvar::new(),
             written: Condvar::new(),
             file,
-            server: format!(",\"server\":\"{pid}-{more:08x}\"}}"),
-            news: broadcast::Sender::new(NEWS),
+            server_suffix: format!(",\"server\":\"{pid}-{more:08x}\"}}"),
+            written_callers: broadcast::Sender::new(NOTICES_MAX),
             strict,
             failing: AtomicBool::new(false),
-            kept: watch::Sender::new(0),
+            stored_count: watch::Sender::new(0),
         }
     }
 
-    fn pile(&self) -> MutexGuard<'_, Pile> {
-        self.pile.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_pending(&self) -> MutexGuard<'_, PendingRecords> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reserves a place for one record, and waits up to 2 s for it.
-    pub(super) async fn place(&self) -> Result<OwnedSemaphorePermit, CallError> {
+    pub(super) async fn reserve_place(&self) -> Result<OwnedSemaphorePermit, CallError> {
         let stuck = self.strict && self.failing.load(Ordering::Relaxed);
         if let Some(place) = self.places.clone().try_acquire_owned().ok().filter(|_| !stuck) {
             return Ok(place);
@@ -121,7 +121,7 @@ impl Queue {
         let place = async {
             // In a strict log the call could not be answered now.
             while self.strict && self.failing.load(Ordering::Relaxed) {
-                tokio::time::sleep(RETRY).await;
+                tokio::time::sleep(RETRY_PAUSE).await;
             }
             self.places.clone().acquire_owned().await
         };
@@ -135,31 +135,31 @@ impl Queue {
 
     /// Returns the number of waiting records out of `places`.
     pub(super) fn gauge(&self, places: usize) -> RecordGauge {
-        let pile = self.pile();
-        let waiting = pile.laid - pile.done;
-        RecordGauge { waiting, places, failing: self.failing.load(Ordering::Relaxed) }
+        let pile = self.lock_pending();
+        let waiting = pile.pushed - pile.written;
+        RecordGauge { waiting, capacity: places, failing: self.failing.load(Ordering::Relaxed) }
     }
 
     /// Queues `record` in its reserved place and returns its number.
-    pub(super) fn lay(&self, record: Record, place: OwnedSemaphorePermit) -> u64 {
-        let mut pile = self.pile();
+    pub(super) fn push(&self, record: AuditRecord, place: OwnedSemaphorePermit) -> u64 {
+        let mut pile = self.lock_pending();
         pile.records.push((record, place));
-        pile.laid += 1;
+        pile.pushed += 1;
         // A gathering writer wakes by itself. Waking it for each record would cost more than the
         // record.
-        if pile.asleep {
+        if pile.writer_asleep {
             self.to_write.notify_one();
         }
-        pile.laid
+        pile.pushed
     }
 
     /// Waits until the record with the number `laid` is on disk, if the log is strict.
-    pub(super) async fn kept(&self, laid: u64) -> Result<(), CallError> {
+    pub(super) async fn wait_until_stored(&self, laid: u64) -> Result<(), CallError> {
         if !self.strict {
             return Ok(());
         }
-        let mut kept = self.kept.subscribe();
-        let kept = tokio::time::timeout(KEPT_WAIT, kept.wait_for(|kept| *kept >= laid)).await;
+        let mut kept = self.stored_count.subscribe();
+        let kept = tokio::time::timeout(STORED_WAIT, kept.wait_for(|kept| *kept >= laid)).await;
         match kept {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(_)) | Err(_) => Err(CallError::Failed {
@@ -173,14 +173,14 @@ impl Queue {
 
     pub(super) fn flush(&self) {
         let deadline = Instant::now() + FLUSH_MAX;
-        let mut pile = self.pile();
-        let laid = pile.laid;
-        while pile.done < laid {
+        let mut pile = self.lock_pending();
+        let laid = pile.pushed;
+        while pile.written < laid {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return tracing::error!("{} audit records are not written", laid - pile.done);
+                return tracing::error!("{} audit records are not written", laid - pile.written);
             }
-            pile.hurry = true;
+            pile.flush_requested = true;
             self.to_write.notify_one();
             let waited = self.written.wait_timeout(pile, left);
             pile = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -189,45 +189,46 @@ impl Queue {
 
     /// Marks the queue as closed; no more records will come.
     pub(super) fn close(&self) {
-        self.pile().closed = true;
+        self.lock_pending().closed = true;
         self.to_write.notify_one();
     }
 
     /// Takes the queued records after a short gathering time, or `None` if the queue is closed.
-    fn take(&self) -> Option<Vec<(Record, OwnedSemaphorePermit)>> {
-        let mut pile = self.pile();
+    fn take_batch(&self) -> Option<Vec<(AuditRecord, OwnedSemaphorePermit)>> {
+        let mut pile = self.lock_pending();
         while pile.records.is_empty() {
             if pile.closed {
                 return None;
             }
-            pile.asleep = true;
+            pile.writer_asleep = true;
             pile = self.to_write.wait(pile).unwrap_or_else(PoisonError::into_inner);
         }
-        pile.asleep = false;
+        pile.writer_asleep = false;
         // In a strict log, waiting calls share the next write, so do not gather.
-        let idle = |pile: &mut Pile| !pile.hurry && !pile.closed && !self.strict;
-        let gathered = self.to_write.wait_timeout_while(pile, GATHER, idle);
+        let idle =
+            |pile: &mut PendingRecords| !pile.flush_requested && !pile.closed && !self.strict;
+        let gathered = self.to_write.wait_timeout_while(pile, GATHER_TIME, idle);
         let (mut pile, _) = gathered.unwrap_or_else(PoisonError::into_inner);
-        pile.hurry = false;
+        pile.flush_requested = false;
         Some(std::mem::take(&mut pile.records))
     }
 
     /// Writes records until the queue is closed.
-    pub(super) fn write_all(&self, mut sink: Sink) {
-        let mut batch = Batch::default();
-        while let Some(records) = self.take() {
-            batch.fill(&records, &self.server);
-            let is_kept = self.write(&mut sink, &mut batch);
+    pub(super) fn run_writer(&self, mut sink: RecordSink) {
+        let mut batch = RecordBatch::default();
+        while let Some(records) = self.take_batch() {
+            batch.fill(&records, &self.server_suffix);
+            let is_kept = self.write_with_retry(&mut sink, &mut batch);
             let done = {
-                let mut pile = self.pile();
-                pile.done += records.len() as u64;
-                pile.done
+                let mut pile = self.lock_pending();
+                pile.written += records.len() as u64;
+                pile.written
             };
             self.written.notify_all();
             if is_kept {
-                self.kept.send_replace(done);
+                self.stored_count.send_replace(done);
             }
-            self.tell(&records);
+            self.notify_listeners(&records);
         }
         // Without `strict` no write waits for the disk, so sync once at the end.
         sink.sync();
@@ -236,28 +237,28 @@ impl Queue {
     /// Notifies listeners of the callers whose records were written.
     ///
     /// Reads of the log itself are left out, or each look would trigger another one.
-    fn tell(&self, records: &[(Record, OwnedSemaphorePermit)]) {
-        if self.news.receiver_count() == 0 {
+    fn notify_listeners(&self, records: &[(AuditRecord, OwnedSemaphorePermit)]) {
+        if self.written_callers.receiver_count() == 0 {
             return;
         }
-        let records = records.iter().filter(|(record, _)| record.tool != tail::ID);
+        let records = records.iter().filter(|(record, _)| record.tool != tail::GUARD_ID);
         let callers: BTreeSet<_> = records.map(|(record, _)| record.caller.clone()).collect();
         for caller in callers {
             // Sending fails if the listener has left.
-            let _ = self.news.send(caller);
+            let _ = self.written_callers.send(caller);
         }
     }
 
     /// Writes all of `batch` with retries. Returns false if the log was closed before that
     /// succeeded.
-    fn write(&self, sink: &mut Sink, batch: &mut Batch) -> bool {
+    fn write_with_retry(&self, sink: &mut RecordSink, batch: &mut RecordBatch) -> bool {
         while let Err(err) = sink.write(batch, self.strict) {
             // Logged once, not at each retry, so that a full disk is not filled further.
             if !self.failing.swap(true, Ordering::Relaxed) {
                 tracing::error!("the audit log cannot be written, trying again: {err}");
             }
-            let open = |pile: &mut Pile| !pile.closed;
-            let waited = self.to_write.wait_timeout_while(self.pile(), RETRY, open);
+            let open = |pile: &mut PendingRecords| !pile.closed;
+            let waited = self.to_write.wait_timeout_while(self.lock_pending(), RETRY_PAUSE, open);
             if waited.unwrap_or_else(PoisonError::into_inner).0.closed {
                 return false;
             }
@@ -267,24 +268,24 @@ impl Queue {
     }
 }
 
-impl Sink {
+impl RecordSink {
     /// Writes `batch`, or the rest of it after an earlier failure.
-    fn write(&mut self, batch: &mut Batch, strict: bool) -> io::Result<()> {
+    fn write(&mut self, batch: &mut RecordBatch, strict: bool) -> io::Result<()> {
         let stream = match self {
             Self::Stream(stream) => stream,
             Self::Chain(chain) => {
-                if !std::mem::replace(&mut batch.added, true) {
+                if !std::mem::replace(&mut batch.is_chained, true) {
                     let bodies = batch.bodies.iter().map(|body| &batch.text[body.clone()]);
-                    let added = chain.add(&bodies.collect::<Vec<_>>());
-                    batch.added = added.is_ok();
+                    let added = chain.open_append(&bodies.collect::<Vec<_>>());
+                    batch.is_chained = added.is_ok();
                     added?;
                 }
                 return if strict { chain.sync() } else { Ok(()) };
             }
         };
-        while batch.written < batch.text.len() {
-            match stream.write(&batch.text[batch.written..]) {
-                Ok(written) => batch.written += written,
+        while batch.written_bytes < batch.text.len() {
+            match stream.write(&batch.text[batch.written_bytes..]) {
+                Ok(written) => batch.written_bytes += written,
                 Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
                 Err(err) => return Err(err),
             }
@@ -302,10 +303,10 @@ impl Sink {
     }
 }
 
-impl Batch {
+impl RecordBatch {
     /// Replaces the batch with `records`, each as a JSON object that ends with `server`.
-    fn fill(&mut self, records: &[(Record, OwnedSemaphorePermit)], server: &str) {
-        (self.written, self.added) = (0, false);
+    fn fill(&mut self, records: &[(AuditRecord, OwnedSemaphorePermit)], server: &str) {
+        (self.written_bytes, self.is_chained) = (0, false);
         self.text.clear();
         self.bodies.clear();
         for (record, _) in records {

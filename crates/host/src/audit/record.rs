@@ -10,13 +10,13 @@ use jiff::Timestamp;
 use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
 use tokio::sync::OwnedSemaphorePermit;
-use toolgate_contract::{Call, CallError, Ending, Ran};
+use toolgate_contract::{CallEnding, CallError, SandboxReport, ToolCall};
 
-use super::chain::hex;
-use super::measured::Measured;
-use super::queue::Queue;
-use crate::policy::{Decision, RuleName};
-use crate::secrets::Secrets;
+use super::byte_size::ByteSize;
+use super::chain::encode_hex;
+use super::queue::RecordQueue;
+use crate::policy::{PolicyDecision, RuleName};
+use crate::secrets::SecretSet;
 
 /// Most characters of a tool's name that are recorded.
 const NAME_CHARS_MAX: usize = 200;
@@ -25,7 +25,7 @@ const UNKNOWN_BYTES_MAX: u64 = 1 << 20;
 
 /// Audit record of one call.
 #[derive(Debug, Serialize)]
-pub(super) struct Record {
+pub(super) struct AuditRecord {
     /// Start of the call.
     ts: Timestamp,
     /// Name of the caller.
@@ -56,11 +56,11 @@ pub(super) struct Record {
     cause: Option<String>,
     /// Hash of the input.
     #[serde(skip_serializing_if = "Option::is_none")]
-    input: Option<Input>,
+    input: Option<RecordInput>,
     /// Length of the input as compact JSON, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes_in: Option<u64>,
-    /// Size of the output in bytes; see [`Measured`].
+    /// Size of the output in bytes; see [`ByteSize`].
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes_out: Option<u64>,
     /// Confinement of the programs that the call ran, if any.
@@ -71,7 +71,7 @@ pub(super) struct Record {
 }
 
 /// Returns as much of a tool's name as is recorded.
-fn shortened(name: &str) -> String {
+fn truncate_name(name: &str) -> String {
     // A character has at least one byte, so this test suffices.
     match name.len() <= NAME_CHARS_MAX {
         true => name.to_owned(),
@@ -81,18 +81,18 @@ fn shortened(name: &str) -> String {
 
 /// Input of a call as its record shows it.
 #[derive(Debug)]
-enum Input {
+enum RecordInput {
     /// BLAKE3 hash of the compact JSON, with keys in their original order.
     Hashed(Hash),
     /// Input of an unknown tool that is too long to be hashed.
     Large,
 }
 
-impl Serialize for Input {
+impl Serialize for RecordInput {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Hashed(hash) => {
-                let hex = hex(hash);
+                let hex = encode_hex(hash);
                 serializer.serialize_str(str::from_utf8(&hex).map_err(S::Error::custom)?)
             }
             Self::Large => serializer.serialize_str("large"),
@@ -102,24 +102,27 @@ impl Serialize for Input {
 
 /// Record of a call that has not ended. Dropping it writes it with the outcome `dropped`.
 pub(crate) struct OpenRecord<'a> {
-    began: Instant,
-    open: Option<(&'a Queue, Record, OwnedSemaphorePermit)>,
+    started: Instant,
+    open: Option<(&'a RecordQueue, AuditRecord, OwnedSemaphorePermit)>,
 }
 
 impl<'a> OpenRecord<'a> {
     /// Opens the record of `call`, with the queue and the reserved place. Without these nothing is
     /// recorded.
-    pub(super) fn of(call: &Call, at: Option<(&'a Queue, OwnedSemaphorePermit)>) -> Self {
-        let began = Instant::now();
+    pub(super) fn open(
+        call: &ToolCall,
+        at: Option<(&'a RecordQueue, OwnedSemaphorePermit)>,
+    ) -> Self {
+        let started = Instant::now();
         let open = at.map(|(queue, place)| {
-            let record = Record {
+            let record = AuditRecord {
                 ts: Timestamp::now(),
                 caller: call.caller.name.clone(),
                 dialect: call.dialect.clone(),
                 job: call.job.map(|id| id.to_string()),
-                trace: call.beside.trace.as_ref().map(|trace| trace.parent.clone()),
-                session: call.beside.session.clone(),
-                tool: shortened(&call.tool),
+                trace: call.metadata.trace.as_ref().map(|trace| trace.parent.clone()),
+                session: call.metadata.session.clone(),
+                tool: truncate_name(&call.tool),
                 decision: None,
                 rule: None,
                 outcome: "dropped",
@@ -132,34 +135,35 @@ impl<'a> OpenRecord<'a> {
             };
             (queue, record, place)
         });
-        Self { began, open }
+        Self { started, open }
     }
 
     /// Notes the input. A long input is hashed only if `is_known` confirms its tool.
-    pub(crate) fn takes(&mut self, input: &impl Serialize, is_known: impl FnOnce() -> bool) {
+    pub(crate) fn note_input(&mut self, input: &impl Serialize, is_known: impl FnOnce() -> bool) {
         let Some((_, record, _)) = &mut self.open else { return };
-        let mut short = Counted::up_to(UNKNOWN_BYTES_MAX);
+        let mut short = InputHasher::with_limit(UNKNOWN_BYTES_MAX);
         let counted = match serde_json::to_writer(&mut short, input) {
             Ok(()) => Some(short),
             Err(_) if is_known() => {
-                let mut whole = Counted::up_to(u64::MAX);
+                let mut whole = InputHasher::with_limit(u64::MAX);
                 serde_json::to_writer(&mut whole, input).ok().map(|()| whole)
             }
             Err(_) => None,
         };
         record.bytes_in = counted.as_ref().map(|counted| counted.bytes);
-        record.input = Some(counted.map_or(Input::Large, |counted| Input::Hashed(counted.hash())));
+        record.input =
+            Some(counted.map_or(RecordInput::Large, |counted| RecordInput::Hashed(counted.hash())));
     }
 
     /// Discards the record.
-    pub(crate) fn forget(mut self) {
+    pub(crate) fn discard(mut self) {
         self.open = None;
     }
 
     /// Redacts `secrets` from the tool's name, which the caller chose freely.
-    pub(crate) fn without(mut self, secrets: &Secrets) -> Self {
+    pub(crate) fn redact_tool(mut self, secrets: &SecretSet) -> Self {
         if let Some((_, record, _)) = &mut self.open
-            && let Cow::Owned(clean) = secrets.redacted(&record.tool)
+            && let Cow::Owned(clean) = secrets.redact(&record.tool)
         {
             record.tool = clean;
         }
@@ -167,100 +171,100 @@ impl<'a> OpenRecord<'a> {
     }
 
     /// Notes the policy decision and its rule.
-    pub(crate) fn decided(&mut self, decision: Decision, rule: &RuleName) {
+    pub(crate) fn note_decision(&mut self, decision: PolicyDecision, rule: &RuleName) {
         if let Some((_, record, _)) = &mut self.open {
             (record.decision, record.rule) = (Some(decision.word()), Some(rule.clone()));
         }
     }
 
     /// Notes the confinement of the programs that the call ran.
-    pub(crate) fn ran(&mut self, ran: &Ran) {
+    pub(crate) fn note_confinement(&mut self, ran: &SandboxReport) {
         if let Some((_, record, _)) = &mut self.open {
-            record.sandbox = ran.told();
+            record.sandbox = ran.summary();
         }
     }
 
     /// Notes the size of the output.
-    pub(crate) fn gives(&mut self, what: &impl Measured) {
+    pub(crate) fn note_output(&mut self, what: &impl ByteSize) {
         if let Some((_, record, _)) = &mut self.open {
             record.bytes_out = Some(what.bytes());
         }
     }
 
-    /// Closes and queues the record; see [`super::Audit::kept`].
-    pub(crate) fn close(mut self, end: Result<Ending, &CallError>) -> Laid {
+    /// Closes and queues the record; see [`super::AuditLog::wait_until_stored`].
+    pub(crate) fn close(mut self, end: Result<CallEnding, &CallError>) -> RecordNumber {
         if let Some((_, record, _)) = &mut self.open {
-            record.outcome = outcome(end);
+            record.outcome = outcome_word(end);
             record.cause = end.err().and_then(CallError::cause).map(str::to_owned);
         }
-        self.lay()
+        self.push()
     }
 
-    fn lay(&mut self) -> Laid {
-        let Some((queue, mut record, place)) = self.open.take() else { return Laid(0) };
-        record.duration_us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
-        Laid(queue.lay(record, place))
+    fn push(&mut self) -> RecordNumber {
+        let Some((queue, mut record, place)) = self.open.take() else { return RecordNumber(0) };
+        record.duration_us = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        RecordNumber(queue.push(record, place))
     }
 }
 
 impl Drop for OpenRecord<'_> {
     fn drop(&mut self) {
-        let Laid(_) = self.lay();
+        let RecordNumber(_) = self.push();
     }
 }
 
 /// Returns the outcome of a call in one word.
-pub(crate) fn outcome(end: Result<Ending, &CallError>) -> &'static str {
+pub(crate) fn outcome_word(end: Result<CallEnding, &CallError>) -> &'static str {
     match end {
-        Ok(Ending::Done) => "ok",
-        Ok(Ending::ProgramFailed) => "program_failed",
-        Ok(Ending::ToolFailed) => "tool_failed",
+        Ok(CallEnding::Done) => "ok",
+        Ok(CallEnding::ProgramFailed) => "program_failed",
+        Ok(CallEnding::ToolFailed) => "tool_failed",
         Err(error) => error.reason(),
     }
 }
 
 /// Number of a queued record, counted from 1; 0 if nothing was recorded.
 #[must_use]
-pub(crate) struct Laid(pub(super) u64);
+pub(crate) struct RecordNumber(pub(super) u64);
 
 /// Writer that hashes and counts bytes, up to a limit.
-struct Counted {
-    /// Hasher of the bytes before `waiting`; created when needed.
+struct InputHasher {
+    /// Hasher of the bytes before `buffer`; created when needed.
     hasher: Option<Box<Hasher>>,
     /// Buffer for small writes, because hashing them one by one is slower.
-    waiting: Vec<u8>,
+    buffer: Vec<u8>,
     bytes: u64,
     bytes_max: u64,
 }
 
 /// Size of the buffer in bytes.
-const WAITING: usize = 4 << 10;
+const BUFFER_BYTES: usize = 4 << 10;
 
-impl Counted {
-    fn up_to(bytes_max: u64) -> Self {
-        Self { hasher: None, waiting: Vec::with_capacity(256), bytes: 0, bytes_max }
+impl InputHasher {
+    fn with_limit(bytes_max: u64) -> Self {
+        Self { hasher: None, buffer: Vec::with_capacity(256), bytes: 0, bytes_max }
     }
 
     fn hash(self) -> Hash {
         match self.hasher {
-            Some(mut hasher) => hasher.update(&self.waiting).finalize(),
-            None => blake3::hash(&self.waiting),
+            Some(mut hasher) => hasher.update(&self.buffer).finalize(),
+            None => blake3::hash(&self.buffer),
         }
     }
 }
 
-impl Write for Counted {
+impl Write for InputHasher {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.bytes += bytes.len() as u64;
         if self.bytes > self.bytes_max {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
-        if self.waiting.len() + bytes.len() > WAITING {
+        if self.buffer.len() + bytes.len() > BUFFER_BYTES {
             let hasher = self.hasher.get_or_insert_default();
-            hasher.update(&self.waiting).update(bytes);
-            self.waiting.clear();
+            hasher.update(&self.buffer).update(bytes);
+            self.buffer.clear();
         } else {
-            self.waiting.extend_from_slice(bytes);
+            self.buffer.extend_from_slice(bytes);
         }
         Ok(bytes.len())
     }

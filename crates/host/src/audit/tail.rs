@@ -15,15 +15,15 @@ use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use toolgate_contract::{
-    BoxFuture, Change, Changes, Contents, Ctx, Effects, Hold, ResourceSpec, Resources, ToolError,
-    ToolId, ToolSpec,
+    BoxFuture, ChangeFeed, Effects, ResourceContents, ResourceSource, ResourceSpec, ServerChange,
+    ToolContext, ToolError, ToolId, ToolSpec, WatchGuard,
 };
 
-use super::file::aside;
-use super::queue::Queue;
+use super::file::rotated_path;
+use super::queue::RecordQueue;
 
 /// Guard id of this resource, for policy and records.
-pub(super) const ID: &str = "audit.read";
+pub(super) const GUARD_ID: &str = "audit.read";
 /// URI of the resource.
 const URI: &str = "audit://tail";
 /// Media type of the resource.
@@ -35,30 +35,30 @@ const BYTES_MAX: usize = 1 << 20;
 /// Longest record that is returned, in bytes.
 const LINE_BYTES_MAX: usize = 256 << 10;
 /// Bytes that are read at once.
-const PIECE: usize = 64 << 10;
+const PIECE_BYTES: usize = 64 << 10;
 /// Time that a change waits to be combined with others.
-const GATHER: Duration = Duration::from_millis(100);
+const GATHER_TIME: Duration = Duration::from_millis(100);
 
 /// Returns the guard id of the audit resource.
-pub fn guard() -> ToolId {
-    ToolId::new(ID).expect("an id")
+pub fn audit_guard() -> ToolId {
+    ToolId::new(GUARD_ID).expect("an id")
 }
 
 /// Creates the resource for `queue`, or returns `None` if the log is not a file.
-pub(super) fn of(queue: &Arc<Queue>) -> Option<Arc<dyn Resources>> {
+pub(super) fn tail_resource(queue: &Arc<RecordQueue>) -> Option<Arc<dyn ResourceSource>> {
     queue.file.as_ref()?;
     let about =
         "The last hundred records of your calls: when, what, how it ended, how long it took.";
-    let guard = ToolSpec::new(guard(), "Audit tail", about, Effects::Reads);
-    Some(Arc::new(Tail { guard, queue: queue.clone() }))
+    let guard = ToolSpec::new(audit_guard(), "Audit tail", about, Effects::Reads);
+    Some(Arc::new(AuditTail { guard, queue: queue.clone() }))
 }
 
-struct Tail {
+struct AuditTail {
     guard: ToolSpec,
-    queue: Arc<Queue>,
+    queue: Arc<RecordQueue>,
 }
 
-impl Resources for Tail {
+impl ResourceSource for AuditTail {
     fn guard(&self) -> &ToolSpec {
         &self.guard
     }
@@ -69,13 +69,13 @@ impl Resources for Tail {
 
     fn list<'a>(
         &'a self,
-        _ctx: &'a Ctx,
+        _ctx: &'a ToolContext,
         after: Option<&'a str>,
         _at_most: usize,
     ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
         let entry = ResourceSpec {
             title: Some(self.guard.title.clone()),
-            about: Some(self.guard.about.clone()),
+            about: Some(self.guard.description.clone()),
             media_type: Some(MEDIA_TYPE.to_owned()),
             ..ResourceSpec::new(URI, "tail")
         };
@@ -85,36 +85,36 @@ impl Resources for Tail {
 
     fn read<'a>(
         &'a self,
-        ctx: &'a Ctx,
+        ctx: &'a ToolContext,
         uri: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Contents>, ToolError>> {
+    ) -> BoxFuture<'a, Result<Vec<ResourceContents>, ToolError>> {
         Box::pin(async move {
-            is_there(uri)?;
+            check_uri(uri)?;
             let queue = self.queue.clone();
             let caller = ctx.caller.name.clone();
             let cancel = ctx.cancel.clone();
             let records = spawn_blocking(move || {
                 queue.flush();
                 let file = queue.file.as_deref().unwrap_or(Path::new(""));
-                last_of(&caller, file, &cancel)
+                latest_records(&caller, file, &cancel)
             });
             let failed = |err: &dyn std::fmt::Display| {
-                ToolError::because("the audit log could not be read", err)
+                ToolError::with_cause("the audit log could not be read", err)
             };
             let records = records.await.map_err(|err| failed(&err))?.map_err(|err| failed(&err))?;
-            Ok(vec![Contents::text(uri, MEDIA_TYPE, records)])
+            Ok(vec![ResourceContents::text(uri, MEDIA_TYPE, records)])
         })
     }
 
     fn watch<'a>(
         &'a self,
-        ctx: &'a Ctx,
+        ctx: &'a ToolContext,
         uri: &'a str,
-        changes: &'a Changes,
-    ) -> BoxFuture<'a, Result<Hold, ToolError>> {
+        changes: &'a ChangeFeed,
+    ) -> BoxFuture<'a, Result<WatchGuard, ToolError>> {
         Box::pin(async move {
-            is_there(uri)?;
-            let mut news = self.queue.news.subscribe();
+            check_uri(uri)?;
+            let mut news = self.queue.written_callers.subscribe();
             let changes = changes.clone();
             let (caller, uri): (_, Arc<str>) = (ctx.caller.name.clone(), uri.into());
             let telling = tokio::spawn(async move {
@@ -124,18 +124,18 @@ impl Resources for Tail {
                         Ok(_) | Err(RecvError::Lagged(_)) => {}
                         Err(RecvError::Closed) => return,
                     }
-                    tokio::time::sleep(GATHER).await;
+                    tokio::time::sleep(GATHER_TIME).await;
                     // Drops the notifications that this one covers.
                     news = news.resubscribe();
-                    changes.tell(&Change::Resource(uri.clone()));
+                    changes.publish(&ServerChange::Resource(uri.clone()));
                 }
             });
-            Ok(Hold::of(AbortOnDropHandle::new(telling)))
+            Ok(WatchGuard::new(AbortOnDropHandle::new(telling)))
         })
     }
 }
 
-fn is_there(uri: &str) -> Result<(), ToolError> {
+fn check_uri(uri: &str) -> Result<(), ToolError> {
     if uri == URI {
         return Ok(());
     }
@@ -145,14 +145,14 @@ fn is_there(uri: &str) -> Result<(), ToolError> {
 
 /// Caller of a record.
 #[derive(Deserialize)]
-struct Whose {
+struct RecordCaller {
     caller: String,
 }
 
 /// Returns the record in `line` as its caller may see it.
 ///
 /// The cause and the fields that prove the chain are only for the operator.
-fn told(line: &[u8]) -> String {
+fn visible_record(line: &[u8]) -> String {
     match serde_json::from_slice::<Map<String, Value>>(line) {
         Ok(mut record) => {
             for field in ["cause", "server", "prev", "mac"] {
@@ -165,11 +165,11 @@ fn told(line: &[u8]) -> String {
 }
 
 /// Returns the latest records of `caller` in the file at `path` and its predecessor, oldest first.
-fn last_of(caller: &str, path: &Path, cancel: &CancellationToken) -> io::Result<String> {
+fn latest_records(caller: &str, path: &Path, cancel: &CancellationToken) -> io::Result<String> {
     let mut lines = Vec::new();
     let mut bytes = 0;
     let mut take = |line: &[u8]| {
-        let whose = serde_json::from_slice::<Whose>(line);
+        let whose = serde_json::from_slice::<RecordCaller>(line);
         if cancel.is_cancelled() || !whose.is_ok_and(|whose| whose.caller == caller) {
             return if cancel.is_cancelled() {
                 ControlFlow::Break(())
@@ -181,24 +181,24 @@ fn last_of(caller: &str, path: &Path, cancel: &CancellationToken) -> io::Result<
         if bytes > BYTES_MAX {
             return ControlFlow::Break(());
         }
-        lines.push(told(line) + "\n");
+        lines.push(visible_record(line) + "\n");
         if lines.len() < RECORDS_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     };
-    let newest = open(path)?;
+    let newest = open_if_exists(path)?;
     let mut going = match &newest {
-        Some(file) => backwards(file, &mut take)?,
+        Some(file) => read_lines_backwards(file, &mut take)?,
         None => ControlFlow::Continue(()),
     };
     if going.is_continue()
-        && let Some(older) = open(&aside(path, 1))?
+        && let Some(older) = open_if_exists(&rotated_path(path, 1))?
     {
         // The newest file may have been rotated since it was opened.
         let is_read = match &newest {
-            Some(newest) => is_same(newest, &older)?,
+            Some(newest) => same_file(newest, &older)?,
             None => false,
         };
         if !is_read {
-            going = backwards(&older, &mut take)?;
+            going = read_lines_backwards(&older, &mut take)?;
         }
     }
     let _ = going;
@@ -206,7 +206,7 @@ fn last_of(caller: &str, path: &Path, cancel: &CancellationToken) -> io::Result<
     Ok(lines.concat())
 }
 
-fn open(path: &Path) -> io::Result<Option<File>> {
+fn open_if_exists(path: &Path) -> io::Result<Option<File>> {
     match File::open(path) {
         Ok(file) => Ok(Some(file)),
         Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -214,30 +214,30 @@ fn open(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-fn is_same(one: &File, other: &File) -> io::Result<bool> {
+fn same_file(one: &File, other: &File) -> io::Result<bool> {
     let one = one.metadata()?;
     let other = other.metadata()?;
     Ok((one.dev(), one.ino()) == (other.dev(), other.ino()))
 }
 
 /// Passes the lines of `file` to `take`, last first, until it breaks. Overlong lines are skipped.
-fn backwards(
+fn read_lines_backwards(
     file: &File,
     take: &mut impl FnMut(&[u8]) -> ControlFlow<()>,
 ) -> io::Result<ControlFlow<()>> {
     let mut at = file.metadata()?.len();
-    let mut piece = vec![0; PIECE];
+    let mut piece = vec![0; PIECE_BYTES];
     // Tail of a line whose start is not read yet, or `None` if it is too long.
     let mut end_of_line: Option<Vec<u8>> = Some(Vec::new());
     while at > 0 {
-        let size = at.min(PIECE as u64);
+        let size = at.min(PIECE_BYTES as u64);
         at -= size;
         // It never exceeds one piece.
-        let piece = &mut piece[..usize::try_from(size).unwrap_or(PIECE)];
+        let piece = &mut piece[..usize::try_from(size).unwrap_or(PIECE_BYTES)];
         file.read_exact_at(piece, at)?;
         let mut rest: &[u8] = piece;
         while let Some(line_break) = rest.iter().rposition(|byte| *byte == b'\n') {
-            let line = joined(&rest[line_break + 1..], end_of_line.as_deref());
+            let line = join_line(&rest[line_break + 1..], end_of_line.as_deref());
             if let Some(line) = line.filter(|line| !line.is_empty())
                 && take(&line).is_break()
             {
@@ -245,7 +245,7 @@ fn backwards(
             }
             (rest, end_of_line) = (&rest[..line_break], Some(Vec::new()));
         }
-        end_of_line = joined(rest, end_of_line.as_deref());
+        end_of_line = join_line(rest, end_of_line.as_deref());
     }
     match end_of_line.filter(|line| !line.is_empty()) {
         Some(line) => Ok(take(&line)),
@@ -254,7 +254,7 @@ fn backwards(
 }
 
 /// Joins the two parts of a line, unless the line is too long.
-fn joined(start: &[u8], end: Option<&[u8]>) -> Option<Vec<u8>> {
+fn join_line(start: &[u8], end: Option<&[u8]>) -> Option<Vec<u8>> {
     let end = end.filter(|end| start.len() + end.len() <= LINE_BYTES_MAX)?;
     Some([start, end].concat())
 }
@@ -276,14 +276,14 @@ mod tests {
     }
 
     fn last(path: &Path) -> Vec<u64> {
-        numbers(&last_of("ada", path, &CancellationToken::new()).expect("it is read"))
+        numbers(&latest_records("ada", path, &CancellationToken::new()).expect("it is read"))
     }
 
     #[test]
     fn the_last_hundred_of_the_caller_are_told_in_order_over_two_files_and_pieces() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.jsonl");
-        let mut old = File::create(aside(&path, 1)).expect("a file");
+        let mut old = File::create(rotated_path(&path, 1)).expect("a file");
         for number in 0..100 {
             old.write_all(record("ada", number, 3000).as_bytes()).expect("written");
             old.write_all(record("bob", number, 10).as_bytes()).expect("written");
@@ -303,7 +303,9 @@ mod tests {
         let path = folder.path().join("a.jsonl");
         assert_eq!(last(&path), Vec::<u64>::new());
         let mut file = File::create(&path).expect("a file");
-        for (number, pad) in [(1, 0), (2, LINE_BYTES_MAX), (3, PIECE), (4, PIECE * 2 + 1)] {
+        for (number, pad) in
+            [(1, 0), (2, LINE_BYTES_MAX), (3, PIECE_BYTES), (4, PIECE_BYTES * 2 + 1)]
+        {
             file.write_all(record("ada", number, pad).as_bytes()).expect("written");
         }
         assert_eq!(last(&path), [1, 3, 4]);

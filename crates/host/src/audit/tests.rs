@@ -5,15 +5,15 @@ use std::path::Path;
 
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::{Ahead, Asker, Beside, Caller, Ending, EventSink};
+use toolgate_contract::{Asker, CallEnding, CallMetadata, Caller, EventSink, StartedWork};
 
-use super::file::aside;
+use super::file::rotated_path;
 use super::*;
 
 mod edits;
 
-fn call() -> Call {
-    Call {
+fn call() -> ToolCall {
+    ToolCall {
         tool: "files_read".to_owned(),
         input: json!({}),
         caller: Caller::local(),
@@ -21,10 +21,10 @@ fn call() -> Call {
         cancel: CancellationToken::new(),
         events: EventSink::none(),
         job: None,
-        asker: Asker::nobody(),
-        beside: Beside::default(),
-        within: None,
-        ahead: Ahead::default(),
+        asker: Asker::none(),
+        metadata: CallMetadata::default(),
+        time_limit: None,
+        started_work: StartedWork::default(),
     }
 }
 
@@ -37,11 +37,11 @@ async fn a_dropped_call_leaves_one_record_too() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("a.jsonl");
     let key = folder.path().join("key");
-    let to = ToFile { path: path.clone(), key, keep: 1, bytes_max: 1 << 20 };
-    let audit = Audit::open(&Destination::File(to), false).expect("a log");
-    drop(audit.begin(&call()).await.expect("a place"));
-    let laid = audit.begin(&call()).await.expect("a place").close(Err(&CallError::Canceled));
-    audit.kept(laid).await.expect("nobody waits");
+    let to = AuditFile { path: path.clone(), key, keep: 1, bytes_max: 1 << 20 };
+    let audit = AuditLog::open(&AuditDestination::File(to), false).expect("a log");
+    drop(audit.begin_record(&call()).await.expect("a place"));
+    let laid = audit.begin_record(&call()).await.expect("a place").close(Err(&CallError::Canceled));
+    audit.wait_until_stored(laid).await.expect("nobody waits");
     audit.flush();
     let text = std::fs::read_to_string(path).expect("the log");
     assert_eq!(text.lines().count(), 2);
@@ -52,17 +52,17 @@ async fn a_dropped_call_leaves_one_record_too() {
 fn two_processes_that_fill_one_file_lose_no_record() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("a.jsonl");
-    let key = || Key::at(&folder.path().join("key")).expect("a key");
-    let open = || Chain::open(&path, key(), 9, 10_000).expect("a file");
+    let key = || AuditKey::open_or_create(&folder.path().join("key")).expect("a key");
+    let open = || ChainedLog::open(&path, key(), 9, 10_000).expect("a file");
     let mut one = open();
     let mut two = open();
     for turn in 0..200 {
         let chain = if turn % 2 == 0 { &mut one } else { &mut two };
-        chain.add(&[format!("{{\"turn\":{turn}}}").as_bytes()]).expect("it is written");
+        chain.open_append(&[format!("{{\"turn\":{turn}}}").as_bytes()]).expect("it is written");
     }
     let whole = verify(&path, &key()).expect("it is read").expect("whole");
-    assert_eq!((whole.from, whole.until), (1, 200));
-    let aside = (1..9).map(|number| lines(&aside(&path, number))).sum::<usize>();
+    assert_eq!((whole.first_seq, whole.last_seq), (1, 200));
+    let aside = (1..9).map(|number| lines(&rotated_path(&path, number))).sum::<usize>();
     assert_eq!(lines(&path) + aside, 200);
 }
 
@@ -78,14 +78,14 @@ async fn a_log_that_cannot_be_written_refuses_calls_instead_of_keeping_them_wait
             Ok(())
         }
     }
-    let queue = Arc::new(Queue::new(2, None, false));
+    let queue = Arc::new(RecordQueue::new(2, None, false));
     let writers = queue.clone();
-    std::thread::spawn(move || writers.write_all(Sink::Stream(Box::new(Full))));
-    let audit = Audit(Some(queue));
+    std::thread::spawn(move || writers.run_writer(RecordSink::Stream(Box::new(Full))));
+    let audit = AuditLog(Some(queue));
     for _ in 0..2 {
-        drop(audit.begin(&call()).await.expect("a place"));
+        drop(audit.begin_record(&call()).await.expect("a place"));
     }
-    assert!(matches!(audit.begin(&call()).await, Err(CallError::Limited { .. })));
+    assert!(matches!(audit.begin_record(&call()).await, Err(CallError::Limited { .. })));
 }
 
 /// A disk that is full until it is told otherwise, and nothing but that.
@@ -106,17 +106,18 @@ impl Write for Filled {
 #[tokio::test]
 async fn a_strict_log_that_cannot_be_written_refuses_the_next_call_at_once_and_lets_it_in_later() {
     let full = Arc::new(std::sync::atomic::AtomicBool::new(true));
-    let queue = Arc::new(Queue::new(100, None, true));
+    let queue = Arc::new(RecordQueue::new(100, None, true));
     let writers = queue.clone();
     let disk = Filled(full.clone());
-    std::thread::spawn(move || writers.write_all(Sink::Stream(Box::new(disk))));
-    let audit = Audit(Some(queue));
-    let laid = audit.begin(&call()).await.expect("a place").close(Ok(Ending::Done));
-    let early = tokio::time::timeout(std::time::Duration::from_millis(300), audit.kept(laid));
+    std::thread::spawn(move || writers.run_writer(RecordSink::Stream(Box::new(disk))));
+    let audit = AuditLog(Some(queue));
+    let laid = audit.begin_record(&call()).await.expect("a place").close(Ok(CallEnding::Done));
+    let early =
+        tokio::time::timeout(std::time::Duration::from_millis(300), audit.wait_until_stored(laid));
     assert!(early.await.is_err(), "it was answered before its record was kept");
-    let refused = audit.begin(&call()).await;
+    let refused = audit.begin_record(&call()).await;
     assert!(matches!(refused, Err(CallError::Limited { .. })), "there were 99 places");
     full.store(false, std::sync::atomic::Ordering::Relaxed);
-    let laid = audit.begin(&call()).await.expect("a place").close(Ok(Ending::Done));
-    audit.kept(laid).await.expect("it is kept");
+    let laid = audit.begin_record(&call()).await.expect("a place").close(Ok(CallEnding::Done));
+    audit.wait_until_stored(laid).await.expect("it is kept");
 }

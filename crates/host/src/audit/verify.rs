@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 
 use blake3::Hash;
 
-use super::chain::{HEAD_BYTES, Head, Key, Line, Link};
-use super::file::{first_line, head_of};
+use super::chain::{AuditKey, ChainHead, ChainLine, ChainLink, HEAD_BYTES};
+use super::file::{first_line, head_path};
 
 /// JSON fields of the line that starts a chain after earlier records.
-pub(super) const BEGAN: &str = "\"log\":\"began\",\"after\":";
+pub(super) const BEGAN_FIELDS: &str = "\"log\":\"began\",\"after\":";
 /// Fields of that line if an earlier chain's end is unknown.
-const UNPROVEN: &[u8] = b"\"log\":\"began\",\"after\":\"unproven\"";
+const UNPROVEN_FIELDS: &[u8] = b"\"log\":\"began\",\"after\":\"unproven\"";
 
 /// Returns the JSON fields of the line that follows an incomplete record `torn`.
-pub(super) fn recovered(torn: &[u8]) -> String {
+pub(super) fn recovery_note(torn: &[u8]) -> String {
     let bytes = torn.len();
     let hash = blake3::hash(torn).to_hex();
     format!("\"log\":\"recovered\",\"torn_bytes\":{bytes},\"torn\":\"{hash}\"")
@@ -24,11 +24,11 @@ pub(super) fn recovered(torn: &[u8]) -> String {
 
 /// Result for a log that is unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Whole {
+pub struct IntactAuditLog {
     /// Number of the first kept line. It is greater than `until` if there are no lines.
-    pub from: u64,
+    pub first_seq: u64,
     /// Number of the last line.
-    pub until: u64,
+    pub last_seq: u64,
     /// The last line's `mac`, which covers all lines before it.
     pub mac: String,
     /// Length in bytes of an incomplete record at the end.
@@ -39,7 +39,7 @@ pub struct Whole {
 
 /// First place at which a log is broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Broken {
+pub struct BrokenAuditLog {
     /// File of the problem.
     pub file: PathBuf,
     /// Line in that file, counted from 1.
@@ -50,7 +50,7 @@ pub struct Broken {
     pub why: String,
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for BrokenAuditLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { file, line, seq, why } = self;
         write!(f, "{}, line {line} (seq {seq}): {why}", file.display())
@@ -61,9 +61,9 @@ impl fmt::Display for Broken {
 ///
 /// # Errors
 /// If the log cannot be read.
-pub fn verify(path: &Path, key: &Key) -> io::Result<Result<Whole, Broken>> {
-    let Opened { head, files } = open(path)?;
-    let Some(head) = head.as_deref().and_then(|text| Head::of(text, key)) else {
+pub fn verify(path: &Path, key: &AuditKey) -> io::Result<Result<IntactAuditLog, BrokenAuditLog>> {
+    let LogFiles { head, files } = open_log(path)?;
+    let Some(head) = head.as_deref().and_then(|text| ChainHead::parse(text, key)) else {
         let why = match head {
             Some(_) => {
                 "where the log ends is not told by this key: it is another, or the file \
@@ -71,43 +71,65 @@ pub fn verify(path: &Path, key: &Key) -> io::Result<Result<Whole, Broken>> {
             }
             None => "the file that tells where the log ends is gone",
         };
-        return Ok(Err(Broken { file: head_of(path), line: 1, seq: 0, why: why.to_owned() }));
+        return Ok(Err(BrokenAuditLog {
+            file: head_path(path),
+            line: 1,
+            seq: 0,
+            why: why.to_owned(),
+        }));
     };
-    let seq_of = |file: &LogFile| Line::of(file.first.as_deref()?).map(|line| line.seq);
-    let Some(oldest) = files.iter().rposition(|file| seq_of(file) == Some(head.from)) else {
-        return Ok(nothing_from(path, &head, files));
+    let seq_of = |file: &LogFile| ChainLine::parse(file.first.as_deref()?).map(|line| line.seq);
+    let Some(oldest) = files.iter().rposition(|file| seq_of(file) == Some(head.first_seq)) else {
+        return Ok(verify_without_oldest(path, &head, files));
     };
     let mut unchecked = files;
     let files = unchecked.split_off(oldest);
-    let mut walk = Walk { key, link: None, from: head.from, head: head.link, torn: None, lines: 0 };
+    let mut walk = LogVerifier {
+        key,
+        link: None,
+        first_seq: head.first_seq,
+        head: head.link,
+        torn: None,
+        lines: 0,
+    };
     for file in files {
-        if let Err(broken) = walk.through(file)? {
+        if let Err(broken) = walk.check_file(file)? {
             return Ok(Err(broken));
         }
     }
     let unchecked = unchecked.into_iter().map(|file| file.path).collect();
-    Ok(walk.end(path, unchecked))
+    Ok(walk.finish(path, unchecked))
 }
 
 /// Returns the result if no file begins with the oldest kept line.
-fn nothing_from(path: &Path, head: &Head, files: Vec<LogFile>) -> Result<Whole, Broken> {
-    let Head { from, link, bytes } = *head;
+fn verify_without_oldest(
+    path: &Path,
+    head: &ChainHead,
+    files: Vec<LogFile>,
+) -> Result<IntactAuditLog, BrokenAuditLog> {
+    let ChainHead { first_seq: from, link, newest_bytes: bytes } = *head;
     let torn_bytes = files.last().map_or(0, |file| file.bytes);
     // The log has no lines yet, but perhaps an incomplete record.
     if link.seq < from && bytes == 0 && files.last().is_none_or(|file| file.first.is_none()) {
         let unchecked = files.into_iter().map(|file| file.path).filter(|file| file != path);
         let mac = link.mac.to_hex().to_string();
         let unchecked = unchecked.collect();
-        return Ok(Whole { from, until: link.seq, mac, torn_bytes, unchecked });
+        return Ok(IntactAuditLog {
+            first_seq: from,
+            last_seq: link.seq,
+            mac,
+            torn_bytes,
+            unchecked,
+        });
     }
     let file = path.to_owned();
     let seq = from;
     let why = format!("no file begins with the line {from}, the oldest that is kept");
-    Err(Broken { file, line: 1, seq, why })
+    Err(BrokenAuditLog { file, line: 1, seq, why })
 }
 
 /// Files of a log at one moment.
-struct Opened {
+struct LogFiles {
     head: Option<Vec<u8>>,
     /// Files of records, oldest first.
     files: Vec<LogFile>,
@@ -121,8 +143,8 @@ struct LogFile {
 }
 
 /// Opens the log at `path` under a shared lock, between two batches.
-fn open(path: &Path) -> io::Result<Opened> {
-    let mut head_file = match File::open(head_of(path)) {
+fn open_log(path: &Path) -> io::Result<LogFiles> {
+    let mut head_file = match File::open(head_path(path)) {
         Ok(file) => Some(file),
         Err(err) if err.kind() == io::ErrorKind::NotFound => None,
         Err(err) => return Err(err),
@@ -131,7 +153,7 @@ fn open(path: &Path) -> io::Result<Opened> {
         file.lock_shared()?;
     }
     let mut files = Vec::new();
-    for path in paths(path)? {
+    for path in log_paths(path)? {
         let file = File::open(&path)?;
         let bytes = file.metadata()?.len();
         files.push(LogFile { first: first_line(&path)?, path, file, bytes });
@@ -144,11 +166,11 @@ fn open(path: &Path) -> io::Result<Opened> {
     } else if files.is_empty() {
         return Err(io::ErrorKind::NotFound.into());
     }
-    Ok(Opened { head, files })
+    Ok(LogFiles { head, files })
 }
 
 /// Returns the existing files of the log at `path`, oldest first.
-fn paths(path: &Path) -> io::Result<Vec<PathBuf>> {
+fn log_paths(path: &Path) -> io::Result<Vec<PathBuf>> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
     let mut found = Vec::new();
@@ -166,37 +188,37 @@ fn paths(path: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// Progress of the verification.
-struct Walk<'k> {
-    key: &'k Key,
-    link: Option<Link>,
+struct LogVerifier<'k> {
+    key: &'k AuditKey,
+    link: Option<ChainLink>,
     /// Number of the first kept line; `head` is the last line by the head file.
-    from: u64,
-    head: Link,
+    first_seq: u64,
+    head: ChainLink,
     /// An incomplete record, which the next line must confirm.
-    torn: Option<Torn>,
+    torn: Option<TornRecord>,
     /// Number of lines in the newest file.
     lines: u64,
 }
 
-struct Torn {
-    at: Broken,
+struct TornRecord {
+    location: BrokenAuditLog,
     bytes: u64,
-    said: String,
+    recovery_note: String,
     /// True if it ends with a line break.
-    ended: bool,
+    ends_line: bool,
 }
 
-impl Walk<'_> {
-    fn through(&mut self, file: LogFile) -> io::Result<Result<(), Broken>> {
+impl LogVerifier<'_> {
+    fn check_file(&mut self, file: LogFile) -> io::Result<Result<(), BrokenAuditLog>> {
         let lines = BufReader::with_capacity(1 << 18, file.file.take(file.bytes));
-        self.through_lines(&file.path, lines)
+        self.check_lines(&file.path, lines)
     }
 
-    fn through_lines(
+    fn check_lines(
         &mut self,
         path: &Path,
         mut lines: impl BufRead,
-    ) -> io::Result<Result<(), Broken>> {
+    ) -> io::Result<Result<(), BrokenAuditLog>> {
         let mut line = Vec::new();
         let mut number = 0;
         loop {
@@ -207,38 +229,39 @@ impl Walk<'_> {
             }
             number += 1;
             let ended = line.pop_if(|byte| *byte == b'\n').is_some();
-            if let Err(why) = self.step(&line, number == 1, ended) {
-                let seq = self.next();
-                let here = Broken { file: path.to_owned(), line: number, seq, why };
-                return Ok(Err(self.torn.take().map_or(here, |torn| torn.at)));
+            if let Err(why) = self.check_line(&line, number == 1, ended) {
+                let seq = self.next_seq();
+                let here = BrokenAuditLog { file: path.to_owned(), line: number, seq, why };
+                return Ok(Err(self.torn.take().map_or(here, |torn| torn.location)));
             }
             if let Some(torn) = &mut self.torn {
-                path.clone_into(&mut torn.at.file);
-                torn.at.line = number;
+                path.clone_into(&mut torn.location.file);
+                torn.location.line = number;
             }
         }
     }
 
     /// Checks the next line. Returns the problem if it does not follow.
-    fn step(&mut self, text: &[u8], is_first: bool, ended: bool) -> Result<(), String> {
-        let Some(line) = Line::of(text).filter(|_| ended) else {
+    fn check_line(&mut self, text: &[u8], is_first: bool, ended: bool) -> Result<(), String> {
+        let Some(line) = ChainLine::parse(text).filter(|_| ended) else {
             if self.torn.is_some() {
                 return Err(String::new());
             }
-            let seq = self.next();
+            let seq = self.next_seq();
             let why = "it is no line that toolgate wrote".to_owned();
-            let at = Broken { file: PathBuf::new(), line: 0, seq, why };
+            let at = BrokenAuditLog { file: PathBuf::new(), line: 0, seq, why };
             let bytes = text.len() as u64;
-            let said = recovered(text);
-            self.torn = Some(Torn { at, bytes, said, ended });
+            let said = recovery_note(text);
+            self.torn =
+                Some(TornRecord { location: at, bytes, recovery_note: said, ends_line: ended });
             return Ok(());
         };
         if let Some(torn) = &self.torn
-            && !contains(line.body, torn.said.as_bytes())
+            && !contains(line.body, torn.recovery_note.as_bytes())
         {
             return Err(String::new());
         }
-        let begins = || Some(Link { seq: line.seq.checked_sub(1)?, mac: line.prev? });
+        let begins = || Some(ChainLink { seq: line.seq.checked_sub(1)?, mac: line.prev? });
         let Some(before) = self.link.or_else(begins) else {
             return Err("it names no line before it".to_owned());
         };
@@ -249,12 +272,12 @@ impl Walk<'_> {
             });
         }
         let follows = line.prev.is_some() == is_first;
-        let after = line.after(before, self.key).filter(|_| follows);
+        let after = line.verify_after(before, self.key).filter(|_| follows);
         let after = after.ok_or("it was changed, or the line before it was")?;
         if after.seq == self.head.seq && after != self.head {
             return Err("it is another line than was written there".to_owned());
         }
-        if self.link.is_none() && contains(line.body, UNPROVEN) {
+        if self.link.is_none() && contains(line.body, UNPROVEN_FIELDS) {
             return Err(
                 "the chain was begun again here, since the file that tells where it ended \
                         was gone or had been changed: nothing before this line is proven"
@@ -266,15 +289,19 @@ impl Walk<'_> {
     }
 
     /// Returns the number of the expected line.
-    fn next(&self) -> u64 {
-        self.link.map_or(self.from, |link| link.seq + 1)
+    fn next_seq(&self) -> u64 {
+        self.link.map_or(self.first_seq, |link| link.seq + 1)
     }
 
-    fn end(self, path: &Path, unchecked: Vec<PathBuf>) -> Result<Whole, Broken> {
-        let from = self.from;
-        let until = self.next() - 1;
+    fn finish(
+        self,
+        path: &Path,
+        unchecked: Vec<PathBuf>,
+    ) -> Result<IntactAuditLog, BrokenAuditLog> {
+        let from = self.first_seq;
+        let until = self.next_seq() - 1;
         let torn_bytes = match self.torn {
-            Some(torn) if torn.ended => return Err(torn.at),
+            Some(torn) if torn.ends_line => return Err(torn.location),
             torn => torn.map_or(0, |torn| torn.bytes),
         };
         if until < self.head.seq {
@@ -282,24 +309,41 @@ impl Walk<'_> {
             let why = format!("the last {gone} lines are gone, up to {}", self.head.seq);
             let file = path.to_owned();
             let line = self.lines + 1;
-            return Err(Broken { file, line, seq: until + 1, why });
+            return Err(BrokenAuditLog { file, line, seq: until + 1, why });
         }
         let mac = self.link.map_or(Hash::from_bytes([0; 32]), |link| link.mac);
-        Ok(Whole { from, until, mac: mac.to_hex().to_string(), torn_bytes, unchecked })
+        Ok(IntactAuditLog {
+            first_seq: from,
+            last_seq: until,
+            mac: mac.to_hex().to_string(),
+            torn_bytes,
+            unchecked,
+        })
     }
 }
 
 /// Verifies a log in memory like [`verify`]. Its one file is `text`, and it ends as `head` states.
 #[cfg(any(fuzzing, test))]
-pub(super) fn verify_text(text: &[u8], key: &Key, head: &Head) -> Result<Whole, Broken> {
+pub(super) fn verify_text(
+    text: &[u8],
+    key: &AuditKey,
+    head: &ChainHead,
+) -> Result<IntactAuditLog, BrokenAuditLog> {
     let path = Path::new("log");
-    let first = text.split(|byte| *byte == b'\n').next().and_then(Line::of);
-    if first.is_none_or(|line| line.seq != head.from) {
-        return nothing_from(path, head, Vec::new());
+    let first = text.split(|byte| *byte == b'\n').next().and_then(ChainLine::parse);
+    if first.is_none_or(|line| line.seq != head.first_seq) {
+        return verify_without_oldest(path, head, Vec::new());
     }
-    let mut walk = Walk { key, link: None, from: head.from, head: head.link, torn: None, lines: 0 };
-    walk.through_lines(path, text).expect("memory can be read")?;
-    walk.end(path, Vec::new())
+    let mut walk = LogVerifier {
+        key,
+        link: None,
+        first_seq: head.first_seq,
+        head: head.link,
+        torn: None,
+        lines: 0,
+    };
+    walk.check_lines(path, text).expect("memory can be read")?;
+    walk.finish(path, Vec::new())
 }
 
 fn contains(text: &[u8], part: &[u8]) -> bool {

@@ -1,7 +1,7 @@
 //! Creates the ids of an envelope: random, or derived from the request.
 
 use serde_json::json;
-use toolgate_contract::{Via, canonical_json};
+use toolgate_contract::{CallOrigin, canonical_json};
 use uuid::{Builder, Uuid};
 
 /// UUID namespace of derived ids.
@@ -9,23 +9,23 @@ const NAMESPACE: Uuid = Uuid::from_u128(0xc1fd_1c20_77b7_4f73_b39c_8ed2_dd2f_2d8
 
 /// Returns the ids of a request, its trace and its span. Derived ids do not depend on the
 /// transport.
-pub(super) fn of(via: &Via, deterministic: bool) -> [String; 3] {
+pub(super) fn request_ids(via: &CallOrigin, deterministic: bool) -> [String; 3] {
     if !deterministic {
-        return [random(), random(), random()];
+        return [random_id(), random_id(), random_id()];
     }
-    let Via { method, payload, route, .. } = via;
+    let CallOrigin { method, payload, route, .. } = via;
     let asked = json!({ "method": method, "payload": payload, "route": route });
     let asked = canonical_json(&asked);
-    ["req", "trace", "span"].map(|kind| reckoned(kind, &asked))
+    ["req", "trace", "span"].map(|kind| derived_id(kind, &asked))
 }
 
 /// Returns the id derived from `kind` and `what` (UUID version 5).
-pub(super) fn reckoned(kind: &str, what: &str) -> String {
+pub(super) fn derived_id(kind: &str, what: &str) -> String {
     Uuid::new_v5(&NAMESPACE, format!("{kind}:{what}").as_bytes()).to_string()
 }
 
 /// Returns a random id (UUID version 4).
-pub(super) fn random() -> String {
+pub(super) fn random_id() -> String {
     let mut bytes = [0; 16];
     // Without randomness the id is all zero; other parts of the server would fail as well.
     let _ = getrandom::fill(&mut bytes);

@@ -16,10 +16,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::{Map, Value, json};
-use toolgate_contract::{Envelope, EnvelopeError, Meta, Problem, Trace};
+use toolgate_contract::{
+    CallEnvelope, EnvelopeError, EnvelopeMeta, TraceContext, ValidationProblem,
+};
 
 use super::ids;
-use crate::secrets::Secrets;
+use crate::secrets::SecretSet;
 
 /// Subfolder of the log in the configured folder.
 const FOLDER: &str = "mcp_server";
@@ -32,7 +34,7 @@ const AGENT: &str = "mcp_server";
 /// Task id that readers of the log expect.
 const TASK: &str = "06cV2B_mcp_envelope_and_schema_validation_B";
 /// Number of files that are kept.
-const KEPT: usize = 5;
+const FILES_MAX: usize = 5;
 /// Size in bytes at which the next file is begun.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 /// Further bytes written to a full file before a failed rotation is tried again.
@@ -41,9 +43,9 @@ const RETRY_BYTES: u64 = 1 << 20;
 const NAME_CHARS_MAX: usize = 200;
 /// Most characters of it that are searched for secrets. It is larger, so that no part of a secret
 /// remains at the cut.
-const NAME_CHARS_SEEN: usize = 1000;
+const NAME_CHARS_SCANNED: usize = 1000;
 /// Largest number of lines that wait to be written.
-const WAITING: usize = 4096;
+const LINES_MAX: usize = 4096;
 /// Longest wait for unwritten lines at a flush.
 const FLUSH_MAX: Duration = Duration::from_secs(2);
 /// Time of the first line in deterministic mode; each further line is a second later.
@@ -52,45 +54,45 @@ const EPOCH: Timestamp = Timestamp::constant(1_735_689_600, 0);
 /// Log of envelopes.
 #[derive(Debug)]
 pub struct EnvelopeLog {
-    to_write: Mutex<SyncSender<Box<Line>>>,
+    to_write: Mutex<SyncSender<Box<EnvelopeLine>>>,
     /// Number of lines that were handed to the writer.
-    laid: AtomicU64,
-    written: Arc<Written>,
-    left_out: Arc<AtomicU64>,
+    pushed: AtomicU64,
+    written: Arc<LineProgress>,
+    dropped_lines: Arc<AtomicU64>,
 }
 
 /// Number of lines that the writer has finished, written or failed.
 #[derive(Debug, Default)]
-struct Written {
+struct LineProgress {
     lines: Mutex<u64>,
-    grown: Condvar,
+    changed: Condvar,
 }
 
 /// Log line of one envelope.
-struct Line {
+struct EnvelopeLine {
     ts: Timestamp,
-    meta: Meta,
+    meta: EnvelopeMeta,
     error: Option<Value>,
     /// JSON pointers of schema violations, if the envelope breaks its schema.
-    at: Option<Vec<String>>,
+    pointers: Option<Vec<String>>,
     traceparent: Option<String>,
     /// Secrets to redact from it.
-    secrets: Arc<Secrets>,
+    secrets: Arc<SecretSet>,
 }
 
 /// State of the writer thread.
-struct Writer {
+struct EnvelopeWriter {
     folder: PathBuf,
     /// Path of the log as configured, which appears in its lines.
-    named: String,
+    configured_path: String,
     deterministic: bool,
     mode: &'static str,
-    run: String,
+    run_id: String,
     file: BufWriter<File>,
     bytes: u64,
     step: u64,
-    written: Arc<Written>,
-    left_out: Arc<AtomicU64>,
+    written: Arc<LineProgress>,
+    dropped_lines: Arc<AtomicU64>,
 }
 
 impl EnvelopeLog {
@@ -102,38 +104,38 @@ impl EnvelopeLog {
         let named = format!("{}/{FOLDER}/{LATEST}", folder.display());
         let folder = folder.join(FOLDER);
         fs::create_dir_all(&folder)?;
-        let run = if deterministic { ids::reckoned("run", "") } else { ids::random() };
-        let (file, name) = begin_file(&folder)?;
-        make_latest(&folder, &name)?;
+        let run = if deterministic { ids::derived_id("run", "") } else { ids::random_id() };
+        let (file, name) = create_file(&folder)?;
+        link_latest(&folder, &name)?;
         let file = BufWriter::new(file);
-        let (log, lines) = Self::unwritten();
-        let writer = Writer {
+        let (log, lines) = Self::without_writer();
+        let writer = EnvelopeWriter {
             folder,
-            named,
+            configured_path: named,
             deterministic,
             mode,
-            run,
+            run_id: run,
             file,
             bytes: 0,
             step: 0,
             written: log.written.clone(),
-            left_out: log.left_out.clone(),
+            dropped_lines: log.dropped_lines.clone(),
         };
         std::thread::Builder::new()
             .name("envelopes".into())
             .stack_size(256 << 10)
-            .spawn(move || writer.write_all(&lines))?;
+            .spawn(move || writer.run(&lines))?;
         Ok(log)
     }
 
     /// Creates a log without a writer, and the receiver of its lines.
-    fn unwritten() -> (Self, Receiver<Box<Line>>) {
-        let (to_write, lines) = sync_channel(WAITING);
+    fn without_writer() -> (Self, Receiver<Box<EnvelopeLine>>) {
+        let (to_write, lines) = sync_channel(LINES_MAX);
         let log = Self {
             to_write: Mutex::new(to_write),
-            laid: AtomicU64::new(0),
+            pushed: AtomicU64::new(0),
             written: Arc::default(),
-            left_out: Arc::default(),
+            dropped_lines: Arc::default(),
         };
         (log, lines)
     }
@@ -141,37 +143,37 @@ impl EnvelopeLog {
     /// Logs `envelope` with `secrets` redacted. If there are `problems`, it is logged as broken.
     pub(super) fn write(
         &self,
-        envelope: &Envelope,
-        problems: Option<&[Problem]>,
-        trace: Option<&Trace>,
-        secrets: &Arc<Secrets>,
+        envelope: &CallEnvelope,
+        problems: Option<&[ValidationProblem]>,
+        trace: Option<&TraceContext>,
+        secrets: &Arc<SecretSet>,
     ) {
         let error = match (problems, &envelope.error) {
-            (Some(problems), _) => Some(told(&super::broken(problems))),
-            (None, error) => error.as_ref().map(told),
+            (Some(problems), _) => Some(error_summary(&super::schema_violation(problems))),
+            (None, error) => error.as_ref().map(error_summary),
         };
-        let at = |problems: &[Problem]| {
-            problems.iter().map(|problem| beginning(&problem.pointer).to_owned()).collect()
+        let at = |problems: &[ValidationProblem]| {
+            problems.iter().map(|problem| name_prefix(&problem.pointer).to_owned()).collect()
         };
-        let Meta { method, tool_id, prompt_id, .. } = &envelope.meta;
-        let named = |name: &Option<String>| name.as_deref().map(beginning).map(str::to_owned);
-        let line = Line {
+        let EnvelopeMeta { method, tool_id, prompt_id, .. } = &envelope.meta;
+        let named = |name: &Option<String>| name.as_deref().map(name_prefix).map(str::to_owned);
+        let line = EnvelopeLine {
             ts: Timestamp::now(),
-            meta: Meta {
-                method: beginning(method).to_owned(),
+            meta: EnvelopeMeta {
+                method: name_prefix(method).to_owned(),
                 tool_id: named(tool_id),
                 prompt_id: named(prompt_id),
                 ..envelope.meta.clone()
             },
             error,
-            at: problems.map(at),
+            pointers: problems.map(at),
             traceparent: trace.map(|trace| trace.parent.clone()),
             secrets: secrets.clone(),
         };
         let to_write = self.to_write.lock().unwrap_or_else(PoisonError::into_inner);
         match to_write.try_send(Box::new(line)) {
-            Ok(()) => self.laid.fetch_add(1, Ordering::Relaxed),
-            Err(_) => self.left_out.fetch_add(1, Ordering::Relaxed),
+            Ok(()) => self.pushed.fetch_add(1, Ordering::Relaxed),
+            Err(_) => self.dropped_lines.fetch_add(1, Ordering::Relaxed),
         };
     }
 
@@ -181,10 +183,10 @@ impl EnvelopeLog {
     }
 
     fn flush_within(&self, at_most: Duration) {
-        let laid = self.laid.load(Ordering::Relaxed);
+        let laid = self.pushed.load(Ordering::Relaxed);
         let behind = |lines: &mut u64| *lines < laid;
         // A timeout needs no handling.
-        let _ = self.written.grown.wait_timeout_while(self.written.lines(), at_most, behind);
+        let _ = self.written.changed.wait_timeout_while(self.written.lock_lines(), at_most, behind);
     }
 }
 
@@ -194,60 +196,63 @@ impl Drop for EnvelopeLog {
     }
 }
 
-impl Written {
-    fn lines(&self) -> MutexGuard<'_, u64> {
+impl LineProgress {
+    fn lock_lines(&self) -> MutexGuard<'_, u64> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Writer {
-    fn write_all(mut self, lines: &Receiver<Box<Line>>) {
+impl EnvelopeWriter {
+    fn run(mut self, lines: &Receiver<Box<EnvelopeLine>>) {
         while let Ok(first) = lines.recv() {
             let mut written = 0;
             // Lines that came meanwhile share one flush.
-            for line in std::iter::once(first).chain(lines.try_iter().take(WAITING)) {
-                self.or_complain(|writer| writer.write(&line));
+            for line in std::iter::once(first).chain(lines.try_iter().take(LINES_MAX)) {
+                self.log_failure(|writer| writer.write(&line));
                 written += 1;
             }
-            self.or_complain(|writer| writer.file.flush());
-            *self.written.lines() += written;
-            self.written.grown.notify_all();
+            self.log_failure(|writer| writer.file.flush());
+            *self.written.lock_lines() += written;
+            self.written.changed.notify_all();
         }
     }
 
-    fn or_complain(&mut self, write: impl FnOnce(&mut Self) -> io::Result<()>) {
+    fn log_failure(&mut self, write: impl FnOnce(&mut Self) -> io::Result<()>) {
         if let Err(err) = write(self) {
             tracing::error!("an envelope could not be logged in {}: {err}", self.folder.display());
         }
-        let left_out = self.left_out.swap(0, Ordering::Relaxed);
+        let left_out = self.dropped_lines.swap(0, Ordering::Relaxed);
         if left_out > 0 {
             tracing::error!("{left_out} envelopes were not logged: the disk is too slow for them");
         }
     }
 
-    fn write(&mut self, line: &Line) -> io::Result<()> {
+    fn write(&mut self, line: &EnvelopeLine) -> io::Result<()> {
         if self.bytes >= FILE_BYTES_MAX {
-            self.or_complain(Self::go_on);
+            self.log_failure(Self::rotate);
         }
         self.step += 1;
-        let mut text = self.record(line).to_string();
+        let mut text = self.format_line(line).to_string();
         text.push('\n');
         self.bytes += text.len() as u64;
         self.file.write_all(text.as_bytes())
     }
 
     /// Continues in the next file, or in this one if no other can be created.
-    fn go_on(&mut self) -> io::Result<()> {
+    fn rotate(&mut self) -> io::Result<()> {
         // After a failure, wait for `RETRY_BYTES` before the next try.
         self.bytes = FILE_BYTES_MAX.saturating_sub(RETRY_BYTES);
         self.file.flush()?;
-        let (file, name) = begin_file(&self.folder)?;
+        let (file, name) = create_file(&self.folder)?;
         self.file = BufWriter::new(file);
         self.bytes = 0;
-        make_latest(&self.folder, &name)
+        link_latest(&self.folder, &name)
     }
 
-    fn record(&self, Line { ts, meta, error, at, traceparent, secrets }: &Line) -> Value {
+    fn format_line(
+        &self,
+        EnvelopeLine { ts, meta, error, pointers: at, traceparent, secrets }: &EnvelopeLine,
+    ) -> Value {
         let step = self.step;
         let seconds = i64::try_from(step).unwrap_or(i64::MAX).saturating_sub(1);
         let ts = if self.deterministic {
@@ -256,12 +261,12 @@ impl Writer {
             *ts
         };
         let attempt_id = if self.deterministic {
-            ids::reckoned("attempt", &step.to_string())
+            ids::derived_id("attempt", &step.to_string())
         } else {
-            ids::random()
+            ids::random_id()
         };
         let clean =
-            |name: &str| secrets.redacted(name).chars().take(NAME_CHARS_MAX).collect::<String>();
+            |name: &str| secrets.redact(name).chars().take(NAME_CHARS_MAX).collect::<String>();
         let named = |name: &Option<String>| name.as_deref().map(clean).map(Value::from);
         let mut error = error.clone();
         if let (Some(error), Some(at)) = (&mut error, at) {
@@ -274,9 +279,9 @@ impl Writer {
             ("toolId", named(&meta.tool_id)),
             ("promptId", named(&meta.prompt_id)),
             ("traceparent", named(traceparent)),
-            ("runId", Some(self.run.clone().into())),
+            ("runId", Some(self.run_id.clone().into())),
             ("attemptId", Some(attempt_id.into())),
-            ("logPath", Some(self.named.clone().into())),
+            ("logPath", Some(self.configured_path.clone().into())),
         ];
         let metadata = metadata.into_iter().filter_map(|(name, it)| Some((name.to_owned(), it?)));
         json!({
@@ -302,11 +307,11 @@ impl Writer {
 }
 
 /// Returns an error without any text that a caller wrote.
-fn told(EnvelopeError { code, details, .. }: &EnvelopeError) -> Value {
+fn error_summary(EnvelopeError { code, details, .. }: &EnvelopeError) -> Value {
     let reason = details.as_ref().map(|details| details["reason"].clone());
     json!({
-        "code": code.code(),
-        "canonical": code.code(),
+        "code": code.as_str(),
+        "canonical": code.as_str(),
         "httpStatus": code.http_status(),
         "jsonrpcCode": code.jsonrpc_code(),
         "message": code.message(),
@@ -316,14 +321,14 @@ fn told(EnvelopeError { code, details, .. }: &EnvelopeError) -> Value {
 }
 
 /// Returns the part of `name` that is searched for secrets.
-fn beginning(name: &str) -> &str {
-    name.char_indices().nth(NAME_CHARS_SEEN).map_or(name, |(end, _)| &name[..end])
+fn name_prefix(name: &str) -> &str {
+    name.char_indices().nth(NAME_CHARS_SCANNED).map_or(name, |(end, _)| &name[..end])
 }
 
 /// Creates the next file in `folder` and returns it with its name.
-fn begin_file(folder: &Path) -> io::Result<(File, String)> {
+fn create_file(folder: &Path) -> io::Result<(File, String)> {
     let now = Timestamp::now().to_zoned(TimeZone::UTC).strftime("%Y%m%dT%H%M%S%3fZ").to_string();
-    let run = ids::random();
+    let run = ids::random_id();
     let name = format!("{STEM}.{now}.{}.jsonl", &run[..8]);
     let file =
         OpenOptions::new().append(true).create_new(true).mode(0o600).open(folder.join(&name))?;
@@ -331,7 +336,7 @@ fn begin_file(folder: &Path) -> io::Result<(File, String)> {
 }
 
 /// Links the file `name` as the latest in `folder`, and removes the oldest files.
-fn make_latest(folder: &Path, name: &str) -> io::Result<()> {
+fn link_latest(folder: &Path, name: &str) -> io::Result<()> {
     // Renaming the link replaces it in one step.
     let link = folder.join(format!(".{name}.link"));
     symlink(name, &link)?;
@@ -349,7 +354,7 @@ fn make_latest(folder: &Path, name: &str) -> io::Result<()> {
     }
     // Names begin with their creation time.
     old.sort();
-    let many = old.len().saturating_sub(KEPT);
+    let many = old.len().saturating_sub(FILES_MAX);
     for name in &old[..many] {
         match fs::remove_file(folder.join(name)) {
             // Another toolgate process that logs here has removed it.
@@ -371,40 +376,40 @@ mod tests {
 
     #[test]
     fn whoever_waits_for_a_writer_that_is_stuck_waits_no_longer_than_they_will() {
-        let (log, lines) = EnvelopeLog::unwritten();
+        let (log, lines) = EnvelopeLog::without_writer();
         let envelope = discovered();
-        for _ in 0..WAITING + 3 {
+        for _ in 0..LINES_MAX + 3 {
             log.write(&envelope, None, None, &Arc::default());
         }
-        assert_eq!(log.left_out.load(Ordering::Relaxed), 3);
+        assert_eq!(log.dropped_lines.load(Ordering::Relaxed), 3);
         let began = Instant::now();
         log.flush_within(Duration::from_millis(20));
         assert!(began.elapsed() < FLUSH_MAX);
         // What is dropped waits as well.
-        *log.written.lines() += lines.try_iter().count() as u64;
+        *log.written.lock_lines() += lines.try_iter().count() as u64;
     }
 
     /// A writer whose file is full, in `folder`.
-    fn full(folder: &Path) -> Writer {
-        let (file, _) = begin_file(folder).expect("a file");
-        Writer {
+    fn full(folder: &Path) -> EnvelopeWriter {
+        let (file, _) = create_file(folder).expect("a file");
+        EnvelopeWriter {
             folder: folder.to_owned(),
-            named: String::new(),
+            configured_path: String::new(),
             deterministic: true,
             mode: "off",
-            run: String::new(),
+            run_id: String::new(),
             file: BufWriter::new(file),
             bytes: FILE_BYTES_MAX,
             step: 0,
             written: Arc::default(),
-            left_out: Arc::default(),
+            dropped_lines: Arc::default(),
         }
     }
 
-    fn line() -> Box<Line> {
-        let (log, lines) = EnvelopeLog::unwritten();
+    fn line() -> Box<EnvelopeLine> {
+        let (log, lines) = EnvelopeLog::without_writer();
         log.write(&discovered(), None, None, &Arc::default());
-        *log.written.lines() += 1;
+        *log.written.lock_lines() += 1;
         lines.recv().expect("a line")
     }
 
@@ -421,7 +426,7 @@ mod tests {
         fs::create_dir_all(folder.path().join(LATEST).join("in the way")).expect("a folder");
         let mut writer = full(folder.path());
         let before = files(folder.path());
-        assert!(writer.go_on().is_err());
+        assert!(writer.rotate().is_err());
         assert!(writer.bytes < FILE_BYTES_MAX);
         for _ in 0..3 {
             writer.write(&line()).expect("it is written");

@@ -8,23 +8,24 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    CallError, Canonical, Envelope, EnvelopeError, Meta, Problem, Trace, Via, canonical_bytes,
+    CallEnvelope, CallError, CallOrigin, CanonicalCode, EnvelopeError, EnvelopeMeta, TraceContext,
+    ValidationProblem, canonical_json_len,
 };
 
-use crate::schemas::{SchemaRegistry, Shared};
-use crate::secrets::Secrets;
+use crate::schemas::{SchemaRegistry, SharedSchema};
+use crate::secrets::SecretSet;
 use crate::validate::OutputCheck;
 
 pub use log::EnvelopeLog;
 
 /// Maker of envelopes.
 #[derive(Debug, Default)]
-pub struct Envelopes {
+pub struct EnvelopeMaker {
     settings: EnvelopeSettings,
     schemas: Arc<SchemaRegistry>,
     log: Option<EnvelopeLog>,
     /// Secrets that are redacted from the log.
-    secrets: Arc<Secrets>,
+    secrets: Arc<SecretSet>,
 }
 
 /// Settings of envelopes.
@@ -43,7 +44,7 @@ impl Default for EnvelopeSettings {
     }
 }
 
-impl Envelopes {
+impl EnvelopeMaker {
     /// Creates a maker of envelopes that validates against `schemas` and writes to `log`, if there
     /// is one.
     pub fn new(
@@ -55,12 +56,12 @@ impl Envelopes {
     }
 
     /// Redacts `secrets` from the log.
-    pub(crate) fn with_secrets(self, secrets: Secrets) -> Self {
+    pub(crate) fn with_secrets(self, secrets: SecretSet) -> Self {
         Self { secrets: Arc::new(secrets), ..self }
     }
 
     /// Returns true if each call needs an envelope for the log, whatever its dialect.
-    pub fn are_logged(&self) -> bool {
+    pub fn is_logging(&self) -> bool {
         self.log.is_some()
     }
 
@@ -68,26 +69,26 @@ impl Envelopes {
     ///
     /// # Errors
     /// If the input does not match, or names another tool.
-    pub fn admit(&self, via: &Via) -> Result<(), CallError> {
+    pub fn check_tool_io(&self, via: &CallOrigin) -> Result<(), CallError> {
         let Some(io) = &via.io else { return Ok(()) };
-        let mut problems = self.schemas.shared(Shared::ToolIo).problems(io);
+        let mut problems = self.schemas.shared(SharedSchema::ToolIo).problems(io);
         if problems.is_empty() && io["tool"].as_str() != via.tool.as_deref() {
             let named = via.tool.as_deref().unwrap_or_default();
             let message = format!("it is not the tool that is called, `{named}`");
-            problems.push(Problem { pointer: "/tool".to_owned(), message });
+            problems.push(ValidationProblem { pointer: "/tool".to_owned(), message });
         }
         if problems.is_empty() { Ok(()) } else { Err(CallError::InvalidInput { problems }) }
     }
 
     /// Builds and logs the envelope of a call that came by `via`, in `trace`, and took `took`.
-    pub fn seal(
+    pub fn build(
         &self,
-        via: &Via,
+        via: &CallOrigin,
         came: Result<Value, CallError>,
         took: Duration,
-        trace: Option<&Trace>,
-    ) -> Envelope {
-        let (sealed, problems) = self.sealed(via, came, took);
+        trace: Option<&TraceContext>,
+    ) -> CallEnvelope {
+        let (sealed, problems) = self.build_checked(via, came, took);
         if let Some(log) = &self.log {
             let broken = !problems.is_empty();
             log.write(&sealed, broken.then_some(problems.as_slice()), trace, &self.secrets);
@@ -97,27 +98,28 @@ impl Envelopes {
 
     /// Builds the envelope of a refusal without logging it, so that unauthenticated clients cannot
     /// push other lines out of the log.
-    pub fn seal_unlogged(&self, via: &Via, why: CallError) -> Envelope {
-        self.sealed(via, Err(why), Duration::ZERO).0
+    pub fn build_unlogged(&self, via: &CallOrigin, why: CallError) -> CallEnvelope {
+        self.build_checked(via, Err(why), Duration::ZERO).0
     }
 
     /// Builds the envelope to send. The problems are those of its first form.
-    fn sealed(
+    fn build_checked(
         &self,
-        via: &Via,
+        via: &CallOrigin,
         came: Result<Value, CallError>,
         took: Duration,
-    ) -> (Envelope, Vec<Problem>) {
-        let made = self.make(via, came.map_err(|why| EnvelopeError::of(&why)), took);
-        let (made, problems) = self.check(made);
-        let broken = (!problems.is_empty()).then(|| broken(&problems));
+    ) -> (CallEnvelope, Vec<ValidationProblem>) {
+        let made = self.assemble(via, came.map_err(|why| EnvelopeError::from_error(&why)), took);
+        let (made, problems) = self.validate(made);
+        let broken = (!problems.is_empty()).then(|| schema_violation(&problems));
         let sealed = match &broken {
             Some(error) if self.settings.validation == OutputCheck::Enforce => {
-                let Meta { request_id, trace_id, span_id, duration_ms, .. } = made.meta;
-                let again = self.make(via, Err(error.clone()), took);
+                let EnvelopeMeta { request_id, trace_id, span_id, duration_ms, .. } = made.meta;
+                let again = self.assemble(via, Err(error.clone()), took);
                 // The replacement keeps the ids of the request.
-                let meta = Meta { request_id, trace_id, span_id, duration_ms, ..again.meta };
-                Envelope { meta, ..again }
+                let meta =
+                    EnvelopeMeta { request_id, trace_id, span_id, duration_ms, ..again.meta };
+                CallEnvelope { meta, ..again }
             }
             Some(_) | None => made,
         };
@@ -131,22 +133,27 @@ impl Envelopes {
         }
     }
 
-    fn make(&self, via: &Via, came: Result<Value, EnvelopeError>, took: Duration) -> Envelope {
+    fn assemble(
+        &self,
+        via: &CallOrigin,
+        came: Result<Value, EnvelopeError>,
+        took: Duration,
+    ) -> CallEnvelope {
         let deterministic = self.settings.deterministic;
-        let [request_id, trace_id, span_id] = ids::of(via, deterministic);
+        let [request_id, trace_id, span_id] = ids::request_ids(via, deterministic);
         let (data, error) = match came {
             Ok(data @ Value::Object(_)) => (Some(data), None),
             // In an envelope `data` is an object or absent.
             Ok(other) => (Some(json!({ "value": other })), None),
             Err(why) => (None, Some(why)),
         };
-        Envelope {
+        CallEnvelope {
             ok: error.is_none(),
-            meta: Meta {
+            meta: EnvelopeMeta {
                 request_id,
                 trace_id,
                 span_id,
-                schema_version: Envelope::VERSION.to_owned(),
+                schema_version: CallEnvelope::VERSION.to_owned(),
                 deterministic,
                 transport: via.transport.to_owned(),
                 route: via.route.clone(),
@@ -154,8 +161,8 @@ impl Envelopes {
                 duration_ms: if deterministic { 0.0 } else { milliseconds(took) },
                 status: if error.is_none() { "ok" } else { "error" }.to_owned(),
                 attempt: 0,
-                input_bytes: canonical_bytes(&via.payload),
-                output_bytes: data.as_ref().map_or(0, canonical_bytes),
+                input_bytes: canonical_json_len(&via.payload),
+                output_bytes: data.as_ref().map_or(0, canonical_json_len),
                 tool_id: via.tool.clone(),
                 prompt_id: via.prompt.clone(),
             },
@@ -165,7 +172,7 @@ impl Envelopes {
     }
 
     /// Returns the envelope and its schema problems.
-    fn check(&self, mut made: Envelope) -> (Envelope, Vec<Problem>) {
+    fn validate(&self, mut made: CallEnvelope) -> (CallEnvelope, Vec<ValidationProblem>) {
         if self.settings.validation == OutputCheck::Off {
             return (made, Vec::new());
         }
@@ -180,7 +187,7 @@ impl Envelopes {
         let data = value.get_mut("data").map(Value::take);
         made.data = data.filter(|data| !data.is_null());
         if !problems.is_empty() {
-            let Meta { route, method, request_id, .. } = &made.meta;
+            let EnvelopeMeta { route, method, request_id, .. } = &made.meta;
             let broken = CallError::InvalidOutput { problems: problems.clone() };
             tracing::error!(route, method, request_id, "an envelope breaks its schema: {broken}");
         }
@@ -189,9 +196,9 @@ impl Envelopes {
 }
 
 /// Returns the error that replaces an envelope that breaks its schema.
-fn broken(problems: &[Problem]) -> EnvelopeError {
+fn schema_violation(problems: &[ValidationProblem]) -> EnvelopeError {
     EnvelopeError {
-        code: Canonical::InvalidOutput,
+        code: CanonicalCode::InvalidOutput,
         message: "the envelope breaks its schema; the server's log says more".to_owned(),
         details: Some(json!({ "reason": "invalid_envelope", "problems": problems })),
     }

@@ -9,8 +9,8 @@ use tempfile::TempDir;
 use super::*;
 use crate::schemas::{SchemaFile, SchemaFiles};
 
-fn discover(transport: &'static str) -> Via {
-    Via {
+fn discover(transport: &'static str) -> CallOrigin {
+    CallOrigin {
         transport,
         route: "discover".to_owned(),
         method: "mcp.discover".to_owned(),
@@ -21,18 +21,18 @@ fn discover(transport: &'static str) -> Via {
     }
 }
 
-fn made(settings: EnvelopeSettings) -> Envelopes {
-    Envelopes::new(settings, Arc::default(), None)
+fn made(settings: EnvelopeSettings) -> EnvelopeMaker {
+    EnvelopeMaker::new(settings, Arc::default(), None)
 }
 
 /// The envelope of an answer.
-pub(super) fn discovered() -> Envelope {
+pub(super) fn discovered() -> CallEnvelope {
     seal(&made(EnvelopeSettings::default()), &discover("stdio"))
 }
 
-fn seal(envelopes: &Envelopes, via: &Via) -> Envelope {
+fn seal(envelopes: &EnvelopeMaker, via: &CallOrigin) -> CallEnvelope {
     let took = Duration::from_micros(1500);
-    envelopes.seal(via, Ok(json!({ "tools": ["é"] })), took, None)
+    envelopes.build(via, Ok(json!({ "tools": ["é"] })), took, None)
 }
 
 #[test]
@@ -42,8 +42,8 @@ fn the_same_request_has_the_same_ids_where_that_is_wanted_whatever_its_transport
     let [http, stdio] = ["http", "stdio"].map(|transport| seal(&envelopes, &discover(transport)));
     assert_eq!(http.meta.request_id, "f8f3eb42-5b88-5811-bebf-7d8e1a90ea79");
     assert_eq!(http.meta.duration_ms, 0.0);
-    assert_eq!(Meta { transport: "http".to_owned(), ..stdio.meta }, http.meta);
-    let other = Via { payload: json!({ "a": 1 }), ..discover("http") };
+    assert_eq!(EnvelopeMeta { transport: "http".to_owned(), ..stdio.meta }, http.meta);
+    let other = CallOrigin { payload: json!({ "a": 1 }), ..discover("http") };
     assert_ne!(seal(&envelopes, &other).meta.request_id, http.meta.request_id);
 }
 
@@ -60,29 +60,32 @@ fn ids_are_random_else_and_time_passes() {
 #[test]
 fn a_call_without_what_all_calls_have_is_not_admitted() {
     let envelopes = made(EnvelopeSettings::default());
-    let call =
-        |io: Value| Via { tool: Some("mcp.tool:a.b".to_owned()), io: Some(io), ..discover("http") };
+    let call = |io: Value| CallOrigin {
+        tool: Some("mcp.tool:a.b".to_owned()),
+        io: Some(io),
+        ..discover("http")
+    };
     let sound = json!({ "tool": "mcp.tool:a.b", "input": {} });
-    assert_eq!(envelopes.admit(&call(sound)), Ok(()));
+    assert_eq!(envelopes.check_tool_io(&call(sound)), Ok(()));
     for (io, told) in [
         (json!({ "tool": "mcp.tool:a.b" }), "`input` is missing"),
         (json!({ "tool": "mcp.tool:a.c", "input": {} }), "`mcp.tool:a.b`"),
         (json!({ "tool": "a.b", "input": {} }), "/tool"),
     ] {
-        let why = envelopes.admit(&call(io)).expect_err("it is refused").to_string();
+        let why = envelopes.check_tool_io(&call(io)).expect_err("it is refused").to_string();
         assert!(why.contains(told), "{why}");
     }
 }
 
 /// Envelopes that can satisfy no schema, with a log in `folder`.
-fn impossible(validation: OutputCheck, folder: &Path) -> Envelopes {
+fn impossible(validation: OutputCheck, folder: &Path) -> EnvelopeMaker {
     let schema = json!({ "required": ["never"] });
     let file = SchemaFile { path: "envelope.schema.json".to_owned(), schema };
-    let files = SchemaFiles { shared: vec![(Shared::Envelope, file)], tools: Vec::new() };
+    let files = SchemaFiles { shared: vec![(SharedSchema::Envelope, file)], tools: Vec::new() };
     let schemas = SchemaRegistry::new(files).expect("a schema");
     let settings = EnvelopeSettings { validation, deterministic: true };
     let log = EnvelopeLog::open(folder, "shadow", true).expect("a log");
-    Envelopes::new(settings, Arc::new(schemas), Some(log))
+    EnvelopeMaker::new(settings, Arc::new(schemas), Some(log))
 }
 
 fn lines(folder: &Path) -> Vec<Value> {
@@ -103,7 +106,7 @@ fn an_envelope_that_breaks_its_schema_is_served_refused_or_not_looked_at() {
         let sealed = seal(&envelopes, &discover("http"));
         assert_eq!(sealed.ok, ok, "{validation:?}");
         assert_eq!(sealed.data.is_some(), ok);
-        assert_eq!(sealed.error.map(|why| why.code), (!ok).then_some(Canonical::InvalidOutput));
+        assert_eq!(sealed.error.map(|why| why.code), (!ok).then_some(CanonicalCode::InvalidOutput));
         envelopes.flush();
         let line = &lines(folder.path())[0];
         assert_eq!(line["error"]["code"], logged);
@@ -117,12 +120,15 @@ fn a_line_has_17_fields_and_two_runs_without_time_are_alike() {
     let run = || {
         let settings = EnvelopeSettings { deterministic: true, ..EnvelopeSettings::default() };
         let log = EnvelopeLog::open(folder.path(), "shadow", true).expect("a log");
-        let envelopes = Envelopes::new(settings, Arc::default(), Some(log));
+        let envelopes = EnvelopeMaker::new(settings, Arc::default(), Some(log));
         seal(&envelopes, &discover("http"));
-        let trace =
-            Trace::of("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", None, None);
+        let trace = TraceContext::parse(
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            None,
+            None,
+        );
         let secret = CallError::NotFound { message: "no file hunter2".to_owned() };
-        envelopes.seal(&discover("stdio"), Err(secret), Duration::ZERO, trace.as_ref());
+        envelopes.build(&discover("stdio"), Err(secret), Duration::ZERO, trace.as_ref());
         drop(envelopes);
         let latest = folder.path().join("mcp_server/envelope_validation.latest.jsonl");
         fs::read_to_string(latest).expect("a log")
@@ -148,10 +154,11 @@ fn what_a_caller_calls_things_is_logged_without_secrets_and_not_at_any_length() 
     let folder = TempDir::new().expect("a folder");
     let settings = EnvelopeSettings { deterministic: true, ..EnvelopeSettings::default() };
     let log = EnvelopeLog::open(folder.path(), "shadow", true).expect("a log");
-    let envelopes = Envelopes::new(settings, Arc::default(), Some(log));
+    let envelopes = EnvelopeMaker::new(settings, Arc::default(), Some(log));
     let known = "deadbeef".repeat(8);
-    let envelopes = envelopes.with_secrets(Secrets::among([("API_KEY", known.as_str())]));
-    let via = Via {
+    let envelopes =
+        envelopes.with_secrets(SecretSet::from_variables([("API_KEY", known.as_str())]));
+    let via = CallOrigin {
         method: format!("mira:ghp_{}", "a1B2".repeat(10)),
         tool: Some(format!("{}{known}", "é".repeat(180))),
         prompt: Some("long".repeat(100_000)),

@@ -13,13 +13,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
 use toolgate_contract::{
-    Artefact, CallError, Ending, Job, JobId, LeftFile, OpenArtefact, OpenFile, Stream, Which,
+    ArtefactSelection, CallEnding, CallError, JobArtefact, JobId, JobSnapshot, OpenArtefact,
+    OpenFile, OutputStream, ProducedFile,
 };
 use zip::CompressionMethod;
 use zip::write::{SimpleFileOptions, ZipWriter};
 
 /// Bytes that are copied at once.
-const PIECE: usize = 256 << 10;
+const PIECE_BYTES: usize = 256 << 10;
 
 /// Retry time that is reported if too many zips are open.
 const ZIP_RETRY: Duration = Duration::from_secs(5);
@@ -27,31 +28,39 @@ const ZIP_RETRY: Duration = Duration::from_secs(5);
 const ZIPS_MAX: usize = 4;
 
 /// Name of the file with a job's printed output.
-const PRINTED: &str = "output.txt";
+const PRINTED_NAME: &str = "output.txt";
 
 /// Folder of jobs' files, and the size limit per job.
 #[derive(Debug, Clone)]
-pub(super) struct Files {
+pub(super) struct ArtefactFiles {
     folder: PathBuf,
     bytes_max: u64,
     /// Permits for zips, because each open zip is a full copy of the files.
-    zips: Arc<Semaphore>,
+    zip_permits: Arc<Semaphore>,
 }
 
-impl Files {
+impl ArtefactFiles {
     pub(super) fn new(folder: &Path, bytes_max: u64) -> Self {
-        Self { folder: folder.join("files"), bytes_max, zips: Arc::new(Semaphore::new(ZIPS_MAX)) }
+        Self {
+            folder: folder.join("files"),
+            bytes_max,
+            zip_permits: Arc::new(Semaphore::new(ZIPS_MAX)),
+        }
     }
 
     /// Copies the files that a job left. Returns the kept files and messages about the others.
-    pub(super) fn keep(&self, id: JobId, left: Vec<LeftFile>) -> (Vec<Artefact>, Vec<String>) {
+    pub(super) fn store(
+        &self,
+        id: JobId,
+        left: Vec<ProducedFile>,
+    ) -> (Vec<JobArtefact>, Vec<String>) {
         let mut kept = Vec::new();
         let mut lost = Vec::new();
         let mut names = HashSet::new();
         let mut room = self.bytes_max;
         for file in left {
             let name = free_name(&mut names, &file.path);
-            match self.keep_one(id, &name, &file, room) {
+            match self.store_one(id, &name, &file, room) {
                 Ok(artefact) => {
                     room -= artefact.bytes;
                     kept.push(artefact);
@@ -63,8 +72,14 @@ impl Files {
         (kept, lost)
     }
 
-    fn keep_one(&self, id: JobId, name: &str, left: &LeftFile, room: u64) -> io::Result<Artefact> {
-        let folder = self.of(id);
+    fn store_one(
+        &self,
+        id: JobId,
+        name: &str,
+        left: &ProducedFile,
+        room: u64,
+    ) -> io::Result<JobArtefact> {
+        let folder = self.job_folder(id);
         // Checked first, so that an oversized file is not copied.
         if left.handle.metadata()?.len() > room {
             return Err(too_large());
@@ -83,7 +98,7 @@ impl Files {
         copy.sync_all()?;
         let from = left.handle.metadata()?;
         let nanos = i32::try_from(from.mtime_nsec()).unwrap_or(0);
-        Ok(Artefact {
+        Ok(JobArtefact {
             name: name.to_owned(),
             path: left.path.clone(),
             bytes,
@@ -93,47 +108,52 @@ impl Files {
     }
 
     /// Opens one file of `job`, all files as a zip, or the printed output.
-    pub(super) fn open(&self, job: &Job, which: &Which) -> Result<OpenArtefact, CallError> {
+    pub(super) fn open(
+        &self,
+        job: &JobSnapshot,
+        which: &ArtefactSelection,
+    ) -> Result<OpenArtefact, CallError> {
         match which {
-            Which::Named(name) => {
+            ArtefactSelection::Named(name) => {
                 let artefact = job.artefacts.iter().find(|artefact| artefact.name == *name);
                 let artefact = artefact.ok_or_else(|| no_file(job, name))?;
                 self.open_one(job.id, artefact)
             }
-            Which::All => self.zip(job),
-            Which::Main => match job.artefacts.as_slice() {
-                [] => printed(job),
+            ArtefactSelection::All => self.open_zip(job),
+            ArtefactSelection::Main => match job.artefacts.as_slice() {
+                [] => open_printed(job),
                 [only] => self.open_one(job.id, only),
-                _ => self.zip(job),
+                _ => self.open_zip(job),
             },
         }
     }
 
-    fn open_one(&self, id: JobId, artefact: &Artefact) -> Result<OpenArtefact, CallError> {
+    fn open_one(&self, id: JobId, artefact: &JobArtefact) -> Result<OpenArtefact, CallError> {
         let gone = |err| CallError::NotFound {
             message: format!(
                 "the file `{}` of job {id} is not there any more: {err}",
                 artefact.name
             ),
         };
-        let handle = File::open(self.of(id).join(&artefact.name)).map_err(gone)?;
+        let handle = File::open(self.job_folder(id).join(&artefact.name)).map_err(gone)?;
         let file = OpenFile {
             handle: Arc::new(handle),
             bytes: artefact.bytes,
             media_type: artefact.media_type.clone(),
-            held: None,
+            guard: None,
         };
         Ok(OpenArtefact { name: artefact.name.clone(), file })
     }
 
-    fn zip(&self, job: &Job) -> Result<OpenArtefact, CallError> {
+    fn open_zip(&self, job: &JobSnapshot) -> Result<OpenArtefact, CallError> {
         if job.artefacts.is_empty() {
             return Err(no_files(job));
         }
-        let place = self.zips.clone().try_acquire_owned().map_err(|_| CallError::Limited {
-            message: format!("as many zips as may ({ZIPS_MAX}) are being sent"),
-            retry_after: ZIP_RETRY,
-        })?;
+        let place =
+            self.zip_permits.clone().try_acquire_owned().map_err(|_| CallError::Limited {
+                message: format!("as many zips as may ({ZIPS_MAX}) are being sent"),
+                retry_after: ZIP_RETRY,
+            })?;
         let held: Arc<dyn Any + Send + Sync> = Arc::new(place);
         let zipped = move || -> io::Result<OpenFile> {
             // The temporary file has no name and vanishes with its last reader.
@@ -143,13 +163,13 @@ impl Files {
                     .compression_method(CompressionMethod::Stored)
                     .large_file(artefact.bytes > u64::from(u32::MAX) / 2);
                 zip.start_file(&artefact.name, options)?;
-                let mut file = File::open(self.of(job.id).join(&artefact.name))?;
+                let mut file = File::open(self.job_folder(job.id).join(&artefact.name))?;
                 io::copy(&mut file, &mut zip)?;
             }
             let file = zip.finish()?;
             let bytes = file.metadata()?.len();
             let media_type = "application/zip".to_owned();
-            Ok(OpenFile { handle: Arc::new(file), bytes, media_type, held: Some(held) })
+            Ok(OpenFile { handle: Arc::new(file), bytes, media_type, guard: Some(held) })
         };
         let failed = |err: io::Error| CallError::Failed {
             message: "the files could not be put in a zip".to_owned(),
@@ -159,14 +179,14 @@ impl Files {
     }
 
     /// Removes the files of forgotten jobs.
-    pub(super) fn forget(&self, jobs: &[JobId]) {
+    pub(super) fn remove(&self, jobs: &[JobId]) {
         for id in jobs {
             // Most jobs have no files.
-            let _ = fs::remove_dir_all(self.of(*id));
+            let _ = fs::remove_dir_all(self.job_folder(*id));
         }
     }
 
-    fn of(&self, id: JobId) -> PathBuf {
+    fn job_folder(&self, id: JobId) -> PathBuf {
         self.folder.join(id.to_string())
     }
 }
@@ -195,7 +215,7 @@ fn media_type(name: &str) -> String {
 /// # Errors
 /// If it is longer than `room` bytes.
 fn copy_all(from: &File, to: &File, room: u64) -> io::Result<u64> {
-    let mut piece = vec![0; PIECE];
+    let mut piece = vec![0; PIECE_BYTES];
     let mut done = 0;
     loop {
         let read = match from.read_at(&mut piece, done) {
@@ -218,28 +238,28 @@ fn too_large() -> io::Error {
 }
 
 /// Returns the printed output of a job as a file.
-fn printed(job: &Job) -> Result<OpenArtefact, CallError> {
+fn open_printed(job: &JobSnapshot) -> Result<OpenArtefact, CallError> {
     let output = match &job.outcome {
-        Some(Ok(output)) if output.ending == Ending::Done => output,
+        Some(Ok(output)) if output.ending == CallEnding::Done => output,
         Some(_) | None => return Err(no_files(job)),
     };
-    let text = output.printed(Stream::Stdout);
+    let text = output.program_output(OutputStream::Stdout);
     let text = text.as_deref().unwrap_or(&output.text.body);
     let file = || -> io::Result<OpenFile> {
         let file = tempfile::tempfile()?;
         file.write_all_at(text.as_bytes(), 0)?;
         let media_type = "text/plain; charset=utf-8".to_owned();
         let bytes = text.len() as u64;
-        Ok(OpenFile { handle: Arc::new(file), bytes, media_type, held: None })
+        Ok(OpenFile { handle: Arc::new(file), bytes, media_type, guard: None })
     };
     let failed = |err: io::Error| CallError::Failed {
         message: "what the job printed could not be put in a file".to_owned(),
         cause: err.to_string(),
     };
-    Ok(OpenArtefact { name: PRINTED.to_owned(), file: file().map_err(failed)? })
+    Ok(OpenArtefact { name: PRINTED_NAME.to_owned(), file: file().map_err(failed)? })
 }
 
-fn no_files(job: &Job) -> CallError {
+fn no_files(job: &JobSnapshot) -> CallError {
     let message = if job.state.is_terminal() {
         format!("job {} left no files", job.id)
     } else {
@@ -248,7 +268,7 @@ fn no_files(job: &Job) -> CallError {
     CallError::NotFound { message }
 }
 
-fn no_file(job: &Job, name: &str) -> CallError {
+fn no_file(job: &JobSnapshot, name: &str) -> CallError {
     let names: Vec<_> = job.artefacts.iter().map(|artefact| artefact.name.as_str()).collect();
     if names.is_empty() {
         return no_files(job);

@@ -7,190 +7,200 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::{Ahead, BoxFuture, Happened, Job, JobEvent, JobId, Watch, Watched};
+use toolgate_contract::{
+    BoxFuture, JobEvent, JobEventKind, JobEventStream, JobId, JobSnapshot, JobStreamItem,
+    StartedWork,
+};
 
-use super::Inner;
-use super::asking::Asking;
-use super::store::{Said, StoreError};
+use super::JobServiceState;
+use super::questions::JobQuestions;
+use super::store::{JobStoreError, TimedEvent};
 
 /// Newest events of a job kept in memory. Slower watchers read the store.
-const RECENT: usize = 512;
+const RECENT_EVENTS_MAX: usize = 512;
 /// Largest total size of these events in bytes.
-const RECENT_BYTES: usize = 256 << 10;
+const RECENT_BYTES_MAX: usize = 256 << 10;
 /// Bytes that are read from the store at once.
 const PAGE_BYTES: usize = 128 << 10;
 /// Consecutive failures of the store after which a watch ends.
 const FAILURES_MAX: u32 = 20;
 /// Interval at which the store is read for a job of another server.
-const LOOK: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A job of this server that has not ended.
-pub(super) struct Live {
+pub(super) struct LiveJob {
     pub(super) id: JobId,
     /// Cancelled when the job is no longer wanted or the server stops.
     pub(super) cancel: CancellationToken,
     /// Work that was begun for the job before it was accepted.
-    pub(super) ahead: Ahead,
-    unwanted: AtomicBool,
-    recent: Mutex<Recent>,
-    seen: watch::Sender<Seen>,
-    pub(super) asking: watch::Sender<Asking>,
+    pub(super) ahead: StartedWork,
+    cancelled: AtomicBool,
+    recent: Mutex<RecentEvents>,
+    progress: watch::Sender<JobProgress>,
+    pub(super) questions: watch::Sender<JobQuestions>,
 }
 
 /// Progress of a job, for its watchers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct JobProgress {
     /// Number of its last event.
-    pub(super) last: u64,
+    pub(super) last_event: u64,
     /// True if the job has left this server: it ended or was left to the next server.
-    pub(super) gone: bool,
+    pub(super) closed: bool,
 }
 
 #[derive(Default)]
-struct Recent {
+struct RecentEvents {
     events: VecDeque<Arc<JobEvent>>,
     bytes: usize,
 }
 
-impl Live {
-    pub(super) fn new(id: JobId, cancel: CancellationToken, last: u64, ahead: Ahead) -> Arc<Self> {
+impl LiveJob {
+    pub(super) fn new(
+        id: JobId,
+        cancel: CancellationToken,
+        last: u64,
+        ahead: StartedWork,
+    ) -> Arc<Self> {
         Arc::new(Self {
             id,
             cancel,
             ahead,
-            unwanted: AtomicBool::new(false),
+            cancelled: AtomicBool::new(false),
             recent: Mutex::default(),
-            seen: watch::Sender::new(Seen { last, gone: false }),
-            asking: watch::Sender::new(Asking::default()),
+            progress: watch::Sender::new(JobProgress { last_event: last, closed: false }),
+            questions: watch::Sender::new(JobQuestions::default()),
         })
     }
 
     /// Cancels the job for good.
-    pub(super) fn give_up(&self) {
-        self.unwanted.store(true, Ordering::Release);
+    pub(super) fn cancel_for_good(&self) {
+        self.cancelled.store(true, Ordering::Release);
         self.cancel.cancel();
     }
 
     /// Returns true if the job was cancelled for good.
-    pub(super) fn is_unwanted(&self) -> bool {
-        self.unwanted.load(Ordering::Acquire)
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Acquire)
     }
 
     /// Shows stored events, numbered from `first`, to all watchers.
-    pub(super) fn publish(&self, first: u64, what: Vec<Said>) {
-        let mut recent = self.recent();
+    pub(super) fn publish(&self, first: u64, what: Vec<TimedEvent>) {
+        let mut recent = self.lock_recent();
         let mut last = first;
         for ((at, what), seq) in what.into_iter().zip(first..) {
             last = seq;
-            recent.push(Arc::new(JobEvent { seq, at, what }));
+            recent.push(Arc::new(JobEvent { seq, at, kind: what }));
         }
         drop(recent);
-        self.seen.send_modify(|seen| seen.last = seen.last.max(last));
+        self.progress.send_modify(|seen| seen.last_event = seen.last_event.max(last));
     }
 
     /// Ends the event stream of this server. Unused work from before acceptance is discarded.
-    pub(super) fn leave(&self) {
-        self.ahead.give_up();
-        self.seen.send_modify(|seen| seen.gone = true);
+    pub(super) fn close(&self) {
+        self.ahead.discard();
+        self.progress.send_modify(|seen| seen.closed = true);
     }
 
-    pub(super) fn seen(&self) -> watch::Receiver<Seen> {
-        self.seen.subscribe()
+    pub(super) fn subscribe(&self) -> watch::Receiver<JobProgress> {
+        self.progress.subscribe()
     }
 
     /// Waits until the job has left this server.
-    pub(super) async fn gone(&self) {
+    pub(super) async fn wait_until_closed(&self) {
         // Cannot fail: the sender lives in `self`.
-        let _ = self.seen().wait_for(|seen| seen.gone).await;
+        let _ = self.subscribe().wait_for(|seen| seen.closed).await;
     }
 
     /// Returns the events after `after`, if memory still holds all of them.
-    fn since(&self, after: u64) -> Option<VecDeque<Arc<JobEvent>>> {
-        let recent = self.recent();
+    fn recent_since(&self, after: u64) -> Option<VecDeque<Arc<JobEvent>>> {
+        let recent = self.lock_recent();
         let first = recent.events.front()?.seq;
         let skip = usize::try_from(after.checked_sub(first - 1)?).ok()?;
         Some(recent.events.iter().skip(skip).cloned().collect())
     }
 
-    fn recent(&self) -> MutexGuard<'_, Recent> {
+    fn lock_recent(&self) -> MutexGuard<'_, RecentEvents> {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Recent {
+impl RecentEvents {
     fn push(&mut self, event: Arc<JobEvent>) {
-        self.bytes += weight(&event);
+        self.bytes += event_bytes(&event);
         self.events.push_back(event);
-        while self.events.len() > RECENT || self.bytes > RECENT_BYTES && self.events.len() > 1 {
+        while self.events.len() > RECENT_EVENTS_MAX
+            || self.bytes > RECENT_BYTES_MAX && self.events.len() > 1
+        {
             if let Some(oldest) = self.events.pop_front() {
-                self.bytes -= weight(&oldest);
+                self.bytes -= event_bytes(&oldest);
             }
         }
     }
 }
 
-fn weight(event: &JobEvent) -> usize {
-    let text = match &event.what {
-        Happened::Output { text, .. } => text.len(),
-        Happened::Log { message, .. } => message.len(),
-        Happened::Progress { message, .. } => message.as_ref().map_or(0, String::len),
-        Happened::Queued
-        | Happened::Started { .. }
-        | Happened::Artefact(_)
-        | Happened::Asks { .. }
-        | Happened::Finished { .. } => 0,
+fn event_bytes(event: &JobEvent) -> usize {
+    let text = match &event.kind {
+        JobEventKind::Output { text, .. } => text.len(),
+        JobEventKind::Log { message, .. } => message.len(),
+        JobEventKind::Progress { message, .. } => message.as_ref().map_or(0, String::len),
+        JobEventKind::Queued
+        | JobEventKind::Started { .. }
+        | JobEventKind::Artefact(_)
+        | JobEventKind::Asks { .. }
+        | JobEventKind::Finished { .. } => 0,
     };
     text + 64
 }
 
 /// Watch of a job's events, first from the store and then live.
 pub(super) struct JobWatch {
-    pub(super) jobs: Arc<Inner>,
+    pub(super) jobs: Arc<JobServiceState>,
     pub(super) id: JobId,
     /// Number of the last event returned.
     pub(super) after: u64,
     pub(super) ready: VecDeque<Arc<JobEvent>>,
-    pub(super) stage: Stage,
+    pub(super) stage: WatchStage,
     /// Consecutive failures to read the store.
     pub(super) failures: u32,
 }
 
 /// Progress of a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum WatchStage {
     /// More events may come.
-    Going,
+    Open,
     /// All events were returned; the final job is next.
     Finished,
     /// Everything was returned.
-    Over,
+    Done,
 }
 
-impl Watch for JobWatch {
-    fn next(&mut self) -> BoxFuture<'_, Option<Watched>> {
+impl JobEventStream for JobWatch {
+    fn next(&mut self) -> BoxFuture<'_, Option<JobStreamItem>> {
         Box::pin(async move {
             loop {
                 if let Some(event) = self.ready.pop_front() {
                     self.after = event.seq;
-                    if matches!(event.what, Happened::Finished { .. }) {
-                        self.stage = Stage::Finished;
+                    if matches!(event.kind, JobEventKind::Finished { .. }) {
+                        self.stage = WatchStage::Finished;
                     }
-                    return Some(Watched::Event(event));
+                    return Some(JobStreamItem::Event(event));
                 }
                 match self.stage {
-                    Stage::Going => match self.wait().await {
+                    WatchStage::Open => match self.wait_for_events().await {
                         Ok(Some(())) => self.failures = 0,
-                        Ok(None) => self.stage = Stage::Over,
-                        Err(err) => self.failed(&err).await,
+                        Ok(None) => self.stage = WatchStage::Done,
+                        Err(err) => self.handle_failure(&err).await,
                     },
-                    Stage::Finished => match self.job().await {
+                    WatchStage::Finished => match self.load_job().await {
                         Ok(job) => {
-                            self.stage = Stage::Over;
-                            return job.map(|job| Watched::Ended(Box::new(job)));
+                            self.stage = WatchStage::Done;
+                            return job.map(|job| JobStreamItem::Ended(Box::new(job)));
                         }
-                        Err(err) => self.failed(&err).await,
+                        Err(err) => self.handle_failure(&err).await,
                     },
-                    Stage::Over => return None,
+                    WatchStage::Done => return None,
                 }
             }
         })
@@ -199,13 +209,13 @@ impl Watch for JobWatch {
 
 impl JobWatch {
     /// Waits for events. Returns `None` if the job is no longer kept.
-    async fn wait(&mut self) -> Result<Option<()>, StoreError> {
-        let live = self.jobs.live(self.id);
+    async fn wait_for_events(&mut self) -> Result<Option<()>, JobStoreError> {
+        let live = self.jobs.live_job(self.id);
         if let Some(live) = &live {
-            let mut seen = live.seen();
-            let now = seen.wait_for(|seen| seen.last > self.after || seen.gone).await;
-            let gone = now.is_ok_and(|seen| seen.gone && seen.last <= self.after);
-            if !gone && let Some(events) = live.since(self.after) {
+            let mut seen = live.subscribe();
+            let now = seen.wait_for(|seen| seen.last_event > self.after || seen.closed).await;
+            let gone = now.is_ok_and(|seen| seen.closed && seen.last_event <= self.after);
+            if !gone && let Some(events) = live.recent_since(self.after) {
                 self.ready = events;
                 return Ok(Some(()));
             }
@@ -215,11 +225,11 @@ impl JobWatch {
             self.ready = events.into_iter().map(Arc::new).collect();
             return Ok(Some(()));
         }
-        let Some(job) = self.job().await? else { return Ok(None) };
+        let Some(job) = self.load_job().await? else { return Ok(None) };
         if job.state.is_terminal() && job.last_event <= self.after {
-            self.stage = Stage::Finished;
+            self.stage = WatchStage::Finished;
         } else if live.is_none() {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         } else {
             // The job has just left this server; the next look finds it in the store.
             tokio::task::yield_now().await;
@@ -227,18 +237,18 @@ impl JobWatch {
         Ok(Some(()))
     }
 
-    async fn job(&self) -> Result<Option<Job>, StoreError> {
+    async fn load_job(&self) -> Result<Option<JobSnapshot>, JobStoreError> {
         self.jobs.store().await?.job(self.id).await
     }
 
     /// Waits before the next try, or ends the watch after too many failures.
-    async fn failed(&mut self, err: &StoreError) {
+    async fn handle_failure(&mut self, err: &JobStoreError) {
         self.failures += 1;
         if self.failures > FAILURES_MAX {
             tracing::warn!(job = %self.id, "{err}; a watch ends");
-            self.stage = Stage::Over;
+            self.stage = WatchStage::Done;
         } else {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }

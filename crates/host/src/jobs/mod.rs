@@ -10,9 +10,9 @@ mod queue;
 mod live;
 mod pump;
 mod artefacts;
-mod asking;
+mod questions;
 mod run;
-mod face;
+mod operations;
 mod tools;
 mod resources;
 
@@ -27,23 +27,26 @@ use tokio::sync::{OnceCell, watch};
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolgate_contract::{Ahead, JobId, JobState};
+use toolgate_contract::{JobId, JobState, StartedWork};
 
-pub(crate) use face::{AskLater, Wanted};
+pub(crate) use operations::{JobRequest, LateQuestions};
 pub(crate) use resources::resources;
 pub use sqlite::SqliteStore;
-pub use store::{Adopted, Answered, Begun, End, May, NewJob, Orphan, Said, Store, StoreError};
-pub use tools::Handle;
+pub use store::{
+    AdoptFilter, AdoptedJobs, CallerAnswers, JobEnd, JobStore, JobStoreError, NewJob, OrphanJob,
+    StartedJob, TimedEvent,
+};
+pub use tools::JobsHandle;
 pub(crate) use tools::tools;
 
 use crate::Gate;
 use crate::gauges::JobGauge;
-use artefacts::Files;
-use live::Live;
-use queue::Queue;
+use artefacts::ArtefactFiles;
+use live::LiveJob;
+use queue::JobQueue;
 
 /// Interval between looks for orphaned and expired jobs.
-const TEND: Duration = Duration::from_secs(15);
+const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Settings of the jobs.
 #[derive(Clone)]
@@ -53,11 +56,11 @@ pub struct JobSettings {
     /// Largest number of running jobs.
     pub running_max: usize,
     /// Largest number of running jobs of one caller.
-    pub running_each: usize,
+    pub running_per_caller: usize,
     /// Largest number of queued jobs; more are refused.
     pub queued_max: usize,
     /// Largest number of queued jobs of one caller.
-    pub queued_each: usize,
+    pub queued_per_caller: usize,
     /// Time that an ended job is kept, if its caller sets none.
     pub keep: Duration,
     /// Longest time that an ended job is kept.
@@ -71,37 +74,37 @@ pub struct JobSettings {
     /// Mark on this server's programs, by which the next server recognizes them.
     pub mark: u64,
     /// Function that ends programs left by the server with the given mark. It may block.
-    pub end_left: Arc<dyn Fn(u64) + Send + Sync>,
+    pub end_leftovers: Arc<dyn Fn(u64) + Send + Sync>,
 }
 
 /// Jobs of a host. The store is opened when the first job needs it.
 #[derive(Clone)]
-pub struct Jobs(Arc<Inner>);
+pub struct JobService(Arc<JobServiceState>);
 
-pub(crate) struct Inner {
+pub(crate) struct JobServiceState {
     gate: Arc<Gate>,
     settings: JobSettings,
-    files: Files,
-    store: OnceCell<Arc<dyn Store>>,
-    live: Mutex<HashMap<JobId, Arc<Live>>>,
-    queue: Mutex<Queue>,
+    files: ArtefactFiles,
+    store: OnceCell<Arc<dyn JobStore>>,
+    live: Mutex<HashMap<JobId, Arc<LiveJob>>>,
+    queue: Mutex<JobQueue>,
     running: TaskTracker,
     /// Notified when a job is accepted or has ended.
     changed: watch::Sender<()>,
     stopping: CancellationToken,
-    ended: Ended,
+    ended_counts: EndedCounts,
 }
 
 /// Counters of jobs that this server has ended, by state.
 #[derive(Default)]
-struct Ended {
+struct EndedCounts {
     succeeded: AtomicU64,
     failed: AtomicU64,
     canceled: AtomicU64,
 }
 
-impl Ended {
-    fn one_more(&self, state: JobState) {
+impl EndedCounts {
+    fn count(&self, state: JobState) {
         let count = match state {
             JobState::Succeeded => &self.succeeded,
             JobState::Failed => &self.failed,
@@ -112,11 +115,11 @@ impl Ended {
     }
 }
 
-impl Jobs {
+impl JobService {
     pub(crate) fn new(gate: Arc<Gate>, settings: JobSettings) -> Self {
-        let files = Files::new(&settings.folder, settings.files_bytes_max);
-        let queue = Mutex::new(Queue::new(settings.running_max, settings.running_each));
-        Self(Arc::new(Inner {
+        let files = ArtefactFiles::new(&settings.folder, settings.files_bytes_max);
+        let queue = Mutex::new(JobQueue::new(settings.running_max, settings.running_per_caller));
+        Self(Arc::new(JobServiceState {
             gate,
             settings,
             files,
@@ -126,28 +129,28 @@ impl Jobs {
             running: TaskTracker::new(),
             changed: watch::Sender::new(()),
             stopping: CancellationToken::new(),
-            ended: Ended::default(),
+            ended_counts: EndedCounts::default(),
         }))
     }
 
     /// Takes over orphaned jobs and removes expired ones, now and periodically, until
-    /// [`Jobs::stop`].
-    pub async fn tend(&self) {
+    /// [`JobService::stop`].
+    pub async fn maintain(&self) {
         let jobs = &self.0;
         while !jobs.stopping.is_cancelled() {
             // A folder that never had a job is not touched.
-            if self.any() {
-                jobs.adopt().await;
-                jobs.forget().await;
+            if self.has_jobs() {
+                jobs.adopt_orphans().await;
+                jobs.remove_expired().await;
             }
-            let _ = tokio::time::timeout(TEND, jobs.stopping.cancelled()).await;
+            let _ = tokio::time::timeout(MAINTENANCE_INTERVAL, jobs.stopping.cancelled()).await;
         }
     }
 
     /// Returns the numbers of queued, running and ended jobs.
     pub(crate) fn gauge(&self) -> JobGauge {
-        let Inner { settings, ended, .. } = self.0.as_ref();
-        let queue = self.0.queue();
+        let JobServiceState { settings, ended_counts: ended, .. } = self.0.as_ref();
+        let queue = self.0.lock_queue();
         let ended = [
             ("succeeded", &ended.succeeded),
             ("failed", &ended.failed),
@@ -163,8 +166,8 @@ impl Jobs {
     }
 
     /// Returns true if there are or were jobs. Creates nothing.
-    pub fn any(&self) -> bool {
-        self.0.store.initialized() || self.0.was_used()
+    pub fn has_jobs(&self) -> bool {
+        self.0.store.initialized() || self.0.has_store_file()
     }
 
     /// Starts no new jobs and stops the running ones, which the next server runs again or ends as
@@ -177,68 +180,68 @@ impl Jobs {
     }
 }
 
-impl Inner {
+impl JobServiceState {
     /// Returns the store, which is opened at its first use.
-    pub(crate) async fn store(&self) -> Result<&Arc<dyn Store>, StoreError> {
+    pub(crate) async fn store(&self) -> Result<&Arc<dyn JobStore>, JobStoreError> {
         self.store
             .get_or_try_init(|| async {
                 let folder = self.settings.folder.clone();
                 let mark = self.settings.mark;
                 let opened = spawn_blocking(move || SqliteStore::open(&folder, mark)).await;
-                let store = opened.map_err(|err| StoreError(err.to_string()))??;
-                Ok(Arc::new(store) as Arc<dyn Store>)
+                let store = opened.map_err(|err| JobStoreError(err.to_string()))??;
+                Ok(Arc::new(store) as Arc<dyn JobStore>)
             })
             .await
     }
 
     /// Returns true if the folder ever had a job.
-    fn was_used(&self) -> bool {
-        SqliteStore::is_in(&self.settings.folder)
+    fn has_store_file(&self) -> bool {
+        SqliteStore::exists_in(&self.settings.folder)
     }
 
     /// Returns the running or queued job `id` of this server.
-    fn live(&self, id: JobId) -> Option<Arc<Live>> {
-        self.alive().get(&id).cloned()
+    fn live_job(&self, id: JobId) -> Option<Arc<LiveJob>> {
+        self.lock_live().get(&id).cloned()
     }
 
     /// Registers the job `id` as one of this server.
-    fn enlist(&self, id: JobId, last_event: u64, ahead: Ahead) -> Arc<Live> {
-        let live = Live::new(id, self.stopping.child_token(), last_event, ahead);
-        self.alive().insert(id, live.clone());
+    fn register(&self, id: JobId, last_event: u64, ahead: StartedWork) -> Arc<LiveJob> {
+        let live = LiveJob::new(id, self.stopping.child_token(), last_event, ahead);
+        self.lock_live().insert(id, live.clone());
         live
     }
 
     /// Notifies listeners that the set of jobs changed.
-    fn came_or_went(&self) {
+    fn notify_changed(&self) {
         self.changed.send_replace(());
     }
 
     /// Removes the job from this server.
-    fn let_go(&self, live: &Live) {
-        self.alive().remove(&live.id);
-        live.leave();
+    fn unregister(&self, live: &LiveJob) {
+        self.lock_live().remove(&live.id);
+        live.close();
     }
 
-    async fn forget(&self) {
+    async fn remove_expired(&self) {
         let Ok(store) = self.store().await else { return };
         loop {
-            match store.forget(Timestamp::now(), self.settings.ended_max).await {
+            match store.remove_expired(Timestamp::now(), self.settings.ended_max).await {
                 Ok(gone) if gone.is_empty() => return,
                 Ok(gone) => {
                     let files = self.files.clone();
                     // Remaining files are unreachable, so a failure is harmless.
-                    let _ = spawn_blocking(move || files.forget(&gone)).await;
+                    let _ = spawn_blocking(move || files.remove(&gone)).await;
                 }
                 Err(err) => return tracing::warn!("{err}; no job is forgotten for now"),
             }
         }
     }
 
-    fn alive(&self) -> MutexGuard<'_, HashMap<JobId, Arc<Live>>> {
+    fn lock_live(&self) -> MutexGuard<'_, HashMap<JobId, Arc<LiveJob>>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn lock_queue(&self) -> MutexGuard<'_, JobQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,113 +5,116 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Notify;
-use toolgate_contract::{Event, EventSink, Happened, LeftFile, Level, Stream, line_of};
+use toolgate_contract::{
+    CallEvent, EventSink, JobEventKind, LogLevel, OutputStream, ProducedFile, log_text,
+};
 
-use super::live::Live;
-use super::store::{Said, Store};
+use super::live::LiveJob;
+use super::store::{JobStore, TimedEvent};
 
 /// Time that an event waits to be stored together with others.
-const GATHER: Duration = Duration::from_millis(20);
+const GATHER_TIME: Duration = Duration::from_millis(20);
 /// Pause before a failed write is tried again.
-const RETRY: Duration = Duration::from_millis(500);
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// Largest output in one event, in bytes.
-const EVENT_BYTES: usize = 64 << 10;
+const EVENT_BYTES_MAX: usize = 64 << 10;
 /// Output stored at once, in bytes. Several copies exist on the way to the store.
-const STORED_BYTES: usize = 1 << 20;
+const BATCH_BYTES: usize = 1 << 20;
 /// Largest number of log lines kept per job.
 const LOGS_MAX: usize = 10_000;
 /// Number of progress reports that are kept as they come. Later ones are thinned out.
-const WORDS_MAX: u32 = 1_000;
+const PROGRESS_MAX: u32 = 1_000;
 /// Interval between kept reports after that.
-const WORD_EVERY: SignedDuration = SignedDuration::from_secs(10);
+const PROGRESS_INTERVAL: SignedDuration = SignedDuration::from_secs(10);
 /// Most characters of a message that are kept.
-const MESSAGE_CHARS: usize = 1_000;
+const MESSAGE_CHARS_MAX: usize = 1_000;
 /// Largest number of files that one job may leave.
 const FILES_MAX: usize = 10_000;
 
 /// Moves a job's events to the store. The job never waits for it, and its buffer is bounded by the
 /// limits on a job.
-pub(super) struct Pump {
-    heap: Mutex<Heap>,
-    more: Notify,
+pub(super) struct EventPump {
+    buffer: Mutex<PumpBuffer>,
+    changed: Notify,
 }
 
-struct Heap {
-    said: Vec<Said>,
-    left: Vec<LeftFile>,
+struct PumpBuffer {
+    events: Vec<TimedEvent>,
+    files: Vec<ProducedFile>,
     fraction: f64,
     /// Bytes of output that may still be kept.
     output_room: usize,
     output_bytes_max: usize,
-    logs: usize,
-    words: u32,
-    last_word: Timestamp,
+    log_count: usize,
+    progress_count: u32,
+    last_progress: Timestamp,
     closed: bool,
 }
 
-impl Pump {
+impl EventPump {
     pub(super) fn new(output_bytes_max: usize) -> Arc<Self> {
-        let heap = Heap {
-            said: Vec::new(),
-            left: Vec::new(),
+        let heap = PumpBuffer {
+            events: Vec::new(),
+            files: Vec::new(),
             fraction: 0.0,
             output_room: output_bytes_max,
             output_bytes_max,
-            logs: 0,
-            words: 0,
-            last_word: Timestamp::UNIX_EPOCH,
+            log_count: 0,
+            progress_count: 0,
+            last_progress: Timestamp::UNIX_EPOCH,
             closed: false,
         };
-        Arc::new(Self { heap: Mutex::new(heap), more: Notify::new() })
+        Arc::new(Self { buffer: Mutex::new(heap), changed: Notify::new() })
     }
 
     /// Returns the sink for the job's events.
     pub(super) fn sink(self: &Arc<Self>) -> EventSink {
         let pump = self.clone();
         let sink = EventSink::new(move |event| {
-            pump.heap().take(event);
-            pump.more.notify_one();
+            pump.lock_buffer().add_event(event);
+            pump.changed.notify_one();
         });
-        sink.for_lines(Some(Level::Info))
+        sink.with_log_level(Some(LogLevel::Info))
     }
 
     /// Adds an event that comes from the server, not from the tool.
-    pub(super) fn say(&self, what: Happened) {
-        self.heap().said.push((Timestamp::now(), what));
-        self.more.notify_one();
+    pub(super) fn push(&self, what: JobEventKind) {
+        self.lock_buffer().events.push((Timestamp::now(), what));
+        self.changed.notify_one();
     }
 
-    /// Closes the pump, which ends [`Pump::run`].
+    /// Closes the pump, which ends [`EventPump::run`].
     pub(super) fn close(&self) {
-        self.heap().closed = true;
-        self.more.notify_one();
+        self.lock_buffer().closed = true;
+        self.changed.notify_one();
     }
 
-    /// Stores events until the pump is closed. [`Pump::rest`] returns the remaining ones.
-    pub(super) async fn run(&self, store: &dyn Store, live: &Live) {
+    /// Stores events until the pump is closed. [`EventPump::take_rest`] returns the remaining ones.
+    pub(super) async fn run(&self, store: &dyn JobStore, live: &LiveJob) {
         loop {
-            self.more.notified().await;
+            self.changed.notified().await;
             if self.is_closed() {
                 return;
             }
             // Stop gathering as soon as the pump is closed.
-            let _ = tokio::time::timeout(GATHER, self.closed()).await;
-            let mut said = self.heap().next();
+            let _ = tokio::time::timeout(GATHER_TIME, self.wait_until_closed()).await;
+            let mut said = self.lock_buffer().take_batch();
             while !said.is_empty() {
-                match store.append(live.id, said.clone()).await {
+                match store.append_events(live.id, said.clone()).await {
                     Ok(first) => {
                         live.publish(first, std::mem::take(&mut said));
-                        let mut heap = self.heap();
+                        let mut heap = self.lock_buffer();
                         // Store a full batch at once; otherwise gather again.
-                        if heap.is_much() {
-                            said = heap.next();
-                        } else if !heap.said.is_empty() {
-                            self.more.notify_one();
+                        if heap.is_batch_full() {
+                            said = heap.take_batch();
+                        } else if !heap.events.is_empty() {
+                            self.changed.notify_one();
                         }
                     }
                     Err(err) => {
                         tracing::warn!(job = %live.id, "{err}; trying again");
-                        if tokio::time::timeout(RETRY, self.closed()).await.is_ok() {
+                        if tokio::time::timeout(RETRY_PAUSE, self.wait_until_closed()).await.is_ok()
+                        {
                             // The job has ended: remaining events are stored with its end.
                             self.put_back(said);
                             return;
@@ -122,55 +125,55 @@ impl Pump {
         }
     }
 
-    fn put_back(&self, mut said: Vec<Said>) {
-        let mut heap = self.heap();
-        said.append(&mut heap.said);
-        heap.said = said;
+    fn put_back(&self, mut said: Vec<TimedEvent>) {
+        let mut heap = self.lock_buffer();
+        said.append(&mut heap.events);
+        heap.events = said;
     }
 
     /// Takes the events not yet stored and the files that the job left.
-    pub(super) fn rest(&self) -> (Vec<Said>, Vec<LeftFile>) {
-        let mut heap = self.heap();
-        (std::mem::take(&mut heap.said), std::mem::take(&mut heap.left))
+    pub(super) fn take_rest(&self) -> (Vec<TimedEvent>, Vec<ProducedFile>) {
+        let mut heap = self.lock_buffer();
+        (std::mem::take(&mut heap.events), std::mem::take(&mut heap.files))
     }
 
     fn is_closed(&self) -> bool {
-        self.heap().closed
+        self.lock_buffer().closed
     }
 
-    async fn closed(&self) {
+    async fn wait_until_closed(&self) {
         while !self.is_closed() {
-            self.more.notified().await;
+            self.changed.notified().await;
         }
         // Pass the wake-up on, since this loop consumed it.
-        self.more.notify_one();
+        self.changed.notify_one();
     }
 
-    fn heap(&self) -> MutexGuard<'_, Heap> {
-        self.heap.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_buffer(&self) -> MutexGuard<'_, PumpBuffer> {
+        self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Heap {
-    fn take(&mut self, event: Event) {
+impl PumpBuffer {
+    fn add_event(&mut self, event: CallEvent) {
         if self.closed {
             return;
         }
         match event {
-            Event::Progress { done, total, message } => self.progress(done, total, message),
-            Event::Chunk { stream, text } => self.output(stream, text),
-            Event::Log { level, data, .. } => self.log(level, &line_of(&data)),
-            Event::Left(file) => {
-                if self.left.len() < FILES_MAX {
-                    self.left.push(file);
+            CallEvent::Progress { done, total, message } => self.add_progress(done, total, message),
+            CallEvent::ProgramOutput { stream, text } => self.add_output(stream, text),
+            CallEvent::Log { level, data, .. } => self.add_log(level, &log_text(&data)),
+            CallEvent::FileProduced(file) => {
+                if self.files.len() < FILES_MAX {
+                    self.files.push(file);
                 }
             }
             // No client is connected to a job.
-            Event::LetGo | Event::Visited { .. } => {}
+            CallEvent::ReleaseConnection | CallEvent::VisitFinished { .. } => {}
         }
     }
 
-    fn progress(&mut self, done: f64, total: Option<f64>, message: Option<String>) {
+    fn add_progress(&mut self, done: f64, total: Option<f64>, message: Option<String>) {
         if let Some(total) = total.filter(|total| *total > 0.0) {
             let fraction = (done / total).clamp(0.0, 1.0);
             // NaN compares as not greater and is ignored.
@@ -178,27 +181,28 @@ impl Heap {
                 self.fraction = fraction;
             }
         }
-        let message = message.map(|message| message.chars().take(MESSAGE_CHARS).collect());
-        let now = Happened::Progress { fraction: self.fraction, message };
-        if let Some((at, what @ Happened::Progress { .. })) = self.said.last_mut() {
+        let message = message.map(|message| message.chars().take(MESSAGE_CHARS_MAX).collect());
+        let now = JobEventKind::Progress { fraction: self.fraction, message };
+        if let Some((at, what @ JobEventKind::Progress { .. })) = self.events.last_mut() {
             (*at, *what) = (Timestamp::now(), now);
-        } else if self.may_say_a_word() {
-            self.say(now);
+        } else if self.count_progress() {
+            self.push(now);
         }
     }
 
     /// Returns true if another progress report is kept, and counts it.
-    fn may_say_a_word(&mut self) -> bool {
+    fn count_progress(&mut self) -> bool {
         let now = Timestamp::now();
-        let may = self.words < WORDS_MAX || now.duration_since(self.last_word) >= WORD_EVERY;
+        let may = self.progress_count < PROGRESS_MAX
+            || now.duration_since(self.last_progress) >= PROGRESS_INTERVAL;
         if may {
-            self.words += 1;
-            self.last_word = now;
+            self.progress_count += 1;
+            self.last_progress = now;
         }
         may
     }
 
-    fn output(&mut self, stream: Stream, mut text: String) {
+    fn add_output(&mut self, stream: OutputStream, mut text: String) {
         if self.output_room == 0 {
             return;
         }
@@ -208,55 +212,55 @@ impl Heap {
         } else {
             self.output_room -= text.len();
         }
-        match self.said.last_mut() {
-            Some((_, Happened::Output { stream: last, text: held }))
-                if *last == stream && held.len() + text.len() <= EVENT_BYTES =>
+        match self.events.last_mut() {
+            Some((_, JobEventKind::Output { stream: last, text: held }))
+                if *last == stream && held.len() + text.len() <= EVENT_BYTES_MAX =>
             {
                 held.push_str(&text);
             }
-            Some(_) | None => self.say(Happened::Output { stream, text }),
+            Some(_) | None => self.push(JobEventKind::Output { stream, text }),
         }
         if self.output_room == 0 {
             let message =
                 format!("no more than {} bytes of output are kept here", self.output_bytes_max);
-            self.say(Happened::Log { level: Level::Warning, message });
+            self.push(JobEventKind::Log { level: LogLevel::Warning, message });
         }
     }
 
-    fn log(&mut self, level: Level, message: &str) {
-        self.logs += 1;
-        if self.logs <= LOGS_MAX {
-            let message = message.chars().take(MESSAGE_CHARS).collect();
-            self.say(Happened::Log { level, message });
+    fn add_log(&mut self, level: LogLevel, message: &str) {
+        self.log_count += 1;
+        if self.log_count <= LOGS_MAX {
+            let message = message.chars().take(MESSAGE_CHARS_MAX).collect();
+            self.push(JobEventKind::Log { level, message });
         }
     }
 
-    fn say(&mut self, what: Happened) {
-        self.said.push((Timestamp::now(), what));
+    fn push(&mut self, what: JobEventKind) {
+        self.events.push((Timestamp::now(), what));
     }
 
     /// Takes the next batch to store.
-    fn next(&mut self) -> Vec<Said> {
+    fn take_batch(&mut self) -> Vec<TimedEvent> {
         let mut bytes = 0;
-        let is_next = |(_, what): &&Said| {
-            let is_next = bytes < STORED_BYTES;
+        let is_next = |(_, what): &&TimedEvent| {
+            let is_next = bytes < BATCH_BYTES;
             bytes += output_bytes(what);
             is_next
         };
-        let count = self.said.iter().take_while(is_next).count();
-        self.said.drain(..count).collect()
+        let count = self.events.iter().take_while(is_next).count();
+        self.events.drain(..count).collect()
     }
 
     /// Returns true if a full batch is waiting.
-    fn is_much(&self) -> bool {
-        let bytes: usize = self.said.iter().map(|(_, what)| output_bytes(what)).sum();
-        bytes >= STORED_BYTES
+    fn is_batch_full(&self) -> bool {
+        let bytes: usize = self.events.iter().map(|(_, what)| output_bytes(what)).sum();
+        bytes >= BATCH_BYTES
     }
 }
 
-fn output_bytes(what: &Happened) -> usize {
+fn output_bytes(what: &JobEventKind) -> usize {
     match what {
-        Happened::Output { text, .. } => text.len(),
+        JobEventKind::Output { text, .. } => text.len(),
         _ => 0,
     }
 }
@@ -265,65 +269,68 @@ fn output_bytes(what: &Happened) -> usize {
 mod tests {
     use super::*;
 
-    fn chunk(text: &str) -> Event {
-        Event::Chunk { stream: Stream::Stdout, text: text.to_owned() }
+    fn chunk(text: &str) -> CallEvent {
+        CallEvent::ProgramOutput { stream: OutputStream::Stdout, text: text.to_owned() }
     }
 
-    fn said(pump: &Pump) -> Vec<Happened> {
-        pump.rest().0.into_iter().map(|(_, what)| what).collect()
+    fn said(pump: &EventPump) -> Vec<JobEventKind> {
+        pump.take_rest().0.into_iter().map(|(_, what)| what).collect()
     }
 
     #[test]
     fn output_is_kept_to_its_bound_and_that_it_was_cut_is_said_once() {
-        let pump = Pump::new(4);
+        let pump = EventPump::new(4);
         let sink = pump.sink();
         ["ab", "c\u{e9}f", "more", "more"].into_iter().for_each(|text| sink.send(chunk(text)));
         let said = said(&pump);
-        let text = Happened::Output { stream: Stream::Stdout, text: "abc".to_owned() };
+        let text = JobEventKind::Output { stream: OutputStream::Stdout, text: "abc".to_owned() };
         assert_eq!(said[0], text);
-        assert!(matches!(said[1..], [Happened::Log { level: Level::Warning, .. }]), "{said:?}");
+        assert!(
+            matches!(said[1..], [JobEventKind::Log { level: LogLevel::Warning, .. }]),
+            "{said:?}"
+        );
     }
 
     #[test]
     fn progress_never_falls_and_only_the_last_word_is_kept() {
-        let pump = Pump::new(4);
+        let pump = EventPump::new(4);
         let sink = pump.sink();
         for (done, total) in [(1.0, Some(4.0)), (3.0, Some(4.0)), (2.0, Some(4.0)), (9.0, None)] {
-            sink.send(Event::Progress { done, total, message: None });
+            sink.send(CallEvent::Progress { done, total, message: None });
         }
-        assert_eq!(said(&pump), [Happened::Progress { fraction: 0.75, message: None }]);
+        assert_eq!(said(&pump), [JobEventKind::Progress { fraction: 0.75, message: None }]);
     }
 
     #[test]
     fn much_output_is_stored_in_parts_and_in_order() {
-        let pump = Pump::new(usize::MAX);
+        let pump = EventPump::new(usize::MAX);
         let sink = pump.sink();
         let lines = (0..100_000).map(|line| format!("a line of output, number {line}\n"));
         let lines: Vec<_> = lines.collect();
         lines.iter().for_each(|line| sink.send(chunk(line)));
         let mut stored = String::new();
         loop {
-            let is_much = pump.heap().is_much();
-            let part = pump.heap().next();
+            let is_much = pump.lock_buffer().is_batch_full();
+            let part = pump.lock_buffer().take_batch();
             let texts = part.iter().filter_map(|(_, what)| match what {
-                Happened::Output { text, .. } => Some(text.as_str()),
+                JobEventKind::Output { text, .. } => Some(text.as_str()),
                 _ => None,
             });
             let part: String = texts.collect();
-            assert!(part.len() <= STORED_BYTES + EVENT_BYTES);
-            assert_eq!(part.len() >= STORED_BYTES, is_much);
+            assert!(part.len() <= BATCH_BYTES + EVENT_BYTES_MAX);
+            assert_eq!(part.len() >= BATCH_BYTES, is_much);
             if part.is_empty() {
                 break;
             }
             stored += &part;
         }
         assert_eq!(stored, lines.concat());
-        assert!(stored.len() > 2 * STORED_BYTES);
+        assert!(stored.len() > 2 * BATCH_BYTES);
     }
 
     #[test]
     fn what_comes_after_the_end_is_not_taken() {
-        let pump = Pump::new(4);
+        let pump = EventPump::new(4);
         pump.close();
         pump.sink().send(chunk("x"));
         assert_eq!(said(&pump), []);

@@ -9,13 +9,14 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 use toolgate_contract::{
-    Artefact, BoxFuture, CallError, Change, Changes, Completing, Contents, Ctx, Fault, Happened,
-    Hold, Job, JobId, Meant, OpenFile, ResourceSpec, ResourceTemplate, Resources, ToolError,
-    ToolSpec, Watch, Watched, Which,
+    ArtefactSelection, BoxFuture, CallError, ChangeFeed, CompletionRequest, ContentAnnotations,
+    JobArtefact, JobEventKind, JobEventStream, JobId, JobSnapshot, JobStreamItem, OpenFile,
+    ResourceContents, ResourceSource, ResourceSpec, ResourceTemplate, ServerChange, ToolContext,
+    ToolError, ToolFault, ToolSpec, WatchGuard,
 };
 
-use super::Jobs;
-use super::tools::{Handle, Told, looking, refusal};
+use super::JobService;
+use super::tools::{JobView, JobsHandle, guard_spec, tool_error};
 
 /// Prefix of the URIs.
 const SCHEME: &str = "job://";
@@ -26,30 +27,31 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 /// Largest number of jobs read at once, or offered as completions.
 const JOBS_MAX: usize = 200;
 /// Time that a change waits to be combined with others.
-const GATHER: Duration = Duration::from_millis(100);
+const GATHER_TIME: Duration = Duration::from_millis(100);
 /// Characters that are percent-encoded in a file name.
-const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+const ESCAPED_CHARS: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Creates the resources that expose the jobs in `handle`.
-pub(crate) fn resources(handle: &Handle) -> Arc<dyn Resources> {
-    Arc::new(JobResources { guard: looking(handle), handle: handle.clone() })
+pub(crate) fn resources(handle: &JobsHandle) -> Arc<dyn ResourceSource> {
+    Arc::new(JobResources { guard: guard_spec(handle), handle: handle.clone() })
 }
 
 struct JobResources {
     guard: ToolSpec,
-    handle: Handle,
+    handle: JobsHandle,
 }
 
 /// Target of a URI.
 #[derive(Debug, PartialEq, Eq)]
-struct Place {
+struct JobUri {
     id: String,
-    of: Part,
+    part: JobPart,
 }
 
 /// Part of a job.
 #[derive(Debug, PartialEq, Eq)]
-enum Part {
+enum JobPart {
     /// State and result of the job.
     Job,
     /// Printed output.
@@ -58,54 +60,57 @@ enum Part {
     File(String),
 }
 
-impl Place {
-    fn of(uri: &str) -> Option<Self> {
+impl JobUri {
+    fn parse(uri: &str) -> Option<Self> {
         let path = uri.strip_prefix(SCHEME)?;
         let (id, of) = match path.split_once('/') {
-            None => (path, Part::Job),
-            Some((id, "output")) => (id, Part::Output),
+            None => (path, JobPart::Job),
+            Some((id, "output")) => (id, JobPart::Output),
             Some((id, rest)) => {
                 let name = rest.strip_prefix("files/").filter(|name| !name.contains('/'))?;
                 let name = percent_decode_str(name).decode_utf8().ok()?;
-                (id, Part::File(name.into_owned()))
+                (id, JobPart::File(name.into_owned()))
             }
         };
-        Some(Self { id: id.to_owned(), of })
+        Some(Self { id: id.to_owned(), part: of })
     }
 }
 
-fn uri_of(id: JobId) -> String {
+fn job_uri(id: JobId) -> String {
     format!("{SCHEME}{id}")
 }
 
-fn uri_of_file(id: JobId, name: &str) -> String {
-    format!("{SCHEME}{id}/files/{}", utf8_percent_encode(name, PLAIN))
+fn file_uri(id: JobId, name: &str) -> String {
+    format!("{SCHEME}{id}/files/{}", utf8_percent_encode(name, ESCAPED_CHARS))
 }
 
 /// Returns the list entry of a job.
-fn entry(job: &Job) -> ResourceSpec {
+fn job_entry(job: &JobSnapshot) -> ResourceSpec {
     let modified = Some(job.updated);
     ResourceSpec {
         title: Some(format!("{}, {}", job.tool, job.state.as_str())),
         about: job.message.clone(),
         media_type: Some("application/json".to_owned()),
-        meant: Meant { modified, ..Meant::default() },
-        ..ResourceSpec::new(uri_of(job.id), job.id.to_string())
+        meant: ContentAnnotations { modified, ..ContentAnnotations::default() },
+        ..ResourceSpec::new(job_uri(job.id), job.id.to_string())
     }
 }
 
 /// Returns the list entry of a file that a job left.
-fn entry_of_file(id: JobId, file: &Artefact) -> ResourceSpec {
+fn file_entry(id: JobId, file: &JobArtefact) -> ResourceSpec {
     ResourceSpec {
         about: Some(format!("left by job {id} as `{}`", file.path)),
         media_type: Some(file.media_type.clone()),
         bytes: Some(file.bytes),
-        meant: Meant { modified: Some(file.modified), ..Meant::default() },
-        ..ResourceSpec::new(uri_of_file(id, &file.name), &file.name)
+        meant: ContentAnnotations {
+            modified: Some(file.modified),
+            ..ContentAnnotations::default()
+        },
+        ..ResourceSpec::new(file_uri(id, &file.name), &file.name)
     }
 }
 
-impl Resources for JobResources {
+impl ResourceSource for JobResources {
     fn guard(&self) -> &ToolSpec {
         &self.guard
     }
@@ -116,11 +121,11 @@ impl Resources for JobResources {
 
     fn list<'a>(
         &'a self,
-        ctx: &'a Ctx,
+        ctx: &'a ToolContext,
         after: Option<&'a str>,
         at_most: usize,
     ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
-        Box::pin(self.entries(ctx, after, at_most))
+        Box::pin(self.list_entries(ctx, after, at_most))
     }
 
     fn templates(&self) -> Vec<ResourceTemplate> {
@@ -129,7 +134,13 @@ impl Resources for JobResources {
             let name = name.to_owned();
             let media_type = media_type.map(str::to_owned);
             let about = Some(about.to_owned());
-            ResourceTemplate { uri, name, about, media_type, ..ResourceTemplate::default() }
+            ResourceTemplate {
+                uri,
+                name,
+                description: about,
+                media_type,
+                ..ResourceTemplate::default()
+            }
         };
         vec![
             template("{id}", "job", "How a job is, and what came of it.", Some("application/json")),
@@ -140,21 +151,23 @@ impl Resources for JobResources {
 
     fn read<'a>(
         &'a self,
-        ctx: &'a Ctx,
+        ctx: &'a ToolContext,
         uri: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Contents>, ToolError>> {
+    ) -> BoxFuture<'a, Result<Vec<ResourceContents>, ToolError>> {
         Box::pin(async move {
-            let Place { id, of } = Place::of(uri).ok_or_else(|| nothing_at(uri))?;
-            let jobs = self.jobs_or(|| nothing_at(uri))?;
+            let JobUri { id, part: of } = JobUri::parse(uri).ok_or_else(|| unknown_uri(uri))?;
+            let jobs = self.jobs_or(|| unknown_uri(uri))?;
             let contents = match of {
-                Part::Job => {
-                    let job = jobs.get(Some(&ctx.caller), &id).await.map_err(refused)?;
-                    let told = serde_json::to_string(&Told::of(job))
-                        .map_err(|err| ToolError::because("the job is not JSON", err))?;
-                    Contents::text(uri, "application/json", told)
+                JobPart::Job => {
+                    let job = jobs.get(Some(&ctx.caller), &id).await.map_err(job_error)?;
+                    let told = serde_json::to_string(&JobView::from_job(job))
+                        .map_err(|err| ToolError::with_cause("the job is not JSON", err))?;
+                    ResourceContents::text(uri, "application/json", told)
                 }
-                Part::Output => Contents::text(uri, "text/plain", output(&jobs, ctx, &id).await?),
-                Part::File(name) => file(&jobs, ctx, uri, &id, name).await?,
+                JobPart::Output => {
+                    ResourceContents::text(uri, "text/plain", read_output(&jobs, ctx, &id).await?)
+                }
+                JobPart::File(name) => read_file(&jobs, ctx, uri, &id, name).await?,
             };
             Ok(vec![contents])
         })
@@ -162,20 +175,20 @@ impl Resources for JobResources {
 
     fn complete<'a>(
         &'a self,
-        ctx: &'a Ctx,
-        asked: &'a Completing,
+        ctx: &'a ToolContext,
+        asked: &'a CompletionRequest,
     ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
         Box::pin(async move {
-            let Some(jobs) = self.some_jobs() else { return Ok(Vec::new()) };
+            let Some(jobs) = self.existing_jobs() else { return Ok(Vec::new()) };
             match asked.argument.as_str() {
                 "id" => {
                     let page = jobs.list(Some(&ctx.caller), None, JOBS_MAX).await;
-                    let page = page.map_err(refused)?;
+                    let page = page.map_err(job_error)?;
                     Ok(page.jobs.iter().map(|job| job.id.to_string()).collect())
                 }
                 "name" => {
-                    let Some(id) = asked.others.get("id") else { return Ok(Vec::new()) };
-                    let job = jobs.get(Some(&ctx.caller), id).await.map_err(refused)?;
+                    let Some(id) = asked.other_arguments.get("id") else { return Ok(Vec::new()) };
+                    let job = jobs.get(Some(&ctx.caller), id).await.map_err(job_error)?;
                     Ok(job.artefacts.into_iter().map(|file| file.name).collect())
                 }
                 _ => Ok(Vec::new()),
@@ -185,74 +198,74 @@ impl Resources for JobResources {
 
     fn watch<'a>(
         &'a self,
-        ctx: &'a Ctx,
+        ctx: &'a ToolContext,
         uri: &'a str,
-        changes: &'a Changes,
-    ) -> BoxFuture<'a, Result<Hold, ToolError>> {
+        changes: &'a ChangeFeed,
+    ) -> BoxFuture<'a, Result<WatchGuard, ToolError>> {
         Box::pin(async move {
-            let Place { id, of } = Place::of(uri).ok_or_else(|| nothing_at(uri))?;
-            let jobs = self.jobs_or(|| nothing_at(uri))?;
-            let job = jobs.get(Some(&ctx.caller), &id).await.map_err(refused)?;
+            let JobUri { id, part: of } = JobUri::parse(uri).ok_or_else(|| unknown_uri(uri))?;
+            let jobs = self.jobs_or(|| unknown_uri(uri))?;
+            let job = jobs.get(Some(&ctx.caller), &id).await.map_err(job_error)?;
             if job.state.is_terminal() {
-                return Ok(Hold::nothing());
+                return Ok(WatchGuard::none());
             }
             let watch = jobs.watch(Some(&ctx.caller), &id, job.last_event).await;
-            let (_, watch) = watch.map_err(refused)?;
-            let telling = tell_changes(watch, of, uri.into(), changes.clone());
-            Ok(Hold::of(AbortOnDropHandle::new(tokio::spawn(telling))))
+            let (_, watch) = watch.map_err(job_error)?;
+            let telling = report_changes(watch, of, uri.into(), changes.clone());
+            Ok(WatchGuard::new(AbortOnDropHandle::new(tokio::spawn(telling))))
         })
     }
 
-    fn watch_list(&self, changes: &Changes) -> Hold {
-        let Ok(jobs) = self.handle.jobs() else { return Hold::nothing() };
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return Hold::nothing() };
-        let mut changed = jobs.changed();
+    fn watch_list(&self, changes: &ChangeFeed) -> WatchGuard {
+        let Ok(jobs) = self.handle.jobs() else { return WatchGuard::none() };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return WatchGuard::none() };
+        let mut changed = jobs.subscribe();
         let changes = changes.clone();
         let telling = runtime.spawn(async move {
             while changed.changed().await.is_ok() {
-                tokio::time::sleep(GATHER).await;
+                tokio::time::sleep(GATHER_TIME).await;
                 changed.mark_unchanged();
-                changes.tell(&Change::Resources);
+                changes.publish(&ServerChange::Resources);
             }
         });
-        Hold::of(AbortOnDropHandle::new(telling))
+        WatchGuard::new(AbortOnDropHandle::new(telling))
     }
 }
 
 impl JobResources {
     /// Returns the jobs, if there are or were any. Creates nothing.
-    fn some_jobs(&self) -> Option<Jobs> {
-        self.handle.jobs().ok().filter(Jobs::any)
+    fn existing_jobs(&self) -> Option<JobService> {
+        self.handle.jobs().ok().filter(JobService::has_jobs)
     }
 
-    fn jobs_or(&self, none: impl FnOnce() -> ToolError) -> Result<Jobs, ToolError> {
-        self.some_jobs().ok_or_else(none)
+    fn jobs_or(&self, none: impl FnOnce() -> ToolError) -> Result<JobService, ToolError> {
+        self.existing_jobs().ok_or_else(none)
     }
 
     /// Lists jobs, newest first, each followed by its files.
-    async fn entries(
+    async fn list_entries(
         &self,
-        ctx: &Ctx,
+        ctx: &ToolContext,
         after: Option<&str>,
         at_most: usize,
     ) -> Result<Vec<ResourceSpec>, ToolError> {
-        let Some(jobs) = self.some_jobs() else { return Ok(Vec::new()) };
+        let Some(jobs) = self.existing_jobs() else { return Ok(Vec::new()) };
         let mut entries = Vec::new();
         let mut last = None;
         if let Some(after) = after {
-            let Place { id, of } = Place::of(after).ok_or_else(|| nothing_at(after))?;
+            let JobUri { id, part: of } = JobUri::parse(after).ok_or_else(|| unknown_uri(after))?;
             let job = match jobs.get(Some(&ctx.caller), &id).await {
                 Ok(job) => job,
                 // If the job was removed since, older ones mostly were too, so the list ends here.
                 Err(CallError::NotFound { .. }) => return Ok(entries),
-                Err(err) => return Err(refused(err)),
+                Err(err) => return Err(job_error(err)),
             };
-            let is_after = |file: &&Artefact| match &of {
-                Part::Job | Part::Output => true,
-                Part::File(name) => file.name > *name,
+            let is_after = |file: &&JobArtefact| match &of {
+                JobPart::Job | JobPart::Output => true,
+                JobPart::File(name) => file.name > *name,
             };
             let rest = job.artefacts.iter().filter(is_after);
-            entries.extend(rest.map(|file| entry_of_file(job.id, file)));
+            entries.extend(rest.map(|file| file_entry(job.id, file)));
             last = Some(job.id);
         }
         while entries.len() < at_most {
@@ -260,11 +273,11 @@ impl JobResources {
             let page = match jobs.list(Some(&ctx.caller), last, size).await {
                 Ok(page) => page,
                 Err(CallError::NotFound { .. }) => break,
-                Err(err) => return Err(refused(err)),
+                Err(err) => return Err(job_error(err)),
             };
             for job in &page.jobs {
-                entries.push(entry(job));
-                entries.extend(job.artefacts.iter().map(|file| entry_of_file(job.id, file)));
+                entries.push(job_entry(job));
+                entries.extend(job.artefacts.iter().map(|file| file_entry(job.id, file)));
             }
             last = page.next;
             if last.is_none() {
@@ -277,13 +290,13 @@ impl JobResources {
 }
 
 /// Returns the printed output of a job, up to the limit.
-async fn output(jobs: &Jobs, ctx: &Ctx, id: &str) -> Result<String, ToolError> {
+async fn read_output(jobs: &JobService, ctx: &ToolContext, id: &str) -> Result<String, ToolError> {
     let mut text = String::new();
     let mut after = 0;
     loop {
         let room = OUTPUT_BYTES_MAX.saturating_sub(text.len());
-        let page = jobs.page(&ctx.caller, id, after, room.max(1)).await;
-        let (job, events) = page.map_err(refused)?;
+        let page = jobs.read_events(&ctx.caller, id, after, room.max(1)).await;
+        let (job, events) = page.map_err(job_error)?;
         let Some(last) = events.last().map(|last| last.seq) else { return Ok(text) };
         if room == 0 {
             let note = "this is not all; read on with jobs_output";
@@ -291,7 +304,7 @@ async fn output(jobs: &Jobs, ctx: &Ctx, id: &str) -> Result<String, ToolError> {
             return Ok(text);
         }
         for event in events {
-            if let Happened::Output { text: piece, .. } = event.what {
+            if let JobEventKind::Output { text: piece, .. } = event.kind {
                 text.push_str(&piece);
             }
         }
@@ -300,21 +313,24 @@ async fn output(jobs: &Jobs, ctx: &Ctx, id: &str) -> Result<String, ToolError> {
 }
 
 /// Reads a file that a job left, if it is within the limit.
-async fn file(
-    jobs: &Jobs,
-    ctx: &Ctx,
+async fn read_file(
+    jobs: &JobService,
+    ctx: &ToolContext,
     uri: &str,
     id: &str,
     name: String,
-) -> Result<Contents, ToolError> {
-    let open = jobs.open(&ctx.caller, id, Which::Named(name)).await.map_err(refused)?;
-    let OpenFile { handle, bytes, media_type, held: _ } = open.file;
+) -> Result<ResourceContents, ToolError> {
+    let open = jobs
+        .open_artefact(&ctx.caller, id, ArtefactSelection::Named(name))
+        .await
+        .map_err(job_error)?;
+    let OpenFile { handle, bytes, media_type, guard: _ } = open.file;
     if bytes > FILE_BYTES_MAX {
         let why = format!(
             "`{uri}` is {bytes} bytes long, and no more than {FILE_BYTES_MAX} are read at once; \
              files_read reads it in parts where it still lies in the workspace"
         );
-        return Err(ToolError::new(Fault::TooLarge, why));
+        return Err(ToolError::new(ToolFault::TooLarge, why));
     }
     let held = spawn_blocking(move || {
         // Bounded by `FILE_BYTES_MAX`, so it fits.
@@ -322,25 +338,30 @@ async fn file(
         handle.read_exact_at(&mut held, 0).map(|()| held)
     });
     let failed = || format!("`{uri}` could not be read");
-    let held = held.await.map_err(|err| ToolError::because(failed(), err))?;
-    let held = held.map_err(|err| ToolError::because(failed(), err))?;
+    let held = held.await.map_err(|err| ToolError::with_cause(failed(), err))?;
+    let held = held.map_err(|err| ToolError::with_cause(failed(), err))?;
     let is_text = !held.contains(&0);
     Ok(match String::from_utf8(held) {
-        Ok(text) if is_text => Contents::text(uri, media_type, text),
-        Ok(text) => Contents::bytes(uri, media_type, text.into_bytes()),
-        Err(err) => Contents::bytes(uri, media_type, err.into_bytes()),
+        Ok(text) if is_text => ResourceContents::text(uri, media_type, text),
+        Ok(text) => ResourceContents::bytes(uri, media_type, text.into_bytes()),
+        Err(err) => ResourceContents::bytes(uri, media_type, err.into_bytes()),
     })
 }
 
 /// Reports changes of `part` of a job, whose URI is `uri`, until the job ends.
-async fn tell_changes(mut watch: Box<dyn Watch>, part: Part, uri: Arc<str>, changes: Changes) {
+async fn report_changes(
+    mut watch: Box<dyn JobEventStream>,
+    part: JobPart,
+    uri: Arc<str>,
+    changes: ChangeFeed,
+) {
     loop {
         match watch.next().await {
             None => return,
-            Some(Watched::Event(event)) if !is_seen(&part, &event.what) => continue,
-            Some(Watched::Event(_) | Watched::Ended(_)) => {}
+            Some(JobStreamItem::Event(event)) if !affects_part(&part, &event.kind) => continue,
+            Some(JobStreamItem::Event(_) | JobStreamItem::Ended(_)) => {}
         }
-        let until = Instant::now() + GATHER;
+        let until = Instant::now() + GATHER_TIME;
         let is_over = loop {
             match timeout_at(until, watch.next()).await {
                 Ok(Some(_)) => {}
@@ -348,7 +369,7 @@ async fn tell_changes(mut watch: Box<dyn Watch>, part: Part, uri: Arc<str>, chan
                 Err(_elapsed) => break false,
             }
         };
-        changes.tell(&Change::Resource(uri.clone()));
+        changes.publish(&ServerChange::Resource(uri.clone()));
         if is_over {
             return;
         }
@@ -356,29 +377,29 @@ async fn tell_changes(mut watch: Box<dyn Watch>, part: Part, uri: Arc<str>, chan
 }
 
 /// Returns true if the event changes `part` of a job.
-fn is_seen(part: &Part, what: &Happened) -> bool {
+fn affects_part(part: &JobPart, what: &JobEventKind) -> bool {
     match what {
-        Happened::Queued | Happened::Started { .. } | Happened::Progress { .. } => {
-            *part == Part::Job
+        JobEventKind::Queued | JobEventKind::Started { .. } | JobEventKind::Progress { .. } => {
+            *part == JobPart::Job
         }
-        Happened::Output { .. } => *part == Part::Output,
+        JobEventKind::Output { .. } => *part == JobPart::Output,
         // The representation of a job does not contain its log lines.
-        Happened::Log { .. } => false,
-        Happened::Asks { .. } => *part == Part::Job,
-        Happened::Artefact(file) => match part {
-            Part::Job => true,
-            Part::Output => false,
-            Part::File(name) => file.name == *name,
+        JobEventKind::Log { .. } => false,
+        JobEventKind::Asks { .. } => *part == JobPart::Job,
+        JobEventKind::Artefact(file) => match part {
+            JobPart::Job => true,
+            JobPart::Output => false,
+            JobPart::File(name) => file.name == *name,
         },
-        Happened::Finished { .. } => matches!(part, Part::Job | Part::Output),
+        JobEventKind::Finished { .. } => matches!(part, JobPart::Job | JobPart::Output),
     }
 }
 
-fn refused(err: CallError) -> ToolError {
-    refusal(err, "")
+fn job_error(err: CallError) -> ToolError {
+    tool_error(err, "")
 }
 
-fn nothing_at(uri: &str) -> ToolError {
+fn unknown_uri(uri: &str) -> ToolError {
     let uri: String = uri.chars().take(100).collect();
     ToolError::not_found(format!(
         "no resource is at `{uri}`; jobs are at {SCHEME}ID, {SCHEME}ID/output and \
@@ -392,13 +413,13 @@ mod tests {
 
     #[test]
     fn a_name_of_any_letters_is_found_again_by_its_uri() {
-        let id = JobId::of(7);
+        let id = JobId::from_bits(7);
         for name in ["plot.png", "a b%c?d#e", "ä/ö", ".."] {
-            let place = Place::of(&uri_of_file(id, name)).expect("a place");
-            assert_eq!(place, Place { id: id.to_string(), of: Part::File(name.to_owned()) });
+            let place = JobUri::parse(&file_uri(id, name)).expect("a place");
+            assert_eq!(place, JobUri { id: id.to_string(), part: JobPart::File(name.to_owned()) });
         }
         for none in ["job://1/2", "job://1/files/a/b", "file:///a", "job://1/files"] {
-            assert_eq!(Place::of(none), None, "{none}");
+            assert_eq!(JobUri::parse(none), None, "{none}");
         }
     }
 }

@@ -11,7 +11,7 @@
 mod threads;
 mod writes;
 mod reads;
-mod standing;
+mod stored_caller;
 mod servers;
 mod schema;
 
@@ -20,14 +20,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use toolgate_contract::{BoxFuture, Caller, Given, Job, JobEvent, JobId, JobPage};
+use toolgate_contract::{BoxFuture, Caller, ClientAnswers, JobEvent, JobId, JobPage, JobSnapshot};
 
-use super::store::{Adopted, Begun, End, May, NewJob, Said, Store, StoreError};
-use servers::Server;
-use threads::{BATCH_BYTES, Durability, Readers, Session, Writer};
+use super::store::{
+    AdoptFilter, AdoptedJobs, JobEnd, JobStore, JobStoreError, NewJob, StartedJob, TimedEvent,
+};
+use servers::ServerRegistration;
+use threads::{BATCH_BYTES, Durability, ReaderThreads, WriterSession, WriterThread};
 
 /// Name of the database file.
-const FILE: &str = "jobs.db";
+const FILE_NAME: &str = "jobs.db";
 /// Number of jobs removed in one step, so that other requests come between.
 const FORGET_STEP: usize = 50;
 
@@ -38,8 +40,8 @@ const FORGET_STEP: usize = 50;
 pub struct SqliteStore {
     // Dropped in this order: the last connection checkpoints the file, and it must be able to
     // write.
-    readers: Readers,
-    writer: Writer,
+    readers: ReaderThreads,
+    writer: WriterThread,
 }
 
 impl SqliteStore {
@@ -47,88 +49,102 @@ impl SqliteStore {
     ///
     /// `mark` identifies the programs of this server. A server that adopts its jobs after a crash
     /// receives it.
-    pub fn open(folder: &Path, mark: u64) -> Result<Self, StoreError> {
-        let server = Server::enter(folder, mark).map_err(|err| {
-            StoreError(format!("its folder `{}` cannot be written: {err}", folder.display()))
+    pub fn open(folder: &Path, mark: u64) -> Result<Self, JobStoreError> {
+        let server = ServerRegistration::register(folder, mark).map_err(|err| {
+            JobStoreError(format!("its folder `{}` cannot be written: {err}", folder.display()))
         })?;
-        Self::over(server, &folder.join(FILE).into())
+        Self::with_server(server, &folder.join(FILE_NAME).into())
     }
 
     /// Returns true if there are or were jobs in `folder`.
-    pub fn is_in(folder: &Path) -> bool {
-        folder.join(FILE).exists()
+    pub fn exists_in(folder: &Path) -> bool {
+        folder.join(FILE_NAME).exists()
     }
 
-    fn over(server: Server, file: &Arc<Path>) -> Result<Self, StoreError> {
+    fn with_server(server: ServerRegistration, file: &Arc<Path>) -> Result<Self, JobStoreError> {
         let db = match schema::open(file) {
             Ok(db) => db,
             Err(err) => {
-                server.leave();
-                return Err(err.about(file));
+                server.unregister();
+                return Err(err.to_store_error(file));
             }
         };
-        let no_thread = |err: io::Error| StoreError(format!("no thread can be started: {err}"));
-        let readers = Readers::start(file).map_err(no_thread)?;
-        let session = Session { db, file: file.clone(), server, durability: None };
-        let writer = Writer::start(session).map_err(no_thread)?;
+        let no_thread = |err: io::Error| JobStoreError(format!("no thread can be started: {err}"));
+        let readers = ReaderThreads::start(file).map_err(no_thread)?;
+        let session = WriterSession { db, file: file.clone(), server, durability: None };
+        let writer = WriterThread::start(session).map_err(no_thread)?;
         Ok(Self { readers, writer })
     }
 }
 
 impl SqliteStore {
     /// Removes data of forgotten jobs and returns free space to the disk.
-    async fn tidy(&self) -> Result<(), StoreError> {
-        while self.writer.ask(Durability::Written, BATCH_BYTES, writes::sweep).await? {}
-        while self.writer.ask(Durability::Written, BATCH_BYTES, writes::shrink).await? {}
+    async fn reclaim_space(&self) -> Result<(), JobStoreError> {
+        while self.writer.submit(Durability::Written, BATCH_BYTES, writes::sweep).await? {}
+        while self.writer.submit(Durability::Written, BATCH_BYTES, writes::shrink).await? {}
         Ok(())
     }
 }
 
-impl Store for SqliteStore {
-    fn accept(&self, job: NewJob) -> BoxFuture<'_, Result<(), StoreError>> {
+impl JobStore for SqliteStore {
+    fn accept(&self, job: NewJob) -> BoxFuture<'_, Result<(), JobStoreError>> {
         Box::pin(async move {
             let input = job.input.to_string();
             let bytes = input.len();
-            let work = move |session: &Session| writes::accept(session, &job, &input);
-            self.writer.ask(Durability::Durable, bytes, work).await
+            let work = move |session: &WriterSession| writes::accept(session, &job, &input);
+            self.writer.submit(Durability::Durable, bytes, work).await
         })
     }
 
-    fn begin(&self, id: JobId, at: Timestamp) -> BoxFuture<'_, Result<Option<Begun>, StoreError>> {
-        let work = move |session: &Session| writes::begin(session, id, at);
-        Box::pin(self.writer.ask(Durability::Durable, 0, work))
+    fn begin(
+        &self,
+        id: JobId,
+        at: Timestamp,
+    ) -> BoxFuture<'_, Result<Option<StartedJob>, JobStoreError>> {
+        let work = move |session: &WriterSession| writes::begin(session, id, at);
+        Box::pin(self.writer.submit(Durability::Durable, 0, work))
     }
 
-    fn requeue(&self, id: JobId, at: Timestamp) -> BoxFuture<'_, Result<(), StoreError>> {
-        let work = move |session: &Session| writes::requeue(session, id, at);
-        Box::pin(self.writer.ask(Durability::Durable, 0, work))
+    fn requeue(&self, id: JobId, at: Timestamp) -> BoxFuture<'_, Result<(), JobStoreError>> {
+        let work = move |session: &WriterSession| writes::requeue(session, id, at);
+        Box::pin(self.writer.submit(Durability::Durable, 0, work))
     }
 
-    fn append(&self, id: JobId, what: Vec<Said>) -> BoxFuture<'_, Result<u64, StoreError>> {
+    fn append_events(
+        &self,
+        id: JobId,
+        what: Vec<TimedEvent>,
+    ) -> BoxFuture<'_, Result<u64, JobStoreError>> {
         Box::pin(async move {
-            let lines = writes::Lines::of(&what).map_err(|err| self.readers.told(&err))?;
+            let lines = writes::EventRows::from_events(&what)
+                .map_err(|err| self.readers.store_error(&err))?;
             let bytes = lines.bytes();
-            let work = move |session: &Session| writes::append(session, id, &lines);
-            self.writer.ask(Durability::Written, bytes, work).await
+            let work = move |session: &WriterSession| writes::append(session, id, &lines);
+            self.writer.submit(Durability::Written, bytes, work).await
         })
     }
 
-    fn tell(&self, id: JobId, given: Given) -> BoxFuture<'_, Result<(), StoreError>> {
-        let work = move |session: &Session| writes::tell(session, id, &given);
-        Box::pin(self.writer.ask(Durability::Durable, 0, work))
+    fn add_answers(
+        &self,
+        id: JobId,
+        given: ClientAnswers,
+    ) -> BoxFuture<'_, Result<(), JobStoreError>> {
+        let work = move |session: &WriterSession| writes::add_answers(session, id, &given);
+        Box::pin(self.writer.submit(Durability::Durable, 0, work))
     }
 
-    fn finish(&self, id: JobId, end: End) -> BoxFuture<'_, Result<Option<u64>, StoreError>> {
+    fn finish(&self, id: JobId, end: JobEnd) -> BoxFuture<'_, Result<Option<u64>, JobStoreError>> {
         Box::pin(async move {
-            let ending = writes::Ending::of(end).map_err(|err| self.readers.told(&err))?;
+            let ending =
+                writes::StoredEnd::from_end(end).map_err(|err| self.readers.store_error(&err))?;
             let bytes = ending.bytes();
-            let work = move |session: &Session| writes::finish(session, id, &ending);
-            self.writer.ask(Durability::Durable, bytes, work).await
+            let work = move |session: &WriterSession| writes::finish(session, id, &ending);
+            self.writer.submit(Durability::Durable, bytes, work).await
         })
     }
 
-    fn job(&self, id: JobId) -> BoxFuture<'_, Result<Option<Job>, StoreError>> {
-        Box::pin(self.readers.ask(move |db| reads::job(db, id)))
+    fn job(&self, id: JobId) -> BoxFuture<'_, Result<Option<JobSnapshot>, JobStoreError>> {
+        Box::pin(self.readers.submit(move |db| reads::job(db, id)))
     }
 
     fn events(
@@ -136,8 +152,8 @@ impl Store for SqliteStore {
         id: JobId,
         after: u64,
         bytes_max: usize,
-    ) -> BoxFuture<'_, Result<Vec<JobEvent>, StoreError>> {
-        Box::pin(self.readers.ask(move |db| reads::events(db, id, after, bytes_max)))
+    ) -> BoxFuture<'_, Result<Vec<JobEvent>, JobStoreError>> {
+        Box::pin(self.readers.submit(move |db| reads::events(db, id, after, bytes_max)))
     }
 
     fn list(
@@ -145,39 +161,41 @@ impl Store for SqliteStore {
         caller: Option<Caller>,
         after: Option<JobId>,
         size: usize,
-    ) -> BoxFuture<'_, Result<JobPage, StoreError>> {
-        Box::pin(self.readers.ask(move |db| reads::list(db, caller.as_ref(), after, size)))
+    ) -> BoxFuture<'_, Result<JobPage, JobStoreError>> {
+        Box::pin(self.readers.submit(move |db| reads::list(db, caller.as_ref(), after, size)))
     }
 
-    fn adopt(&self, may: May) -> BoxFuture<'_, Result<Adopted, StoreError>> {
+    fn adopt(&self, may: AdoptFilter) -> BoxFuture<'_, Result<AdoptedJobs, JobStoreError>> {
         Box::pin(async move {
-            let work = move |session: &Session| writes::adopt(session, &may);
-            let writes::Taken { jobs, gone } =
-                self.writer.ask(Durability::Durable, 0, work).await?;
+            let work = move |session: &WriterSession| writes::adopt(session, &may);
+            let writes::JobTakeover { jobs, servers: gone } =
+                self.writer.submit(Durability::Durable, 0, work).await?;
             let marks = gone.iter().filter_map(|gone| gone.mark).collect();
-            let bury = Box::new(move || gone.into_iter().for_each(servers::Gone::bury));
-            Ok(Adopted { marks, jobs, bury })
+            let bury =
+                Box::new(move || gone.into_iter().for_each(servers::DeadServer::remove_file));
+            Ok(AdoptedJobs { marks, jobs, forget_servers: bury })
         })
     }
 
-    fn forget(
+    fn remove_expired(
         &self,
         now: Timestamp,
         ended_max: usize,
-    ) -> BoxFuture<'_, Result<Vec<JobId>, StoreError>> {
+    ) -> BoxFuture<'_, Result<Vec<JobId>, JobStoreError>> {
         Box::pin(async move {
-            let ids = self.readers.ask(move |db| reads::due(db, now, ended_max)).await?;
+            let ids =
+                self.readers.submit(move |db| reads::jobs_to_remove(db, now, ended_max)).await?;
             let mut forgotten = Vec::with_capacity(ids.len());
             for step in ids.chunks(FORGET_STEP).map(<[JobId]>::to_vec) {
-                let work = move |session: &Session| writes::forget(session, &step);
-                match self.writer.ask(Durability::Written, BATCH_BYTES, work).await {
+                let work = move |session: &WriterSession| writes::remove_jobs(session, &step);
+                match self.writer.submit(Durability::Written, BATCH_BYTES, work).await {
                     Ok(step) => forgotten.extend(step),
                     Err(err) if forgotten.is_empty() => return Err(err),
                     // The caller must learn of the jobs removed so far.
                     Err(_) => return Ok(forgotten),
                 }
             }
-            if let Err(err) = self.tidy().await {
+            if let Err(err) = self.reclaim_space().await {
                 tracing::warn!("{err}; what forgotten jobs left there is removed later");
             }
             Ok(forgotten)

@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolgate_contract::{
-    Artefact, Askable, BoxFuture, CallError, Caller, Given, Happened, Job, JobEvent, JobId,
-    JobPage, JobState, Output, ToolId,
+    BoxFuture, CallError, Caller, ClientAnswers, JobArtefact, JobEvent, JobEventKind, JobId,
+    JobPage, JobSnapshot, JobState, QuestionSupport, ToolId, ToolOutput,
 };
 
 /// Storage of jobs, their events and outcomes.
@@ -17,31 +17,43 @@ use toolgate_contract::{
 /// An operation that has returned survives the end of this process at any instant. A *durable* one
 /// also survives the end of the machine. Each job has one owner, the server that runs it. Several
 /// servers may share a store.
-pub trait Store: Send + Sync + 'static {
+pub trait JobStore: Send + Sync + 'static {
     /// Stores a new job as queued and owned by this server, with its first event. Durable.
-    fn accept(&self, job: NewJob) -> BoxFuture<'_, Result<(), StoreError>>;
+    fn accept(&self, job: NewJob) -> BoxFuture<'_, Result<(), JobStoreError>>;
 
     /// Marks a queued job of this server as running, adds the event, and returns the job's input.
     /// Returns `None` if the job is not queued. Durable.
-    fn begin(&self, id: JobId, at: Timestamp) -> BoxFuture<'_, Result<Option<Begun>, StoreError>>;
+    fn begin(
+        &self,
+        id: JobId,
+        at: Timestamp,
+    ) -> BoxFuture<'_, Result<Option<StartedJob>, JobStoreError>>;
 
     /// Marks a running job of this server as queued again. Durable.
-    fn requeue(&self, id: JobId, at: Timestamp) -> BoxFuture<'_, Result<(), StoreError>>;
+    fn requeue(&self, id: JobId, at: Timestamp) -> BoxFuture<'_, Result<(), JobStoreError>>;
 
     /// Appends events to a job that has not ended, and returns the number of the first. The last
-    /// [`Happened::Progress`] sets the job's progress and message.
-    fn append(&self, id: JobId, what: Vec<Said>) -> BoxFuture<'_, Result<u64, StoreError>>;
+    /// [`JobEventKind::IndexProgress`] sets the job's progress and message.
+    fn append_events(
+        &self,
+        id: JobId,
+        what: Vec<TimedEvent>,
+    ) -> BoxFuture<'_, Result<u64, JobStoreError>>;
 
     /// Stores answers to a job's questions for its next start. Earlier answers stay. Does nothing
     /// if the job has ended. Durable.
-    fn tell(&self, id: JobId, given: Given) -> BoxFuture<'_, Result<(), StoreError>>;
+    fn add_answers(
+        &self,
+        id: JobId,
+        given: ClientAnswers,
+    ) -> BoxFuture<'_, Result<(), JobStoreError>>;
 
     /// Ends a job: appends the remaining events and the final one. Returns the number of the first,
     /// or `None` if the job has ended or is missing. Durable.
-    fn finish(&self, id: JobId, end: End) -> BoxFuture<'_, Result<Option<u64>, StoreError>>;
+    fn finish(&self, id: JobId, end: JobEnd) -> BoxFuture<'_, Result<Option<u64>, JobStoreError>>;
 
     /// Returns the job in its current state.
-    fn job(&self, id: JobId) -> BoxFuture<'_, Result<Option<Job>, StoreError>>;
+    fn job(&self, id: JobId) -> BoxFuture<'_, Result<Option<JobSnapshot>, JobStoreError>>;
 
     /// Returns the events after number `after`, in order, up to about `bytes_max` bytes, and at
     /// least one if there is one.
@@ -50,7 +62,7 @@ pub trait Store: Send + Sync + 'static {
         id: JobId,
         after: u64,
         bytes_max: usize,
-    ) -> BoxFuture<'_, Result<Vec<JobEvent>, StoreError>>;
+    ) -> BoxFuture<'_, Result<Vec<JobEvent>, JobStoreError>>;
 
     /// Lists jobs, newest first, without their outcomes: those of `caller`, or all.
     fn list(
@@ -58,19 +70,19 @@ pub trait Store: Send + Sync + 'static {
         caller: Option<Caller>,
         after: Option<JobId>,
         size: usize,
-    ) -> BoxFuture<'_, Result<JobPage, StoreError>>;
+    ) -> BoxFuture<'_, Result<JobPage, JobStoreError>>;
 
     /// Makes this server the owner of unfinished jobs of dead servers, as far as `may` allows.
     /// Other jobs are left to another server. Durable.
-    fn adopt(&self, may: May) -> BoxFuture<'_, Result<Adopted, StoreError>>;
+    fn adopt(&self, may: AdoptFilter) -> BoxFuture<'_, Result<AdoptedJobs, JobStoreError>>;
 
     /// Removes expired jobs, and the oldest ended ones beyond `ended_max`. Returns the removed ids,
     /// at most 2000 at once.
-    fn forget(
+    fn remove_expired(
         &self,
         now: Timestamp,
         ended_max: usize,
-    ) -> BoxFuture<'_, Result<Vec<JobId>, StoreError>>;
+    ) -> BoxFuture<'_, Result<Vec<JobId>, JobStoreError>>;
 }
 
 /// A job to be stored.
@@ -93,21 +105,21 @@ pub struct NewJob {
     /// Time that the job is kept after its end.
     pub keep: Duration,
     /// Question kinds that the client supports, and earlier answers.
-    pub asking: Answered,
+    pub answers: CallerAnswers,
 }
 
 /// Question kinds that a client supports, and its answers so far.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Answered {
+pub struct CallerAnswers {
     /// Supported kinds of questions.
-    pub can: Askable,
+    pub can: QuestionSupport,
     /// Answers so far.
-    pub given: Given,
+    pub given: ClientAnswers,
 }
 
 /// A job that starts to run.
 #[derive(Debug, Clone)]
-pub struct Begun {
+pub struct StartedJob {
     /// Tool that is called.
     pub tool: ToolId,
     /// Arguments.
@@ -117,32 +129,32 @@ pub struct Begun {
     /// Name of the dialect.
     pub dialect: Cow<'static, str>,
     /// Question kinds that the client supports, and earlier answers.
-    pub asking: Answered,
+    pub answers: CallerAnswers,
     /// Number of this start, counted from 1.
     pub attempt: u32,
     /// Number of the start event.
-    pub event: u64,
+    pub start_event: u64,
 }
 
 /// An event and its time.
-pub type Said = (Timestamp, Happened);
+pub type TimedEvent = (Timestamp, JobEventKind);
 
 /// End of a job.
 #[derive(Debug, Clone)]
-pub struct End {
+pub struct JobEnd {
     /// Time of the end.
     pub at: Timestamp,
     /// A terminal state.
     pub state: JobState,
     /// Outcome of the call.
-    pub outcome: Result<Output, CallError>,
+    pub outcome: Result<ToolOutput, CallError>,
     /// Files that the job left.
-    pub artefacts: Vec<Artefact>,
+    pub artefacts: Vec<JobArtefact>,
     /// Events before the end that are not stored yet.
-    pub before: Vec<Said>,
+    pub last_events: Vec<TimedEvent>,
 }
 
-impl End {
+impl JobEnd {
     /// Creates the end of a job that was cancelled before it began.
     pub(crate) fn canceled() -> Self {
         Self {
@@ -150,28 +162,28 @@ impl End {
             state: JobState::Canceled,
             outcome: Err(CallError::Canceled),
             artefacts: Vec::new(),
-            before: Vec::new(),
+            last_events: Vec::new(),
         }
     }
 }
 
 /// Function that decides if a server may take over a job.
-pub type May = Arc<dyn Fn(&Orphan) -> bool + Send + Sync>;
+pub type AdoptFilter = Arc<dyn Fn(&OrphanJob) -> bool + Send + Sync>;
 
 /// Unfinished jobs of dead servers.
-pub struct Adopted {
+pub struct AdoptedJobs {
     /// Marks of these servers, which identify their leftover programs.
     pub marks: Vec<u64>,
     /// Jobs in order of acceptance.
-    pub jobs: Vec<Orphan>,
+    pub jobs: Vec<OrphanJob>,
     /// Function to call after the leftover programs were ended. Until then the servers stay
     /// registered as dead, and the next adoption returns their marks again.
-    pub bury: Box<dyn FnOnce() + Send>,
+    pub forget_servers: Box<dyn FnOnce() + Send>,
 }
 
 /// A job whose owner is dead.
 #[derive(Debug, Clone)]
-pub struct Orphan {
+pub struct OrphanJob {
     /// Id of the job.
     pub id: JobId,
     /// Tool that is called.
@@ -193,10 +205,10 @@ pub struct Orphan {
 /// Failure of the job store, with its reason.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("the job store cannot be used: {0}")]
-pub struct StoreError(pub String);
+pub struct JobStoreError(pub String);
 
-impl From<StoreError> for CallError {
-    fn from(err: StoreError) -> Self {
+impl From<JobStoreError> for CallError {
+    fn from(err: JobStoreError) -> Self {
         Self::Unavailable { message: err.to_string() }
     }
 }

@@ -13,49 +13,52 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 use toolgate_contract::{
-    AnyTool, Artefact, CallError, Content, Fault, Job, JobState, Output, Problem, ToolError,
-    ToolSpec, erase, fold,
+    AnyTool, CallError, ContentBlock, JobArtefact, JobSnapshot, JobState, ToolError, ToolFault,
+    ToolOutput, ToolSpec, ValidationProblem, erase_tool, fold_name,
 };
 
-use super::{Inner, Jobs};
+use super::{JobService, JobServiceState};
 
 /// Late-bound reference from these tools to the jobs, because tools are created before the host.
 #[derive(Clone, Default)]
-pub struct Handle(Arc<OnceLock<Weak<Inner>>>);
+pub struct JobsHandle(Arc<OnceLock<Weak<JobServiceState>>>);
 
-impl Handle {
-    pub(crate) fn fill(&self, jobs: &Jobs) {
+impl JobsHandle {
+    pub(crate) fn set(&self, jobs: &JobService) {
         // The tools belong to the first host that offers them.
         let _ = self.0.set(Arc::downgrade(&jobs.0));
     }
 
-    pub(super) fn jobs(&self) -> Result<Jobs, ToolError> {
+    pub(super) fn jobs(&self) -> Result<JobService, ToolError> {
         let inner = self.0.get().and_then(Weak::upgrade);
-        inner.map(Jobs).ok_or_else(|| {
-            ToolError::new(Fault::Unavailable, "this server keeps no jobs; call the tool itself")
+        inner.map(JobService).ok_or_else(|| {
+            ToolError::new(
+                ToolFault::Unavailable,
+                "this server keeps no jobs; call the tool itself",
+            )
         })
     }
 }
 
 /// Creates the tools, which use the jobs in `handle`.
-pub(crate) fn tools(handle: &Handle) -> Vec<Arc<dyn AnyTool>> {
+pub(crate) fn tools(handle: &JobsHandle) -> Vec<Arc<dyn AnyTool>> {
     vec![
-        erase(start::Start(handle.clone())),
-        erase(get::Get(handle.clone())),
-        erase(list::List(handle.clone())),
-        erase(cancel::Cancel(handle.clone())),
-        erase(output::Output(handle.clone())),
+        erase_tool(start::StartJob(handle.clone())),
+        erase_tool(get::GetJob(handle.clone())),
+        erase_tool(list::ListJobs(handle.clone())),
+        erase_tool(cancel::CancelJob(handle.clone())),
+        erase_tool(output::ReadJobOutput(handle.clone())),
     ]
 }
 
 /// Returns the spec of `jobs.get`, which guards the job resources.
-pub(super) fn looking(handle: &Handle) -> ToolSpec {
-    erase(get::Get(handle.clone())).spec().clone()
+pub(super) fn guard_spec(handle: &JobsHandle) -> ToolSpec {
+    erase_tool(get::GetJob(handle.clone())).spec().clone()
 }
 
 /// A job.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Told {
+pub(super) struct JobView {
     /// The job's id.
     job_id: String,
     /// The tool that is called.
@@ -79,12 +82,12 @@ pub(super) struct Told {
     /// The error, if it ended without a result.
     error: Option<String>,
     /// The files it left.
-    files: Vec<File>,
+    files: Vec<JobFile>,
 }
 
 /// A file that a job left.
 #[derive(Debug, Serialize, JsonSchema)]
-struct File {
+struct JobFile {
     /// Path relative to the workspace.
     path: String,
     /// Size in bytes.
@@ -93,17 +96,17 @@ struct File {
     media_type: String,
 }
 
-impl Told {
-    pub(super) fn of(job: Job) -> Self {
+impl JobView {
+    pub(super) fn from_job(job: JobSnapshot) -> Self {
         let time = |time: Timestamp| time.to_string();
         let (result, error) = match job.outcome {
-            Some(Ok(output)) => (Some(result_of(output)), None),
+            Some(Ok(output)) => (Some(result_value(output)), None),
             Some(Err(error)) => (None, Some(error.to_string())),
             None => (None, None),
         };
         Self {
             job_id: job.id.to_string(),
-            tool: fold(job.tool.as_str()).into_owned(),
+            tool: fold_name(job.tool.as_str()).into_owned(),
             state: job.state,
             progress: job.progress,
             message: job.message,
@@ -113,12 +116,12 @@ impl Told {
             attempts: job.attempts,
             result,
             error,
-            files: job.artefacts.into_iter().map(File::of).collect(),
+            files: job.artefacts.into_iter().map(JobFile::from_artefact).collect(),
         }
     }
 
     /// Formats the job as one line.
-    fn line(&self) -> String {
+    fn summary_line(&self) -> String {
         let Self { job_id, tool, state, message, error, .. } = self;
         let percent = (self.progress * 100.0).round();
         let said = error.as_ref().or(message.as_ref());
@@ -133,59 +136,62 @@ impl Told {
 }
 
 /// Returns a tool's result: its structured value, or else its visible content as text.
-fn result_of(output: Output) -> Value {
-    let Output { value, structured, text, content, meta: _, ending: _ } = output;
+fn result_value(output: ToolOutput) -> Value {
+    let ToolOutput { value, structured, text, content, meta: _, ending: _ } = output;
     if structured {
         return value;
     }
-    let shown = content.iter().map(Content::as_text);
+    let shown = content.iter().map(ContentBlock::as_text);
     let shown = [text.body].into_iter().chain(shown).filter(|text| !text.is_empty());
     Value::String(shown.collect::<Vec<_>>().join("\n"))
 }
 
-impl File {
-    fn of(artefact: Artefact) -> Self {
-        let Artefact { path, bytes, media_type, .. } = artefact;
+impl JobFile {
+    fn from_artefact(artefact: JobArtefact) -> Self {
+        let JobArtefact { path, bytes, media_type, .. } = artefact;
         Self { path, bytes, media_type }
     }
 }
 
 /// Converts an error of the jobs to one of a tool. `pointer` is the input field that caused it.
-pub(super) fn refusal(error: CallError, pointer: &str) -> ToolError {
+pub(super) fn tool_error(error: CallError, pointer: &str) -> ToolError {
     let message = error.to_string();
     let fault = match error {
-        CallError::UnknownTool { .. } => Fault::Invalid { pointer: "/tool".to_owned() },
-        CallError::InvalidInput { problems } => return invalid(problems, pointer),
-        CallError::NotAllowed { .. } | CallError::Scope { .. } => Fault::NotAllowed,
-        CallError::NotFound { .. } => Fault::NotFound,
-        CallError::Conflict { details, .. } => Fault::Conflict(details),
-        CallError::TooLarge { .. } => Fault::TooLarge,
+        CallError::UnknownTool { .. } => ToolFault::Invalid { pointer: "/tool".to_owned() },
+        CallError::InvalidInput { problems } => return invalid_input(problems, pointer),
+        CallError::NotAllowed { .. } | CallError::Scope { .. } => ToolFault::NotAllowed,
+        CallError::NotFound { .. } => ToolFault::NotFound,
+        CallError::Conflict { details, .. } => ToolFault::Conflict(details),
+        CallError::TooLarge { .. } => ToolFault::TooLarge,
         CallError::Limited { message, retry_after } => {
-            return ToolError::new(Fault::Limited(retry_after), message);
+            return ToolError::new(ToolFault::Limited(retry_after), message);
         }
-        CallError::Unavailable { .. } => Fault::Unavailable,
-        CallError::Canceled => Fault::Canceled,
-        CallError::Asks { questions } => Fault::Asks(questions),
-        CallError::CannotAsk { kind, .. } => Fault::CannotAsk(kind),
-        CallError::Refused { code, data, .. } => Fault::Refused { code, data: data.map(Box::new) },
+        CallError::Unavailable { .. } => ToolFault::Unavailable,
+        CallError::Canceled => ToolFault::Canceled,
+        CallError::Asks { questions } => ToolFault::Asks(questions),
+        CallError::CannotAsk { kind, .. } => ToolFault::CannotAsk(kind),
+        CallError::Refused { code, data, .. } => {
+            ToolFault::Refused { code, data: data.map(Box::new) }
+        }
         CallError::NeedsJob { .. } | CallError::NoJob { .. } | CallError::Mismatch { .. } => {
-            Fault::Invalid { pointer: "/tool".to_owned() }
+            ToolFault::Invalid { pointer: "/tool".to_owned() }
         }
         CallError::TimedOut { .. }
         | CallError::Interrupted
         | CallError::Failed { .. }
-        | CallError::InvalidOutput { .. } => Fault::Failed,
+        | CallError::InvalidOutput { .. } => ToolFault::Failed,
     };
     ToolError::new(fault, message)
 }
 
 /// Converts problems in the called tool's input, which is at `pointer` in the input of our tool.
-fn invalid(problems: Vec<Problem>, pointer: &str) -> ToolError {
+fn invalid_input(problems: Vec<ValidationProblem>, pointer: &str) -> ToolError {
     let mut problems = problems.into_iter();
-    let first =
-        problems.next().unwrap_or(Problem { pointer: String::new(), message: String::new() });
-    let rest =
-        problems.map(|Problem { pointer: at, message }| format!("; {pointer}{at}: {message}"));
+    let first = problems
+        .next()
+        .unwrap_or(ValidationProblem { pointer: String::new(), message: String::new() });
+    let rest = problems
+        .map(|ValidationProblem { pointer: at, message }| format!("; {pointer}{at}: {message}"));
     let message = first.message + &rest.collect::<String>();
     ToolError::invalid(format!("{pointer}{}", first.pointer), message)
 }

@@ -12,16 +12,16 @@ use governor::state::keyed::HashMapStateStore;
 use governor::{Quota, RateLimiter};
 use toolgate_contract::{CallError, Caller, ToolId, ToolSpec};
 
-use crate::policy::{BadRule, KnownTools, Pattern};
+use crate::policy::{KnownTools, RuleError, ToolPattern};
 
 /// Setting that holds the rules.
 const SETTING: &str = "limits.rate";
 /// Number of calls after which full buckets are removed.
-const TIDY_EVERY: u32 = 4096;
+const CLEANUP_INTERVAL: u32 = 4096;
 
 /// A rate limit for the calls of one caller to each matching tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rate {
+pub struct CallRate {
     /// Pattern of tool ids, for example `exec.*`.
     pub tools: String,
     /// Sustained number of calls in each `per`.
@@ -33,52 +33,54 @@ pub struct Rate {
 }
 
 /// Rate rules, and the buckets of each matching tool.
-pub(super) struct Rates<C: Clock = MonotonicClock> {
-    rules: Vec<(Pattern, Quota)>,
-    buckets: HashMap<ToolId, Buckets<C>>,
+pub(super) struct RateLimits<C: Clock = MonotonicClock> {
+    rules: Vec<(ToolPattern, Quota)>,
+    buckets: HashMap<ToolId, CallBuckets<C>>,
     /// Buckets of tools that came later; `None` if no rule matches.
-    later: RwLock<HashMap<ToolId, Option<Arc<Buckets<C>>>>>,
+    later_buckets: RwLock<HashMap<ToolId, Option<Arc<CallBuckets<C>>>>>,
     clock: C,
 }
 
 /// Rate limiter by caller, with the clock `C`.
-type Keyed<C> =
+type KeyedLimiter<C> =
     RateLimiter<Arc<str>, HashMapStateStore<Arc<str>>, C, NoOpMiddleware<<C as Clock>::Instant>>;
 
 /// Buckets of one tool, one for each recent caller.
 ///
 /// A full bucket needs no memory. So only callers within the refill time of a bucket are kept.
-pub(super) struct Buckets<C: Clock = MonotonicClock> {
-    of: Keyed<C>,
+pub(super) struct CallBuckets<C: Clock = MonotonicClock> {
+    limiter: KeyedLimiter<C>,
     quota: Quota,
-    since_tidied: AtomicU32,
+    calls_since_cleanup: AtomicU32,
 }
 
-impl<C: Clock + Clone> Rates<C> {
+impl<C: Clock + Clone> RateLimits<C> {
     /// Creates the limits from `rules`. The first that matches a tool applies.
-    pub(super) fn new(rules: &[Rate], clock: C) -> Result<Self, BadRule> {
-        let rules = rules.iter().map(|Rate { tools, calls, per, burst }| {
+    pub(super) fn new(rules: &[CallRate], clock: C) -> Result<Self, RuleError> {
+        let rules = rules.iter().map(|CallRate { tools, calls, per, burst }| {
             let one = (*per / calls.get()).max(Duration::from_nanos(1));
             let quota = Quota::with_period(one).expect("not zero").allow_burst(*burst);
-            Ok((Pattern::new(SETTING, tools)?, quota))
+            Ok((ToolPattern::new(SETTING, tools)?, quota))
         });
         Ok(Self {
             rules: rules.collect::<Result<_, _>>()?,
             buckets: HashMap::default(),
-            later: RwLock::default(),
+            later_buckets: RwLock::default(),
             clock,
         })
     }
 
     /// Checks that each rule matches one of the `known` tools.
-    pub(super) fn check(&self, known: &KnownTools) -> Result<(), BadRule> {
+    pub(super) fn check(&self, known: &KnownTools) -> Result<(), RuleError> {
         self.rules.iter().try_for_each(|(rule, _)| rule.check(known))
     }
 
     /// Prepares the buckets of a tool.
-    pub(super) fn offer(&mut self, spec: &ToolSpec) {
-        let Some((_, quota)) = self.rules.iter().find(|(rule, _)| rule.holds(spec)) else { return };
-        self.buckets.insert(spec.id.clone(), Buckets::new(*quota, self.clock.clone()));
+    pub(super) fn add_tool(&mut self, spec: &ToolSpec) {
+        let Some((_, quota)) = self.rules.iter().find(|(rule, _)| rule.restricts(spec)) else {
+            return;
+        };
+        self.buckets.insert(spec.id.clone(), CallBuckets::new(*quota, self.clock.clone()));
     }
 
     /// Takes one call of `caller` from its bucket for `spec`.
@@ -86,63 +88,63 @@ impl<C: Clock + Clone> Rates<C> {
     /// # Errors
     /// If the bucket is empty; the error contains the retry time.
     pub(super) fn take(&self, caller: &Caller, spec: &ToolSpec) -> Result<(), CallError> {
-        let refused = |buckets: &Buckets<C>, retry_after| CallError::Limited {
-            message: format!("`{}` is called too often: {}", spec.id, buckets.bounds()),
+        let refused = |buckets: &CallBuckets<C>, retry_after| CallError::Limited {
+            message: format!("`{}` is called too often: {}", spec.id, buckets.describe()),
             retry_after,
         };
         if let Some(buckets) = self.buckets.get(&spec.id) {
             return buckets.take(caller, &self.clock).map_err(|after| refused(buckets, after));
         }
-        match self.of_later(spec) {
+        match self.later_tool_buckets(spec) {
             Some(it) => it.take(caller, &self.clock).map_err(|after| refused(&it, after)),
             None => Ok(()),
         }
     }
 
     /// Returns the buckets of a tool that came later.
-    fn of_later(&self, spec: &ToolSpec) -> Option<Arc<Buckets<C>>> {
-        let known = self.later.read().unwrap_or_else(PoisonError::into_inner);
+    fn later_tool_buckets(&self, spec: &ToolSpec) -> Option<Arc<CallBuckets<C>>> {
+        let known = self.later_buckets.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = known.get(&spec.id) {
             return known.clone();
         }
         drop(known);
-        let rule = self.rules.iter().find(|(rule, _)| rule.holds(spec));
-        let buckets = rule.map(|(_, quota)| Arc::new(Buckets::new(*quota, self.clock.clone())));
-        let mut later = self.later.write().unwrap_or_else(PoisonError::into_inner);
+        let rule = self.rules.iter().find(|(rule, _)| rule.restricts(spec));
+        let buckets = rule.map(|(_, quota)| Arc::new(CallBuckets::new(*quota, self.clock.clone())));
+        let mut later = self.later_buckets.write().unwrap_or_else(PoisonError::into_inner);
         later.entry(spec.id.clone()).or_insert(buckets).clone()
     }
 }
 
-impl<C: Clock + Clone> Buckets<C> {
+impl<C: Clock + Clone> CallBuckets<C> {
     pub(super) fn new(quota: Quota, clock: C) -> Self {
-        let of = RateLimiter::hashmap_with_clock(quota, clock);
-        Self { of, quota, since_tidied: AtomicU32::new(0) }
+        let limiter = RateLimiter::hashmap_with_clock(quota, clock);
+        Self { limiter, quota, calls_since_cleanup: AtomicU32::new(0) }
     }
 
     /// Takes one token from the bucket of `caller`. The error is the wait time.
     pub(super) fn take(&self, caller: &Caller, clock: &C) -> Result<(), Duration> {
-        if self.since_tidied.fetch_add(1, Ordering::Relaxed) == TIDY_EVERY {
-            self.since_tidied.store(0, Ordering::Relaxed);
-            self.of.retain_recent();
+        if self.calls_since_cleanup.fetch_add(1, Ordering::Relaxed) == CLEANUP_INTERVAL {
+            self.calls_since_cleanup.store(0, Ordering::Relaxed);
+            self.limiter.retain_recent();
         }
-        let taken = self.of.check_key(&caller.name);
-        taken.map_err(|early| whole_ms(early.wait_time_from(clock.now())))
+        let taken = self.limiter.check_key(&caller.name);
+        taken.map_err(|early| round_up_ms(early.wait_time_from(clock.now())))
     }
 
     /// Describes the limit in words.
-    pub(super) fn bounds(&self) -> String {
-        let every = in_ms(self.quota.replenish_interval());
+    pub(super) fn describe(&self) -> String {
+        let every = format_ms(self.quota.replenish_interval());
         format!("{} at once, then one every {every} ms", self.quota.burst_size())
     }
 }
 
 /// Rounds `wait` up to whole milliseconds, at least one.
-fn whole_ms(wait: Duration) -> Duration {
+fn round_up_ms(wait: Duration) -> Duration {
     let ms = wait.as_nanos().div_ceil(1_000_000).max(1);
     Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX))
 }
 
-fn in_ms(interval: Duration) -> String {
+fn format_ms(interval: Duration) -> String {
     let ms = interval.as_secs_f64() * 1000.0;
     if ms >= 10.0 { format!("{ms:.0}") } else { format!("{ms}") }
 }
@@ -158,19 +160,19 @@ mod tests {
         ToolSpec::new(ToolId::new(id).expect("an id"), "", "", Effects::Reads)
     }
 
-    fn rate(tools: &str, calls: u32, per_ms: u64, burst: u32) -> Rate {
+    fn rate(tools: &str, calls: u32, per_ms: u64, burst: u32) -> CallRate {
         let some = |count| NonZeroU32::new(count).expect("some");
         let calls = some(calls);
         let burst = some(burst);
-        Rate { tools: tools.to_owned(), calls, per: Duration::from_millis(per_ms), burst }
+        CallRate { tools: tools.to_owned(), calls, per: Duration::from_millis(per_ms), burst }
     }
 
     /// Rates over `a.one`, `a.two` and `b.one`, and the clock they go by.
-    fn rates(rules: &[Rate]) -> (Rates<FakeRelativeClock>, FakeRelativeClock) {
+    fn rates(rules: &[CallRate]) -> (RateLimits<FakeRelativeClock>, FakeRelativeClock) {
         let clock = FakeRelativeClock::default();
-        let mut rates = Rates::new(rules, clock.clone()).expect("patterns");
+        let mut rates = RateLimits::new(rules, clock.clone()).expect("patterns");
         for id in ["a.one", "a.two", "b.one"] {
-            rates.offer(&spec(id));
+            rates.add_tool(&spec(id));
         }
         (rates, clock)
     }
@@ -186,7 +188,7 @@ mod tests {
     #[test]
     fn a_burst_is_let_through_and_the_next_call_is_told_exactly_when_to_come() {
         let (rates, clock) = rates(&[rate("a.*", 10, 1000, 3)]);
-        let ada = Caller::named("ada");
+        let ada = Caller::with_key("ada");
         for _ in 0..3 {
             rates.take(&ada, &spec("a.one")).expect("a burst");
         }
@@ -202,8 +204,8 @@ mod tests {
     #[test]
     fn each_caller_and_each_tool_has_a_bucket_of_its_own() {
         let (rates, _) = rates(&[rate("a.*", 1, 1000, 1)]);
-        let ada = Caller::named("ada");
-        let bob = Caller::named("bob");
+        let ada = Caller::with_key("ada");
+        let bob = Caller::with_key("bob");
         rates.take(&ada, &spec("a.one")).expect("her first");
         wait(rates.take(&ada, &spec("a.one")));
         rates.take(&ada, &spec("a.two")).expect("of another tool");
@@ -216,7 +218,7 @@ mod tests {
     #[test]
     fn the_first_rule_that_matches_counts() {
         let (rates, _) = rates(&[rate("a_one", 9, 1000, 2), rate("*", 9, 1000, 1)]);
-        let ada = Caller::named("ada");
+        let ada = Caller::with_key("ada");
         rates.take(&ada, &spec("a.one")).expect("one");
         rates.take(&ada, &spec("a.one")).expect("two");
         wait(rates.take(&ada, &spec("a.one")));
@@ -227,10 +229,10 @@ mod tests {
     #[test]
     fn a_tool_that_is_ruled_as_another_is_rationed_as_that_one() {
         let clock = FakeRelativeClock::default();
-        let mut rates = Rates::new(&[rate("exec.*", 1, 1000, 1)], clock).expect("patterns");
+        let mut rates = RateLimits::new(&[rate("exec.*", 1, 1000, 1)], clock).expect("patterns");
         let ruled = ToolSpec { ruled_as: ToolId::new("exec.run"), ..spec("ci.run") };
-        rates.offer(&ruled);
-        let ada = Caller::named("ada");
+        rates.add_tool(&ruled);
+        let ada = Caller::with_key("ada");
         rates.take(&ada, &ruled).expect("one");
         wait(rates.take(&ada, &ruled));
     }
@@ -240,11 +242,11 @@ mod tests {
         let (rates, clock) = rates(&[rate("*", 1, 10, 1)]);
         let spec = spec("a.one");
         for caller in 0..100_000 {
-            rates.take(&Caller::named(&caller.to_string()), &spec).expect("a first call");
+            rates.take(&Caller::with_key(&caller.to_string()), &spec).expect("a first call");
             clock.advance(Duration::from_micros(100));
         }
-        let kept = rates.buckets[&spec.id].of.len();
-        assert!(kept <= TIDY_EVERY as usize + 200, "{kept}");
+        let kept = rates.buckets[&spec.id].limiter.len();
+        assert!(kept <= CLEANUP_INTERVAL as usize + 200, "{kept}");
     }
 
     #[test]
@@ -253,7 +255,7 @@ mod tests {
         let known = KnownTools { tools: vec![spec("exec.run").id], ..KnownTools::default() };
         let why = rates.check(&known).expect_err("no tool").to_string();
         assert!(why.contains("limits.rate") && why.contains("`exec.run`"), "{why}");
-        let bad = Rates::new(&[rate("a[", 1, 1, 1)], FakeRelativeClock::default());
+        let bad = RateLimits::new(&[rate("a[", 1, 1, 1)], FakeRelativeClock::default());
         assert!(bad.is_err());
     }
 }

@@ -8,16 +8,16 @@ use governor::Quota;
 use governor::clock::MonotonicClock;
 use toolgate_contract::{CallError, Caller};
 
-use super::rates::Buckets;
+use super::rates::CallBuckets;
 
 /// Buckets of callers whose calls were refused recently.
-pub(super) struct Refusals(Buckets);
+pub(super) struct RefusalLimits(CallBuckets);
 
-impl Refusals {
+impl RefusalLimits {
     /// Creates buckets of `burst` refusals, refilled at `per_second`.
     pub(super) fn new(burst: NonZeroU32, per_second: NonZeroU32) -> Self {
         let quota = Quota::per_second(per_second).allow_burst(burst);
-        Self(Buckets::new(quota, MonotonicClock))
+        Self(CallBuckets::new(quota, MonotonicClock))
     }
 
     /// Counts one refusal of `caller`.
@@ -27,7 +27,7 @@ impl Refusals {
     pub(super) fn take(&self, caller: &Caller) -> Result<(), CallError> {
         let Self(buckets) = self;
         buckets.take(caller, &MonotonicClock).map_err(|retry_after| CallError::Limited {
-            message: format!("too many of your calls were refused of late: {}", buckets.bounds()),
+            message: format!("too many of your calls were refused of late: {}", buckets.describe()),
             retry_after,
         })
     }

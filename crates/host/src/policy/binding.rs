@@ -9,7 +9,7 @@ use cel::common::value::Val;
 use serde_json::{Map, Value};
 use toolgate_contract::{Caller, Effects, ToolSpec};
 
-use super::plain::plain;
+use super::plain_path::normalize_path;
 
 /// Largest number of input values that an expression may use.
 const VALUES_MAX: usize = 10_000;
@@ -18,7 +18,7 @@ const STEPS_MAX: usize = 1 << 26;
 
 /// Part of the input that an expression uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(super) enum InputView {
     /// Members with these names.
     Members(Vec<String>),
     All,
@@ -26,13 +26,13 @@ pub(super) enum Seen {
 
 /// Count of the values and text bytes that an expression uses.
 #[derive(Default)]
-struct Meter {
+struct BindingMeter {
     values: usize,
     bytes: usize,
 }
 
-impl Meter {
-    fn one(&mut self) -> Result<(), String> {
+impl BindingMeter {
+    fn count_value(&mut self) -> Result<(), String> {
         self.values += 1;
         match self.values <= VALUES_MAX {
             true => Ok(()),
@@ -41,35 +41,35 @@ impl Meter {
     }
 }
 
-type Bound<'v> = Box<dyn Val + 'v>;
+type BoundValue<'v> = Box<dyn Val + 'v>;
 
 /// Converts the part `seen` of `input`, and adds defaults of the tool's schema for missing members.
 /// `loops` is true if the expression iterates over values.
 ///
 /// # Errors
 /// If the input is no object, or too large for the expression.
-pub(super) fn input<'v>(
+pub(super) fn bind_input<'v>(
     input: &'v Value,
     spec: &'v ToolSpec,
-    seen: &Seen,
+    seen: &InputView,
     loops: bool,
     root: Option<&str>,
 ) -> Result<CelMap<'v>, String> {
     let Value::Object(given) = input else { return Err("the input is no object".to_owned()) };
     let declared = spec.input_schema.get("properties").and_then(Value::as_object);
     let default = |name: &str| declared?.get(name)?.get("default");
-    let mut meter = Meter::default();
+    let mut meter = BindingMeter::default();
     let mut bound = HashMap::new();
     let mut bind = |name: &'v str, value: &'v Value| -> Result<(), String> {
         let value = match spec.paths.iter().any(|path| path == name) {
-            true => path(value, root, &mut meter)?,
-            false => convert(value, &mut meter)?,
+            true => bind_path(value, root, &mut meter)?,
+            false => bind_value(value, &mut meter)?,
         };
         bound.insert(CelMapKey::from(name), value);
         Ok(())
     };
     match seen {
-        Seen::Members(names) => {
+        InputView::Members(names) => {
             for name in names {
                 if let Some((name, value)) = given.get_key_value(name) {
                     bind(name, value)?;
@@ -81,7 +81,7 @@ pub(super) fn input<'v>(
                 }
             }
         }
-        Seen::All => {
+        InputView::All => {
             for (name, value) in given {
                 bind(name, value)?;
             }
@@ -99,24 +99,30 @@ pub(super) fn input<'v>(
 }
 
 /// Converts a path, or a list of paths, in normalized form.
-fn path<'v>(value: &'v Value, root: Option<&str>, meter: &mut Meter) -> Result<Bound<'v>, String> {
+fn bind_path<'v>(
+    value: &'v Value,
+    root: Option<&str>,
+    meter: &mut BindingMeter,
+) -> Result<BoundValue<'v>, String> {
     match value {
         Value::String(text) => {
-            meter.one()?;
+            meter.count_value()?;
             meter.bytes += text.len();
-            Ok(Box::new(CelString::from(plain(text, root))))
+            Ok(Box::new(CelString::from(normalize_path(text, root))))
         }
         Value::Array(items) => {
-            meter.one()?;
-            let items = items.iter().map(|item| path(item, root, meter));
+            meter.count_value()?;
+            let items = items.iter().map(|item| bind_path(item, root, meter));
             Ok(Box::new(CelList::from(items.collect::<Result<Vec<_>, _>>()?)))
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => convert(value, meter),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
+            bind_value(value, meter)
+        }
     }
 }
 
-fn convert<'v>(value: &'v Value, meter: &mut Meter) -> Result<Bound<'v>, String> {
-    meter.one()?;
+fn bind_value<'v>(value: &'v Value, meter: &mut BindingMeter) -> Result<BoundValue<'v>, String> {
+    meter.count_value()?;
     Ok(match value {
         Value::Null => Box::new(CelNull),
         Value::Bool(is) => Box::new(CelBool::from(*is)),
@@ -130,14 +136,14 @@ fn convert<'v>(value: &'v Value, meter: &mut Meter) -> Result<Bound<'v>, String>
             Box::new(CelString::from(text.as_str()))
         }
         Value::Array(items) => {
-            let items = items.iter().map(|item| convert(item, meter));
+            let items = items.iter().map(|item| bind_value(item, meter));
             Box::new(CelList::from(items.collect::<Result<Vec<_>, _>>()?))
         }
         Value::Object(members) => {
             let mut map = HashMap::with_capacity(members.len());
             for (name, member) in members {
                 meter.bytes += name.len();
-                map.insert(CelMapKey::from(name.as_str()), convert(member, meter)?);
+                map.insert(CelMapKey::from(name.as_str()), bind_value(member, meter)?);
             }
             Box::new(CelMap::from(map))
         }
@@ -145,33 +151,33 @@ fn convert<'v>(value: &'v Value, meter: &mut Meter) -> Result<Bound<'v>, String>
 }
 
 /// Fields of `caller` in an expression.
-pub(super) const OF_CALLER: [&str; 4] = ["name", "kind", "roles", "scopes"];
+pub(super) const CALLER_FIELDS: [&str; 4] = ["name", "kind", "roles", "scopes"];
 
-pub(super) fn caller(caller: &Caller) -> CelMap<'_> {
+pub(super) fn bind_caller(caller: &Caller) -> CelMap<'_> {
     let Caller { name, kind, scopes, roles, bearer: _ } = caller;
-    fields([
-        ("name", text(name)),
-        ("kind", text(kind.word())),
-        ("roles", texts(roles.iter().map(|role| &**role))),
-        ("scopes", texts(scopes.iter().map(|scope| &**scope))),
+    cel_map([
+        ("name", cel_text(name)),
+        ("kind", cel_text(kind.as_str())),
+        ("roles", cel_texts(roles.iter().map(|role| &**role))),
+        ("scopes", cel_texts(scopes.iter().map(|scope| &**scope))),
     ])
 }
 
-/// Fields of `tool` in an expression.
-pub(super) const OF_TOOL: [&str; 5] = ["id", "toolset", "ruled_as", "tags", "effects"];
+/// Fields of `bind_tool` in an expression.
+pub(super) const TOOL_FIELDS: [&str; 5] = ["id", "toolset", "ruled_as", "tags", "effects"];
 
-pub(super) fn tool(spec: &ToolSpec) -> CelMap<'_> {
+pub(super) fn bind_tool(spec: &ToolSpec) -> CelMap<'_> {
     let ruled_as = spec.ruled_as.as_ref().unwrap_or(&spec.id);
-    fields([
-        ("id", text(spec.id.as_str())),
-        ("toolset", text(spec.id.toolset())),
-        ("ruled_as", text(ruled_as.as_str())),
-        ("tags", texts(spec.tags.iter().map(String::as_str))),
-        ("effects", text(effects(spec.effects))),
+    cel_map([
+        ("id", cel_text(spec.id.as_str())),
+        ("toolset", cel_text(spec.id.toolset())),
+        ("ruled_as", cel_text(ruled_as.as_str())),
+        ("tags", cel_texts(spec.tags.iter().map(String::as_str))),
+        ("effects", cel_text(effects_word(spec.effects))),
     ])
 }
 
-pub(super) fn effects(effects: Effects) -> &'static str {
+pub(super) fn effects_word(effects: Effects) -> &'static str {
     match effects {
         Effects::Reads => "reads",
         Effects::Adds => "adds",
@@ -180,15 +186,15 @@ pub(super) fn effects(effects: Effects) -> &'static str {
     }
 }
 
-fn fields<'v, const N: usize>(fields: [(&'v str, Bound<'v>); N]) -> CelMap<'v> {
+fn cel_map<'v, const N: usize>(fields: [(&'v str, BoundValue<'v>); N]) -> CelMap<'v> {
     let fields = fields.into_iter().map(|(name, value)| (CelMapKey::from(name), value));
     CelMap::from(fields.collect::<HashMap<_, _>>())
 }
 
-fn text(text: &str) -> Bound<'_> {
+fn cel_text(text: &str) -> BoundValue<'_> {
     Box::new(CelString::from(text))
 }
 
-fn texts<'v>(texts: impl Iterator<Item = &'v str>) -> Bound<'v> {
-    Box::new(CelList::from(texts.map(text).collect::<Vec<_>>()))
+fn cel_texts<'v>(texts: impl Iterator<Item = &'v str>) -> BoundValue<'v> {
+    Box::new(CelList::from(texts.map(cel_text).collect::<Vec<_>>()))
 }

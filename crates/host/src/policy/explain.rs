@@ -5,25 +5,27 @@ use std::fmt;
 use serde_json::Value;
 use toolgate_contract::{Caller, ToolSpec};
 
-use super::rule::{Effect, Matched};
-use super::{Denied, Of, Policy, Ruling, Step, Verdict, What};
+use super::rule::{PolicyEffect, RuleMatch};
+use super::{
+    PolicyDenial, PolicyRequest, PolicyRuling, PolicyVerdict, RequestKind, RuleStep, ToolPolicy,
+};
 
 /// Policy decision about a call, with each rule that was checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Explained {
+pub struct PolicyExplanation {
     /// Checked rules, in order, each with its outcome.
     pub steps: Vec<(String, String)>,
     /// The decision.
-    pub decision: Decision,
+    pub decision: PolicyDecision,
     /// Name of the deciding rule, as in the audit record.
     pub rule: String,
     /// True if the caller can see the tool.
-    pub seen: bool,
+    pub visible: bool,
 }
 
 /// Policy decision about a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Decision {
+pub enum PolicyDecision {
     /// The call may run.
     Allowed,
     /// The call may run after a person confirms it.
@@ -32,62 +34,62 @@ pub enum Decision {
     Denied,
 }
 
-impl Decision {
+impl PolicyDecision {
     /// Returns the decision as a word of rules and records: `allow`, `confirm` or `deny`.
     pub fn word(self) -> &'static str {
         match self {
-            Self::Allowed => Effect::Allow.word(),
-            Self::Confirm => Effect::Confirm.word(),
-            Self::Denied => Effect::Deny.word(),
+            Self::Allowed => PolicyEffect::Allow.word(),
+            Self::Confirm => PolicyEffect::Confirm.word(),
+            Self::Denied => PolicyEffect::Deny.word(),
         }
     }
 }
 
-impl Policy {
+impl ToolPolicy {
     /// Decides about a call of the tool with `input`, and explains the decision.
-    pub fn explain(&self, caller: &Caller, spec: &ToolSpec, input: &Value) -> Explained {
+    pub fn explain(&self, caller: &Caller, spec: &ToolSpec, input: &Value) -> PolicyExplanation {
         let mut steps = Vec::new();
-        let asked = Of { caller, spec, input, what: What::Tool };
-        let Ruling { verdict, rule } = self.decide(&asked, Some(&mut steps));
-        let mut steps: Vec<_> = steps.into_iter().map(told).collect();
+        let asked = PolicyRequest { caller, spec, input, kind: RequestKind::Tool };
+        let PolicyRuling { verdict, rule } = self.decide(&asked, Some(&mut steps));
+        let mut steps: Vec<_> = steps.into_iter().map(explain_step).collect();
         let mut rule = rule.to_string();
         let mut decision = match verdict {
-            Verdict::Allowed => Decision::Allowed,
-            Verdict::Confirm => Decision::Confirm,
-            Verdict::Denied(_) | Verdict::Failed => Decision::Denied,
+            PolicyVerdict::Allowed => PolicyDecision::Allowed,
+            PolicyVerdict::Confirm => PolicyDecision::Confirm,
+            PolicyVerdict::Denied(_) | PolicyVerdict::Failed => PolicyDecision::Denied,
         };
-        if decision != Decision::Denied
-            && let Err(Denied { rule: scopes, message, .. }) = self.scoped(&asked)
+        if decision != PolicyDecision::Denied
+            && let Err(PolicyDenial { rule: scopes, message, .. }) = self.check_scopes(&asked)
         {
             steps.push((scopes.to_string(), format!("yes: deny, {message}")));
-            (decision, rule) = (Decision::Denied, scopes.to_string());
+            (decision, rule) = (PolicyDecision::Denied, scopes.to_string());
         }
-        Explained { steps, decision, rule, seen: self.shows(caller, spec) }
+        PolicyExplanation { steps, decision, rule, visible: self.shows(caller, spec) }
     }
 }
 
-fn told(Step { rule, effect, matched }: Step) -> (String, String) {
+fn explain_step(RuleStep { rule, effect, matched }: RuleStep) -> (String, String) {
     let effect = effect.word();
     let what = match matched {
-        Matched::Yes => format!("yes: {effect}"),
-        Matched::No(why) => format!("no: {}", why.words()),
-        Matched::Failed(why) => format!("failed ({effect}): {why}"),
+        RuleMatch::Yes => format!("yes: {effect}"),
+        RuleMatch::No(why) => format!("no: {}", why.describe()),
+        RuleMatch::Failed(why) => format!("failed ({effect}): {why}"),
     };
     (rule.to_string(), what)
 }
 
-impl fmt::Display for Explained {
+impl fmt::Display for PolicyExplanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = self.steps.iter().map(|(rule, _)| rule.len()).max().unwrap_or(0);
         for (rule, what) in &self.steps {
             writeln!(f, "{rule:width$}  {what}")?;
         }
         let decision = match self.decision {
-            Decision::Allowed => "allowed",
-            Decision::Confirm => "a person is asked",
-            Decision::Denied => "denied",
+            PolicyDecision::Allowed => "allowed",
+            PolicyDecision::Confirm => "a person is asked",
+            PolicyDecision::Denied => "denied",
         };
-        let seen = if self.seen { "" } else { "; the caller does not see the tool" };
+        let seen = if self.visible { "" } else { "; the caller does not see the tool" };
         writeln!(f, "{decision} by {}{seen}", self.rule)
     }
 }

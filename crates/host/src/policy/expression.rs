@@ -16,10 +16,10 @@ use cel::{Context, Env, ExecutionError, Program, Value};
 
 use toolgate_contract::{Caller, CallerKind, ToolId, ToolSpec};
 
-use super::binding::{self, Seen};
-use super::plain;
-use super::texts::Test;
-use super::{Of, What};
+use super::binding::{self, InputView};
+use super::plain_path;
+use super::text_comparison::TextExpression;
+use super::{PolicyRequest, RequestKind};
 
 /// Longest expression in bytes.
 const BYTES_MAX: usize = 4096;
@@ -47,29 +47,29 @@ const TYPES: [&str; 10] =
 
 /// Settings that apply to all expressions.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Bounds {
+pub(super) struct ExpressionSettings {
     /// Path of the workspace, which absolute paths may begin with.
     pub(super) root: Option<Arc<str>>,
 }
 
 /// A compiled boolean expression.
-pub(super) struct When {
+pub(super) struct WhenExpression {
     program: Program,
     /// Fast form of the expression, if it only compares texts.
-    texts: Option<Test>,
-    found: Found,
+    text_expression: Option<TextExpression>,
+    uses: ExpressionUses,
     root: Option<Arc<str>>,
     /// Cached results, for expressions that do not use the input.
-    known: RwLock<HashMap<Who, Result<bool, String>>>,
+    cache: RwLock<HashMap<ExpressionCacheKey, Result<bool, String>>>,
 }
 
 /// Largest number of cached results, after which the cache is emptied.
-const KNOWN_MAX: usize = 4096;
+const CACHE_MAX: usize = 4096;
 
 /// Cache key: all values that an expression without input can use. A guard may share its id with a
 /// tool that differs.
 #[derive(PartialEq, Eq, Hash)]
-struct Who {
+struct ExpressionCacheKey {
     name: Arc<str>,
     kind: CallerKind,
     scopes: Arc<[Arc<str>]>,
@@ -82,71 +82,79 @@ struct Who {
 
 /// Names and features that an expression uses.
 #[derive(Default)]
-struct Found {
+struct ExpressionUses {
     caller: bool,
     tool: bool,
     members: Vec<String>,
-    all: bool,
+    whole_input: bool,
     loops: bool,
 }
 
-impl When {
+impl WhenExpression {
     /// Compiles `source`.
     ///
     /// # Errors
     /// A description of the problem with its line and column.
-    pub(super) fn new(source: &str, bounds: &Bounds) -> Result<Self, String> {
+    pub(super) fn new(source: &str, bounds: &ExpressionSettings) -> Result<Self, String> {
         if source.len() > BYTES_MAX {
             return Err(format!("`when` is longer than {BYTES_MAX} bytes"));
         }
-        let program = env().compile(source).map_err(|errors| match errors.errors.first() {
+        let program = cel_env().compile(source).map_err(|errors| match errors.errors.first() {
             Some(err) => {
                 let (line, column) = err.pos;
                 format!("in `when`, line {line}, column {column}: {}", err.msg)
             }
             None => "`when` is no expression of CEL".to_owned(),
         })?;
-        let found = Found::default();
+        let found = ExpressionUses::default();
         let info = program.source_info();
-        let mut walk = Walk { source, info, found, scope: Vec::new(), looping: false };
-        walk.walk(program.expression())?;
-        let found = walk.found;
-        let texts = Test::of(program.expression());
-        Ok(Self { program, texts, found, root: bounds.root.clone(), known: RwLock::default() })
+        let mut walk =
+            ExpressionChecker { source, info, uses: found, scope: Vec::new(), in_loop: false };
+        walk.check(program.expression())?;
+        let found = walk.uses;
+        let texts = TextExpression::from_expression(program.expression());
+        Ok(Self {
+            program,
+            text_expression: texts,
+            uses: found,
+            root: bounds.root.clone(),
+            cache: RwLock::default(),
+        })
     }
 
     /// Returns true if the result may depend on the input.
-    pub(super) fn names_input(&self) -> bool {
-        self.found.all || !self.found.members.is_empty()
+    pub(super) fn uses_input(&self) -> bool {
+        self.uses.whole_input || !self.uses.members.is_empty()
     }
 
     /// Evaluates the expression for a request.
     ///
     /// # Errors
     /// The reason if it cannot be evaluated.
-    pub(super) fn is_true(&self, asked: &Of<'_>) -> Result<bool, String> {
-        let told = self.texts.as_ref().and_then(|it| it.is_true(asked, self.root.as_deref()));
+    pub(super) fn evaluate(&self, asked: &PolicyRequest<'_>) -> Result<bool, String> {
+        let told =
+            self.text_expression.as_ref().and_then(|it| it.evaluate(asked, self.root.as_deref()));
         if let Some(is) = told {
             return Ok(is);
         }
-        if self.names_input() {
-            return self.by_cel(asked);
+        if self.uses_input() {
+            return self.evaluate_cel(asked);
         }
         let Caller { name, kind, scopes, roles, bearer: _ } = asked.caller.clone();
         let ToolSpec { id, effects, ruled_as, tags, .. } = asked.spec;
         let tool = id.clone();
         let ruled_as = ruled_as.clone();
         let tags = tags.clone();
-        let effects = binding::effects(*effects);
-        let who = Who { name, kind, scopes, roles, tool, effects, ruled_as, tags };
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let effects = binding::effects_word(*effects);
+        let who = ExpressionCacheKey { name, kind, scopes, roles, tool, effects, ruled_as, tags };
+        let known = self.cache.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = known.get(&who) {
             return known.clone();
         }
         drop(known);
-        let is = self.by_cel(asked);
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= KNOWN_MAX {
+        let is = self.evaluate_cel(asked);
+        let mut known = self.cache.write().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= CACHE_MAX {
             known.clear();
         }
         known.insert(who, is.clone());
@@ -154,56 +162,58 @@ impl When {
     }
 
     /// Evaluates the expression with CEL, without cache or fast form.
-    pub(super) fn by_cel(&self, asked: &Of<'_>) -> Result<bool, String> {
-        let input = match self.names_input() {
+    pub(super) fn evaluate_cel(&self, asked: &PolicyRequest<'_>) -> Result<bool, String> {
+        let input = match self.uses_input() {
             false => None,
             true => {
-                let seen = match self.found.all {
-                    true => Seen::All,
-                    false => Seen::Members(self.found.members.clone()),
+                let seen = match self.uses.whole_input {
+                    true => InputView::All,
+                    false => InputView::Members(self.uses.members.clone()),
                 };
-                self.has_what_it_needs(asked)?;
+                self.check_members(asked)?;
                 let root = self.root.as_deref();
-                Some(binding::input(asked.input, asked.spec, &seen, self.found.loops, root)?)
+                Some(binding::bind_input(asked.input, asked.spec, &seen, self.uses.loops, root)?)
             }
         };
-        let seen = Variables {
-            caller: self.found.caller.then(|| binding::caller(asked.caller)),
-            tool: self.found.tool.then(|| binding::tool(asked.spec)),
+        let seen = ExpressionVariables {
+            caller: self.uses.caller.then(|| binding::bind_caller(asked.caller)),
+            tool: self.uses.tool.then(|| binding::bind_tool(asked.spec)),
             input,
         };
-        let mut context = Context::with_env(env());
+        let mut context = Context::with_env(cel_env());
         context.set_variable_resolver(&seen);
-        let _within = Within::enter(self.root.clone());
+        let _within = RootGuard::enter(self.root.clone());
         let result = Value::resolve_val(self.program.expression(), &context);
-        match result.map_err(|err| why(&err))?.downcast_ref::<CelBool>() {
+        match result.map_err(|err| describe_error(&err))?.downcast_ref::<CelBool>() {
             Some(is) => Ok(*is.inner()),
             None => Err("`when` comes to neither true nor false".to_owned()),
         }
     }
 }
 
-impl When {
+impl WhenExpression {
     /// Checks that a request that is no tool call has all members that the expression uses. A
     /// missing member would otherwise seem an omitted argument.
-    fn has_what_it_needs(&self, asked: &Of<'_>) -> Result<(), String> {
+    fn check_members(&self, asked: &PolicyRequest<'_>) -> Result<(), String> {
         let missing = |name: &&String| asked.input.get(name.as_str()).is_none();
-        match (asked.what, self.found.members.iter().find(missing)) {
-            (What::Beside, Some(name)) => {
+        match (asked.kind, self.uses.members.iter().find(missing)) {
+            (RequestKind::Guarded, Some(name)) => {
                 Err(format!("what is asked for is no call of the tool, and has no `{name}`"))
             }
-            (What::Beside, None) | (What::Tool | What::Words, _) => Ok(()),
+            (RequestKind::Guarded, None) | (RequestKind::Tool | RequestKind::TextPrompt, _) => {
+                Ok(())
+            }
         }
     }
 }
 
-struct Variables<'v> {
+struct ExpressionVariables<'v> {
     caller: Option<CelMap<'v>>,
     tool: Option<CelMap<'v>>,
     input: Option<CelMap<'v>>,
 }
 
-impl VariableResolver for Variables<'_> {
+impl VariableResolver for ExpressionVariables<'_> {
     fn resolve<'b>(&'b self, variable: &str) -> Option<CowVal<'b, 'b>> {
         let bound = match variable {
             "caller" => &self.caller,
@@ -223,41 +233,42 @@ thread_local! {
 }
 
 /// Guard that sets `ROOT` during an evaluation.
-struct Within;
+struct RootGuard;
 
-impl Within {
+impl RootGuard {
     fn enter(root: Option<Arc<str>>) -> Self {
         ROOT.set(root);
         Self
     }
 }
 
-impl Drop for Within {
+impl Drop for RootGuard {
     fn drop(&mut self) {
         ROOT.take();
     }
 }
 
 /// Returns the available functions: those of CEL without optional values, and the path functions.
-fn env() -> Arc<Env> {
+fn cel_env() -> Arc<Env> {
     static ENV: OnceLock<Arc<Env>> = OnceLock::new();
     ENV.get_or_init(|| {
         let mut env = Env::stdlib().with_optional_support(false);
         let added = env
             .add_overload("plain", "plain_string", vec![STRING_TYPE], |args| {
-                let path = text(&args, 0)?;
-                let path =
-                    ROOT.with_borrow(|root| plain::plain(path, root.as_deref()).into_owned());
+                let path = text_arg(&args, 0)?;
+                let path = ROOT.with_borrow(|root| {
+                    plain_path::normalize_path(path, root.as_deref()).into_owned()
+                });
                 Ok(CowVal::owned(CelString::from(path)))
             })
             .and_then(|()| {
-                env.add_overload("under", "under_string_string", two(), |args| {
-                    compared(&args, plain::under)
+                env.add_overload("under", "under_string_string", two_strings(), |args| {
+                    compare_paths(&args, plain_path::under)
                 })
             })
             .and_then(|()| {
-                env.add_overload("touches", "touches_string_string", two(), |args| {
-                    compared(&args, plain::touches)
+                env.add_overload("touches", "touches_string_string", two_strings(), |args| {
+                    compare_paths(&args, plain_path::touches)
                 })
             });
         added.expect("no function of CEL has these names");
@@ -266,27 +277,27 @@ fn env() -> Arc<Env> {
     .clone()
 }
 
-fn two() -> Vec<Type> {
+fn two_strings() -> Vec<Type> {
     vec![STRING_TYPE, STRING_TYPE]
 }
 
-fn compared<'v>(
+fn compare_paths<'v>(
     args: &[CowVal<'_, '_>],
     compare: fn(&str, &str, Option<&str>) -> bool,
 ) -> Result<CowVal<'v, 'v>, ExecutionError> {
-    let path = text(args, 0)?;
-    let folder = text(args, 1)?;
+    let path = text_arg(args, 0)?;
+    let folder = text_arg(args, 1)?;
     let is = ROOT.with_borrow(|root| compare(path, folder, root.as_deref()));
     Ok(CowVal::owned(CelBool::from(is)))
 }
 
-fn text<'a>(args: &'a [CowVal<'_, '_>], at: usize) -> Result<&'a str, ExecutionError> {
+fn text_arg<'a>(args: &'a [CowVal<'_, '_>], at: usize) -> Result<&'a str, ExecutionError> {
     let text = args.get(at).and_then(|arg| arg.downcast_ref::<CelString<'_>>());
     text.map(CelString::inner).ok_or_else(ExecutionError::missing_argument_or_target)
 }
 
 /// Returns the reason of a failed evaluation without any text of the input, which may be secret.
-fn why(err: &ExecutionError) -> String {
+fn describe_error(err: &ExecutionError) -> String {
     match err {
         ExecutionError::NoSuchKey(name) => {
             let name: String = name.chars().take(64).flat_map(char::escape_debug).collect();
@@ -304,26 +315,26 @@ fn why(err: &ExecutionError) -> String {
 }
 
 /// Walk through an expression that collects its names and refuses forbidden features.
-struct Walk<'e> {
+struct ExpressionChecker<'e> {
     source: &'e str,
     info: &'e SourceInfo,
-    found: Found,
+    uses: ExpressionUses,
     /// Variables of the enclosing macros.
     scope: Vec<&'e str>,
-    looping: bool,
+    in_loop: bool,
 }
 
-impl<'e> Walk<'e> {
-    fn walk(&mut self, at: &'e IdedExpr) -> Result<(), String> {
+impl<'e> ExpressionChecker<'e> {
+    fn check(&mut self, at: &'e IdedExpr) -> Result<(), String> {
         match &at.expr {
             Expr::Literal(_) => Ok(()),
             Expr::Unspecified | Expr::Struct(_) => {
-                Err(self.wrong(at, "there are no types of one's own here"))
+                Err(self.error_at(at, "there are no types of one's own here"))
             }
-            Expr::Ident(name) => self.name(at, name),
-            Expr::Select(select) => match self.global(&select.operand) {
-                Some(name) => self.member(&select.operand, name, &select.field),
-                None => self.walk(&select.operand),
+            Expr::Ident(name) => self.check_name(at, name),
+            Expr::Select(select) => match self.global_name(&select.operand) {
+                Some(name) => self.check_member(&select.operand, name, &select.field),
+                None => self.check(&select.operand),
             },
             Expr::Call(call) => {
                 let operator = call.func_name.contains(['_', '@']);
@@ -333,48 +344,50 @@ impl<'e> Walk<'e> {
                         call.func_name,
                         FUNCTIONS.join(", ")
                     );
-                    return Err(self.wrong(at, &why));
+                    return Err(self.error_at(at, &why));
                 }
                 if let (INDEX, [of, index]) = (call.func_name.as_str(), &call.args[..])
                     && let (Some(name), Expr::Literal(LiteralValue::String(field))) =
-                        (self.global(of), &index.expr)
+                        (self.global_name(of), &index.expr)
                 {
-                    return self.member(of, name, field.inner());
+                    return self.check_member(of, name, field.inner());
                 }
-                call.target.iter().try_for_each(|target| self.walk(target))?;
-                call.args.iter().try_for_each(|arg| self.walk(arg))
+                call.target.iter().try_for_each(|target| self.check(target))?;
+                call.args.iter().try_for_each(|arg| self.check(arg))
             }
-            Expr::List(list) => list.elements.iter().try_for_each(|element| self.walk(element)),
+            Expr::List(list) => list.elements.iter().try_for_each(|element| self.check(element)),
             Expr::Map(map) => map.entries.iter().try_for_each(|entry| match &entry.expr {
                 EntryExpr::MapEntry(entry) => {
-                    self.walk(&entry.key)?;
-                    self.walk(&entry.value)
+                    self.check(&entry.key)?;
+                    self.check(&entry.value)
                 }
                 EntryExpr::StructField(_) => {
-                    Err(self.wrong(at, "there are no types of one's own here"))
+                    Err(self.error_at(at, "there are no types of one's own here"))
                 }
             }),
             Expr::Comprehension(each) => {
-                if self.looping {
-                    let why = "one `all`, `exists`, `exists_one`, `map` or `filter` inside \
+                if self.in_loop {
+                    let why = "one `whole_input`, `exists`, `exists_one`, `map` or `filter` inside \
                                another would take time beyond measure";
-                    return Err(self.wrong(at, why));
+                    return Err(self.error_at(at, why));
                 }
-                self.found.loops = true;
-                self.walk(&each.iter_range)?;
+                self.uses.loops = true;
+                self.check(&each.iter_range)?;
                 let names = [Some(&each.iter_var), each.iter_var2.as_ref(), Some(&each.accu_var)];
                 let before = self.scope.len();
                 for name in names.into_iter().flatten() {
                     if ["caller", "tool", "input"].contains(&name.as_str()) {
-                        return Err(self.wrong(at, &format!("`{name}` is taken; use another name")));
+                        return Err(
+                            self.error_at(at, &format!("`{name}` is taken; use another name"))
+                        );
                     }
                     self.scope.push(name);
                 }
-                self.looping = true;
+                self.in_loop = true;
                 for part in [&each.accu_init, &each.loop_cond, &each.loop_step, &each.result] {
-                    self.walk(part)?;
+                    self.check(part)?;
                 }
-                self.looping = false;
+                self.in_loop = false;
                 self.scope.truncate(before);
                 Ok(())
             }
@@ -382,58 +395,58 @@ impl<'e> Walk<'e> {
     }
 
     /// Returns the name `at`, unless an enclosing macro defines it.
-    fn global(&self, at: &'e IdedExpr) -> Option<&'e str> {
+    fn global_name(&self, at: &'e IdedExpr) -> Option<&'e str> {
         match &at.expr {
             Expr::Ident(name) if !self.scope.contains(&name.as_str()) => Some(name),
             _ => None,
         }
     }
 
-    fn name(&mut self, at: &IdedExpr, name: &str) -> Result<(), String> {
+    fn check_name(&mut self, at: &IdedExpr, name: &str) -> Result<(), String> {
         match name {
             name if self.scope.contains(&name) || TYPES.contains(&name) => Ok(()),
             "input" => {
-                self.found.all = true;
+                self.uses.whole_input = true;
                 Ok(())
             }
-            "caller" | "tool" => Err(self.wrong(at, &format!("say what of `{name}` is meant"))),
+            "caller" | "tool" => Err(self.error_at(at, &format!("say what of `{name}` is meant"))),
             name => {
                 let why =
                     format!("nothing is called `{name}`; there are `caller`, `tool`, `input`");
-                Err(self.wrong(at, &why))
+                Err(self.error_at(at, &why))
             }
         }
     }
 
-    fn member(&mut self, at: &IdedExpr, of: &str, name: &str) -> Result<(), String> {
+    fn check_member(&mut self, at: &IdedExpr, of: &str, name: &str) -> Result<(), String> {
         let known: &[&str] = match of {
             "input" => {
-                if !self.found.members.iter().any(|member| member == name) {
-                    self.found.members.push(name.to_owned());
+                if !self.uses.members.iter().any(|member| member == name) {
+                    self.uses.members.push(name.to_owned());
                 }
                 return Ok(());
             }
             "caller" => {
-                self.found.caller = true;
-                &binding::OF_CALLER
+                self.uses.caller = true;
+                &binding::CALLER_FIELDS
             }
             "tool" => {
-                self.found.tool = true;
-                &binding::OF_TOOL
+                self.uses.tool = true;
+                &binding::TOOL_FIELDS
             }
-            other => return self.name(at, other),
+            other => return self.check_name(at, other),
         };
         match known.contains(&name) {
             true => Ok(()),
             false => {
                 let known = known.join("`, `");
-                Err(self.wrong(at, &format!("`{of}` has no `{name}`; it has `{known}`")))
+                Err(self.error_at(at, &format!("`{of}` has no `{name}`; it has `{known}`")))
             }
         }
     }
 
     /// Returns the error `why` with its line and column.
-    fn wrong(&self, at: &IdedExpr, why: &str) -> String {
+    fn error_at(&self, at: &IdedExpr, why: &str) -> String {
         let offset = self.info.offset_for(at.id).map_or(0, |(start, _)| start as usize);
         // The offset counts characters, not bytes.
         let before: String = self.source.chars().take(offset).collect();

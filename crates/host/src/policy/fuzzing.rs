@@ -2,40 +2,44 @@
 //! the parts of an input.
 
 use serde_json::{Value, json};
-use toolgate_contract::{Caller, Effects, ToolId, ToolSpec, fold};
+use toolgate_contract::{Caller, Effects, ToolId, ToolSpec, fold_name};
 
-use super::expression::{Bounds, When};
-use super::pattern::{KnownTools, Name, Pattern};
-use super::plain::{plain, under};
-use super::{Of, What};
+use super::expression::{ExpressionSettings, WhenExpression};
+use super::pattern::{KnownTools, NamePattern, ToolPattern};
+use super::plain_path::{normalize_path, under};
+use super::{PolicyRequest, RequestKind};
 
 /// Evaluates an expression over an input. Repeated evaluation and plain CEL must agree.
-pub(crate) fn when(bytes: &[u8]) {
+pub(crate) fn fuzz_when(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let (source, input) = text.split_once('\u{1f}').unwrap_or((text, "{}"));
-    let Ok(when) = When::new(source, &Bounds { root: Some("/ws".into()) }) else { return };
+    let Ok(when) = WhenExpression::new(source, &ExpressionSettings { root: Some("/ws".into()) })
+    else {
+        return;
+    };
     let input: Value = serde_json::from_str(input).unwrap_or_else(|_| json!({ "path": input }));
     let spec = ToolSpec {
         paths: vec!["path".to_owned()],
         ..ToolSpec::new(ToolId::new("files.read").expect("an id"), "", "", Effects::Reads)
     };
-    let caller = Caller::named("ada");
-    let of = Of { caller: &caller, spec: &spec, input: &input, what: What::Tool };
-    assert_eq!(when.is_true(&of), when.is_true(&of));
-    assert_eq!(when.is_true(&of), when.by_cel(&of));
+    let caller = Caller::with_key("ada");
+    let of = PolicyRequest { caller: &caller, spec: &spec, input: &input, kind: RequestKind::Tool };
+    assert_eq!(when.evaluate(&of), when.evaluate(&of));
+    assert_eq!(when.evaluate(&of), when.evaluate_cel(&of));
 }
 
 /// Compares path functions with a simple model.
-pub(crate) fn paths(bytes: &[u8]) {
+pub(crate) fn fuzz_paths(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let (path, folder) = text.split_once('\u{1f}').unwrap_or((text, "a"));
     for root in [None, Some("/ws")] {
-        let once = plain(path, root);
-        assert_eq!(plain(&once, None), once, "of {path:?}");
+        let once = normalize_path(path, root);
+        assert_eq!(normalize_path(&once, None), once, "of {path:?}");
         assert!(!once.is_empty() && (once == "/" || !once.ends_with('/')), "{once:?}");
     }
-    assert_eq!(plain(path, None), walked(path).0);
-    let ((path, up, names), (_, folder_up, folder_names)) = (walked(path), walked(folder));
+    assert_eq!(normalize_path(path, None), resolve_names(path).0);
+    let ((path, up, names), (_, folder_up, folder_names)) =
+        (resolve_names(path), resolve_names(folder));
     let rooted = |path: &str| path.starts_with('/');
     let is = rooted(&path) == rooted(folder)
         && if folder_up == 0 && folder_names.is_empty() && !rooted(folder) {
@@ -51,7 +55,7 @@ pub(crate) fn paths(bytes: &[u8]) {
 
 /// Resolves `path` by its names alone: its normalized form, the number of leading `..`, and the
 /// names after them.
-fn walked(path: &str) -> (String, usize, Vec<&str>) {
+fn resolve_names(path: &str) -> (String, usize, Vec<&str>) {
     let mut up = 0;
     let mut names = Vec::new();
     for name in path.split('/') {
@@ -72,19 +76,19 @@ fn walked(path: &str) -> (String, usize, Vec<&str>) {
 }
 
 /// Compares patterns with a simple matcher, as far as that supports them.
-pub(crate) fn patterns(bytes: &[u8]) {
+pub(crate) fn fuzz_patterns(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let (pattern, name) = text.split_once('\u{1f}').unwrap_or((text, "files.read"));
     let is_simple = |pattern: &str| !pattern.contains(['[', ']', '{', '}', '\\', '/', '!']);
-    if let (Ok(found), Some(id)) = (Pattern::new("a test", pattern), ToolId::new(name)) {
+    if let (Ok(found), Some(id)) = (ToolPattern::new("a test", pattern), ToolId::new(name)) {
         let is = found.matches(&id);
         if is_simple(pattern) {
-            let model = matches(&letters(&fold(pattern)), &letters(&fold(name)));
+            let model = matches(&letters(&fold_name(pattern)), &letters(&fold_name(name)));
             assert_eq!(is, model, "{pattern:?} of {name:?}");
         }
         let _ = found.check(&KnownTools { tools: vec![id], ..KnownTools::default() });
     }
-    if let Ok(found) = Name::new(pattern) {
+    if let Ok(found) = NamePattern::new(pattern) {
         let model = matches(&letters(pattern), &letters(name));
         assert_eq!(found.matches(name), model, "{pattern:?} of {name:?}");
     } else {

@@ -8,8 +8,8 @@ mod rule;
 mod pattern;
 mod expression;
 mod binding;
-mod plain;
-mod texts;
+mod plain_path;
+mod text_comparison;
 mod explain;
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
@@ -24,17 +24,17 @@ use foldhash::HashMap;
 use serde_json::Value;
 use toolgate_contract::{Caller, Effects, ToolId, ToolSpec};
 
-use crate::scopes::{Needs, Scope, Scopes};
-use expression::{Bounds, When};
-use rule::{Matched, Over, Rule, Why};
+use crate::scopes::{ScopeNeed, TokenScope, TokenScopes};
+use expression::{ExpressionSettings, WhenExpression};
+use rule::{CompiledRule, MismatchReason, RuleMatch, RuleTools};
 
-pub use explain::{Decision, Explained};
+pub use explain::{PolicyDecision, PolicyExplanation};
 #[cfg(any(fuzzing, test))]
-pub(crate) use fuzzing::{paths, patterns, when};
-pub(crate) use pattern::Pattern;
-pub use pattern::{BadRule, KnownTools, check_pattern};
-pub(crate) use permit::{Denied, Permit};
-pub use rule::{Effect, PolicyRule};
+pub(crate) use fuzzing::{fuzz_paths, fuzz_patterns, fuzz_when};
+pub(crate) use pattern::ToolPattern;
+pub use pattern::{KnownTools, RuleError, check_pattern};
+pub(crate) use permit::{CallPermit, PolicyDenial};
+pub use rule::{PolicyEffect, PolicyRule};
 
 /// Name of a rule in the audit record.
 pub(crate) type RuleName = Arc<str>;
@@ -45,24 +45,24 @@ const DEFAULT: &str = "default";
 const SCOPES: &str = "scopes";
 
 /// Rules over callers, tools and inputs.
-pub struct Policy {
+pub struct ToolPolicy {
     /// Rules of the `[tools]` settings, which only deny, followed by those of `[[policy.rules]]`.
-    rules: Vec<Rule>,
+    rules: Vec<CompiledRule>,
     /// Number of leading rules that come from `[tools]`; they depend on the tool alone.
-    of_tools: usize,
+    tools_rule_count: usize,
     /// Rules of `tools.confirm`, which apply to allowed calls.
-    confirm: Vec<Rule>,
-    default: Effect,
+    confirm: Vec<CompiledRule>,
+    default: PolicyEffect,
     default_name: RuleName,
     /// Rules that concern each known tool, so that a call skips the others.
-    known: HashMap<ToolId, Known>,
-    bounds: Bounds,
+    tool_rules: HashMap<ToolId, ToolRules>,
+    bounds: ExpressionSettings,
     /// Scopes that callers with a token need in addition.
-    scopes: Scopes,
+    scopes: TokenScopes,
 }
 
 /// Rules that concern a tool with these properties.
-struct Known {
+struct ToolRules {
     effects: Effects,
     ruled_as: Option<ToolId>,
     tags: Vec<String>,
@@ -70,35 +70,35 @@ struct Known {
 }
 
 /// A request to decide about.
-pub(crate) struct Of<'a> {
+pub(crate) struct PolicyRequest<'a> {
     pub(crate) caller: &'a Caller,
     pub(crate) spec: &'a ToolSpec,
     pub(crate) input: &'a Value,
-    pub(crate) what: What,
+    pub(crate) kind: RequestKind,
 }
 
 /// Kind of a request: a tool call, another access guarded by a tool, or a text-only prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum RequestKind {
     Tool,
-    Beside,
-    Words,
+    Guarded,
+    TextPrompt,
 }
 
 /// One rule that was checked.
-pub(crate) struct Step {
+pub(crate) struct RuleStep {
     rule: RuleName,
-    effect: Effect,
-    matched: Matched,
+    effect: PolicyEffect,
+    matched: RuleMatch,
 }
 
 /// A decision and the name of its rule.
-struct Ruling<'p> {
-    verdict: Verdict<'p>,
+struct PolicyRuling<'p> {
+    verdict: PolicyVerdict<'p>,
     rule: RuleName,
 }
 
-enum Verdict<'p> {
+enum PolicyVerdict<'p> {
     Allowed,
     Confirm,
     Denied(Option<&'p str>),
@@ -106,36 +106,43 @@ enum Verdict<'p> {
     Failed,
 }
 
-impl Policy {
+impl ToolPolicy {
     /// Creates a policy that allows tools that match `allow`, do not match `deny`, and have at most
     /// the effects `effects_max`.
-    pub fn new(allow: &[String], deny: &[String], effects_max: Effects) -> Result<Self, BadRule> {
-        let mut rules = single("tools.deny", deny, Effect::Deny)?;
+    pub fn new(allow: &[String], deny: &[String], effects_max: Effects) -> Result<Self, RuleError> {
+        let mut rules = single_pattern_rules("tools.deny", deny, PolicyEffect::Deny)?;
         if effects_max < Effects::Runs {
-            let over = Over::Beyond(effects_max);
-            rules.push(Rule::of_tools("tools.effects".to_owned(), Effect::Deny, over));
+            let over = RuleTools::AboveEffects(effects_max);
+            rules.push(CompiledRule::for_tools(
+                "tools.effects".to_owned(),
+                PolicyEffect::Deny,
+                over,
+            ));
         }
         let allow: Vec<_> = allow
             .iter()
-            .map(|pattern| Pattern::new("tools.allow", pattern))
+            .map(|pattern| ToolPattern::new("tools.allow", pattern))
             .collect::<Result<_, _>>()?;
-        let over = Over::Outside(allow);
-        rules.push(Rule::of_tools("tools.allow".to_owned(), Effect::Deny, over));
+        let over = RuleTools::NotMatching(allow);
+        rules.push(CompiledRule::for_tools("tools.allow".to_owned(), PolicyEffect::Deny, over));
         Ok(Self {
-            of_tools: rules.len(),
+            tools_rule_count: rules.len(),
             rules,
             confirm: Vec::new(),
-            default: Effect::Allow,
+            default: PolicyEffect::Allow,
             default_name: DEFAULT.into(),
-            known: HashMap::default(),
-            bounds: Bounds::default(),
-            scopes: Scopes::default(),
+            tool_rules: HashMap::default(),
+            bounds: ExpressionSettings::default(),
+            scopes: TokenScopes::default(),
         })
     }
 
     /// Requires a confirmation for each call of a tool that matches `confirm`.
-    pub fn with_confirm(self, confirm: &[String]) -> Result<Self, BadRule> {
-        Ok(Self { confirm: single("tools.confirm", confirm, Effect::Confirm)?, ..self })
+    pub fn with_confirm(self, confirm: &[String]) -> Result<Self, RuleError> {
+        Ok(Self {
+            confirm: single_pattern_rules("tools.confirm", confirm, PolicyEffect::Confirm)?,
+            ..self
+        })
     }
 
     /// Sets the workspace path `root`, which is removed from absolute paths before rules see them.
@@ -145,13 +152,20 @@ impl Policy {
     }
 
     /// Adds `rules` in their order, and sets the `default` effect if none matches.
-    pub fn with_rules(mut self, rules: &[PolicyRule], default: Effect) -> Result<Self, BadRule> {
+    pub fn with_rules(
+        mut self,
+        rules: &[PolicyRule],
+        default: PolicyEffect,
+    ) -> Result<Self, RuleError> {
         let mut names = HashSet::new();
         for written in rules {
-            let rule = Rule::new(written, &self.bounds)?;
+            let rule = CompiledRule::new(written, &self.bounds)?;
             if !names.insert(rule.name.clone()) {
                 let why = "another rule has this name; the record would not tell them apart";
-                return Err(BadRule::Policy { name: written.name.clone(), why: why.to_owned() });
+                return Err(RuleError::InvalidRule {
+                    name: written.name.clone(),
+                    why: why.to_owned(),
+                });
             }
             self.rules.push(rule);
         }
@@ -161,32 +175,32 @@ impl Policy {
     /// Precomputes the rules that concern each of `tools`.
     pub(crate) fn with_tools<'t>(mut self, tools: impl Iterator<Item = &'t ToolSpec>) -> Self {
         for spec in tools {
-            let about = |at: &usize| self.rules[*at].covers(spec).is_ok();
-            let known = Known {
+            let about = |at: &usize| self.rules[*at].check_tool(spec).is_ok();
+            let known = ToolRules {
                 effects: spec.effects,
                 ruled_as: spec.ruled_as.clone(),
                 tags: spec.tags.clone(),
                 rules: (0..self.rules.len()).filter(about).collect(),
             };
-            self.known.insert(spec.id.clone(), known);
+            self.tool_rules.insert(spec.id.clone(), known);
         }
         self
     }
 
     /// Restricts callers with a token to the tools of their scopes, if there are any scopes.
-    pub fn with_scopes(self, scopes: &[Scope]) -> Result<Self, BadRule> {
-        Ok(Self { scopes: Scopes::new(scopes)?, ..self })
+    pub fn with_scopes(self, scopes: &[TokenScope]) -> Result<Self, RuleError> {
+        Ok(Self { scopes: TokenScopes::new(scopes)?, ..self })
     }
 
     /// Checks that each rule matches one of the `known` tools, because a misspelled rule would have
     /// no effect.
-    pub fn check(&self, known: &KnownTools) -> Result<(), BadRule> {
-        let (of_tools, others) = self.rules.split_at(self.of_tools);
+    pub fn check(&self, known: &KnownTools) -> Result<(), RuleError> {
+        let (of_tools, others) = self.rules.split_at(self.tools_rule_count);
         of_tools.iter().chain(&self.confirm).try_for_each(|rule| rule.check(known))?;
         // Guard id of text-only prompts.
         let words = ToolId::new("prompts");
         let tools = known.tools.iter().cloned().chain(words).collect();
-        let all = KnownTools { tools, later: known.later.clone() };
+        let all = KnownTools { tools, later_toolsets: known.later_toolsets.clone() };
         others.iter().try_for_each(|rule| rule.check(&all))?;
         self.scopes.check(known)
     }
@@ -197,56 +211,59 @@ impl Policy {
         caller: &Caller,
         spec: &ToolSpec,
         input: &Value,
-    ) -> Result<Permit, Denied> {
-        self.permit(&Of { caller, spec, input, what: What::Tool })
+    ) -> Result<CallPermit, PolicyDenial> {
+        self.decide_permit(&PolicyRequest { caller, spec, input, kind: RequestKind::Tool })
     }
 
     /// Decides about an access that a tool guards without being called: a resource or a prompt.
-    pub(crate) fn authorise_beside(
+    pub(crate) fn authorise_guarded(
         &self,
         caller: &Caller,
         spec: &ToolSpec,
         input: &Value,
-    ) -> Result<Permit, Denied> {
-        self.permit(&Of { caller, spec, input, what: What::Beside })
+    ) -> Result<CallPermit, PolicyDenial> {
+        self.decide_permit(&PolicyRequest { caller, spec, input, kind: RequestKind::Guarded })
     }
 
     /// Decides about a text-only prompt; `spec` is the common spec of such prompts.
-    pub(crate) fn authorise_words(
+    pub(crate) fn authorise_text_prompt(
         &self,
         caller: &Caller,
         spec: &ToolSpec,
         input: &Value,
-    ) -> Result<Permit, Denied> {
-        self.permit(&Of { caller, spec, input, what: What::Words })
+    ) -> Result<CallPermit, PolicyDenial> {
+        self.decide_permit(&PolicyRequest { caller, spec, input, kind: RequestKind::TextPrompt })
     }
 
-    fn permit(&self, asked: &Of<'_>) -> Result<Permit, Denied> {
-        let Ruling { verdict, rule } = self.decide(asked, None);
+    fn decide_permit(&self, asked: &PolicyRequest<'_>) -> Result<CallPermit, PolicyDenial> {
+        let PolicyRuling { verdict, rule } = self.decide(asked, None);
         let id = &asked.spec.id;
-        let denied = |message| Err(Denied { rule: rule.clone(), message, needs: None });
+        let denied =
+            |message| Err(PolicyDenial { rule: rule.clone(), message, missing_scope: None });
         match verdict {
-            Verdict::Allowed | Verdict::Confirm => {
-                self.scoped(asked)?;
-                Ok(Permit { rule, confirm: matches!(verdict, Verdict::Confirm) })
+            PolicyVerdict::Allowed | PolicyVerdict::Confirm => {
+                self.check_scopes(asked)?;
+                Ok(CallPermit { rule, confirm: matches!(verdict, PolicyVerdict::Confirm) })
             }
-            Verdict::Denied(Some(message)) => denied(message.to_owned()),
-            Verdict::Denied(None) => denied(format!("`{id}` is not allowed here")),
-            Verdict::Failed => denied(format!(
+            PolicyVerdict::Denied(Some(message)) => denied(message.to_owned()),
+            PolicyVerdict::Denied(None) => denied(format!("`{id}` is not allowed here")),
+            PolicyVerdict::Failed => denied(format!(
                 "`{id}` is not allowed: a rule about it could not be decided for this call"
             )),
         }
     }
 
     /// Refuses requests that the scopes of the caller's token do not cover.
-    fn scoped(&self, asked: &Of<'_>) -> Result<(), Denied> {
-        let Of { caller, spec, what, .. } = asked;
-        let denied = |message, needs| Err(Denied { rule: SCOPES.into(), message, needs });
-        match self.scopes.needed(caller, spec) {
-            _ if *what == What::Words => Ok(()),
-            Needs::Nothing => Ok(()),
-            Needs::NoScope => denied(format!("`{}` is not allowed here", spec.id), None),
-            Needs::Scope(scope) => denied(
+    fn check_scopes(&self, asked: &PolicyRequest<'_>) -> Result<(), PolicyDenial> {
+        let PolicyRequest { caller, spec, kind: what, .. } = asked;
+        let denied = |message, needs| {
+            Err(PolicyDenial { rule: SCOPES.into(), message, missing_scope: needs })
+        };
+        match self.scopes.scope_need(caller, spec) {
+            _ if *what == RequestKind::TextPrompt => Ok(()),
+            ScopeNeed::Satisfied => Ok(()),
+            ScopeNeed::Unavailable => denied(format!("`{}` is not allowed here", spec.id), None),
+            ScopeNeed::Missing(scope) => denied(
                 format!("`{}` needs the scope {scope}, which this token does not have", spec.id),
                 Some(scope),
             ),
@@ -257,77 +274,91 @@ impl Policy {
     ///
     /// A tool that needs another scope is visible, so that the client can request that scope.
     pub(crate) fn shows(&self, caller: &Caller, spec: &ToolSpec) -> bool {
-        self.scopes.needed(caller, spec) != Needs::NoScope
-            && self.shows_some(&Of { caller, spec, input: &Value::Null, what: What::Tool })
+        self.scopes.scope_need(caller, spec) != ScopeNeed::Unavailable
+            && self.may_allow_some(&PolicyRequest {
+                caller,
+                spec,
+                input: &Value::Null,
+                kind: RequestKind::Tool,
+            })
     }
 
     /// Returns true if `caller` sees text-only prompts.
-    pub(crate) fn shows_words(&self, caller: &Caller, spec: &ToolSpec) -> bool {
-        self.shows_some(&Of { caller, spec, input: &Value::Null, what: What::Words })
+    pub(crate) fn shows_text_prompts(&self, caller: &Caller, spec: &ToolSpec) -> bool {
+        self.may_allow_some(&PolicyRequest {
+            caller,
+            spec,
+            input: &Value::Null,
+            kind: RequestKind::TextPrompt,
+        })
     }
 
     /// Returns true if `caller` may list the contents of sources guarded by `spec`: the token has
     /// the needed scope.
-    pub(crate) fn tells(&self, caller: &Caller, spec: &ToolSpec) -> bool {
-        self.scopes.needed(caller, spec) == Needs::Nothing
+    pub(crate) fn may_list(&self, caller: &Caller, spec: &ToolSpec) -> bool {
+        self.scopes.scope_need(caller, spec) == ScopeNeed::Satisfied
     }
 
     /// Returns true if some input could be allowed, as far as that is known without the input.
-    fn shows_some(&self, asked: &Of<'_>) -> bool {
-        for at in self.about(asked.spec) {
+    fn may_allow_some(&self, asked: &PolicyRequest<'_>) -> bool {
+        for at in self.rules_for(asked.spec) {
             let rule = &self.rules[at];
-            if self.is_beyond(at, asked) {
+            if self.skips_text_prompt(at, asked) {
                 continue;
             }
-            if rule.when.as_ref().is_some_and(When::names_input) {
-                if rule.covers(asked.spec).and(rule.is_about(asked.caller)).is_err() {
+            if rule.when.as_ref().is_some_and(WhenExpression::uses_input) {
+                if rule.check_tool(asked.spec).and(rule.check_caller(asked.caller)).is_err() {
                     continue;
                 }
                 match rule.effect {
-                    Effect::Allow | Effect::Confirm => return true,
+                    PolicyEffect::Allow | PolicyEffect::Confirm => return true,
                     // Other inputs may not match this rule.
-                    Effect::Deny => continue,
+                    PolicyEffect::Deny => continue,
                 }
             }
-            match (rule.matched(asked), rule.effect) {
-                (Matched::Yes, Effect::Allow | Effect::Confirm) => return true,
-                (Matched::Yes, Effect::Deny) => return false,
-                (Matched::Failed(_), Effect::Deny | Effect::Confirm) => return false,
-                (Matched::No(_), _) | (Matched::Failed(_), Effect::Allow) => {}
+            match (rule.match_request(asked), rule.effect) {
+                (RuleMatch::Yes, PolicyEffect::Allow | PolicyEffect::Confirm) => return true,
+                (RuleMatch::Yes, PolicyEffect::Deny) => return false,
+                (RuleMatch::Failed(_), PolicyEffect::Deny | PolicyEffect::Confirm) => return false,
+                (RuleMatch::No(_), _) | (RuleMatch::Failed(_), PolicyEffect::Allow) => {}
             }
         }
-        self.default != Effect::Deny
+        self.default != PolicyEffect::Deny
     }
 
     /// Makes the decision; no other function does. If given, `trace` receives each checked rule.
-    fn decide(&self, asked: &Of<'_>, mut trace: Option<&mut Vec<Step>>) -> Ruling<'_> {
+    fn decide(
+        &self,
+        asked: &PolicyRequest<'_>,
+        mut trace: Option<&mut Vec<RuleStep>>,
+    ) -> PolicyRuling<'_> {
         let mut failed: Option<&RuleName> = None;
         let mut decided = None;
         // An explanation includes the rules about other tools.
-        let about = if trace.is_some() { self.all() } else { self.about(asked.spec) };
+        let about = if trace.is_some() { self.all_rules() } else { self.rules_for(asked.spec) };
         for at in about {
             let rule = &self.rules[at];
-            let matched = if self.is_beyond(at, asked) {
-                Matched::No(Why::Words)
+            let matched = if self.skips_text_prompt(at, asked) {
+                RuleMatch::No(MismatchReason::TextPrompt)
             } else {
-                rule.matched(asked)
+                rule.match_request(asked)
             };
             decided = match (&matched, rule.effect) {
-                (Matched::No(_), _) => None,
-                (Matched::Yes, Effect::Allow) => Some((Verdict::Allowed, rule)),
-                (Matched::Yes, Effect::Confirm) => Some((Verdict::Confirm, rule)),
-                (Matched::Yes, Effect::Deny) => {
-                    Some((Verdict::Denied(rule.message.as_deref()), rule))
+                (RuleMatch::No(_), _) => None,
+                (RuleMatch::Yes, PolicyEffect::Allow) => Some((PolicyVerdict::Allowed, rule)),
+                (RuleMatch::Yes, PolicyEffect::Confirm) => Some((PolicyVerdict::Confirm, rule)),
+                (RuleMatch::Yes, PolicyEffect::Deny) => {
+                    Some((PolicyVerdict::Denied(rule.message.as_deref()), rule))
                 }
-                (Matched::Failed(_), Effect::Deny | Effect::Confirm) => {
-                    Some((Verdict::Failed, rule))
+                (RuleMatch::Failed(_), PolicyEffect::Deny | PolicyEffect::Confirm) => {
+                    Some((PolicyVerdict::Failed, rule))
                 }
-                (Matched::Failed(_), Effect::Allow) => {
+                (RuleMatch::Failed(_), PolicyEffect::Allow) => {
                     failed = failed.or(Some(&rule.name));
                     None
                 }
             };
-            if let Matched::Failed(why) = &matched
+            if let RuleMatch::Failed(why) = &matched
                 && trace.is_none()
             {
                 let tool = &asked.spec.id;
@@ -335,90 +366,92 @@ impl Policy {
                 tracing::warn!(%tool, %caller, "the rule `{}` failed: {why}", rule.name);
             }
             if let Some(trace) = &mut trace {
-                trace.push(Step { rule: rule.name.clone(), effect: rule.effect, matched });
+                trace.push(RuleStep { rule: rule.name.clone(), effect: rule.effect, matched });
             }
             if decided.is_some() {
                 break;
             }
         }
         let ruling = match decided {
-            Some((Verdict::Failed, rule)) => {
+            Some((PolicyVerdict::Failed, rule)) => {
                 let rule = format!("{} (failed)", rule.name).into();
-                return Ruling { verdict: Verdict::Failed, rule };
+                return PolicyRuling { verdict: PolicyVerdict::Failed, rule };
             }
-            Some((verdict, rule)) => Ruling { verdict, rule: rule.name.clone() },
+            Some((verdict, rule)) => PolicyRuling { verdict, rule: rule.name.clone() },
             None => {
                 let verdict = match self.default {
-                    Effect::Allow => Verdict::Allowed,
-                    Effect::Confirm => Verdict::Confirm,
-                    Effect::Deny => Verdict::Denied(None),
+                    PolicyEffect::Allow => PolicyVerdict::Allowed,
+                    PolicyEffect::Confirm => PolicyVerdict::Confirm,
+                    PolicyEffect::Deny => PolicyVerdict::Denied(None),
                 };
-                Ruling { verdict, rule: self.default_name.clone() }
+                PolicyRuling { verdict, rule: self.default_name.clone() }
             }
         };
-        let ruling = self.confirmed(asked, ruling, trace);
+        let ruling = self.apply_confirm(asked, ruling, trace);
         match failed {
             // The failed rule might have allowed the call.
             Some(name) => {
-                Ruling { rule: format!("{}, {name} (failed)", ruling.rule).into(), ..ruling }
+                PolicyRuling { rule: format!("{}, {name} (failed)", ruling.rule).into(), ..ruling }
             }
             None => ruling,
         }
     }
 
     /// Applies `tools.confirm` to an allowed call.
-    fn confirmed<'p>(
+    fn apply_confirm<'p>(
         &'p self,
-        asked: &Of<'_>,
-        ruling: Ruling<'p>,
-        trace: Option<&mut Vec<Step>>,
-    ) -> Ruling<'p> {
-        if asked.what == What::Words || !matches!(ruling.verdict, Verdict::Allowed) {
+        asked: &PolicyRequest<'_>,
+        ruling: PolicyRuling<'p>,
+        trace: Option<&mut Vec<RuleStep>>,
+    ) -> PolicyRuling<'p> {
+        if asked.kind == RequestKind::TextPrompt
+            || !matches!(ruling.verdict, PolicyVerdict::Allowed)
+        {
             return ruling;
         }
         let mut confirm = self.confirm.iter();
-        let Some(rule) = confirm.find(|rule| rule.covers(asked.spec).is_ok()) else {
+        let Some(rule) = confirm.find(|rule| rule.check_tool(asked.spec).is_ok()) else {
             return ruling;
         };
         if let Some(trace) = trace {
             let effect = rule.effect;
-            let matched = Matched::Yes;
-            trace.push(Step { rule: rule.name.clone(), effect, matched });
+            let matched = RuleMatch::Yes;
+            trace.push(RuleStep { rule: rule.name.clone(), effect, matched });
         }
-        Ruling { verdict: Verdict::Confirm, rule: rule.name.clone() }
+        PolicyRuling { verdict: PolicyVerdict::Confirm, rule: rule.name.clone() }
     }
 
     /// Returns the indexes of the rules that concern the tool, in order.
-    fn about(&self, spec: &ToolSpec) -> Places<'_> {
-        let known = self.known.get(&spec.id).filter(|known| {
+    fn rules_for(&self, spec: &ToolSpec) -> RuleIndexes<'_> {
+        let known = self.tool_rules.get(&spec.id).filter(|known| {
             // A guard may share its id with a tool that differs.
             known.effects == spec.effects
                 && known.ruled_as == spec.ruled_as
                 && known.tags == spec.tags
         });
         match known {
-            Some(known) => Places::Some(known.rules.iter()),
-            None => self.all(),
+            Some(known) => RuleIndexes::Some(known.rules.iter()),
+            None => self.all_rules(),
         }
     }
 
-    fn all(&self) -> Places<'_> {
-        Places::All(0..self.rules.len())
+    fn all_rules(&self) -> RuleIndexes<'_> {
+        RuleIndexes::All(0..self.rules.len())
     }
 
     /// Returns true if the rule at `at` concerns only tools and the request is a text-only prompt.
-    fn is_beyond(&self, at: usize, asked: &Of<'_>) -> bool {
-        asked.what == What::Words && at < self.of_tools
+    fn skips_text_prompt(&self, at: usize, asked: &PolicyRequest<'_>) -> bool {
+        asked.kind == RequestKind::TextPrompt && at < self.tools_rule_count
     }
 }
 
 /// Indexes of rules, in order.
-enum Places<'p> {
+enum RuleIndexes<'p> {
     All(std::ops::Range<usize>),
     Some(std::slice::Iter<'p, usize>),
 }
 
-impl Iterator for Places<'_> {
+impl Iterator for RuleIndexes<'_> {
     type Item = usize;
 
     fn next(&mut self) -> Option<usize> {
@@ -430,15 +463,15 @@ impl Iterator for Places<'_> {
 }
 
 /// Creates a rule for each of `patterns`, named after its pattern.
-fn single(
+fn single_pattern_rules(
     setting: &'static str,
     patterns: &[String],
-    effect: Effect,
-) -> Result<Vec<Rule>, BadRule> {
+    effect: PolicyEffect,
+) -> Result<Vec<CompiledRule>, RuleError> {
     let rules = patterns.iter().map(|pattern| {
-        let tools = vec![Pattern::new(setting, pattern)?];
-        let over = Over::Those { tools, tags: Vec::new(), effects: Vec::new() };
-        Ok(Rule::of_tools(format!("{setting}: {pattern}"), effect, over))
+        let tools = vec![ToolPattern::new(setting, pattern)?];
+        let over = RuleTools::Matching { tools, tags: Vec::new(), effects: Vec::new() };
+        Ok(CompiledRule::for_tools(format!("{setting}: {pattern}"), effect, over))
     });
     rules.collect()
 }

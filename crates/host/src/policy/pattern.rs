@@ -2,11 +2,11 @@
 
 use globset::{Glob, GlobMatcher};
 use regex::Regex;
-use toolgate_contract::{ToolId, ToolSpec, fold, odd_glob};
+use toolgate_contract::{ToolId, ToolSpec, fold_name, glob_problem};
 
 /// A pattern of tool ids in any dialect's spelling: `exec.*` equals `exec_*`.
 #[derive(Debug)]
-pub(crate) struct Pattern {
+pub(crate) struct ToolPattern {
     pattern: String,
     setting: &'static str,
     folded: GlobMatcher,
@@ -14,10 +14,10 @@ pub(crate) struct Pattern {
 
 /// A rule that is invalid or has no effect.
 #[derive(Debug, thiserror::Error)]
-pub enum BadRule {
+pub enum RuleError {
     /// The pattern is invalid.
     #[error("in {setting}: `{pattern}` is not a pattern over tools such as `files.*`: {why}")]
-    NoPattern {
+    InvalidPattern {
         /// Setting of the rule.
         setting: &'static str,
         /// The pattern as written.
@@ -27,7 +27,7 @@ pub enum BadRule {
     },
     /// The pattern matches no tool, so the rule would have no effect.
     #[error("in {setting}: `{pattern}` matches no tool{}", nearest.as_ref().map(|id| format!("; did you mean `{id}`?")).unwrap_or_default())]
-    NoTool {
+    NoMatch {
         /// Setting of the rule.
         setting: &'static str,
         /// The pattern as written.
@@ -37,7 +37,7 @@ pub enum BadRule {
     },
     /// A rule of `[[policy.rules]]` is invalid.
     #[error("in policy.rules, `{name}`: {why}")]
-    Policy {
+    InvalidRule {
         /// Name of the rule.
         name: String,
         /// Description of the problem.
@@ -45,53 +45,53 @@ pub enum BadRule {
     },
 }
 
-impl Pattern {
+impl ToolPattern {
     /// Parses `pattern`, which comes from `setting`.
-    pub(crate) fn new(setting: &'static str, pattern: &str) -> Result<Self, BadRule> {
+    pub(crate) fn new(setting: &'static str, pattern: &str) -> Result<Self, RuleError> {
         let pattern = pattern.to_owned();
-        if let Some(why) = odd_glob(&pattern) {
-            return Err(BadRule::NoPattern { setting, pattern, why });
+        if let Some(why) = glob_problem(&pattern) {
+            return Err(RuleError::InvalidPattern { setting, pattern, why });
         }
-        match Glob::new(&fold(&pattern)) {
+        match Glob::new(&fold_name(&pattern)) {
             Ok(glob) => Ok(Self { folded: glob.compile_matcher(), pattern, setting }),
             Err(err) => {
                 let why = err.kind().to_string();
-                Err(BadRule::NoPattern { setting, pattern, why })
+                Err(RuleError::InvalidPattern { setting, pattern, why })
             }
         }
     }
 
     /// Returns true if a restriction by this pattern applies to the tool: the pattern matches its
     /// id, or the id that it is `ruled_as`.
-    pub(crate) fn holds(&self, spec: &ToolSpec) -> bool {
+    pub(crate) fn restricts(&self, spec: &ToolSpec) -> bool {
         self.matches(&spec.id) || spec.ruled_as.as_ref().is_some_and(|id| self.matches(id))
     }
 
     /// Returns true if the pattern matches the tool `id`.
     pub(crate) fn matches(&self, id: &ToolId) -> bool {
-        self.folded.is_match(&*fold(id.as_str()))
+        self.folded.is_match(&*fold_name(id.as_str()))
     }
 
     /// Checks that the pattern matches a `known` tool, or may match a later one.
-    pub(crate) fn check(&self, known: &KnownTools) -> Result<(), BadRule> {
-        let KnownTools { tools, later } = known;
+    pub(crate) fn check(&self, known: &KnownTools) -> Result<(), RuleError> {
+        let KnownTools { tools, later_toolsets: later } = known;
         if tools.iter().any(|id| self.matches(id)) || later.iter().any(|of| self.may_match(of)) {
             return Ok(());
         }
         let Self { pattern, setting, .. } = self;
-        let near = |id: &ToolId| strsim::jaro_winkler(&fold(pattern), &fold(id.as_str()));
+        let near = |id: &ToolId| strsim::jaro_winkler(&fold_name(pattern), &fold_name(id.as_str()));
         let nearest = tools.iter().max_by(|a, b| near(a).total_cmp(&near(b)));
         let nearest = nearest.filter(|id| near(id) > 0.7).map(ToString::to_string);
-        Err(BadRule::NoTool { setting, pattern: pattern.clone(), nearest })
+        Err(RuleError::NoMatch { setting, pattern: pattern.clone(), nearest })
     }
 
     /// Returns true if the pattern may match an id in `toolset`, or any id if that is empty.
     fn may_match(&self, toolset: &str) -> bool {
-        let pattern = fold(&self.pattern).into_owned();
+        let pattern = fold_name(&self.pattern).into_owned();
         let literal = pattern.split(['*', '?', '[', '{', '\\']).next().unwrap_or_default();
         let begins = match toolset {
             "" => String::new(),
-            toolset => fold(&format!("{toolset}.")).into_owned(),
+            toolset => fold_name(&format!("{toolset}.")).into_owned(),
         };
         literal.starts_with(&begins)
             || (literal.len() < pattern.len() && begins.starts_with(literal))
@@ -106,8 +106,8 @@ pub fn check_pattern(
     setting: &'static str,
     pattern: &str,
     known: &KnownTools,
-) -> Result<(), BadRule> {
-    Pattern::new(setting, pattern)?.check(known)
+) -> Result<(), RuleError> {
+    ToolPattern::new(setting, pattern)?.check(known)
 }
 
 /// Tools that patterns are checked against.
@@ -116,17 +116,17 @@ pub struct KnownTools {
     /// Tools that exist now.
     pub tools: Vec<ToolId>,
     /// Toolsets whose tools may come later; an empty name stands for tools without a toolset.
-    pub later: Vec<String>,
+    pub later_toolsets: Vec<String>,
 }
 
 /// A pattern of caller or role names, in which `*` is any text and `?` one character. Most contain
 /// neither.
-pub(super) enum Name {
+pub(super) enum NamePattern {
     Exact(Box<str>),
-    Like(Regex),
+    Wildcard(Regex),
 }
 
-impl Name {
+impl NamePattern {
     pub(super) fn new(pattern: &str) -> Result<Self, String> {
         if let Some(sign) = pattern.chars().find(|letter| r"[]{}\".contains(*letter)) {
             return Err(format!(
@@ -137,20 +137,20 @@ impl Name {
         if !pattern.contains(['*', '?']) {
             return Ok(Self::Exact(pattern.into()));
         }
-        let like = Regex::new(&expression(pattern)).map_err(|err| format!("`{pattern}`: {err}"))?;
-        Ok(Self::Like(like))
+        let like = Regex::new(&name_regex(pattern)).map_err(|err| format!("`{pattern}`: {err}"))?;
+        Ok(Self::Wildcard(like))
     }
 
     pub(super) fn matches(&self, name: &str) -> bool {
         match self {
             Self::Exact(exact) => **exact == *name,
-            Self::Like(like) => like.is_match(name),
+            Self::Wildcard(like) => like.is_match(name),
         }
     }
 }
 
 /// Converts `pattern` to a regular expression.
-fn expression(pattern: &str) -> String {
+fn name_regex(pattern: &str) -> String {
     let letter = |letter: char| match letter {
         '*' => ".*".to_owned(),
         '?' => ".".to_owned(),
@@ -168,10 +168,10 @@ mod tests {
         let tools = vec![ToolId::new("files.read").expect("an id")];
         let known = |later: &[&str]| KnownTools {
             tools: tools.clone(),
-            later: later.iter().map(|of| (*of).to_owned()).collect(),
+            later_toolsets: later.iter().map(|of| (*of).to_owned()).collect(),
         };
         let is_sound = |pattern: &str, later: &[&str]| {
-            Pattern::new("a test", pattern).expect("a pattern").check(&known(later)).is_ok()
+            ToolPattern::new("a test", pattern).expect("a pattern").check(&known(later)).is_ok()
         };
         for pattern in ["files.*", "a.*", "a_echo", "*.echo", "a*", "?.x", "*"] {
             assert!(is_sound(pattern, &["a"]), "{pattern}");

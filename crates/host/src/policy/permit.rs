@@ -2,27 +2,27 @@
 
 use toolgate_contract::CallError;
 
-use super::{Decision, RuleName};
+use super::{PolicyDecision, RuleName};
 
-/// Proof that policy allowed a call. Only [`Policy::authorise`] creates one.
-pub(crate) struct Permit {
+/// Proof that policy allowed a call. Only [`ToolPolicy::authorise`] creates one.
+pub(crate) struct CallPermit {
     pub(super) rule: RuleName,
     pub(super) confirm: bool,
 }
 
 /// Refusal of a call, with its rule and the message for the caller.
 #[derive(Debug)]
-pub(crate) struct Denied {
+pub(crate) struct PolicyDenial {
     pub(super) rule: RuleName,
     pub(super) message: String,
     /// Scope that would allow the call.
-    pub(super) needs: Option<String>,
+    pub(super) missing_scope: Option<String>,
 }
 
-impl Permit {
+impl CallPermit {
     /// Returns the decision.
-    pub(crate) fn decision(&self) -> Decision {
-        if self.confirm { Decision::Confirm } else { Decision::Allowed }
+    pub(crate) fn decision(&self) -> PolicyDecision {
+        if self.confirm { PolicyDecision::Confirm } else { PolicyDecision::Allowed }
     }
 
     /// Returns the rule that allowed the call.
@@ -31,20 +31,20 @@ impl Permit {
     }
 
     /// Returns true if a person must confirm the call first.
-    pub(crate) fn confirms(&self) -> bool {
+    pub(crate) fn needs_confirmation(&self) -> bool {
         self.confirm
     }
 }
 
-impl Denied {
+impl PolicyDenial {
     /// Returns the rule that refused the call.
     pub(crate) fn rule(&self) -> &RuleName {
         &self.rule
     }
 }
 
-impl From<Denied> for CallError {
-    fn from(Denied { message, needs, .. }: Denied) -> Self {
+impl From<PolicyDenial> for CallError {
+    fn from(PolicyDenial { message, missing_scope: needs, .. }: PolicyDenial) -> Self {
         match needs {
             None => Self::NotAllowed { message },
             Some(scope) => Self::Scope { message, needs: vec![scope] },

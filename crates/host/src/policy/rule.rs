@@ -2,9 +2,9 @@
 
 use toolgate_contract::{Caller, Effects, ToolSpec};
 
-use super::expression::{Bounds, When};
-use super::pattern::{BadRule, KnownTools, Name, Pattern};
-use super::{Of, RuleName};
+use super::expression::{ExpressionSettings, WhenExpression};
+use super::pattern::{KnownTools, NamePattern, RuleError, ToolPattern};
+use super::{PolicyRequest, RuleName};
 
 /// Setting that holds the rules.
 const SETTING: &str = "policy.rules";
@@ -17,7 +17,7 @@ pub struct PolicyRule {
     /// Name of the rule in the audit record and in `toolgate policy explain`.
     pub name: String,
     /// Effect of the rule if it matches.
-    pub effect: Effect,
+    pub effect: PolicyEffect,
     /// Patterns of caller names, one of which must match.
     pub callers: Vec<String>,
     /// Patterns of roles, one of which must match a role of the caller.
@@ -36,7 +36,7 @@ pub struct PolicyRule {
 
 /// Effect of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Effect {
+pub enum PolicyEffect {
     /// The call may run.
     Allow,
     /// The call is refused.
@@ -45,7 +45,7 @@ pub enum Effect {
     Confirm,
 }
 
-impl Effect {
+impl PolicyEffect {
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Allow => "allow",
@@ -57,8 +57,8 @@ impl Effect {
 
 /// Outcome of matching a rule with a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Matched {
-    No(Why),
+pub(crate) enum RuleMatch {
+    No(MismatchReason),
     Yes,
     /// The match could not be determined, with the reason.
     Failed(String),
@@ -66,7 +66,7 @@ pub(crate) enum Matched {
 
 /// Reason why a rule does not match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum MismatchReason {
     Tool,
     Tags,
     Effects,
@@ -74,11 +74,11 @@ pub(crate) enum Why {
     Roles,
     When,
     /// The rule concerns tools, and the request is a text-only prompt.
-    Words,
+    TextPrompt,
 }
 
-impl Why {
-    pub(super) fn words(self) -> &'static str {
+impl MismatchReason {
+    pub(super) fn describe(self) -> &'static str {
         match self {
             Self::Tool => "it is not about this tool",
             Self::Tags => "the tool has none of its tags",
@@ -86,64 +86,72 @@ impl Why {
             Self::Caller => "it is not about this caller",
             Self::Roles => "the caller has none of its roles",
             Self::When => "`when` is false",
-            Self::Words => "it is over tools",
+            Self::TextPrompt => "it is over tools",
         }
     }
 }
 
 /// A compiled rule.
-pub(super) struct Rule {
+pub(super) struct CompiledRule {
     pub(super) name: RuleName,
-    pub(super) effect: Effect,
-    pub(super) over: Over,
-    callers: Vec<Name>,
-    roles: Vec<Name>,
-    pub(super) when: Option<When>,
+    pub(super) effect: PolicyEffect,
+    pub(super) tools: RuleTools,
+    callers: Vec<NamePattern>,
+    roles: Vec<NamePattern>,
+    pub(super) when: Option<WhenExpression>,
     pub(super) message: Option<String>,
 }
 
 /// Tools that a rule concerns.
-pub(super) enum Over {
+pub(super) enum RuleTools {
     /// Tools that meet all three conditions; an empty one always holds.
-    Those { tools: Vec<Pattern>, tags: Vec<String>, effects: Vec<Effects> },
+    Matching { tools: Vec<ToolPattern>, tags: Vec<String>, effects: Vec<Effects> },
     /// Tools with stronger effects than this.
-    Beyond(Effects),
+    AboveEffects(Effects),
     /// Tools that match none of these patterns.
-    Outside(Vec<Pattern>),
+    NotMatching(Vec<ToolPattern>),
 }
 
-impl Rule {
+impl CompiledRule {
     /// Creates a rule of the `[tools]` settings, which applies to all callers.
-    pub(super) fn of_tools(name: String, effect: Effect, over: Over) -> Self {
+    pub(super) fn for_tools(name: String, effect: PolicyEffect, tools: RuleTools) -> Self {
         let callers = Vec::new();
         let roles = Vec::new();
-        Self { name: name.into(), effect, over, callers, roles, when: None, message: None }
+        Self { name: name.into(), effect, tools, callers, roles, when: None, message: None }
     }
 
     /// Compiles a rule of `[[policy.rules]]`.
-    pub(super) fn new(written: &PolicyRule, bounds: &Bounds) -> Result<Self, BadRule> {
+    pub(super) fn new(
+        written: &PolicyRule,
+        bounds: &ExpressionSettings,
+    ) -> Result<Self, RuleError> {
         let PolicyRule { name, effect, callers, roles, tools, tags, effects, when, message } =
             written;
-        let bad = |why: String| BadRule::Policy { name: name.clone(), why };
+        let bad = |why: String| RuleError::InvalidRule { name: name.clone(), why };
         let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         if name.is_empty() || name.len() > NAME_CHARS_MAX || !name.chars().all(fits) {
             return Err(bad(format!(
                 "a rule's name has 1 to {NAME_CHARS_MAX} letters, digits, `.`, `_` and `-`"
             )));
         }
-        let names = |patterns: &[String]| patterns.iter().map(|one| Name::new(one)).collect();
+        let names =
+            |patterns: &[String]| patterns.iter().map(|one| NamePattern::new(one)).collect();
         let callers: Result<_, String> = names(callers);
         let roles: Result<_, String> = names(roles);
-        let tools = tools.iter().map(|pattern| Pattern::new(SETTING, pattern));
+        let tools = tools.iter().map(|pattern| ToolPattern::new(SETTING, pattern));
         Ok(Self {
-            over: Over::Those {
+            tools: RuleTools::Matching {
                 tools: tools.collect::<Result<_, _>>()?,
                 tags: tags.clone(),
                 effects: effects.clone(),
             },
             callers: callers.map_err(|why| bad(format!("in callers, {why}")))?,
             roles: roles.map_err(|why| bad(format!("in roles, {why}")))?,
-            when: when.as_deref().map(|when| When::new(when, bounds)).transpose().map_err(bad)?,
+            when: when
+                .as_deref()
+                .map(|when| WhenExpression::new(when, bounds))
+                .transpose()
+                .map_err(bad)?,
             name: name.as_str().into(),
             effect: *effect,
             message: message.clone(),
@@ -151,29 +159,29 @@ impl Rule {
     }
 
     /// Checks that each pattern matches one of the `known` tools.
-    pub(super) fn check(&self, known: &KnownTools) -> Result<(), BadRule> {
-        match &self.over {
-            Over::Those { tools: patterns, .. } | Over::Outside(patterns) => {
+    pub(super) fn check(&self, known: &KnownTools) -> Result<(), RuleError> {
+        match &self.tools {
+            RuleTools::Matching { tools: patterns, .. } | RuleTools::NotMatching(patterns) => {
                 patterns.iter().try_for_each(|pattern| pattern.check(known))
             }
-            Over::Beyond(_) => Ok(()),
+            RuleTools::AboveEffects(_) => Ok(()),
         }
     }
 
     /// Matches the rule with a request.
-    pub(super) fn matched(&self, asked: &Of<'_>) -> Matched {
-        if let Err(why) = self.covers(asked.spec) {
-            return Matched::No(why);
+    pub(super) fn match_request(&self, asked: &PolicyRequest<'_>) -> RuleMatch {
+        if let Err(why) = self.check_tool(asked.spec) {
+            return RuleMatch::No(why);
         }
-        if let Err(why) = self.is_about(asked.caller) {
-            return Matched::No(why);
+        if let Err(why) = self.check_caller(asked.caller) {
+            return RuleMatch::No(why);
         }
         match &self.when {
-            None => Matched::Yes,
-            Some(when) => match when.is_true(asked) {
-                Ok(true) => Matched::Yes,
-                Ok(false) => Matched::No(Why::When),
-                Err(why) => Matched::Failed(why),
+            None => RuleMatch::Yes,
+            Some(when) => match when.evaluate(asked) {
+                Ok(true) => RuleMatch::Yes,
+                Ok(false) => RuleMatch::No(MismatchReason::When),
+                Err(why) => RuleMatch::Failed(why),
             },
         }
     }
@@ -182,27 +190,27 @@ impl Rule {
     ///
     /// A restriction of a tool also applies to tools that are `ruled_as` it. A permission applies
     /// to no other tool.
-    pub(super) fn covers(&self, spec: &ToolSpec) -> Result<(), Why> {
-        match &self.over {
-            Over::Beyond(most) if spec.effects > *most => Ok(()),
-            Over::Beyond(_) => Err(Why::Effects),
-            Over::Outside(patterns) => {
+    pub(super) fn check_tool(&self, spec: &ToolSpec) -> Result<(), MismatchReason> {
+        match &self.tools {
+            RuleTools::AboveEffects(most) if spec.effects > *most => Ok(()),
+            RuleTools::AboveEffects(_) => Err(MismatchReason::Effects),
+            RuleTools::NotMatching(patterns) => {
                 let inside = patterns.iter().any(|pattern| pattern.matches(&spec.id));
-                if inside { Err(Why::Tool) } else { Ok(()) }
+                if inside { Err(MismatchReason::Tool) } else { Ok(()) }
             }
-            Over::Those { tools, tags, effects } => {
-                let fits = |pattern: &Pattern| match self.effect {
-                    Effect::Allow => pattern.matches(&spec.id),
-                    Effect::Deny | Effect::Confirm => pattern.holds(spec),
+            RuleTools::Matching { tools, tags, effects } => {
+                let fits = |pattern: &ToolPattern| match self.effect {
+                    PolicyEffect::Allow => pattern.matches(&spec.id),
+                    PolicyEffect::Deny | PolicyEffect::Confirm => pattern.restricts(spec),
                 };
                 if !tools.is_empty() && !tools.iter().any(fits) {
-                    return Err(Why::Tool);
+                    return Err(MismatchReason::Tool);
                 }
                 if !tags.is_empty() && !tags.iter().any(|tag| spec.tags.contains(tag)) {
-                    return Err(Why::Tags);
+                    return Err(MismatchReason::Tags);
                 }
                 if !effects.is_empty() && !effects.contains(&spec.effects) {
-                    return Err(Why::Effects);
+                    return Err(MismatchReason::Effects);
                 }
                 Ok(())
             }
@@ -210,14 +218,14 @@ impl Rule {
     }
 
     /// Checks that the rule concerns the caller.
-    pub(super) fn is_about(&self, caller: &Caller) -> Result<(), Why> {
+    pub(super) fn check_caller(&self, caller: &Caller) -> Result<(), MismatchReason> {
         let named = self.callers.iter().any(|name| name.matches(&caller.name));
         if !self.callers.is_empty() && !named {
-            return Err(Why::Caller);
+            return Err(MismatchReason::Caller);
         }
-        let has = |name: &Name| caller.roles.iter().any(|role| name.matches(role));
+        let has = |name: &NamePattern| caller.roles.iter().any(|role| name.matches(role));
         if !self.roles.is_empty() && !self.roles.iter().any(has) {
-            return Err(Why::Roles);
+            return Err(MismatchReason::Roles);
         }
         Ok(())
     }

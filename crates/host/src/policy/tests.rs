@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::json;
 use toolgate_contract::{CallError, CallerKind};
 
-use super::pattern::Name;
+use super::pattern::NamePattern;
 use super::*;
 
 fn spec(id: &str, effects: Effects) -> ToolSpec {
@@ -16,7 +16,7 @@ fn spec(id: &str, effects: Effects) -> ToolSpec {
     }
 }
 
-fn rule(name: &str, effect: Effect, tools: &[&str], when: Option<&str>) -> PolicyRule {
+fn rule(name: &str, effect: PolicyEffect, tools: &[&str], when: Option<&str>) -> PolicyRule {
     PolicyRule {
         name: name.to_owned(),
         effect,
@@ -30,82 +30,93 @@ fn rule(name: &str, effect: Effect, tools: &[&str], when: Option<&str>) -> Polic
     }
 }
 
-fn policy(rules: &[PolicyRule], default: Effect) -> Policy {
+fn policy(rules: &[PolicyRule], default: PolicyEffect) -> ToolPolicy {
     tools(&[], &[], rules, default)
 }
 
-fn tools(deny: &[&str], confirm: &[&str], rules: &[PolicyRule], default: Effect) -> Policy {
+fn tools(
+    deny: &[&str],
+    confirm: &[&str],
+    rules: &[PolicyRule],
+    default: PolicyEffect,
+) -> ToolPolicy {
     let all = |patterns: &[&str]| patterns.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
-    let policy = Policy::new(&all(&["*"]), &all(deny), Effects::Runs).expect("patterns");
+    let policy = ToolPolicy::new(&all(&["*"]), &all(deny), Effects::Runs).expect("patterns");
     let policy = policy.with_confirm(&all(confirm)).expect("patterns").with_root(Path::new("/ws"));
     policy.with_rules(rules, default).expect("sound rules")
 }
 
 /// What is decided, in a word, and by which rule.
-fn decided(policy: &Policy, spec: &ToolSpec, input: &Value) -> (Decision, String) {
-    let explained = policy.explain(&Caller::named("ada"), spec, input);
+fn decided(policy: &ToolPolicy, spec: &ToolSpec, input: &Value) -> (PolicyDecision, String) {
+    let explained = policy.explain(&Caller::with_key("ada"), spec, input);
     (explained.decision, explained.rule)
 }
 
 #[track_caller]
 fn refused(when: &str) -> String {
-    let bad = [rule("r", Effect::Deny, &[], Some(when))];
-    let policy = Policy::new(&[], &[], Effects::Runs).expect("patterns");
-    let Err(why) = policy.with_rules(&bad, Effect::Allow) else { panic!("`{when}` is accepted") };
+    let bad = [rule("r", PolicyEffect::Deny, &[], Some(when))];
+    let policy = ToolPolicy::new(&[], &[], Effects::Runs).expect("patterns");
+    let Err(why) = policy.with_rules(&bad, PolicyEffect::Allow) else {
+        panic!("`{when}` is accepted")
+    };
     why.to_string()
 }
 
 #[test]
 fn the_first_rule_that_fits_decides() {
     let rules = [
-        rule("docs", Effect::Allow, &["files.*"], Some("input.path.startsWith('docs/')")),
-        rule("ask", Effect::Confirm, &["files_write"], None),
-        rule("none", Effect::Deny, &["files.*"], None),
+        rule("docs", PolicyEffect::Allow, &["files.*"], Some("input.path.startsWith('docs/')")),
+        rule("ask", PolicyEffect::Confirm, &["files_write"], None),
+        rule("none", PolicyEffect::Deny, &["files.*"], None),
     ];
-    let policy = policy(&rules, Effect::Allow);
+    let policy = policy(&rules, PolicyEffect::Allow);
     let read = spec("files.read", Effects::Reads);
     let write = spec("files.write", Effects::Changes);
     let docs = json!({ "path": "docs/a" });
-    assert_eq!(decided(&policy, &write, &docs), (Decision::Allowed, "docs".to_owned()));
+    assert_eq!(decided(&policy, &write, &docs), (PolicyDecision::Allowed, "docs".to_owned()));
     assert_eq!(decided(&policy, &write, &json!({"path": "a"})).1, "ask");
     assert_eq!(
         decided(&policy, &read, &json!({"path": "a"})),
-        (Decision::Denied, "none".to_owned())
+        (PolicyDecision::Denied, "none".to_owned())
     );
     let other = spec("git.log", Effects::Reads);
-    assert_eq!(decided(&policy, &other, &json!({})), (Decision::Allowed, "default".to_owned()));
+    assert_eq!(
+        decided(&policy, &other, &json!({})),
+        (PolicyDecision::Allowed, "default".to_owned())
+    );
 }
 
 #[test]
 fn no_rule_allows_what_tools_denies_or_lets_go_on_what_is_to_be_confirmed() {
-    let rules = [rule("all", Effect::Allow, &[], None)];
-    let policy = tools(&["exec.*"], &["git.*"], &rules, Effect::Allow);
+    let rules = [rule("all", PolicyEffect::Allow, &[], None)];
+    let policy = tools(&["exec.*"], &["git.*"], &rules, PolicyEffect::Allow);
     let ruled = ToolSpec { ruled_as: ToolId::new("exec.run"), ..spec("ci.run", Effects::Runs) };
     for spec in [&spec("exec.run", Effects::Runs), &ruled] {
         let (decision, rule) = decided(&policy, spec, &json!({}));
-        assert_eq!((decision, &*rule), (Decision::Denied, "tools.deny: exec.*"));
+        assert_eq!((decision, &*rule), (PolicyDecision::Denied, "tools.deny: exec.*"));
         assert!(!policy.shows(&Caller::local(), spec));
     }
     let (decision, rule) = decided(&policy, &spec("git.commit", Effects::Changes), &json!({}));
-    assert_eq!((decision, &*rule), (Decision::Confirm, "tools.confirm: git.*"));
+    assert_eq!((decision, &*rule), (PolicyDecision::Confirm, "tools.confirm: git.*"));
 }
 
 #[test]
 fn what_restricts_a_tool_restricts_what_is_ruled_as_it_and_what_allows_it_allows_no_other() {
     let ruled = ToolSpec { ruled_as: ToolId::new("exec.run"), ..spec("ci.run", Effects::Runs) };
-    for (effect, decision) in
-        [(Effect::Deny, Decision::Denied), (Effect::Confirm, Decision::Confirm)]
-    {
-        let policy = policy(&[rule("r", effect, &["exec.run"], None)], Effect::Allow);
+    for (effect, decision) in [
+        (PolicyEffect::Deny, PolicyDecision::Denied),
+        (PolicyEffect::Confirm, PolicyDecision::Confirm),
+    ] {
+        let policy = policy(&[rule("r", effect, &["exec.run"], None)], PolicyEffect::Allow);
         assert_eq!(decided(&policy, &ruled, &json!({})).0, decision);
     }
-    let policy = policy(&[rule("r", Effect::Allow, &["exec.run"], None)], Effect::Deny);
-    assert_eq!(decided(&policy, &ruled, &json!({})).0, Decision::Denied);
+    let policy = policy(&[rule("r", PolicyEffect::Allow, &["exec.run"], None)], PolicyEffect::Deny);
+    assert_eq!(decided(&policy, &ruled, &json!({})).0, PolicyDecision::Denied);
 }
 
 #[test]
 fn a_name_is_matched_by_the_character() {
-    let of = |pattern: &str| Name::new(pattern).expect("a pattern");
+    let of = |pattern: &str| NamePattern::new(pattern).expect("a pattern");
     for (pattern, name, is) in [
         ("ci", "ci", true),
         ("ci", "ci2", false),
@@ -119,7 +130,7 @@ fn a_name_is_matched_by_the_character() {
         assert_eq!(of(pattern).matches(name), is, "{pattern} of {name}");
     }
     for pattern in ["{a,b}", "[ab]", "a]", r"\*"] {
-        let why = Name::new(pattern).err().expect("no pattern");
+        let why = NamePattern::new(pattern).err().expect("no pattern");
         assert!(why.contains("`*` is anything"), "{why}");
     }
 }
@@ -132,12 +143,12 @@ fn callers_roles_tags_and_effects_must_all_fit() {
         roles: list(&["ops"]),
         tags: list(&["infra"]),
         effects: vec![Effects::Runs],
-        ..rule("r", Effect::Deny, &[], None)
+        ..rule("r", PolicyEffect::Deny, &[], None)
     };
-    let policy = policy(&[narrow], Effect::Allow);
+    let policy = policy(&[narrow], PolicyEffect::Allow);
     let caller = |name: &str, role: &str| Caller {
         roles: [role.into()].into(),
-        ..Caller::of(name, CallerKind::Token)
+        ..Caller::new(name, CallerKind::Token)
     };
     let tagged = |tag: &str, effects| ToolSpec { tags: list(&[tag]), ..spec("t.t", effects) };
     let fits = (caller("okta:ada", "ops"), tagged("infra", Effects::Runs));
@@ -152,89 +163,97 @@ fn callers_roles_tags_and_effects_must_all_fit() {
 fn a_rule_that_fails_decides_against_the_caller() {
     let failing = Some("input.no.such == 1");
     let spec = spec("t.t", Effects::Reads);
-    for effect in [Effect::Deny, Effect::Confirm] {
-        let policy = policy(&[rule("r", effect, &[], failing)], Effect::Allow);
+    for effect in [PolicyEffect::Deny, PolicyEffect::Confirm] {
+        let policy = policy(&[rule("r", effect, &[], failing)], PolicyEffect::Allow);
         assert_eq!(
             decided(&policy, &spec, &json!({})),
-            (Decision::Denied, "r (failed)".to_owned())
+            (PolicyDecision::Denied, "r (failed)".to_owned())
         );
         let denied = policy.authorise(&Caller::local(), &spec, &json!({ "no": "s3cret" }));
         let told = CallError::from(denied.err().expect("it is denied")).to_string();
         assert!(told.contains("could not be decided") && !told.contains("s3cret"), "{told}");
     }
-    let policy = policy(&[rule("r", Effect::Allow, &[], failing)], Effect::Deny);
+    let policy = policy(&[rule("r", PolicyEffect::Allow, &[], failing)], PolicyEffect::Deny);
     let (decision, by) = decided(&policy, &spec, &json!({}));
-    assert_eq!((decision, &*by), (Decision::Denied, "default, r (failed)"));
+    assert_eq!((decision, &*by), (PolicyDecision::Denied, "default, r (failed)"));
 }
 
 #[test]
 fn an_expression_that_is_neither_true_nor_false_fails() {
-    let policy = policy(&[rule("r", Effect::Deny, &[], Some("input.path"))], Effect::Allow);
+    let policy =
+        policy(&[rule("r", PolicyEffect::Deny, &[], Some("input.path"))], PolicyEffect::Allow);
     let (decision, by) = decided(&policy, &spec("t.t", Effects::Reads), &json!({ "path": "x" }));
-    assert_eq!((decision, &*by), (Decision::Denied, "r (failed)"));
+    assert_eq!((decision, &*by), (PolicyDecision::Denied, "r (failed)"));
 }
 
 #[test]
 fn no_spelling_of_a_path_evades_a_rule() {
     for when in ["input.path.startsWith('infra/')", "under(input.path, 'infra')"] {
-        let policy = policy(&[rule("r", Effect::Deny, &[], Some(when))], Effect::Allow);
+        let policy = policy(&[rule("r", PolicyEffect::Deny, &[], Some(when))], PolicyEffect::Allow);
         let spec = spec("files.write", Effects::Changes);
         for path in
             ["infra/a", "./infra/a", "infra//a", "x/../infra/a", "/ws/infra/a", "/ws//./infra/./a"]
         {
             assert_eq!(
                 decided(&policy, &spec, &json!({ "path": path })).0,
-                Decision::Denied,
+                PolicyDecision::Denied,
                 "{path}"
             );
         }
         for path in ["infrared/a", "x/infra/a", "infra/../a"] {
             assert_eq!(
                 decided(&policy, &spec, &json!({ "path": path })).0,
-                Decision::Allowed,
+                PolicyDecision::Allowed,
                 "{path}"
             );
         }
     }
     let every = Some("input.paths.exists(path, under(path, 'infra'))");
-    let policy = policy(&[rule("r", Effect::Deny, &[], every)], Effect::Allow);
+    let policy = policy(&[rule("r", PolicyEffect::Deny, &[], every)], PolicyEffect::Allow);
     let input = json!({ "paths": ["a", "./infra"] });
-    assert_eq!(decided(&policy, &spec("git.add", Effects::Changes), &input).0, Decision::Denied);
+    assert_eq!(
+        decided(&policy, &spec("git.add", Effects::Changes), &input).0,
+        PolicyDecision::Denied
+    );
 }
 
 #[test]
 fn what_is_left_out_is_seen_as_its_default() {
-    let policy = policy(&[rule("r", Effect::Deny, &[], Some("input.path == '.'"))], Effect::Allow);
+    let policy = policy(
+        &[rule("r", PolicyEffect::Deny, &[], Some("input.path == '.'"))],
+        PolicyEffect::Allow,
+    );
     let spec = spec("files.tree", Effects::Reads);
-    assert_eq!(decided(&policy, &spec, &json!({})), (Decision::Denied, "r".to_owned()));
-    let whole = [rule("r", Effect::Deny, &[], Some("input == {'path': '.'}"))];
-    assert_eq!(decided(&self::policy(&whole, Effect::Allow), &spec, &json!({})).1, "r");
+    assert_eq!(decided(&policy, &spec, &json!({})), (PolicyDecision::Denied, "r".to_owned()));
+    let whole = [rule("r", PolicyEffect::Deny, &[], Some("input == {'path': '.'}"))];
+    assert_eq!(decided(&self::policy(&whole, PolicyEffect::Allow), &spec, &json!({})).1, "r");
 }
 
 #[test]
 fn what_is_no_call_of_a_tool_is_not_judged_by_what_a_call_would_lack() {
     let when = Some("has(input.path) && under(input.path, 'secret')");
-    let policy = policy(&[rule("r", Effect::Deny, &["files.read"], when)], Effect::Allow);
+    let policy =
+        policy(&[rule("r", PolicyEffect::Deny, &["files.read"], when)], PolicyEffect::Allow);
     let spec = spec("files.read", Effects::Reads);
     let caller = Caller::local();
     let asked = json!({ "prompt": "p", "arguments": { "file": "secret/a" } });
-    let Err(denied) = policy.authorise_beside(&caller, &spec, &asked) else { panic!("allowed") };
+    let Err(denied) = policy.authorise_guarded(&caller, &spec, &asked) else { panic!("allowed") };
     assert_eq!(&**denied.rule(), "r (failed)");
     let fine = json!({ "uri": "file:///ws/a", "path": "a" });
-    assert!(policy.authorise_beside(&caller, &spec, &fine).is_ok());
+    assert!(policy.authorise_guarded(&caller, &spec, &fine).is_ok());
     let secret = json!({ "uri": "file:///ws/secret/a", "path": "secret/a" });
-    assert!(policy.authorise_beside(&caller, &spec, &secret).is_err());
+    assert!(policy.authorise_guarded(&caller, &spec, &secret).is_err());
 }
 
 #[test]
 fn a_tool_is_hidden_only_where_no_input_of_it_is_allowed() {
-    let caller = Caller::named("ada");
+    let caller = Caller::with_key("ada");
     let spec = spec("t.t", Effects::Reads);
     let shows = |rules: &[PolicyRule], default| policy(rules, default).shows(&caller, &spec);
     let on_input = Some("input.path == 'a'");
-    let deny = Effect::Deny;
-    let allow = Effect::Allow;
-    let confirm = Effect::Confirm;
+    let deny = PolicyEffect::Deny;
+    let allow = PolicyEffect::Allow;
+    let confirm = PolicyEffect::Confirm;
     assert!(shows(&[rule("r", deny, &[], on_input)], allow));
     assert!(!shows(&[rule("r", deny, &[], on_input)], deny));
     assert!(!shows(&[rule("r", deny, &[], on_input), rule("all", deny, &[], None)], allow));
@@ -259,8 +278,8 @@ fn what_is_known_of_a_tool_is_not_taken_for_what_is_read_by_its_id() {
         ("'exec.run' == tool.ruled_as", false),
         ("'slow' in tool.tags", false),
     ] {
-        let policy = policy(&[rule("r", Effect::Allow, &[], Some(when))], Effect::Deny);
-        let may = |spec| policy.authorise(&Caller::named("ada"), spec, &json!({})).is_ok();
+        let policy = policy(&[rule("r", PolicyEffect::Allow, &[], Some(when))], PolicyEffect::Deny);
+        let may = |spec| policy.authorise(&Caller::with_key("ada"), spec, &json!({})).is_ok();
         assert_eq!((may(&reading), may(&command)), (of_reading, !of_reading), "{when}");
     }
 }
@@ -269,15 +288,15 @@ fn what_is_known_of_a_tool_is_not_taken_for_what_is_read_by_its_id() {
 fn words_alone_are_denied_by_rules_and_not_by_what_is_over_tools() {
     let spec = spec("prompts", Effects::Reads);
     let caller = Caller::local();
-    let over_tools = tools(&["*"], &["*"], &[], Effect::Allow);
-    assert!(over_tools.shows_words(&caller, &spec));
-    let permit = over_tools.authorise_words(&caller, &spec, &json!({})).expect("allowed");
-    assert!(!permit.confirms());
+    let over_tools = tools(&["*"], &["*"], &[], PolicyEffect::Allow);
+    assert!(over_tools.shows_text_prompts(&caller, &spec));
+    let permit = over_tools.authorise_text_prompt(&caller, &spec, &json!({})).expect("allowed");
+    assert!(!permit.needs_confirmation());
     let when = Some("input.prompt == 'p'");
-    let ruled = policy(&[rule("r", Effect::Deny, &["prompts"], when)], Effect::Allow);
-    assert!(ruled.authorise_words(&caller, &spec, &json!({ "prompt": "p" })).is_err());
-    assert!(ruled.authorise_words(&caller, &spec, &json!({ "prompt": "q" })).is_ok());
-    assert!(!policy(&[], Effect::Deny).shows_words(&caller, &spec));
+    let ruled = policy(&[rule("r", PolicyEffect::Deny, &["prompts"], when)], PolicyEffect::Allow);
+    assert!(ruled.authorise_text_prompt(&caller, &spec, &json!({ "prompt": "p" })).is_err());
+    assert!(ruled.authorise_text_prompt(&caller, &spec, &json!({ "prompt": "q" })).is_ok());
+    assert!(!policy(&[], PolicyEffect::Deny).shows_text_prompts(&caller, &spec));
 }
 
 #[test]
@@ -301,19 +320,22 @@ fn an_expression_that_cannot_be_meant_is_refused_with_its_line_and_column() {
 fn a_rule_over_no_tool_and_two_of_one_name_are_refused() {
     let ids =
         KnownTools { tools: vec![spec("files.read", Effects::Reads).id], ..KnownTools::default() };
-    let misspelt = policy(&[rule("r", Effect::Deny, &["file.read"], None)], Effect::Allow);
+    let misspelt =
+        policy(&[rule("r", PolicyEffect::Deny, &["file.read"], None)], PolicyEffect::Allow);
     let why = misspelt.check(&ids).expect_err("no tool").to_string();
     assert!(why.contains("policy.rules") && why.contains("`files.read`"), "{why}");
-    policy(&[rule("r", Effect::Deny, &["prompts"], None)], Effect::Allow).check(&ids).expect("ok");
-    let two = [rule("r", Effect::Deny, &[], None), rule("r", Effect::Allow, &[], None)];
-    let policy = Policy::new(&[], &[], Effects::Runs).expect("patterns");
-    assert!(policy.with_rules(&two, Effect::Allow).is_err());
+    policy(&[rule("r", PolicyEffect::Deny, &["prompts"], None)], PolicyEffect::Allow)
+        .check(&ids)
+        .expect("ok");
+    let two = [rule("r", PolicyEffect::Deny, &[], None), rule("r", PolicyEffect::Allow, &[], None)];
+    let policy = ToolPolicy::new(&[], &[], Effects::Runs).expect("patterns");
+    assert!(policy.with_rules(&two, PolicyEffect::Allow).is_err());
 }
 
 #[test]
 fn no_input_makes_a_rule_take_long() {
     let when = Some("input.args.exists(one, input.text.contains(one))");
-    let policy = policy(&[rule("r", Effect::Deny, &[], when)], Effect::Allow);
+    let policy = policy(&[rule("r", PolicyEffect::Deny, &[], when)], PolicyEffect::Allow);
     let spec = spec("t.t", Effects::Reads);
     let many: Vec<_> = (0..9_000).map(|n| format!("{n}")).collect();
     for input in [
@@ -321,7 +343,10 @@ fn no_input_makes_a_rule_take_long() {
         json!({ "args": (0..20_000).collect::<Vec<_>>(), "text": "" }),
     ] {
         let began = std::time::Instant::now();
-        assert_eq!(decided(&policy, &spec, &input), (Decision::Denied, "r (failed)".to_owned()));
+        assert_eq!(
+            decided(&policy, &spec, &input),
+            (PolicyDecision::Denied, "r (failed)".to_owned())
+        );
         assert!(began.elapsed().as_millis() < 500, "{:?}", began.elapsed());
     }
 }
@@ -394,8 +419,8 @@ proptest! {
         let input = json!({ "a": a, "b": b });
         let caller = Caller::local();
         let spec = ToolSpec::new(ToolId::new("t.t").expect("an id"), "", "", Effects::Reads);
-        let when = When::new(source, &Bounds::default()).expect("sound");
-        let asked = Of { caller: &caller, spec: &spec, input: &input, what: What::Tool };
+        let when = WhenExpression::new(source, &ExpressionSettings::default()).expect("sound");
+        let asked = PolicyRequest { caller: &caller, spec: &spec, input: &input, kind: RequestKind::Tool };
 
         let program = cel::Program::compile(source).expect("sound");
         let mut context = cel::Context::default();
@@ -404,7 +429,7 @@ proptest! {
             Ok(cel::Value::Bool(is)) => Some(is),
             Ok(_) | Err(_) => None,
         };
-        prop_assert_eq!(when.is_true(&asked).ok(), expected, "{} of {}", source, input);
+        prop_assert_eq!(when.evaluate(&asked).ok(), expected, "{} of {}", source, input);
     }
 
     #[test]
@@ -433,10 +458,10 @@ proptest! {
             input["other"] = other;
         }
         let spec = ToolSpec { paths: vec!["path".to_owned()], ..spec("t.t", Effects::Changes) };
-        let when = When::new(&source, &Bounds { root: Some("/ws".into()) }).expect("sound");
-        for what in [What::Tool, What::Beside] {
-            let asked = Of { caller: &Caller::named("ada"), spec: &spec, input: &input, what };
-            prop_assert_eq!(when.is_true(&asked), when.by_cel(&asked), "{} of {}", source, input);
+        let when = WhenExpression::new(&source, &ExpressionSettings { root: Some("/ws".into()) }).expect("sound");
+        for what in [RequestKind::Tool, RequestKind::Guarded] {
+            let asked = PolicyRequest { caller: &Caller::with_key("ada"), spec: &spec, input: &input, kind: what };
+            prop_assert_eq!(when.evaluate(&asked), when.evaluate_cel(&asked), "{} of {}", source, input);
         }
     }
 
@@ -446,7 +471,7 @@ proptest! {
         default in 0..3_usize,
         path in prop_oneof![Just("a"), Just("infra/a")],
     ) {
-        let effects = [Effect::Allow, Effect::Deny, Effect::Confirm];
+        let effects = [PolicyEffect::Allow, PolicyEffect::Deny, PolicyEffect::Confirm];
         let over: [&[&str]; 4] = [&[], &["t.*"], &["exec.run"], &["u.u"]];
         let whens = [None, Some("input.path == 'a'"), Some("caller.name == 'ada'"),
             Some("input.none"), Some("tool.id == 't.t'")];
@@ -459,19 +484,19 @@ proptest! {
             ToolSpec { ruled_as: ToolId::new("exec.run"), ..spec("u.u", Effects::Runs) },
         ];
         let known = policy(&rules, effects[default]).with_tools(specs.iter());
-        let caller = Caller::named("ada");
+        let caller = Caller::with_key("ada");
         let input = json!({ "path": path });
         for spec in &specs {
             let explained = plain.explain(&caller, spec, &input);
             let permit = known.authorise(&caller, spec, &input);
             let (decision, by) = match &permit {
-                Ok(permit) if permit.confirms() => (Decision::Confirm, permit.rule()),
-                Ok(permit) => (Decision::Allowed, permit.rule()),
-                Err(denied) => (Decision::Denied, denied.rule()),
+                Ok(permit) if permit.needs_confirmation() => (PolicyDecision::Confirm, permit.rule()),
+                Ok(permit) => (PolicyDecision::Allowed, permit.rule()),
+                Err(denied) => (PolicyDecision::Denied, denied.rule()),
             };
             prop_assert_eq!((explained.decision, &*explained.rule), (decision, &**by));
-            prop_assert_eq!(known.shows(&caller, spec), explained.seen);
-            prop_assert!(explained.seen || decision == Decision::Denied, "what is hidden is denied");
+            prop_assert_eq!(known.shows(&caller, spec), explained.visible);
+            prop_assert!(explained.visible || decision == PolicyDecision::Denied, "what is hidden is denied");
         }
     }
 }
@@ -479,13 +504,13 @@ proptest! {
 #[test]
 fn what_was_said_of_a_caller_is_not_said_of_one_who_is_called_so_and_has_other_roles() {
     let when = "'admin' in caller.roles || tool.effects == 'reads' || caller.scopes.size() > 1";
-    let rules = [rule("some", Effect::Allow, &[], Some(when))];
-    let policy = Policy::new(&["*".to_owned()], &[], Effects::Runs).expect("a policy");
-    let policy = policy.with_rules(&rules, Effect::Deny).expect("rules");
+    let rules = [rule("some", PolicyEffect::Allow, &[], Some(when))];
+    let policy = ToolPolicy::new(&["*".to_owned()], &[], Effects::Runs).expect("a policy");
+    let policy = policy.with_rules(&rules, PolicyEffect::Deny).expect("rules");
     let write = spec("files.write", Effects::Changes);
     let read = spec("files.read", Effects::Reads);
     let words = |words: &[&str]| words.iter().map(|word| Arc::from(*word)).collect();
-    let plain = Caller::named("ada");
+    let plain = Caller::with_key("ada");
     let admin = Caller { roles: words(&["admin"]), ..plain.clone() };
     let scoped = Caller { scopes: words(&["a", "b"]), ..plain.clone() };
     // More than once, since what is known is remembered.

@@ -13,12 +13,12 @@ const SUBSCHEMAS_MAX: u64 = 200_000;
 /// Largest nesting depth of subschemas.
 const DEPTH_MAX: usize = 256;
 /// Largest total number of lookups of reference targets.
-const LOOKS_MAX: u64 = 1_000_000;
+const LOOKUPS_MAX: u64 = 1_000_000;
 /// Largest number of paths that are searched for the location of an error.
-const WAYS_MAX: u64 = 100_000;
+const SEARCH_PATHS_MAX: u64 = 100_000;
 
 /// Keywords that hold one subschema.
-const ONE: [&str; 12] = [
+const SINGLE_KEYWORDS: [&str; 12] = [
     "not",
     "if",
     "then",
@@ -33,7 +33,7 @@ const ONE: [&str; 12] = [
     "contentSchema",
 ];
 /// Keywords that hold several subschemas, as a list or by name.
-const SEVERAL: [&str; 9] = [
+const MULTI_KEYWORDS: [&str; 9] = [
     "allOf",
     "anyOf",
     "oneOf",
@@ -45,29 +45,30 @@ const SEVERAL: [&str; 9] = [
     "dependencies",
 ];
 /// Keywords that refer to another schema.
-const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
+const REFERENCE_KEYWORDS: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 
 /// Size of a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Size {
+pub(super) struct SchemaSize {
     /// Number of subschemas, counted once per reference.
     subschemas: u64,
     /// Number of places that refer back to an enclosing schema.
-    back: u64,
+    back_references: u64,
 }
 
-impl Size {
+impl SchemaSize {
     /// Measures `schema`.
     ///
     /// # Errors
     /// If it exceeds a limit.
-    pub(super) fn of(schema: &Value) -> Result<Self, String> {
-        let mut names = Names { resources: vec![("", schema)], ..Names::default() };
-        names.gather(schema, schema);
+    pub(super) fn measure(schema: &Value) -> Result<Self, String> {
+        let mut names =
+            ReferenceTargets { resources: vec![("", schema)], ..ReferenceTargets::default() };
+        names.collect(schema, schema);
         let known = HashMap::new();
         let open = HashSet::new();
-        let mut sum = Sum { names, known, open, looks: 0 };
-        let size = sum.of(schema, 0)?;
+        let mut sum = SizeCounter { names, sizes: known, in_progress: open, lookups: 0 };
+        let size = sum.measure(schema, 0)?;
         if size.subschemas > SUBSCHEMAS_MAX {
             return Err(format!(
                 "it comes to more than {SUBSCHEMAS_MAX} subschemas, each counted as often as it \
@@ -79,23 +80,25 @@ impl Size {
 
     /// Returns true if locating the errors in `value` is affordable. The search repeats for each
     /// path through the recursive references.
-    pub(super) fn is_told_of(self, value: &Value) -> bool {
-        self.back.checked_pow(depth(value)).is_some_and(|ways| ways <= WAYS_MAX)
+    pub(super) fn can_locate_errors(self, value: &Value) -> bool {
+        self.back_references
+            .checked_pow(value_depth(value))
+            .is_some_and(|ways| ways <= SEARCH_PATHS_MAX)
     }
 
-    fn and(self, other: Self) -> Self {
+    fn plus(self, other: Self) -> Self {
         Self {
             subschemas: self.subschemas.saturating_add(other.subschemas),
-            back: self.back.saturating_add(other.back),
+            back_references: self.back_references.saturating_add(other.back_references),
         }
     }
 }
 
 /// Returns the nesting depth of `value`, which the JSON reader has bounded.
-fn depth(value: &Value) -> u32 {
+fn value_depth(value: &Value) -> u32 {
     let below = match value {
-        Value::Array(items) => items.iter().map(depth).max(),
-        Value::Object(fields) => fields.values().map(depth).max(),
+        Value::Array(items) => items.iter().map(value_depth).max(),
+        Value::Object(fields) => fields.values().map(value_depth).max(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return 0,
     };
     1 + below.unwrap_or_default()
@@ -103,18 +106,18 @@ fn depth(value: &Value) -> u32 {
 
 /// Possible targets of references.
 #[derive(Default)]
-struct Names<'s> {
+struct ReferenceTargets<'s> {
     /// The root and all schemas with an id, each with that id.
     resources: Vec<(&'s str, &'s Value)>,
     /// Schemas by their anchor.
     anchors: HashMap<&'s str, Vec<&'s Value>>,
     /// Schemas that contain a reference, with their resource.
-    within: HashMap<*const Value, &'s Value>,
+    reference_resources: HashMap<*const Value, &'s Value>,
 }
 
-impl<'s> Names<'s> {
+impl<'s> ReferenceTargets<'s> {
     /// Collects ids, anchors and references below `value`, which is part of `resource`.
-    fn gather(&mut self, value: &'s Value, mut resource: &'s Value) {
+    fn collect(&mut self, value: &'s Value, mut resource: &'s Value) {
         match value {
             Value::Object(fields) => {
                 let of = |name: &str| fields.get(name).and_then(Value::as_str);
@@ -130,22 +133,22 @@ impl<'s> Names<'s> {
                 for name in ["$anchor", "$dynamicAnchor"].into_iter().filter_map(of) {
                     self.anchors.entry(name).or_default().push(value);
                 }
-                if REFERENCES.iter().any(|name| fields.contains_key(*name)) {
-                    self.within.insert(std::ptr::from_ref(value), resource);
+                if REFERENCE_KEYWORDS.iter().any(|name| fields.contains_key(*name)) {
+                    self.reference_resources.insert(std::ptr::from_ref(value), resource);
                 }
-                fields.values().for_each(|field| self.gather(field, resource));
+                fields.values().for_each(|field| self.collect(field, resource));
             }
-            Value::Array(items) => items.iter().for_each(|item| self.gather(item, resource)),
+            Value::Array(items) => items.iter().for_each(|item| self.collect(item, resource)),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
     }
 
     /// Returns the resources that `name` may mean within the schema `at`. Base URIs are not
     /// resolved, so it may return too many, which only overestimates the cost.
-    fn resources(&self, name: &str, at: &Value) -> Vec<&'s Value> {
+    fn find_resources(&self, name: &str, at: &Value) -> Vec<&'s Value> {
         let root = self.resources[0].1;
         if name.is_empty() {
-            let within = self.within.get(&std::ptr::from_ref(at)).copied();
+            let within = self.reference_resources.get(&std::ptr::from_ref(at)).copied();
             let within = within.filter(|within| !std::ptr::eq(*within, root));
             return within.into_iter().chain([root]).collect();
         }
@@ -161,70 +164,71 @@ impl<'s> Names<'s> {
 }
 
 /// Recursive count of subschemas.
-struct Sum<'s> {
-    names: Names<'s>,
+struct SizeCounter<'s> {
+    names: ReferenceTargets<'s>,
     /// Sizes already counted, by the address of the schema.
-    known: HashMap<*const Value, Size>,
+    sizes: HashMap<*const Value, SchemaSize>,
     /// Schemas that are being counted; a reference to one of them is recursive.
-    open: HashSet<*const Value>,
+    in_progress: HashSet<*const Value>,
     /// Number of lookups of reference targets.
-    looks: u64,
+    lookups: u64,
 }
 
-impl<'s> Sum<'s> {
-    fn of(&mut self, schema: &'s Value, depth: usize) -> Result<Size, String> {
-        let one = Size { subschemas: 1, back: 0 };
+impl<'s> SizeCounter<'s> {
+    fn measure(&mut self, schema: &'s Value, depth: usize) -> Result<SchemaSize, String> {
+        let one = SchemaSize { subschemas: 1, back_references: 0 };
         let Value::Object(fields) = schema else { return Ok(one) };
         let at = std::ptr::from_ref(schema);
-        if let Some(known) = self.known.get(&at) {
+        if let Some(known) = self.sizes.get(&at) {
             return Ok(*known);
         }
         if depth > DEPTH_MAX {
             return Err(format!("one leads into another more than {DEPTH_MAX} times"));
         }
-        if !self.open.insert(at) {
-            return Ok(Size { back: 1, ..one });
+        if !self.in_progress.insert(at) {
+            return Ok(SchemaSize { back_references: 1, ..one });
         }
         let mut sum = one;
-        for part in self.parts(schema, fields)? {
-            sum = sum.and(self.of(part, depth + 1)?);
+        for part in self.subschemas(schema, fields)? {
+            sum = sum.plus(self.measure(part, depth + 1)?);
         }
-        self.open.remove(&at);
-        self.known.insert(at, sum);
+        self.in_progress.remove(&at);
+        self.sizes.insert(at, sum);
         Ok(sum)
     }
 
     /// Returns the subschemas that apply to a value of a schema with these `fields`.
-    fn parts(
+    fn subschemas(
         &mut self,
         at: &Value,
         fields: &'s Map<String, Value>,
     ) -> Result<Vec<&'s Value>, String> {
-        let one = ONE.iter().filter_map(|name| fields.get(*name)).filter(|it| it.is_object());
-        let several = SEVERAL.iter().filter_map(|name| fields.get(*name));
+        let one =
+            SINGLE_KEYWORDS.iter().filter_map(|name| fields.get(*name)).filter(|it| it.is_object());
+        let several = MULTI_KEYWORDS.iter().filter_map(|name| fields.get(*name));
         let several = several.flat_map(|all| match all {
             Value::Array(all) => all.iter().collect(),
             Value::Object(all) => all.values().collect(),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
         });
         let mut parts: Vec<_> = one.chain(several).collect();
-        for reference in REFERENCES.iter().filter_map(|name| fields.get(*name)?.as_str()) {
-            let referred = self.referred(reference, at);
-            self.looks += referred.len() as u64 + self.names.resources.len() as u64;
+        for reference in REFERENCE_KEYWORDS.iter().filter_map(|name| fields.get(*name)?.as_str()) {
+            let referred = self.reference_targets(reference, at);
+            self.lookups += referred.len() as u64 + self.names.resources.len() as u64;
             parts.extend(referred);
         }
-        if self.looks > LOOKS_MAX {
+        if self.lookups > LOOKUPS_MAX {
             return Err("it refers too often to what may be in too many places".to_owned());
         }
         Ok(parts)
     }
 
     /// Returns all possible targets of `reference` within the schema `at`.
-    fn referred(&self, reference: &str, at: &Value) -> Vec<&'s Value> {
+    fn reference_targets(&self, reference: &str, at: &Value) -> Vec<&'s Value> {
         let (resource, fragment) = reference.split_once('#').unwrap_or((reference, ""));
         let Ok(fragment) = percent_decode_str(fragment).decode_utf8() else { return Vec::new() };
         if fragment.is_empty() || fragment.starts_with('/') {
-            let resources = self.names.resources(resource, at).into_iter();
+            let resources = self.names.find_resources(resource, at).into_iter();
             resources.filter_map(|resource| resource.pointer(&fragment)).collect()
         } else {
             self.names.anchors.get(&*fragment).cloned().unwrap_or_default()
@@ -255,15 +259,15 @@ mod tests {
         let below =
             |next: Value| json!({ "anyOf": [{ "properties": { "a": next } }, { "items": next }] });
         for (length, is_fine) in [(10, true), (40, false)] {
-            assert_eq!(Size::of(&chain(length, all_of)).is_ok(), is_fine);
-            assert_eq!(Size::of(&chain(length, below)).is_ok(), is_fine);
+            assert_eq!(SchemaSize::measure(&chain(length, all_of)).is_ok(), is_fine);
+            assert_eq!(SchemaSize::measure(&chain(length, below)).is_ok(), is_fine);
         }
     }
 
     #[test]
     fn what_leads_on_for_ever_is_refused_before_it_is_followed() {
         let long = chain(100_000, |next| next);
-        assert!(Size::of(&long).expect_err("it is too long").contains("256"));
+        assert!(SchemaSize::measure(&long).expect_err("it is too long").contains("256"));
     }
 
     #[test]
@@ -274,7 +278,7 @@ mod tests {
             "type": "object",
             "properties": { "children": { "items": { "$dynamicRef": "#node" } }, "up": { "$ref": "#" } },
         });
-        let back = |schema: &Value| Size::of(schema).map(|size| size.back);
+        let back = |schema: &Value| SchemaSize::measure(schema).map(|size| size.back_references);
         assert_eq!(back(&tree), Ok(2));
         assert_eq!(back(&json!({ "allOf": [{ "$ref": "#" }] })), Ok(1));
         assert_eq!(back(&json!({ "allOf": [{ "type": "object" }] })), Ok(0));
@@ -289,8 +293,8 @@ mod tests {
             });
             json!({ "$ref": reference(0), "$defs": defs.collect::<Map<_, _>>() })
         };
-        assert!(Size::of(&by(|at| format!("#/$defs/d%20{at}"))).is_err());
-        assert!(Size::of(&by(|at| format!("#a{at}"))).is_err());
+        assert!(SchemaSize::measure(&by(|at| format!("#/$defs/d%20{at}"))).is_err());
+        assert!(SchemaSize::measure(&by(|at| format!("#a{at}"))).is_err());
     }
 
     #[test]
@@ -311,7 +315,10 @@ mod tests {
             ("./b#/$defs/d0", "https://example.com/a/b", "$id"),
             ("#/$defs/many", "https://example.com/a/b", "id"),
         ] {
-            assert!(Size::of(&within(reference, id, keyword)).is_err(), "{reference} {id}");
+            assert!(
+                SchemaSize::measure(&within(reference, id, keyword)).is_err(),
+                "{reference} {id}"
+            );
         }
     }
 
@@ -324,7 +331,7 @@ mod tests {
             (format!("s{at}"), schema)
         });
         let all = json!({ "$ref": "https://x/s0", "$defs": defs.collect::<Map<_, _>>() });
-        assert!(Size::of(&all).is_ok_and(|size| size.subschemas < 1000));
+        assert!(SchemaSize::measure(&all).is_ok_and(|size| size.subschemas < 1000));
     }
 
     #[test]
@@ -333,6 +340,8 @@ mod tests {
         let refs = |at: usize| (format!("r{at}"), json!({ "$ref": format!("#/nowhere{at}") }));
         let all: Map<_, _> = (0..2000).flat_map(|at| [ids(at), refs(at)]).collect();
         let too_many = json!({ "properties": all });
-        assert!(Size::of(&too_many).expect_err("they are too many").contains("too often"));
+        assert!(
+            SchemaSize::measure(&too_many).expect_err("they are too many").contains("too often")
+        );
     }
 }

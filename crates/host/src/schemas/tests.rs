@@ -54,13 +54,13 @@ fn failure() -> Value {
 #[test]
 fn what_comes_along_are_schemas() {
     let registry = SchemaRegistry::default();
-    for which in Shared::ALL {
+    for which in SharedSchema::ALL {
         let schema = registry.shared(which).schema().clone();
         assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
         assert!(jsonschema::meta::is_valid(&schema), "{which:?}");
-        registry.shared(which).compiled().expect("a schema");
+        registry.shared(which).compile().expect("a schema");
     }
-    assert_eq!(registry.counts(), Counts { schemas_loaded: 3, validators_compiled: 3 });
+    assert_eq!(registry.counts(), SchemaCounts { schemas_loaded: 3, validators_compiled: 3 });
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn one_schema_is_compiled_once_whoever_has_it_and_however_it_is_written() {
     registry.register(&spec("docs.find", other)).map_err(|(_, why)| why).expect("schemas");
     let of = |id: &str| {
         let io = registry.load_tool_io(id).expect("a tool");
-        io.input[0].compiled().expect("a schema").1.clone()
+        io.input[0].compile().expect("a schema").1.clone()
     };
     let [search, find] = ["mcp.tool:docs.search", "mcp.tool:docs.find"].map(of);
     assert!(Arc::ptr_eq(&search, &find));
@@ -88,10 +88,10 @@ fn a_tool_is_known_by_its_canonical_id_alone() {
     assert!(registry.load_tool_io("mcp.tool:docs.search").is_ok());
     for id in ["", "docs.search", "mcp.tool:", "mcp.tool:Döcs", "mcp.tool:a b", "tool:a"] {
         let refused = registry.load_tool_io(id).err();
-        assert_eq!(refused, Some(NoToolIo::NotCanonical(id.to_owned())));
+        assert_eq!(refused, Some(ToolIoError::NotCanonical(id.to_owned())));
     }
     let unknown = registry.load_tool_io("mcp.tool:web.search").err();
-    assert_eq!(unknown, Some(NoToolIo::Unknown("mcp.tool:web.search".to_owned())));
+    assert_eq!(unknown, Some(ToolIoError::Unknown("mcp.tool:web.search".to_owned())));
 }
 
 #[test]
@@ -125,9 +125,9 @@ fn a_call_is_held_against_what_all_have_in_common_and_the_tools_own() {
 #[test]
 fn a_file_asks_more_and_never_less() {
     let file = |schema: Value| SchemaFile { path: "a.json".to_owned(), schema };
-    let lax = ("docs_search".to_owned(), Side::Input, file(json!({})));
+    let lax = ("docs_search".to_owned(), SchemaSide::Input, file(json!({})));
     let strict = json!({ "properties": { "query": { "maxLength": 2 } } });
-    let strict = ("docs.find".to_owned(), Side::Input, file(strict));
+    let strict = ("docs.find".to_owned(), SchemaSide::Input, file(strict));
     let files = SchemaFiles { shared: Vec::new(), tools: vec![lax, strict] };
     let registry = SchemaRegistry::new(files).expect("schemas");
     for id in ["docs.search", "docs.find"] {
@@ -143,7 +143,7 @@ fn a_file_asks_more_and_never_less() {
 #[test]
 fn a_file_that_is_no_schema_is_named() {
     let file = SchemaFile { path: "x/y.json".to_owned(), schema: json!({ "type": 1 }) };
-    let files = SchemaFiles { shared: vec![(Shared::Envelope, file)], tools: Vec::new() };
+    let files = SchemaFiles { shared: vec![(SharedSchema::Envelope, file)], tools: Vec::new() };
     let why = SchemaRegistry::new(files).expect_err("no schema").to_string();
     assert!(why.starts_with("the schema x/y.json is not usable: "), "{why}");
 }
@@ -239,18 +239,18 @@ fn of_tools_that_went_nothing_is_kept() {
         input["properties"]["query"]["maxLength"] = json!(round);
         let spec = spec(&format!("docs.round_{round}"), input);
         let io = registry.register(&spec).map_err(|(_, why)| why).expect("schemas");
-        SchemaRegistry::check_one(&io).expect("schemas");
+        SchemaRegistry::check_tool(&io).expect("schemas");
         assert!(registry.counts().validators_compiled > before);
-        registry.forget(&spec.id);
+        registry.unregister(&spec.id);
     }
     assert_eq!(registry.counts().validators_compiled, before);
-    let gone = NoToolIo::Unknown("mcp.tool:docs.round_3".to_owned());
+    let gone = ToolIoError::Unknown("mcp.tool:docs.round_3".to_owned());
     assert_eq!(registry.load_tool_io("mcp.tool:docs.round_3").err(), Some(gone));
 }
 
 /// What is wrong with `value` by `schema`, and how long it takes to tell.
-fn told(schema: &Value, value: &Value) -> (Vec<Problem>, std::time::Duration) {
-    let checker = SchemaRegistry::default().checker(schema.clone().into(), None);
+fn told(schema: &Value, value: &Value) -> (Vec<ValidationProblem>, std::time::Duration) {
+    let checker = SchemaRegistry::default().new_checker(schema.clone().into(), None);
     let begun = std::time::Instant::now();
     (checker.problems(value), begun.elapsed())
 }

@@ -2,20 +2,20 @@
 
 use std::borrow::Cow;
 
-use super::shapes::{self, Form, NAME_BYTES_MAX, named_forms, names_a_secret};
+use super::shapes::{self, NAME_BYTES_MAX, SecretForm, is_secret_name, named_forms};
 
 /// Configured names of secrets.
 #[derive(Default)]
-pub(super) struct Names {
+pub(super) struct SecretNames {
     /// Lower-case letters and digits of each name.
     folded: Vec<String>,
-    forms: Vec<Form>,
+    forms: Vec<SecretForm>,
 }
 
-impl Names {
+impl SecretNames {
     /// Creates a set of names. Case and separators are ignored.
-    pub(super) fn of(names: &[String]) -> Self {
-        let folded = names.iter().map(|name| fold(name).collect::<String>());
+    pub(super) fn new(names: &[String]) -> Self {
+        let folded = names.iter().map(|name| fold_name(name).collect::<String>());
         let folded: Vec<_> = folded.filter(|name| !name.is_empty()).collect();
         if folded.is_empty() {
             return Self::default();
@@ -29,22 +29,23 @@ impl Names {
     }
 
     /// Returns true if `name` marks a secret, by default or by configuration.
-    pub(super) fn are_of(&self, name: &str) -> bool {
-        names_a_secret(name) || self.have(name)
+    pub(super) fn is_secret(&self, name: &str) -> bool {
+        is_secret_name(name) || self.contains(name)
     }
 
-    fn have(&self, name: &str) -> bool {
-        name.len() <= NAME_BYTES_MAX && self.folded.iter().any(|one| fold(name).eq(one.chars()))
+    fn contains(&self, name: &str) -> bool {
+        name.len() <= NAME_BYTES_MAX
+            && self.folded.iter().any(|one| fold_name(name).eq(one.chars()))
     }
 
     /// Redacts values from `text` that follow one of the names.
-    pub(super) fn without<'t>(&self, text: Cow<'t, str>) -> Cow<'t, str> {
-        shapes::without(&self.forms, text)
+    pub(super) fn redact<'t>(&self, text: Cow<'t, str>) -> Cow<'t, str> {
+        shapes::redact_forms(&self.forms, text)
     }
 }
 
 /// Returns the letters and digits of `name` in lower case.
-fn fold(name: &str) -> impl Iterator<Item = char> {
+fn fold_name(name: &str) -> impl Iterator<Item = char> {
     let letters = name.chars().filter(char::is_ascii_alphanumeric);
     letters.map(|letter| letter.to_ascii_lowercase())
 }

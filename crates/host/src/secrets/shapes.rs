@@ -6,7 +6,7 @@ use std::sync::{LazyLock, OnceLock};
 use regex::Regex;
 
 /// Endings of names that mark secrets, without separators.
-const NAMES: [&str; 17] = [
+const NAME_ENDINGS: [&str; 17] = [
     "token",
     "tokens",
     "secret",
@@ -26,16 +26,16 @@ const NAMES: [&str; 17] = [
     "authorization",
 ];
 /// Last letters of these endings.
-const LAST: &[u8] = b"delnsty";
+const LAST_LETTERS: &[u8] = b"delnsty";
 /// Names that have such an ending but mean a number.
-const COUNTS: [&str; 3] = ["maxtokens", "inputtokens", "outputtokens"];
+const COUNT_NAMES: [&str; 3] = ["maxtokens", "inputtokens", "outputtokens"];
 /// Longest name that is checked, in bytes.
 pub(super) const NAME_BYTES_MAX: usize = 64;
 
 /// Returns true if `name` marks a secret, like `GITHUB_TOKEN`, `apiKey` or `--password`.
 ///
 /// It runs for each argument of each call, so it does not allocate.
-pub(super) fn names_a_secret(name: &str) -> bool {
+pub(super) fn is_secret_name(name: &str) -> bool {
     let mut folded = [0; NAME_BYTES_MAX];
     let mut length = 0;
     if name.len() > NAME_BYTES_MAX || name.len() < 3 {
@@ -43,7 +43,7 @@ pub(super) fn names_a_secret(name: &str) -> bool {
     }
     // Quick check, which most names fail.
     let last = name.bytes().rev().find(u8::is_ascii_alphanumeric);
-    if !last.is_some_and(|last| LAST.contains(&last.to_ascii_lowercase())) {
+    if !last.is_some_and(|last| LAST_LETTERS.contains(&last.to_ascii_lowercase())) {
         return false;
     }
     for byte in name.bytes().filter(u8::is_ascii_alphanumeric) {
@@ -52,69 +52,69 @@ pub(super) fn names_a_secret(name: &str) -> bool {
     }
     let folded = &folded[..length];
     let ends = |word: &&str| folded.ends_with(word.as_bytes());
-    NAMES.iter().any(ends) && !COUNTS.iter().any(ends)
+    NAME_ENDINGS.iter().any(ends) && !COUNT_NAMES.iter().any(ends)
 }
 
 /// Format of a secret.
-pub(super) struct Form {
+pub(super) struct SecretForm {
     /// Lower-case words, one of which occurs in each match; any text if empty. Searching for them
     /// is much cheaper than compiling the pattern.
     words: &'static [&'static str],
     /// Text that occurs in each match as well.
-    sign: &'static str,
+    required_text: &'static str,
     pattern: String,
-    made: OnceLock<Regex>,
+    regex: OnceLock<Regex>,
     /// Replacement of a match.
-    left: &'static str,
+    replacement: &'static str,
 }
 
-impl Form {
+impl SecretForm {
     fn new(
         words: &'static [&'static str],
-        sign: &'static str,
+        required_text: &'static str,
         pattern: impl Into<String>,
-        left: &'static str,
+        replacement: &'static str,
     ) -> Self {
-        Self { words, sign, pattern: pattern.into(), made: OnceLock::new(), left }
+        Self { words, required_text, pattern: pattern.into(), regex: OnceLock::new(), replacement }
     }
 
     /// Redacts matches in `text`; `small` is the same text in lower case.
-    fn without<'t>(&self, text: Cow<'t, str>, small: &str) -> Cow<'t, str> {
+    fn redact<'t>(&self, text: Cow<'t, str>, small: &str) -> Cow<'t, str> {
         let has_word = self.words.is_empty() || self.words.iter().any(|word| small.contains(word));
         // In case-insensitive patterns, some non-ASCII letters equal `k` and `s`.
-        if small.is_ascii() && !(has_word && small.contains(self.sign)) {
+        if small.is_ascii() && !(has_word && small.contains(self.required_text)) {
             return text;
         }
-        let form = self.made();
+        let form = self.compiled_regex();
         if form.is_match(&text) {
-            return Cow::Owned(form.replace_all(&text, self.left).into_owned());
+            return Cow::Owned(form.replace_all(&text, self.replacement).into_owned());
         }
         text
     }
 
-    fn made(&self) -> &Regex {
-        self.made.get_or_init(|| Regex::new(&self.pattern).expect("a pattern"))
+    fn compiled_regex(&self) -> &Regex {
+        self.regex.get_or_init(|| Regex::new(&self.pattern).expect("a pattern"))
     }
 
     /// Redacts matches in `text` without the quick check.
     #[cfg(test)]
-    pub(super) fn anyway(&self, text: &str) -> String {
-        self.made().replace_all(text, self.left).into_owned()
+    pub(super) fn redact_unchecked(&self, text: &str) -> String {
+        self.compiled_regex().replace_all(text, self.replacement).into_owned()
     }
 }
 
 /// Redacts matches of any of `forms` in `text`.
-pub(super) fn without<'t>(forms: &[Form], text: Cow<'t, str>) -> Cow<'t, str> {
+pub(super) fn redact_forms<'t>(forms: &[SecretForm], text: Cow<'t, str>) -> Cow<'t, str> {
     if forms.is_empty() {
         return text;
     }
     // A replacement adds no words, so the lower-case text stays valid.
     let small = text.to_ascii_lowercase();
-    forms.iter().fold(text, |text, form| form.without(text, &small))
+    forms.iter().fold(text, |text, form| form.redact(text, &small))
 }
 
 /// Formats of known secrets.
-pub(super) static FORMS: LazyLock<Vec<Form>> = LazyLock::new(|| {
+pub(super) static FORMS: LazyLock<Vec<SecretForm>> = LazyLock::new(|| {
     // Keys of OpenAI, Anthropic and similar services, Stripe, GitHub, GitLab, AWS, Slack and
     // Google.
     let keys = &[
@@ -132,32 +132,42 @@ pub(super) static FORMS: LazyLock<Vec<Form>> = LazyLock::new(|| {
     let named = r"(?:token|secret|password|passwd|passphrase|api[_-]?key|access[_-]?key(?:[_-]?id)?|secret[_-]?key|private[_-]?key|credentials?)";
     let names = &["token", "secret", "passw", "passphrase", "key", "credential"];
     let mut forms = vec![
-        Form::new(
+        SecretForm::new(
             &[],
             "private key-----",
             r"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)",
             "[redacted]",
         ),
-        Form::new(
+        SecretForm::new(
             keys,
             "",
             r"\b(?:sk-[A-Za-z0-9_-]*[A-Za-z0-9]{20}[A-Za-z0-9_-]*|[sr]k_(?:live|test)_[A-Za-z0-9]{10,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{20,}|(?:AKIA|ASIA)[A-Z0-9]{16}|xox[a-z]-[A-Za-z0-9-]{10,}|AIza[A-Za-z0-9_-]{30,})",
             "[redacted]",
         ),
-        Form::new(
+        SecretForm::new(
             &[],
             "eyj",
             r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
             "[redacted]",
         ),
-        Form::new(
+        SecretForm::new(
             &["bearer", "basic"],
             "",
             r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/-]{6,}=*",
             "$1 [redacted]",
         ),
-        Form::new(&[], "@", r"([A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*):[^\s/@]+@", "$1:[redacted]@"),
-        Form::new(&[], "@", r"\b([A-Za-z0-9._-]+):[^\s/:@]+@([A-Za-z0-9.-])", "$1:[redacted]@$2"),
+        SecretForm::new(
+            &[],
+            "@",
+            r"([A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*):[^\s/@]+@",
+            "$1:[redacted]@",
+        ),
+        SecretForm::new(
+            &[],
+            "@",
+            r"\b([A-Za-z0-9._-]+):[^\s/:@]+@([A-Za-z0-9.-])",
+            "$1:[redacted]@$2",
+        ),
     ];
     forms.extend(named_forms(names, "[A-Za-z0-9_.-]*", named));
     forms
@@ -165,24 +175,28 @@ pub(super) static FORMS: LazyLock<Vec<Form>> = LazyLock::new(|| {
 
 /// Returns the forms of a value after a name that matches `named`. `before` is the pattern for the
 /// start of the name, and each match contains one of `words`.
-pub(super) fn named_forms(words: &'static [&'static str], before: &str, named: &str) -> [Form; 3] {
+pub(super) fn named_forms(
+    words: &'static [&'static str],
+    before: &str,
+    named: &str,
+) -> [SecretForm; 3] {
     [
         // `NAME=value` and `--name=value`, with or without quotes.
-        Form::new(
+        SecretForm::new(
             words,
             "=",
             format!(r#"(?i)({before}{named}=["']?)[^\s"'&;,\[]+"#),
             "$1[redacted]",
         ),
         // `--name value`.
-        Form::new(
+        SecretForm::new(
             words,
             "-",
             format!(r"(?i)(\s|^)(--?[A-Za-z0-9_.-]*{before}{named}\s+)[^\s\[-]\S*"),
             "$1$2[redacted]",
         ),
         // `"name":"value"`.
-        Form::new(
+        SecretForm::new(
             words,
             "\"",
             format!(r#"(?i)("{before}{named}"\s*:\s*")[^"\[]+"#),
@@ -197,7 +211,11 @@ mod tests {
 
     #[test]
     fn the_last_letter_of_each_word_is_known() {
-        assert!(NAMES.iter().all(|name| LAST.contains(name.as_bytes().last().expect("a letter"))));
+        assert!(
+            NAME_ENDINGS
+                .iter()
+                .all(|name| LAST_LETTERS.contains(name.as_bytes().last().expect("a letter")))
+        );
     }
 
     #[test]
@@ -214,7 +232,7 @@ mod tests {
             "MY_CREDENTIALS",
             "client_secret",
         ] {
-            assert!(names_a_secret(name), "{name}");
+            assert!(is_secret_name(name), "{name}");
         }
         for name in [
             "path",
@@ -228,7 +246,7 @@ mod tests {
             "etag",
             "",
         ] {
-            assert!(!names_a_secret(name), "{name}");
+            assert!(!is_secret_name(name), "{name}");
         }
     }
 }

@@ -5,30 +5,30 @@ use serde_json::json;
 
 use super::*;
 
-fn nothing() -> Secrets {
-    Secrets::default()
+fn nothing() -> SecretSet {
+    SecretSet::default()
 }
 
 #[track_caller]
 fn check(text: &str, clean: &str) {
-    assert_eq!(nothing().redacted(text), clean);
+    assert_eq!(nothing().redact(text), clean);
 }
 
 #[test]
 fn a_server_knows_the_values_of_its_own_variables() {
-    let secrets = Secrets::among([
+    let secrets = SecretSet::from_variables([
         ("ZYRA_API_KEY", "deadbeefcafe"),
         ("DB_PASSWORD", "deadbeefcafe-and-more"),
         ("HOME", "/home/ada"),
         ("GITHUB_TOKEN", "1"),
     ]);
     let text = "at /home/ada: deadbeefcafe-and-more, deadbeefcafe, 1";
-    assert_eq!(secrets.redacted(text), "at /home/ada: [redacted], [redacted], 1");
+    assert_eq!(secrets.redact(text), "at /home/ada: [redacted], [redacted], 1");
 }
 
 #[test]
 fn a_call_names_its_secrets() {
-    let secrets = nothing().of_call(&json!({
+    let secrets = nothing().call_secrets(&json!({
         "command": "deploy",
         "args": ["--token", "first-one", "--verbose", "-password=second-one", "API_KEY=third-one",
                  "--token", "--dry-run", "plain-one"],
@@ -37,26 +37,26 @@ fn a_call_names_its_secrets() {
     }));
     let text = "first-one second-one third-one fourth-one fifth-one plain-one plain-two";
     let clean = format!("{} plain-one plain-two", [REDACTED; 5].join(" "));
-    assert_eq!(secrets.known.redacted(text), clean);
+    assert_eq!(secrets.secrets.redact(text), clean);
 }
 
 #[test]
 fn what_is_called_a_secret_here_is_one_in_variables_calls_and_texts() {
     let names = ["x-pin".to_owned(), "Session ID".to_owned()];
     let variables = [("X_PIN", "of-a-variable"), ("SPIN", "left-alone")];
-    let secrets = Secrets::among_named(variables, &names);
-    assert_eq!(secrets.redacted("of-a-variable left-alone"), "[redacted] left-alone");
-    let call = secrets.of_call(&json!({
+    let secrets = SecretSet::from_named_variables(variables, &names);
+    assert_eq!(secrets.redact("of-a-variable left-alone"), "[redacted] left-alone");
+    let call = secrets.call_secrets(&json!({
         "xPin": "first-one", "args": ["--session-id", "second-one", "--spin", "plain-one"],
     }));
     let text = "first-one second-one plain-one";
-    assert_eq!(call.known.redacted(text), "[redacted] [redacted] plain-one");
-    let made = Arguments::from([("x_pin".to_owned(), "third-one".to_owned())]);
-    assert_eq!(secrets.of_arguments(&made).known.redacted("third-one"), "[redacted]");
+    assert_eq!(call.secrets.redact(text), "[redacted] [redacted] plain-one");
+    let made = PromptArguments::from([("x_pin".to_owned(), "third-one".to_owned())]);
+    assert_eq!(secrets.argument_secrets(&made).secrets.redact("third-one"), "[redacted]");
     let text = r#"X-PIN=1234 --session_id 5 {"sessionId": "6"} spin=7 {"session": "8"}"#;
     let clean = r#"X-PIN=[redacted] --session_id [redacted] {"sessionId": "[redacted]"} spin=7 {"session": "8"}"#;
-    assert_eq!(secrets.redacted(text), clean);
-    assert_eq!(secrets.and_everywhere(&[]).redacted("xpin=9"), "xpin=[redacted]");
+    assert_eq!(secrets.redact(text), clean);
+    assert_eq!(secrets.with_hidden_values(&[]).redact("xpin=9"), "xpin=[redacted]");
 }
 
 #[test]
@@ -66,35 +66,37 @@ fn what_is_no_secret_is_gathered_from_no_call() {
         json!({ "cursor": "abcdefghijkl", "key": "value-of-it", "max_tokens": 100_000 }),
         json!({ "args": ["--tokenizer", "cl100k_base", "a=b"] }),
     ] {
-        assert!(nothing().of_call(&input).known.values.is_empty(), "{input}");
+        assert!(nothing().call_secrets(&input).secrets.values.is_empty(), "{input}");
     }
 }
 
 fn refused(of_call: &CallSecrets) -> CallError {
-    let problem = |text: &str| Problem { pointer: text.to_owned(), message: text.to_owned() };
+    let problem =
+        |text: &str| ValidationProblem { pointer: text.to_owned(), message: text.to_owned() };
     let problems = vec![problem("/a"), problem("/b secret-number-1")];
-    nothing().without(of_call, CallError::InvalidInput { problems })
+    nothing().redact_error(of_call, CallError::InvalidInput { problems })
 }
 
 #[test]
 fn of_a_call_that_names_more_secrets_than_are_looked_for_nothing_is_told() {
     let named = |count: usize| {
         let all: Vec<_> = (0..count).map(|one| format!("secret-number-{one}")).collect();
-        nothing().of_call(&json!({ "tokens": all, "args": ["--token", "secret-number-1"] }))
+        nothing().call_secrets(&json!({ "tokens": all, "args": ["--token", "secret-number-1"] }))
     };
-    let most = named(OF_CALL_MAX);
-    assert_eq!(most.known.values.len(), OF_CALL_MAX);
+    let most = named(CALL_SECRETS_MAX);
+    assert_eq!(most.secrets.values.len(), CALL_SECRETS_MAX);
     let CallError::InvalidInput { problems } = refused(&most) else { panic!("as it was") };
     assert_eq!(problems[0].message, "/a");
     assert_eq!(problems[1].message, "/b [redacted]");
-    for many in [OF_CALL_MAX + 1, 200_000] {
+    for many in [CALL_SECRETS_MAX + 1, 200_000] {
         let many = named(many);
-        assert!(many.too_many && many.known.values.is_empty());
+        assert!(many.too_many && many.secrets.values.is_empty());
         let CallError::InvalidInput { problems } = refused(&many) else { panic!("as it was") };
-        let withheld = Problem { pointer: String::new(), message: WITHHELD.to_owned() };
+        let withheld =
+            ValidationProblem { pointer: String::new(), message: WITHHELD_MESSAGE.to_owned() };
         assert_eq!(problems, [withheld]);
     }
-    let long = nothing().of_call(&json!({ "token": "x".repeat(OF_CALL_BYTES_MAX + 1) }));
+    let long = nothing().call_secrets(&json!({ "token": "x".repeat(CALL_SECRETS_BYTES_MAX + 1) }));
     assert!(long.too_many);
 }
 
@@ -102,23 +104,25 @@ fn of_a_call_that_names_more_secrets_than_are_looked_for_nothing_is_told() {
 fn a_long_argument_is_a_secret_by_a_short_name_only() {
     let long = "x".repeat(100);
     let call = json!({ "args": [format!("TOKEN={long}"), format!("{long}TOKEN=not-a-secret")] });
-    assert_eq!(nothing().of_call(&call).known.values, [long]);
+    assert_eq!(nothing().call_secrets(&call).secrets.values, [long]);
 }
 
 #[test]
 fn a_prompt_s_arguments_name_their_secrets() {
     let arguments = [("api_key", " secret-one "), ("topic", "tokens")];
     let arguments = arguments.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let secrets = nothing().of_arguments(&arguments.into());
-    assert_eq!(secrets.known.values, ["secret-one"]);
+    let secrets = nothing().argument_secrets(&arguments.into());
+    assert_eq!(secrets.secrets.values, ["secret-one"]);
 }
 
 #[test]
 fn a_secret_of_the_server_and_one_of_the_call_leave_no_piece_of_each_other() {
-    let server = Secrets::among([("TOKEN", "abcdef-ghijkl")]);
-    let call = nothing().of_call(&json!({ "token": "abcdef" }));
+    let server = SecretSet::from_variables([("TOKEN", "abcdef-ghijkl")]);
+    let call = nothing().call_secrets(&json!({ "token": "abcdef" }));
     let told = CallError::NotFound { message: "abcdef-ghijkl abcdef".to_owned() };
-    let CallError::NotFound { message } = server.without(&call, told) else { panic!("as it was") };
+    let CallError::NotFound { message } = server.redact_error(&call, told) else {
+        panic!("as it was")
+    };
     assert_eq!(message, "[redacted] [redacted]");
 }
 
@@ -163,9 +167,9 @@ fn what_has_no_secret_stays_as_it_is() {
         "unexpected token `=` at line 3",
     ] {
         assert!(
-            matches!(nothing().redacted(text), Cow::Borrowed(_)),
+            matches!(nothing().redact(text), Cow::Borrowed(_)),
             "{text}: {}",
-            nothing().redacted(text)
+            nothing().redact(text)
         );
     }
 }
@@ -188,16 +192,16 @@ proptest! {
         ),
     ) {
         let text = parts.concat();
-        let all = FORMS.iter().fold(text.clone(), |text, form| form.anyway(&text));
-        prop_assert_eq!(nothing().redacted(&text), all);
+        let all = FORMS.iter().fold(text.clone(), |text, form| form.redact_unchecked(&text));
+        prop_assert_eq!(nothing().redact(&text), all);
     }
 }
 
 #[test]
 fn every_part_of_an_error_is_cleaned() {
-    let of_call = nothing().of_call(&json!({ "env": { "MY_TOKEN": "hunter2-hunter2" } }));
+    let of_call = nothing().call_secrets(&json!({ "env": { "MY_TOKEN": "hunter2-hunter2" } }));
     let said = || "of hunter2-hunter2".to_owned();
-    let problems = || vec![Problem { pointer: said(), message: said() }];
+    let problems = || vec![ValidationProblem { pointer: said(), message: said() }];
     let deep = || json!({ "a": [said()] });
     let wait = std::time::Duration::ZERO;
     for error in [
@@ -214,9 +218,9 @@ fn every_part_of_an_error_is_cleaned() {
         CallError::Refused { code: 1, message: said(), data: Some(deep()) },
         CallError::Scope { message: said(), needs: Vec::new() },
         CallError::InvalidOutput { problems: problems() },
-        CallError::CannotAsk { kind: toolgate_contract::Kind::Form, what: Some(said()) },
+        CallError::CannotAsk { kind: toolgate_contract::QuestionKind::Form, what: Some(said()) },
     ] {
-        let clean = nothing().without(&of_call, error);
+        let clean = nothing().redact_error(&of_call, error);
         let written = format!("{clean:?}");
         assert!(!written.contains("hunter2") && written.contains(REDACTED), "{written}");
     }

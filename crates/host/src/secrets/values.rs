@@ -6,28 +6,28 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use aho_corasick::{AhoCorasick, MatchKind};
-use toolgate_contract::{Event, EventSink, Stream};
+use toolgate_contract::{CallEvent, EventSink, OutputStream};
 
 use super::REDACTED;
-use super::told::Told;
+use super::redactable::Redactable;
 
 /// Values to search for.
-pub(crate) struct Values {
-    all: AhoCorasick,
+pub(crate) struct SecretValues {
+    matcher: AhoCorasick,
     /// All searched texts, longest first.
     texts: Vec<String>,
 }
 
-impl fmt::Debug for Values {
+impl fmt::Debug for SecretValues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} values", self.texts.len())
     }
 }
 
-impl Values {
+impl SecretValues {
     /// Creates a search for `values` and their JSON-escaped forms. Returns `None` if there are
     /// none, or too many.
-    pub(crate) fn of(values: &[String]) -> Option<Self> {
+    pub(crate) fn new(values: &[String]) -> Option<Self> {
         let in_json = values.iter().filter_map(|value| {
             let quoted = serde_json::to_string(value).ok()?;
             Some(quoted[1..quoted.len() - 1].to_owned())
@@ -36,30 +36,30 @@ impl Values {
         let mut texts: Vec<_> = texts.into_iter().filter(|text| !text.is_empty()).collect();
         texts.sort_by_key(|text| std::cmp::Reverse(text.len()));
         let all = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&texts);
-        Some(Self { all: all.ok()?, texts }).filter(|values| !values.texts.is_empty())
+        Some(Self { matcher: all.ok()?, texts }).filter(|values| !values.texts.is_empty())
     }
 
     /// Redacts the values from `text`.
-    pub(crate) fn redacted<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        if !self.all.is_match(text) {
+    pub(crate) fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        if !self.matcher.is_match(text) {
             return Cow::Borrowed(text);
         }
-        Cow::Owned(self.all.replace_all(text, &vec![REDACTED; self.texts.len()]))
+        Cow::Owned(self.matcher.replace_all(text, &vec![REDACTED; self.texts.len()]))
     }
 
     /// Redacts the values from `bytes`. Returns `None` if none occurs.
-    pub(crate) fn redacted_bytes(&self, bytes: &[u8]) -> Option<Vec<u8>> {
-        let some = self.all.is_match(bytes);
-        some.then(|| self.all.replace_all_bytes(bytes, &vec![REDACTED; self.texts.len()]))
+    pub(crate) fn redact_bytes(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let some = self.matcher.is_match(bytes);
+        some.then(|| self.matcher.replace_all_bytes(bytes, &vec![REDACTED; self.texts.len()]))
     }
 
     /// Takes the redacted start of `held` that cannot be part of a longer match.
-    fn settled(&self, held: &mut String) -> String {
+    fn take_settled(&self, held: &mut String) -> String {
         let mut told = String::new();
         let mut at = 0;
         loop {
-            let open = self.may_begin(held, at);
-            match self.all.find(&held[at..]) {
+            let open = self.partial_match_start(held, at);
+            match self.matcher.find(&held[at..]) {
                 // At this place no longer match can begin.
                 Some(found) if at + found.start() < open => {
                     told.push_str(&held[at..at + found.start()]);
@@ -76,7 +76,7 @@ impl Values {
     }
 
     /// Returns the position in `text`, from `from` on, at which an incomplete value may begin.
-    fn may_begin(&self, text: &str, from: usize) -> usize {
+    fn partial_match_start(&self, text: &str, from: usize) -> usize {
         let longest = self.texts.first().map_or(0, String::len);
         let near = text.floor_char_boundary(text.len().saturating_sub(longest - 1)).max(from);
         let parts = text[near..].char_indices().map(|(at, _)| near + at);
@@ -90,80 +90,82 @@ impl Values {
 
 /// Event sink that redacts values. Program output is held back while it may be the start of a
 /// value.
-pub(crate) struct Veil {
-    values: Arc<Values>,
+pub(crate) struct RedactingSink {
+    values: Arc<SecretValues>,
     sink: EventSink,
     /// Held-back output of each stream.
     held: Mutex<[String; 2]>,
 }
 
-impl Veil {
-    pub(super) fn over(values: Arc<Values>, sink: EventSink) -> Arc<Self> {
+impl RedactingSink {
+    pub(super) fn new(values: Arc<SecretValues>, sink: EventSink) -> Arc<Self> {
         Arc::new(Self { values, sink, held: Mutex::default() })
     }
 
     /// Returns the sink that redacts events.
     pub(crate) fn sink(self: &Arc<Self>) -> EventSink {
         let veil = self.clone();
-        EventSink::new(move |event| veil.take(event)).for_lines(self.sink.lines())
+        EventSink::new(move |event| veil.forward(event)).with_log_level(self.sink.log_level())
     }
 
-    fn take(&self, event: Event) {
-        let clean = |text: String| match self.values.redacted(&text) {
+    fn forward(&self, event: CallEvent) {
+        let clean = |text: String| match self.values.redact(&text) {
             Cow::Borrowed(_) => text,
             Cow::Owned(clean) => clean,
         };
         let event = match event {
-            Event::Chunk { stream, text } => {
+            CallEvent::ProgramOutput { stream, text } => {
                 // Sent under the lock to keep the pieces in order.
                 let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-                let held = &mut held[place(stream)];
+                let held = &mut held[stream_index(stream)];
                 held.push_str(&text);
-                let text = self.values.settled(held);
+                let text = self.values.take_settled(held);
                 if !text.is_empty() {
-                    self.sink.send(Event::Chunk { stream, text });
+                    self.sink.send(CallEvent::ProgramOutput { stream, text });
                 }
                 return;
             }
-            Event::Progress { done, total, message } => {
-                Event::Progress { done, total, message: message.map(clean) }
+            CallEvent::Progress { done, total, message } => {
+                CallEvent::Progress { done, total, message: message.map(clean) }
             }
-            Event::Log { level, logger, mut data } => {
-                data.rid(&self.values);
-                Event::Log { level, logger: logger.map(clean), data }
+            CallEvent::Log { level, logger, mut data } => {
+                data.redact_with(&self.values);
+                CallEvent::Log { level, logger: logger.map(clean), data }
             }
-            other @ (Event::Visited { .. } | Event::Left(_) | Event::LetGo) => other,
+            other @ (CallEvent::VisitFinished { .. }
+            | CallEvent::FileProduced(_)
+            | CallEvent::ReleaseConnection) => other,
         };
         self.sink.send(event);
     }
 
     /// Sends the held-back output; no more will come.
-    fn end(&self) {
+    fn flush_held(&self) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        for stream in [Stream::Stdout, Stream::Stderr] {
-            let text = std::mem::take(&mut held[place(stream)]);
+        for stream in [OutputStream::Stdout, OutputStream::Stderr] {
+            let text = std::mem::take(&mut held[stream_index(stream)]);
             if !text.is_empty() {
-                let text = self.values.redacted(&text).into_owned();
-                self.sink.send(Event::Chunk { stream, text });
+                let text = self.values.redact(&text).into_owned();
+                self.sink.send(CallEvent::ProgramOutput { stream, text });
             }
         }
     }
 }
 
-fn place(stream: Stream) -> usize {
+fn stream_index(stream: OutputStream) -> usize {
     match stream {
-        Stream::Stdout => 0,
-        Stream::Stderr => 1,
+        OutputStream::Stdout => 0,
+        OutputStream::Stderr => 1,
     }
 }
 
 /// Guard of an active redaction. Dropping it sends the held-back output.
-pub(crate) struct Veiled(pub(super) Option<Arc<Veil>>);
+pub(crate) struct RedactionGuard(pub(super) Option<Arc<RedactingSink>>);
 
-impl Drop for Veiled {
+impl Drop for RedactionGuard {
     fn drop(&mut self) {
         if let Some(veil) = &self.0 {
-            veil.end();
+            veil.flush_held();
         }
     }
 }
@@ -171,29 +173,29 @@ impl Drop for Veiled {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use toolgate_contract::Level;
+    use toolgate_contract::LogLevel;
 
     use super::*;
 
-    fn values(values: &[&str]) -> Arc<Values> {
+    fn values(values: &[&str]) -> Arc<SecretValues> {
         let values: Vec<_> = values.iter().map(|value| (*value).to_owned()).collect();
-        Arc::new(Values::of(&values).expect("some"))
+        Arc::new(SecretValues::new(&values).expect("some"))
     }
 
     /// What is told of `pieces`, piece by piece and the end.
-    fn told(values: &Arc<Values>, pieces: &[&str]) -> Vec<String> {
+    fn told(values: &Arc<SecretValues>, pieces: &[&str]) -> Vec<String> {
         let heard = Arc::new(Mutex::new(Vec::new()));
         let hears = heard.clone();
         let sink = EventSink::new(move |event| {
-            let Event::Chunk { text, .. } = event else { return };
+            let CallEvent::ProgramOutput { text, .. } = event else { return };
             hears.lock().expect("whole").push(text);
         });
-        let veil = Veil::over(values.clone(), sink);
+        let veil = RedactingSink::new(values.clone(), sink);
         for piece in pieces {
             let text = (*piece).to_owned();
-            veil.sink().send(Event::Chunk { stream: Stream::Stdout, text });
+            veil.sink().send(CallEvent::ProgramOutput { stream: OutputStream::Stdout, text });
         }
-        drop(Veiled(Some(veil)));
+        drop(RedactionGuard(Some(veil)));
         let heard = heard.lock().expect("whole");
         heard.clone()
     }
@@ -209,15 +211,15 @@ mod tests {
     #[test]
     fn the_longest_of_several_is_meant_and_one_within_another_leaves_no_piece() {
         let values = values(&["abcdefgh", "abcdefgh-ijkl", "xx-abcdefgh"]);
-        assert_eq!(values.redacted("abcdefgh-ijkl abcdefgh-ijk"), "[redacted] [redacted]-ijk");
-        assert_eq!(values.redacted("xx-abcdefgh-ijkl"), "[redacted]-ijkl");
+        assert_eq!(values.redact("abcdefgh-ijkl abcdefgh-ijk"), "[redacted] [redacted]-ijk");
+        assert_eq!(values.redact("xx-abcdefgh-ijkl"), "[redacted]-ijkl");
         assert_eq!(told(&values, &["abcdefgh", "-ijk", "l"]), ["[redacted]"]);
     }
 
     #[test]
     fn a_value_is_found_as_it_stands_in_json_too() {
         let values = values(&["tab\tand\"quote"]);
-        assert_eq!(values.redacted(r#"{"a":"tab\tand\"quote"}"#), r#"{"a":"[redacted]"}"#);
+        assert_eq!(values.redact(r#"{"a":"tab\tand\"quote"}"#), r#"{"a":"[redacted]"}"#);
     }
 
     #[test]
@@ -228,10 +230,10 @@ mod tests {
         let sink = EventSink::new(move |event| {
             hears.lock().expect("whole").push_str(&format!("{event:?}"));
         });
-        let veil = Veil::over(values, sink);
+        let veil = RedactingSink::new(values, sink);
         let message = || "of hunter2-hunter2".to_owned();
-        veil.sink().send(Event::Progress { done: 1.0, total: None, message: Some(message()) });
-        veil.sink().send(Event::log(Level::Info, message()));
+        veil.sink().send(CallEvent::Progress { done: 1.0, total: None, message: Some(message()) });
+        veil.sink().send(CallEvent::log(LogLevel::Info, message()));
         let heard = heard.lock().expect("whole");
         assert!(!heard.contains("hunter2") && heard.matches("[redacted]").count() == 2, "{heard}");
     }
@@ -249,7 +251,7 @@ mod tests {
             cuts.extend([0, text.len()]);
             cuts.sort_unstable();
             let pieces: Vec<_> = cuts.windows(2).map(|cut| &text[cut[0]..cut[1]]).collect();
-            prop_assert_eq!(told(&values, &pieces).concat(), values.redacted(&text));
+            prop_assert_eq!(told(&values, &pieces).concat(), values.redact(&text));
         }
     }
 }

@@ -3,10 +3,10 @@
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use toolgate_contract::{BoxFuture, Output, ToolId, ToolSpec};
+use toolgate_contract::{BoxFuture, ToolId, ToolOutput, ToolSpec};
 
 use super::*;
-use crate::Rate;
+use crate::CallRate;
 
 /// A tool that begins with looking before, and then works until it is told to stop.
 struct Begins {
@@ -29,23 +29,31 @@ impl AnyTool for Begins {
         &self.spec
     }
 
-    fn looks_before(&self) -> bool {
+    fn has_prepare(&self) -> bool {
         true
     }
 
-    fn before<'a>(&'a self, ctx: &'a Ctx, _: &'a Value) -> BoxFuture<'a, Result<(), ToolError>> {
+    fn prepare<'a>(
+        &'a self,
+        ctx: &'a ToolContext,
+        _: &'a Value,
+    ) -> BoxFuture<'a, Result<(), ToolError>> {
         Box::pin(async {
-            if !ctx.ahead.is_begun() {
+            if !ctx.started_work.has_work() {
                 self.alive.fetch_add(1, Ordering::AcqRel);
-                ctx.ahead.put(Begun(self.alive.clone()));
+                ctx.started_work.put(Begun(self.alive.clone()));
             }
             Ok(())
         })
     }
 
-    fn run<'a>(&'a self, ctx: &'a Ctx, _: Value) -> BoxFuture<'a, Result<Output, ToolError>> {
+    fn run<'a>(
+        &'a self,
+        ctx: &'a ToolContext,
+        _: Value,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
         Box::pin(async {
-            let _begun = ctx.ahead.take::<Begun>();
+            let _begun = ctx.started_work.take::<Begun>();
             ctx.cancel.cancelled().await;
             Err(ToolError::canceled())
         })
@@ -60,10 +68,10 @@ fn begins(plan: &mut Plan) -> Arc<AtomicUsize> {
     alive
 }
 
-fn wanted() -> Request {
+fn wanted() -> HostRequest {
     let tool = "t.begins".to_owned();
     let input = json!({});
-    Request::StartJob { tool, input, terms: JobTerms::default() }
+    HostRequest::StartJob { tool, input, terms: JobOptions::default() }
 }
 
 #[tokio::test]
@@ -80,7 +88,11 @@ async fn what_was_begun_for_a_job_is_given_up_where_the_job_is_refused_or_never_
     assert!(matches!(house.ask(wanted()).await, Err(CallError::Limited { .. })));
     assert_eq!(alive.load(Ordering::Acquire), 20);
     let last = last.expect("a job");
-    house.ask(Request::CancelJob { id: last.clone() }).await.map(drop).expect("it is cancelled");
+    house
+        .ask(HostRequest::CancelJob { id: last.clone() })
+        .await
+        .map(drop)
+        .expect("it is cancelled");
     house.ended(&last).await;
     assert_eq!(alive.load(Ordering::Acquire), 19);
 }
@@ -90,8 +102,12 @@ async fn what_may_be_called_no_more_is_not_begun() {
     let mut plan = Plan::new();
     let alive = begins(&mut plan);
     let one = NonZeroU32::MIN;
-    let rate =
-        Rate { tools: "t.*".to_owned(), calls: one, per: Duration::from_secs(3600), burst: one };
+    let rate = CallRate {
+        tools: "t.*".to_owned(),
+        calls: one,
+        per: Duration::from_secs(3600),
+        burst: one,
+    };
     plan.limits = plan.limits.with_rates(&[rate]).expect("a sound rule");
     let house = plan.build();
     house.ask(wanted()).await.map(drop).expect("the first is accepted");

@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 
 use toolgate_contract::{
-    AsJob, Change, Completing, CompletingOf, Contents, Happened, Held, JobState, NoInput,
-    ResourceMark, Watched,
+    CompletionRequest, CompletionTarget, JobEventKind, JobState, JobStreamItem, JobSupport,
+    NoInput, ResourceContents, ResourceCursor, ResourceData, ServerChange,
 };
 
 use super::*;
 use crate::job_tools;
 
-fn tell(id: &str, given: Given) -> Request {
-    Request::TellJob { id: id.to_owned(), given }
+fn tell(id: &str, given: ClientAnswers) -> HostRequest {
+    HostRequest::AnswerJob { id: id.to_owned(), given }
 }
 
-fn open(job: &Job) -> Vec<&str> {
-    job.asks.keys().map(String::as_str).collect()
+fn open(job: &JobSnapshot) -> Vec<&str> {
+    job.questions.keys().map(String::as_str).collect()
 }
 
 #[tokio::test]
@@ -23,27 +23,27 @@ async fn a_job_that_asks_goes_on_once_all_is_told_in_however_many_parts() {
     let house = Plan::new().build();
     let started = house.start("t.asks", json!({ "rounds": [["one", "two"], ["three"]] })).await;
     let id = started.id.to_string();
-    let asks = house.once(&id, |job| !job.asks.is_empty()).await;
+    let asks = house.once(&id, |job| !job.questions.is_empty()).await;
     assert_eq!(open(&asks), ["one", "two"]);
     let part = given([("one", accepted("1")), ("three", accepted("early"))]);
     assert_eq!(open(&job(house.ask(tell(&id, part)).await)), ["two"]);
-    let wrong = given([("one", accepted("again")), ("two", Told::Roots(Vec::new()))]);
+    let wrong = given([("one", accepted("again")), ("two", ClientAnswer::Roots(Vec::new()))]);
     assert_eq!(open(&job(house.ask(tell(&id, wrong)).await)), ["two"]);
     house.ask(tell(&id, given([("two", accepted("2"))]))).await.map(drop).expect("it is told");
-    let asks = house.once(&id, |job| job.asks.contains_key("three")).await;
+    let asks = house.once(&id, |job| job.questions.contains_key("three")).await;
     assert_eq!(open(&asks), ["three"]);
     house.ask(tell(&id, given([("three", accepted("3"))]))).await.map(drop).expect("it is told");
     let ended = house.ended(&id).await;
     let output = ended.outcome.expect("an outcome").expect("it succeeded");
     assert_eq!(output.content[0].as_text(), r#"one="1" two="2" three="3""#);
-    assert!(ended.asks.is_empty());
+    assert!(ended.questions.is_empty());
     assert_eq!(house.records(), ["t.asks ok"]);
     // Each step is an event: two open, one, none, one, none.
     let (_, mut watch) = house.host.jobs().expect("jobs").watch(None, &id, 0).await.expect("it");
     let mut steps = Vec::new();
     while let Some(told) = watch.next().await {
-        if let Watched::Event(event) = told
-            && let Happened::Asks { open } = event.what
+        if let JobStreamItem::Event(event) = told
+            && let JobEventKind::Asks { open } = event.kind
         {
             steps.push(open);
         }
@@ -56,7 +56,7 @@ async fn the_same_question_is_asked_once_however_often_the_tool_asks_it() {
     let house = Plan::new().build();
     let started = house.start("t.asks", json!({ "rounds": [["go"], ["go"]] })).await;
     let id = started.id.to_string();
-    house.once(&id, |job| job.asks.contains_key("go")).await;
+    house.once(&id, |job| job.questions.contains_key("go")).await;
     house.ask(tell(&id, given([("go", accepted("1"))]))).await.map(drop).expect("it is told");
 
     let ended = house.ended(&id).await;
@@ -71,9 +71,9 @@ async fn a_job_that_is_cancelled_while_it_asks_ends_at_once_and_asks_nothing_any
     let house = plan.build();
     let started = house.start("t.asks", json!({ "rounds": [["one"]] })).await;
     let id = started.id.to_string();
-    house.once(&id, |job| !job.asks.is_empty()).await;
-    let canceled = job(house.ask(Request::CancelJob { id: id.clone() }).await);
-    assert_eq!((canceled.state, canceled.asks.len()), (JobState::Canceled, 0));
+    house.once(&id, |job| !job.questions.is_empty()).await;
+    let canceled = job(house.ask(HostRequest::CancelJob { id: id.clone() }).await);
+    assert_eq!((canceled.state, canceled.questions.len()), (JobState::Canceled, 0));
     let late = job(house.ask(tell(&id, given([("one", accepted("1"))]))).await);
     assert_eq!(late.state, JobState::Canceled);
     assert_eq!(house.records(), ["t.asks canceled"]);
@@ -87,7 +87,7 @@ async fn a_question_whose_time_is_over_is_closed() {
     let started = house.start("t.asks", json!({ "rounds": [["one"]] })).await;
     let ended = house.ended(&started.id.to_string()).await;
     assert!(matches!(ended.outcome, Some(Err(CallError::TimedOut { .. }))));
-    assert!(ended.asks.is_empty());
+    assert!(ended.questions.is_empty());
 }
 
 #[tokio::test]
@@ -97,14 +97,14 @@ async fn what_a_job_was_told_survives_its_server_and_is_not_asked_again() {
     let house = plan.build();
     let started = house.start("t.asks", json!({ "rounds": [["one", "two"]] })).await;
     let id = started.id.to_string();
-    house.once(&id, |job| !job.asks.is_empty()).await;
+    house.once(&id, |job| !job.questions.is_empty()).await;
     house.ask(tell(&id, given([("one", accepted("1"))]))).await.map(drop).expect("it is told");
     house.host.stop_jobs().await;
     drop(house);
 
     let house = Plan { folder, ..Plan::new() }.build();
     let tending = async {
-        let asks = house.once(&id, |job| !job.asks.is_empty()).await;
+        let asks = house.once(&id, |job| !job.questions.is_empty()).await;
         assert_eq!((open(&asks), asks.attempts), (vec!["two"], 2));
         house.ask(tell(&id, given([("two", accepted("2"))]))).await.map(drop).expect("it is told");
         let ended = house.ended(&id).await;
@@ -112,30 +112,30 @@ async fn what_a_job_was_told_survives_its_server_and_is_not_asked_again() {
         assert_eq!(output.content[0].as_text(), r#"one="1" two="2""#);
         house.host.stop_jobs().await;
     };
-    tokio::join!(house.host.tend_jobs(), tending);
+    tokio::join!(house.host.maintain_jobs(), tending);
 }
 
 #[tokio::test]
 async fn what_is_to_be_asked_before_a_job_is_asked_before_there_is_one() {
     let house = Plan::new().build();
-    let request = || Request::StartJob {
+    let request = || HostRequest::StartJob {
         tool: "t.looks".to_owned(),
         input: json!({ "how": "asks" }),
-        terms: JobTerms::default(),
+        terms: JobOptions::default(),
     };
-    let asker = Asker::again(form_alone(), Given::new());
-    let asks = house.host.answer(Asked { asker, ..asked(request()) }).await;
-    let Ok(Answer::Asks { state, .. }) = asks else { panic!("it asks") };
-    let asker = Asker::again(form_alone(), given([("sure", accepted("x"))]));
-    let again = Asked { asker, state: Some(state), ..asked(request()) };
+    let asker = Asker::on_repeat(form_alone(), ClientAnswers::new());
+    let asks = house.host.answer(IncomingRequest { asker, ..asked(request()) }).await;
+    let Ok(HostAnswer::Questions { state, .. }) = asks else { panic!("it asks") };
+    let asker = Asker::on_repeat(form_alone(), given([("sure", accepted("x"))]));
+    let again = IncomingRequest { asker, state: Some(state), ..asked(request()) };
     let started = job(house.host.answer(again).await);
     assert_eq!(house.ended(&started.id.to_string()).await.state, JobState::Succeeded);
     assert_eq!(house.records(), ["t.looks asks", "t.looks ok"]);
 }
 
-async fn contents(house: &House, uri: &str) -> Result<Contents, CallError> {
+async fn contents(house: &House, uri: &str) -> Result<ResourceContents, CallError> {
     match house.ask(read(uri)).await? {
-        Answer::Contents(mut all) => Ok(all.remove(0)),
+        HostAnswer::Contents(mut all) => Ok(all.remove(0)),
         _ => panic!("it answers with something else"),
     }
 }
@@ -148,22 +148,22 @@ async fn a_job_its_output_and_its_files_are_read_by_whoever_started_it_alone() {
     house.ended(&id).await;
     let own = format!("job://{id}");
     let told = contents(&house, &own).await.expect("it is read");
-    let Held::Text(json) = &told.held else { panic!("it is text") };
+    let ResourceData::Text(json) = &told.held else { panic!("it is text") };
     let json: Value = serde_json::from_str(json).expect("JSON");
     assert_eq!((json["job_id"].as_str(), json["state"].as_str()), (Some(&*id), Some("succeeded")));
     let output = contents(&house, &format!("{own}/output")).await.expect("it is read");
-    assert_eq!(output.held, Held::Text("line\nline\nline\n".to_owned()));
+    assert_eq!(output.held, ResourceData::Text("line\nline\nline\n".to_owned()));
     let notes = contents(&house, &format!("{own}/files/notes.txt")).await.expect("it is read");
     assert_eq!(
         (notes.media_type.as_deref(), notes.held),
-        (Some("text/plain"), Held::Text("done".into()))
+        (Some("text/plain"), ResourceData::Text("done".into()))
     );
     let plot = contents(&house, &format!("{own}/files/a%20plot.png")).await.expect("it is read");
     assert_eq!(plot.media_type.as_deref(), Some("image/png"));
-    let Held::Bytes(bytes) = plot.held else { panic!("it is bytes") };
+    let ResourceData::Bytes(bytes) = plot.held else { panic!("it is bytes") };
     assert_eq!(&*bytes.0, b"\x89PNG\0");
     for uri in [own.clone(), format!("{own}/output"), format!("{own}/files/notes.txt")] {
-        let bobs = Asked { caller: Caller::named("bob"), ..asked(read(&uri)) };
+        let bobs = IncomingRequest { caller: Caller::with_key("bob"), ..asked(read(&uri)) };
         let refused = house.host.answer(bobs).await;
         assert!(matches!(refused, Err(CallError::NotFound { .. })), "{uri}");
     }
@@ -181,14 +181,14 @@ async fn what_a_job_printed_is_cut_where_it_is_too_much_and_it_says_how_to_go_on
     let id = started.id.to_string();
     house.ended(&id).await;
     let output = contents(&house, &format!("job://{id}/output")).await.expect("it is read");
-    let Held::Text(printed) = output.held else { panic!("it is text") };
+    let ResourceData::Text(printed) = output.held else { panic!("it is text") };
     assert!(printed.len() < 500_000, "{} bytes", printed.len());
     let after = printed.rsplit("`after`: ").next().and_then(|end| end.strip_suffix(")\n"));
     let after: u64 = after.expect("it says where").parse().expect("a number");
-    let rest = house.host.jobs().expect("jobs").page(&ada(), &id, after, usize::MAX).await;
+    let rest = house.host.jobs().expect("jobs").read_events(&ada(), &id, after, usize::MAX).await;
     let (_, rest) = rest.expect("the rest");
-    let rest = rest.iter().map(|event| match &event.what {
-        Happened::Output { text, .. } => text.len(),
+    let rest = rest.iter().map(|event| match &event.kind {
+        JobEventKind::Output { text, .. } => text.len(),
         _ => 0,
     });
     let shown = printed.bytes().filter(|byte| *byte == b'x').count();
@@ -212,10 +212,10 @@ async fn jobs_are_listed_newest_first_each_with_its_files_and_their_ids_are_comp
         ids.insert(0, id);
     }
     let mut all = Vec::new();
-    let mut after: Option<ResourceMark> = None;
+    let mut after: Option<ResourceCursor> = None;
     loop {
-        let page = match house.ask(Request::ListResources { after }).await {
-            Ok(Answer::Resources(page)) => page,
+        let page = match house.ask(HostRequest::ListResources { after }).await {
+            Ok(HostAnswer::Resources(page)) => page,
             Ok(_) | Err(_) => panic!("they are listed"),
         };
         all.extend(page.resources.into_iter().map(|one| one.uri));
@@ -227,11 +227,19 @@ async fn jobs_are_listed_newest_first_each_with_its_files_and_their_ids_are_comp
     assert_eq!(all, expected);
     let complete = async |template: &str, argument: &str, so_far: &str| {
         let others = BTreeMap::from([("id".to_owned(), ids[0].clone())]);
-        let of = CompletingOf::Template(template.to_owned());
+        let of = CompletionTarget::Template(template.to_owned());
         let argument = argument.to_owned();
         let so_far = so_far.to_owned();
-        match house.ask(Request::Complete(Completing { of, argument, so_far, others })).await {
-            Ok(Answer::Completion(completion)) => completion.values,
+        match house
+            .ask(HostRequest::Complete(CompletionRequest {
+                target: of,
+                argument,
+                prefix: so_far,
+                other_arguments: others,
+            }))
+            .await
+        {
+            Ok(HostAnswer::Completion(completion)) => completion.values,
             Ok(_) | Err(_) => panic!("it is completed"),
         }
     };
@@ -242,31 +250,31 @@ async fn jobs_are_listed_newest_first_each_with_its_files_and_their_ids_are_comp
 #[tokio::test]
 async fn a_job_that_is_watched_tells_of_its_steps_and_of_there_being_one_more() {
     let house = Plan::new().build();
-    let interest = toolgate_contract::Interest { resources: true, ..Default::default() };
+    let interest = toolgate_contract::ChangeFilter { resources: true, ..Default::default() };
     let lists = house.host.watch_lists(&interest);
-    let mut changes = house.host.listen();
-    let next = async |changes: &mut tokio::sync::broadcast::Receiver<Change>| {
+    let mut changes = house.host.subscribe();
+    let next = async |changes: &mut tokio::sync::broadcast::Receiver<ServerChange>| {
         let told = tokio::time::timeout(Duration::from_secs(20), changes.recv()).await;
         told.expect("in time").expect("a change")
     };
     let input = json!({ "text": "x", "times": 1, "waits": true });
     let id = house.start("t.prints", input).await.id.to_string();
-    assert_eq!(next(&mut changes).await, Change::Resources);
+    assert_eq!(next(&mut changes).await, ServerChange::Resources);
     drop(lists);
-    house.once(&id, |job| !job.asks.is_empty()).await;
+    house.once(&id, |job| !job.questions.is_empty()).await;
     let output = format!("job://{id}/output");
-    let watch = async |uri: &str| match house.ask(Request::WatchResource { uri: uri.into() }).await
-    {
-        Ok(Answer::Watched { hold, .. }) => hold,
-        Ok(_) | Err(_) => panic!("it is watched"),
-    };
+    let watch =
+        async |uri: &str| match house.ask(HostRequest::WatchResource { uri: uri.into() }).await {
+            Ok(HostAnswer::Watched { hold, .. }) => hold,
+            Ok(_) | Err(_) => panic!("it is watched"),
+        };
     let _own = watch(&format!("job://{id}")).await;
     let _output = watch(&output).await;
     house.ask(tell(&id, given([("go", accepted("x"))]))).await.map(drop).expect("it is told");
     house.ended(&id).await;
     let mut told = Vec::new();
     while told.len() < 2 {
-        if let Change::Resource(uri) = next(&mut changes).await
+        if let ServerChange::Resource(uri) = next(&mut changes).await
             && !told.contains(&uri)
         {
             told.push(uri);
@@ -282,35 +290,35 @@ struct Long;
 impl Tool for Long {
     const NAME: &'static str = "t.long";
     const TITLE: &'static str = "Long";
-    const ABOUT: &'static str = "Takes long.";
+    const DESCRIPTION: &'static str = "Takes long.";
     const EFFECTS: Effects = Effects::Reads;
-    const JOB: AsJob = AsJob::Must;
+    const JOB: JobSupport = JobSupport::Required;
     type Input = NoInput;
-    type Output = Shown;
+    type Output = ContentOnly;
 
-    async fn run(&self, _ctx: &Ctx, _input: NoInput) -> Result<Shown, ToolError> {
-        Ok(Shown::text("long"))
+    async fn run(&self, _ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+        Ok(ContentOnly::text("long"))
     }
 }
 
 #[tokio::test]
 async fn what_runs_only_as_a_job_is_never_called_and_that_is_on_record() {
     let mut plan = Plan::new();
-    plan.tools.push(erase(Long));
+    plan.tools.push(erase_tool(Long));
     let house = plan.build();
     let called = house.ask(call("t.long", json!({}))).await;
     assert!(matches!(called, Err(CallError::NeedsJob { .. })));
     assert_eq!(house.records(), ["t.long needs_job"]);
 
-    let policy = Policy::new(&["*".to_owned()], &[], Effects::Runs).expect("sound rules");
-    let limits = Limits::new(1, 1, 1, Duration::from_secs(1));
-    let audit = Audit::open(&AuditDestination::Off, false).expect("no log");
-    let catalog = Catalog::new(vec![erase(Long)]).expect("sound tools");
-    let host = Host::new(Gate::new(catalog, policy, limits, audit, Settings::default()), None);
-    let terms = JobTerms { answer_within: Some(Duration::ZERO), ..JobTerms::default() };
+    let policy = ToolPolicy::new(&["*".to_owned()], &[], Effects::Runs).expect("sound rules");
+    let limits = CallLimits::new(1, 1, 1, Duration::from_secs(1));
+    let audit = AuditLog::open(&AuditDestination::Off, false).expect("no log");
+    let catalog = Catalog::new(vec![erase_tool(Long)]).expect("sound tools");
+    let host = Host::new(Gate::new(catalog, policy, limits, audit, GateSettings::default()), None);
+    let terms = JobOptions { answer_within: Some(Duration::ZERO), ..JobOptions::default() };
     let tool = "t.long".to_owned();
     let input = json!({});
-    let started = host.answer(asked(Request::StartJob { tool, input, terms })).await;
+    let started = host.answer(asked(HostRequest::StartJob { tool, input, terms })).await;
     assert!(matches!(started, Err(CallError::Unavailable { .. })));
 }
 
@@ -323,6 +331,6 @@ async fn what_a_job_only_shows_is_told_by_the_tools_that_look_at_jobs() {
     let id = started.id.to_string();
     house.ended(&id).await;
     let answer = house.ask(call("jobs.get", json!({ "job_id": id }))).await;
-    let Ok(Answer::Output(output)) = answer else { panic!("it is looked at") };
+    let Ok(HostAnswer::Output(output)) = answer else { panic!("it is looked at") };
     assert_eq!(output.value["result"], "printed");
 }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use toolgate_contract::{
-    AnyPrompt, Arguments, BoxFuture, Change, Claim, Completing, CompletingOf, Completion, Contents,
-    Prompt, PromptSpec, PromptText, Prompts, ResourceMark, ResourceSpec, ResourceTemplate,
-    Resources, Skill, Skills, ToolId, ToolSpec, erase_prompt,
+    AnyPrompt, BoxFuture, Completion, CompletionRequest, CompletionTarget, Prompt, PromptArguments,
+    PromptSource, PromptSpec, PromptText, ResourceContents, ResourceCursor, ResourceSource,
+    ResourceSpec, ResourceTemplate, ServerChange, Skill, SkillSource, ToolId, ToolSpec, UriClaim,
+    erase_prompt,
 };
 
 use super::*;
@@ -43,12 +44,12 @@ fn guard(name: &str) -> ToolSpec {
     ToolSpec::new(id, name, name, Effects::Reads)
 }
 
-fn shelf(name: &'static str, count: usize, mood: Mood) -> Arc<dyn Resources> {
+fn shelf(name: &'static str, count: usize, mood: Mood) -> Arc<dyn ResourceSource> {
     let guard = guard(name);
     Arc::new(Shelf { name, guard, count, mood })
 }
 
-impl Resources for Shelf {
+impl ResourceSource for Shelf {
     fn guard(&self) -> &ToolSpec {
         &self.guard
     }
@@ -59,7 +60,7 @@ impl Resources for Shelf {
 
     fn list<'a>(
         &'a self,
-        _ctx: &'a Ctx,
+        _ctx: &'a ToolContext,
         after: Option<&'a str>,
         at_most: usize,
     ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
@@ -78,19 +79,19 @@ impl Resources for Shelf {
 
     fn read<'a>(
         &'a self,
-        _ctx: &'a Ctx,
+        _ctx: &'a ToolContext,
         uri: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Contents>, ToolError>> {
+    ) -> BoxFuture<'a, Result<Vec<ResourceContents>, ToolError>> {
         Box::pin(async move {
             self.mood.show().await?;
-            Ok(vec![Contents::text(uri, "text/plain", "it")])
+            Ok(vec![ResourceContents::text(uri, "text/plain", "it")])
         })
     }
 
     fn complete<'a>(
         &'a self,
-        _ctx: &'a Ctx,
-        _asked: &'a Completing,
+        _ctx: &'a ToolContext,
+        _asked: &'a CompletionRequest,
     ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
         Box::pin(async move {
             self.mood.show().await?;
@@ -99,7 +100,7 @@ impl Resources for Shelf {
     }
 }
 
-fn house(shelves: Vec<Arc<dyn Resources>>, page_size: usize, deny: &[&str]) -> House {
+fn house(shelves: Vec<Arc<dyn ResourceSource>>, page_size: usize, deny: &[&str]) -> House {
     let mut plan = Plan::new();
     plan.library.resources = shelves;
     plan.settings.page_size = page_size;
@@ -109,10 +110,10 @@ fn house(shelves: Vec<Arc<dyn Resources>>, page_size: usize, deny: &[&str]) -> H
 
 async fn page(
     house: &House,
-    after: Option<ResourceMark>,
-) -> Result<(Vec<String>, Option<ResourceMark>), CallError> {
-    match house.ask(Request::ListResources { after }).await? {
-        Answer::Resources(page) => {
+    after: Option<ResourceCursor>,
+) -> Result<(Vec<String>, Option<ResourceCursor>), CallError> {
+    match house.ask(HostRequest::ListResources { after }).await? {
+        HostAnswer::Resources(page) => {
             Ok((page.resources.into_iter().map(|one| one.uri).collect(), page.next))
         }
         _ => panic!("it answers with something else"),
@@ -164,7 +165,7 @@ async fn a_cursor_in_a_source_that_is_gone_is_refused_as_such() {
     let house = house(vec![shelf("a", 2, Mood::Fine)], 1, &[]);
     let source = "b.read".to_owned();
     let uri = "b://000".to_owned();
-    let refused = page(&house, Some(ResourceMark { source, uri })).await;
+    let refused = page(&house, Some(ResourceCursor { source, uri })).await;
     assert!(matches!(refused, Err(CallError::InvalidInput { .. })));
 }
 
@@ -185,16 +186,16 @@ async fn what_policy_hides_is_not_there() {
     let shelves = vec![shelf("a", 1, Mood::Fine), shelf("b", 1, Mood::Fine)];
     let house = house(shelves, 10, &["a.*"]);
     assert_eq!(page(&house, None).await.expect("a page").0, ["b://000"]);
-    match house.ask(Request::ListTemplates).await {
-        Ok(Answer::Templates(all)) => assert!(all.iter().all(|one| !one.uri.starts_with("a:"))),
+    match house.ask(HostRequest::ListTemplates).await {
+        Ok(HostAnswer::Templates(all)) => assert!(all.iter().all(|one| !one.uri.starts_with("a:"))),
         Ok(_) | Err(_) => panic!("templates are listed"),
     }
-    let template = CompletingOf::Template("a://{number}".to_owned());
+    let template = CompletionTarget::Template("a://{number}".to_owned());
     for request in [
         read("a://000"),
-        Request::WatchResource { uri: "a://000".to_owned() },
-        Request::ReadFolder { uri: "a://000".to_owned(), after: None },
-        Request::Complete(completing(template, "")),
+        HostRequest::WatchResource { uri: "a://000".to_owned() },
+        HostRequest::ReadFolder { uri: "a://000".to_owned(), after: None },
+        HostRequest::Complete(completing(template, "")),
     ] {
         let refused = house.ask(request.clone()).await;
         assert!(matches!(refused, Err(CallError::NotFound { .. })), "{request:?}");
@@ -226,27 +227,32 @@ async fn what_a_person_is_to_confirm_is_confirmed_when_it_is_read_as_a_resource_
     plan.confirm = vec!["a.read".to_owned()];
     let house = plan.build();
     assert!(matches!(house.ask(read("a://000")).await, Err(CallError::NotAllowed { .. })));
-    let asker = Asker::again(form_alone(), Given::new());
-    let answer = house.host.answer(Asked { asker, ..asked(read("a://000")) }).await;
-    let Ok(Answer::Asks { state, .. }) = answer else { panic!("it asks") };
-    let asker = Asker::again(form_alone(), given([("toolgate.confirm", agreed())]));
-    let again = Asked { asker, state: Some(state), ..asked(read("a://000")) };
-    assert!(matches!(house.host.answer(again).await, Ok(Answer::Contents(_))));
+    let asker = Asker::on_repeat(form_alone(), ClientAnswers::new());
+    let answer = house.host.answer(IncomingRequest { asker, ..asked(read("a://000")) }).await;
+    let Ok(HostAnswer::Questions { state, .. }) = answer else { panic!("it asks") };
+    let asker = Asker::on_repeat(form_alone(), given([("toolgate.confirm", agreed())]));
+    let again = IncomingRequest { asker, state: Some(state), ..asked(read("a://000")) };
+    assert!(matches!(house.host.answer(again).await, Ok(HostAnswer::Contents(_))));
     assert_eq!(house.records(), ["a.read not_allowed", "a.read asks", "a.read ok"]);
 }
 
-fn completing(of: CompletingOf, so_far: &str) -> Completing {
+fn completing(of: CompletionTarget, so_far: &str) -> CompletionRequest {
     let others = BTreeMap::new();
-    Completing { of, argument: "number".to_owned(), so_far: so_far.to_owned(), others }
+    CompletionRequest {
+        target: of,
+        argument: "number".to_owned(),
+        prefix: so_far.to_owned(),
+        other_arguments: others,
+    }
 }
 
 #[tokio::test]
 async fn a_completion_is_ranked_and_no_longer_than_a_hundred_and_says_how_many_there_are() {
     let house = house(vec![shelf("a", 1000, Mood::Fine)], 10, &[]);
     let complete = async |so_far: &str| -> Completion {
-        let of = CompletingOf::Template("a://{number}".to_owned());
-        match house.ask(Request::Complete(completing(of, so_far))).await {
-            Ok(Answer::Completion(completion)) => completion,
+        let of = CompletionTarget::Template("a://{number}".to_owned());
+        match house.ask(HostRequest::Complete(completing(of, so_far))).await {
+            Ok(HostAnswer::Completion(completion)) => completion,
             Ok(_) | Err(_) => panic!("it is completed"),
         }
     };
@@ -269,17 +275,17 @@ struct Whom {
 impl Prompt for Greets {
     const NAME: &'static str = "greets";
     const TITLE: &'static str = "Greets";
-    const ABOUT: &'static str = "Greets.";
+    const DESCRIPTION: &'static str = "Greets.";
     type Arguments = Whom;
 
-    async fn make(&self, ctx: &Ctx, Whom { whom }: Whom) -> Result<PromptText, ToolError> {
+    async fn make(&self, ctx: &ToolContext, Whom { whom }: Whom) -> Result<PromptText, ToolError> {
         match whom.as_str() {
             "panic" => panic!("as it was told"),
             "asked" => {
-                ctx.form("whom", "Whom?", json!({ "type": "object" })).await?;
+                ctx.ask_form("whom", "Whom?", json!({ "type": "object" })).await?;
                 Ok(PromptText::default())
             }
-            _ => Ok(PromptText { about: Some(whom), ..PromptText::default() }),
+            _ => Ok(PromptText { description: Some(whom), ..PromptText::default() }),
         }
     }
 }
@@ -287,7 +293,7 @@ impl Prompt for Greets {
 /// A source of prompts that is broken.
 struct Broken(Mood);
 
-impl Prompts for Broken {
+impl PromptSource for Broken {
     fn all(&self) -> BoxFuture<'_, Vec<Arc<dyn AnyPrompt>>> {
         Box::pin(async {
             let _ = self.0.show().await;
@@ -299,7 +305,7 @@ impl Prompts for Broken {
         name == "broken" || self.0 != Mood::Hangs
     }
 
-    fn trouble(&self, name: &str) -> Option<String> {
+    fn unusable_reason(&self, name: &str) -> Option<String> {
         (name == "broken").then(|| "`broken.md:2` cannot be used: why".to_owned())
     }
 }
@@ -307,20 +313,20 @@ impl Prompts for Broken {
 /// A source of skills of which one cannot be used.
 struct Spoilt;
 
-impl Skills for Spoilt {
-    fn all<'a>(&'a self, _ctx: &'a Ctx) -> BoxFuture<'a, Result<Vec<Skill>, ToolError>> {
+impl SkillSource for Spoilt {
+    fn all<'a>(&'a self, _ctx: &'a ToolContext) -> BoxFuture<'a, Result<Vec<Skill>, ToolError>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 
     fn get<'a>(
         &'a self,
-        _ctx: &'a Ctx,
+        _ctx: &'a ToolContext,
         _uri: &'a str,
     ) -> BoxFuture<'a, Result<Option<Skill>, ToolError>> {
         Box::pin(async { Ok(None) })
     }
 
-    fn trouble(&self, uri: &str) -> Option<String> {
+    fn unusable_reason(&self, uri: &str) -> Option<String> {
         (uri == "skill://a/SKILL.md").then(|| "`a/SKILL.md` cannot be used: why".to_owned())
     }
 }
@@ -332,27 +338,27 @@ async fn a_prompt_is_made_without_waiting_for_a_source_that_hangs_and_has_it_not
     plan.library.prompts =
         vec![Arc::new(Broken(Mood::Hangs)), Arc::new(greets), Arc::new(Broken(Mood::Hangs))];
     let house = plan.build();
-    let arguments = Arguments::from([("whom".to_owned(), "Ada".to_owned())]);
-    let request = Request::GetPrompt { name: "greets".to_owned(), arguments };
+    let arguments = PromptArguments::from([("whom".to_owned(), "Ada".to_owned())]);
+    let request = HostRequest::GetPrompt { name: "greets".to_owned(), arguments };
     let made = tokio::time::timeout(Duration::from_secs(1), house.ask(request)).await;
-    assert!(matches!(made, Ok(Ok(Answer::Prompt(_)))));
+    assert!(matches!(made, Ok(Ok(HostAnswer::Prompt(_)))));
 }
 
 #[tokio::test]
 async fn of_several_sources_the_surest_is_read_from_and_of_those_the_first() {
-    let guessing = |name, claim| -> Arc<dyn Resources> {
+    let guessing = |name, claim| -> Arc<dyn ResourceSource> {
         let guard = guard(name);
         Arc::new(Guesses { guard, claim })
     };
     for (claims, expected) in [
-        ([Claim::Scheme, Claim::Template, Claim::Listed], "c.read"),
-        ([Claim::Scheme, Claim::Template, Claim::Template], "b.read"),
-        ([Claim::Scheme, Claim::Scheme, Claim::Scheme], "a.read"),
+        ([UriClaim::Scheme, UriClaim::Template, UriClaim::Listed], "c.read"),
+        ([UriClaim::Scheme, UriClaim::Template, UriClaim::Template], "b.read"),
+        ([UriClaim::Scheme, UriClaim::Scheme, UriClaim::Scheme], "a.read"),
     ] {
         let [a, b, c] = claims;
         let shelves = vec![guessing("a", a), guessing("b", b), guessing("c", c)];
         let house = house(shelves, 10, &[]);
-        let read = house.ask(Request::ReadResource { uri: "x://1".to_owned() }).await;
+        let read = house.ask(HostRequest::ReadResource { uri: "x://1".to_owned() }).await;
         assert!(read.is_ok());
         assert_eq!(house.records(), [format!("{expected} ok")]);
     }
@@ -361,10 +367,10 @@ async fn of_several_sources_the_surest_is_read_from_and_of_those_the_first() {
 /// A source that has every URI, as surely as it says.
 struct Guesses {
     guard: ToolSpec,
-    claim: Claim,
+    claim: UriClaim,
 }
 
-impl Resources for Guesses {
+impl ResourceSource for Guesses {
     fn guard(&self) -> &ToolSpec {
         &self.guard
     }
@@ -373,13 +379,13 @@ impl Resources for Guesses {
         true
     }
 
-    fn claims(&self, _uri: &str) -> Option<Claim> {
+    fn claim(&self, _uri: &str) -> Option<UriClaim> {
         Some(self.claim)
     }
 
     fn list<'a>(
         &'a self,
-        _ctx: &'a Ctx,
+        _ctx: &'a ToolContext,
         _after: Option<&'a str>,
         _at_most: usize,
     ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
@@ -388,10 +394,10 @@ impl Resources for Guesses {
 
     fn read<'a>(
         &'a self,
-        _ctx: &'a Ctx,
+        _ctx: &'a ToolContext,
         uri: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Contents>, ToolError>> {
-        Box::pin(async move { Ok(vec![Contents::text(uri, "text/plain", "it")]) })
+    ) -> BoxFuture<'a, Result<Vec<ResourceContents>, ToolError>> {
+        Box::pin(async move { Ok(vec![ResourceContents::text(uri, "text/plain", "it")]) })
     }
 }
 
@@ -401,14 +407,16 @@ async fn what_cannot_be_used_says_why_to_whoever_asks_for_it_by_name() {
     plan.library.prompts = vec![Arc::new(Broken(Mood::Fine))];
     plan.library.skills = vec![Arc::new(Spoilt)];
     let house = plan.build();
-    let told = async |request: Request| match house.ask(request).await {
+    let told = async |request: HostRequest| match house.ask(request).await {
         Err(CallError::NotFound { message }) => message,
         Err(err) => panic!("{err:?}"),
         Ok(_) => panic!("it is there"),
     };
-    let get =
-        |name: &str| Request::GetPrompt { name: name.to_owned(), arguments: Arguments::new() };
-    let skill = |uri: &str| Request::GetSkill { uri: uri.to_owned() };
+    let get = |name: &str| HostRequest::GetPrompt {
+        name: name.to_owned(),
+        arguments: PromptArguments::new(),
+    };
+    let skill = |uri: &str| HostRequest::GetSkill { uri: uri.to_owned() };
     assert_eq!(told(get("broken")).await, "`broken.md:2` cannot be used: why");
     assert_eq!(told(get("other")).await, "no prompt is named `other`");
     assert_eq!(told(skill("skill://a/SKILL.md")).await, "`a/SKILL.md` cannot be used: why");
@@ -424,18 +432,19 @@ async fn each_prompt_made_leaves_one_record_however_it_ends_and_whatever_other_s
     let house = plan.build();
     let get = |name: &str, whom: Option<&str>| {
         let whom = whom.map(|whom| ("whom".to_owned(), whom.to_owned()));
-        let arguments: Arguments = whom.into_iter().collect();
-        Request::GetPrompt { name: name.to_owned(), arguments }
+        let arguments: PromptArguments = whom.into_iter().collect();
+        HostRequest::GetPrompt { name: name.to_owned(), arguments }
     };
-    assert!(matches!(house.ask(get("greets", Some("ada"))).await, Ok(Answer::Prompt(_))));
+    assert!(matches!(house.ask(get("greets", Some("ada"))).await, Ok(HostAnswer::Prompt(_))));
     let missing = house.ask(get("greets", None)).await;
     assert!(matches!(missing, Err(CallError::InvalidInput { .. })));
     let unknown = house.ask(get("greet", Some("ada"))).await.map(|_| ()).expect_err("unknown");
     assert!(unknown.to_string().contains("did you mean `greets`"), "{unknown}");
     assert!(house.ask(get("greets", Some("panic"))).await.is_err());
-    let asker = Asker::again(form_alone(), Given::new());
-    let asks = house.host.answer(Asked { asker, ..asked(get("greets", Some("asked"))) }).await;
-    assert!(matches!(asks, Ok(Answer::Asks { .. })));
+    let asker = Asker::on_repeat(form_alone(), ClientAnswers::new());
+    let asks =
+        house.host.answer(IncomingRequest { asker, ..asked(get("greets", Some("asked"))) }).await;
+    assert!(matches!(asks, Ok(HostAnswer::Questions { .. })));
     let records = [
         "prompts.greets ok",
         "prompts.greets invalid_input",
@@ -460,16 +469,16 @@ impl AnyPrompt for Takes {
 
     fn make<'a>(
         &'a self,
-        _ctx: &'a Ctx,
-        _arguments: Arguments,
+        _ctx: &'a ToolContext,
+        _arguments: PromptArguments,
     ) -> BoxFuture<'a, Result<PromptText, ToolError>> {
         Box::pin(async { Ok(PromptText::default()) })
     }
 
     fn complete<'a>(
         &'a self,
-        _ctx: &'a Ctx,
-        _asked: &'a Completing,
+        _ctx: &'a ToolContext,
+        _asked: &'a CompletionRequest,
     ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
         Box::pin(async { Ok(vec!["a".to_owned()]) })
     }
@@ -489,21 +498,22 @@ async fn a_prompt_that_takes_in_what_a_tool_reads_is_hidden_and_confirmed_as_tha
     };
     let get = || {
         let name = "takes".to_owned();
-        let arguments = Arguments::new();
-        Request::GetPrompt { name, arguments }
+        let arguments = PromptArguments::new();
+        HostRequest::GetPrompt { name, arguments }
     };
-    let listed = async |house: &House| match house.ask(Request::ListPrompts { after: None }).await {
-        Ok(Answer::Prompts(page)) => page.prompts.len(),
-        Ok(_) | Err(_) => panic!("they are listed"),
-    };
+    let listed =
+        async |house: &House| match house.ask(HostRequest::ListPrompts { after: None }).await {
+            Ok(HostAnswer::Prompts(page)) => page.prompts.len(),
+            Ok(_) | Err(_) => panic!("they are listed"),
+        };
     let open = house(&[], &[]);
     assert_eq!(listed(&open).await, 1);
     assert!(open.ask(get()).await.is_ok());
     let denied = house(&["a.*"], &[]);
     assert_eq!(listed(&denied).await, 0);
     assert!(matches!(denied.ask(get()).await, Err(CallError::NotFound { .. })));
-    let of = CompletingOf::Prompt("takes".to_owned());
-    let completed = denied.ask(Request::Complete(completing(of, ""))).await;
+    let of = CompletionTarget::Prompt("takes".to_owned());
+    let completed = denied.ask(HostRequest::Complete(completing(of, ""))).await;
     assert!(matches!(completed, Err(CallError::NotFound { .. })));
     let confirmed = house(&[], &["a.read"]);
     let refused = confirmed.ask(get()).await.map(|_| ()).expect_err("nobody is asked");
@@ -514,16 +524,16 @@ async fn a_prompt_that_takes_in_what_a_tool_reads_is_hidden_and_confirmed_as_tha
 async fn the_audit_tail_has_the_callers_records_alone_and_tells_of_new_ones_but_of_looking() {
     let house = Plan::new().build();
     let uri = "audit://tail";
-    let mut changes = house.host.listen();
-    let watched = house.ask(Request::WatchResource { uri: uri.to_owned() }).await;
-    let Ok(Answer::Watched { hold, .. }) = watched else { panic!("it is watched") };
+    let mut changes = house.host.subscribe();
+    let watched = house.ask(HostRequest::WatchResource { uri: uri.to_owned() }).await;
+    let Ok(HostAnswer::Watched { hold, .. }) = watched else { panic!("it is watched") };
     let tail = async || match house.ask(read(uri)).await {
-        Ok(Answer::Contents(all)) => all[0].clone(),
+        Ok(HostAnswer::Contents(all)) => all[0].clone(),
         Ok(_) | Err(_) => panic!("it is read"),
     };
-    assert_eq!(tail().await, Contents::text(uri, "application/x-ndjson", ""));
+    assert_eq!(tail().await, ResourceContents::text(uri, "application/x-ndjson", ""));
     let looks = call("t.looks", json!({ "how": "not" }));
-    let bobs = Asked { caller: Caller::named("bob"), ..asked(looks.clone()) };
+    let bobs = IncomingRequest { caller: Caller::with_key("bob"), ..asked(looks.clone()) };
     assert!(house.host.answer(bobs).await.is_ok());
     house.host.flush();
     // Neither was of anything that Ada did but look.
@@ -533,8 +543,10 @@ async fn the_audit_tail_has_the_callers_records_alone_and_tells_of_new_ones_but_
     let panics = call("t.looks", json!({ "how": "panics" }));
     assert!(house.ask(panics).await.is_err());
     let told = tokio::time::timeout(Duration::from_secs(20), changes.recv()).await;
-    assert_eq!(told.expect("in time"), Ok(Change::Resource(uri.into())));
-    let toolgate_contract::Held::Text(text) = tail().await.held else { panic!("it is text") };
+    assert_eq!(told.expect("in time"), Ok(ServerChange::Resource(uri.into())));
+    let toolgate_contract::ResourceData::Text(text) = tail().await.held else {
+        panic!("it is text")
+    };
     assert!(text.contains("t.looks") && text.contains("audit.read"), "{text}");
     assert!(!text.contains("bob"), "{text}");
     // Why it failed is for the log alone.

@@ -1,25 +1,27 @@
 //! Requests that end with questions and are made again, and what a person is asked before.
 
-use toolgate_contract::{AskNow, Beside, BoxFuture};
+use toolgate_contract::{BoxFuture, CallMetadata, QuestionSender};
 
 use super::*;
 
 /// One request with what came with it; the questions and the state it ends with, or what it shows.
 async fn round(
     house: &House,
-    request: Request,
-    given: Given,
+    request: HostRequest,
+    given: ClientAnswers,
     state: Option<String>,
 ) -> Result<String, (Vec<String>, String)> {
-    let asker = Asker::again(form_alone(), given);
-    let answer = house.host.answer(Asked { asker, state, ..asked(request) }).await;
+    let asker = Asker::on_repeat(form_alone(), given);
+    let answer = house.host.answer(IncomingRequest { asker, state, ..asked(request) }).await;
     match answer {
-        Ok(Answer::Asks { questions, state }) => Err((questions.into_keys().collect(), state)),
+        Ok(HostAnswer::Questions { questions, state }) => {
+            Err((questions.into_keys().collect(), state))
+        }
         other => Ok(text(other)),
     }
 }
 
-fn asks(rounds: &[&[&str]]) -> Request {
+fn asks(rounds: &[&[&str]]) -> HostRequest {
     call("t.asks", json!({ "rounds": rounds }))
 }
 
@@ -27,7 +29,8 @@ fn asks(rounds: &[&[&str]]) -> Request {
 async fn two_rounds_are_asked_one_after_the_other_and_the_answers_of_the_first_are_remembered() {
     let house = Plan::new().build();
     let request = || asks(&[&["one"], &["two"]]);
-    let (open, state) = round(&house, request(), Given::new(), None).await.expect_err("it asks");
+    let (open, state) =
+        round(&house, request(), ClientAnswers::new(), None).await.expect_err("it asks");
     assert_eq!(open, ["one"]);
     let told = given([("one", accepted("1"))]);
     let (open, next) =
@@ -44,13 +47,14 @@ async fn two_rounds_are_asked_one_after_the_other_and_the_answers_of_the_first_a
 async fn a_missing_answer_is_asked_for_again_and_one_to_nothing_is_ignored() {
     let house = Plan::new().build();
     let request = || asks(&[&["one", "two"], &["three"]]);
-    let (open, state) = round(&house, request(), Given::new(), None).await.expect_err("it asks");
+    let (open, state) =
+        round(&house, request(), ClientAnswers::new(), None).await.expect_err("it asks");
     assert_eq!(open, ["one", "two"]);
     // `three` was not asked yet, so this is no answer to it.
     let told = given([("one", accepted("1")), ("three", accepted("3"))]);
     let (open, state) = round(&house, request(), told, Some(state)).await.expect_err("it asks");
     assert_eq!(open, ["two"]);
-    let wrong = given([("two", Told::Roots(Vec::new()))]);
+    let wrong = given([("two", ClientAnswer::Roots(Vec::new()))]);
     let (open, state) = round(&house, request(), wrong, Some(state)).await.expect_err("it asks");
     assert_eq!(open, ["two"]);
     let told = given([("two", accepted("2"))]);
@@ -69,16 +73,17 @@ async fn who_knows_what_it_will_be_asked_may_answer_at_once() {
 async fn a_state_that_is_tampered_with_or_anothers_is_refused() {
     let house = Plan::new().build();
     let request = || asks(&[&["one"]]);
-    let (_, state) = round(&house, request(), Given::new(), None).await.expect_err("it asks");
+    let (_, state) =
+        round(&house, request(), ClientAnswers::new(), None).await.expect_err("it asks");
     let check = async |request, caller, state| {
-        let asker = Asker::again(form_alone(), given([("one", accepted("1"))]));
-        let again = Asked { asker, caller, state: Some(state), ..asked(request) };
+        let asker = Asker::on_repeat(form_alone(), given([("one", accepted("1"))]));
+        let again = IncomingRequest { asker, caller, state: Some(state), ..asked(request) };
         house.host.answer(again).await
     };
     let refused = |answer| matches!(answer, Err(CallError::Refused { code: -32602, .. }));
     assert!(refused(check(request(), ada(), format!("{state}-TAMPERED")).await));
     assert!(refused(check(request(), ada(), String::new()).await));
-    assert!(refused(check(request(), Caller::named("bob"), state.clone()).await));
+    assert!(refused(check(request(), Caller::with_key("bob"), state.clone()).await));
     assert!(refused(check(asks(&[&["one"], &[]]), ada(), state.clone()).await));
     assert!(check(request(), ada(), state).await.is_ok());
 }
@@ -92,10 +97,10 @@ async fn who_cannot_be_asked_is_told_so() {
 }
 
 /// Answers at once, or never.
-struct Person(Option<Told>);
+struct Person(Option<ClientAnswer>);
 
-impl AskNow for Person {
-    fn ask(&self, questions: Questions) -> BoxFuture<'_, Result<Given, ToolError>> {
+impl QuestionSender for Person {
+    fn ask(&self, questions: ClientQuestions) -> BoxFuture<'_, Result<ClientAnswers, ToolError>> {
         Box::pin(async move {
             match &self.0 {
                 Some(told) => Ok(questions.into_keys().map(|key| (key, told.clone())).collect()),
@@ -105,8 +110,8 @@ impl AskNow for Person {
     }
 }
 
-fn person(told: Option<Told>) -> Asker {
-    Asker::now(form_alone(), Arc::new(Person(told)))
+fn person(told: Option<ClientAnswer>) -> Asker {
+    Asker::during_call(form_alone(), Arc::new(Person(told)))
 }
 
 #[tokio::test(start_paused = true)]
@@ -116,14 +121,14 @@ async fn a_call_to_be_confirmed_is_done_only_if_a_person_agrees_in_time() {
     let house = plan.build();
     let check = async |asker| {
         let request = call("t.looks", json!({ "how": "not" }));
-        house.host.answer(Asked { asker, ..asked(request) }).await.map(|_| ())
+        house.host.answer(IncomingRequest { asker, ..asked(request) }).await.map(|_| ())
     };
     assert!(check(person(Some(agreed()))).await.is_ok());
-    let declined = check(person(Some(Told::Choice(Choice::Declined)))).await;
+    let declined = check(person(Some(ClientAnswer::Choice(PersonChoice::Declined)))).await;
     assert!(matches!(declined, Err(CallError::NotAllowed { .. })), "{declined:?}");
     let silent = check(person(None)).await;
     assert!(matches!(silent, Err(CallError::TimedOut { .. })), "{silent:?}");
-    let nobody = check(Asker::nobody()).await.expect_err("it is refused");
+    let nobody = check(Asker::none()).await.expect_err("it is refused");
     assert!(nobody.to_string().contains("tools.confirm"), "{nobody}");
     let outcomes = ["ok", "not_allowed", "timed_out", "not_allowed"];
     assert_eq!(house.records(), outcomes.map(|outcome| format!("t.looks {outcome}")));
@@ -132,8 +137,8 @@ async fn a_call_to_be_confirmed_is_done_only_if_a_person_agrees_in_time() {
 /// Answers after a while.
 struct Late(Duration);
 
-impl AskNow for Late {
-    fn ask(&self, questions: Questions) -> BoxFuture<'_, Result<Given, ToolError>> {
+impl QuestionSender for Late {
+    fn ask(&self, questions: ClientQuestions) -> BoxFuture<'_, Result<ClientAnswers, ToolError>> {
         Box::pin(async move {
             tokio::time::sleep(self.0).await;
             Ok(questions.into_keys().map(|key| (key, accepted("x"))).collect())
@@ -148,9 +153,9 @@ async fn how_long_a_person_takes_is_not_held_against_a_call_within_reason() {
     plan.settings.answer_wait = Duration::from_secs(10);
     let house = plan.build();
     let check = async |seconds| {
-        let asker = Asker::now(form_alone(), Arc::new(Late(Duration::from_secs(seconds))));
+        let asker = Asker::during_call(form_alone(), Arc::new(Late(Duration::from_secs(seconds))));
         let request = asks(&[&["one"], &["two"]]);
-        house.host.answer(Asked { asker, ..asked(request) }).await.map(|_| ())
+        house.host.answer(IncomingRequest { asker, ..asked(request) }).await.map(|_| ())
     };
     // Twice, and the time left for the work is what it was.
     assert!(check(4).await.is_ok());
@@ -165,7 +170,8 @@ async fn a_call_to_be_confirmed_may_be_made_again_with_the_consent() {
     plan.confirm = vec!["t.*".to_owned()];
     let house = plan.build();
     let request = || call("t.looks", json!({ "how": "asks" }));
-    let (open, state) = round(&house, request(), Given::new(), None).await.expect_err("it asks");
+    let (open, state) =
+        round(&house, request(), ClientAnswers::new(), None).await.expect_err("it asks");
     assert_eq!(open, ["toolgate.confirm"]);
     // Nobody was asked when these came.
     for unasked in [agreed(), accepted("x")] {
@@ -202,9 +208,9 @@ async fn headers_that_say_otherwise_than_the_arguments_are_refused() {
     let check = async |said: Option<&[(&str, &str)]>| {
         let own = |(name, text): &(&str, &str)| ((*name).to_owned(), Ok((*text).to_owned()));
         let mirrored = said.map(|said| said.iter().map(own).collect());
-        let beside = Beside { mirrored, ..Beside::default() };
+        let beside = CallMetadata { header_params: mirrored, ..CallMetadata::default() };
         let request = call("t.mirrors", json!({ "region": "eu" }));
-        house.host.answer(Asked { beside, ..asked(request) }).await.map(|_| ())
+        house.host.answer(IncomingRequest { metadata: beside, ..asked(request) }).await.map(|_| ())
     };
     assert!(check(None).await.is_ok());
     assert!(check(Some(&[("region", "eu")])).await.is_ok());

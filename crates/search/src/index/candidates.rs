@@ -4,30 +4,30 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tantivy::DocId;
 
-use super::allowed::Allowed;
-use super::lexical::{self, Best, Worths};
-use super::snapshot::{NO_SLOT, Snapshot, Which, key};
-use super::{IndexError, guarded};
-use crate::Filter;
-use crate::rank::{Candidate, Question};
-use crate::vectors::{Query, Vectors};
+use super::allowed_documents::AllowedDocuments;
+use super::lexical::{self, BestChunks, FieldWeightTable};
+use super::snapshot::{IndexSnapshot, NO_SLOT, VectorSource, candidate_key};
+use super::{IndexError, catch_panics};
+use crate::DocumentFilter;
+use crate::rank::{Candidate, WeighedQuestion};
+use crate::vectors::{VectorQuery, VectorSnapshot};
 
 /// Vectors and limits of a search, in addition to its words.
 #[derive(Debug, Clone, Copy)]
-pub struct Sought<'s> {
+pub struct CandidateQuery<'s> {
     /// Static vector of the query.
-    pub near: Option<&'s [f32]>,
+    pub static_vector: Option<&'s [f32]>,
     /// Model vector of the query; ignored if no model is configured.
-    pub model: Option<&'s [f32]>,
+    pub model_vector: Option<&'s [f32]>,
     /// Filter on documents, applied before the best are selected.
-    pub filter: &'s Filter,
+    pub filter: &'s DocumentFilter,
     /// Most candidates from each kind of search.
     pub limit: usize,
 }
 
 /// Candidates of a search.
 #[derive(Debug, Clone, Default)]
-pub struct Found {
+pub struct FoundCandidates {
     /// Distinct candidates, in no order.
     pub candidates: Vec<Candidate>,
     /// Number of chunks with any word of the query.
@@ -35,89 +35,91 @@ pub struct Found {
 }
 
 /// Number of candidates built between two checks for cancellation.
-const TOLD_AT_ONCE: usize = 64;
+const CANDIDATES_PER_CHECK: usize = 64;
 
-impl Snapshot {
+impl IndexSnapshot {
     /// Returns the union of the best chunks by words and by each kind of vector, with all their
     /// scores.
     ///
     /// The search is canceled once `wanted` returns false.
     pub fn candidates(
         &self,
-        question: Option<&Question>,
-        sought: &Sought<'_>,
+        question: Option<&WeighedQuestion>,
+        sought: &CandidateQuery<'_>,
         wanted: &dyn Fn() -> bool,
-    ) -> Result<Found, IndexError> {
-        guarded(|| self.find(question, sought, wanted))
+    ) -> Result<FoundCandidates, IndexError> {
+        catch_panics(|| self.find_candidates(question, sought, wanted))
     }
 
-    fn find(
+    fn find_candidates(
         &self,
-        question: Option<&Question>,
-        sought: &Sought<'_>,
+        question: Option<&WeighedQuestion>,
+        sought: &CandidateQuery<'_>,
         wanted: &dyn Fn() -> bool,
-    ) -> Result<Found, IndexError> {
+    ) -> Result<FoundCandidates, IndexError> {
         let inner = &*self.inner;
-        let allowed = |part| Allowed::of(part, inner.fields, sought.filter);
-        let allowed: Vec<Allowed> =
-            inner.parts.iter().map(|it| allowed(it)).collect::<Result<_, _>>()?;
-        let mut best = Best::new(sought.limit);
+        let allowed = |part| AllowedDocuments::for_filter(part, inner.fields, sought.filter);
+        let allowed: Vec<AllowedDocuments> =
+            inner.segments.iter().map(|it| allowed(it)).collect::<Result<_, _>>()?;
+        let mut best = BestChunks::new(sought.limit);
         if let Some(question) = question {
-            let worths = Worths::of(&self.averages());
-            for (at, (part, allowed)) in inner.parts.iter().zip(&allowed).enumerate() {
+            let worths = FieldWeightTable::new(&self.statistics());
+            for (at, (part, allowed)) in inner.segments.iter().zip(&allowed).enumerate() {
                 let part = (at, &**part, inner.fields);
-                lexical::find(&mut best, part, question, &worths, allowed, wanted)?;
+                lexical::score_chunks(&mut best, part, question, &worths, allowed, wanted)?;
             }
         }
         let total = best.total;
-        let mut keys: BTreeSet<(usize, DocId)> = best.found().collect();
-        let near = self.query(Which::Static, sought.near)?;
-        let model = self.query(Which::Model, sought.model)?;
-        for (which, asked) in [(Which::Static, &near), (Which::Model, &model)] {
+        let mut keys: BTreeSet<(usize, DocId)> = best.into_chunks().collect();
+        let near = self.prepare_query(VectorSource::Static, sought.static_vector)?;
+        let model = self.prepare_query(VectorSource::Model, sought.model_vector)?;
+        for (which, asked) in [(VectorSource::Static, &near), (VectorSource::Model, &model)] {
             if let Some((vectors, query)) = asked {
                 let sought_live;
-                let live = if *sought.filter == Filter::default() {
-                    inner.all_live(which)
+                let live = if *sought.filter == DocumentFilter::default() {
+                    inner.all_live_slots(which)
                 } else {
-                    sought_live = inner.live(which, |part, doc| allowed[part].has(doc));
+                    sought_live = inner.live_slots(which, |part, doc| allowed[part].contains(doc));
                     &sought_live
                 };
                 let found = vectors.nearest(query, live, sought.limit, wanted)?;
-                self.add(&mut keys, which, &found, &allowed);
+                self.add_chunks(&mut keys, which, &found, &allowed);
             }
         }
-        let candidates = self.tell(question, &keys, near.as_ref(), model.as_ref(), wanted)?;
-        Ok(Found { candidates, total })
+        let candidates =
+            self.build_candidates(question, &keys, near.as_ref(), model.as_ref(), wanted)?;
+        Ok(FoundCandidates { candidates, total })
     }
 
-    fn query(
+    fn prepare_query(
         &self,
-        which: Which,
+        which: VectorSource,
         vector: Option<&[f32]>,
-    ) -> Result<Option<(&Vectors, Query)>, IndexError> {
+    ) -> Result<Option<(&VectorSnapshot, VectorQuery)>, IndexError> {
         let (Some(vectors), Some(vector)) = (self.inner.vectors(which), vector) else {
             return Ok(None);
         };
-        Ok(Some((vectors, vectors.query(vector)?)))
+        Ok(Some((vectors, vectors.prepare_query(vector)?)))
     }
 
     /// Adds the chunks with the slots `found`, best first. Chunks of equal text share a slot.
-    fn add(
+    fn add_chunks(
         &self,
         keys: &mut BTreeSet<(usize, DocId)>,
-        which: Which,
+        which: VectorSource,
         found: &[(u32, f32)],
-        allowed: &[Allowed],
+        allowed: &[AllowedDocuments],
     ) {
         let mut of: BTreeMap<u32, Vec<(usize, DocId)>> = BTreeMap::new();
-        let mut sought =
-            crate::vectors::Slots::none(self.inner.vectors(which).map_or(0, Vectors::len));
+        let mut sought = crate::vectors::SlotSet::empty(
+            self.inner.vectors(which).map_or(0, VectorSnapshot::len),
+        );
         for (slot, _) in found {
             sought.insert(*slot);
         }
         for (part, slots) in self.inner.slots(which).iter().enumerate() {
             for (doc, slot) in (0..).zip(slots) {
-                if *slot != NO_SLOT && sought.contains(*slot) && allowed[part].has(doc) {
+                if *slot != NO_SLOT && sought.contains(*slot) && allowed[part].contains(doc) {
                     of.entry(*slot).or_default().push((part, doc));
                 }
             }
@@ -126,30 +128,33 @@ impl Snapshot {
         keys.extend(in_order.take(found.len()));
     }
 
-    fn tell(
+    fn build_candidates(
         &self,
-        question: Option<&Question>,
+        question: Option<&WeighedQuestion>,
         keys: &BTreeSet<(usize, DocId)>,
-        near: Option<&(&Vectors, Query)>,
-        model: Option<&(&Vectors, Query)>,
+        near: Option<&(&VectorSnapshot, VectorQuery)>,
+        model: Option<&(&VectorSnapshot, VectorQuery)>,
         wanted: &dyn Fn() -> bool,
     ) -> Result<Vec<Candidate>, IndexError> {
-        let like = |which: Which, asked: Option<&(&Vectors, Query)>, part: usize, doc: DocId| {
+        let like = |which: VectorSource,
+                    asked: Option<&(&VectorSnapshot, VectorQuery)>,
+                    part: usize,
+                    doc: DocId| {
             let (vectors, query) = asked?;
             let slot = self.inner.slots(which)[part][doc as usize];
             if slot == NO_SLOT { None } else { vectors.cosine(query, slot) }
         };
         let mut candidates = Vec::with_capacity(keys.len());
-        for (at, part) in self.inner.parts.iter().enumerate() {
+        for (at, part) in self.inner.segments.iter().enumerate() {
             let of_part = keys.range((at, 0)..=(at, DocId::MAX));
             let docs: Vec<DocId> = of_part.map(|(_, doc)| *doc).collect();
             let mut counts = match question {
-                Some(question) => lexical::count(part, self.inner.fields, question, &docs)?,
+                Some(question) => lexical::count_in_docs(part, self.inner.fields, question, &docs)?,
                 None => vec![Vec::new(); docs.len()],
             };
             let mut file = None;
             for (number, (doc, counts)) in docs.iter().zip(&mut counts).enumerate() {
-                if number % TOLD_AT_ONCE == 0 && !wanted() {
+                if number % CANDIDATES_PER_CHECK == 0 && !wanted() {
                     return Err(IndexError::Canceled);
                 }
                 let file_at = part.file_of(*doc)?;
@@ -158,12 +163,12 @@ impl Snapshot {
                     other => &mut other.insert((file_at, part.file(file_at)?)).1,
                 };
                 candidates.push(Candidate {
-                    key: key(at, *doc),
+                    key: candidate_key(at, *doc),
                     counts: std::mem::take(counts),
-                    lengths: lexical::lengths(part, *doc),
-                    near: like(Which::Static, near, at, *doc).unwrap_or_default(),
-                    model: like(Which::Model, model, at, *doc),
-                    shown: part.chunk(*doc)?.shown(file),
+                    lengths: lexical::field_lengths(part, *doc),
+                    static_cosine: like(VectorSource::Static, near, at, *doc).unwrap_or_default(),
+                    model_cosine: like(VectorSource::Model, model, at, *doc),
+                    summary: part.chunk(*doc)?.into_summary(file),
                 });
             }
         }

@@ -9,23 +9,23 @@ use tantivy::schema::Term;
 use tantivy::{DocId, DocSet, TERMINATED};
 
 use super::IndexError;
-use super::allowed::Allowed;
-use super::part::Part;
-use super::schema::Fields;
-use super::snapshot::COUNTED;
+use super::allowed_documents::AllowedDocuments;
+use super::schema::SchemaFields;
+use super::segment::IndexSegment;
+use super::snapshot::WORD_COUNTS;
 use crate::ChunkHash;
-use crate::rank::bm25f::{saturated, worths};
-use crate::rank::{Averages, FIELDS, Question};
+use crate::rank::bm25f::{field_weights, saturate};
+use crate::rank::{FIELDS, IndexStatistics, WeighedQuestion};
 
 /// Weight of a word in each field, for each encoded field length.
-pub(super) struct Worths([[f32; 256]; FIELDS]);
+pub(super) struct FieldWeightTable([[f32; 256]; FIELDS]);
 
-impl Worths {
-    pub(super) fn of(averages: &Averages) -> Self {
+impl FieldWeightTable {
+    pub(super) fn new(averages: &IndexStatistics) -> Self {
         let mut all = [[0.0; 256]; FIELDS];
         for id in 0..=u8::MAX {
             let length = FieldNormReader::id_to_fieldnorm(id);
-            for (worths, worth) in all.iter_mut().zip(worths(averages, &[length; FIELDS])) {
+            for (worths, worth) in all.iter_mut().zip(field_weights(averages, &[length; FIELDS])) {
                 worths[usize::from(id)] = worth;
             }
         }
@@ -34,51 +34,52 @@ impl Worths {
 }
 
 /// The best chunks by their words.
-pub(super) struct Best {
-    most: usize,
-    heap: BinaryHeap<Reverse<Entry>>,
+pub(super) struct BestChunks {
+    limit: usize,
+    heap: BinaryHeap<Reverse<ScoredChunk>>,
     /// Number of all chunks that matched.
     pub(super) total: u64,
 }
 
 /// Score of a chunk. Ties are broken by hash first, because that does not depend on the segment.
-type Entry = (Score, Reverse<ChunkHash>, Reverse<(usize, DocId)>);
+type ScoredChunk = (ChunkScore, Reverse<ChunkHash>, Reverse<(usize, DocId)>);
 
 /// A score with a total order.
 #[derive(Clone, Copy, PartialEq)]
-struct Score(f32);
+struct ChunkScore(f32);
 
-impl Eq for Score {}
+impl Eq for ChunkScore {}
 
-impl Ord for Score {
+impl Ord for ChunkScore {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.0.total_cmp(&other.0)
     }
 }
 
-impl PartialOrd for Score {
+impl PartialOrd for ChunkScore {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Best {
-    pub(super) fn new(most: usize) -> Self {
-        Self { most, heap: BinaryHeap::new(), total: 0 }
+impl BestChunks {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { limit, heap: BinaryHeap::new(), total: 0 }
     }
 
     /// Returns the best chunks, in no order.
-    pub(super) fn found(self) -> impl Iterator<Item = (usize, DocId)> {
+    pub(super) fn into_chunks(self) -> impl Iterator<Item = (usize, DocId)> {
         self.heap.into_iter().map(|Reverse((_, _, Reverse(found)))| found)
     }
 
-    fn offer(&mut self, (at, part): (usize, &Part), doc: DocId, score: f32) {
+    fn offer(&mut self, (at, part): (usize, &IndexSegment), doc: DocId, score: f32) {
         self.total += 1;
-        let is_full = self.heap.len() >= self.most;
-        if is_full && self.heap.peek().is_none_or(|Reverse((least, ..))| Score(score) < *least) {
+        let is_full = self.heap.len() >= self.limit;
+        if is_full && self.heap.peek().is_none_or(|Reverse((least, ..))| ChunkScore(score) < *least)
+        {
             return;
         }
-        let offered = Reverse((Score(score), Reverse(part.hash(doc)), Reverse((at, doc))));
+        let offered = Reverse((ChunkScore(score), Reverse(part.hash(doc)), Reverse((at, doc))));
         self.heap.push(offered);
         if is_full {
             self.heap.pop();
@@ -87,12 +88,12 @@ impl Best {
 }
 
 /// Offers to `best` the chunks of `part` that contain a word of `question`.
-pub(super) fn find(
-    best: &mut Best,
-    (at, part, fields): (usize, &Part, Fields),
-    question: &Question,
-    worths: &Worths,
-    allowed: &Allowed,
+pub(super) fn score_chunks(
+    best: &mut BestChunks,
+    (at, part, fields): (usize, &IndexSegment, SchemaFields),
+    question: &WeighedQuestion,
+    worths: &FieldWeightTable,
+    allowed: &AllowedDocuments,
     wanted: &dyn Fn() -> bool,
 ) -> Result<(), IndexError> {
     let len = part.len() as usize;
@@ -105,7 +106,8 @@ pub(super) fn find(
         }
         for (number, field) in fields.words.into_iter().enumerate() {
             let term = Term::from_field_text(field, &concept.word);
-            let Some(mut postings) = part.words[number].read_block_postings(&term, COUNTED)? else {
+            let Some(mut postings) = part.words[number].read_block_postings(&term, WORD_COUNTS)?
+            else {
                 continue;
             };
             let worths = &worths.0[number];
@@ -117,18 +119,18 @@ pub(super) fn find(
                         touched.push(*doc);
                     }
                     let worth = worths[usize::from(lengths.fieldnorm_id(*doc))];
-                    *sum += limited(*count) * worth;
+                    *sum += limit_count(*count) * worth;
                 }
                 postings.advance();
             }
         }
         for doc in touched.drain(..) {
             let count = std::mem::take(&mut counts[doc as usize]);
-            scores[doc as usize] += concept.rarity * saturated(count);
+            scores[doc as usize] += concept.rarity * saturate(count);
         }
     }
     for (doc, score) in (0..).zip(scores) {
-        if score > 0.0 && allowed.has(doc) {
+        if score > 0.0 && allowed.contains(doc) {
             best.offer((at, part), doc, score);
         }
     }
@@ -136,17 +138,17 @@ pub(super) fn find(
 }
 
 /// Counts the words of `question` in each field of `docs`, which must be sorted.
-pub(super) fn count(
-    part: &Part,
-    fields: Fields,
-    question: &Question,
+pub(super) fn count_in_docs(
+    part: &IndexSegment,
+    fields: SchemaFields,
+    question: &WeighedQuestion,
     docs: &[DocId],
 ) -> Result<Vec<Vec<[u16; FIELDS]>>, IndexError> {
     let mut counts = vec![vec![[0; FIELDS]; question.concepts.len()]; docs.len()];
     for (which, concept) in question.concepts.iter().enumerate() {
         for (number, field) in fields.words.into_iter().enumerate() {
             let term = Term::from_field_text(field, &concept.word);
-            let Some(mut postings) = part.words[number].read_postings(&term, COUNTED)? else {
+            let Some(mut postings) = part.words[number].read_postings(&term, WORD_COUNTS)? else {
                 continue;
             };
             for (doc, counts) in docs.iter().zip(&mut counts) {
@@ -163,12 +165,12 @@ pub(super) fn count(
     Ok(counts)
 }
 
-/// Limits a count as [`crate::rank::count`] does.
-fn limited(count: u32) -> f32 {
+/// Limits a count as [`crate::rank::count_in_docs`] does.
+fn limit_count(count: u32) -> f32 {
     f32::from(u16::try_from(count).unwrap_or(u16::MAX))
 }
 
 /// Returns the approximate number of words in each field of `doc`.
-pub(super) fn lengths(part: &Part, doc: DocId) -> [u32; FIELDS] {
+pub(super) fn field_lengths(part: &IndexSegment, doc: DocId) -> [u32; FIELDS] {
     part.lengths.each_ref().map(|it| it.fieldnorm(doc))
 }

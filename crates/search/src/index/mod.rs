@@ -5,24 +5,24 @@
 //! number of processes read.
 
 mod header;
-mod folder;
+mod directory;
 mod schema;
-mod part;
+mod segment;
 mod writer;
 mod snapshot;
 mod lexical;
-mod allowed;
+mod allowed_documents;
 mod candidates;
-mod named;
-mod leading;
+mod by_name;
+mod leader;
 #[cfg(test)]
 mod tests;
 
-pub use candidates::{Found, Sought};
-pub use leading::{Leader, Pulse};
-pub use named::{Asked, How, Named};
-pub use snapshot::{Counts, Known, Snapshot, Unembedded, Which};
-pub use writer::Writer;
+pub use by_name::{NameMatchKind, NameQuery, NamedDefinition};
+pub use candidates::{CandidateQuery, FoundCandidates};
+pub use leader::{IndexLeader, LeaderHeartbeat};
+pub use snapshot::{IndexCounts, IndexSnapshot, KnownDocument, UnembeddedChunk, VectorSource};
+pub use writer::SearchIndexWriter;
 
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,14 +34,14 @@ use tantivy::directory::error::{OpenReadError, OpenWriteError};
 use tantivy::store::Compressor;
 use tantivy::{IndexSettings, TantivyError};
 
-use crate::vectors::{Precision, Store, VectorsError};
-use crate::{Space, static_model};
-use folder::Folder;
-use schema::Fields;
+use crate::vectors::{Precision, VectorStore, VectorsError};
+use crate::{VectorSpace, static_model};
+use directory::IndexDirectory;
+use schema::SchemaFields;
 
 /// Location of an index.
 #[derive(Debug, Clone, Copy)]
-pub enum Place<'p> {
+pub enum IndexLocation<'p> {
     /// A folder of its own, which is created if missing.
     Folder(&'p Path),
     /// Memory; the index ends with its last handle.
@@ -50,11 +50,11 @@ pub enum Place<'p> {
 
 /// State of an index when it was opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Begun {
+pub enum IndexOpenOutcome {
     /// Created empty.
-    New,
+    Created,
     /// Existing index opened.
-    Kept,
+    Existing,
     /// Unusable index deleted and replaced by an empty one. The text completes a sentence that
     /// begins with "it".
     Rebuilt(String),
@@ -63,7 +63,7 @@ pub enum Begun {
 /// Reason for a failed operation on an index.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IndexError {
-    /// The index on disk is damaged. Call [`Index::remove`], open it again and refill it.
+    /// The index on disk is damaged. Call [`SearchIndex::remove`], open it again and refill it.
     #[error("the search index is damaged ({0}): it is to be made anew")]
     Damaged(String),
     /// The index must be rebuilt, but another process is writing it. Contains its path.
@@ -82,85 +82,91 @@ pub enum IndexError {
 
 /// A search index. Cheap to clone.
 #[derive(Clone)]
-pub struct Index {
-    inner: Arc<Inner>,
+pub struct SearchIndex {
+    inner: Arc<SearchIndexInner>,
 }
 
-struct Inner {
+struct SearchIndexInner {
     /// Folder of the index and of its words; `None` in memory.
-    folder: Option<(PathBuf, Folder)>,
+    folder: Option<(PathBuf, IndexDirectory)>,
     words: tantivy::Index,
-    fields: Fields,
+    fields: SchemaFields,
     /// Built-in static vectors.
-    statics: Store,
+    static_vectors: VectorStore,
     /// Vectors of the configured model.
-    model: Option<Store>,
+    model_vectors: Option<VectorStore>,
     /// Set while an index in memory has a writer.
-    right: Arc<Mutex<bool>>,
+    writer_flag: Arc<Mutex<bool>>,
     /// Most recent snapshot.
-    latest: Mutex<Option<Snapshot>>,
+    latest: Mutex<Option<IndexSnapshot>>,
 }
 
-impl Index {
+impl SearchIndex {
     /// Opens the index at `place`. An unusable one is deleted and replaced by an empty one.
     ///
     /// `model` is the space of the configured model's vectors. Vectors of another model are
     /// deleted, but the rest of the index is kept.
-    pub fn open(place: Place<'_>, model: Option<&Space>) -> Result<(Self, Begun), IndexError> {
+    pub fn open(
+        place: IndexLocation<'_>,
+        model: Option<&VectorSpace>,
+    ) -> Result<(Self, IndexOpenOutcome), IndexError> {
         match place {
-            Place::Folder(folder) => guarded(|| open_folder(folder, model)),
-            Place::Memory => guarded(|| Ok((open_memory(model)?, Begun::New))),
+            IndexLocation::Folder(folder) => catch_panics(|| open_folder(folder, model)),
+            IndexLocation::Memory => {
+                catch_panics(|| Ok((open_memory(model)?, IndexOpenOutcome::Created)))
+            }
         }
     }
 
     /// Deletes a damaged index at `place`, except the model's vectors. The next opened index is
-    /// empty. Drop any [`Writer`] first.
-    pub fn remove(place: Place<'_>) -> Result<(), IndexError> {
-        let Place::Folder(folder) = place else { return Ok(()) };
+    /// empty. Drop any [`SearchIndexWriter`] first.
+    pub fn remove(place: IndexLocation<'_>) -> Result<(), IndexError> {
+        let IndexLocation::Folder(folder) = place else { return Ok(()) };
         if !folder.try_exists()? {
             return Ok(());
         }
-        let _opening = header::opening(folder)?;
-        let _right =
-            header::right(folder)?.ok_or_else(|| IndexError::Busy(folder.display().to_string()))?;
-        header::wipe(folder)
+        let _opening = header::lock_opening(folder)?;
+        let _right = header::lock_writing(folder)?
+            .ok_or_else(|| IndexError::Busy(folder.display().to_string()))?;
+        header::delete_index(folder)
     }
 
     /// Returns the writer, or `None` while another one exists. The lock ends with the writer or
     /// with its process.
-    pub fn writer(&self) -> Result<Option<Writer>, IndexError> {
+    pub fn writer(&self) -> Result<Option<SearchIndexWriter>, IndexError> {
         let right = match &self.inner.folder {
-            Some((folder, _)) => header::right(folder)?.map(Right::Folder),
+            Some((folder, _)) => header::lock_writing(folder)?.map(WriteLock::Folder),
             None => {
-                let mut held = self.inner.right.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut held =
+                    self.inner.writer_flag.lock().unwrap_or_else(PoisonError::into_inner);
                 let is_free = !std::mem::replace(&mut *held, true);
-                is_free.then(|| Right::Memory(Arc::clone(&self.inner.right)))
+                is_free.then(|| WriteLock::Memory(Arc::clone(&self.inner.writer_flag)))
             }
         };
         let Some(right) = right else { return Ok(None) };
-        guarded(|| Writer::new(self.clone(), right)).map(Some)
+        catch_panics(|| SearchIndexWriter::new(self.clone(), right)).map(Some)
     }
 
     /// Returns the newest snapshot, from any process. Cheap if nothing has changed.
-    pub fn snapshot(&self) -> Result<Snapshot, IndexError> {
-        guarded(|| Snapshot::newest(self))
+    pub fn snapshot(&self) -> Result<IndexSnapshot, IndexError> {
+        catch_panics(|| IndexSnapshot::newest(self))
     }
 
     /// Returns the size on disk in bytes; 0 in memory.
     pub fn bytes(&self) -> u64 {
-        self.inner.folder.as_ref().map_or(0, |(folder, _)| folder::bytes(folder))
+        self.inner.folder.as_ref().map_or(0, |(folder, _)| directory::folder_bytes(folder))
     }
 }
 
 /// Exclusive right to write.
-enum Right {
+enum WriteLock {
     /// Lock on a file, which ends with the process.
     Folder(#[allow(dead_code, reason = "held, not read")] File),
     /// Flag of an index in memory.
     Memory(Arc<Mutex<bool>>),
 }
 
-impl Drop for Right {
+impl Drop for WriteLock {
     fn drop(&mut self) {
         match self {
             Self::Folder(_) => {}
@@ -172,7 +178,7 @@ impl Drop for Right {
 /// Block size of the document store, in bytes: the unit of compression and reading.
 const STORE_BLOCK_BYTES: usize = 4 << 10;
 
-fn settings() -> IndexSettings {
+fn tantivy_settings() -> IndexSettings {
     IndexSettings {
         docstore_compression: Compressor::Lz4,
         docstore_compress_dedicated_thread: false,
@@ -181,82 +187,91 @@ fn settings() -> IndexSettings {
     }
 }
 
-fn open_memory(model: Option<&Space>) -> Result<Index, IndexError> {
-    let (schema, fields) = schema::schema();
-    let mut words = tantivy::Index::create(RamDirectory::create(), schema, settings())?;
+fn open_memory(model: Option<&VectorSpace>) -> Result<SearchIndex, IndexError> {
+    let (schema, fields) = schema::build_schema();
+    let mut words = tantivy::Index::create(RamDirectory::create(), schema, tantivy_settings())?;
     words.set_tokenizers(schema::tokenizers());
-    Ok(Index {
-        inner: Arc::new(Inner {
+    Ok(SearchIndex {
+        inner: Arc::new(SearchIndexInner {
             folder: None,
             words,
             fields,
-            statics: Store::in_memory(&static_model::space(), Precision::Coarse)?,
-            model: model.map(|it| Store::in_memory(it, Precision::Fine)).transpose()?,
-            right: Arc::default(),
+            static_vectors: VectorStore::in_memory(&static_model::space(), Precision::Coarse)?,
+            model_vectors: model
+                .map(|it| VectorStore::in_memory(it, Precision::Fine))
+                .transpose()?,
+            writer_flag: Arc::default(),
             latest: Mutex::default(),
         }),
     })
 }
 
-fn open_folder(folder: &Path, model: Option<&Space>) -> Result<(Index, Begun), IndexError> {
-    folder::make(folder)?;
-    let _opening = header::opening(folder)?;
-    let why = match header::read(folder)? {
-        header::Read::Ours => match guarded(|| open_words(folder, model)) {
-            Ok(index) => return Ok((index, Begun::Kept)),
+fn open_folder(
+    folder: &Path,
+    model: Option<&VectorSpace>,
+) -> Result<(SearchIndex, IndexOpenOutcome), IndexError> {
+    directory::create_folder(folder)?;
+    let _opening = header::lock_opening(folder)?;
+    let why = match header::read_state(folder)? {
+        header::IndexFolderState::Usable => match catch_panics(|| open_words(folder, model)) {
+            Ok(index) => return Ok((index, IndexOpenOutcome::Existing)),
             Err(IndexError::Damaged(why)) => Some(why),
             Err(other) => return Err(other),
         },
-        header::Read::Nothing => None,
-        header::Read::Unusable(why) => Some(why),
+        header::IndexFolderState::Empty => None,
+        header::IndexFolderState::Unusable(why) => Some(why),
     };
-    let right = header::right(folder)?;
+    let right = header::lock_writing(folder)?;
     let _right = right.ok_or_else(|| IndexError::Busy(folder.display().to_string()))?;
-    header::wipe(folder)?;
-    let (schema, _) = schema::schema();
-    drop(tantivy::Index::create(Folder::make(&folder.join(header::WORDS))?, schema, settings())?);
-    header::write(folder)?;
+    header::delete_index(folder)?;
+    let (schema, _) = schema::build_schema();
+    drop(tantivy::Index::create(
+        IndexDirectory::open_or_create(&folder.join(header::WORDS_FOLDER))?,
+        schema,
+        tantivy_settings(),
+    )?);
+    header::write_header(folder)?;
     let index = open_words(folder, model)?;
-    Ok((index, why.map_or(Begun::New, Begun::Rebuilt)))
+    Ok((index, why.map_or(IndexOpenOutcome::Created, IndexOpenOutcome::Rebuilt)))
 }
 
 /// Opens the index in `folder` after verifying every file.
-fn open_words(folder: &Path, model: Option<&Space>) -> Result<Index, IndexError> {
-    let (schema, fields) = schema::schema();
-    let directory = Folder::make(&folder.join(header::WORDS))?;
+fn open_words(folder: &Path, model: Option<&VectorSpace>) -> Result<SearchIndex, IndexError> {
+    let (schema, fields) = schema::build_schema();
+    let directory = IndexDirectory::open_or_create(&folder.join(header::WORDS_FOLDER))?;
     let mut words = tantivy::Index::open(directory.clone())?;
     if words.schema() != schema {
         return Err(IndexError::Damaged("its fields are of another version".to_owned()));
     }
     words.set_tokenizers(schema::tokenizers());
-    let at = folder.join(header::STATIC);
-    let (statics, lost) = Store::open(&at, &static_model::space(), Precision::Coarse)?;
+    let at = folder.join(header::STATIC_FOLDER);
+    let (statics, lost) = VectorStore::open(&at, &static_model::space(), Precision::Coarse)?;
     // Static vectors are made from document texts only. If some are missing, the whole index is
     // rebuilt.
     if let Some(lost) = lost.into_iter().next() {
         return Err(IndexError::Damaged(lost));
     }
     let model = model
-        .map(|space| Store::open(&folder.join(header::MODEL), space, Precision::Fine))
+        .map(|space| VectorStore::open(&folder.join(header::MODEL_FOLDER), space, Precision::Fine))
         .transpose()?;
-    let index = Index {
-        inner: Arc::new(Inner {
+    let index = SearchIndex {
+        inner: Arc::new(SearchIndexInner {
             folder: Some((folder.to_owned(), directory)),
             words,
             fields,
-            statics,
-            model: model.map(|(store, _)| store),
-            right: Arc::default(),
+            static_vectors: statics,
+            model_vectors: model.map(|(store, _)| store),
+            writer_flag: Arc::default(),
             latest: Mutex::default(),
         }),
     };
-    Snapshot::newest(&index)?;
+    IndexSnapshot::newest(&index)?;
     Ok(index)
 }
 
 /// Runs `ask` and turns a panic into [`IndexError::Damaged`], because tantivy panics only on
 /// damaged files.
-fn guarded<T>(ask: impl FnOnce() -> Result<T, IndexError>) -> Result<T, IndexError> {
+fn catch_panics<T>(ask: impl FnOnce() -> Result<T, IndexError>) -> Result<T, IndexError> {
     catch_unwind(AssertUnwindSafe(ask)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());

@@ -8,25 +8,25 @@ use tantivy::schema::{
 };
 use tantivy::tokenizer::{RawTokenizer, Token, TokenStream, Tokenizer, TokenizerManager};
 use toolgate_chunks::words::words;
-use toolgate_chunks::{Chunk, ChunkKind};
+use toolgate_chunks::{ChunkKind, TextChunk};
 
-use super::Known;
-use crate::rank::{FIELDS, Texts};
-use crate::{ChunkHash, Document, Shown};
+use super::KnownDocument;
+use crate::rank::{ChunkTexts, FIELDS};
+use crate::{ChunkHash, ChunkSummary, IndexDocument};
 
 /// Names of the fields that are looked up by name.
-pub(super) const PATH: &str = "path";
-pub(super) const HASH: &str = "hash";
-pub(super) const NUMBER: &str = "number";
-pub(super) const KNOWN: &str = "known";
+pub(super) const PATH_FIELD: &str = "path";
+pub(super) const HASH_FIELD: &str = "hash";
+pub(super) const NUMBER_FIELD: &str = "number";
+pub(super) const KNOWN_FIELD: &str = "known";
 
 /// Longest path, in bytes; tantivy would drop a longer term.
 pub(super) const PATH_BYTES_MAX: usize = 16 << 10;
 
 /// Fields of the schema.
 #[derive(Clone, Copy)]
-pub(super) struct Fields {
-    /// Texts of a chunk, in the order of [`crate::rank::ALL`].
+pub(super) struct SchemaFields {
+    /// Texts of a chunk, in the order of [`crate::rank::ALL_FIELDS`].
     pub(super) words: [Field; FIELDS],
     /// Whole path of the file; all documents of one path are deleted together.
     pub(super) path: Field,
@@ -40,13 +40,13 @@ pub(super) struct Fields {
     pub(super) number: Field,
     /// For a file, its [fingerprint](Known), in a separate column because all are read at once.
     pub(super) known: Field,
-    /// A [`FileKept`] or a [`ChunkKept`].
-    pub(super) kept: Field,
+    /// A [`StoredFile`] or a [`StoredChunk`].
+    pub(super) stored: Field,
 }
 
 /// Stored metadata of a file.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct FileKept {
+pub(super) struct StoredFile {
     pub(super) path: String,
     pub(super) etag: String,
     pub(super) commit: Option<String>,
@@ -54,27 +54,27 @@ pub(super) struct FileKept {
     pub(super) tags: Vec<String>,
 }
 
-impl Known {
+impl KnownDocument {
     /// Encodes the etag, which contains no 0 byte, then a 0 byte, then the stamp.
-    fn bytes(etag: &str, stamp: &[u8]) -> Vec<u8> {
+    fn encode(etag: &str, stamp: &[u8]) -> Vec<u8> {
         [etag.as_bytes(), &[0], stamp].concat()
     }
 
-    /// Decodes the result of [`Known::bytes`].
-    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+    /// Decodes the result of [`KnownDocument::encode`].
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let end = bytes.iter().position(|byte| *byte == 0)?;
         let etag = String::from_utf8(bytes[..end].to_vec()).ok()?;
-        Some(Self { stamp: bytes[end + 1..].to_vec(), etag })
+        Some(Self { fingerprint: bytes[end + 1..].to_vec(), etag })
     }
 }
 
 /// Stored metadata of a chunk, as a compact array.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct ChunkKept(u32, u32, u8, Vec<String>, Vec<String>, String);
+pub(super) struct StoredChunk(u32, u32, u8, Vec<String>, Vec<String>, String);
 
-impl ChunkKept {
-    fn of(chunk: &Chunk) -> Self {
-        let Chunk { first, last, kind, names, within, head, .. } = chunk;
+impl StoredChunk {
+    fn new(chunk: &TextChunk) -> Self {
+        let TextChunk { first, last, kind, names, within, head, .. } = chunk;
         Self(*first, *last, *kind as u8, names.clone(), within.clone(), head.clone())
     }
 
@@ -84,7 +84,7 @@ impl ChunkKept {
     }
 
     /// Returns the description of the chunk.
-    pub(super) fn shown(self, file: &FileKept) -> Shown {
+    pub(super) fn into_summary(self, file: &StoredFile) -> ChunkSummary {
         let Self(first, last, kind, names, within, head) = self;
         let kinds = [
             ChunkKind::Function,
@@ -94,7 +94,7 @@ impl ChunkKept {
             ChunkKind::Key,
             ChunkKind::Text,
         ];
-        Shown {
+        ChunkSummary {
             path: file.path.clone(),
             first,
             last,
@@ -111,7 +111,7 @@ impl ChunkKept {
 }
 
 /// Returns the schema and its fields.
-pub(super) fn schema() -> (Schema, Fields) {
+pub(super) fn build_schema() -> (Schema, SchemaFields) {
     let mut schema = Schema::builder();
     let text = TextFieldIndexing::default()
         .set_tokenizer("words")
@@ -124,15 +124,15 @@ pub(super) fn schema() -> (Schema, Fields) {
         .set_fieldnorms(false);
     let whole = TextOptions::default().set_indexing_options(whole);
     let words = ["name", "within", "path_words", "head", "doc", "body"];
-    let fields = Fields {
+    let fields = SchemaFields {
         words: words.map(|name| schema.add_text_field(name, text.clone())),
-        path: schema.add_text_field(PATH, whole.clone().set_fast("raw")),
+        path: schema.add_text_field(PATH_FIELD, whole.clone().set_fast("raw")),
         tag: schema.add_text_field("tag", whole.clone()),
         symbol: schema.add_text_field("symbol", whole),
-        hash: schema.add_u64_field(HASH, NumericOptions::default().set_fast()),
-        number: schema.add_u64_field(NUMBER, NumericOptions::default().set_fast()),
-        known: schema.add_bytes_field(KNOWN, BytesOptions::default().set_fast()),
-        kept: schema.add_bytes_field("kept", tantivy::schema::STORED),
+        hash: schema.add_u64_field(HASH_FIELD, NumericOptions::default().set_fast()),
+        number: schema.add_u64_field(NUMBER_FIELD, NumericOptions::default().set_fast()),
+        known: schema.add_bytes_field(KNOWN_FIELD, BytesOptions::default().set_fast()),
+        stored: schema.add_bytes_field("kept", tantivy::schema::STORED),
     };
     (schema.build(), fields)
 }
@@ -140,7 +140,7 @@ pub(super) fn schema() -> (Schema, Fields) {
 /// Returns the tokenizers: [`words`], and one that keeps texts whole.
 pub(super) fn tokenizers() -> TokenizerManager {
     let tokenizers = TokenizerManager::new();
-    tokenizers.register("words", Words::default());
+    tokenizers.register("words", WordTokenizer::default());
     tokenizers.register("raw", RawTokenizer::default());
     // Tantivy requests it for fields without text, and never uses it.
     tokenizers.register("default", RawTokenizer::default());
@@ -148,57 +148,65 @@ pub(super) fn tokenizers() -> TokenizerManager {
 }
 
 /// Normalizes a tag for storing and searching.
-pub(super) fn tag(tag: &str) -> String {
+pub(super) fn normalize_tag(tag: &str) -> String {
     tag.to_ascii_lowercase()
 }
 
 /// Normalizes a name for storing and searching.
-pub(super) fn symbol(name: &str) -> String {
+pub(super) fn normalize_name(name: &str) -> String {
     name.to_lowercase()
 }
 
-impl Fields {
+impl SchemaFields {
     /// Builds the document of a file.
-    pub(super) fn file(&self, document: &Document<'_>) -> serde_json::Result<TantivyDocument> {
-        let kept = FileKept {
+    pub(super) fn file_document(
+        &self,
+        document: &IndexDocument<'_>,
+    ) -> serde_json::Result<TantivyDocument> {
+        let kept = StoredFile {
             path: document.path.to_owned(),
             etag: document.etag.to_owned(),
             commit: document.commit.map(str::to_owned),
             lang: document.lang.map(str::to_owned),
             tags: document.tags.to_owned(),
         };
-        let mut written = self.either(document, 0, ChunkHash(0));
-        written.add_bytes(self.known, &Known::bytes(document.etag, document.stamp));
-        written.add_bytes(self.kept, &serde_json::to_vec(&kept)?);
+        let mut written = self.common_fields(document, 0, ChunkHash(0));
+        written.add_bytes(self.known, &KnownDocument::encode(document.etag, document.fingerprint));
+        written.add_bytes(self.stored, &serde_json::to_vec(&kept)?);
         Ok(written)
     }
 
     /// Builds the document of the chunk at position `number`.
-    pub(super) fn chunk(
+    pub(super) fn chunk_document(
         &self,
-        document: &Document<'_>,
+        document: &IndexDocument<'_>,
         number: u64,
-        chunk: &Chunk,
-        texts: &Texts<'_>,
+        chunk: &TextChunk,
+        texts: &ChunkTexts<'_>,
         hash: ChunkHash,
     ) -> serde_json::Result<TantivyDocument> {
-        let mut written = self.either(document, number, hash);
+        let mut written = self.common_fields(document, number, hash);
         for (field, text) in self.words.into_iter().zip(texts) {
             if !text.is_empty() {
                 written.add_text(field, text);
             }
         }
         for it in document.tags {
-            written.add_text(self.tag, tag(it));
+            written.add_text(self.tag, normalize_tag(it));
         }
         for name in &chunk.names {
-            written.add_text(self.symbol, symbol(name));
+            written.add_text(self.symbol, normalize_name(name));
         }
-        written.add_bytes(self.kept, &serde_json::to_vec(&ChunkKept::of(chunk))?);
+        written.add_bytes(self.stored, &serde_json::to_vec(&StoredChunk::new(chunk))?);
         Ok(written)
     }
 
-    fn either(&self, document: &Document<'_>, number: u64, hash: ChunkHash) -> TantivyDocument {
+    fn common_fields(
+        &self,
+        document: &IndexDocument<'_>,
+        number: u64,
+        hash: ChunkHash,
+    ) -> TantivyDocument {
         let mut written = TantivyDocument::new();
         written.add_text(self.path, document.path);
         written.add_u64(self.number, number);
@@ -209,34 +217,34 @@ impl Fields {
 
 /// Adapter of [`words`] to tantivy's tokenizer interface.
 #[derive(Clone, Default)]
-struct Words {
+struct WordTokenizer {
     /// Words of the current text, concatenated, and the end of each.
     text: String,
     ends: Vec<usize>,
 }
 
-impl Tokenizer for Words {
-    type TokenStream<'t> = Taken<'t>;
+impl Tokenizer for WordTokenizer {
+    type TokenStream<'t> = WordTokenStream<'t>;
 
-    fn token_stream<'t>(&'t mut self, text: &'t str) -> Taken<'t> {
+    fn token_stream<'t>(&'t mut self, text: &'t str) -> WordTokenStream<'t> {
         self.text.clear();
         self.ends.clear();
         words(text, |word| {
             self.text.push_str(word);
             self.ends.push(self.text.len());
         });
-        Taken { words: self, next: 0, begins: 0, token: Token::default() }
+        WordTokenStream { words: self, next: 0, begins: 0, token: Token::default() }
     }
 }
 
-struct Taken<'t> {
-    words: &'t Words,
+struct WordTokenStream<'t> {
+    words: &'t WordTokenizer,
     next: usize,
     begins: usize,
     token: Token,
 }
 
-impl TokenStream for Taken<'_> {
+impl TokenStream for WordTokenStream<'_> {
     fn advance(&mut self) -> bool {
         let Some(end) = self.words.ends.get(self.next).copied() else { return false };
         self.token.text.clear();

@@ -7,37 +7,37 @@ use tantivy::directory::{Directory, META_LOCK};
 use tantivy::schema::{IndexRecordOption, Term};
 use tantivy::{DocId, Segment};
 
-use super::folder::Stamp;
-use super::part::Part;
-use super::schema::Fields;
-use super::{Index, IndexError, guarded};
+use super::directory::CommitStamp;
+use super::schema::SchemaFields;
+use super::segment::IndexSegment;
+use super::{IndexError, SearchIndex, catch_panics};
 use crate::ChunkHash;
-use crate::rank::{Averages, FIELDS, Question};
-use crate::vectors::{Slots, Vectors};
+use crate::rank::{FIELDS, IndexStatistics, WeighedQuestion};
+use crate::vectors::{SlotSet, VectorSnapshot};
 
 /// Snapshot of an index. Cheap to clone, and unaffected by later writes.
 #[derive(Clone)]
-pub struct Snapshot {
-    pub(super) inner: Arc<Inner>,
+pub struct IndexSnapshot {
+    pub(super) inner: Arc<IndexSnapshotInner>,
 }
 
-pub(super) struct Inner {
-    pub(super) fields: Fields,
-    pub(super) parts: Vec<Arc<Part>>,
-    pub(super) statics: Vectors,
-    pub(super) model: Option<Vectors>,
-    averages: Averages,
-    counts: OnceLock<Counts>,
+pub(super) struct IndexSnapshotInner {
+    pub(super) fields: SchemaFields,
+    pub(super) segments: Vec<Arc<IndexSegment>>,
+    pub(super) static_vectors: VectorSnapshot,
+    pub(super) model_vectors: Option<VectorSnapshot>,
+    statistics: IndexStatistics,
+    counts: OnceLock<IndexCounts>,
     slots: [OnceLock<Vec<Vec<u32>>>; 2],
     /// Slots that belong to at least one chunk.
-    all_live: [OnceLock<Slots>; 2],
+    all_live_slots: [OnceLock<SlotSet>; 2],
     /// Identity of the commit, to detect newer ones; `None` if unknown.
-    stamp: Option<Stamp>,
+    stamp: Option<CommitStamp>,
 }
 
 /// Size of an index.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct IndexCounts {
     /// Number of documents, including those without chunks.
     pub documents: u64,
     /// Number of chunks.
@@ -48,16 +48,16 @@ pub struct Counts {
 
 /// Fingerprint and etag of a document, by which its owner detects changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Known {
+pub struct KnownDocument {
     /// Fingerprint that the owner supplied.
-    pub stamp: Vec<u8>,
+    pub fingerprint: Vec<u8>,
     /// Etag that the owner supplied.
     pub etag: String,
 }
 
 /// A chunk without a vector of the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unembedded {
+pub struct UnembeddedChunk {
     /// Hash of its texts.
     pub hash: ChunkHash,
     /// Path of its document.
@@ -71,7 +71,7 @@ pub struct Unembedded {
 /// Source of vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(usize)]
-pub enum Which {
+pub enum VectorSource {
     /// The built-in static model.
     Static = 0,
     /// The configured model.
@@ -81,13 +81,13 @@ pub enum Which {
 /// Placeholder slot of a chunk without a vector.
 pub(super) const NO_SLOT: u32 = u32::MAX;
 
-impl Snapshot {
+impl IndexSnapshot {
     /// Returns the documents by path.
-    pub fn documents(&self) -> Result<BTreeMap<String, Known>, IndexError> {
-        guarded(|| {
+    pub fn documents(&self) -> Result<BTreeMap<String, KnownDocument>, IndexError> {
+        catch_panics(|| {
             let mut documents = BTreeMap::new();
-            for part in &self.inner.parts {
-                part.documents(|path, known| {
+            for part in &self.inner.segments {
+                part.for_each_document(|path, known| {
                     documents.insert(path, known);
                 })?;
             }
@@ -96,17 +96,17 @@ impl Snapshot {
     }
 
     /// Returns the size of the index.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> IndexCounts {
         *self.inner.counts.get_or_init(|| {
-            let mut counts = Counts::default();
-            for part in &self.inner.parts {
-                for (doc, number) in part.numbered() {
+            let mut counts = IndexCounts::default();
+            for part in &self.inner.segments {
+                for (doc, number) in part.live_entries() {
                     if number == 0 {
                         counts.documents += 1;
                         continue;
                     }
                     counts.chunks += 1;
-                    let model = self.inner.model.as_ref();
+                    let model = self.inner.model_vectors.as_ref();
                     let has = model.is_some_and(|it| it.slot_of(part.hash(doc)).is_some());
                     counts.with_vectors += u64::from(has);
                 }
@@ -117,44 +117,45 @@ impl Snapshot {
 
     /// Returns the statistics that word weights depend on. Deleted chunks count until their segment
     /// is rewritten.
-    pub fn averages(&self) -> Averages {
-        self.inner.averages
+    pub fn statistics(&self) -> IndexStatistics {
+        self.inner.statistics
     }
 
     /// Parses `text` and weighs its words by the number of chunks that contain them. This number is
     /// taken from the field in which most chunks have the word, as an estimate for all fields.
-    pub fn question(&self, text: &str) -> Result<Question, IndexError> {
-        guarded(|| {
+    pub fn weigh_question(&self, text: &str) -> Result<WeighedQuestion, IndexError> {
+        catch_panics(|| {
             let mut failed = None;
-            let chunks = self.inner.averages.chunks;
-            let question = Question::new(text, chunks, |word| match self.holding(word) {
-                Ok(holding) => holding,
-                Err(err) => {
-                    failed = Some(err);
-                    0
-                }
-            });
+            let chunks = self.inner.statistics.chunks;
+            let question =
+                WeighedQuestion::new(text, chunks, |word| match self.chunks_with_word(word) {
+                    Ok(holding) => holding,
+                    Err(err) => {
+                        failed = Some(err);
+                        0
+                    }
+                });
             failed.map_or(Ok(question), Err)
         })
     }
 
     /// Returns the vector of the candidate with this key.
-    pub fn vector(&self, key: u64, which: Which) -> Option<Vec<f32>> {
-        let (part, doc) = unkey(key);
-        let part = self.inner.parts.get(part).filter(|it| doc < it.len())?;
+    pub fn vector(&self, key: u64, which: VectorSource) -> Option<Vec<f32>> {
+        let (part, doc) = split_key(key);
+        let part = self.inner.segments.get(part).filter(|it| doc < it.len())?;
         let vectors = self.inner.vectors(which)?;
         vectors.vector(vectors.slot_of(part.hash(doc))?)
     }
 
     /// Returns up to `most` chunks without a vector of the model, one per hash, roughly the newest
     /// first.
-    pub fn unembedded(&self, most: usize) -> Result<Vec<Unembedded>, IndexError> {
-        let Some(model) = &self.inner.model else { return Ok(Vec::new()) };
-        guarded(|| {
+    pub fn unembedded(&self, most: usize) -> Result<Vec<UnembeddedChunk>, IndexError> {
+        let Some(model) = &self.inner.model_vectors else { return Ok(Vec::new()) };
+        catch_panics(|| {
             let mut told = HashSet::new();
             let mut found = Vec::new();
             // The newest chunks are at the end of the last segment.
-            for part in self.inner.parts.iter().rev() {
+            for part in self.inner.segments.iter().rev() {
                 for doc in (0..part.len()).rev() {
                     if found.len() == most {
                         return Ok(found);
@@ -164,7 +165,7 @@ impl Snapshot {
                     if is_chunk && model.slot_of(hash).is_none() && told.insert(hash) {
                         let (first, last) = part.chunk(doc)?.lines();
                         let path = part.file(part.file_of(doc)?)?.path;
-                        found.push(Unembedded { hash, path, first, last });
+                        found.push(UnembeddedChunk { hash, path, first, last });
                     }
                 }
             }
@@ -173,29 +174,32 @@ impl Snapshot {
     }
 
     /// Returns the newest snapshot of `index`.
-    pub(super) fn newest(index: &Index) -> Result<Self, IndexError> {
+    pub(super) fn newest(index: &SearchIndex) -> Result<Self, IndexError> {
         let mut latest = index.inner.latest.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = index.inner.folder.as_ref().map(|(_, folder)| folder);
-        let stamp = folder.and_then(|folder| folder.stamp().ok());
-        if let Some(model) = &index.inner.model {
+        let stamp = folder.and_then(|folder| folder.commit_stamp().ok());
+        if let Some(model) = &index.inner.model_vectors {
             model.refresh()?;
         }
         let is_same = |it: &&Self| it.inner.stamp.is_some() && it.inner.stamp == stamp;
         let next = match latest.as_ref().filter(is_same) {
             Some(same) => {
-                let model = index.inner.model.as_ref().map(crate::vectors::Store::now);
-                if model.as_ref().map(Vectors::len) == same.inner.model.as_ref().map(Vectors::len) {
+                let model =
+                    index.inner.model_vectors.as_ref().map(crate::vectors::VectorStore::snapshot);
+                if model.as_ref().map(VectorSnapshot::len)
+                    == same.inner.model_vectors.as_ref().map(VectorSnapshot::len)
+                {
                     return Ok(same.clone());
                 }
-                Self::of(index, same.inner.parts.clone(), stamp)
+                Self::new(index, same.inner.segments.clone(), stamp)
             }
             None => {
-                let known = latest.as_ref().map_or(&[][..], |it| &it.inner.parts);
-                match open_parts(index, known) {
+                let known = latest.as_ref().map_or(&[][..], |it| &it.inner.segments);
+                match open_segments(index, known) {
                     Ok(parts) => {
                         // Vectors are written before the words, so they must be read after them.
-                        index.inner.statics.refresh()?;
-                        Self::of(index, parts, stamp)
+                        index.inner.static_vectors.refresh()?;
+                        Self::new(index, parts, stamp)
                     }
                     // Another process is rebuilding the index. The previous snapshot stays
                     // readable.
@@ -211,34 +215,39 @@ impl Snapshot {
         Ok(next)
     }
 
-    fn of(index: &Index, parts: Vec<Arc<Part>>, stamp: Option<Stamp>) -> Self {
+    fn new(index: &SearchIndex, parts: Vec<Arc<IndexSegment>>, stamp: Option<CommitStamp>) -> Self {
         Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(IndexSnapshotInner {
                 fields: index.inner.fields,
-                averages: averages(&parts),
-                parts,
-                statics: index.inner.statics.now(),
-                model: index.inner.model.as_ref().map(crate::vectors::Store::now),
+                statistics: index_statistics(&parts),
+                segments: parts,
+                static_vectors: index.inner.static_vectors.snapshot(),
+                model_vectors: index
+                    .inner
+                    .model_vectors
+                    .as_ref()
+                    .map(crate::vectors::VectorStore::snapshot),
                 counts: OnceLock::new(),
                 slots: Default::default(),
-                all_live: Default::default(),
+                all_live_slots: Default::default(),
                 stamp,
             }),
         }
     }
 
     /// Returns the hashes of all chunks.
-    pub(super) fn hashes(&self) -> HashSet<ChunkHash> {
-        let of = |part: &Arc<Part>| part.chunks().map(|doc| part.hash(doc)).collect::<Vec<_>>();
-        self.inner.parts.iter().flat_map(of).collect()
+    pub(super) fn chunk_hashes(&self) -> HashSet<ChunkHash> {
+        let of =
+            |part: &Arc<IndexSegment>| part.chunks().map(|doc| part.hash(doc)).collect::<Vec<_>>();
+        self.inner.segments.iter().flat_map(of).collect()
     }
 
-    fn holding(&self, word: &str) -> Result<u64, IndexError> {
+    fn chunks_with_word(&self, word: &str) -> Result<u64, IndexError> {
         let mut most = 0;
         for (at, field) in self.inner.fields.words.into_iter().enumerate() {
             let term = Term::from_field_text(field, word);
             let mut holding = 0;
-            for part in &self.inner.parts {
+            for part in &self.inner.segments {
                 holding += u64::from(part.words[at].doc_freq(&term)?);
             }
             most = most.max(holding);
@@ -247,37 +256,41 @@ impl Snapshot {
     }
 }
 
-impl Inner {
-    pub(super) fn vectors(&self, which: Which) -> Option<&Vectors> {
+impl IndexSnapshotInner {
+    pub(super) fn vectors(&self, which: VectorSource) -> Option<&VectorSnapshot> {
         match which {
-            Which::Static => Some(&self.statics),
-            Which::Model => self.model.as_ref(),
+            VectorSource::Static => Some(&self.static_vectors),
+            VectorSource::Model => self.model_vectors.as_ref(),
         }
     }
 
     /// Returns the slot of each chunk, by segment, or [`NO_SLOT`] for a chunk without a vector.
-    pub(super) fn slots(&self, which: Which) -> &[Vec<u32>] {
+    pub(super) fn slots(&self, which: VectorSource) -> &[Vec<u32>] {
         self.slots[which as usize].get_or_init(|| {
             let Some(vectors) = self.vectors(which) else { return Vec::new() };
-            let of = |part: &Arc<Part>| {
+            let of = |part: &Arc<IndexSegment>| {
                 let mut slots = vec![NO_SLOT; part.len() as usize];
                 for doc in part.chunks() {
                     slots[doc as usize] = vectors.slot_of(part.hash(doc)).unwrap_or(NO_SLOT);
                 }
                 slots
             };
-            self.parts.iter().map(of).collect()
+            self.segments.iter().map(of).collect()
         })
     }
 
     /// Returns the slots that belong to at least one chunk.
-    pub(super) fn all_live(&self, which: Which) -> &Slots {
-        self.all_live[which as usize].get_or_init(|| self.live(which, |_, _| true))
+    pub(super) fn all_live_slots(&self, which: VectorSource) -> &SlotSet {
+        self.all_live_slots[which as usize].get_or_init(|| self.live_slots(which, |_, _| true))
     }
 
     /// Returns the slots that belong to a chunk for which `is_sought` is true.
-    pub(super) fn live(&self, which: Which, is_sought: impl Fn(usize, DocId) -> bool) -> Slots {
-        let mut live = Slots::none(self.vectors(which).map_or(0, Vectors::len));
+    pub(super) fn live_slots(
+        &self,
+        which: VectorSource,
+        is_sought: impl Fn(usize, DocId) -> bool,
+    ) -> SlotSet {
+        let mut live = SlotSet::empty(self.vectors(which).map_or(0, VectorSnapshot::len));
         for (part, slots) in self.slots(which).iter().enumerate() {
             for (doc, slot) in (0..).zip(slots) {
                 if *slot != NO_SLOT && is_sought(part, doc) {
@@ -290,17 +303,20 @@ impl Inner {
 }
 
 /// Encodes a segment number and a document id as the key of a candidate.
-pub(super) fn key(part: usize, doc: DocId) -> u64 {
+pub(super) fn candidate_key(part: usize, doc: DocId) -> u64 {
     (part as u64) << 32 | u64::from(doc)
 }
 
 /// Decodes a key that [`key`] made.
 #[allow(clippy::cast_possible_truncation, reason = "the two halves of it")]
-pub(super) fn unkey(key: u64) -> (usize, DocId) {
+pub(super) fn split_key(key: u64) -> (usize, DocId) {
     ((key >> 32) as usize, key as DocId)
 }
 
-fn open_parts(index: &Index, known: &[Arc<Part>]) -> Result<Vec<Arc<Part>>, IndexError> {
+fn open_segments(
+    index: &SearchIndex,
+    known: &[Arc<IndexSegment>],
+) -> Result<Vec<Arc<IndexSegment>>, IndexError> {
     // While this lock is held, no file is deleted between listing and opening.
     let locked = match &index.inner.folder {
         Some((_, folder)) => folder.acquire_lock(&META_LOCK),
@@ -312,16 +328,16 @@ fn open_parts(index: &Index, known: &[Arc<Part>]) -> Result<Vec<Arc<Part>>, Inde
         let told = "another version of this program has made it anew";
         return Err(IndexError::Failed(told.to_owned()));
     }
-    let open = |segment: Segment| match known.iter().find(|it| it.is_of(&segment)) {
+    let open = |segment: Segment| match known.iter().find(|it| it.is_same_as(&segment)) {
         Some(known) => Ok(Arc::clone(known)),
-        None => Part::open(&segment, index.inner.fields).map(Arc::new),
+        None => IndexSegment::open(&segment, index.inner.fields).map(Arc::new),
     };
     let segments = metas.segments.into_iter().map(|meta| index.inner.words.segment(meta));
     segments.map(open).collect()
 }
 
 #[allow(clippy::cast_precision_loss, reason = "an average is no count")]
-fn averages(parts: &[Arc<Part>]) -> Averages {
+fn index_statistics(parts: &[Arc<IndexSegment>]) -> IndexStatistics {
     let mut words = [0_u64; FIELDS];
     let mut chunks = 0;
     for part in parts {
@@ -331,8 +347,8 @@ fn averages(parts: &[Arc<Part>]) -> Averages {
             *sum += field.total_num_tokens();
         }
     }
-    Averages { chunks, lengths: words.map(|it| it as f32 / chunks.max(1) as f32) }
+    IndexStatistics { chunks, lengths: words.map(|it| it as f32 / chunks.max(1) as f32) }
 }
 
 /// Detail read from postings: document ids and word counts.
-pub(super) const COUNTED: IndexRecordOption = IndexRecordOption::WithFreqs;
+pub(super) const WORD_COUNTS: IndexRecordOption = IndexRecordOption::WithFreqs;

@@ -14,9 +14,9 @@ use tantivy::schema::document::CompactDocValue;
 use tantivy::{FutureResult, IndexWriter, SegmentMeta, TantivyDocument, TantivyError, Term};
 
 use super::schema::PATH_BYTES_MAX;
-use super::{Index, IndexError, Right, guarded};
-use crate::document::borrowed;
-use crate::{ChunkHash, Document, static_model};
+use super::{IndexError, SearchIndex, WriteLock, catch_panics};
+use crate::document::borrow_texts;
+use crate::{ChunkHash, IndexDocument, static_model};
 
 /// Memory for words before they are written, in bytes: tantivy's minimum.
 const WORDS_BYTES: usize = 15_000_000;
@@ -25,62 +25,70 @@ const QUEUED_BYTES_MAX: usize = 4 << 20;
 /// Longest wait for the queue to shrink before it counts as stuck.
 const QUEUE_WAIT: Duration = Duration::from_secs(60);
 /// Number of static vectors that are written at once.
-const VECTORS_HELD: usize = 8_192;
+const VECTORS_BUFFERED_MAX: usize = 8_192;
 /// Number of segments of similar size that are merged.
-const MERGED_AT: usize = 3;
+const MERGED_SEGMENTS_MIN: usize = 3;
 /// Number of documents up to which segments count as similar in size.
-const SMALL_DOCUMENTS: u32 = 1_000;
+const SMALL_SEGMENT_DOCUMENTS: u32 = 1_000;
 /// Share of deleted documents from which a segment is rewritten.
-const DELETED_MAX: f32 = 0.3;
+const DELETED_SHARE_MAX: f32 = 0.3;
 
 /// Exclusive right to change an index, with the changes since the last commit.
 ///
-/// Background threads run from the first change until [`Writer::rest`].
-pub struct Writer {
+/// Background threads run from the first change until [`SearchIndexWriter::finish`].
+pub struct SearchIndexWriter {
     // Fields drop in order: the threads must end before the right does.
-    working: Option<Working>,
-    pub(super) index: Index,
-    queue: Arc<Queue>,
+    active: Option<ActiveWriter>,
+    pub(super) index: SearchIndex,
+    queue: Arc<IndexQueue>,
     /// Static vectors that are not written yet.
     vectors: Vec<(ChunkHash, Vec<f32>)>,
     is_changed: bool,
     /// Error of a merge after a successful commit.
-    unmerged: Option<IndexError>,
-    _right: Right,
+    merge_error: Option<IndexError>,
+    _lock: WriteLock,
 }
 
-struct Working {
-    merging: Option<Pin<Box<Merging>>>,
-    writer: IndexWriter<Queued>,
+struct ActiveWriter {
+    merging: Option<Pin<Box<SegmentMerge>>>,
+    writer: IndexWriter<QueuedDocument>,
 }
 
-type Merging = FutureResult<Option<SegmentMeta>>;
+type SegmentMerge = FutureResult<Option<SegmentMeta>>;
 
-impl Writer {
-    pub(super) fn new(index: Index, right: Right) -> Result<Self, IndexError> {
-        sweep(&index)?;
+impl SearchIndexWriter {
+    pub(super) fn new(index: SearchIndex, right: WriteLock) -> Result<Self, IndexError> {
+        delete_leftovers(&index)?;
         let queue = Arc::default();
         let vectors = Vec::new();
         let working = None;
         let is_changed = false;
         let unmerged = None;
-        Ok(Self { working, index, queue, vectors, is_changed, unmerged, _right: right })
+        Ok(Self {
+            active: working,
+            index,
+            queue,
+            vectors,
+            is_changed,
+            merge_error: unmerged,
+            _lock: right,
+        })
     }
 
     /// Adds `document`, replacing any previous one of the same path.
-    pub fn put(&mut self, document: &Document<'_>) -> Result<(), IndexError> {
+    pub fn put(&mut self, document: &IndexDocument<'_>) -> Result<(), IndexError> {
         if document.path.len() > PATH_BYTES_MAX {
             let told = format!("a path of {} bytes is too long to be kept", document.path.len());
             return Err(IndexError::Refused(told));
         }
-        guarded(|| self.try_put(document))
+        catch_panics(|| self.try_put(document))
     }
 
     /// Deletes the document at `path`.
     pub fn remove(&mut self, path: &str) -> Result<(), IndexError> {
-        guarded(|| {
+        catch_panics(|| {
             let term = Term::from_field_text(self.index.inner.fields.path, path);
-            self.working()?.writer.delete_term(term);
+            self.active_writer()?.writer.delete_term(term);
             self.is_changed = true;
             Ok(())
         })
@@ -89,104 +97,105 @@ impl Writer {
     /// Makes all changes since the last commit visible. If the process is killed, the last commit
     /// stays. If it fails, the changes are lost and none of them becomes visible.
     pub fn commit(&mut self) -> Result<(), IndexError> {
-        guarded(|| {
-            if let Some(err) = self.unmerged.take() {
+        catch_panics(|| {
+            if let Some(err) = self.merge_error.take() {
                 return Err(err);
             }
             if self.is_changed {
                 self.write_vectors()?;
-                let done = self.working()?.writer.commit();
+                let done = self.active_writer()?.writer.commit();
                 if done.is_err() {
-                    self.working = None;
+                    self.active = None;
                 }
                 done?;
                 self.is_changed = false;
             }
             // The commit succeeded, so a failed merge is reported by the next call.
-            self.unmerged = guarded(|| self.merge()).err();
+            self.merge_error = catch_panics(|| self.merge()).err();
             Ok(())
         })
     }
 
     /// Adds vectors of the model, for every chunk with one of these hashes. The next snapshot
     /// includes them.
-    pub fn give(&mut self, vectors: &[(ChunkHash, Vec<f32>)]) -> Result<(), IndexError> {
-        let Some(model) = &self.index.inner.model else {
+    pub fn add_vectors(&mut self, vectors: &[(ChunkHash, Vec<f32>)]) -> Result<(), IndexError> {
+        let Some(model) = &self.index.inner.model_vectors else {
             let told = "no model is configured that vectors could be by";
             return Err(IndexError::Refused(told.to_owned()));
         };
-        guarded(|| Ok(model.append(vectors)?))
+        catch_panics(|| Ok(model.append(vectors)?))
     }
 
     /// Commits, finishes merges and ends the background threads. Call it when no change is expected
     /// soon.
-    pub fn rest(&mut self) -> Result<(), IndexError> {
+    pub fn finish(&mut self) -> Result<(), IndexError> {
         self.commit()?;
-        self.unmerged.take().map_or(Ok(()), Err)?;
-        guarded(|| {
-            while let Some(working) = &mut self.working {
+        self.merge_error.take().map_or(Ok(()), Err)?;
+        catch_panics(|| {
+            while let Some(working) = &mut self.active {
                 match working.merging.take() {
                     Some(merging) => {
-                        wait(merging)?;
+                        wait_for_merge(merging)?;
                         self.merge()?;
                     }
-                    None => self.working = None,
+                    None => self.active = None,
                 }
             }
-            self.forget_vectors()
+            self.delete_unused_vectors()
         })
     }
 
     /// Returns true if no background thread runs.
     #[cfg(test)]
-    pub(super) fn is_at_rest(&self) -> bool {
-        self.working.is_none()
+    pub(super) fn is_idle(&self) -> bool {
+        self.active.is_none()
     }
 
-    fn try_put(&mut self, document: &Document<'_>) -> Result<(), IndexError> {
+    fn try_put(&mut self, document: &IndexDocument<'_>) -> Result<(), IndexError> {
         let fields = self.index.inner.fields;
-        let known = self.index.inner.statics.now();
+        let known = self.index.inner.static_vectors.snapshot();
         let unwritten = |err: serde_json::Error| IndexError::Failed(err.to_string());
         let delete = Term::from_field_text(fields.path, document.path);
         let mut written = Vec::with_capacity(document.chunks.len() + 2);
         written.push(UserOperation::Delete(delete));
-        let file = fields.file(document).map_err(unwritten)?;
-        written.push(UserOperation::Add(Queued { document: file, _room: None }));
+        let file = fields.file_document(document).map_err(unwritten)?;
+        written.push(UserOperation::Add(QueuedDocument { document: file, _room: None }));
         let mut waiting = Vec::with_capacity(document.chunks.len());
         let mut number = 0;
         for chunk in document.chunks {
             let texts = document.texts(chunk);
-            let texts = borrowed(&texts);
-            let hash = ChunkHash::of(&texts);
+            let texts = borrow_texts(&texts);
+            let hash = ChunkHash::for_texts(&texts);
             if known.slot_of(hash).is_none()
-                && let Some(vector) = static_model::chunk(&texts)
+                && let Some(vector) = static_model::embed_chunk(&texts)
             {
                 self.vectors.push((hash, vector));
             }
             number += 1;
             let bytes: usize = texts.iter().map(|it| it.len()).sum();
-            let chunk = fields.chunk(document, number, chunk, &texts, hash).map_err(unwritten)?;
+            let chunk =
+                fields.chunk_document(document, number, chunk, &texts, hash).map_err(unwritten)?;
             waiting.push((chunk, bytes));
         }
         self.queue.wait_for_room(waiting.iter().map(|(_, bytes)| bytes).sum())?;
         written.extend(waiting.into_iter().map(|(document, bytes)| {
-            let room = Queue::enter(&self.queue, bytes);
-            UserOperation::Add(Queued { document, _room: Some(room) })
+            let room = IndexQueue::reserve(&self.queue, bytes);
+            UserOperation::Add(QueuedDocument { document, _room: Some(room) })
         }));
-        let sent = self.working()?.writer.run(written);
+        let sent = self.active_writer()?.writer.run(written);
         if sent.is_err() {
-            self.working = None;
+            self.active = None;
         }
         sent?;
         self.is_changed = true;
-        if self.vectors.len() >= VECTORS_HELD {
+        if self.vectors.len() >= VECTORS_BUFFERED_MAX {
             self.write_vectors()?;
         }
         Ok(())
     }
 
-    fn working(&mut self) -> Result<&mut Working, IndexError> {
-        if self.working.is_none() {
+    fn active_writer(&mut self) -> Result<&mut ActiveWriter, IndexError> {
+        if self.active.is_none() {
             let options = IndexWriterOptions::builder()
                 .num_worker_threads(1)
                 .num_merge_threads(1)
@@ -194,14 +203,14 @@ impl Writer {
                 .build();
             let writer = self.index.inner.words.writer_with_options(options)?;
             writer.set_merge_policy(Box::new(NoMergePolicy));
-            self.working = Some(Working { merging: None, writer });
+            self.active = Some(ActiveWriter { merging: None, writer });
         }
-        self.working.as_mut().ok_or_else(|| IndexError::Failed("nothing writes".to_owned()))
+        self.active.as_mut().ok_or_else(|| IndexError::Failed("nothing writes".to_owned()))
     }
 
     fn write_vectors(&mut self) -> Result<(), IndexError> {
         if !self.vectors.is_empty() {
-            self.index.inner.statics.append(&self.vectors)?;
+            self.index.inner.static_vectors.append(&self.vectors)?;
             self.vectors.clear();
         }
         Ok(())
@@ -209,46 +218,46 @@ impl Writer {
 
     /// Merges several segments in the background, if there are too many.
     fn merge(&mut self) -> Result<(), IndexError> {
-        let Some(working) = &mut self.working else { return Ok(()) };
+        let Some(working) = &mut self.active else { return Ok(()) };
         if let Some(merging) = &mut working.merging {
             match merging.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
                 Poll::Pending => return Ok(()),
                 Poll::Ready(merged) => {
                     working.merging = None;
-                    settled(merged)?;
+                    check_merge(merged)?;
                 }
             }
         }
         let segments = self.index.inner.words.searchable_segment_metas()?;
-        if let Some(few) = policy().compute_merge_candidates(&segments).into_iter().next() {
+        if let Some(few) = merge_policy().compute_merge_candidates(&segments).into_iter().next() {
             working.merging = Some(Box::pin(working.writer.merge(&few.0)));
         }
         Ok(())
     }
 
     /// Deletes vectors without a chunk, if there are many.
-    fn forget_vectors(&self) -> Result<(), IndexError> {
+    fn delete_unused_vectors(&self) -> Result<(), IndexError> {
         let snapshot = self.index.snapshot()?;
         let chunks = snapshot.counts().chunks;
-        let kept = self.index.inner.statics.now().len();
-        if kept as u64 > 2 * chunks + VECTORS_HELD as u64 {
-            let said = snapshot.hashes();
-            self.index.inner.statics.retain(&|hash| said.contains(&hash))?;
+        let kept = self.index.inner.static_vectors.snapshot().len();
+        if kept as u64 > 2 * chunks + VECTORS_BUFFERED_MAX as u64 {
+            let said = snapshot.chunk_hashes();
+            self.index.inner.static_vectors.retain(&|hash| said.contains(&hash))?;
         }
         Ok(())
     }
 }
 
-impl Drop for Writer {
+impl Drop for SearchIndexWriter {
     fn drop(&mut self) {
         // A merge writes files until it ends, and must not overlap with the next writer.
-        if let Some(merging) = self.working.as_mut().and_then(|it| it.merging.take()) {
-            drop(guarded(|| wait(merging)));
+        if let Some(merging) = self.active.as_mut().and_then(|it| it.merging.take()) {
+            drop(catch_panics(|| wait_for_merge(merging)));
         }
     }
 }
 
-fn wait(mut merging: Pin<Box<Merging>>) -> Result<(), IndexError> {
+fn wait_for_merge(mut merging: Pin<Box<SegmentMerge>>) -> Result<(), IndexError> {
     struct Unpark(std::thread::Thread);
     impl std::task::Wake for Unpark {
         fn wake(self: Arc<Self>) {
@@ -259,7 +268,7 @@ fn wait(mut merging: Pin<Box<Merging>>) -> Result<(), IndexError> {
     let mut context = Context::from_waker(&waker);
     loop {
         match merging.as_mut().poll(&mut context) {
-            Poll::Ready(merged) => return settled(merged),
+            Poll::Ready(merged) => return check_merge(merged),
             Poll::Pending => std::thread::park(),
         }
     }
@@ -267,28 +276,28 @@ fn wait(mut merging: Pin<Box<Merging>>) -> Result<(), IndexError> {
 
 /// Returns the result of a merge. If all its documents were deleted meanwhile, tantivy does not
 /// find the segments, which is no error.
-fn settled(merged: tantivy::Result<Option<SegmentMeta>>) -> Result<(), IndexError> {
+fn check_merge(merged: tantivy::Result<Option<SegmentMeta>>) -> Result<(), IndexError> {
     match merged {
         Ok(_) | Err(TantivyError::InvalidArgument(_)) => Ok(()),
         Err(err) => Err(err.into()),
     }
 }
 
-fn policy() -> LogMergePolicy {
+fn merge_policy() -> LogMergePolicy {
     let mut policy = LogMergePolicy::default();
-    policy.set_min_num_segments(MERGED_AT);
-    policy.set_min_layer_size(SMALL_DOCUMENTS);
-    policy.set_del_docs_ratio_before_merge(DELETED_MAX);
+    policy.set_min_num_segments(MERGED_SEGMENTS_MIN);
+    policy.set_min_layer_size(SMALL_SEGMENT_DOCUMENTS);
+    policy.set_del_docs_ratio_before_merge(DELETED_SHARE_MAX);
     policy
 }
 
 /// Deletes files that a killed writer left behind.
-fn sweep(index: &Index) -> Result<(), IndexError> {
+fn delete_leftovers(index: &SearchIndex) -> Result<(), IndexError> {
     let Some((_, folder)) = &index.inner.folder else { return Ok(()) };
     let locked = folder.acquire_lock(&META_LOCK);
     let _locked = locked.map_err(|err| IndexError::Failed(err.to_string()))?;
     let living = index.inner.words.load_metas()?.list_segment_files();
-    for name in folder.names()? {
+    for name in folder.file_names()? {
         let is_ours = name.file_stem().is_some_and(|it| it.len() >= 32);
         if is_ours && !living.contains(&name) {
             // A file that cannot be deleted is tried again the next time.
@@ -300,15 +309,15 @@ fn sweep(index: &Index) -> Result<(), IndexError> {
 
 /// Text that waits for indexing.
 #[derive(Default)]
-struct Queue {
+struct IndexQueue {
     bytes: Mutex<usize>,
-    less: Condvar,
+    shrunk: Condvar,
 }
 
-impl Queue {
-    fn enter(queue: &Arc<Self>, bytes: usize) -> Room {
+impl IndexQueue {
+    fn reserve(queue: &Arc<Self>, bytes: usize) -> QueueReservation {
         *queue.bytes.lock().unwrap_or_else(PoisonError::into_inner) += bytes;
-        Room { queue: Arc::clone(queue), bytes }
+        QueueReservation { queue: Arc::clone(queue), bytes }
     }
 
     /// Waits until `bytes` more fit into the queue. A larger text than the queue enters when it is
@@ -318,7 +327,7 @@ impl Queue {
         while *queued > 0 && queued.saturating_add(bytes) > QUEUED_BYTES_MAX {
             let before = *queued;
             let is_stuck = |now: &mut usize| *now == before;
-            let waited = self.less.wait_timeout_while(queued, QUEUE_WAIT, is_stuck);
+            let waited = self.shrunk.wait_timeout_while(queued, QUEUE_WAIT, is_stuck);
             let (now, waited) = waited.unwrap_or_else(PoisonError::into_inner);
             if waited.timed_out() {
                 return Err(IndexError::Failed("words are taken in too slowly".to_owned()));
@@ -330,25 +339,25 @@ impl Queue {
 }
 
 /// Space in the queue, reserved until this is dropped.
-struct Room {
-    queue: Arc<Queue>,
+struct QueueReservation {
+    queue: Arc<IndexQueue>,
     bytes: usize,
 }
 
-impl Drop for Room {
+impl Drop for QueueReservation {
     fn drop(&mut self) {
         *self.queue.bytes.lock().unwrap_or_else(PoisonError::into_inner) -= self.bytes;
-        self.queue.less.notify_all();
+        self.queue.shrunk.notify_all();
     }
 }
 
 /// A document in the queue.
-struct Queued {
+struct QueuedDocument {
     document: TantivyDocument,
-    _room: Option<Room>,
+    _room: Option<QueueReservation>,
 }
 
-impl tantivy::Document for Queued {
+impl tantivy::Document for QueuedDocument {
     type Value<'d> = CompactDocValue<'d>;
     type FieldsValuesIter<'d> = Box<dyn Iterator<Item = (Field, CompactDocValue<'d>)> + 'd>;
 

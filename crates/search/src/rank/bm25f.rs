@@ -1,45 +1,46 @@
 //! BM25F: scores the words of a chunk for a query, by field.
 
-use super::{Averages, FIELDS, Question};
+use super::{FIELDS, IndexStatistics, WeighedQuestion};
 
 /// Weight of a word in each field.
-pub const WEIGHTS: [f32; FIELDS] = [3.0, 1.5, 1.5, 1.5, 1.5, 1.0];
+pub const FIELD_WEIGHTS: [f32; FIELDS] = [3.0, 1.5, 1.5, 1.5, 1.5, 1.0];
 /// Length normalization of each field (`b` of BM25).
-pub const LONG: [f32; FIELDS] = [0.5, 0.3, 0.3, 0.5, 0.6, 0.7];
+pub const LENGTH_NORMALIZATION: [f32; FIELDS] = [0.5, 0.3, 0.3, 0.5, 0.6, 0.7];
 /// Saturation of repeated words (`k1` of BM25).
 pub const K1: f32 = 1.2;
 
 /// Returns the weight of one occurrence in each field, for fields of these `lengths` in words.
 #[allow(clippy::cast_precision_loss, reason = "a weight is no count")]
-pub fn worths(averages: &Averages, lengths: &[u32; FIELDS]) -> [f32; FIELDS] {
+pub fn field_weights(averages: &IndexStatistics, lengths: &[u32; FIELDS]) -> [f32; FIELDS] {
     std::array::from_fn(|field| {
         let average = averages.lengths[field].max(1.0);
-        let long = 1.0 - LONG[field] + LONG[field] * lengths[field] as f32 / average;
-        WEIGHTS[field] / long
+        let long = 1.0 - LENGTH_NORMALIZATION[field]
+            + LENGTH_NORMALIZATION[field] * lengths[field] as f32 / average;
+        FIELD_WEIGHTS[field] / long
     })
 }
 
 /// Returns the contribution of a weighted count, as a multiple of the word's rarity.
-pub fn saturated(count: f32) -> f32 {
+pub fn saturate(count: f32) -> f32 {
     count * (K1 + 1.0) / (K1 + count)
 }
 
 /// Returns the score of a chunk with `counts` of each concept by field.
 pub fn score(
-    question: &Question,
-    averages: &Averages,
+    question: &WeighedQuestion,
+    averages: &IndexStatistics,
     counts: &[[u16; FIELDS]],
     lengths: &[u32; FIELDS],
 ) -> f32 {
-    let worths = worths(averages, lengths);
-    let add = |(concept, counts): (&super::Weighed, &[u16; FIELDS])| {
+    let worths = field_weights(averages, lengths);
+    let add = |(concept, counts): (&super::WeighedConcept, &[u16; FIELDS])| {
         let count: f32 = counts.iter().zip(worths).map(|(it, worth)| f32::from(*it) * worth).sum();
-        concept.rarity * saturated(count)
+        concept.rarity * saturate(count)
     };
     question.concepts.iter().zip(counts).map(add).sum()
 }
 
 /// Returns the upper bound of all scores: every word of the query with an unlimited count.
-pub fn most(question: &Question) -> f32 {
+pub fn max_score(question: &WeighedQuestion) -> f32 {
     question.concepts.iter().map(|it| it.rarity).sum::<f32>() * (K1 + 1.0)
 }

@@ -4,18 +4,18 @@ pub mod question;
 pub mod bm25f;
 pub mod features;
 pub mod network;
-mod closer;
+mod reranker;
 
-pub use question::{Question, Weighed};
+pub use question::{WeighedConcept, WeighedQuestion};
 
 use toolgate_chunks::words::words;
 
-use crate::Shown;
+use crate::ChunkSummary;
 
 /// Parts of a chunk that are searched for words, each with its own counts and length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(usize)]
-pub enum Field {
+pub enum ChunkField {
     /// Names that it defines.
     Name = 0,
     /// Names that enclose it: types, modules, headings.
@@ -34,8 +34,14 @@ pub enum Field {
 pub const FIELDS: usize = 6;
 
 /// All fields, in order.
-pub const ALL: [Field; FIELDS] =
-    [Field::Name, Field::Within, Field::Path, Field::Head, Field::Doc, Field::Body];
+pub const ALL_FIELDS: [ChunkField; FIELDS] = [
+    ChunkField::Name,
+    ChunkField::Within,
+    ChunkField::Path,
+    ChunkField::Head,
+    ChunkField::Doc,
+    ChunkField::Body,
+];
 
 /// A chunk that may match.
 #[derive(Debug, Clone)]
@@ -47,24 +53,27 @@ pub struct Candidate {
     /// Number of words in each field.
     pub lengths: [u32; FIELDS],
     /// Cosine of its static vector and the query's.
-    pub near: f32,
+    pub static_cosine: f32,
     /// Cosine of its model vector and the query's, if both exist.
-    pub model: Option<f32>,
+    pub model_cosine: Option<f32>,
     /// Description for search results.
-    pub shown: Shown,
+    pub summary: ChunkSummary,
 }
 
-/// Texts of a chunk by field, in the order of [`ALL`].
-pub type Texts<'t> = [&'t str; FIELDS];
+/// Texts of a chunk by field, in the order of [`ALL_FIELDS`].
+pub type ChunkTexts<'t> = [&'t str; FIELDS];
 
 /// Counts the words of `question` in `texts`, and all words in each of them.
-pub fn count(question: &Question, texts: &Texts<'_>) -> (Vec<[u16; FIELDS]>, [u32; FIELDS]) {
+pub fn count_words(
+    question: &WeighedQuestion,
+    texts: &ChunkTexts<'_>,
+) -> (Vec<[u16; FIELDS]>, [u32; FIELDS]) {
     let mut counts = vec![[0_u16; FIELDS]; question.concepts.len()];
     let mut lengths = [0_u32; FIELDS];
     for (field, text) in texts.iter().enumerate() {
         words(text, |word| {
             lengths[field] += 1;
-            if let Some(at) = question.at(word) {
+            if let Some(at) = question.concept_index(word) {
                 counts[at][field] = counts[at][field].saturating_add(1);
             }
         });
@@ -74,7 +83,7 @@ pub fn count(question: &Question, texts: &Texts<'_>) -> (Vec<[u16; FIELDS]>, [u3
 
 /// Statistics of an index, which word weights depend on.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Averages {
+pub struct IndexStatistics {
     /// Number of chunks.
     pub chunks: u64,
     /// Average number of words in each field.
@@ -83,9 +92,9 @@ pub struct Averages {
 
 /// Rank of a candidate.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Ranked {
+pub struct RankedCandidate {
     /// Index in the list of candidates.
-    pub at: usize,
+    pub index: usize,
     /// Estimated probability that it matches, from 0 to 1.
     pub score: f32,
 }
@@ -96,20 +105,23 @@ pub struct Ranked {
 /// If `rerank` is set, a network scores them. Otherwise, the order follows from words and vectors
 /// alone.
 pub fn rank(
-    question: &Question,
-    averages: &Averages,
+    question: &WeighedQuestion,
+    averages: &IndexStatistics,
     candidates: &[Candidate],
     rerank: bool,
     top: usize,
-) -> Vec<Ranked> {
+) -> Vec<RankedCandidate> {
     let scores = match rerank {
-        true => closer::scores(question, averages, candidates),
-        false => fused(question, averages, candidates),
+        true => reranker::match_probabilities(question, averages, candidates),
+        false => fused_scores(question, averages, candidates),
     };
-    let ranked = scores.into_iter().enumerate().map(|(at, score)| Ranked { at, score });
-    let mut ranked: Vec<Ranked> = ranked.collect();
+    let ranked =
+        scores.into_iter().enumerate().map(|(at, score)| RankedCandidate { index: at, score });
+    let mut ranked: Vec<RankedCandidate> = ranked.collect();
     ranked.sort_by(|a, b| {
-        let place = |it: &Ranked| (&candidates[it.at].shown.path, candidates[it.at].shown.first);
+        let place = |it: &RankedCandidate| {
+            (&candidates[it.index].summary.path, candidates[it.index].summary.first)
+        };
         b.score.total_cmp(&a.score).then_with(|| place(a).cmp(&place(b)))
     });
     ranked.truncate(top);
@@ -117,22 +129,28 @@ pub fn rank(
 }
 
 /// Name of the reranker.
-pub const RERANK: &str = closer::NAME;
+pub const RERANK_METHOD: &str = reranker::RERANKER_NAME;
 
 /// Averages the scores by words and by vectors, each relative to the best.
-fn fused(question: &Question, averages: &Averages, candidates: &[Candidate]) -> Vec<f32> {
+fn fused_scores(
+    question: &WeighedQuestion,
+    averages: &IndexStatistics,
+    candidates: &[Candidate],
+) -> Vec<f32> {
     let words = |it: &Candidate| bm25f::score(question, averages, &it.counts, &it.lengths);
-    let mut ways = vec![part_of_best(candidates.iter().map(words))];
-    ways.push(part_of_best(candidates.iter().map(|it| it.near)));
-    if candidates.iter().any(|it| it.model.is_some()) {
-        ways.push(part_of_best(candidates.iter().map(|it| it.model.unwrap_or_default())));
+    let mut ways = vec![relative_to_best(candidates.iter().map(words))];
+    ways.push(relative_to_best(candidates.iter().map(|it| it.static_cosine)));
+    if candidates.iter().any(|it| it.model_cosine.is_some()) {
+        ways.push(relative_to_best(
+            candidates.iter().map(|it| it.model_cosine.unwrap_or_default()),
+        ));
     }
     #[allow(clippy::cast_precision_loss, reason = "two or three")]
     let count = ways.len() as f32;
     (0..candidates.len()).map(|at| ways.iter().map(|way| way[at]).sum::<f32>() / count).collect()
 }
 
-fn part_of_best(scores: impl Iterator<Item = f32>) -> Vec<f32> {
+fn relative_to_best(scores: impl Iterator<Item = f32>) -> Vec<f32> {
     let scores: Vec<f32> = scores.map(|it| it.max(0.0)).collect();
     let best = scores.iter().copied().fold(f32::MIN_POSITIVE, f32::max);
     scores.into_iter().map(|it| it / best).collect()

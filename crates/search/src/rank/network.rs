@@ -2,7 +2,7 @@
 
 /// A network with one output; a higher score is better.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Network {
+pub struct RankingNetwork {
     /// Number of inputs.
     pub inputs: usize,
     /// Number of hidden neurons.
@@ -12,14 +12,14 @@ pub struct Network {
     /// Factor for each input after its mean is subtracted.
     pub scales: Vec<f32>,
     /// For each neuron: its weights, then its bias.
-    pub first: Vec<f32>,
+    pub hidden_weights: Vec<f32>,
     /// Output weight of each neuron, then a direct output weight of each input.
-    pub second: Vec<f32>,
+    pub output_weights: Vec<f32>,
     /// Factor and offset that turn a score into a logit of the probability.
-    pub likely: [f32; 2],
+    pub calibration: [f32; 2],
 }
 
-impl Network {
+impl RankingNetwork {
     /// Returns the score of `features`.
     pub fn score(&self, features: &[f32]) -> f32 {
         let input: Vec<f32> = features
@@ -27,9 +27,9 @@ impl Network {
             .zip(self.means.iter().zip(&self.scales))
             .map(|(it, (mean, scale))| (it - mean) * scale)
             .collect();
-        let (neurons, direct) = self.second.split_at(self.hidden);
+        let (neurons, direct) = self.output_weights.split_at(self.hidden);
         let mut score: f32 = input.iter().zip(direct).map(|(a, b)| a * b).sum();
-        for (weights, says) in self.first.chunks_exact(self.inputs + 1).zip(neurons) {
+        for (weights, says) in self.hidden_weights.chunks_exact(self.inputs + 1).zip(neurons) {
             let (weights, bias) = weights.split_at(self.inputs);
             let sum: f32 = input.iter().zip(weights).map(|(a, b)| a * b).sum();
             score += says * (sum + bias[0]).max(0.0);
@@ -39,11 +39,11 @@ impl Network {
 
     /// Returns the logit of the probability that a candidate with `features` is right.
     pub fn logit(&self, features: &[f32]) -> f32 {
-        self.score(features) * self.likely[0] + self.likely[1]
+        self.score(features) * self.calibration[0] + self.calibration[1]
     }
 
     /// Parses a network: the numbers of inputs and neurons, then all numbers in order.
-    pub fn of(bytes: &[u8]) -> Option<Self> {
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
         let numbers: Vec<u32> = bytes
             .chunks_exact(4)
             .map(|it| u32::from_le_bytes(it.try_into().unwrap_or_default()))
@@ -59,20 +59,26 @@ impl Network {
         };
         let likely = take(2)?;
         Some(Self {
-            likely: [likely[0], likely[1]],
+            calibration: [likely[0], likely[1]],
             inputs,
             hidden,
             means: take(inputs)?,
             scales: take(inputs)?,
-            first: take(hidden * (inputs + 1))?,
-            second: take(hidden + inputs)?,
+            hidden_weights: take(hidden * (inputs + 1))?,
+            output_weights: take(hidden + inputs)?,
         })
     }
 
-    /// Serializes the network; [`Network::of`] parses it.
-    pub fn bytes(&self) -> Vec<u8> {
+    /// Serializes the network; [`RankingNetwork::parse`] parses it.
+    pub fn to_bytes(&self) -> Vec<u8> {
         let counts = [self.inputs, self.hidden].map(|it| u32::try_from(it).unwrap_or(u32::MAX));
-        let parts = [&self.likely[..], &self.means, &self.scales, &self.first, &self.second];
+        let parts = [
+            &self.calibration[..],
+            &self.means,
+            &self.scales,
+            &self.hidden_weights,
+            &self.output_weights,
+        ];
         let numbers = parts.into_iter().flatten().map(|it| it.to_bits());
         counts.into_iter().chain(numbers).flat_map(u32::to_le_bytes).collect()
     }

@@ -6,18 +6,18 @@ use toolgate_chunks::words::concepts;
 
 /// A parsed search query.
 #[derive(Debug, Clone)]
-pub struct Question {
+pub struct WeighedQuestion {
     /// Original text.
     pub text: String,
     /// Distinct concepts in the query, in order.
-    pub concepts: Vec<Weighed>,
-    at: HashMap<String, usize>,
+    pub concepts: Vec<WeighedConcept>,
+    index_by_word: HashMap<String, usize>,
 }
 
 /// One word of a query with its weight.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Weighed {
-    /// The word, as [`toolgate_chunks::words`] spells it.
+pub struct WeighedConcept {
+    /// The word, as [`toolgate_chunks::distinct_parts`] spells it.
     pub word: String,
     /// Rarity of the word: BM25's inverse document frequency.
     pub rarity: f32,
@@ -26,20 +26,21 @@ pub struct Weighed {
 /// Most words of a query; further ones are ignored.
 pub const CONCEPTS_MAX: usize = 64;
 
-impl Question {
+impl WeighedQuestion {
     /// Parses `text` for an index with `chunks` chunks. `holding` returns the number of chunks that
     /// contain a word.
     pub fn new(text: &str, chunks: u64, mut holding: impl FnMut(&str) -> u64) -> Self {
-        let weigh = |word: String| Weighed { rarity: rarity(holding(&word), chunks), word };
+        let weigh = |word: String| WeighedConcept { rarity: rarity(holding(&word), chunks), word };
         let words = concepts(text).into_iter().map(|it| it.word).take(CONCEPTS_MAX);
-        let concepts: Vec<Weighed> = words.map(weigh).collect();
-        let at = concepts.iter().enumerate().map(|(at, it)| (it.word.clone(), at)).collect();
-        Self { text: text.to_owned(), concepts, at }
+        let concepts: Vec<WeighedConcept> = words.map(weigh).collect();
+        let index_by_word =
+            concepts.iter().enumerate().map(|(at, it)| (it.word.clone(), at)).collect();
+        Self { text: text.to_owned(), concepts, index_by_word }
     }
 
     /// Returns the index of the concept for `word`.
-    pub fn at(&self, word: &str) -> Option<usize> {
-        self.at.get(word).copied()
+    pub fn concept_index(&self, word: &str) -> Option<usize> {
+        self.index_by_word.get(word).copied()
     }
 }
 

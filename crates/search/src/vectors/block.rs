@@ -13,30 +13,30 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Precision;
-use super::quantised::{Row, code_bytes};
-use crate::{ChunkHash, Space};
+use super::quantised::{VectorRow, code_bytes};
+use crate::{ChunkHash, VectorSpace};
 
 const MAGIC: [u8; 8] = *b"tgvector";
 /// Version of the format; raised with every change to the meaning of the bytes.
 const VERSION: u32 = 2;
-const HEAD: usize = 64;
+const HEAD_BYTES: usize = 64;
 /// Position of the checksum in the head.
-const CHECKSUM: std::ops::Range<usize> = 56..60;
+const CHECKSUM_RANGE: std::ops::Range<usize> = 56..60;
 /// File name extension of a block.
-const ENDING: &str = ".vectors";
+const EXTENSION: &str = ".vectors";
 
 /// Name of a block: the appends in it and a checksum of its content. Files of equal name are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Name {
+pub(super) struct BlockName {
     pub(super) first: u64,
     pub(super) last: u64,
     checksum: u32,
 }
 
-impl Name {
+impl BlockName {
     /// Parses the file name of a block. Returns `None` for other files.
-    pub(super) fn of(file: &str) -> Option<Self> {
-        let mut parts = file.strip_suffix(ENDING)?.split('-');
+    pub(super) fn parse(file: &str) -> Option<Self> {
+        let mut parts = file.strip_suffix(EXTENSION)?.split('-');
         let first = parts.next()?;
         let last = parts.next()?;
         let name = Self {
@@ -44,12 +44,12 @@ impl Name {
             last: u64::from_str_radix(last, 16).ok()?,
             checksum: u32::from_str_radix(parts.next()?, 16).ok()?,
         };
-        (name.file() == file).then_some(name)
+        (name.file_name() == file).then_some(name)
     }
 
-    pub(super) fn file(self) -> String {
+    pub(super) fn file_name(self) -> String {
         let Self { first, last, checksum } = self;
-        format!("{first:016x}-{last:016x}-{checksum:08x}{ENDING}")
+        format!("{first:016x}-{last:016x}-{checksum:08x}{EXTENSION}")
     }
 
     /// Returns true if this block contains everything in `other`.
@@ -60,102 +60,103 @@ impl Name {
 
 /// An open block.
 #[derive(Debug)]
-pub(super) struct Block {
-    pub(super) name: Name,
+pub(super) struct VectorBlock {
+    pub(super) name: BlockName,
     hashes: Vec<u64>,
     codes: Vec<u8>,
     precision: Precision,
     row_bytes: usize,
-    rows: Rows,
+    rows: RowStorage,
     /// All rows, once they were loaded.
-    read: OnceLock<Option<Vec<u8>>>,
+    loaded_rows: OnceLock<Option<Vec<u8>>>,
     damaged: AtomicBool,
 }
 
 #[derive(Debug)]
-enum Rows {
+enum RowStorage {
     Memory(Vec<u8>),
     File { file: File, at: u64 },
 }
 
 /// Reason that a block cannot be used.
-pub(super) enum Unusable {
+pub(super) enum BlockError {
     /// The file does not exist any more.
-    Gone,
+    Missing,
     /// The file is damaged, or belongs to another version or space.
-    Bad(String),
+    Invalid(String),
     Disk(io::Error),
 }
 
-impl From<io::Error> for Unusable {
+impl From<io::Error> for BlockError {
     fn from(err: io::Error) -> Self {
         match err.kind() {
-            io::ErrorKind::NotFound => Self::Gone,
-            io::ErrorKind::UnexpectedEof => Self::Bad("it ends too early".to_owned()),
+            io::ErrorKind::NotFound => Self::Missing,
+            io::ErrorKind::UnexpectedEof => Self::Invalid("it ends too early".to_owned()),
             _ => Self::Disk(err),
         }
     }
 }
 
-impl Block {
+impl VectorBlock {
     /// Opens the block in the file `name` of `folder`.
     pub(super) fn open(
         folder: &Path,
-        name: Name,
-        space: &Space,
+        name: BlockName,
+        space: &VectorSpace,
         precision: Precision,
-    ) -> Result<Self, Unusable> {
-        let bad = |why: &str| Unusable::Bad(why.to_owned());
-        let file = File::open(folder.join(name.file()))?;
-        let mut head = [0; HEAD];
+    ) -> Result<Self, BlockError> {
+        let bad = |why: &str| BlockError::Invalid(why.to_owned());
+        let file = File::open(folder.join(name.file_name()))?;
+        let mut head = [0; HEAD_BYTES];
         file.read_exact_at(&mut head, 0)?;
         if head[..8] != MAGIC {
             return Err(bad("it does not begin as one"));
         }
-        let version = u32::from_le_bytes(part(&head, 8));
+        let version = u32::from_le_bytes(head_bytes(&head, 8));
         if version != VERSION {
-            return Err(Unusable::Bad(format!("it is of version {version}, not {VERSION}")));
+            return Err(BlockError::Invalid(format!("it is of version {version}, not {VERSION}")));
         }
-        let count = u64::from_le_bytes(part(&head, 16));
-        let expected = Head { name, count, space, precision }.bytes();
-        if head[..CHECKSUM.start] != expected[..CHECKSUM.start] {
+        let count = u64::from_le_bytes(head_bytes(&head, 16));
+        let expected = BlockHead { name, count, space, precision }.to_bytes();
+        if head[..CHECKSUM_RANGE.start] != expected[..CHECKSUM_RANGE.start] {
             return Err(bad("it is of another model, or not what its name says"));
         }
-        let row_bytes = Row::bytes(space.dimensions, precision);
+        let row_bytes = VectorRow::byte_len(space.dimensions, precision);
         let held = 8 + code_bytes(space.dimensions);
         let length = file.metadata()?.len();
-        let wanted = count.checked_mul((held + row_bytes) as u64).map(|it| it + HEAD as u64);
+        let wanted = count.checked_mul((held + row_bytes) as u64).map(|it| it + HEAD_BYTES as u64);
         if wanted != Some(length) || u32::try_from(count).is_err() {
             return Err(bad("it is not as long as it says"));
         }
         // The file length was checked, so the content fits into memory.
         let count = usize::try_from(count).map_err(|_| bad("it is too long"))?;
         let mut codes = vec![0; count * held];
-        file.read_exact_at(&mut codes, HEAD as u64)?;
+        file.read_exact_at(&mut codes, HEAD_BYTES as u64)?;
         let checksum = checksum(&head, &codes);
-        if checksum != u32::from_le_bytes(part(&head, CHECKSUM.start)) || checksum != name.checksum
+        if checksum != u32::from_le_bytes(head_bytes(&head, CHECKSUM_RANGE.start))
+            || checksum != name.checksum
         {
             return Err(bad("its checksum is wrong"));
         }
         let hashes = codes[..count * 8].as_chunks::<8>().0.iter().map(|it| u64::from_le_bytes(*it));
         let hashes = hashes.collect();
         codes.drain(..count * 8);
-        let at = (HEAD + count * held) as u64;
-        let rows = Rows::File { file, at };
+        let at = (HEAD_BYTES + count * held) as u64;
+        let rows = RowStorage::File { file, at };
         Ok(Self::new(name, hashes, codes, precision, row_bytes, rows))
     }
 
     fn new(
-        name: Name,
+        name: BlockName,
         hashes: Vec<u64>,
         codes: Vec<u8>,
         precision: Precision,
         row_bytes: usize,
-        rows: Rows,
+        rows: RowStorage,
     ) -> Self {
-        let read = OnceLock::new();
+        let loaded_rows = OnceLock::new();
         let damaged = AtomicBool::new(false);
-        Self { name, hashes, codes, precision, row_bytes, rows, read, damaged }
+        Self { name, hashes, codes, precision, row_bytes, rows, loaded_rows, damaged }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -191,27 +192,27 @@ impl Block {
         &self,
         index: usize,
         room: &mut Vec<u8>,
-        find: impl FnOnce(Row<'_>) -> T,
+        find: impl FnOnce(VectorRow<'_>) -> T,
     ) -> Option<T> {
         let code = self.codes(index..index + 1);
         if let Some(rows) = self.rows_in_memory() {
             let row = rows.get(index * self.row_bytes..(index + 1) * self.row_bytes)?;
-            return Row::of(row, code, self.precision).map(find);
+            return VectorRow::parse(row, code, self.precision).map(find);
         }
-        if self.raw_row(index, room).is_none() || !Row::is_whole(room) {
+        if self.read_row(index, room).is_none() || !VectorRow::is_whole(room) {
             self.damaged.store(true, Ordering::Relaxed);
             return None;
         }
-        Row::of(room, code, self.precision).map(find)
+        VectorRow::parse(room, code, self.precision).map(find)
     }
 
     /// Loads all rows into memory, for searches that compare every vector.
-    pub(super) fn hold_rows(&self) {
-        self.read.get_or_init(|| {
-            let Rows::File { file, at } = &self.rows else { return None };
+    pub(super) fn load_rows(&self) {
+        self.loaded_rows.get_or_init(|| {
+            let RowStorage::File { file, at } = &self.rows else { return None };
             let mut rows = vec![0; self.len() * self.row_bytes];
             let read = file.read_exact_at(&mut rows, *at).is_ok();
-            let whole = read && rows.chunks_exact(self.row_bytes).all(Row::is_whole);
+            let whole = read && rows.chunks_exact(self.row_bytes).all(VectorRow::is_whole);
             if !whole {
                 self.damaged.store(true, Ordering::Relaxed);
             }
@@ -221,20 +222,20 @@ impl Block {
 
     fn rows_in_memory(&self) -> Option<&[u8]> {
         match &self.rows {
-            Rows::Memory(rows) => Some(rows),
-            Rows::File { .. } => self.read.get()?.as_deref(),
+            RowStorage::Memory(rows) => Some(rows),
+            RowStorage::File { .. } => self.loaded_rows.get()?.as_deref(),
         }
     }
 
     /// Reads the bytes of one row into `room`.
-    fn raw_row(&self, index: usize, room: &mut Vec<u8>) -> Option<()> {
+    fn read_row(&self, index: usize, room: &mut Vec<u8>) -> Option<()> {
         room.resize(self.row_bytes, 0);
         match &self.rows {
-            Rows::Memory(rows) => {
+            RowStorage::Memory(rows) => {
                 room.copy_from_slice(rows.get(index * self.row_bytes..)?.get(..self.row_bytes)?);
                 Some(())
             }
-            Rows::File { file, at } => {
+            RowStorage::File { file, at } => {
                 file.read_exact_at(room, at + (index * self.row_bytes) as u64).ok()
             }
         }
@@ -242,49 +243,51 @@ impl Block {
 }
 
 /// Content of a block to write: rows of older blocks, and new rows.
-pub(super) struct Draft<'d> {
+pub(super) struct BlockDraft<'d> {
     pub(super) first: u64,
     pub(super) last: u64,
-    pub(super) space: &'d Space,
+    pub(super) space: &'d VectorSpace,
     pub(super) precision: Precision,
     /// Rows by hash, sorted and distinct.
-    pub(super) parts: Vec<(u64, Part<'d>)>,
+    pub(super) rows: Vec<(u64, RowSource<'d>)>,
 }
 
 /// Source of a vector in a new block.
 #[derive(Clone, Copy)]
-pub(super) enum Part<'d> {
-    Old { block: &'d Block, index: usize },
+pub(super) enum RowSource<'d> {
+    Existing { block: &'d VectorBlock, index: usize },
     New { row: &'d [u8], code: &'d [u8] },
 }
 
-impl Draft<'_> {
+impl BlockDraft<'_> {
     /// Writes the block to `folder`, or to memory. Unreadable vectors are left out.
-    pub(super) fn write(mut self, folder: Option<&Path>) -> io::Result<Block> {
+    pub(super) fn write(mut self, folder: Option<&Path>) -> io::Result<VectorBlock> {
         let mut room = Vec::new();
-        self.parts.retain(|(_, part)| match part {
-            Part::Old { block, index } => block.with_row(*index, &mut room, |_| ()).is_some(),
-            Part::New { .. } => true,
+        self.rows.retain(|(_, part)| match part {
+            RowSource::Existing { block, index } => {
+                block.with_row(*index, &mut room, |_| ()).is_some()
+            }
+            RowSource::New { .. } => true,
         });
-        let hashes: Vec<u64> = self.parts.iter().map(|(hash, _)| *hash).collect();
+        let hashes: Vec<u64> = self.rows.iter().map(|(hash, _)| *hash).collect();
         let codes = self.codes();
         let mut held: Vec<u8> = hashes.iter().flat_map(|it| it.to_le_bytes()).collect();
         held.extend(&codes);
-        let mut name = Name { first: self.first, last: self.last, checksum: 0 };
+        let mut name = BlockName { first: self.first, last: self.last, checksum: 0 };
         let Self { space, precision, .. } = self;
-        let mut head = Head { name, count: hashes.len() as u64, space, precision }.bytes();
+        let mut head = BlockHead { name, count: hashes.len() as u64, space, precision }.to_bytes();
         name.checksum = checksum(&head, &held);
-        head[CHECKSUM].copy_from_slice(&name.checksum.to_le_bytes());
+        head[CHECKSUM_RANGE].copy_from_slice(&name.checksum.to_le_bytes());
 
-        let row_bytes = Row::bytes(space.dimensions, precision);
+        let row_bytes = VectorRow::byte_len(space.dimensions, precision);
         let Some(folder) = folder else {
             let mut rows = Vec::with_capacity(hashes.len() * row_bytes);
-            self.rows(|row| {
+            self.write_rows(|row| {
                 rows.extend(row);
                 Ok(())
             })?;
-            let rows = Rows::Memory(rows);
-            return Ok(Block::new(name, hashes, codes, precision, row_bytes, rows));
+            let rows = RowStorage::Memory(rows);
+            return Ok(VectorBlock::new(name, hashes, codes, precision, row_bytes, rows));
         };
         let unnamed = folder.join("new.tmp");
         let mut how = File::options();
@@ -293,58 +296,60 @@ impl Draft<'_> {
         to.write_all(&head)?;
         to.write_all(&held)?;
         drop(held);
-        self.rows(|row| to.write_all(row))?;
+        self.write_rows(|row| to.write_all(row))?;
         let file = to.into_inner().map_err(io::IntoInnerError::into_error)?;
         file.sync_all()?;
-        std::fs::rename(&unnamed, folder.join(name.file()))?;
+        std::fs::rename(&unnamed, folder.join(name.file_name()))?;
         File::open(folder)?.sync_all()?;
-        let at = (HEAD + hashes.len() * 8 + codes.len()) as u64;
-        let rows = Rows::File { file, at };
-        Ok(Block::new(name, hashes, codes, precision, row_bytes, rows))
+        let at = (HEAD_BYTES + hashes.len() * 8 + codes.len()) as u64;
+        let rows = RowStorage::File { file, at };
+        Ok(VectorBlock::new(name, hashes, codes, precision, row_bytes, rows))
     }
 
     fn codes(&self) -> Vec<u8> {
-        let mut codes = Vec::with_capacity(self.parts.len() * code_bytes(self.space.dimensions));
-        for (_, part) in &self.parts {
+        let mut codes = Vec::with_capacity(self.rows.len() * code_bytes(self.space.dimensions));
+        for (_, part) in &self.rows {
             match part {
-                Part::Old { block, index } => codes.extend(block.codes(*index..index + 1)),
-                Part::New { code, .. } => codes.extend(*code),
+                RowSource::Existing { block, index } => {
+                    codes.extend(block.codes(*index..index + 1));
+                }
+                RowSource::New { code, .. } => codes.extend(*code),
             }
         }
         codes
     }
 
-    fn rows(&self, mut put: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+    fn write_rows(&self, mut put: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
         let mut room = Vec::new();
-        for (_, part) in &self.parts {
+        for (_, part) in &self.rows {
             match part {
-                Part::Old { block, index } => {
-                    let read = block.raw_row(*index, &mut room);
+                RowSource::Existing { block, index } => {
+                    let read = block.read_row(*index, &mut room);
                     read.ok_or_else(|| io::Error::other("a block has become shorter"))?;
                     put(&room)?;
                 }
-                Part::New { row, .. } => put(row)?,
+                RowSource::New { row, .. } => put(row)?,
             }
         }
         Ok(())
     }
 }
 
-struct Head<'s> {
-    name: Name,
+struct BlockHead<'s> {
+    name: BlockName,
     count: u64,
-    space: &'s Space,
+    space: &'s VectorSpace,
     precision: Precision,
 }
 
-impl Head<'_> {
+impl BlockHead<'_> {
     /// Returns the head with a checksum of 0.
-    fn bytes(&self) -> [u8; HEAD] {
+    fn to_bytes(&self) -> [u8; HEAD_BYTES] {
         let mut model = blake3::Hasher::new();
         model.update(self.space.model.as_bytes());
         model.update(&[self.precision as u8]);
         let dimensions = u32::try_from(self.space.dimensions).unwrap_or(u32::MAX);
-        let mut head = [0; HEAD];
+        let mut head = [0; HEAD_BYTES];
         head[..8].copy_from_slice(&MAGIC);
         head[8..12].copy_from_slice(&VERSION.to_le_bytes());
         head[12..16].copy_from_slice(&dimensions.to_le_bytes());
@@ -357,15 +362,15 @@ impl Head<'_> {
 }
 
 /// Returns the checksum of the head, without its checksum field, and of the bytes in memory.
-fn checksum(head: &[u8; HEAD], held: &[u8]) -> u32 {
+fn checksum(head: &[u8; HEAD_BYTES], held: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&head[..CHECKSUM.start]);
-    hasher.update(&head[CHECKSUM.end..]);
+    hasher.update(&head[..CHECKSUM_RANGE.start]);
+    hasher.update(&head[CHECKSUM_RANGE.end..]);
     hasher.update(held);
     hasher.finalize()
 }
 
 /// Returns `N` bytes of the head from `at`.
-fn part<const N: usize>(head: &[u8; HEAD], at: usize) -> [u8; N] {
+fn head_bytes<const N: usize>(head: &[u8; HEAD_BYTES], at: usize) -> [u8; N] {
     std::array::from_fn(|offset| head[at + offset])
 }

@@ -7,7 +7,7 @@
     reason = "calling what is compiled for AVX2, after asking the processor whether it has it"
 )]
 
-/// Returns the dot product. It fits an `i32` for every [`Query`](super::Query).
+/// Returns the dot product. It fits an `i32` for every [`VectorQuery`](super::Query).
 pub(super) fn dot(query: &[i16], row: &[u8]) -> i32 {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
@@ -67,18 +67,18 @@ fn distances_plain(query: &[u64], codes: &[u8], out: &mut Vec<u16>) {
     out.clear();
     // With a known length, the compiler unrolls the loop. Models have these lengths.
     match query.len() {
-        4 => distances_of::<4>(query, codes, out),
-        6 => distances_of::<6>(query, codes, out),
-        8 => distances_of::<8>(query, codes, out),
-        12 => distances_of::<12>(query, codes, out),
-        16 => distances_of::<16>(query, codes, out),
-        24 => distances_of::<24>(query, codes, out),
+        4 => distances_fixed::<4>(query, codes, out),
+        6 => distances_fixed::<6>(query, codes, out),
+        8 => distances_fixed::<8>(query, codes, out),
+        12 => distances_fixed::<12>(query, codes, out),
+        16 => distances_fixed::<16>(query, codes, out),
+        24 => distances_fixed::<24>(query, codes, out),
         words => out.extend(codes.chunks_exact(words * 8).map(|code| distance(query, code))),
     }
 }
 
 #[inline(always)]
-fn distances_of<const WORDS: usize>(query: &[u64], codes: &[u8], out: &mut Vec<u16>) {
+fn distances_fixed<const WORDS: usize>(query: &[u64], codes: &[u8], out: &mut Vec<u16>) {
     let Ok(query) = <&[u64; WORDS]>::try_from(query) else { return };
     out.extend(codes.chunks_exact(WORDS * 8).map(|code| distance(query, code)));
 }

@@ -1,16 +1,16 @@
 //! Quantizes vectors: sign bits as a code, and a row of scaled numbers.
 
 use super::{Precision, VectorsError, kernels};
-use crate::Space;
+use crate::VectorSpace;
 
 /// Most dimensions of a vector; distances between codes must fit 16 bits.
 pub(super) const DIMENSIONS_MAX: usize = 65_535;
 /// Bytes before the numbers of a row: checksum and step.
-pub(super) const ROW_HEAD: usize = 8;
+pub(super) const ROW_HEAD_BYTES: usize = 8;
 
 /// A query vector of length 1, in steps fine enough to lose no precision that matters.
 #[derive(Debug, Clone)]
-pub struct Query {
+pub struct VectorQuery {
     numbers: Vec<i16>,
     step: f32,
     pub(super) code: Vec<u64>,
@@ -18,11 +18,11 @@ pub struct Query {
     /// on.
     pub(super) planes: Vec<u64>,
     /// Level that represents 0 in the bit planes.
-    pub(super) zero: i64,
+    pub(super) zero_level: i64,
     /// Size of one level in the bit planes.
-    coarse: f32,
+    level_step: f32,
     /// Sum of all levels.
-    sum: i64,
+    level_sum: i64,
 }
 
 /// Number of bit planes: the precision for comparing a query with signs.
@@ -30,43 +30,53 @@ const PLANES: u32 = 6;
 /// Number of steps from the lowest to the highest level.
 const LEVELS: f32 = ((1 << PLANES) - 1) as f32;
 
-impl Query {
-    pub(super) fn of(vector: &[f32], space: &Space) -> Result<Self, VectorsError> {
-        let vector = normal(vector, space)?;
+impl VectorQuery {
+    pub(super) fn new(vector: &[f32], space: &VectorSpace) -> Result<Self, VectorsError> {
+        let vector = normalize(vector, space)?;
         // The largest scale for which the sum of all products with bytes fits an `i32`.
         let most = (i32::MAX / 128 / i32::try_from(vector.len()).unwrap_or(i32::MAX)).min(32_767);
-        let step = largest(&vector) / most as f32;
-        let numbers = vector.iter().map(|it| rounded(it / step)).collect();
+        let step = largest_magnitude(&vector) / most as f32;
+        let numbers = vector.iter().map(|it| round_to_i16(it / step)).collect();
         let mut code = Vec::new();
-        code_of(&vector, |word| code.push(word));
+        sign_code(&vector, |word| code.push(word));
         let least = vector.iter().copied().fold(f32::INFINITY, f32::min);
         let most = vector.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         // For nearly equal numbers, the step is bounded by the distance of 0.
-        let coarse = ((most - least) / LEVELS).max(largest(&vector) / f32::from(i16::MAX));
-        let levels: Vec<i16> = vector.iter().map(|it| rounded((it - least) / coarse)).collect();
-        let zero = i64::from(rounded(-least / coarse));
+        let coarse =
+            ((most - least) / LEVELS).max(largest_magnitude(&vector) / f32::from(i16::MAX));
+        let levels: Vec<i16> =
+            vector.iter().map(|it| round_to_i16((it - least) / coarse)).collect();
+        let zero = i64::from(round_to_i16(-least / coarse));
         let sum = levels.iter().map(|it| i64::from(*it) - zero).sum();
         let mut planes = Vec::new();
         for place in 0..PLANES {
-            words_of(levels.iter().map(|it| it >> place & 1 == 1), |word| planes.push(word));
+            pack_bits(levels.iter().map(|it| it >> place & 1 == 1), |word| planes.push(word));
         }
-        Ok(Self { numbers, step, code, planes, zero, coarse, sum })
+        Ok(Self {
+            numbers,
+            step,
+            code,
+            planes,
+            zero_level: zero,
+            level_step: coarse,
+            level_sum: sum,
+        })
     }
 
     /// Returns the cosine of the query and `row`.
     #[allow(clippy::cast_precision_loss, reason = "the rounding before was coarser")]
-    pub(super) fn cosine(&self, row: Row<'_>) -> f32 {
+    pub(super) fn cosine(&self, row: VectorRow<'_>) -> f32 {
         match row.numbers {
-            Numbers::Bytes(bytes) => {
+            RowNumbers::Bytes(bytes) => {
                 kernels::dot(&self.numbers, bytes) as f32 * self.step * row.step
             }
-            Numbers::Levels { signs, large } => {
-                let sum = |bits: &[u8]| kernels::agreement(&self.planes, self.zero, bits);
+            RowNumbers::Levels { signs, large } => {
+                let sum = |bits: &[u8]| kernels::agreement(&self.planes, self.zero_level, bits);
                 let both: Vec<u8> = signs.iter().zip(large).map(|(a, b)| a & b).collect();
                 // Each number is -1 or 1; a large one is three times as much.
-                let small = 2 * sum(signs) - self.sum;
+                let small = 2 * sum(signs) - self.level_sum;
                 let large = 2 * sum(&both) - sum(large);
-                (small + 2 * large) as f32 * self.coarse * row.step
+                (small + 2 * large) as f32 * self.level_step * row.step
             }
         }
     }
@@ -74,25 +84,25 @@ impl Query {
 
 /// A stored vector: numbers that share one step.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Row<'b> {
+pub(super) struct VectorRow<'b> {
     step: f32,
-    numbers: Numbers<'b>,
+    numbers: RowNumbers<'b>,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Numbers<'b> {
+enum RowNumbers<'b> {
     /// One byte per number.
     Bytes(&'b [u8]),
     /// -3, -1, 1 or 3 per number: one bit for the sign, one for large numbers.
     Levels { signs: &'b [u8], large: &'b [u8] },
 }
 
-impl<'b> Row<'b> {
+impl<'b> VectorRow<'b> {
     /// Returns the size of a row with `dimensions`, in bytes.
-    pub(super) fn bytes(dimensions: usize, precision: Precision) -> usize {
+    pub(super) fn byte_len(dimensions: usize, precision: Precision) -> usize {
         match precision {
-            Precision::Fine => ROW_HEAD + dimensions,
-            Precision::Coarse => ROW_HEAD + code_bytes(dimensions),
+            Precision::Fine => ROW_HEAD_BYTES + dimensions,
+            Precision::Coarse => ROW_HEAD_BYTES + code_bytes(dimensions),
         }
     }
 
@@ -103,21 +113,21 @@ impl<'b> Row<'b> {
     }
 
     /// Parses `bytes` as a row whose sign bits are in `code`.
-    pub(super) fn of(bytes: &'b [u8], code: &'b [u8], precision: Precision) -> Option<Self> {
+    pub(super) fn parse(bytes: &'b [u8], code: &'b [u8], precision: Precision) -> Option<Self> {
         let (_, rest) = bytes.split_first_chunk::<4>()?;
         let (step, rest) = rest.split_first_chunk::<4>()?;
         let numbers = match precision {
-            Precision::Fine => Numbers::Bytes(rest),
-            Precision::Coarse => Numbers::Levels { signs: code, large: rest },
+            Precision::Fine => RowNumbers::Bytes(rest),
+            Precision::Coarse => RowNumbers::Levels { signs: code, large: rest },
         };
         Some(Self { step: f32::from_le_bytes(*step), numbers })
     }
 
     /// Returns the vector with `dimensions` numbers, with the precision that was stored.
-    pub(super) fn vector(self, dimensions: usize) -> Vec<f32> {
+    pub(super) fn to_vector(self, dimensions: usize) -> Vec<f32> {
         let number = |at: usize| match self.numbers {
-            Numbers::Bytes(bytes) => f32::from(bytes[at].cast_signed()),
-            Numbers::Levels { signs, large } => {
+            RowNumbers::Bytes(bytes) => f32::from(bytes[at].cast_signed()),
+            RowNumbers::Levels { signs, large } => {
                 let is = |bits: &[u8]| bits[at / 8] >> (at % 8) & 1 == 1;
                 let size = if is(large) { 3.0 } else { 1.0 };
                 if is(signs) { size } else { -size }
@@ -134,18 +144,18 @@ impl<'b> Row<'b> {
 /// Fails if the vector has the wrong length, a number that is not finite, or only zeros.
 pub(super) fn quantise(
     vector: &[f32],
-    space: &Space,
+    space: &VectorSpace,
     precision: Precision,
     row: &mut Vec<u8>,
     code: &mut Vec<u8>,
 ) -> Result<(), VectorsError> {
-    let vector = normal(vector, space)?;
+    let vector = normalize(vector, space)?;
     let mut bytes = Vec::new();
     let mut squares = 0.0;
     match precision {
         Precision::Fine => {
-            let step = largest(&vector) / 127.0;
-            bytes.extend(vector.iter().map(|it| byte(it / step)));
+            let step = largest_magnitude(&vector) / 127.0;
+            bytes.extend(vector.iter().map(|it| round_to_byte(it / step)));
             squares += bytes.iter().map(|it| f32::from(it.cast_signed()).powi(2)).sum::<f32>();
         }
         Precision::Coarse => {
@@ -153,7 +163,7 @@ pub(super) fn quantise(
             // of normally distributed numbers.
             let bound = (vector.len() as f32).sqrt().recip();
             let large = |it: &f32| it.abs() > bound;
-            words_of(vector.iter().map(large), |word| bytes.extend(word.to_le_bytes()));
+            pack_bits(vector.iter().map(large), |word| bytes.extend(word.to_le_bytes()));
             squares += vector.iter().map(|it| if large(it) { 9.0 } else { 1.0 }).sum::<f32>();
         }
     }
@@ -165,7 +175,7 @@ pub(super) fn quantise(
     row.extend(bytes);
     let checksum = crc32fast::hash(&row[begin + 4..]);
     row[begin..begin + 4].copy_from_slice(&checksum.to_le_bytes());
-    code_of(&vector, |word| code.extend(word.to_le_bytes()));
+    sign_code(&vector, |word| code.extend(word.to_le_bytes()));
     Ok(())
 }
 
@@ -175,7 +185,7 @@ pub(super) fn code_bytes(dimensions: usize) -> usize {
 }
 
 /// Scales `vector` to length 1, after checking that it belongs to `space`.
-fn normal(vector: &[f32], space: &Space) -> Result<Vec<f32>, VectorsError> {
+fn normalize(vector: &[f32], space: &VectorSpace) -> Result<Vec<f32>, VectorsError> {
     let wanted = space.dimensions;
     if vector.len() != wanted {
         let has = vector.len();
@@ -191,7 +201,7 @@ fn normal(vector: &[f32], space: &Space) -> Result<Vec<f32>, VectorsError> {
         )));
     }
     // Division by the largest number keeps the squares within the range of `f32`.
-    let largest = largest(vector);
+    let largest = largest_magnitude(vector);
     if largest == 0.0 {
         let all = "every number of the vector is 0; such a vector points nowhere";
         return Err(VectorsError::Refused(all.to_owned()));
@@ -201,17 +211,17 @@ fn normal(vector: &[f32], space: &Space) -> Result<Vec<f32>, VectorsError> {
     Ok(scaled.iter().map(|it| it / length).collect())
 }
 
-fn largest(vector: &[f32]) -> f32 {
+fn largest_magnitude(vector: &[f32]) -> f32 {
     vector.iter().fold(0.0, |most, it| it.abs().max(most))
 }
 
 /// Passes the signs of `vector` to `put`, one bit each, in words.
-fn code_of(vector: &[f32], put: impl FnMut(u64)) {
-    words_of(vector.iter().map(|it| *it > 0.0), put);
+fn sign_code(vector: &[f32], put: impl FnMut(u64)) {
+    pack_bits(vector.iter().map(|it| *it > 0.0), put);
 }
 
 /// Passes `bits` to `put` in words, the last one padded with zeros.
-fn words_of(bits: impl Iterator<Item = bool>, mut put: impl FnMut(u64)) {
+fn pack_bits(bits: impl Iterator<Item = bool>, mut put: impl FnMut(u64)) {
     let mut bits = bits.peekable();
     while bits.peek().is_some() {
         put(bits.by_ref().take(64).enumerate().map(|(at, bit)| u64::from(bit) << at).sum());
@@ -219,12 +229,12 @@ fn words_of(bits: impl Iterator<Item = bool>, mut put: impl FnMut(u64)) {
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "within ±32,767 by the step it is divided by")]
-fn rounded(number: f32) -> i16 {
+fn round_to_i16(number: f32) -> i16 {
     number.round() as i16
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "within ±127 by the step it is divided by")]
-fn byte(number: f32) -> u8 {
+fn round_to_byte(number: f32) -> u8 {
     (number.round() as i8).cast_unsigned()
 }
 
@@ -248,7 +258,7 @@ mod tests {
         fn a_query_whose_numbers_are_nearly_alike_is_told_as_others_are(
             seed: u64, dimensions in 64_usize..500, unlike in -8..0, lean in -3..3, sign: bool,
         ) {
-            let space = Space { model: "toy".to_owned(), dimensions };
+            let space = VectorSpace { model: "toy".to_owned(), dimensions };
             let about = if sign { 1.0 } else { -1.0 };
             let spread = 10_f32.powi(unlike);
             let asked: Vec<f32> =
@@ -258,11 +268,11 @@ mod tests {
             let mut bytes = Vec::new();
             let mut code = Vec::new();
             quantise(&was, &space, Precision::Coarse, &mut bytes, &mut code).unwrap();
-            let row = Row::of(&bytes, &code, Precision::Coarse).unwrap();
-            let kept = row.vector(dimensions);
+            let row = VectorRow::parse(&bytes, &code, Precision::Coarse).unwrap();
+            let kept = row.to_vector(dimensions);
             let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
             let exact = dot(&asked, &kept) / (dot(&asked, &asked) * dot(&kept, &kept)).sqrt();
-            let told = Query::of(&asked, &space).unwrap().cosine(row);
+            let told = VectorQuery::new(&asked, &space).unwrap().cosine(row);
             prop_assert!((told - exact).abs() < 0.02, "{} is {}", told, exact);
         }
     }

@@ -2,18 +2,18 @@
 
 /// A set of slots, as one bit each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Slots {
+pub struct SlotSet {
     words: Vec<u64>,
 }
 
-impl Slots {
+impl SlotSet {
     /// Creates an empty set for `len` slots.
-    pub fn none(len: usize) -> Self {
+    pub fn empty(len: usize) -> Self {
         Self { words: vec![0; len.div_ceil(64)] }
     }
 
     /// Creates a set of all `len` slots.
-    pub fn all(len: usize) -> Self {
+    pub fn full(len: usize) -> Self {
         let mut words = vec![u64::MAX; len.div_ceil(64)];
         if let (Some(last), 1..) = (words.last_mut(), len % 64) {
             *last >>= 64 - len % 64;
@@ -23,7 +23,7 @@ impl Slots {
 
     /// Adds `slot`; the set grows if necessary.
     pub fn insert(&mut self, slot: u32) {
-        let (word, bit) = place(slot);
+        let (word, bit) = bit_position(slot);
         if word >= self.words.len() {
             self.words.resize(word + 1, 0);
         }
@@ -32,7 +32,7 @@ impl Slots {
 
     /// Returns true if `slot` is in the set.
     pub fn contains(&self, slot: u32) -> bool {
-        let (word, bit) = place(slot);
+        let (word, bit) = bit_position(slot);
         self.words.get(word).is_some_and(|it| it & bit != 0)
     }
 
@@ -55,7 +55,7 @@ impl Slots {
     }
 }
 
-impl FromIterator<u32> for Slots {
+impl FromIterator<u32> for SlotSet {
     fn from_iter<I: IntoIterator<Item = u32>>(slots: I) -> Self {
         let mut set = Self::default();
         slots.into_iter().for_each(|slot| set.insert(slot));
@@ -63,7 +63,7 @@ impl FromIterator<u32> for Slots {
     }
 }
 
-fn place(slot: u32) -> (usize, u64) {
+fn bit_position(slot: u32) -> (usize, u64) {
     (slot as usize / 64, 1 << (slot % 64))
 }
 
@@ -78,7 +78,7 @@ mod tests {
     proptest! {
         #[test]
         fn it_holds_what_was_put_in(wanted in prop::collection::btree_set(0_u32..300, 0..80)) {
-            let slots: Slots = wanted.iter().copied().collect();
+            let slots: SlotSet = wanted.iter().copied().collect();
             prop_assert_eq!(slots.count(), wanted.len());
             prop_assert!((0..400).all(|slot| slots.contains(slot) == wanted.contains(&slot)));
             prop_assert_eq!(slots.iter().collect::<BTreeSet<_>>(), wanted);
@@ -86,7 +86,7 @@ mod tests {
 
         #[test]
         fn all_are_all(len in 0_u32..300) {
-            let slots = Slots::all(len as usize);
+            let slots = SlotSet::full(len as usize);
             prop_assert_eq!(slots.iter().collect::<Vec<_>>(), (0..len).collect::<Vec<_>>());
         }
     }

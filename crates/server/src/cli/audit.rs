@@ -8,10 +8,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::Subcommand;
-use toolgate::recording;
+use toolgate::audit_setup;
 use toolgate_host::{AuditFile, AuditKey, WholeAudit, verify_audit};
 
-use super::{Folder, complain, print};
+use super::{FolderArgs, complain, print};
 
 /// Most bytes read from the end of the log for the last records.
 const TAIL_BYTES_MAX: u64 = 4 << 20;
@@ -25,18 +25,18 @@ Examples:
 
 `verify` exits with 0 when every line is there as it was written, with 1 when one was changed,
 moved or removed, and with 2 when the log or its key cannot be read.")]
-pub(super) struct Args {
+pub(super) struct AuditArgs {
     #[command(subcommand)]
-    word: Word,
+    word: AuditCommand,
     /// Workspace whose settings name the audit log
     #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT", global = true)]
     root: PathBuf,
     #[command(flatten)]
-    folder: Folder,
+    folder: FolderArgs,
 }
 
 #[derive(Subcommand)]
-enum Word {
+enum AuditCommand {
     /// Check that no record was changed or removed
     Verify {
         /// Newest file of the log, if not the one in the settings
@@ -53,17 +53,17 @@ enum Word {
     },
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
     let settings = args.folder.load(&args.root)?.config.audit;
-    let Some(told) = recording::file(&settings)? else {
+    let Some(told) = audit_setup::audit_file(&settings)? else {
         bail!("audit.to is `{}`: there are no records in a file", settings.to);
     };
     match &args.word {
-        Word::Verify { file, key } => {
+        AuditCommand::Verify { file, key } => {
             let AuditFile { path, key: usual, .. } = told;
             verify(file.as_ref().unwrap_or(&path), key.as_ref().unwrap_or(&usual))
         }
-        Word::Tail { lines } => tail(&told.path, *lines),
+        AuditCommand::Tail { lines } => tail(&told.path, *lines),
     }
 }
 
@@ -72,7 +72,7 @@ fn verify(path: &Path, key: &Path) -> anyhow::Result<ExitCode> {
         AuditKey::read(key).with_context(|| format!("the key {} cannot be read", key.display()))?;
     let whole = verify_audit(path, &key)
         .with_context(|| format!("the audit log {} cannot be read", path.display()))?;
-    let WholeAudit { from, until, mac, torn_bytes, unchecked } = match whole {
+    let WholeAudit { first_seq: from, last_seq: until, mac, torn_bytes, unchecked } = match whole {
         Ok(whole) => whole,
         Err(broken) => {
             print(&format!("broken: {broken}\n"))?;

@@ -8,16 +8,16 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use toolgate::wiring::Workspace;
+use toolgate::wiring::ServedWorkspace;
 use toolgate_contract::{
-    Answer, Asker, CallError, Caller, Contents, Ending, EventSink, Held, Output, Request, Shape,
-    Text, fold,
+    Asker, CallEnding, CallError, Caller, ContentBody, EventSink, HostAnswer, HostRequest,
+    ResourceContents, ResourceData, ResultText, ToolOutput, fold_name,
 };
-use toolgate_host::Asked;
+use toolgate_host::IncomingRequest;
 
-use super::asking::Person;
-use super::follow::Follow;
-use super::{Folder, complain, print, remote, run_to_end, small_runtime};
+use super::follow::WorkDisplay;
+use super::terminal_questions::TerminalUser;
+use super::{FolderArgs, complain, print, remote, run_to_end, small_runtime};
 
 /// The tool that starts jobs.
 const JOBS_START: &str = "jobs_start";
@@ -37,7 +37,7 @@ Examples:
 The result goes to standard output, what there is to know about it to standard error.
 It exits with 0 when the tool did its work, 1 when it was refused or could not,
 2 when there was nothing to call: a faulty command line or configuration, no server.")]
-pub(super) struct Args {
+pub(super) struct CallArgs {
     /// Name of the tool, e.g. files_read or files.read
     tool: String,
     /// Arguments as a JSON object; @FILE reads them from a file, - from standard input
@@ -47,7 +47,7 @@ pub(super) struct Args {
     #[arg(long, conflicts_with = "read_only")]
     url: Option<String>,
     #[command(flatten)]
-    key: remote::KeyArgs,
+    key: remote::RemoteKeyArgs,
     /// Workspace of the call
     #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
     root: PathBuf,
@@ -58,10 +58,10 @@ pub(super) struct Args {
     #[arg(long)]
     follow: bool,
     #[command(flatten)]
-    folder: Folder,
+    folder: FolderArgs,
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &CallArgs) -> anyhow::Result<ExitCode> {
     // A configuration file named by the environment is allowed, because it only applies to calls in
     // this process.
     if args.url.is_some() && std::env::args().any(|word| word.starts_with("--config")) {
@@ -71,8 +71,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let outcome = run_to_end(small_runtime()?, async {
         let stop = toolgate::shutdown::on_signal()?;
         match &args.url {
-            Some(url) => at_server(args, url, input, stop).await,
-            None => in_process(args, input, stop).await,
+            Some(url) => call_at_server(args, url, input, stop).await,
+            None => call_in_process(args, input, stop).await,
         }
     })?;
     match outcome {
@@ -85,12 +85,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Calls the tool in this process. Returns its output or its refusal.
-async fn in_process(
-    args: &Args,
+async fn call_in_process(
+    args: &CallArgs,
     input: Value,
     stop: CancellationToken,
-) -> anyhow::Result<Result<Output, String>> {
-    if fold(&args.tool) == JOBS_START {
+) -> anyhow::Result<Result<ToolOutput, String>> {
+    if fold_name(&args.tool) == JOBS_START {
         bail!(
             "a job ends with the process that runs it, and this one would end at once: start it at \
              a running server with --url, or call the tool itself"
@@ -101,15 +101,15 @@ async fn in_process(
         // Stored results would end with this process.
         (upstream.answer_bytes, upstream.media_bytes) = (usize::MAX, usize::MAX);
     }
-    let workspace = Workspace::open(&args.root, &loaded.config)?;
+    let workspace = ServedWorkspace::open(&args.root, &loaded.config)?;
     let follow = follow(args);
-    let person = Person::at_terminal(follow.as_ref());
-    let request = Request::CallTool { tool: args.tool.clone(), input };
-    let asked = Asked {
+    let person = TerminalUser::at_terminal(follow.as_ref());
+    let request = HostRequest::CallTool { tool: args.tool.clone(), input };
+    let asked = IncomingRequest {
         cancel: stop,
-        events: follow.as_ref().map_or_else(EventSink::none, Follow::sink),
-        asker: person.as_ref().map_or_else(Asker::nobody, Person::asker),
-        ..Asked::plain(request, Caller::local(), "cli")
+        events: follow.as_ref().map_or_else(EventSink::none, WorkDisplay::sink),
+        asker: person.as_ref().map_or_else(Asker::none, TerminalUser::asker),
+        ..IncomingRequest::without_client(request, Caller::local(), "cli")
     };
     let answer = workspace.host.answer(asked).await;
     workspace.close().await;
@@ -117,23 +117,23 @@ async fn in_process(
         follow.end().await;
     }
     Ok(match answer {
-        Ok(Answer::Output(output)) => Ok(output),
+        Ok(HostAnswer::Output(output)) => Ok(output),
         Ok(_) => bail!("a call was answered with something else"),
-        Err(error) => Err(told(&error, args, person.as_ref())),
+        Err(error) => Err(describe_refusal(&error, args, person.as_ref())),
     })
 }
 
 /// Calls the tool at a running server. Disconnecting cancels the call.
-async fn at_server(
-    args: &Args,
+async fn call_at_server(
+    args: &CallArgs,
     url: &str,
     input: Value,
     stop: CancellationToken,
-) -> anyhow::Result<Result<Output, String>> {
+) -> anyhow::Result<Result<ToolOutput, String>> {
     let remote = args.key.remote(url)?;
     let follow = follow(args);
     let outcome = tokio::select! {
-        outcome = remote::call(&remote, &args.tool, input, follow.as_ref()) => outcome,
+        outcome = remote::call_remote_tool(&remote, &args.tool, input, follow.as_ref()) => outcome,
         () = stop.cancelled() => Ok(Err(CallError::Canceled.to_string())),
     };
     if let Some(follow) = follow {
@@ -142,19 +142,19 @@ async fn at_server(
     outcome
 }
 
-fn follow(args: &Args) -> Option<Follow> {
-    args.follow.then(|| Follow::begin(&fold(&args.tool), Duration::ZERO))
+fn follow(args: &CallArgs) -> Option<WorkDisplay> {
+    args.follow.then(|| WorkDisplay::begin(&fold_name(&args.tool), Duration::ZERO))
 }
 
 /// Returns the refusal with its cause, because a local caller may read the log as well.
-fn told(error: &CallError, args: &Args, person: Option<&Person>) -> String {
+fn describe_refusal(error: &CallError, args: &CallArgs, person: Option<&TerminalUser>) -> String {
     let cause = error.cause().map(|cause| format!(": {cause}")).unwrap_or_default();
     match error {
         CallError::UnknownTool { .. } => {
             format!("{error} (`toolgate tools` lists what is on offer)")
         }
         CallError::Conflict { details, .. } => format!("{error}\n{details}"),
-        CallError::NotAllowed { .. } if person.is_some_and(Person::disagreed) => {
+        CallError::NotAllowed { .. } if person.is_some_and(TerminalUser::has_declined) => {
             "not done: you did not agree".to_owned()
         }
         CallError::NotAllowed { message } if person.is_none() => {
@@ -169,7 +169,7 @@ fn told(error: &CallError, args: &Args, person: Option<&Person>) -> String {
     }
 }
 
-fn show(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
+fn show(args: &CallArgs, output: &ToolOutput) -> anyhow::Result<ExitCode> {
     if args.json {
         let value = match output.structured {
             true => output.value.clone(),
@@ -178,24 +178,25 @@ fn show(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
         };
         print(&format!("{}\n", serde_json::to_string_pretty(&value)?))?;
     } else {
-        let Text { body, note } = &output.text;
+        let ResultText { body, note } = &output.text;
         print(body)?;
         // A file's bytes are printed unchanged, unless standard output is a terminal.
-        let beside = std::io::stdout().is_terminal() || fold(&args.tool) != "files_read";
+        let beside = std::io::stdout().is_terminal() || fold_name(&args.tool) != "files_read";
         if beside && !body.is_empty() && !body.ends_with('\n') {
             print("\n")?;
         }
         for content in &output.content {
             let told = content.as_text();
             match &content.shown {
-                Shape::Text(_) | Shape::Resource(Contents { held: Held::Text(_), .. }) => {
+                ContentBody::Text(_)
+                | ContentBody::Resource(ResourceContents { held: ResourceData::Text(_), .. }) => {
                     let end = if told.ends_with('\n') { "" } else { "\n" };
                     print(&format!("{told}{end}"))?;
                 }
-                Shape::Image(_) | Shape::Audio(_) | Shape::Resource(_) => {
+                ContentBody::Image(_) | ContentBody::Audio(_) | ContentBody::Resource(_) => {
                     complain(&format!("not shown: {told}; --json has it"));
                 }
-                Shape::Link(_) => complain(&format!("it links to {told}")),
+                ContentBody::Link(_) => complain(&format!("it links to {told}")),
             }
         }
         if let Some(note) = note {
@@ -209,8 +210,8 @@ fn show(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(match output.ending {
-        Ending::Done => ExitCode::SUCCESS,
-        Ending::ProgramFailed | Ending::ToolFailed => ExitCode::from(1),
+        CallEnding::Done => ExitCode::SUCCESS,
+        CallEnding::ProgramFailed | CallEnding::ToolFailed => ExitCode::from(1),
     })
 }
 

@@ -8,13 +8,13 @@ use bytes::Bytes;
 use http::{HeaderMap, Method};
 use serde_json::{Value, json};
 use toolgate::answer_once;
-use toolgate::wiring::Workspace;
-use toolgate_contract::{Body, Frame, Head};
+use toolgate::wiring::ServedWorkspace;
+use toolgate_contract::{FrameHead, MessageFrame, ReplyBody};
 use toolgate_host::OutputCheck;
 
-use super::diff_logs::{self, Differ};
-use super::enveloping::Enveloping;
-use super::{Folder, complain, print, run_to_end, small_runtime};
+use super::diff_logs::{self, LogComparison};
+use super::envelope_options::EnvelopeOptions;
+use super::{FolderArgs, complain, print, run_to_end, small_runtime};
 
 /// Configuration of a check, if the folder has this file.
 const CONFIGURATION: &str = "tests/fixtures/mcp/toolgate.toml";
@@ -35,7 +35,7 @@ Examples:
 It runs under tests/fixtures/mcp/toolgate.toml where the folder has that and no other is named.
 It exits with 0 when all went well, 1 when something was refused, an envelope breaks its schema or
 the log differs, 2 when there was nothing to check.")]
-pub(super) struct Args {
+pub(super) struct CheckArgs {
     /// Folder to check
     #[arg(default_value = ".", env = "TOOLGATE_ROOT")]
     path: PathBuf,
@@ -49,25 +49,25 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE", requires = "log_dir")]
     golden: Option<PathBuf>,
     #[command(flatten)]
-    enveloping: Enveloping,
+    enveloping: EnvelopeOptions,
     #[command(flatten)]
-    folder: Folder,
+    folder: FolderArgs,
 }
 
 /// A request of the contract.
-struct Step {
+struct ContractStep {
     name: &'static str,
     method: Method,
     path: &'static str,
     body: Value,
 }
 
-fn steps() -> [Step; 3] {
-    let get = |name, path| Step { name, method: Method::GET, path, body: Value::Null };
+fn steps() -> [ContractStep; 3] {
+    let get = |name, path| ContractStep { name, method: Method::GET, path, body: Value::Null };
     [
         get("discover", "/mcp/discover"),
         get("prompt", "/mcp/prompt/core.generic.bootstrap@1"),
-        Step {
+        ContractStep {
             name: "tool",
             method: Method::POST,
             path: "/mcp/tool/mcp.tool:docs.load.fetch",
@@ -76,30 +76,32 @@ fn steps() -> [Step; 3] {
     ]
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let own = args.path.join(CONFIGURATION);
     let own = (args.folder.config.is_none() && own.is_file()).then_some(own);
     let config = own.or_else(|| args.folder.config.clone());
-    let folder = Folder { config, read_only: args.folder.read_only };
+    let folder = FolderArgs { config, read_only: args.folder.read_only };
     let mut loaded = folder.load_to_serve(&args.path)?;
-    args.enveloping.put(&mut loaded.config);
+    args.enveloping.apply(&mut loaded.config);
     if let Some(mode) = args.mode {
         loaded.config.envelope.validation = mode;
     }
     let went_well = run_to_end(small_runtime()?, async {
-        let workspace = Workspace::open(&args.path, &loaded.config)?;
-        let served = workspace.served();
+        let workspace = ServedWorkspace::open(&args.path, &loaded.config)?;
+        let served = workspace.server();
         let mut went_well = true;
         for step in steps() {
             let reply = answer_once(&served, "envelope", step.frame()).await?;
-            let Body::Json(bytes) = reply.body else { bail!("{} was not answered", step.name) };
+            let ReplyBody::Json(bytes) = reply.body else {
+                bail!("{} was not answered", step.name)
+            };
             let envelope: Value = serde_json::from_slice(&bytes)?;
             let problems = served.host.schemas().load_envelope().problems(&envelope);
             for problem in &problems {
                 complain(&format!("{}: {} {}", step.name, problem.pointer, problem.message));
             }
             went_well &= reply.status == 200 && problems.is_empty();
-            print(&line(step.name, reply.status, &envelope))?;
+            print(&step_line(step.name, reply.status, &envelope))?;
         }
         workspace.close().await;
         anyhow::Ok(went_well)
@@ -109,27 +111,27 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         complain(&format!("the log is {}", log.display()));
     }
     let same = match (&log, &args.golden) {
-        (Some(log), Some(golden)) => same(log, golden)?,
+        (Some(log), Some(golden)) => is_same_log(log, golden)?,
         _ => true,
     };
     Ok(if went_well && same { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-impl Step {
-    fn frame(&self) -> Frame {
-        let head = Head::Http {
+impl ContractStep {
+    fn frame(&self) -> MessageFrame {
+        let head = FrameHead::Http {
             method: self.method.clone(),
             path: self.path.to_owned(),
             query: String::new(),
             headers: HeaderMap::new(),
         };
         let body = if self.body.is_null() { String::new() } else { self.body.to_string() };
-        Frame { head, body: Bytes::from(body) }
+        MessageFrame { head, body: Bytes::from(body) }
     }
 }
 
 /// Formats a step for people.
-fn line(name: &str, status: u16, envelope: &Value) -> String {
+fn step_line(name: &str, status: u16, envelope: &Value) -> String {
     let meta = &envelope["meta"];
     let said = match envelope["error"]["message"].as_str() {
         Some(why) => format!("{}: {why}", envelope["error"]["code"].as_str().unwrap_or_default()),
@@ -144,9 +146,9 @@ fn line(name: &str, status: u16, envelope: &Value) -> String {
 }
 
 /// Returns true if the log equals the golden one.
-fn same(log: &Path, golden: &Path) -> anyhow::Result<bool> {
-    let differences = Differ::default().differences(log, golden)?;
-    diff_logs::tell(&differences)?;
+fn is_same_log(log: &Path, golden: &Path) -> anyhow::Result<bool> {
+    let differences = LogComparison::default().differences(log, golden)?;
+    diff_logs::print_differences(&differences)?;
     Ok(differences.is_empty())
 }
 
@@ -157,6 +159,6 @@ fn mode(text: &str) -> Result<OutputCheck, String> {
 
 /// Reads `file` as JSON.
 pub(super) fn read_json(file: &Path) -> anyhow::Result<Value> {
-    let bytes = diff_logs::read(file)?;
+    let bytes = diff_logs::read_text(file)?;
     serde_json::from_str(&bytes).with_context(|| format!("{} is not JSON", file.display()))
 }

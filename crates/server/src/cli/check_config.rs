@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use toolgate::config::{self, Config};
-use toolgate::wiring::Workspace;
+use toolgate::wiring::ServedWorkspace;
 use toolgate_host::REDACTED;
 
-use super::{Folder, as_toml, complain, print, secrets};
+use super::{FolderArgs, as_toml, complain, print, secret_detection};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -18,20 +18,20 @@ Examples:
 
 It exits with 0 when the configuration is sound and prints the settings in force,
 with 2 when it is not, and says where.")]
-pub(super) struct Args {
+pub(super) struct CheckConfigArgs {
     /// Workspace of the configuration
     #[arg(default_value = ".", env = "TOOLGATE_ROOT")]
     path: PathBuf,
     #[command(flatten)]
-    folder: Folder,
+    folder: FolderArgs,
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &CheckConfigArgs) -> anyhow::Result<ExitCode> {
     let loaded = args.folder.load(&args.path)?;
     let config = &loaded.config;
     config::check_listen(config.server.listen, config)?;
     // Some errors only appear when the workspace is built: patterns, folders and schemas.
-    let served = Workspace::look(&args.path, &loaded.config)?.served();
+    let served = ServedWorkspace::open_for_inspection(&args.path, &loaded.config)?.server();
     served.dialects_over_http(&loaded.config)?;
     for own in &loaded.config.listen {
         config::check_listen(own.addr, config)
@@ -51,21 +51,21 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn without_secrets(mut config: Config) -> Config {
     for upstream in config.upstream.values_mut() {
         for (name, value) in upstream.headers.iter_mut().chain(&mut upstream.env) {
-            if secrets::is_in(name, value) {
+            if secret_detection::has_secret(name, value) {
                 REDACTED.clone_into(value);
             }
         }
         if let Some(oauth) = &mut upstream.oauth {
             let both = [&mut oauth.client_secret, &mut oauth.client_key];
             for secret in both.into_iter().flatten() {
-                if secrets::is_in("secret", secret) {
+                if secret_detection::has_secret("secret", secret) {
                     REDACTED.clone_into(secret);
                 }
             }
         }
         let mut before = String::new();
         for word in upstream.url.iter_mut().chain(&mut upstream.command) {
-            let clean = without_parts(word, &before);
+            let clean = without_secret_parts(word, &before);
             before = std::mem::replace(word, clean);
         }
     }
@@ -73,10 +73,10 @@ fn without_secrets(mut config: Config) -> Config {
 }
 
 /// Redacts the secrets in `word`, a URL or the argument after `before`.
-fn without_parts(word: &str, before: &str) -> String {
+fn without_secret_parts(word: &str, before: &str) -> String {
     let mut clean = word.to_owned();
-    for found in secrets::in_word(word, before).into_iter().rev() {
-        clean.replace_range(found.at, REDACTED);
+    for found in secret_detection::secrets_in_word(word, before).into_iter().rev() {
+        clean.replace_range(found.range, REDACTED);
     }
     clean
 }

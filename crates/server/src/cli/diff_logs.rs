@@ -9,11 +9,11 @@ use serde_json::Value;
 use super::{complain, print};
 
 /// Log that a check writes.
-const NEW: &str = "runs/mcp_server/envelope_validation.latest.jsonl";
+const NEW_LOG: &str = "runs/mcp_server/envelope_validation.latest.jsonl";
 /// Log that it is compared with.
-const GOLDEN: &str = "tests/fixtures/mcp/envelope_validation_golden.jsonl";
+const GOLDEN_LOG: &str = "tests/fixtures/mcp/envelope_validation_golden.jsonl";
 /// Fields that differ between runs. Ids do as well, unless both logs are deterministic.
-const PASSING: [&str; 8] = [
+const VARYING_FIELDS: [&str; 8] = [
     "ts",
     "durationMs",
     "runId",
@@ -23,7 +23,7 @@ const PASSING: [&str; 8] = [
     "metadata.attemptId",
     "metadata.logPath",
 ];
-const IDS: [&str; 3] = ["requestId", "traceId", "spanId"];
+const ID_FIELDS: [&str; 3] = ["requestId", "traceId", "spanId"];
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -36,12 +36,12 @@ When and how long something was is not compared, nor in which run; ids are where
 they are deterministic.
 It exits with 0 when the logs say the same, 1 when they do not, and says where, and 2 when one
 cannot be read.")]
-pub(super) struct Args {
+pub(super) struct DiffLogsArgs {
     /// Log to check
-    #[arg(long, value_name = "FILE", default_value = NEW)]
+    #[arg(long, value_name = "FILE", default_value = NEW_LOG)]
     new: PathBuf,
     /// Log to compare it with
-    #[arg(long, value_name = "FILE", default_value = GOLDEN)]
+    #[arg(long, value_name = "FILE", default_value = GOLDEN_LOG)]
     golden: PathBuf,
     /// Further fields to ignore; `metadata.validation` names a nested field
     #[arg(long, visible_alias = "whitelist", value_name = "FIELD", num_args = 0..)]
@@ -50,13 +50,13 @@ pub(super) struct Args {
 
 /// Comparison of two logs, with the fields to ignore.
 #[derive(Default)]
-pub(super) struct Differ {
+pub(super) struct LogComparison {
     ignored: Vec<String>,
 }
 
 /// A difference between two logs.
 #[derive(Debug, PartialEq)]
-pub(super) struct Difference {
+pub(super) struct LogDifference {
     /// Line number, from 1.
     line: usize,
     /// Field name. Empty for the whole line.
@@ -65,15 +65,15 @@ pub(super) struct Difference {
     new: Option<Value>,
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &DiffLogsArgs) -> anyhow::Result<ExitCode> {
     let differences =
-        Differ { ignored: args.ignore.clone() }.differences(&args.new, &args.golden)?;
-    tell(&differences)?;
+        LogComparison { ignored: args.ignore.clone() }.differences(&args.new, &args.golden)?;
+    print_differences(&differences)?;
     Ok(if differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 /// Prints the differences.
-pub(super) fn tell(differences: &[Difference]) -> anyhow::Result<()> {
+pub(super) fn print_differences(differences: &[LogDifference]) -> anyhow::Result<()> {
     if differences.is_empty() {
         return print("the logs say the same\n");
     }
@@ -81,7 +81,7 @@ pub(super) fn tell(differences: &[Difference]) -> anyhow::Result<()> {
         Some(value) => value.to_string(),
         None => "nothing".to_owned(),
     };
-    for Difference { line, field, golden, new } in differences {
+    for LogDifference { line, field, golden, new } in differences {
         let field = if field.is_empty() { String::new() } else { format!(" {field}") };
         let golden = said(golden);
         let new = said(new);
@@ -96,20 +96,24 @@ pub(super) fn tell(differences: &[Difference]) -> anyhow::Result<()> {
     Ok(())
 }
 
-impl Differ {
+impl LogComparison {
     /// Compares the log `new` with `golden`.
     ///
     /// # Errors
     ///
     /// Returns an error if a log cannot be read.
-    pub(super) fn differences(&self, new: &Path, golden: &Path) -> anyhow::Result<Vec<Difference>> {
+    pub(super) fn differences(
+        &self,
+        new: &Path,
+        golden: &Path,
+    ) -> anyhow::Result<Vec<LogDifference>> {
         let new = records(new)?;
         let golden = records(golden)?;
         let mut all = Vec::new();
         for at in 0..new.len().max(golden.len()) {
             match (new.get(at), golden.get(at)) {
                 (Some(new), Some(golden)) => self.compare(at + 1, new, golden, &mut all),
-                (new, golden) => all.push(Difference {
+                (new, golden) => all.push(LogDifference {
                     line: at + 1,
                     field: String::new(),
                     golden: golden.cloned(),
@@ -120,16 +124,16 @@ impl Differ {
         Ok(all)
     }
 
-    fn compare(&self, line: usize, new: &Value, golden: &Value, all: &mut Vec<Difference>) {
+    fn compare(&self, line: usize, new: &Value, golden: &Value, all: &mut Vec<LogDifference>) {
         let steady = [new, golden].iter().all(|one| one["metadata"]["deterministic"] == true);
         let passing = |field: &str| {
-            PASSING.contains(&field)
-                || (!steady && IDS.contains(&field))
+            VARYING_FIELDS.contains(&field)
+                || (!steady && ID_FIELDS.contains(&field))
                 || self.ignored.iter().any(|ignored| ignored == field)
         };
         let mut fields = Vec::new();
-        leaves("", Some(new), Some(golden), &passing, &mut fields);
-        all.extend(fields.into_iter().map(|(field, new, golden)| Difference {
+        collect_differences("", Some(new), Some(golden), &passing, &mut fields);
+        all.extend(fields.into_iter().map(|(field, new, golden)| LogDifference {
             line,
             field,
             golden,
@@ -138,15 +142,15 @@ impl Differ {
     }
 }
 
-type Leaf = (String, Option<Value>, Option<Value>);
+type FieldDifference = (String, Option<Value>, Option<Value>);
 
 /// Collects the innermost fields in which `new` and `golden` differ.
-fn leaves(
+fn collect_differences(
     at: &str,
     new: Option<&Value>,
     golden: Option<&Value>,
     passing: &impl Fn(&str) -> bool,
-    found: &mut Vec<Leaf>,
+    found: &mut Vec<FieldDifference>,
 ) {
     if new == golden || passing(at) {
         return;
@@ -158,12 +162,12 @@ fn leaves(
     let more = golden.keys().filter(|name| !new.contains_key(*name));
     for name in new.keys().chain(more) {
         let within = if at.is_empty() { name.clone() } else { format!("{at}.{name}") };
-        leaves(&within, new.get(name), golden.get(name), passing, found);
+        collect_differences(&within, new.get(name), golden.get(name), passing, found);
     }
 }
 
 fn records(log: &Path) -> anyhow::Result<Vec<Value>> {
-    let text = read(log)?;
+    let text = read_text(log)?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let records = lines.map(|(at, line)| {
         let record: Value = serde_json::from_str(line)
@@ -180,7 +184,7 @@ fn records(log: &Path) -> anyhow::Result<Vec<Value>> {
 }
 
 #[allow(clippy::disallowed_methods, reason = "the person's own file, named on the command line")]
-pub(super) fn read(file: &Path) -> anyhow::Result<String> {
+pub(super) fn read_text(file: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))
 }
 
@@ -193,7 +197,7 @@ mod tests {
     fn differing(new: &Value, golden: &Value, ignored: &[&str]) -> Vec<String> {
         let ignored = ignored.iter().map(|field| (*field).to_owned()).collect();
         let mut all = Vec::new();
-        Differ { ignored }.compare(1, new, golden, &mut all);
+        LogComparison { ignored }.compare(1, new, golden, &mut all);
         all.into_iter().map(|one| one.field).collect()
     }
 

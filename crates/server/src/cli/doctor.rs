@@ -9,13 +9,14 @@ use anyhow::{Context, anyhow, bail};
 use serde_json::json;
 use toolgate::config::environment;
 use toolgate_toolsets::world::sandbox::{
-    Beside, Held, Layer, Profile, Reach, Require, confine_server,
+    SandboxCoverage, SandboxLayer, SandboxPaths, SandboxProfile, SandboxRequirement, ServerAccess,
+    confine_server,
 };
 use toolgate_toolsets::world::{Root, Sandbox};
-use toolgate_upstream::Listing;
+use toolgate_upstream::UpstreamListing;
 
-use super::login::At;
-use super::{Folder, print, run_to_end};
+use super::login::UpstreamArg;
+use super::{FolderArgs, print, run_to_end};
 
 #[derive(clap::Args)]
 #[command(
@@ -30,25 +31,25 @@ Examples:
 Each layer is tried by doing it, in a process of its own. The exit code is 1 where the profile that
 is configured promises what this system does not hold."
 )]
-pub(super) struct Args {
+pub(super) struct DoctorArgs {
     /// Workspace whose settings are checked
     #[arg(default_value = ".")]
     root: PathBuf,
     #[command(flatten)]
-    folder: Folder,
+    folder: FolderArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
     #[command(subcommand)]
-    what: Option<What>,
+    what: Option<DoctorCommand>,
 }
 
 #[derive(clap::Subcommand)]
-enum What {
+enum DoctorCommand {
     /// Test the OAuth authorization of an upstream, step by step
     #[command(after_help = "\
 A line a step; no token and no secret is in any. The exit code is 1 where one does not go.")]
-    Oauth(At),
+    Oauth(UpstreamArg),
     /// Test each upstream by listing it
     #[command(
         alias = "upstream",
@@ -59,50 +60,54 @@ Examples:
 
 A line an upstream. The exit code is 1 where one does not answer."
     )]
-    Upstreams(Upstreams),
+    Upstreams(DoctorUpstreamsArgs),
 }
 
 #[derive(clap::Args)]
-struct Upstreams {
+struct DoctorUpstreamsArgs {
     /// Upstreams to test; all by default
     names: Vec<String>,
     /// Workspace whose settings name the upstreams
     #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
     root: PathBuf,
     #[command(flatten)]
-    folder: Folder,
+    folder: FolderArgs,
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     match &args.what {
-        Some(What::Oauth(at)) => return oauth(at),
-        Some(What::Upstreams(of)) => return upstreams(of),
+        Some(DoctorCommand::Oauth(at)) => return test_oauth(at),
+        Some(DoctorCommand::Upstreams(of)) => return test_upstreams(of),
         None => {}
     }
     let config = args.folder.load(&args.root)?.config;
-    let sandbox = Sandbox::new(&config.sandbox, Beside::default()).map_err(|why| anyhow!(why))?;
+    let sandbox =
+        Sandbox::new(&config.sandbox, SandboxPaths::default()).map_err(|why| anyhow!(why))?;
     let root = Root::open(&args.root)
         .with_context(|| format!("the folder {} cannot be opened", args.root.display()))?;
     let configured = config.sandbox.profile;
     // Without a sandbox, the report shows the layers of the default profile.
-    let asked = if configured == Profile::Off { Profile::Workspace } else { configured };
+    let asked =
+        if configured == SandboxProfile::Off { SandboxProfile::Workspace } else { configured };
     let variables = environment().into_iter().collect();
-    let held = sandbox.held(asked, &root, &variables)?;
-    let profiles = [Profile::ReadOnly, Profile::Workspace, Profile::Network];
-    let profiles = profiles.map(|profile| sandbox.held(profile, &root, &variables));
+    let held = sandbox.coverage(asked, &root, &variables)?;
+    let profiles = [SandboxProfile::ReadOnly, SandboxProfile::Workspace, SandboxProfile::Network];
+    let profiles = profiles.map(|profile| sandbox.coverage(profile, &root, &variables));
     let profiles = profiles.into_iter().collect::<Result<Vec<_>, _>>()?;
     let is_root = rustix::process::geteuid().is_root();
     // Confinement cannot be undone, so it runs on its own thread.
-    let server = thread::spawn(|| confine_server(&Reach::default())).join();
+    let server = thread::spawn(|| confine_server(&ServerAccess::default())).join();
     let server = server.unwrap_or_else(|_| Err("trying it panicked".to_owned()));
     let server = match config.server.confined {
         true => server,
         false => Err("server.confined is false".to_owned()),
     };
     let text = if args.json {
-        let is_held = |layer: Layer| !held.missing.iter().any(|it| it.layer == layer);
-        let layers: serde_json::Map<_, _> =
-            Layer::ALL.iter().map(|&it| (it.name().to_owned(), is_held(it).into())).collect();
+        let is_held = |layer: SandboxLayer| !held.missing.iter().any(|it| it.layer == layer);
+        let layers: serde_json::Map<_, _> = SandboxLayer::ALL
+            .iter()
+            .map(|&it| (it.name().to_owned(), is_held(it).into()))
+            .collect();
         let told = json!({
             "configured": configured, "profile": asked, "require": config.sandbox.require,
             "layers": layers, "missing": held.missing, "profiles": profiles, "root": is_root,
@@ -110,19 +115,19 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         });
         format!("{told:#}\n")
     } else {
-        told(&held, &profiles, configured, config.sandbox.require, &server, is_root)
+        render_report(&held, &profiles, configured, config.sandbox.require, &server, is_root)
     };
     print(&text)?;
-    let is_kept = configured == Profile::Off || held.is_whole();
+    let is_kept = configured == SandboxProfile::Off || held.is_complete();
     Ok(if is_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Tests the OAuth authorization of an upstream.
-fn oauth(at: &At) -> anyhow::Result<ExitCode> {
+fn test_oauth(at: &UpstreamArg) -> anyhow::Result<ExitCode> {
     let is_in = run_to_end(super::small_runtime()?, async {
-        let entry = at.entry()?;
+        let entry = at.open_sign_in()?;
         let is_in = entry
-            .examine(&mut |what, outcome| {
+            .check_access(&mut |what, outcome| {
                 let (mark, said) = match outcome {
                     Ok(said) => ("ok    ", said),
                     Err(why) => ("FAILED", why),
@@ -137,17 +142,19 @@ fn oauth(at: &At) -> anyhow::Result<ExitCode> {
 }
 
 /// Tests each upstream by listing it.
-fn upstreams(of: &Upstreams) -> anyhow::Result<ExitCode> {
+fn test_upstreams(of: &DoctorUpstreamsArgs) -> anyhow::Result<ExitCode> {
     let config = of.folder.load(&of.root)?.config;
-    let said =
-        run_to_end(super::small_runtime()?, toolgate::asked::ask(&of.root, &config, &of.names))?;
+    let said = run_to_end(
+        super::small_runtime()?,
+        toolgate::probe::probe_upstreams(&of.root, &config, &of.names),
+    )?;
     if said.is_empty() {
         bail!("there is no upstream that is enabled in toolgate.toml");
     }
     let mut all_answer = true;
     for (name, listing) in said {
         let line = match listing {
-            Ok(Listing { revision, tools, resources, prompts, .. }) => {
+            Ok(UpstreamListing { revision, tools, resources, prompts, .. }) => {
                 let tools = tools.len();
                 let resources = resources.len();
                 let prompts = prompts.len();
@@ -166,40 +173,44 @@ fn upstreams(of: &Upstreams) -> anyhow::Result<ExitCode> {
     Ok(if all_answer { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn told(
-    held: &Held,
-    profiles: &[Held],
-    configured: Profile,
-    require: Require,
+fn render_report(
+    held: &SandboxCoverage,
+    profiles: &[SandboxCoverage],
+    configured: SandboxProfile,
+    require: SandboxRequirement,
     server: &Result<(), String>,
     is_root: bool,
 ) -> String {
     let mut text = match configured {
-        Profile::Off => "sandbox.profile is `off`: programs may do whatever the server may.\n\
+        SandboxProfile::Off => {
+            "sandbox.profile is `off`: programs may do whatever the server may.\n\
                          With `workspace` this system would hold:\n"
-            .to_owned(),
+                .to_owned()
+        }
         profile => format!("sandbox.profile is `{}`. This system holds:\n", profile.name()),
     };
-    for layer in Layer::ALL {
+    for layer in SandboxLayer::ALL {
         let lacking = held.missing.iter().find(|it| it.layer == layer);
         let _ = match lacking {
-            None => writeln!(text, "  held     {:<9} {}", layer.name(), layer.holds()),
+            None => writeln!(text, "  held     {:<9} {}", layer.name(), layer.effect()),
             Some(it) => writeln!(text, "  MISSING  {:<9} {}", layer.name(), it.why),
         };
     }
     text.push_str("A program then\n");
     for held in profiles {
-        let does = held.profile.does();
-        let whole = if held.is_whole() { "whole" } else { "not whole" };
+        let does = held.profile.description();
+        let whole = if held.is_complete() { "whole" } else { "not whole" };
         let _ = writeln!(text, "  {:<9} {does}: {whole}", held.profile.name());
     }
-    if !held.is_whole() {
+    if !held.is_complete() {
         text.push_str(match require {
-            Require::Best => {
+            SandboxRequirement::Best => {
                 "Programs run all the same, and results say what is missing; \
                  `sandbox.require = \"strict\"` refuses them.\n"
             }
-            Require::Strict => "Programs are not run (`sandbox.require = \"strict\"`).\n",
+            SandboxRequirement::Strict => {
+                "Programs are not run (`sandbox.require = \"strict\"`).\n"
+            }
         });
     }
     let _ = match server {

@@ -5,42 +5,42 @@
 
 mod live;
 mod lines;
-pub(super) mod words;
+pub(super) mod terminal_text;
 
 use std::time::Duration;
 
-use toolgate_contract::{Event, EventSink, Happened, Level, Stream, line_of};
+use toolgate_contract::{CallEvent, EventSink, JobEventKind, LogLevel, OutputStream, log_text};
 
-use lines::Lines;
-pub(super) use live::Bar;
-use live::Live;
+use lines::LineDisplay;
+use live::LiveDisplay;
+pub(super) use live::ProgressView;
 
 /// An update from running work.
 #[derive(Debug)]
-pub(super) enum Said {
+pub(super) enum WorkUpdate {
     /// The work starts again, in this attempt.
-    Begun { attempt: u32 },
+    Restarted { attempt: u32 },
     /// Progress, with a fraction from 0 to 1 if it is known.
     Progress { fraction: Option<f64>, message: Option<String> },
     /// A piece of a program's output.
-    Printed { stream: Stream, text: String },
+    Printed { stream: OutputStream, text: String },
     /// A log line.
-    Log { level: Level, message: String },
+    Log { level: LogLevel, message: String },
     /// A file that the work left.
-    Left { path: String },
+    LeftFile { path: String },
 }
 
-impl Said {
-    fn of(event: Event) -> Option<Self> {
+impl WorkUpdate {
+    fn from_event(event: CallEvent) -> Option<Self> {
         Some(match event {
-            Event::Progress { done, total, message } => Self::progress(done, total, message),
-            Event::Chunk { stream, text } => Self::Printed { stream, text },
-            Event::Log { level, data, .. } => {
-                Self::Log { level, message: line_of(&data).into_owned() }
+            CallEvent::Progress { done, total, message } => Self::progress(done, total, message),
+            CallEvent::ProgramOutput { stream, text } => Self::Printed { stream, text },
+            CallEvent::Log { level, data, .. } => {
+                Self::Log { level, message: log_text(&data).into_owned() }
             }
-            Event::Left(file) => Self::Left { path: file.path },
+            CallEvent::FileProduced(file) => Self::LeftFile { path: file.path },
             // These events concern clients that return later.
-            Event::LetGo | Event::Visited { .. } => return None,
+            CallEvent::ReleaseConnection | CallEvent::VisitFinished { .. } => return None,
         })
     }
 
@@ -52,25 +52,25 @@ impl Said {
     }
 
     /// Converts an event of a job, except its start and end.
-    pub(super) fn of_job(what: &Happened) -> Option<Self> {
+    pub(super) fn from_job_event(what: &JobEventKind) -> Option<Self> {
         Some(match what {
-            Happened::Queued | Happened::Finished { .. } => return None,
-            Happened::Started { attempt } => Self::Begun { attempt: *attempt },
+            JobEventKind::Queued | JobEventKind::Finished { .. } => return None,
+            JobEventKind::Started { attempt } => Self::Restarted { attempt: *attempt },
             // A job without progress reports stays at 0.
-            Happened::Progress { fraction, message } => Self::Progress {
+            JobEventKind::Progress { fraction, message } => Self::Progress {
                 fraction: Some(*fraction).filter(|fraction| *fraction > 0.0),
                 message: message.clone(),
             },
-            Happened::Output { stream, text } => {
+            JobEventKind::Output { stream, text } => {
                 Self::Printed { stream: *stream, text: text.clone() }
             }
-            Happened::Log { level, message } => {
+            JobEventKind::Log { level, message } => {
                 Self::Log { level: *level, message: message.clone() }
             }
-            Happened::Artefact(left) => Self::Left { path: left.path.clone() },
-            Happened::Asks { open: 0 } => return None,
-            Happened::Asks { .. } => Self::Log {
-                level: Level::Notice,
+            JobEventKind::Artefact(left) => Self::LeftFile { path: left.path.clone() },
+            JobEventKind::Asks { open: 0 } => return None,
+            JobEventKind::Asks { .. } => Self::Log {
+                level: LogLevel::Notice,
                 message: "it asks something of the client that started it".to_owned(),
             },
         })
@@ -78,19 +78,19 @@ impl Said {
 }
 
 /// Display of one piece of work.
-pub(super) enum Follow {
+pub(super) enum WorkDisplay {
     /// Progress bar for a terminal.
-    Live(Live),
+    Live(LiveDisplay),
     /// Lines for a pipe.
-    Lines(Lines),
+    Lines(LineDisplay),
 }
 
-impl Follow {
+impl WorkDisplay {
     /// Starts a display for `name`, which has been running for `running_for`.
     pub(super) fn begin(name: &str, running_for: Duration) -> Self {
-        match Live::begin(name, running_for) {
+        match LiveDisplay::begin(name, running_for) {
             Some(live) => Self::Live(live),
-            None => Self::Lines(Lines::begin()),
+            None => Self::Lines(LineDisplay::begin()),
         }
     }
 
@@ -101,35 +101,35 @@ impl Follow {
             Self::Live(live) => {
                 let live = live.view();
                 EventSink::new(move |event| {
-                    if let Some(said) = Said::of(event) {
+                    if let Some(said) = WorkUpdate::from_event(event) {
                         live.take(said);
                     }
                 })
             }
             Self::Lines(lines) => {
-                let mouth = lines.mouth();
+                let mouth = lines.sender();
                 EventSink::new(move |event| {
-                    if let Some(said) = Said::of(event) {
-                        mouth.try_say(said);
+                    if let Some(said) = WorkUpdate::from_event(event) {
+                        mouth.try_send(said);
                     }
                 })
             }
         };
-        sink.for_lines(Some(Level::Info))
+        sink.with_log_level(Some(LogLevel::Info))
     }
 
     /// Shows an update, waiting for room if needed.
-    pub(super) async fn say(&self, said: Said) {
+    pub(super) async fn show(&self, said: WorkUpdate) {
         match self {
             Self::Live(live) => live.view().take(said),
-            Self::Lines(lines) => lines.say(said).await,
+            Self::Lines(lines) => lines.send(said).await,
         }
     }
 
     /// Returns the progress bar, if there is one.
-    pub(super) fn bar(&self) -> Option<Bar> {
+    pub(super) fn bar(&self) -> Option<ProgressView> {
         match self {
-            Self::Live(live) => Some(live.bar()),
+            Self::Live(live) => Some(live.draw_bar()),
             Self::Lines(_) => None,
         }
     }

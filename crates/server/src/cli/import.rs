@@ -12,14 +12,14 @@ use anyhow::Context;
 use toolgate_toolsets::commands;
 
 use super::{complain, print};
-use pack::Imported;
+use pack::ImportedPack;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   toolgate import zyra --to packs/zyra
   toolgate import servers cursor --to toolgate.toml")]
-pub(super) struct Args {
+pub(super) struct ImportArgs {
     #[command(subcommand)]
     importer: Importer,
 }
@@ -28,9 +28,9 @@ pub(super) struct Args {
 #[derive(clap::Subcommand)]
 enum Importer {
     /// Import Zyra, for environmental data from acquisition to visualization
-    Zyra(Pack),
+    Zyra(PackImportArgs),
     /// Import MCP servers from your clients' configuration files
-    Servers(servers::Args),
+    Servers(servers::ImportServersArgs),
 }
 
 #[derive(clap::Args)]
@@ -42,7 +42,7 @@ Examples:
 
 It runs the program to ask what it can do; a listing in a file says less than the program.
 Offer what it wrote with `commands.packs = [\"packs/zyra\"]` in toolgate.toml.")]
-struct Pack {
+struct PackImportArgs {
     /// Program, or a file with its listing; by default `zyra` in PATH
     #[arg(long, value_name = "FILE|PROGRAM")]
     from: Option<PathBuf>,
@@ -51,20 +51,20 @@ struct Pack {
     to: PathBuf,
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     match &args.importer {
-        Importer::Zyra(pack) => written(zyra::import(pack.from.as_deref())?, &pack.to),
+        Importer::Zyra(pack) => write_pack(zyra::import(pack.from.as_deref())?, &pack.to),
         Importer::Servers(args) => servers::run(args),
     }
 }
 
 /// Writes a pack into the folder `to`.
-fn written(imported: Imported, to: &Path) -> anyhow::Result<ExitCode> {
-    let Imported { name, text, commands, left_out } = imported;
+fn write_pack(imported: ImportedPack, to: &Path) -> anyhow::Result<ExitCode> {
+    let ImportedPack { name, text, commands, left_out } = imported;
     let file = to.join(format!("{name}.toml"));
-    write(&file, &text)?;
-    let settings = commands::Settings { packs: vec![file.clone()], ..Default::default() };
-    let read = commands::declared(&settings, None)
+    write_file(&file, &text)?;
+    let settings = commands::CommandSettings { packs: vec![file.clone()], ..Default::default() };
+    let read = commands::load_commands(&settings, None)
         .context("the pack that was written cannot be read: a fault of the importer")?;
     print(&format!("{}: {} commands\n", file.display(), read.len()))?;
     for id in commands {
@@ -77,7 +77,7 @@ fn written(imported: Imported, to: &Path) -> anyhow::Result<ExitCode> {
 }
 
 #[allow(clippy::disallowed_methods, reason = "the person's own folder, named on the command line")]
-fn write(file: &Path, text: &str) -> anyhow::Result<()> {
+fn write_file(file: &Path, text: &str) -> anyhow::Result<()> {
     if let Some(folder) = file.parent() {
         std::fs::create_dir_all(folder)
             .with_context(|| format!("the folder {} cannot be made", folder.display()))?;

@@ -7,24 +7,24 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use toolgate::wiring::Workspace;
-use toolgate_contract::{Answer, Asker, CallError, Caller, Output, Request};
-use toolgate_host::Asked;
+use toolgate::wiring::ServedWorkspace;
+use toolgate_contract::{Asker, CallError, Caller, HostAnswer, HostRequest, ToolOutput};
+use toolgate_host::IncomingRequest;
 
-use super::follow::{Follow, Said};
-use super::{Folder, complain, print, run_to_end, small_runtime};
+use super::follow::{WorkDisplay, WorkUpdate};
+use super::{FolderArgs, complain, print, run_to_end, small_runtime};
 
 /// Tool that reports the state of the index.
 const TOOL: &str = "search.index_status";
 /// Time that one call waits for the index, in milliseconds.
 const WAIT_MS: u64 = 10_000;
 /// Interval at which missing vectors are checked.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Time without new vectors after which the command stops waiting.
-const STUCK: Duration = Duration::from_secs(120);
+const VECTORS_STUCK_AFTER: Duration = Duration::from_secs(120);
 /// Time without newly indexed files after which another server counts as stuck. It reports progress
 /// every few seconds.
-const OTHER_STUCK: Duration = Duration::from_secs(30);
+const BUILDER_STUCK_AFTER: Duration = Duration::from_secs(30);
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -38,7 +38,7 @@ A server does so by itself at the first search; done beforehand, that one does n
 Where another server is building it, that one is waited for.
 How far it is goes to standard error. It exits with 0 when the index is up to date, 1 when it
 cannot be built.")]
-pub(super) struct Args {
+pub(super) struct IndexArgs {
     /// Workspace to index
     #[arg(value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
     root: PathBuf,
@@ -52,13 +52,13 @@ pub(super) struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    folder: Folder,
+    folder: FolderArgs,
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &IndexArgs) -> anyhow::Result<ExitCode> {
     let outcome = run_to_end(small_runtime()?, async {
         let stop = toolgate::shutdown::on_signal()?;
-        indexed(args, stop).await
+        wait_indexed(args, stop).await
     })?;
     let indexed = match outcome {
         Ok(indexed) => indexed,
@@ -77,42 +77,42 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Waits until the index is up to date and returns its state.
-async fn indexed(
-    args: &Args,
+async fn wait_indexed(
+    args: &IndexArgs,
     stop: CancellationToken,
-) -> anyhow::Result<Result<Output, CallError>> {
+) -> anyhow::Result<Result<ToolOutput, CallError>> {
     let loaded = args.folder.load_to_serve(&args.root)?;
-    let workspace = Workspace::open(&args.root, &loaded.config)?;
+    let workspace = ServedWorkspace::open(&args.root, &loaded.config)?;
     let name = args.namespace.clone().unwrap_or_else(|| "workspace".to_owned());
     let input = json!({ "namespace": name, "wait_ms": WAIT_MS });
-    let follow = Follow::begin("index", Duration::ZERO);
-    let mut other = Other::default();
-    let mut vectors = Vectors::default();
+    let follow = WorkDisplay::begin("index", Duration::ZERO);
+    let mut other = OtherBuilder::default();
+    let mut vectors = VectorProgress::default();
     let outcome = loop {
-        let request = Request::CallTool { tool: TOOL.to_owned(), input: input.clone() };
-        let asked = Asked {
+        let request = HostRequest::CallTool { tool: TOOL.to_owned(), input: input.clone() };
+        let asked = IncomingRequest {
             cancel: stop.clone(),
             events: follow.sink(),
-            asker: Asker::nobody(),
-            ..Asked::plain(request, Caller::local(), "cli")
+            asker: Asker::none(),
+            ..IncomingRequest::without_client(request, Caller::local(), "cli")
         };
         match workspace.host.answer(asked).await {
-            Ok(Answer::Output(output)) => {
+            Ok(HostAnswer::Output(output)) => {
                 let indexed = &output.value["namespaces"][&name];
-                if is_on_the_way(indexed) {
+                if is_reading_files(indexed) {
                     continue;
                 }
-                let said = if other.is_building(indexed) {
-                    other.said()
-                } else if args.vectors && !vectors.is_done(indexed) {
-                    vectors.said()
+                let said = if other.update(indexed) {
+                    other.progress()
+                } else if args.vectors && !vectors.update(indexed) {
+                    vectors.progress()
                 } else {
                     break Ok(output);
                 };
-                follow.say(said).await;
+                follow.show(said).await;
                 // The other server, or the model, proceeds in the background.
                 tokio::select! {
-                    () = tokio::time::sleep(LOOK_AGAIN) => {}
+                    () = tokio::time::sleep(POLL_INTERVAL) => {}
                     () = stop.cancelled() => break Err(CallError::Canceled),
                 }
             }
@@ -126,71 +126,71 @@ async fn indexed(
 }
 
 /// Returns true if files are still being read.
-fn is_on_the_way(indexed: &Value) -> bool {
+fn is_reading_files(indexed: &Value) -> bool {
     matches!(indexed["state"].as_str(), Some("absent" | "building" | "rebuilding"))
 }
 
 /// Progress of another server that builds the index.
 #[derive(Default)]
-struct Other {
-    there: Growing,
+struct OtherBuilder {
+    files: GrowingCount,
 }
 
-impl Other {
+impl OtherBuilder {
     /// Updates the number of files. Returns true if that server is still indexing.
-    fn is_building(&mut self, indexed: &Value) -> bool {
+    fn update(&mut self, indexed: &Value) -> bool {
         if indexed["state"] != "following" || indexed["complete"] == true {
             return false;
         }
         // The index may stay incomplete, because a limit was reached or that server is stuck.
-        self.there.rests(indexed["files"].as_u64().unwrap_or_default()) <= OTHER_STUCK
+        self.files.update(indexed["files"].as_u64().unwrap_or_default()) <= BUILDER_STUCK_AFTER
     }
 
-    fn said(&self) -> Said {
-        let message = format!("another server is building it: {} files indexed", self.there.count);
+    fn progress(&self) -> WorkUpdate {
+        let message = format!("another server is building it: {} files indexed", self.files.count);
         #[allow(clippy::cast_precision_loss, reason = "progress is a picture")]
-        Said::progress(self.there.count as f64, None, Some(message))
+        WorkUpdate::progress(self.files.count as f64, None, Some(message))
     }
 }
 
 /// Progress of the vectors from the configured model.
 #[derive(Default)]
-struct Vectors {
-    there: Growing,
+struct VectorProgress {
+    vectors: GrowingCount,
     wanted: u64,
 }
 
-impl Vectors {
+impl VectorProgress {
     /// Updates the number of vectors. Returns true if there is nothing left to wait for.
-    fn is_done(&mut self, indexed: &Value) -> bool {
+    fn update(&mut self, indexed: &Value) -> bool {
         // Without a model there are no vectors.
         let Some(there) = indexed["vectors"].as_u64() else { return true };
-        let is_stuck = self.there.rests(there) > STUCK;
+        let is_stuck = self.vectors.update(there) > VECTORS_STUCK_AFTER;
         self.wanted = indexed["chunks"].as_u64().unwrap_or_default();
         // Waiting does not fix an error of the model, which the note reports.
         let note = indexed["note"].as_str().unwrap_or_default();
         there >= self.wanted || note.starts_with("no vectors") || is_stuck
     }
 
-    fn said(&self) -> Said {
-        let there = self.there.count;
+    fn progress(&self) -> WorkUpdate {
+        let there = self.vectors.count;
         let message = format!("{there} of {} passages have a vector", self.wanted);
         #[allow(clippy::cast_precision_loss, reason = "progress is a picture")]
-        Said::progress(there as f64, Some(self.wanted as f64), Some(message))
+        WorkUpdate::progress(there as f64, Some(self.wanted as f64), Some(message))
     }
 }
 
 /// A count, and the time since its last change.
 #[derive(Default)]
-struct Growing {
+struct GrowingCount {
     count: u64,
     /// Time of the first look at the current count.
     since: Option<Instant>,
 }
 
-impl Growing {
+impl GrowingCount {
     /// Updates the count. Returns the time since its last change.
-    fn rests(&mut self, count: u64) -> Duration {
+    fn update(&mut self, count: u64) -> Duration {
         if count != self.count {
             (self.count, self.since) = (count, None);
         }

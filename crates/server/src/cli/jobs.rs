@@ -2,20 +2,20 @@
 
 mod find;
 mod table;
-mod one;
-mod told;
+mod single;
+mod describe;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
 use serde_json::json;
-use toolgate::wiring::Workspace;
-use toolgate_contract::{Answer, CallError, Job, Request};
-use toolgate_host::{Asked, Host, Jobs};
+use toolgate::wiring::ServedWorkspace;
+use toolgate_contract::{CallError, HostAnswer, HostRequest, JobSnapshot};
+use toolgate_host::{Host, IncomingRequest, JobService};
 
-use super::{Folder, complain, print, remote, run_to_end, small_runtime};
-use one::View;
+use super::{FolderArgs, complain, print, remote, run_to_end, small_runtime};
+use single::JobViewOptions;
 
 /// Jobs per page.
 const PAGE: usize = 500;
@@ -34,7 +34,7 @@ A job belongs to the server that runs it; here it is only looked at, and ctrl-c 
 The result goes to standard output, all else to standard error. It exits with 0 when the job
 succeeded or still runs, 1 when it did not succeed or there is none, 2 for a faulty command line
 or configuration.")]
-pub(super) struct Args {
+pub(super) struct JobsArgs {
     /// Show only this job, by its id or at least the first four digits
     id: Option<String>,
     /// Most jobs to list, newest first
@@ -50,7 +50,7 @@ pub(super) struct Args {
     #[arg(long, requires = "cancel")]
     url: Option<String>,
     #[command(flatten)]
-    key: remote::KeyArgs,
+    key: remote::RemoteKeyArgs,
     /// Write a file that the job left, or `all` of them in a zip
     #[arg(long, value_name = "NAME", requires = "id", conflicts_with_all = ["no_follow", "json"])]
     get: Option<String>,
@@ -68,12 +68,12 @@ pub(super) struct Args {
     config: Option<PathBuf>,
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let folder = Folder { config: args.config.clone(), read_only: false };
+pub(super) fn run(args: &JobsArgs) -> anyhow::Result<ExitCode> {
+    let folder = FolderArgs { config: args.config.clone(), read_only: false };
     let loaded = folder.load(&args.root)?;
     let done = run_to_end(small_runtime()?, async {
-        let workspace = Workspace::look(&args.root, &loaded.config)?;
-        let done = look(args, &workspace.host).await;
+        let workspace = ServedWorkspace::open_for_inspection(&args.root, &loaded.config)?;
+        let done = run_command(args, &workspace.host).await;
         workspace.close().await;
         done
     })?;
@@ -84,42 +84,43 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Runs the command. Returns the exit code or the refusal.
-async fn look(args: &Args, host: &Host) -> anyhow::Result<Result<ExitCode, CallError>> {
+async fn run_command(args: &JobsArgs, host: &Host) -> anyhow::Result<Result<ExitCode, CallError>> {
     let Ok(jobs) = host.jobs() else { bail!("no jobs are kept here: jobs.to is `off`") };
     let Some(id) = &args.id else { return list(args, jobs).await };
     // Opening the store would create it, which a lookup must not.
-    if !jobs.any() {
-        return Ok(Err(find::none_here()));
+    if !jobs.has_jobs() {
+        return Ok(Err(find::no_jobs_error()));
     }
-    let job = match find::job(jobs, id).await {
+    let job = match find::find_job(jobs, id).await {
         Ok(job) => job,
         Err(refusal) => return Ok(Err(refusal)),
     };
     if args.cancel {
         cancel(args, host, &job).await
     } else if let Some(name) = &args.get {
-        one::get(host, &job, name, args.output.as_deref()).await
+        single::write_artefact(host, &job, name, args.output.as_deref()).await
     } else {
-        one::show(jobs, job, View { follow: !args.no_follow, json: args.json }).await
+        single::show_job(jobs, job, JobViewOptions { follow: !args.no_follow, json: args.json })
+            .await
     }
 }
 
-async fn list(args: &Args, jobs: &Jobs) -> anyhow::Result<Result<ExitCode, CallError>> {
+async fn list(args: &JobsArgs, jobs: &JobService) -> anyhow::Result<Result<ExitCode, CallError>> {
     let mut found = Vec::new();
     let mut more = false;
-    if jobs.any() {
-        (found, more) = match find::newest(jobs, args.limit).await {
+    if jobs.has_jobs() {
+        (found, more) = match find::newest_jobs(jobs, args.limit).await {
             Ok(newest) => newest,
             Err(refusal) => return Ok(Err(refusal)),
         };
     }
     if args.json {
-        let lines = found.iter().map(|job| format!("{}\n", told::summary(job)));
+        let lines = found.iter().map(|job| format!("{}\n", describe::summary_json(job)));
         print(&lines.collect::<String>())?;
     } else if found.is_empty() {
-        complain(&find::none_here().to_string());
+        complain(&find::no_jobs_error().to_string());
     } else {
-        print(&table::of(&found))?;
+        print(&table::format_table(&found))?;
         if more {
             complain("older ones are left out; --limit N shows more");
         }
@@ -129,14 +130,15 @@ async fn list(args: &Args, jobs: &Jobs) -> anyhow::Result<Result<ExitCode, CallE
 
 /// Cancels `job` on behalf of its caller.
 async fn cancel(
-    args: &Args,
+    args: &JobsArgs,
     host: &Host,
-    job: &Job,
+    job: &JobSnapshot,
 ) -> anyhow::Result<Result<ExitCode, CallError>> {
     let id = job.id.to_string();
     if let Some(url) = &args.url {
         let remote = args.key.remote(url)?;
-        let outcome = remote::call(&remote, "jobs_cancel", json!({ "job_id": id }), None).await?;
+        let outcome =
+            remote::call_remote_tool(&remote, "jobs_cancel", json!({ "job_id": id }), None).await?;
         return Ok(match outcome {
             Ok(output) => {
                 complain(&output.text.body);
@@ -145,7 +147,7 @@ async fn cancel(
             Err(message) => Err(CallError::Unavailable { message }),
         });
     }
-    Ok(match asked(host, job, Request::CancelJob { id: id.clone() }).await {
+    Ok(match ask_host(host, job, HostRequest::CancelJob { id: id.clone() }).await {
         Ok(_) => {
             complain(&format!("job {id} is stopped"));
             Ok(ExitCode::SUCCESS)
@@ -153,7 +155,7 @@ async fn cancel(
         Err(CallError::Unavailable { message }) => Err(CallError::Unavailable {
             message: format!(
                 "{message}, e.g. with `toolgate jobs {} --cancel --url http://127.0.0.1:8000/mcp`",
-                table::short(job)
+                table::short_id(job)
             ),
         }),
         Err(refusal) => Err(refusal),
@@ -162,6 +164,10 @@ async fn cancel(
 
 /// Sends a request to the host on behalf of the job's caller, because the machine's owner may act
 /// for all callers.
-async fn asked(host: &Host, job: &Job, request: Request) -> Result<Answer, CallError> {
-    host.answer(Asked::plain(request, job.caller.clone(), "cli")).await
+async fn ask_host(
+    host: &Host,
+    job: &JobSnapshot,
+    request: HostRequest,
+) -> Result<HostAnswer, CallError> {
+    host.answer(IncomingRequest::without_client(request, job.caller.clone(), "cli")).await
 }

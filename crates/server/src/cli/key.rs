@@ -1,6 +1,6 @@
 //! Creates, lists, rotates and revokes API keys (`toolgate key`).
 
-mod lasting;
+mod lifetime;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use jiff::Timestamp;
-use toolgate::config::{self, Config, Key, Server, key_file};
+use toolgate::config::{self, ApiKey, Config, ServerSection, key_file};
 
 use super::{complain, print};
 
@@ -29,9 +29,9 @@ Examples:
 A key is shown once, when it is made: only its digest is kept. Clients send it as `Authorization:
 Bearer KEY` or `X-API-Key: KEY`. Once there is one, every request over HTTP needs one."
 )]
-pub(super) struct Args {
+pub(super) struct KeyCommandArgs {
     #[command(subcommand)]
-    word: Option<Word>,
+    word: Option<KeyCommand>,
     /// Caller's name in policy, limits, jobs and the audit log; prints configuration lines instead
     /// of writing the key file
     #[arg(required = true)]
@@ -39,7 +39,7 @@ pub(super) struct Args {
 }
 
 #[derive(clap::Subcommand)]
-enum Word {
+enum KeyCommand {
     /// Create a key and write its digest to the key file
     New {
         /// Caller's name in policy, limits, jobs and the audit log
@@ -48,10 +48,10 @@ enum Word {
         #[arg(long = "role", value_name = "ROLE")]
         roles: Vec<String>,
         /// Lifetime of the key, such as 90d, 12h or 30m; by default, it does not expire
-        #[arg(long, value_name = "TIME", value_parser = lasting::read)]
+        #[arg(long, value_name = "TIME", value_parser = lifetime::parse_duration)]
         expires: Option<Duration>,
         #[command(flatten)]
-        file: Kept,
+        file: KeyFileArg,
     },
     /// List the keys in the key file
     List {
@@ -59,20 +59,20 @@ enum Word {
         #[arg(long)]
         json: bool,
         #[command(flatten)]
-        file: Kept,
+        file: KeyFileArg,
     },
     /// Create another key for a caller and let its old keys expire
     Rotate {
         /// Name of the caller
         name: String,
         /// Time that the old keys stay valid
-        #[arg(long, value_name = "TIME", default_value = "1d", value_parser = lasting::read)]
+        #[arg(long, value_name = "TIME", default_value = "1d", value_parser = lifetime::parse_duration)]
         overlap: Duration,
         /// Lifetime of the new key; by default, that of the newest old key
-        #[arg(long, value_name = "TIME", value_parser = lasting::read)]
+        #[arg(long, value_name = "TIME", value_parser = lifetime::parse_duration)]
         expires: Option<Duration>,
         #[command(flatten)]
-        file: Kept,
+        file: KeyFileArg,
     },
     /// Remove keys from the key file
     Revoke {
@@ -83,56 +83,57 @@ enum Word {
         #[arg(long, conflicts_with = "prefix")]
         name: Option<String>,
         #[command(flatten)]
-        file: Kept,
+        file: KeyFileArg,
     },
 }
 
 /// Option for the key file.
 #[derive(clap::Args)]
-struct Kept {
+struct KeyFileArg {
     /// Key file, as in `server.keys_file`
     #[arg(long, value_name = "FILE", env = "TOOLGATE_SERVER_KEYS_FILE", default_value = "state")]
     keys_file: String,
 }
 
 /// Digits of a digest that are shown, and the fewest that identify a key.
-const SHOWN: usize = 12;
+const DIGEST_SHOWN: usize = 12;
 const PREFIX_MIN: usize = 4;
 
-pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &KeyCommandArgs) -> anyhow::Result<ExitCode> {
     match (&args.word, &args.name) {
-        (Some(Word::New { name, roles, expires, file }), _) => {
-            new(&file.path()?, name, roles, *expires)
+        (Some(KeyCommand::New { name, roles, expires, file }), _) => {
+            new_key(&file.path()?, name, roles, *expires)
         }
-        (Some(Word::List { json, file }), _) => list(&file.path()?, *json),
-        (Some(Word::Rotate { name, overlap, expires, file }), _) => {
+        (Some(KeyCommand::List { json, file }), _) => list(&file.path()?, *json),
+        (Some(KeyCommand::Rotate { name, overlap, expires, file }), _) => {
             rotate(&file.path()?, name, *overlap, *expires)
         }
-        (Some(Word::Revoke { prefix, name, file }), _) => {
+        (Some(KeyCommand::Revoke { prefix, name, file }), _) => {
             revoke(&file.path()?, prefix.as_deref(), name.as_deref())
         }
-        (None, Some(name)) => lines(name),
+        (None, Some(name)) => print_config_lines(name),
         (None, None) => bail!("say whose key, or `toolgate key --help`"),
     }
 }
 
-impl Kept {
+impl KeyFileArg {
     fn path(&self) -> anyhow::Result<PathBuf> {
-        let server = Server { keys_file: self.keys_file.clone(), ..Server::default() };
+        let server =
+            ServerSection { keys_file: self.keys_file.clone(), ..ServerSection::default() };
         key_file::path(&server)?.context("there is no file of keys: give one with --keys-file")
     }
 }
 
-fn new(
+fn new_key(
     file: &Path,
     name: &str,
     roles: &[String],
     expires: Option<Duration>,
 ) -> anyhow::Result<ExitCode> {
-    let (secret, key) = made(name)?;
-    let expires = expires.map(lasting::from_now).transpose()?;
-    let key = Key { roles: roles.to_vec(), expires, ..key };
-    key_file::change(file, |keys| {
+    let (secret, key) = create_key(name)?;
+    let expires = expires.map(lifetime::time_from_now).transpose()?;
+    let key = ApiKey { roles: roles.to_vec(), expires, ..key };
+    key_file::change_keys(file, |keys| {
         keys.push(key);
         Ok(())
     })?;
@@ -151,10 +152,10 @@ fn rotate(
     overlap: Duration,
     expires: Option<Duration>,
 ) -> anyhow::Result<ExitCode> {
-    let (secret, key) = made(name)?;
+    let (secret, key) = create_key(name)?;
     let now = Timestamp::now();
-    let until = lasting::from_now(overlap)?;
-    let (count, key) = key_file::change(file, |keys| {
+    let until = lifetime::time_from_now(overlap)?;
+    let (count, key) = key_file::change_keys(file, |keys| {
         let before = keys.iter_mut().filter(|key| key.name == name);
         let mut before: Vec<_> =
             before.filter(|key| key.expires.is_none_or(|expires| expires > now)).collect();
@@ -165,8 +166,8 @@ fn rotate(
             (Some(made), Some(expires)) => Some(Duration::try_from(expires - made)?),
             (_, _) => None,
         };
-        let expires = expires.or(lasted).map(lasting::from_now).transpose()?;
-        let key = Key { roles: last.roles.clone(), expires, ..key };
+        let expires = expires.or(lasted).map(lifetime::time_from_now).transpose()?;
+        let key = ApiKey { roles: last.roles.clone(), expires, ..key };
         for key in &mut before {
             key.expires = Some(key.expires.map_or(until, |expires| expires.min(until)));
         }
@@ -187,12 +188,12 @@ fn revoke(file: &Path, prefix: Option<&str>, name: Option<&str>) -> anyhow::Resu
     if prefix.as_ref().is_some_and(|prefix| prefix.len() < PREFIX_MIN) {
         bail!("give {PREFIX_MIN} digits or more of the digest; `toolgate key list` shows them");
     }
-    let gone = key_file::change(file, |keys| {
-        let meant = |key: &Key| match (&prefix, name) {
+    let gone = key_file::change_keys(file, |keys| {
+        let meant = |key: &ApiKey| match (&prefix, name) {
             (Some(prefix), _) => key.sha256.to_ascii_lowercase().starts_with(prefix.as_str()),
             (None, name) => name == Some(key.name.as_str()),
         };
-        let gone: Vec<Key> = keys.extract_if(.., |key| meant(key)).collect();
+        let gone: Vec<ApiKey> = keys.extract_if(.., |key| meant(key)).collect();
         match (gone.len(), &prefix) {
             (0, _) => bail!("no key is meant by that; `toolgate key list` shows those there are"),
             (2.., Some(_)) => bail!("{} keys begin so; give more of the digest", gone.len()),
@@ -200,13 +201,13 @@ fn revoke(file: &Path, prefix: Option<&str>, name: Option<&str>) -> anyhow::Resu
         }
     })?;
     for key in gone {
-        complain(&format!("the key {} of `{}` is no more", &key.sha256[..SHOWN], key.name));
+        complain(&format!("the key {} of `{}` is no more", &key.sha256[..DIGEST_SHOWN], key.name));
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn list(file: &Path, json: bool) -> anyhow::Result<ExitCode> {
-    let keys = key_file::keys(file)?;
+    let keys = key_file::list_keys(file)?;
     if json {
         let keys: Vec<_> = keys.unwrap_or_default();
         print(&format!("{}\n", serde_json::to_string_pretty(&keys)?))?;
@@ -218,7 +219,8 @@ fn list(file: &Path, json: bool) -> anyhow::Result<ExitCode> {
     };
     let now = Timestamp::now();
     let widest = keys.iter().map(|key| key.name.len()).max().unwrap_or_default().max(6);
-    let mut table = format!("{:<SHOWN$}  {:<widest$}  {:<20}  GOOD\n", "DIGEST", "CALLER", "MADE");
+    let mut table =
+        format!("{:<DIGEST_SHOWN$}  {:<widest$}  {:<20}  GOOD\n", "DIGEST", "CALLER", "MADE");
     for key in &keys {
         let made = key.made.map(|made| format!("{made:.0}")).unwrap_or_default();
         let good = match (key.not_before, key.expires) {
@@ -231,7 +233,7 @@ fn list(file: &Path, json: bool) -> anyhow::Result<ExitCode> {
             true => String::new(),
             false => format!("  as {}", key.roles.join(", ")),
         };
-        let digest = &key.sha256[..SHOWN];
+        let digest = &key.sha256[..DIGEST_SHOWN];
         let name = &key.name;
         table += &format!("{digest}  {name:<widest$}  {made:<20}  {good}{roles}\n");
     }
@@ -240,21 +242,23 @@ fn list(file: &Path, json: bool) -> anyhow::Result<ExitCode> {
 }
 
 /// Creates a key for `name` and prints configuration lines.
-fn lines(name: &str) -> anyhow::Result<ExitCode> {
-    let (secret, Key { name, sha256, .. }) = made(name)?;
+fn print_config_lines(name: &str) -> anyhow::Result<ExitCode> {
+    let (secret, ApiKey { name, sha256, .. }) = create_key(name)?;
     complain(&format!("the key of `{name}`, shown this once: {secret}"));
     print(&format!("\n[[keys]]\nname = \"{name}\"\nsha256 = \"{sha256}\"\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Creates a key for `name`. Returns the secret and its stored form.
-fn made(name: &str) -> anyhow::Result<(String, Key)> {
+fn create_key(name: &str) -> anyhow::Result<(String, ApiKey)> {
     let mut bits = [0; 32];
     getrandom::fill(&mut bits).context("there is no randomness to make a key of")?;
     let bits: String = bits.iter().map(|byte| format!("{byte:02x}")).collect();
     let secret = format!("toolgate_{bits}");
-    let key =
-        Key { made: Some(lasting::to_the_second(Timestamp::now())), ..Key::of(name, &secret) };
+    let key = ApiKey {
+        made: Some(lifetime::to_the_second(Timestamp::now())),
+        ..ApiKey::from_secret(name, &secret)
+    };
     config::check_keys(&Config { keys: vec![key.clone()], ..Config::default() })?;
     Ok((secret, key))
 }

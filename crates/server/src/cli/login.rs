@@ -6,9 +6,9 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use toolgate::entry::Entry;
+use toolgate::sign_in::UpstreamSignIn;
 
-use super::{Folder, complain, print, run_to_end};
+use super::{FolderArgs, complain, print, run_to_end};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -20,9 +20,9 @@ What the upstream lets in with is kept in your state folder, for you alone to re
 long as it can be, and is said to that upstream and nobody else. A server that runs takes it over by
 itself. On a machine without a browser, open the page on another and paste the address that it ends
 at.")]
-pub(super) struct In {
+pub(super) struct LoginArgs {
     #[command(flatten)]
-    at: At,
+    at: UpstreamArg,
     /// Print the page without opening a browser
     #[arg(long)]
     no_browser: bool,
@@ -35,34 +35,34 @@ pub(super) struct In {
 #[command(after_help = "\
 Example:
   toolgate logout linear   forget who signed in there, and what toolgate is known as there")]
-pub(super) struct Out {
+pub(super) struct LogoutArgs {
     #[command(flatten)]
-    at: At,
+    at: UpstreamArg,
 }
 
 #[derive(clap::Args)]
-pub(super) struct At {
+pub(super) struct UpstreamArg {
     /// Name of the upstream
     upstream: String,
     /// Workspace whose settings name the upstream
     #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
     root: PathBuf,
     #[command(flatten)]
-    folder: Folder,
+    folder: FolderArgs,
 }
 
-impl At {
-    pub(super) fn entry(&self) -> anyhow::Result<Entry> {
+impl UpstreamArg {
+    pub(super) fn open_sign_in(&self) -> anyhow::Result<UpstreamSignIn> {
         let config = self.folder.load(&self.root)?.config;
-        Entry::of(&self.root, &config, &self.upstream)
+        UpstreamSignIn::open(&self.root, &config, &self.upstream)
     }
 }
 
-pub(super) fn log_in(args: &In) -> anyhow::Result<ExitCode> {
+pub(super) fn log_in(args: &LoginArgs) -> anyhow::Result<ExitCode> {
     let name = &args.at.upstream;
     let runtime = super::small_runtime()?;
     let work = async {
-        let entry = args.at.entry()?;
+        let entry = args.at.open_sign_in()?;
         let mut told = |what: &str, outcome: &Result<String, String>| {
             if let Err(why) = outcome {
                 complain(&format!("{what}: {why}"));
@@ -73,11 +73,11 @@ pub(super) fn log_in(args: &In) -> anyhow::Result<ExitCode> {
             complain(&format!("sign in at `{name}` on this page:"));
             let _ = print(&format!("{page}\n"));
             if !args.no_browser {
-                open(page);
+                open_browser(page);
             }
             if std::io::stdin().is_terminal() {
                 complain("if it is opened elsewhere, paste here the address that it ends at");
-                std::thread::spawn(move || read(&lines));
+                std::thread::spawn(move || read_pasted_lines(&lines));
             }
         };
         let within = Duration::from_secs(args.wait);
@@ -90,10 +90,10 @@ pub(super) fn log_in(args: &In) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn log_out(args: &Out) -> anyhow::Result<ExitCode> {
+pub(super) fn log_out(args: &LogoutArgs) -> anyhow::Result<ExitCode> {
     let runtime = super::small_runtime()?;
     let was = run_to_end(runtime, async {
-        let entry = args.at.entry()?;
+        let entry = args.at.open_sign_in()?;
         let was = entry.sign_out().await;
         entry.close().await;
         was
@@ -108,7 +108,7 @@ pub(super) fn log_out(args: &Out) -> anyhow::Result<ExitCode> {
 
 /// Opens `page` in the browser, if there is one.
 #[allow(clippy::disallowed_methods, reason = "the person's own browser, as they name it")]
-fn open(page: &str) {
+fn open_browser(page: &str) {
     let named = std::env::var_os("BROWSER").filter(|name| !name.is_empty());
     let usual = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
     let mut browser = Command::new(named.unwrap_or_else(|| usual.into()));
@@ -117,7 +117,7 @@ fn open(page: &str) {
     let _ = browser.spawn();
 }
 
-fn read(lines: &mpsc::Sender<String>) {
+fn read_pasted_lines(lines: &mpsc::Sender<String>) {
     for line in std::io::stdin().lock().lines() {
         let Ok(line) = line else { return };
         if lines.blocking_send(line).is_err() {

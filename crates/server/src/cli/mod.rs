@@ -2,7 +2,7 @@
 
 mod serve;
 mod stdio;
-mod asking;
+mod terminal_questions;
 mod call;
 mod remote;
 mod follow;
@@ -11,7 +11,7 @@ mod tools;
 mod index;
 mod check_config;
 mod trust;
-mod enveloping;
+mod envelope_options;
 mod check;
 mod doctor;
 mod diff_logs;
@@ -24,8 +24,8 @@ mod policy;
 mod login;
 mod pins;
 mod reference;
-mod shape;
-mod secrets;
+mod schema_fields;
+mod secret_detection;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -33,9 +33,9 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::{CommandFactory, Parser, Subcommand};
-use toolgate::config::{self, Config, EffectsMax, Loaded};
-use toolgate::wiring::{self, Workspace};
-use toolgate_contract::Hold;
+use toolgate::config::{self, Config, EffectsMax, LoadedConfig};
+use toolgate::wiring::{self, ServedWorkspace};
+use toolgate_contract::WatchGuard;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -54,51 +54,51 @@ Every setting has a default. docs/reference/config.md lists them all.";
 #[command(name = "toolgate", version, after_help = EXAMPLES, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum CliCommand {
     /// Serve a folder over HTTP until interrupted
-    Serve(serve::Args),
+    Serve(serve::ServeArgs),
     /// Serve a folder over standard input and output
-    Stdio(stdio::Args),
+    Stdio(stdio::StdioArgs),
     /// Call one tool and print its result
-    Call(call::Args),
+    Call(call::CallArgs),
     /// List the jobs of a folder, or watch one
-    Jobs(jobs::Args),
+    Jobs(jobs::JobsArgs),
     /// List the available tools
-    Tools(tools::Args),
+    Tools(tools::ToolsArgs),
     /// Build or update the search index
-    Index(index::Args),
+    Index(index::IndexArgs),
     /// Validate an asset file against its schema
-    Validate(validate::Args),
+    Validate(validate::ValidateArgs),
     /// Import a program's commands, or MCP servers from your clients' settings
-    Import(import::Args),
+    Import(import::ImportArgs),
     /// Create, list, rotate and revoke API keys
-    Key(key::Args),
+    Key(key::KeyCommandArgs),
     /// Print or verify the audit log
-    Audit(audit::Args),
+    Audit(audit::AuditArgs),
     /// Explain a policy decision
-    Policy(policy::Args),
+    Policy(policy::PolicyArgs),
     /// Sign in to an upstream that uses OAuth
-    Login(login::In),
+    Login(login::LoginArgs),
     /// Sign out of an upstream
-    Logout(login::Out),
+    Logout(login::LogoutArgs),
     /// Approve the tools of upstreams, or show changes since
-    Pins(pins::Args),
+    Pins(pins::PinsArgs),
     /// Check a configuration and print the effective settings
-    CheckConfig(check_config::Args),
+    CheckConfig(check_config::CheckConfigArgs),
     /// Trust the configuration in a folder
-    Trust(trust::Args),
+    Trust(trust::TrustArgs),
     /// Check which sandbox layers this system supports, and whether upstreams respond
-    Doctor(doctor::Args),
+    Doctor(doctor::DoctorArgs),
     /// Run the envelope contract once and check the results
-    Check(check::Args),
+    Check(check::CheckArgs),
     /// Compare two logs of envelopes
-    DiffLogs(diff_logs::Args),
+    DiffLogs(diff_logs::DiffLogsArgs),
     /// List, print or write the schemas of envelopes and calls
-    Schemas(schemas::Args),
+    Schemas(schemas::SchemasArgs),
     /// Print a completion script for a shell
     #[command(
         after_help = "Example:\n  toolgate completions bash > ~/.local/share/bash-completion/completions/toolgate"
@@ -109,12 +109,12 @@ enum Command {
     },
     /// Print a page of the reference
     #[command(hide = true)]
-    Reference(reference::Args),
+    Reference(reference::ReferenceArgs),
 }
 
 /// Options of every command that opens a folder.
 #[derive(clap::Args)]
-struct Folder {
+struct FolderArgs {
     /// Configuration file, instead of toolgate.toml in the folder
     #[arg(long, value_name = "FILE", env = "TOOLGATE_CONFIG")]
     config: Option<PathBuf>,
@@ -123,28 +123,34 @@ struct Folder {
     read_only: bool,
 }
 
-impl Folder {
+impl FolderArgs {
     /// Applies changes of the configured upstreams to `workspace` while it runs, until the hold is
     /// dropped.
-    fn follow(&self, workspace: &Workspace, root: &Path, config: &Config) -> Hold {
+    fn follow_upstreams(
+        &self,
+        workspace: &ServedWorkspace,
+        root: &Path,
+        config: &Config,
+    ) -> WatchGuard {
         let root = root.to_owned();
         let explicit = self.config.clone();
-        let file = explicit.clone().unwrap_or_else(|| root.join(config::FILE_NAME));
+        let file = explicit.clone().unwrap_or_else(|| root.join(config::SETTINGS_FILE_NAME));
         let load = move || config::load(&root, explicit.as_deref(), &config::environment());
-        workspace.follow(config, file, load)
+        workspace.watch_config(config, file, load)
     }
 
-    fn load_to_serve(&self, root: &Path) -> anyhow::Result<Loaded> {
+    fn load_to_serve(&self, root: &Path) -> anyhow::Result<LoadedConfig> {
         let loaded = self.load(root)?;
         if let Some(file) = &loaded.config.server.tls_key
-            && wiring::beneath(&wiring::real(root), Path::new(file)).is_some()
+            && wiring::relative_to_root(&wiring::resolve_links(root), Path::new(file)).is_some()
         {
             bail!(
                 "server.tls_key is {file}, which lies in the folder that is served: tools could read it"
             );
         }
         let holds_home = |(name, value): (OsString, OsString)| {
-            name == "HOME" && wiring::real(Path::new(&value)).starts_with(wiring::real(root))
+            name == "HOME"
+                && wiring::resolve_links(Path::new(&value)).starts_with(wiring::resolve_links(root))
         };
         if config::environment().into_iter().any(holds_home) {
             tracing::warn!(
@@ -156,12 +162,12 @@ impl Folder {
     }
 
     /// Loads the settings for `root` and starts the log.
-    fn load(&self, root: &Path) -> anyhow::Result<Loaded> {
+    fn load(&self, root: &Path) -> anyhow::Result<LoadedConfig> {
         let mut loaded = config::load(root, self.config.as_deref(), &config::environment())?;
         if self.read_only {
             loaded.config.tools.effects = EffectsMax::Reads;
         }
-        toolgate::telemetry::start(&loaded.config.log.level)?;
+        toolgate::telemetry::start_logging(&loaded.config.log.level)?;
         for warning in &loaded.warnings {
             tracing::warn!("{warning}");
         }
@@ -170,33 +176,33 @@ impl Folder {
 }
 
 pub(crate) fn main() -> ExitCode {
-    let done = match Cli::parse_from(words()).command {
-        Command::Serve(args) => serve::run(&args),
-        Command::Stdio(args) => stdio::run(&args),
-        Command::Call(args) => call::run(&args),
-        Command::Jobs(args) => jobs::run(&args),
-        Command::Tools(args) => tools::run(&args),
-        Command::Index(args) => index::run(&args),
-        Command::Validate(args) => validate::run(&args),
-        Command::Import(args) => import::run(&args),
-        Command::Key(args) => key::run(&args),
-        Command::Audit(args) => audit::run(&args),
-        Command::Policy(args) => policy::run(&args),
-        Command::Login(args) => login::log_in(&args),
-        Command::Logout(args) => login::log_out(&args),
-        Command::Pins(args) => pins::run(&args),
-        Command::CheckConfig(args) => check_config::run(&args),
-        Command::Trust(args) => trust::run(&args),
-        Command::Doctor(args) => doctor::run(&args),
-        Command::Check(args) => check::run(&args),
-        Command::DiffLogs(args) => diff_logs::run(&args),
-        Command::Schemas(args) => schemas::run(&args),
-        Command::Completions { shell } => {
+    let done = match Cli::parse_from(command_line_words()).command {
+        CliCommand::Serve(args) => serve::run(&args),
+        CliCommand::Stdio(args) => stdio::run(&args),
+        CliCommand::Call(args) => call::run(&args),
+        CliCommand::Jobs(args) => jobs::run(&args),
+        CliCommand::Tools(args) => tools::run(&args),
+        CliCommand::Index(args) => index::run(&args),
+        CliCommand::Validate(args) => validate::run(&args),
+        CliCommand::Import(args) => import::run(&args),
+        CliCommand::Key(args) => key::run(&args),
+        CliCommand::Audit(args) => audit::run(&args),
+        CliCommand::Policy(args) => policy::run(&args),
+        CliCommand::Login(args) => login::log_in(&args),
+        CliCommand::Logout(args) => login::log_out(&args),
+        CliCommand::Pins(args) => pins::run(&args),
+        CliCommand::CheckConfig(args) => check_config::run(&args),
+        CliCommand::Trust(args) => trust::run(&args),
+        CliCommand::Doctor(args) => doctor::run(&args),
+        CliCommand::Check(args) => check::run(&args),
+        CliCommand::DiffLogs(args) => diff_logs::run(&args),
+        CliCommand::Schemas(args) => schemas::run(&args),
+        CliCommand::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "toolgate", &mut script);
             print(&String::from_utf8_lossy(&script)).map(|()| ExitCode::SUCCESS)
         }
-        Command::Reference(args) => reference::run(&args),
+        CliCommand::Reference(args) => reference::run(&args),
     };
     done.unwrap_or_else(|err| {
         complain(&format!("{err:#}"));
@@ -205,7 +211,7 @@ pub(crate) fn main() -> ExitCode {
 }
 
 /// Returns the command line. Synesthetic's `--validate PATH` becomes `validate PATH`.
-fn words() -> impl Iterator<Item = OsString> {
+fn command_line_words() -> impl Iterator<Item = OsString> {
     let mut words: Vec<_> = std::env::args_os().collect();
     if let Some(first) = words.get(1).and_then(|word| word.to_str()) {
         let path = first.strip_prefix("--validate=").map(OsString::from);

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use toolgate::pins::Compared;
-use toolgate_upstream::pins::shown;
+use toolgate::pins::PinComparison;
+use toolgate_upstream::pins::render_changes;
 
-use super::{Folder, complain, print, run_to_end};
+use super::{FolderArgs, complain, print, run_to_end};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -19,45 +19,46 @@ A tool that is not as it was pinned is not called, and instructions that are not
 someone has agreed to them (pins.on_change).
 Differences are cosmetic, widening (what went before goes still), breaking, or instruction-like: a
 text that speaks to the model rather than of the tool. `diff` ends with 1 where there is any.")]
-pub(super) struct Args {
+pub(super) struct PinsArgs {
     #[command(subcommand)]
-    what: What,
+    what: PinsCommand,
 }
 
 #[derive(clap::Subcommand)]
-enum What {
+enum PinsCommand {
     /// Show changes of upstreams since they were approved
-    Diff(Which),
+    Diff(PinnedUpstreamsArgs),
     /// Approve the tools and instructions of upstreams as they are now
-    Accept(Which),
+    Accept(PinnedUpstreamsArgs),
 }
 
 #[derive(clap::Args)]
-struct Which {
+struct PinnedUpstreamsArgs {
     /// Only these upstreams
     upstreams: Vec<String>,
     /// Workspace whose settings name the upstreams
     #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
     root: PathBuf,
     #[command(flatten)]
-    folder: Folder,
+    folder: FolderArgs,
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &PinsArgs) -> anyhow::Result<ExitCode> {
     let (which, accepts) = match &args.what {
-        What::Diff(which) => (which, false),
-        What::Accept(which) => (which, true),
+        PinsCommand::Diff(which) => (which, false),
+        PinsCommand::Accept(which) => (which, true),
     };
     let loaded = which.folder.load(&which.root)?;
     let runtime = super::small_runtime()?;
-    let compared = Compared::of(&which.root, &loaded.config, &which.upstreams);
+    let compared = PinComparison::compare(&which.root, &loaded.config, &which.upstreams);
     let mut compared = run_to_end(runtime, compared)?;
-    let text: String = compared.changes().map(|(name, became)| shown(name, &became)).collect();
+    let text: String =
+        compared.changes().map(|(name, became)| render_changes(name, &became)).collect();
     print(&text)?;
-    for (name, why) in &compared.silent {
+    for (name, why) in &compared.unanswered {
         complain(&format!("{name} does not say what it has: {why}"));
     }
-    for (name, tool) in &compared.twice {
+    for (name, tool) in &compared.duplicates {
         complain(&format!("{name} lists {tool:?} twice: neither is served, nor agreed to"));
     }
     if !accepts {
@@ -70,7 +71,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     } else {
         complain("nothing differs from what was agreed to");
     }
-    Ok(match (compared.silent.is_empty(), accepts || text.is_empty()) {
+    Ok(match (compared.unanswered.is_empty(), accepts || text.is_empty()) {
         (false, _) => ExitCode::from(2),
         (true, false) => ExitCode::from(1),
         (true, true) => ExitCode::SUCCESS,

@@ -5,22 +5,22 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
-use toolgate::wiring::Workspace;
+use toolgate::wiring::ServedWorkspace;
 use toolgate_contract::{Caller, CallerKind};
-use toolgate_host::Decision;
+use toolgate_host::PolicyDecision;
 
-use super::{Folder, print};
+use super::{FolderArgs, print};
 
 #[derive(clap::Args)]
-pub(super) struct Args {
+pub(super) struct PolicyArgs {
     #[command(subcommand)]
-    what: What,
+    what: PolicyCommand,
 }
 
 #[derive(clap::Subcommand)]
-enum What {
+enum PolicyCommand {
     /// Show the policy decision on a call, and each rule that was considered
-    Explain(Explain),
+    Explain(ExplainArgs),
 }
 
 #[derive(clap::Args)]
@@ -31,7 +31,7 @@ Examples:
 
 Nothing is called. It exits with 0 where the call is allowed, with 3 where it is denied, with 4 where
 a person is asked first, and with 2 where it cannot be said.")]
-struct Explain {
+struct ExplainArgs {
     /// Caller: the name of a key or token, `local` or `http`
     caller: String,
     /// Name of the tool, in any spelling
@@ -47,41 +47,41 @@ struct Explain {
     scopes: Vec<String>,
     /// Kind of caller; by default, derived from the name
     #[arg(long, value_enum)]
-    kind: Option<Kind>,
+    kind: Option<CallerKindArg>,
     /// Workspace of the call
     #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
     root: PathBuf,
     #[command(flatten)]
-    folder: Folder,
+    folder: FolderArgs,
 }
 
 /// Kind of caller.
 #[derive(Clone, Copy, clap::ValueEnum)]
-enum Kind {
+enum CallerKindArg {
     Key,
     Token,
     Local,
     Http,
 }
 
-impl From<Kind> for CallerKind {
-    fn from(kind: Kind) -> Self {
+impl From<CallerKindArg> for CallerKind {
+    fn from(kind: CallerKindArg) -> Self {
         match kind {
-            Kind::Key => Self::Key,
-            Kind::Token => Self::Token,
-            Kind::Local => Self::Local,
-            Kind::Http => Self::Anonymous,
+            CallerKindArg::Key => Self::Key,
+            CallerKindArg::Token => Self::Token,
+            CallerKindArg::Local => Self::Local,
+            CallerKindArg::Http => Self::Anonymous,
         }
     }
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let What::Explain(args) = &args.what;
+pub(super) fn run(args: &PolicyArgs) -> anyhow::Result<ExitCode> {
+    let PolicyCommand::Explain(args) = &args.what;
     let input = serde_json::from_str(&args.input).context("the arguments are no JSON")?;
     let loaded = args.folder.load(&args.root)?;
-    let host = Workspace::look(&args.root, &loaded.config)?.host;
+    let host = ServedWorkspace::open_for_inspection(&args.root, &loaded.config)?.host;
     let words = |words: &[String]| words.iter().map(|word| Arc::from(word.as_str())).collect();
-    let by_name = Caller::recalled(&args.caller);
+    let by_name = Caller::from_name(&args.caller);
     let caller = Caller {
         kind: match args.kind {
             Some(kind) => kind.into(),
@@ -96,8 +96,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let explained = host.explain(&caller, &args.tool, input)?;
     print(&explained.to_string())?;
     Ok(match explained.decision {
-        Decision::Allowed => ExitCode::SUCCESS,
-        Decision::Denied => ExitCode::from(3),
-        Decision::Confirm => ExitCode::from(4),
+        PolicyDecision::Allowed => ExitCode::SUCCESS,
+        PolicyDecision::Denied => ExitCode::from(3),
+        PolicyDecision::Confirm => ExitCode::from(4),
     })
 }

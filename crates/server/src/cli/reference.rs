@@ -5,20 +5,20 @@ use std::process::ExitCode;
 
 use clap::CommandFactory;
 use toolgate::config;
-use toolgate::wiring::Workspace;
-use toolgate_contract::{Caller, fold};
+use toolgate::wiring::ServedWorkspace;
+use toolgate_contract::{Caller, fold_name};
 
-use super::shape::{Field, fields};
+use super::schema_fields::{SchemaField, fields};
 use super::{Cli, print, tools};
 
 #[derive(clap::Args)]
-pub(super) struct Args {
+pub(super) struct ReferenceArgs {
     /// Name of the page
-    page: Page,
+    page: ReferencePage,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
-enum Page {
+enum ReferencePage {
     /// Settings
     Config,
     /// JSON Schema of the configuration file
@@ -29,12 +29,14 @@ enum Page {
     Cli,
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &ReferenceArgs) -> anyhow::Result<ExitCode> {
     let page = match args.page {
-        Page::Config => config::reference(),
-        Page::ConfigSchema => format!("{}\n", serde_json::to_string_pretty(&config::schema())?),
-        Page::Tools => tool_pages()?,
-        Page::Cli => command_line(),
+        ReferencePage::Config => config::reference(),
+        ReferencePage::ConfigSchema => {
+            format!("{}\n", serde_json::to_string_pretty(&config::schema())?)
+        }
+        ReferencePage::Tools => tool_pages()?,
+        ReferencePage::Cli => command_line(),
     };
     print(&page)?;
     Ok(ExitCode::SUCCESS)
@@ -42,8 +44,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 fn tool_pages() -> anyhow::Result<String> {
     let mut config = config::Config::default();
-    config.assets.owner.always = true;
-    let host = Workspace::look(Path::new("."), &config)?.host;
+    config.assets.owner.always_offered = true;
+    let host = ServedWorkspace::open_for_inspection(Path::new("."), &config)?.host;
     let mut page = String::from(
         "# Tools\n\n<!-- Written by `cargo xtask codegen` from the tools themselves; edit those. -->\n",
     );
@@ -53,9 +55,9 @@ fn tool_pages() -> anyhow::Result<String> {
             "\n## {id}\n\n{about}\n\n- name in MCP: `{name}`\n- effects: {effects}\n- idempotent: {idempotent}\n\n\
              | argument | type | meaning |\n|---|---|---|\n",
             id = spec.id,
-            about = spec.about,
-            name = fold(spec.id.as_str()),
-            effects = tools::effect(spec.effects),
+            about = spec.description,
+            name = fold_name(spec.id.as_str()),
+            effects = tools::effects_name(spec.effects),
             idempotent = if spec.idempotent { "yes" } else { "no" },
         );
         page += &rows(&spec.input_schema);
@@ -67,7 +69,7 @@ fn tool_pages() -> anyhow::Result<String> {
 
 fn rows(schema: &serde_json::Value) -> String {
     let rows = fields(schema).into_iter().map(|field| {
-        let Field { name, kind, when, about } = field;
+        let SchemaField { name, kind, presence: when, about } = field;
         format!("| `{name}` | {kind}, {when} | {} |\n", about.replace('|', "\\|"))
     });
     rows.collect()

@@ -15,12 +15,12 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use toolgate::config;
-use toolgate_contract::{Ending, Output, Text, ToolId, fold};
-use toolgate_dialects::mcp::{Era, Revision};
-use toolgate_toolsets::world::dial::{Place, Secure, Trust, dial};
+use toolgate_contract::{CallEnding, ResultText, ToolId, ToolOutput, fold_name};
+use toolgate_dialects::mcp::{ProtocolEra, Revision};
+use toolgate_toolsets::world::dial::{CertificateTrust, DialAddress, TlsClient, dial};
 
-use super::follow::{Follow, Said};
-use events::Events;
+use super::follow::{WorkDisplay, WorkUpdate};
+use events::EventParser;
 
 /// Timeouts for the connection and for the answer. No built-in tool takes longer.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
@@ -33,30 +33,30 @@ const KEY_VARIABLE: &str = "TOOLGATE_KEY";
 const PROGRESS_TOKEN: u64 = 1;
 
 /// A running server, with the caller's key.
-pub(super) struct Remote<'a> {
+pub(super) struct RemoteServer<'a> {
     /// URL of the MCP endpoint.
     pub(super) url: &'a str,
     /// Caller's key at that server.
-    key: Option<Key>,
+    key: Option<RemoteKey>,
 }
 
 /// A key with the name of its environment variable.
-struct Key {
+struct RemoteKey {
     value: String,
     variable: String,
 }
 
 /// Options for the key of a running server.
 #[derive(clap::Args)]
-pub(super) struct KeyArgs {
+pub(super) struct RemoteKeyArgs {
     /// Environment variable with your key, instead of TOOLGATE_KEY
     #[arg(long, value_name = "NAME", requires = "url")]
     key_env: Option<String>,
 }
 
-impl KeyArgs {
+impl RemoteKeyArgs {
     /// Returns the server at `url` with the key from the environment.
-    pub(super) fn remote<'a>(&self, url: &'a str) -> anyhow::Result<Remote<'a>> {
+    pub(super) fn remote<'a>(&self, url: &'a str) -> anyhow::Result<RemoteServer<'a>> {
         let variable = self.key_env.as_deref().unwrap_or(KEY_VARIABLE);
         let environment = config::environment();
         let found =
@@ -65,44 +65,45 @@ impl KeyArgs {
             (None, None) => None,
             (None, Some(name)) => bail!("--key-env names {name}, and there is no such variable"),
             (Some((_, value)), _) => match value.into_string() {
-                Ok(value) => Some(Key { value, variable: variable.to_owned() }),
+                Ok(value) => Some(RemoteKey { value, variable: variable.to_owned() }),
                 Err(_) => bail!("what is in {variable} can be no key"),
             },
         };
-        Ok(Remote { url, key })
+        Ok(RemoteServer { url, key })
     }
 }
 
 /// Calls `tool` at the server `remote`. Returns its output or its refusal.
 ///
 /// Progress and log lines are shown in `follow`. Dropping the future cancels the call.
-pub(super) async fn call(
-    remote: &Remote<'_>,
+pub(super) async fn call_remote_tool(
+    remote: &RemoteServer<'_>,
     tool: &str,
     input: Value,
-    follow: Option<&Follow>,
-) -> anyhow::Result<Result<Output, String>> {
+    follow: Option<&WorkDisplay>,
+) -> anyhow::Result<Result<ToolOutput, String>> {
     // MCP folds tool ids. Any other name is sent unchanged.
-    let name =
-        ToolId::foreign(tool).map_or_else(|| tool.to_owned(), |id| fold(id.as_str()).into_owned());
-    let Remote { url, key } = remote;
-    let endpoint = Endpoint::read(url)?;
-    let answer = timeout(ANSWER_TIME_MAX, endpoint.ask(key.as_ref(), &name, input, follow)).await;
+    let name = ToolId::foreign(tool)
+        .map_or_else(|| tool.to_owned(), |id| fold_name(id.as_str()).into_owned());
+    let RemoteServer { url, key } = remote;
+    let endpoint = ServerEndpoint::parse(url)?;
+    let answer =
+        timeout(ANSWER_TIME_MAX, endpoint.call_tool(key.as_ref(), &name, input, follow)).await;
     let answer = answer.with_context(|| format!("{url} did not answer"))??;
     if let Some(error) = answer.get("error") {
         let message = error["message"].as_str().unwrap_or("the server refused the call");
         return Ok(Err(message.to_owned()));
     }
-    outcome(&answer["result"])
+    parse_outcome(&answer["result"])
 }
 
 /// A two-way byte stream.
-trait Wire: AsyncRead + AsyncWrite + Unpin + Send {}
+trait RemoteStream: AsyncRead + AsyncWrite + Unpin + Send {}
 
-impl<T: AsyncRead + AsyncWrite + Unpin + Send> Wire for T {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> RemoteStream for T {}
 
 /// Parsed URL of a server.
-struct Endpoint {
+struct ServerEndpoint {
     /// `HOST:PORT` as in the URL.
     authority: String,
     is_secure: bool,
@@ -111,8 +112,8 @@ struct Endpoint {
     path: String,
 }
 
-impl Endpoint {
-    fn read(url: &str) -> anyhow::Result<Self> {
+impl ServerEndpoint {
+    fn parse(url: &str) -> anyhow::Result<Self> {
         let fit = "a URL such as http://127.0.0.1:8000/mcp";
         let uri: Uri = url.parse().with_context(|| format!("--url is not {fit}"))?;
         let authority = uri.authority().with_context(|| format!("--url is not {fit}"))?;
@@ -135,28 +136,29 @@ impl Endpoint {
     }
 
     /// Connects to the server, with TLS for an `https` URL.
-    async fn connected(&self) -> anyhow::Result<Box<dyn Wire>> {
-        let place = Place::Port(self.host.clone(), self.port);
+    async fn connect(&self) -> anyhow::Result<Box<dyn RemoteStream>> {
+        let place = DialAddress::Port(self.host.clone(), self.port);
         let stream = dial(&place, CONNECT_TIME_MAX).await.map_err(|why| anyhow!(why))?;
         if !self.is_secure {
             return Ok(Box::new(stream));
         }
         // Loading the system's certificates reads files.
-        let secure = tokio::task::spawn_blocking(|| Secure::new(&Trust::System)).await?;
+        let secure =
+            tokio::task::spawn_blocking(|| TlsClient::new(&CertificateTrust::System)).await?;
         let secure = secure.map_err(|why| anyhow!(why))?;
-        let stream = timeout(CONNECT_TIME_MAX, secure.over(stream, &self.host)).await;
+        let stream = timeout(CONNECT_TIME_MAX, secure.connect(stream, &self.host)).await;
         Ok(Box::new(stream.context("it does not agree on TLS in time")??))
     }
 
     /// Sends one call and returns the JSON-RPC message that answers it.
-    async fn ask(
+    async fn call_tool(
         &self,
-        key: Option<&Key>,
+        key: Option<&RemoteKey>,
         tool: &str,
         input: Value,
-        follow: Option<&Follow>,
+        follow: Option<&WorkDisplay>,
     ) -> anyhow::Result<Value> {
-        let revision = Revision::newest(Era::Stateless).name;
+        let revision = Revision::newest(ProtocolEra::Stateless).name;
         let mut meta = json!({
             "io.modelcontextprotocol/protocolVersion": revision,
             "io.modelcontextprotocol/clientInfo": {
@@ -180,7 +182,7 @@ impl Endpoint {
             .header("mcp-name", tool);
         let request = match key {
             None => request,
-            Some(Key { value, variable }) => {
+            Some(RemoteKey { value, variable }) => {
                 let credential = HeaderValue::try_from(format!("Bearer {value}"));
                 let credential =
                     credential.map_err(|_| anyhow!("what is in {variable} can be no key"))?;
@@ -192,7 +194,7 @@ impl Endpoint {
             .with_context(|| format!("`{tool}` cannot be the name of a tool"))?;
 
         let server = &self.authority;
-        let stream = self.connected().await.with_context(|| {
+        let stream = self.connect().await.with_context(|| {
             format!("no server answers at {server}; is `toolgate serve` running?")
         })?;
         let (mut sender, connection) =
@@ -206,7 +208,9 @@ impl Endpoint {
                     "{server} wants a key; put yours into the variable {KEY_VARIABLE}, or name \
                      another with --key-env"
                 ),
-                Some(Key { variable, .. }) => bail!("{server} does not know the key in {variable}"),
+                Some(RemoteKey { variable, .. }) => {
+                    bail!("{server} does not know the key in {variable}")
+                }
             }
         }
         let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
@@ -234,17 +238,17 @@ impl Endpoint {
 /// shown.
 async fn last_event(
     body: &mut Limited<Incoming>,
-    follow: Option<&Follow>,
+    follow: Option<&WorkDisplay>,
 ) -> anyhow::Result<(Option<Value>, String)> {
-    let mut events = Events::default();
+    let mut events = EventParser::default();
     let mut last = None;
     while let Some(frame) = body.frame().await {
         let Ok(bytes) = frame.map_err(broke_off)?.into_data() else { continue };
-        for text in events.take(&bytes) {
+        for text in events.parse(&bytes) {
             let message: Option<Value> = serde_json::from_str(&text).ok();
-            let said = message.as_ref().and_then(said);
+            let said = message.as_ref().and_then(update_from_notification);
             if let (Some(follow), Some(said)) = (follow, said) {
-                follow.say(said).await;
+                follow.show(said).await;
             }
             last = Some((message, text));
         }
@@ -254,18 +258,22 @@ async fn last_event(
 }
 
 /// Converts a notification into an update for the display.
-fn said(message: &Value) -> Option<Said> {
+fn update_from_notification(message: &Value) -> Option<WorkUpdate> {
     let params = message.get("params")?;
     match message.get("method")?.as_str()? {
         "notifications/progress" if params["progressToken"] == PROGRESS_TOKEN => {
             let message = params["message"].as_str().map(str::to_owned);
-            Some(Said::progress(params["progress"].as_f64()?, params["total"].as_f64(), message))
+            Some(WorkUpdate::progress(
+                params["progress"].as_f64()?,
+                params["total"].as_f64(),
+                message,
+            ))
         }
         "notifications/message" => {
             let level = serde_json::from_value(params["level"].clone()).ok()?;
             let data = &params["data"];
             let message = data.as_str().map_or_else(|| data.to_string(), str::to_owned);
-            Some(Said::Log { level, message })
+            Some(WorkUpdate::Log { level, message })
         }
         _ => None,
     }
@@ -284,7 +292,7 @@ fn is_answer(message: &Value) -> bool {
     }
 }
 
-fn outcome(result: &Value) -> anyhow::Result<Result<Output, String>> {
+fn parse_outcome(result: &Value) -> anyhow::Result<Result<ToolOutput, String>> {
     match result.get("resultType").and_then(Value::as_str) {
         None | Some("complete") => {}
         Some(other) => {
@@ -299,10 +307,10 @@ fn outcome(result: &Value) -> anyhow::Result<Result<Output, String>> {
         return Ok(Err(texts.join("\n")));
     }
     let text = match texts.split_first() {
-        Some((body, [])) => Text::body(*body),
-        Some((body, notes)) => Text::body(*body).with_note(notes.join("\n")),
-        None => Text::default(),
+        Some((body, [])) => ResultText::from_body(*body),
+        Some((body, notes)) => ResultText::from_body(*body).with_note(notes.join("\n")),
+        None => ResultText::default(),
     };
-    let ending = if failed { Ending::ProgramFailed } else { Ending::Done };
-    Ok(Ok(Output::new(structured.cloned().unwrap_or_default(), text, ending)))
+    let ending = if failed { CallEnding::ProgramFailed } else { CallEnding::Done };
+    Ok(Ok(ToolOutput::new(structured.cloned().unwrap_or_default(), text, ending)))
 }

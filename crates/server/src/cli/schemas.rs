@@ -5,13 +5,13 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use serde_json::Value;
-use toolgate::wiring::Workspace;
+use toolgate::wiring::ServedWorkspace;
 use toolgate_contract::Caller;
-use toolgate_dialects::envelope::{canonical_tool, catalog_name};
-use toolgate_host::{Checker, SchemaRegistry, Shared, Side};
+use toolgate_dialects::envelope::{canonical_tool_id, catalog_name};
+use toolgate_host::{SchemaChecker, SchemaRegistry, SchemaSide, SharedSchema};
 
 use super::check::read_json;
-use super::{Folder, complain, print};
+use super::{FolderArgs, complain, print};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -25,7 +25,7 @@ Examples:
 
 It exits with 0, with 1 when what was validated is not valid, and with 2 when there is no such
 schema or a file cannot be read.")]
-pub(super) struct Args {
+pub(super) struct SchemasArgs {
     /// Schema to print: envelope, request_envelope, tool_io, or the id of a tool
     name: Option<String>,
     /// Use the output schema of the tool
@@ -41,39 +41,43 @@ pub(super) struct Args {
     #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
     root: PathBuf,
     #[command(flatten)]
-    folder: Folder,
+    folder: FolderArgs,
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &SchemasArgs) -> anyhow::Result<ExitCode> {
     let loaded = args.folder.load(&args.root)?;
-    let workspace = Workspace::look(&args.root, &loaded.config)?;
+    let workspace = ServedWorkspace::open_for_inspection(&args.root, &loaded.config)?;
     let registry = &*workspace.host.schemas();
     if let Some(folder) = &args.write {
         write(folder, &workspace)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let side = if args.output { Side::Output } else { Side::Input };
+    let side = if args.output { SchemaSide::Output } else { SchemaSide::Input };
     let named = args.name.as_deref();
     if let Some(file) = &args.validate {
         return validate(registry, named.unwrap_or("envelope"), side, file);
     }
     match named {
         Some(name) => {
-            let all = found(registry, name, side)?;
+            let all = find_schemas(registry, name, side)?;
             // A schema file of the user is separate from the tool's own schema.
             for checker in all {
                 print(&format!("{}\n", serde_json::to_string_pretty(checker.schema())?))?;
             }
         }
-        None => print(&listed(&workspace))?,
+        None => print(&schema_list(&workspace))?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Returns the schemas named `name`.
-fn found(registry: &SchemaRegistry, name: &str, side: Side) -> anyhow::Result<Vec<Checker>> {
+fn find_schemas(
+    registry: &SchemaRegistry,
+    name: &str,
+    side: SchemaSide,
+) -> anyhow::Result<Vec<SchemaChecker>> {
     let shared =
-        Shared::ALL.into_iter().find(|one| one.file_name().split('.').next() == Some(name));
+        SharedSchema::ALL.into_iter().find(|one| one.file_name().split('.').next() == Some(name));
     if let Some(which) = shared {
         return Ok(vec![registry.shared(which).clone()]);
     }
@@ -95,12 +99,12 @@ fn found(registry: &SchemaRegistry, name: &str, side: Side) -> anyhow::Result<Ve
 fn validate(
     registry: &SchemaRegistry,
     name: &str,
-    side: Side,
+    side: SchemaSide,
     file: &Path,
 ) -> anyhow::Result<ExitCode> {
     let value: Value = read_json(file)?;
     let mut valid = true;
-    for checker in found(registry, name, side)? {
+    for checker in find_schemas(registry, name, side)? {
         for problem in checker.problems(&value) {
             valid = false;
             print(&format!("{}: {}\n", problem.pointer, problem.message))?;
@@ -113,21 +117,21 @@ fn validate(
 }
 
 /// Lists all schemas, one per line, and the number of compiled validators.
-fn listed(workspace: &Workspace) -> String {
+fn schema_list(workspace: &ServedWorkspace) -> String {
     let registry = &*workspace.host.schemas();
-    let line = |name: &str, checker: &Checker| {
+    let line = |name: &str, checker: &SchemaChecker| {
         let fingerprint = checker.fingerprint().to_string();
         let from = checker.path().unwrap_or("built in");
         format!("{}  {name}  {from}\n", &fingerprint[..16])
     };
     let mut page = String::new();
-    for which in Shared::ALL {
+    for which in SharedSchema::ALL {
         page += &line(which.file_name().trim_end_matches(".schema.json"), registry.shared(which));
     }
     for tool in workspace.host.tools(&Caller::local()).tools {
-        let id = canonical_tool(&tool.spec().id);
-        for side in [Side::Input, Side::Output] {
-            let all = found(registry, &id, side).unwrap_or_default();
+        let id = canonical_tool_id(&tool.spec().id);
+        for side in [SchemaSide::Input, SchemaSide::Output] {
+            let all = find_schemas(registry, &id, side).unwrap_or_default();
             page.extend(all.iter().map(|one| line(&format!("{id} {}", side.word()), one)));
         }
     }
@@ -140,24 +144,27 @@ fn listed(workspace: &Workspace) -> String {
 
 /// Writes all schemas into `folder`, at the paths of the contract.
 #[allow(clippy::disallowed_methods, reason = "the person's own folder, named on the command line")]
-fn write(folder: &Path, workspace: &Workspace) -> anyhow::Result<()> {
+fn write(folder: &Path, workspace: &ServedWorkspace) -> anyhow::Result<()> {
     let registry = &*workspace.host.schemas();
     let mut files = vec![
         (
             "apps/mcp_server/schemas/envelope.schema.json".to_owned(),
-            Shared::Envelope.shipped().to_owned(),
+            SharedSchema::Envelope.builtin_text().to_owned(),
         ),
         (
             "codex/specs/schemas/envelope.schema.json".to_owned(),
-            Shared::RequestEnvelope.shipped().to_owned(),
+            SharedSchema::RequestEnvelope.builtin_text().to_owned(),
         ),
-        ("codex/specs/schemas/tool_io.schema.json".to_owned(), Shared::ToolIo.shipped().to_owned()),
+        (
+            "codex/specs/schemas/tool_io.schema.json".to_owned(),
+            SharedSchema::ToolIo.builtin_text().to_owned(),
+        ),
     ];
     for tool in workspace.host.tools(&Caller::local()).tools {
-        let id = canonical_tool(&tool.spec().id);
+        let id = canonical_tool_id(&tool.spec().id);
         let name = id.trim_start_matches("mcp.tool:").to_owned();
-        for side in [Side::Input, Side::Output] {
-            let all = found(registry, &id, side).unwrap_or_default();
+        for side in [SchemaSide::Input, SchemaSide::Output] {
+            let all = find_schemas(registry, &id, side).unwrap_or_default();
             // Only the tool's own schema is written, because schema files of the user exist
             // already.
             let Some(own) = all.into_iter().find(|one| one.path().is_none()) else { continue };

@@ -9,17 +9,17 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use tokio::net::TcpListener;
-use toolgate::config::{Config, Listen};
-use toolgate::ground::Ground;
-use toolgate::wiring::Workspace;
-use toolgate::{Front, Listeners, Served, config, serve_http, shutdown};
+use toolgate::config::{Config, ListenEntry};
+use toolgate::server_prep::ServerPrep;
+use toolgate::wiring::ServedWorkspace;
+use toolgate::{HttpListeners, ListenerSecurity, PreparedServer, config, serve_http, shutdown};
 use toolgate_contract::Caller;
 use toolgate_dialects::Dialect;
 use toolgate_host::Host;
-use toolgate_transports::http::Workers;
+use toolgate_transports::http::WorkerPool;
 
-use super::enveloping::Enveloping;
-use super::{Folder, run_to_end};
+use super::envelope_options::EnvelopeOptions;
+use super::{FolderArgs, run_to_end};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -29,50 +29,55 @@ Examples:
                                         another, at a free port, which it prints
 
 Agents connect to http://ADDRESS/mcp. It stops at ctrl-c, after calls in flight are done.")]
-pub(super) struct Args {
+pub(super) struct ServeArgs {
     /// Folder to serve
     #[arg(default_value = ".", env = "TOOLGATE_ROOT")]
     path: PathBuf,
     /// Address to listen on, instead of `server.listen`
-    #[arg(long, value_name = "ADDRESS", value_parser = config::address)]
+    #[arg(long, value_name = "ADDRESS", value_parser = config::parse_address)]
     listen: Option<SocketAddr>,
     #[command(flatten)]
-    enveloping: Enveloping,
+    enveloping: EnvelopeOptions,
     #[command(flatten)]
-    folder: Folder,
+    folder: FolderArgs,
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let mut loaded = args.folder.load_to_serve(&args.path)?;
-    args.enveloping.put(&mut loaded.config);
+    args.enveloping.apply(&mut loaded.config);
     if let Some(listen) = args.listen {
         loaded.config.server.listen = listen;
     }
     config::check_listen(loaded.config.server.listen, &loaded.config)?;
     if loaded.config.listen.iter().any(|own| own.dialect == "synesthetic") {
         // A server for Synesthetic alone offers its tools even without assets.
-        loaded.config.assets.owner.always = true;
+        loaded.config.assets.owner.always_offered = true;
     }
-    let ground = Ground::of(&args.path, &loaded.config)?;
+    let ground = ServerPrep::prepare(&args.path, &loaded.config)?;
     ground.confine_server(&loaded.config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let workers = Workers::start()?;
+    let workers = WorkerPool::start()?;
     let serving = workers.clone();
     let done = run_to_end(runtime, async move {
-        let workspace = Workspace::on(ground, &loaded.config)?;
-        let served = workspace.served();
-        let front = Some(Front::of(&loaded.config)?);
+        let workspace = ServedWorkspace::open_prepared(ground, &loaded.config)?;
+        let served = workspace.server();
+        let front = Some(ListenerSecurity::from_config(&loaded.config)?);
         served.dialects_over_http(&loaded.config)?;
         let addr = loaded.config.server.listen;
         let listener = listen(addr, &format!("--listen {}:0", addr.ip())).await?;
         let own = own_listeners(&served, &loaded.config).await?;
         let stop = shutdown::on_signal()?;
-        let scheme = scheme(&loaded.config);
+        let scheme = url_scheme(&loaded.config);
         let at = format!("{scheme}://{}", listener.local_addr()?);
         announce(&workspace.host, args, loaded.file.as_deref(), &at);
         announce_own(&own, scheme)?;
-        let _follows = args.folder.follow(&workspace, &args.path, &loaded.config);
-        let listeners = Listeners { all: listener, own, front, workers: Some(serving) };
+        let _follows = args.folder.follow_upstreams(&workspace, &args.path, &loaded.config);
+        let listeners = HttpListeners {
+            shared: listener,
+            dedicated: own,
+            security: front,
+            workers: Some(serving),
+        };
         serve_http(&served, listeners, &loaded.config, stop).await?;
         workspace.close().await;
         Ok(ExitCode::SUCCESS)
@@ -96,11 +101,11 @@ async fn listen(addr: SocketAddr, said: &str) -> anyhow::Result<TcpListener> {
 
 /// Opens a listener for each dialect that has its own.
 async fn own_listeners(
-    served: &Served,
+    served: &PreparedServer,
     config: &Config,
 ) -> anyhow::Result<Vec<(TcpListener, Arc<dyn Dialect>)>> {
     let mut own = Vec::new();
-    for Listen { addr, dialect } in &config.listen {
+    for ListenEntry { addr, dialect } in &config.listen {
         config::check_listen(*addr, config)?;
         if dialect == "zyra" && config.contracts.zyra_off {
             bail!(
@@ -115,7 +120,7 @@ async fn own_listeners(
 }
 
 /// Returns the URL scheme of the server.
-fn scheme(config: &Config) -> &'static str {
+fn url_scheme(config: &Config) -> &'static str {
     if config.server.tls_certificate.is_some() { "https" } else { "http" }
 }
 
@@ -134,7 +139,7 @@ fn announce_own(own: &[(TcpListener, Arc<dyn Dialect>)], scheme: &str) -> anyhow
 
 /// Prints the address: instructions for a terminal, or one line for a log.
 #[allow(clippy::print_stderr, reason = "this is what a person started it to see")]
-fn announce(host: &Host, args: &Args, config: Option<&Path>, at: &str) {
+fn announce(host: &Host, args: &ServeArgs, config: Option<&Path>, at: &str) {
     let folder = args.path.canonicalize().unwrap_or_else(|_| args.path.clone());
     let how = if args.folder.read_only { ", read-only" } else { "" };
     let url = format!("{at}/mcp");
@@ -142,7 +147,7 @@ fn announce(host: &Host, args: &Args, config: Option<&Path>, at: &str) {
         eprintln!("toolgate: serving {}{how} at {url}", folder.display());
         return;
     }
-    let tools = host.tools(&Caller::http()).tools;
+    let tools = host.tools(&Caller::anonymous()).tools;
     let config = config.map(|file| format!("  config {}\n", file.display())).unwrap_or_default();
     let mut toolsets: BTreeMap<&str, usize> = BTreeMap::new();
     for tool in &tools {

@@ -9,14 +9,14 @@ use std::sync::{Arc, OnceLock};
 
 use tokio_util::sync::CancellationToken;
 use toolgate::config::Config;
-use toolgate::ground::Ground;
 use toolgate::ready::ReadyFile;
-use toolgate::wiring::Workspace;
-use toolgate::{Served, serve_stdio, shutdown};
+use toolgate::server_prep::ServerPrep;
+use toolgate::wiring::ServedWorkspace;
+use toolgate::{PreparedServer, serve_stdio, shutdown};
 
-use self::status::Status;
-use super::enveloping::Enveloping;
-use super::{Folder, complain, run_to_end, small_runtime};
+use self::status::StatusStyle;
+use super::envelope_options::EnvelopeOptions;
+use super::{FolderArgs, complain, run_to_end, small_runtime};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -27,7 +27,7 @@ Examples:
 
 Messages are lines of JSON. Nothing else is written to standard output; the log goes to
 standard error. It ends when its input does.")]
-pub(super) struct Args {
+pub(super) struct StdioArgs {
     /// Folder to serve
     #[arg(default_value = ".", env = "TOOLGATE_ROOT")]
     path: PathBuf,
@@ -35,74 +35,74 @@ pub(super) struct Args {
     #[arg(long, default_value = "mcp", value_name = "NAME")]
     dialect: String,
     #[command(flatten)]
-    enveloping: Enveloping,
+    enveloping: EnvelopeOptions,
     #[command(flatten)]
-    folder: Folder,
+    folder: FolderArgs,
 }
 
 /// A server that is ready to read its first line.
-struct Opened {
+struct OpenedServer {
     config: Config,
-    workspace: Workspace,
-    served: Served,
+    workspace: ServedWorkspace,
+    served: PreparedServer,
     stop: CancellationToken,
     /// Ready file, once the server is ready, if one is configured.
     ready: Arc<OnceLock<ReadyFile>>,
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let status = Status::of(&args.dialect);
-    status.begins();
-    let grounded = match ground(args, status) {
+pub(super) fn run(args: &StdioArgs) -> anyhow::Result<ExitCode> {
+    let status = StatusStyle::for_dialect(&args.dialect);
+    status.hold_log();
+    let grounded = match prepare(args, status) {
         Ok(grounded) => grounded,
-        Err(err) => return status.not_set_up(err),
+        Err(err) => return status.report_failure(err),
     };
     run_to_end(small_runtime()?, async {
         let opened = match open(args, grounded) {
             Ok(opened) => opened,
-            Err(err) => return status.not_set_up(err),
+            Err(err) => return status.report_failure(err),
         };
-        let Opened { config, workspace, served, stop, ready } = opened;
-        status.is_ready(&args.path, &config, &ready);
+        let OpenedServer { config, workspace, served, stop, ready } = opened;
+        status.report_ready(&args.path, &config, &ready);
         if std::io::stdin().is_terminal() {
             complain(
                 "waiting for messages on standard input, a line of JSON each; an agent starts \
                  this program and writes them. `toolgate call` calls a tool by hand",
             );
         }
-        let _follows = args.folder.follow(&workspace, &args.path, &config);
+        let _follows = args.folder.follow_upstreams(&workspace, &args.path, &config);
         let over = serve_stdio(&served, &args.dialect, &config, stop).await;
         workspace.close().await;
         if let Some(file) = ready.get() {
             file.remove();
         }
-        status.ended();
+        status.report_end();
         over.map(|()| ExitCode::SUCCESS)
     })
 }
 
 /// Prepares the server and confines this process.
-fn ground(args: &Args, status: Status) -> anyhow::Result<(Config, Ground)> {
+fn prepare(args: &StdioArgs, status: StatusStyle) -> anyhow::Result<(Config, ServerPrep)> {
     let mut config = args.folder.load_to_serve(&args.path)?.config;
-    args.enveloping.put(&mut config);
-    status.check(&mut config)?;
-    let ground = Ground::of(&args.path, &config)?;
+    args.enveloping.apply(&mut config);
+    status.prepare_config(&mut config)?;
+    let ground = ServerPrep::prepare(&args.path, &config)?;
     ground.confine_server(&config)?;
     Ok((config, ground))
 }
 
 /// Opens the workspace and the dialect, before the first line is read.
-fn open(args: &Args, (config, ground): (Config, Ground)) -> anyhow::Result<Opened> {
-    let workspace = Workspace::on(ground, &config)?;
-    let served = workspace.served();
+fn open(args: &StdioArgs, (config, ground): (Config, ServerPrep)) -> anyhow::Result<OpenedServer> {
+    let workspace = ServedWorkspace::open_prepared(ground, &config)?;
+    let served = workspace.server();
     // An unknown dialect must fail before the terminal message.
     served.dialect(&args.dialect)?;
     let ready = Arc::new(OnceLock::<ReadyFile>::new());
     let last = ready.clone();
-    let stop = shutdown::on_signal_or(move || {
+    let stop = shutdown::on_signal_with(move || {
         if let Some(file) = last.get() {
             file.remove();
         }
     })?;
-    Ok(Opened { config, workspace, served, stop, ready })
+    Ok(OpenedServer { config, workspace, served, stop, ready })
 }

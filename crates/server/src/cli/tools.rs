@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use serde_json::json;
-use toolgate::wiring::Workspace;
-use toolgate_contract::{Caller, Effects, ToolSpec, fold};
+use toolgate::wiring::ServedWorkspace;
+use toolgate_contract::{Caller, Effects, ToolSpec, fold_name};
 use toolgate_host::Host;
 
-use super::shape::{Field, fields};
-use super::{Folder, print, run_to_end, small_runtime};
+use super::schema_fields::{SchemaField, fields};
+use super::{FolderArgs, print, run_to_end, small_runtime};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -18,7 +18,7 @@ Examples:
   toolgate tools                list them
   toolgate tools files_edit     one in full, with its arguments
   toolgate tools --json         all in full, for a program")]
-pub(super) struct Args {
+pub(super) struct ToolsArgs {
     /// Show only this tool, with all details
     tool: Option<String>,
     /// Print all details as JSON
@@ -28,25 +28,26 @@ pub(super) struct Args {
     #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
     root: PathBuf,
     #[command(flatten)]
-    folder: Folder,
+    folder: FolderArgs,
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &ToolsArgs) -> anyhow::Result<ExitCode> {
     let loaded = args.folder.load(&args.root)?;
     run_to_end(small_runtime()?, async {
-        let workspace = Workspace::look(&args.root, &loaded.config)?;
+        let workspace = ServedWorkspace::open_for_inspection(&args.root, &loaded.config)?;
         // Upstreams without a known listing are asked for it.
-        workspace.host.listed().await;
+        workspace.host.wait_for_listings().await;
         let shown = show(args, &workspace.host);
         workspace.close().await;
         shown
     })
 }
 
-fn show(args: &Args, host: &Host) -> anyhow::Result<ExitCode> {
+fn show(args: &ToolsArgs, host: &Host) -> anyhow::Result<ExitCode> {
     let page = host.tools(&Caller::local());
-    let wanted =
-        |spec: &ToolSpec| args.tool.as_ref().is_none_or(|t| fold(t) == fold(spec.id.as_str()));
+    let wanted = |spec: &ToolSpec| {
+        args.tool.as_ref().is_none_or(|t| fold_name(t) == fold_name(spec.id.as_str()))
+    };
     let specs: Vec<_> =
         page.tools.iter().map(|tool| tool.spec()).filter(|spec| wanted(spec)).collect();
     if specs.is_empty() {
@@ -54,38 +55,42 @@ fn show(args: &Args, host: &Host) -> anyhow::Result<ExitCode> {
         if page.tools.is_empty() {
             bail!("no tool is on offer; look at tools.allow, tools.deny and tools.effects");
         }
-        let close = |name: &str| strsim::jaro_winkler(name, &fold(wanted));
-        let names = page.tools.iter().map(|tool| fold(tool.spec().id.as_str()));
+        let close = |name: &str| strsim::jaro_winkler(name, &fold_name(wanted));
+        let names = page.tools.iter().map(|tool| fold_name(tool.spec().id.as_str()));
         let near = names.max_by(|a, b| close(a).total_cmp(&close(b)));
         let near = near.filter(|near| close(near) > 0.75);
         let meant = near.map_or_else(|| ";".to_owned(), |near| format!("; did you mean `{near}`?"));
         bail!("no tool is named `{wanted}`{meant} `toolgate tools` lists them");
     }
     if args.json {
-        let all: Vec<_> = specs.iter().map(|spec| in_full(spec)).collect();
+        let all: Vec<_> = specs.iter().map(|spec| tool_json(spec)).collect();
         print(&format!("{}\n", serde_json::to_string_pretty(&all)?))?;
     } else if args.tool.is_some() {
         for spec in specs {
-            let name = fold(spec.id.as_str());
-            print(&format!("{name}\n{}\n\narguments:\n{}\n", spec.about, arguments(spec)))?;
+            let name = fold_name(spec.id.as_str());
+            print(&format!("{name}\n{}\n\narguments:\n{}\n", spec.description, arguments(spec)))?;
         }
     } else {
         for spec in specs {
-            let first = spec.about.split(". ").next().unwrap_or_default().trim_end_matches('.');
-            let line =
-                format!("{:<16} {:<8} {first}\n", fold(spec.id.as_str()), effect(spec.effects));
+            let first =
+                spec.description.split(". ").next().unwrap_or_default().trim_end_matches('.');
+            let line = format!(
+                "{:<16} {:<8} {first}\n",
+                fold_name(spec.id.as_str()),
+                effects_name(spec.effects)
+            );
             print(&line)?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn in_full(spec: &ToolSpec) -> serde_json::Value {
+fn tool_json(spec: &ToolSpec) -> serde_json::Value {
     json!({
         "id": spec.id.as_str(),
         "title": spec.title,
-        "description": spec.about,
-        "effects": effect(spec.effects),
+        "description": spec.description,
+        "effects": effects_name(spec.effects),
         "idempotent": spec.idempotent,
         "inputSchema": spec.input_schema,
         "outputSchema": spec.output_schema,
@@ -94,13 +99,13 @@ fn in_full(spec: &ToolSpec) -> serde_json::Value {
 
 fn arguments(spec: &ToolSpec) -> String {
     let lines = fields(&spec.input_schema).into_iter().map(|field| {
-        let Field { name, kind, when, about } = field;
+        let SchemaField { name, kind, presence: when, about } = field;
         format!("  {name}: {kind} ({when})\n      {about}\n")
     });
     lines.collect()
 }
 
-pub(super) fn effect(effects: Effects) -> &'static str {
+pub(super) fn effects_name(effects: Effects) -> &'static str {
     match effects {
         Effects::Reads => "reads",
         Effects::Adds => "adds",

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use toolgate::config::{FILE_NAME, load, trust};
+use toolgate::config::{SETTINGS_FILE_NAME, load, trust};
 
 use super::{complain, print};
 
@@ -18,7 +18,7 @@ A folder may come from anybody, and its toolgate.toml with it: until you vouch f
 tools.allow, tools.deny, tools.confirm, tools.effects, files.protected and exec.confirm are taken
 from it, which take something away, and one that says more is refused. Once it is changed it is
 another file.")]
-pub(super) struct Args {
+pub(super) struct TrustArgs {
     /// Workspace with the configuration
     #[arg(default_value = ".", env = "TOOLGATE_ROOT")]
     path: PathBuf,
@@ -27,9 +27,9 @@ pub(super) struct Args {
     remove: bool,
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let file = args.path.join(FILE_NAME);
-    let text = trust::text(&file)?;
+pub(super) fn run(args: &TrustArgs) -> anyhow::Result<ExitCode> {
+    let file = args.path.join(SETTINGS_FILE_NAME);
+    let text = trust::read_settings_text(&file)?;
     if args.remove {
         let was = trust::distrust(&file)?;
         complain(&match was {
@@ -40,7 +40,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     // An invalid file would be refused even if it were trusted.
     load(&args.path, Some(&file), &[])?;
-    let owned = trust::owned(&text);
+    let owned = trust::owner_settings(&text);
     if owned.is_empty() {
         complain(&format!("{} only takes away; nobody need vouch for it", file.display()));
         return Ok(ExitCode::SUCCESS);

@@ -11,10 +11,10 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use serde_json::{Value, json};
-use toolgate_toolsets::assets::{Assets, schema_of_example};
+use toolgate_toolsets::assets::{AssetSnapshot, schema_of_example};
 use toolgate_toolsets::world::Root;
 
-use super::{Folder, print};
+use super::{FolderArgs, print};
 
 /// Largest asset, in bytes.
 const BYTES_MAX: u64 = 64 << 20;
@@ -29,7 +29,7 @@ Examples:
 What is wrong with it goes to standard output, as one JSON object. Without --schema, what the
 asset says of its schema decides, else the file's name. It exits with 0 when the asset is valid,
 1 when it is not, 2 when there is nothing to validate: no file, no JSON.")]
-pub(super) struct Args {
+pub(super) struct ValidateArgs {
     /// Asset file
     path: PathBuf,
     /// Schema name, instead of the one in the asset or its file name
@@ -44,18 +44,19 @@ pub(super) struct Args {
 }
 
 /// The JSON report and the exit code.
-type Said = (Value, u8);
+type ValidationReport = (Value, u8);
 
-pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let (said, code) = judged(args).unwrap_or_else(|said| said);
+pub(super) fn run(args: &ValidateArgs) -> anyhow::Result<ExitCode> {
+    let (said, code) = validate_asset(args).unwrap_or_else(|said| said);
     print(&format!("{said}\n"))?;
     Ok(ExitCode::from(code))
 }
 
 /// Validates the asset. Returns an error report if nothing could be validated.
-fn judged(args: &Args) -> Result<Said, Said> {
-    let asset = read(&args.path)?;
-    let assets = schemas(args).map_err(|err| nothing("io_error", &format!("{err:#}")))?;
+fn validate_asset(args: &ValidateArgs) -> Result<ValidationReport, ValidationReport> {
+    let asset = read_asset(&args.path)?;
+    let assets =
+        open_assets(args).map_err(|err| nothing_to_validate("io_error", &format!("{err:#}")))?;
     let file = args.path.file_name().unwrap_or_default().to_string_lossy();
     let schema = args.schema.clone().unwrap_or_else(|| schema_of_example(&asset, &file));
     let errors = assets.validate(&asset, &schema);
@@ -67,38 +68,41 @@ fn judged(args: &Args) -> Result<Said, Said> {
     })
 }
 
-fn schemas(args: &Args) -> anyhow::Result<std::sync::Arc<Assets>> {
-    let folder = Folder { config: args.config.clone(), read_only: false };
+fn open_assets(args: &ValidateArgs) -> anyhow::Result<std::sync::Arc<AssetSnapshot>> {
+    let folder = FolderArgs { config: args.config.clone(), read_only: false };
     let mut settings = folder.load(&args.root)?.config.assets;
-    settings.owner.always = true;
-    let assets = Assets::open(&Root::open(&args.root)?, &settings)?;
+    settings.owner.always_offered = true;
+    let assets = AssetSnapshot::open(&Root::open(&args.root)?, &settings)?;
     assets.context("there are no assets")
 }
 
-fn read(path: &Path) -> Result<Value, Said> {
+fn read_asset(path: &Path) -> Result<Value, ValidationReport> {
     let unread = |err: io::Error| match err.kind() {
         io::ErrorKind::NotFound => {
-            nothing("io_error", &format!("file_not_found: {}", path.display()))
+            nothing_to_validate("io_error", &format!("file_not_found: {}", path.display()))
         }
-        _ => nothing("io_error", &format!("read_failed: {}: {err}", path.display())),
+        _ => nothing_to_validate("io_error", &format!("read_failed: {}: {err}", path.display())),
     };
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(unread)?;
     file.take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unread)?;
     if bytes.len() as u64 > BYTES_MAX {
         let message = format!("read_failed: {} is larger than 64 MiB", path.display());
-        return Err(nothing("io_error", &message));
+        return Err(nothing_to_validate("io_error", &message));
     }
     let text = String::from_utf8(bytes).map_err(|err| unread(io::Error::other(err)))?;
     serde_json::from_str(&text).map_err(|err| {
         // A missing end is reported after the last character.
         let column = err.column() + usize::from(err.is_eof());
         let line = err.line();
-        nothing("parse_error", &format!("json_decode_error: line {line} column {column}"))
+        nothing_to_validate(
+            "parse_error",
+            &format!("json_decode_error: line {line} column {column}"),
+        )
     })
 }
 
 /// Creates the report that there is nothing to validate.
-fn nothing(reason: &str, message: &str) -> Said {
+fn nothing_to_validate(reason: &str, message: &str) -> ValidationReport {
     (json!({ "ok": false, "reason": reason, "errors": [{ "path": "", "msg": message }] }), 2)
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Audit log: one record for each call.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Audit {
+pub struct AuditSection {
     /// Destination of records: an absolute path, `stderr`, `off`, or `state` for
     /// `toolgate/audit.jsonl` in the user's state folder.
     pub to: String,
@@ -22,7 +22,7 @@ pub struct Audit {
     pub keep: u32,
 }
 
-impl Default for Audit {
+impl Default for AuditSection {
     fn default() -> Self {
         let state = || "state".to_owned();
         Self { to: state(), strict: false, key: state(), file_bytes: 32 << 20, keep: 10 }

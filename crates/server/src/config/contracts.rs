@@ -8,45 +8,45 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 
-use super::setting::Setting;
-use super::{Config, Key};
+use super::setting::SettingSpec;
+use super::{ApiKey, Config};
 
 /// Target of a variable.
-enum Sets {
+enum VariableTarget {
     /// Setting `section.name`, parsed like the setting's own variable.
     Setting(&'static str),
     /// Function that applies a value which is not a single setting.
-    By(fn(&mut Config, &str) -> anyhow::Result<()>),
+    Apply(fn(&mut Config, &str) -> anyhow::Result<()>),
 }
 
-use Sets::{By, Setting as The};
+use VariableTarget::{Apply, Setting as The};
 
 /// All variables of the contracts.
-const VARIABLES: &[(&str, Sets)] = &[
+const VARIABLES: &[(&str, VariableTarget)] = &[
     // Synesthetic
-    ("MCP_READY_FILE", By(ready_file)),
-    ("MCP_ENDPOINT", By(endpoint)),
-    ("SYN_SCHEMAS_DIR", By(schemas)),
-    ("SYN_EXAMPLES_DIR", By(examples)),
+    ("MCP_READY_FILE", Apply(ready_file)),
+    ("MCP_ENDPOINT", Apply(endpoint)),
+    ("SYN_SCHEMAS_DIR", Apply(schemas)),
+    ("SYN_EXAMPLES_DIR", Apply(examples)),
     ("SYN_BACKEND_URL", The("assets.backend_url")),
     ("SYN_BACKEND_ASSETS_PATH", The("assets.backend_assets_path")),
     // RAGX
     ("RAGX_MCP_ENVELOPE_VALIDATION", The("envelope.validation")),
     // Zyra; variables with its former prefix have lower precedence.
-    ("DATAVIZHUB_ENABLE_MCP", By(zyra_served)),
-    ("ZYRA_ENABLE_MCP", By(zyra_served)),
-    ("DATAVIZHUB_MCP_MAX_BODY_BYTES", By(zyra_body_bytes_max)),
-    ("ZYRA_MCP_MAX_BODY_BYTES", By(zyra_body_bytes_max)),
-    ("ZYRA_API_KEY", By(zyra_key)),
-    ("DATAVIZHUB_API_KEY", By(zyra_key_of_old)),
-    ("API_KEY_HEADER", By(key_header)),
-    ("ZYRA_API_KEY_HEADER", By(key_header)),
-    ("DATAVIZHUB_API_KEY_HEADER", By(key_header)),
+    ("DATAVIZHUB_ENABLE_MCP", Apply(zyra_served)),
+    ("ZYRA_ENABLE_MCP", Apply(zyra_served)),
+    ("DATAVIZHUB_MCP_MAX_BODY_BYTES", Apply(zyra_body_bytes_max)),
+    ("ZYRA_MCP_MAX_BODY_BYTES", Apply(zyra_body_bytes_max)),
+    ("ZYRA_API_KEY", Apply(zyra_key)),
+    ("DATAVIZHUB_API_KEY", Apply(zyra_legacy_key)),
+    ("API_KEY_HEADER", Apply(key_header)),
+    ("ZYRA_API_KEY_HEADER", Apply(key_header)),
+    ("DATAVIZHUB_API_KEY_HEADER", Apply(key_header)),
 ];
 
 /// Values from the environment of the contracts that are not settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Contracts {
+pub struct ContractEnvironment {
     /// File that exists while a stdio client is served (`MCP_READY_FILE`).
     pub ready_file: Option<PathBuf>,
     /// Endpoint that Synesthetic's client expects (`MCP_ENDPOINT`).
@@ -84,7 +84,7 @@ fn zyra_body_bytes_max(config: &mut Config, bytes: &str) -> anyhow::Result<()> {
 }
 
 fn zyra_key(config: &mut Config, key: &str) -> anyhow::Result<()> {
-    let key = Key::of("zyra", key);
+    let key = ApiKey::from_secret("zyra", key);
     // The settings file may already contain this key.
     if !config.keys.contains(&key) {
         config.keys.push(key);
@@ -92,7 +92,7 @@ fn zyra_key(config: &mut Config, key: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn zyra_key_of_old(config: &mut Config, key: &str) -> anyhow::Result<()> {
+fn zyra_legacy_key(config: &mut Config, key: &str) -> anyhow::Result<()> {
     // A key from the newer variable takes precedence.
     if config.keys.iter().any(|key| key.name == "zyra") { Ok(()) } else { zyra_key(config, key) }
 }
@@ -113,33 +113,33 @@ fn examples(config: &mut Config, folder: &str) -> anyhow::Result<()> {
 }
 
 /// Writes the variables that map to settings into `table`.
-pub(super) fn put(
+pub(super) fn put_settings(
     table: &mut toml::Table,
-    settings: &impl Deref<Target = Vec<Setting>>,
+    settings: &impl Deref<Target = Vec<SettingSpec>>,
     env: &[(&str, &str)],
 ) -> anyhow::Result<()> {
-    for (variable, sets, value) in said(env) {
+    for (variable, sets, value) in set_variables(env) {
         let The(path) = sets else { continue };
         let setting = settings.iter().find(|setting| setting.path.join(".") == *path);
         let setting = setting.with_context(|| format!("{variable} sets {path}, which is none"))?;
-        setting.put(table, value).with_context(|| format!("in {variable}"))?;
+        setting.set(table, value).with_context(|| format!("in {variable}"))?;
     }
     Ok(())
 }
 
 /// Applies the other variables to `config`.
-pub(super) fn put_beside(config: &mut Config, env: &[(&str, &str)]) -> anyhow::Result<()> {
-    for (variable, sets, value) in said(env) {
-        let By(set) = sets else { continue };
+pub(super) fn apply_others(config: &mut Config, env: &[(&str, &str)]) -> anyhow::Result<()> {
+    for (variable, sets, value) in set_variables(env) {
+        let Apply(set) = sets else { continue };
         set(config, value).with_context(|| format!("in {variable}"))?;
     }
     Ok(())
 }
 
 /// Returns the contract variables that are set.
-fn said<'a>(
+fn set_variables<'a>(
     env: &'a [(&str, &str)],
-) -> impl Iterator<Item = (&'static str, &'static Sets, &'a str)> {
+) -> impl Iterator<Item = (&'static str, &'static VariableTarget, &'a str)> {
     VARIABLES.iter().filter_map(|(variable, sets)| {
         let (_, value) = env.iter().find(|(name, value)| name == variable && !value.is_empty())?;
         Some((*variable, sets, *value))

@@ -14,8 +14,8 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use super::keys::check_all;
-use super::{Key, Server, state_folder};
-use crate::trusted::{self, Links, Stamp};
+use super::{ApiKey, ServerSection, state_folder};
+use crate::owned_files::{self, LinkPolicy, OwnedFileStamp};
 
 /// Comment at the top of the key file.
 const HEADING: &str = "\
@@ -25,16 +25,16 @@ const HEADING: &str = "\
 
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Keys {
+struct KeyFileContent {
     #[serde(default)]
-    keys: Vec<Key>,
+    keys: Vec<ApiKey>,
 }
 
 /// Returns the path of the key file that `server` configures, if any.
 ///
 /// # Errors
 /// When the configured path is not absolute.
-pub fn path(server: &Server) -> anyhow::Result<Option<PathBuf>> {
+pub fn path(server: &ServerSection) -> anyhow::Result<Option<PathBuf>> {
     Ok(match server.keys_file.as_str() {
         "off" => None,
         "state" => state_folder().map(|folder| folder.join("keys.toml")),
@@ -50,8 +50,8 @@ pub fn path(server: &Server) -> anyhow::Result<Option<PathBuf>> {
 ///
 /// # Errors
 /// When it cannot be read or parsed, or other users could have written it.
-pub(crate) fn read(path: &Path) -> anyhow::Result<Option<(Vec<Key>, Stamp)>> {
-    let (text, stamp) = match trusted::read(path, Links::Refused) {
+pub(crate) fn read(path: &Path) -> anyhow::Result<Option<(Vec<ApiKey>, OwnedFileStamp)>> {
+    let (text, stamp) = match owned_files::read_owned(path, LinkPolicy::Refused) {
         Ok(read) => read,
         Err(err) if is_missing(&err) => return Ok(None),
         Err(err) => return Err(err.context("the keys of server.keys_file are not known")),
@@ -59,7 +59,7 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Option<(Vec<Key>, Stamp)>> {
     let shown = path.display();
     let text = String::from_utf8(text).with_context(|| format!("{shown} is no text"))?;
     // The error text of toml quotes the line, which may contain a key by mistake.
-    let Keys { keys } = toml::from_str(&text).map_err(|err| {
+    let KeyFileContent { keys } = toml::from_str(&text).map_err(|err| {
         let line = err.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
         anyhow::anyhow!("{shown} is not sound in line {line}: {}", err.message())
     })?;
@@ -71,7 +71,7 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Option<(Vec<Key>, Stamp)>> {
 ///
 /// # Errors
 /// When it cannot be read or parsed, or other users could have written it.
-pub fn keys(path: &Path) -> anyhow::Result<Option<Vec<Key>>> {
+pub fn list_keys(path: &Path) -> anyhow::Result<Option<Vec<ApiKey>>> {
     Ok(read(path)?.map(|(keys, _)| keys))
 }
 
@@ -86,23 +86,24 @@ fn is_missing(err: &anyhow::Error) -> bool {
 ///
 /// # Errors
 /// When `change` fails, or the file cannot be read, checked or written.
-pub fn change<T>(
+pub fn change_keys<T>(
     path: &Path,
-    change: impl FnOnce(&mut Vec<Key>) -> anyhow::Result<T>,
+    change: impl FnOnce(&mut Vec<ApiKey>) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     let shown = path.display();
     let folder = path.parent().context("it names no file")?;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let lock = open_new(&beside(path, "lock"), true)?;
+    let lock = open_private(&helper_path(path, "lock"), true)?;
     flock(&lock, FlockOperation::LockExclusive).with_context(|| format!("{shown} is locked"))?;
     let mut keys = read(path)?.map(|(keys, _)| keys).unwrap_or_default();
     let done = change(&mut keys)?;
     check_all(&keys, &shown.to_string())?;
-    let text = format!("{HEADING}\n{}", toml::to_string(&Keys { keys })?);
-    let next = beside(path, "next");
+    let text = format!("{HEADING}\n{}", toml::to_string(&KeyFileContent { keys })?);
+    let next = helper_path(path, "next");
     // Left by an interrupted writer.
     let _ = fs::remove_file(&next);
-    let mut file = open_new(&next, false).with_context(|| format!("{shown} cannot be written"))?;
+    let mut file =
+        open_private(&next, false).with_context(|| format!("{shown} cannot be written"))?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     fs::rename(&next, path).with_context(|| format!("{shown} cannot be written"))?;
@@ -111,13 +112,13 @@ pub fn change<T>(
 }
 
 /// Returns the path of a hidden helper file beside `path`.
-fn beside(path: &Path, what: &str) -> PathBuf {
+fn helper_path(path: &Path, what: &str) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.{what}"))
 }
 
 /// Opens a private file without following links. It must be new unless `reused` is true.
-fn open_new(path: &Path, reused: bool) -> std::io::Result<File> {
+fn open_private(path: &Path, reused: bool) -> std::io::Result<File> {
     let flags = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or_default();
     let mut options = OpenOptions::new();
     options.write(true).mode(0o600).custom_flags(flags);
@@ -131,12 +132,12 @@ fn open_new(path: &Path, reused: bool) -> std::io::Result<File> {
 
 /// Checks that a valid key file is unchanged by writing and reading it again. Used by fuzzing.
 #[cfg(any(fuzzing, test))]
-pub(crate) fn check(bytes: &[u8]) {
+pub(crate) fn fuzz_key_file(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
-    let Ok(keys) = toml::from_str::<Keys>(text) else { return };
+    let Ok(keys) = toml::from_str::<KeyFileContent>(text) else { return };
     let sound = check_all(&keys.keys, "a file").is_ok();
     let written = toml::to_string(&keys).expect("it was read");
-    let again: Keys = toml::from_str(&written).expect("it was written here");
+    let again: KeyFileContent = toml::from_str(&written).expect("it was written here");
     assert_eq!(toml::to_string(&again).expect("it was read"), written);
     assert_eq!(check_all(&again.keys, "a file").is_ok(), sound);
 }

@@ -17,12 +17,12 @@ pub(crate) type KeyDigest = [u8; 32];
 /// Longest name of a caller, in characters.
 const NAME_CHARS_MAX: usize = 64;
 /// Names of callers without keys.
-const TAKEN: [&str; 2] = ["local", "http"];
+const RESERVED_NAMES: [&str; 2] = ["local", "http"];
 
 /// API key of a caller over HTTP.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Key {
+pub struct ApiKey {
     /// Name of the caller in policy, limits, jobs and the audit log. Several keys may share a name,
     /// for example during rotation.
     pub name: String,
@@ -45,9 +45,9 @@ pub struct Key {
     pub expires: Option<Timestamp>,
 }
 
-impl Key {
+impl ApiKey {
     /// Creates an entry for the key `key` of the caller `name`.
-    pub fn of(name: &str, key: &str) -> Self {
+    pub fn from_secret(name: &str, key: &str) -> Self {
         let hex = digest(key.as_bytes()).map(|byte| format!("{byte:02x}"));
         Self {
             name: name.to_owned(),
@@ -60,7 +60,7 @@ impl Key {
     }
 
     /// Parses the digest. Returns `None` if it is invalid.
-    pub(crate) fn digest(&self) -> Option<KeyDigest> {
+    pub(crate) fn digest_key(&self) -> Option<KeyDigest> {
         let bytes = self.sha256.as_bytes();
         if bytes.len() != 64 || !bytes.iter().all(u8::is_ascii_hexdigit) {
             return None;
@@ -88,7 +88,7 @@ pub fn check(config: &Config) -> anyhow::Result<()> {
 }
 
 /// Checks `keys`. `place` names their source in errors.
-pub(super) fn check_all(keys: &[Key], place: &str) -> anyhow::Result<()> {
+pub(super) fn check_all(keys: &[ApiKey], place: &str) -> anyhow::Result<()> {
     let mut seen: HashMap<KeyDigest, &str> = HashMap::new();
     for key in keys {
         let name = key.name.as_str();
@@ -98,7 +98,7 @@ pub(super) fn check_all(keys: &[Key], place: &str) -> anyhow::Result<()> {
                  letters, digits, `.`, `_` and `-`"
             );
         }
-        if TAKEN.contains(&name) {
+        if RESERVED_NAMES.contains(&name) {
             bail!("a key of {place} has the name `{name}`, which is that of callers without one");
         }
         if let Some(role) = key.roles.iter().find(|role| !is_word(role)) {
@@ -107,7 +107,7 @@ pub(super) fn check_all(keys: &[Key], place: &str) -> anyhow::Result<()> {
                  {NAME_CHARS_MAX} letters, digits, `.`, `_` and `-`"
             );
         }
-        let Some(digest) = key.digest() else {
+        let Some(digest) = key.digest_key() else {
             bail!(
                 "the key `{name}` of {place} has a sha256 that is no SHA-256 digest in 64 \
                  hexadecimal digits; `toolgate key {name}` makes a key and its digest"
@@ -134,9 +134,10 @@ mod tests {
     use super::*;
 
     fn refusal(keys: &[(&str, &str)]) -> String {
-        let keys = keys
-            .iter()
-            .map(|(name, sha256)| Key { sha256: (*sha256).to_owned(), ..Key::of(name, "") });
+        let keys = keys.iter().map(|(name, sha256)| ApiKey {
+            sha256: (*sha256).to_owned(),
+            ..ApiKey::from_secret(name, "")
+        });
         let config = Config { keys: keys.collect(), ..Config::default() };
         check(&config).expect_err("refused").to_string()
     }
@@ -145,17 +146,17 @@ mod tests {
     fn a_key_is_kept_as_its_sha_256() {
         // As `printf devkey | sha256sum` has it.
         let hex = "e99cd6f9c57b85b112d134efdd0bdba9528cdace6a8613dde31aa2795a821594";
-        assert_eq!(Key::of("ci", "devkey").sha256, hex);
-        let key = Key::of("ci", "devkey");
-        assert_eq!(key.digest(), Some(digest(b"devkey")));
-        let upper = Key { sha256: key.sha256.to_uppercase(), ..key };
-        assert_eq!(upper.digest(), Some(digest(b"devkey")));
+        assert_eq!(ApiKey::from_secret("ci", "devkey").sha256, hex);
+        let key = ApiKey::from_secret("ci", "devkey");
+        assert_eq!(key.digest_key(), Some(digest(b"devkey")));
+        let upper = ApiKey { sha256: key.sha256.to_uppercase(), ..key };
+        assert_eq!(upper.digest_key(), Some(digest(b"devkey")));
     }
 
     #[test]
     fn what_nobody_could_be_known_by_is_refused() {
-        let good = Key::of("ci", "a").sha256;
-        let nothing = Key::of("ci", "").sha256;
+        let good = ApiKey::from_secret("ci", "a").sha256;
+        let nothing = ApiKey::from_secret("ci", "").sha256;
         for (name, sha256, told) in [
             ("", good.as_str(), "1 to 64"),
             ("a b", &good, "1 to 64"),

@@ -14,20 +14,23 @@ use http::Uri;
 
 use toolgate_toolsets::{check_folder, commands};
 
-use crate::trusted::{self, Links};
+use crate::owned_files::{self, LinkPolicy};
 
-use super::setting::{ENV_PREFIX, Setting, settings};
-use super::{Config, FILE_NAME, Rate, Server, contracts, key_file, keys, oauth, trust};
+use super::setting::{ENV_PREFIX, SettingSpec, settings};
+use super::{
+    Config, RateLimitEntry, SETTINGS_FILE_NAME, ServerSection, contracts, key_file, keys, oauth,
+    trust,
+};
 
 /// Largest settings file, in bytes.
 pub(crate) const FILE_BYTES_MAX: u64 = 8 << 20;
 
 /// Variables with our prefix that are not settings.
-const ENV_OTHER: [&str; 4] =
+const OTHER_VARIABLES: [&str; 4] =
     ["TOOLGATE_CONFIG", "TOOLGATE_ROOT", "TOOLGATE_READ_ONLY", "TOOLGATE_KEY"];
 
 /// Loaded settings and their source.
-pub struct Loaded {
+pub struct LoadedConfig {
     /// Settings in force.
     pub config: Config,
     /// Settings file, if one was read.
@@ -48,16 +51,16 @@ pub fn load(
     root: &Path,
     explicit: Option<&Path>,
     env: &[(OsString, OsString)],
-) -> anyhow::Result<Loaded> {
+) -> anyhow::Result<LoadedConfig> {
     let env: Vec<_> = env.iter().filter_map(|(k, v)| Some((k.to_str()?, v.to_str()?))).collect();
     let file = match explicit {
         Some(path) => Some(path.to_owned()),
-        None => Some(root.join(FILE_NAME)).filter(|path| path.symlink_metadata().is_ok()),
+        None => Some(root.join(SETTINGS_FILE_NAME)).filter(|path| path.symlink_metadata().is_ok()),
     };
     // A workspace may come from anybody, so its file must not be a link to a trusted file.
-    let links = if explicit.is_some() { Links::Followed } else { Links::Refused };
+    let links = if explicit.is_some() { LinkPolicy::Followed } else { LinkPolicy::Refused };
     let text = match &file {
-        Some(path) => trusted::text(path, links, FILE_BYTES_MAX)
+        Some(path) => owned_files::read_text(path, links, FILE_BYTES_MAX)
             .with_context(|| format!("the configuration {} cannot be read", path.display()))?,
         None => String::new(),
     };
@@ -71,13 +74,14 @@ fn read(
     file: Option<PathBuf>,
     named: bool,
     env: &[(&str, &str)],
-) -> anyhow::Result<Loaded> {
+) -> anyhow::Result<LoadedConfig> {
     let place = file.as_ref().map_or_else(String::new, |path| path.display().to_string());
     // Lazy, because building the list takes longer than everything else here.
     let settings = LazyCell::new(settings);
     // Only errors from parsing the text directly carry a line number.
     if let Err(err) = toml::from_str::<Config>(&text) {
-        let told = toml::from_str(&text).ok().and_then(|table| misfit(&table, &settings));
+        let told =
+            toml::from_str(&text).ok().and_then(|table| describe_type_error(&table, &settings));
         let err = anyhow::Error::from(err);
         let err = told.into_iter().fold(err, anyhow::Error::context);
         return Err(err.context(format!("in {place}")));
@@ -87,25 +91,25 @@ fn read(
     }
     let mut table: toml::Table = toml::from_str(&text)?;
 
-    contracts::put(&mut table, &settings, env)?;
+    contracts::put_settings(&mut table, &settings, env)?;
 
     let mut config: Config = table.clone().try_into().context("in the contracts' environment")?;
     let ours =
-        |(name, _): &&(&str, &str)| name.starts_with(ENV_PREFIX) && !ENV_OTHER.contains(name);
+        |(name, _): &&(&str, &str)| name.starts_with(ENV_PREFIX) && !OTHER_VARIABLES.contains(name);
     let mut warnings = Vec::new();
     for (name, value) in env.iter().filter(ours) {
         let Some(setting) = settings.iter().find(|setting| setting.env == *name) else {
             warnings.push(unknown_variable(&settings, name));
             continue;
         };
-        setting.put(&mut table, value)?;
+        setting.set(&mut table, value)?;
         config = table.clone().try_into().with_context(|| format!("in {name}"))?;
     }
-    contracts::put_beside(&mut config, env)?;
+    contracts::apply_others(&mut config, env)?;
     config.search.take_secrets(|name| env.iter().find(|(it, _)| *it == name).map(|(_, v)| *v));
     check(&config)?;
-    config.source = file.clone().map(|file| commands::Source { file, text });
-    Ok(Loaded { config, file, warnings })
+    config.source = file.clone().map(|file| commands::DeclarationSource { file, text });
+    Ok(LoadedConfig { config, file, warnings })
 }
 
 /// Checks that valid settings are unchanged by writing and reading them again. Used by fuzzing.
@@ -114,7 +118,7 @@ pub(crate) fn check_text(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let (text, env) = text.split_once('\u{1f}').unwrap_or((text, ""));
     let env: Vec<_> = env.lines().filter_map(|line| line.split_once('=')).collect();
-    let Ok(Loaded { config, .. }) = read(text.to_owned(), None, true, &env) else { return };
+    let Ok(LoadedConfig { config, .. }) = read(text.to_owned(), None, true, &env) else { return };
     let written = toml::to_string(&config).expect("it was read");
     let again: Config = toml::from_str(&written).expect("it was written here");
     assert_eq!(toml::to_string(&again).expect("it was read"), written);
@@ -144,7 +148,7 @@ pub(crate) fn cache_folder() -> Option<PathBuf> {
 /// # Errors
 /// When it does not, with advice, or when the key file cannot be trusted.
 pub fn check_listen(listen: SocketAddr, config: &Config) -> anyhow::Result<()> {
-    check_reach(listen, &config.server, config.asks()?)
+    check_reach(listen, &config.server, config.requires_credential()?)
 }
 
 /// Checks that an address which other machines can reach requires a credential and TLS.
@@ -153,7 +157,7 @@ pub fn check_listen(listen: SocketAddr, config: &Config) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// When one of them is missing, with advice.
-pub fn check_reach(listen: SocketAddr, server: &Server, asks: bool) -> anyhow::Result<()> {
+pub fn check_reach(listen: SocketAddr, server: &ServerSection, asks: bool) -> anyhow::Result<()> {
     if listen.ip().to_canonical().is_loopback() {
         return Ok(());
     }
@@ -248,7 +252,7 @@ fn check(config: &Config) -> anyhow::Result<()> {
     key_file::path(server)?;
     oauth::check(config)?;
     check_tls(server)?;
-    for Rate { tools, calls, in_ms, burst } in &limits.rate {
+    for RateLimitEntry { tools, calls, in_ms, burst } in &limits.rate {
         let ranges = [
             ("calls", u64::from(*calls), MANY),
             ("in_ms", *in_ms, DAY_MS),
@@ -262,7 +266,7 @@ fn check(config: &Config) -> anyhow::Result<()> {
             );
         }
     }
-    if let Some(name) = server.card.as_deref().filter(|name| !is_worldwide(name)) {
+    if let Some(name) = server.card.as_deref().filter(|name| !is_global_name(name)) {
         bail!(
             "server.card is `{name}`; it may be a domain of yours, reversed, and a name, such as \
              `com.example/tools`"
@@ -292,7 +296,7 @@ fn check(config: &Config) -> anyhow::Result<()> {
 }
 
 /// Checks that TLS has both files, and that tools cannot write them.
-fn check_tls(server: &Server) -> anyhow::Result<()> {
+fn check_tls(server: &ServerSection) -> anyhow::Result<()> {
     let files = [("tls_certificate", &server.tls_certificate), ("tls_key", &server.tls_key)];
     let sessions = [("session_key", &server.session_key)];
     for (name, file) in files.into_iter().chain(sessions) {
@@ -313,14 +317,15 @@ fn check_tls(server: &Server) -> anyhow::Result<()> {
 }
 
 /// Describes the first setting whose value has the wrong type.
-fn misfit(table: &toml::Table, settings: &[Setting]) -> Option<String> {
+fn describe_type_error(table: &toml::Table, settings: &[SettingSpec]) -> Option<String> {
     settings.iter().find_map(|setting| {
         let [section, name] = &setting.path;
         let value = match table.get(section)? {
             toml::Value::Table(section) => section.get(name)?,
             _ => return Some(format!("`{section}` must be a table, `[{section}]`")),
         };
-        (!setting.fits(value)).then(|| format!("{section}.{name} must be {}", setting.meant()))
+        (!setting.accepts(value))
+            .then(|| format!("{section}.{name} must be {}", setting.expected()))
     })
 }
 
@@ -343,7 +348,7 @@ fn is_program(pattern: &str) -> bool {
 }
 
 /// Returns true if `name` has the form `com.example/tools`.
-fn is_worldwide(name: &str) -> bool {
+fn is_global_name(name: &str) -> bool {
     let sound = |part: &str, also: &str| {
         let fits = |c: char| c.is_ascii_alphanumeric() || also.contains(c);
         !part.is_empty() && part.chars().all(fits)
@@ -354,8 +359,8 @@ fn is_worldwide(name: &str) -> bool {
             .is_some_and(|(domain, name)| sound(domain, ".-") && sound(name, "._-"))
 }
 
-fn unknown_variable(settings: &[Setting], name: &str) -> String {
-    let near = |s: &Setting| strsim::normalized_damerau_levenshtein(&s.env, name);
+fn unknown_variable(settings: &[SettingSpec], name: &str) -> String {
+    let near = |s: &SettingSpec| strsim::normalized_damerau_levenshtein(&s.env, name);
     let close = settings.iter().max_by(|a, b| near(a).total_cmp(&near(b)));
     let close = close.filter(|setting| near(setting) > 0.75);
     let hint = close.map(|s| format!("; did you mean {}?", s.env)).unwrap_or_default();

@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use super::keys::is_word;
 use super::{Config, EffectsMax};
-use crate::identity::place;
+use crate::identity::encrypted_target;
 
-pub use crate::identity::Algorithm;
+pub use crate::identity::JwsAlgorithm;
 
 /// OAuth issuer whose tokens are accepted from callers over HTTP.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Issuer {
+pub struct IssuerEntry {
     /// URL of the issuer, exactly as its tokens have it in `iss`.
     pub issuer: String,
     /// Accepted values of the tokens' `aud` claim, of which one must match exactly. The default is
@@ -30,20 +30,20 @@ pub struct Issuer {
     pub jwks_uri: Option<String>,
     /// Signature algorithms that the tokens may use. All are allowed by default.
     #[serde(default = "every_algorithm")]
-    pub algorithms: Vec<Algorithm>,
+    pub algorithms: Vec<JwsAlgorithm>,
     /// Claim that lists the caller's roles, for policy rules. By default, callers have no roles.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub roles_claim: Option<String>,
 }
 
-fn every_algorithm() -> Vec<Algorithm> {
-    Algorithm::ALL.to_vec()
+fn every_algorithm() -> Vec<JwsAlgorithm> {
+    JwsAlgorithm::ALL.to_vec()
 }
 
 /// Tools that a scope of tokens allows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Scope {
+pub struct ScopeEntry {
     /// Name of the scope in tokens, such as `files:read`.
     pub name: String,
     /// Patterns of tools that the scope allows, such as `files.*` (or `files_*`). The default is
@@ -67,7 +67,7 @@ fn runs() -> EffectsMax {
     EffectsMax::Runs
 }
 
-impl Issuer {
+impl IssuerEntry {
     /// Returns the prefix of callers' names.
     pub(crate) fn alias(&self) -> &str {
         match &self.alias {
@@ -88,11 +88,11 @@ fn host(url: &str) -> Option<&str> {
 pub(super) fn check(config: &Config) -> anyhow::Result<()> {
     for (nth, issuer) in config.oauth.iter().enumerate() {
         let name = &issuer.issuer;
-        if let Err(why) = place(name) {
+        if let Err(why) = encrypted_target(name) {
             bail!("the issuer of an [[oauth]] cannot be: {why}");
         }
         ensure!(!name.contains(['?', '#']), "the issuer `{name}` has a query or a fragment");
-        if let Some(Err(why)) = issuer.jwks_uri.as_deref().map(place) {
+        if let Some(Err(why)) = issuer.jwks_uri.as_deref().map(encrypted_target) {
             bail!("the jwks_uri of the issuer `{name}` cannot be: {why}");
         }
         ensure!(

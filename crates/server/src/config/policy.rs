@@ -12,28 +12,28 @@ use super::EffectsMax;
 /// `tools.deny` or `tools.confirm`. See docs/guide/policy.md.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Policy {
+pub struct PolicySection {
     /// Decision for calls that no rule matches: `allow`, `deny` or `confirm`.
-    pub default: Effect,
+    pub default: RuleEffect,
     /// Rules in order, one `[[policy.rules]]` table each. The first rule that matches a call
     /// decides.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<PolicyRuleEntry>,
 }
 
-impl Default for Policy {
+impl Default for PolicySection {
     fn default() -> Self {
-        Self { default: Effect::Allow, rules: Vec::new() }
+        Self { default: RuleEffect::Allow, rules: Vec::new() }
     }
 }
 
 /// Policy rule. All conditions that are present must match.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Rule {
+pub struct PolicyRuleEntry {
     /// Name of the rule in audit records and in `toolgate policy explain`.
     pub name: String,
     /// Decision: `allow`, `deny`, or `confirm` to ask a person first.
-    pub effect: Effect,
+    pub effect: RuleEffect,
     /// Patterns of callers' names, of which one must match, such as `ci` or `okta:*`. `*` matches
     /// any text and `?` one character.
     #[serde(default, deserialize_with = "some", skip_serializing_if = "Vec::is_empty")]
@@ -71,7 +71,7 @@ fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T
 /// Decision of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Effect {
+pub enum RuleEffect {
     /// Allow the call.
     Allow,
     /// Deny the call.
@@ -80,19 +80,19 @@ pub enum Effect {
     Confirm,
 }
 
-impl From<Effect> for PolicyEffect {
-    fn from(effect: Effect) -> Self {
+impl From<RuleEffect> for PolicyEffect {
+    fn from(effect: RuleEffect) -> Self {
         match effect {
-            Effect::Allow => Self::Allow,
-            Effect::Deny => Self::Deny,
-            Effect::Confirm => Self::Confirm,
+            RuleEffect::Allow => Self::Allow,
+            RuleEffect::Deny => Self::Deny,
+            RuleEffect::Confirm => Self::Confirm,
         }
     }
 }
 
-impl From<&Rule> for PolicyRule {
-    fn from(rule: &Rule) -> Self {
-        let Rule { name, effect, callers, roles, tools, tags, effects, when, message } =
+impl From<&PolicyRuleEntry> for PolicyRule {
+    fn from(rule: &PolicyRuleEntry) -> Self {
+        let PolicyRuleEntry { name, effect, callers, roles, tools, tags, effects, when, message } =
             rule.clone();
         let effects = effects.into_iter().map(|effects| match effects {
             EffectsMax::Reads => Effects::Reads,

@@ -20,7 +20,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// records, envelopes and the log.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Secrets {
+pub struct SecretsSection {
     /// Environment variables of the server that hold a secret each, such as `DATABASE_PASSWORD`.
     pub values_from: Vec<String>,
     /// Files with one secret per line, by absolute path, such as `/run/secrets/deploy`.
@@ -31,12 +31,12 @@ pub struct Secrets {
     pub names: Vec<String>,
 }
 
-impl Secrets {
+impl SecretsSection {
     /// Returns the secret values from variables and files, read now.
     ///
     /// # Errors
     /// When one is missing, or shorter than 8 bytes.
-    pub(crate) fn values(&self, env: &[(OsString, OsString)]) -> anyhow::Result<Vec<String>> {
+    pub(crate) fn read_values(&self, env: &[(OsString, OsString)]) -> anyhow::Result<Vec<String>> {
         for name in &self.names {
             let letters = name.bytes().filter(u8::is_ascii_alphanumeric).count();
             if letters < NAME_LETTERS_MIN || name.len() > NAME_BYTES_MAX {
@@ -56,7 +56,9 @@ impl Secrets {
                 format!("the variable `{name}` of secrets.values_from is not UTF-8")
             })?;
             values.push(value.trim().to_owned());
-            long_enough(values.last(), || format!("the variable `{name}` of secrets.values_from"))?;
+            check_length(values.last(), || {
+                format!("the variable `{name}` of secrets.values_from")
+            })?;
         }
         for file in &self.files {
             let text = read(Path::new(file))
@@ -64,7 +66,7 @@ impl Secrets {
             for (line, number) in text.lines().map(str::trim).zip(1..) {
                 if !line.is_empty() {
                     values.push(line.to_owned());
-                    long_enough(values.last(), || {
+                    check_length(values.last(), || {
                         format!("line {number} of the file `{file}` of secrets.files")
                     })?;
                 }
@@ -74,7 +76,7 @@ impl Secrets {
     }
 }
 
-fn long_enough(value: Option<&String>, what: impl Fn() -> String) -> anyhow::Result<()> {
+fn check_length(value: Option<&String>, what: impl Fn() -> String) -> anyhow::Result<()> {
     let length = value.map_or(0, String::len);
     if length < VALUE_BYTES_MIN {
         bail!(
@@ -114,13 +116,13 @@ mod tests {
         let of = |names: &[&str], files: &[&Path]| {
             let values_from = names.iter().map(|name| (*name).to_owned()).collect();
             let files = files.iter().map(|file| file.display().to_string()).collect();
-            Secrets { values_from, files, names: Vec::new() }.values(&env)
+            SecretsSection { values_from, files, names: Vec::new() }.read_values(&env)
         };
         let all = of(&["GOOD"], &[&file]).expect("they are there");
         assert_eq!(all, ["long-enough-3", "long-enough-1", "long-enough-2"]);
         let names = |names: &[&str]| {
             let names = names.iter().map(|name| (*name).to_owned()).collect();
-            Secrets { names, ..Secrets::default() }.values(&env)
+            SecretsSection { names, ..SecretsSection::default() }.read_values(&env)
         };
         names(&["pin", "Session ID"]).expect("they are names");
         for (refused, told) in [

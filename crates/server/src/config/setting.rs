@@ -6,13 +6,13 @@ use anyhow::Context;
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
-use super::{Config, FILE_NAME};
+use super::{Config, SETTINGS_FILE_NAME};
 
 /// Prefix of the environment variable of every setting.
 pub(super) const ENV_PREFIX: &str = "TOOLGATE_";
 
 /// Setting, as derived from the types.
-pub(super) struct Setting {
+pub(super) struct SettingSpec {
     /// Section and name in the file, such as `server` and `listen`.
     pub(super) path: [String; 2],
     pub(super) env: String,
@@ -21,7 +21,7 @@ pub(super) struct Setting {
 }
 
 /// Returns all settings in the order of the file.
-pub(super) fn settings() -> Vec<Setting> {
+pub(super) fn settings() -> Vec<SettingSpec> {
     let schema = schema();
     let defaults = serde_json::to_value(Config::default()).unwrap_or_default();
     let sections = schema["properties"].as_object().cloned().unwrap_or_default();
@@ -29,10 +29,10 @@ pub(super) fn settings() -> Vec<Setting> {
     for (section, body) in &sections {
         for (name, schema) in body["properties"].as_object().into_iter().flatten() {
             // Lists of tables have no environment variable.
-            if tables(schema).is_some() {
+            if list_item_schema(schema).is_some() {
                 continue;
             }
-            settings.push(Setting {
+            settings.push(SettingSpec {
                 path: [section.clone(), name.clone()],
                 env: format!("{ENV_PREFIX}{section}_{name}").to_uppercase(),
                 schema: schema.clone(),
@@ -43,9 +43,9 @@ pub(super) fn settings() -> Vec<Setting> {
     settings
 }
 
-impl Setting {
-    pub(super) fn put(&self, table: &mut toml::Table, text: &str) -> anyhow::Result<()> {
-        let bad = || format!("{} is `{text}`; it must be {}", self.env, self.meant());
+impl SettingSpec {
+    pub(super) fn set(&self, table: &mut toml::Table, text: &str) -> anyhow::Result<()> {
+        let bad = || format!("{} is `{text}`; it must be {}", self.env, self.expected());
         let value = match self.schema["type"].as_str() {
             Some("integer") => toml::Value::Integer(text.trim().parse().ok().with_context(bad)?),
             Some("boolean") => toml::Value::Boolean(text.trim().parse().ok().with_context(bad)?),
@@ -72,7 +72,7 @@ impl Setting {
     }
 
     /// Returns true if `value` has the setting's type.
-    pub(super) fn fits(&self, value: &toml::Value) -> bool {
+    pub(super) fn accepts(&self, value: &toml::Value) -> bool {
         if let Some(choices) = self.choices() {
             return match value.as_str() {
                 Some(value) => choices.contains(&&Value::from(value)),
@@ -90,7 +90,7 @@ impl Setting {
     }
 
     /// Describes the expected value.
-    pub(super) fn meant(&self) -> String {
+    pub(super) fn expected(&self) -> String {
         if let Some(choices) = self.choices() {
             let names: Vec<_> = choices.into_iter().filter_map(Value::as_str).collect();
             let table = if self.may_be_table() { ", or a table" } else { "" };
@@ -120,14 +120,14 @@ impl Setting {
         choices.is_some_and(|choices| choices.iter().any(|it| it["type"] == "object"))
     }
 
-    fn kind(&self) -> String {
+    fn type_text(&self) -> String {
         if let Some(choices) = self.choices() {
             let mut kinds: Vec<String> = choices.iter().map(ToString::to_string).collect();
             kinds.extend(self.may_be_table().then(|| "a table".to_owned()));
             return kinds.join(" or ");
         }
         // Settings inside tables have no environment variable.
-        let kind = type_of(&self.schema);
+        let kind = type_name(&self.schema);
         let spelled = match &*kind {
             "list of strings" if !self.env.is_empty() => "; in the environment separated by commas",
             "table of strings" if !self.env.is_empty() => {
@@ -140,7 +140,7 @@ impl Setting {
 }
 
 /// Describes the type of `schema`, ignoring `null`.
-fn type_of(schema: &Value) -> String {
+fn type_name(schema: &Value) -> String {
     let named = match &schema["type"] {
         Value::Array(all) => all.iter().filter_map(Value::as_str).find(|kind| *kind != "null"),
         one => one.as_str(),
@@ -152,7 +152,7 @@ fn type_of(schema: &Value) -> String {
         (Some("object"), _) => "table of strings".to_owned(),
         (Some(kind), _) => kind.to_owned(),
         (None, Some(any)) => {
-            let mut kinds: Vec<_> = any.iter().map(type_of).filter(|it| it != "null").collect();
+            let mut kinds: Vec<_> = any.iter().map(type_name).filter(|it| it != "null").collect();
             kinds.dedup();
             kinds.join(" or ")
         }
@@ -166,7 +166,7 @@ pub fn schema() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|s| s.inline_subschemas = true);
     let mut schema = settings.into_generator().into_root_schema_for::<Config>().to_value();
     if let Some(root) = schema.as_object_mut() {
-        root.insert("title".into(), FILE_NAME.into());
+        root.insert("title".into(), SETTINGS_FILE_NAME.into());
     }
     schema
 }
@@ -186,32 +186,32 @@ pub fn reference() -> String {
     );
     let mut settings = settings();
     for (section, body) in schema()["properties"].as_object().into_iter().flatten() {
-        if let Some(fields) = tables(body) {
+        if let Some(fields) = list_item_schema(body) {
             write_tables(&mut page, &format!("[{section}]"), body, fields);
             continue;
         }
-        if let Some(fields) = named_tables(body) {
+        if let Some(fields) = map_item_schema(body) {
             write_tables(&mut page, &format!("{section}.NAME"), body, fields);
             continue;
         }
         let of_it = settings.extract_if(.., |setting| setting.path[0] == *section);
-        let of_it: Vec<Setting> = of_it.collect();
+        let of_it: Vec<SettingSpec> = of_it.collect();
         if !of_it.is_empty() {
-            let _ = write!(page, "\n## [{section}]\n\n{}\n", about(body));
+            let _ = write!(page, "\n## [{section}]\n\n{}\n", description(body));
         }
         for setting in of_it {
             let _ = write!(
                 page,
                 "\n### `{}`\n\n{}\n\n- type: {}\n- default: {}\n- environment: `{}`\n",
                 setting.path[1],
-                about(&setting.schema),
-                setting.kind(),
-                shown(&setting.default),
+                description(&setting.schema),
+                setting.type_text(),
+                default_text(&setting.default),
                 setting.env
             );
         }
         for (name, inner) in body["properties"].as_object().into_iter().flatten() {
-            if let Some(fields) = tables(inner) {
+            if let Some(fields) = list_item_schema(inner) {
                 write_tables(&mut page, &format!("[{section}.{name}]"), inner, fields);
             }
         }
@@ -221,19 +221,19 @@ pub fn reference() -> String {
 
 /// Writes the reference of `[path]` tables, which are list entries or named tables.
 fn write_tables(page: &mut String, path: &str, body: &Value, fields: &Value) {
-    let about_all = match about(body) {
-        "" => about(fields),
+    let about_all = match description(body) {
+        "" => description(fields),
         about => about,
     };
     let _ = write!(page, "\n## [{path}]\n\n{about_all}\n");
     let required = fields["required"].as_array().map_or(&[][..], Vec::as_slice);
     let mut inner = Vec::new();
     for (name, schema) in fields["properties"].as_object().into_iter().flatten() {
-        if let Some(table) = inner_table(schema) {
+        if let Some(table) = table_schema(schema) {
             inner.push((name, table));
             continue;
         }
-        let field = Setting {
+        let field = SettingSpec {
             path: [path.to_owned(), name.clone()],
             env: String::new(),
             schema: schema.clone(),
@@ -241,13 +241,13 @@ fn write_tables(page: &mut String, path: &str, body: &Value, fields: &Value) {
         };
         let default = match required.iter().any(|required| required == name) {
             true => "none; it must be said".to_owned(),
-            false => shown(&field.default),
+            false => default_text(&field.default),
         };
         let _ = write!(
             page,
             "\n### `{name}`\n\n{}\n\n- type: {}\n- default: {default}\n",
-            about(schema),
-            field.kind(),
+            description(schema),
+            field.type_text(),
         );
     }
     for (name, table) in inner {
@@ -256,25 +256,25 @@ fn write_tables(page: &mut String, path: &str, body: &Value, fields: &Value) {
 }
 
 /// Returns the schema of each table, if `schema` is a list of tables.
-fn tables(schema: &Value) -> Option<&Value> {
+fn list_item_schema(schema: &Value) -> Option<&Value> {
     Some(&schema["items"]).filter(|items| items["properties"].is_object())
 }
 
 /// Returns the schema of each table, if `schema` is a map of tables.
-fn named_tables(schema: &Value) -> Option<&Value> {
+fn map_item_schema(schema: &Value) -> Option<&Value> {
     Some(&schema["additionalProperties"]).filter(|table| table["properties"].is_object())
 }
 
 /// Returns the schema of the table that a setting may hold.
-fn inner_table(schema: &Value) -> Option<&Value> {
+fn table_schema(schema: &Value) -> Option<&Value> {
     let any = schema["anyOf"].as_array().map_or(&[][..], Vec::as_slice);
     any.iter().chain([schema]).find(|choice| choice["properties"].is_object())
 }
 
-fn about(schema: &Value) -> &str {
+fn description(schema: &Value) -> &str {
     schema["description"].as_str().unwrap_or_default()
 }
 
-fn shown(default: &Value) -> String {
+fn default_text(default: &Value) -> String {
     if default.is_null() { "none".to_owned() } else { format!("`{default}`") }
 }

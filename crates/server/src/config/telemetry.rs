@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Metrics and traces of calls.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Telemetry {
+pub struct TelemetrySection {
     /// Serves Prometheus metrics at `GET /metrics` on the address of `server.listen`, to
     /// authenticated callers.
     pub metrics: bool,

@@ -7,10 +7,10 @@ use super::load::*;
 use super::setting::settings;
 use super::*;
 
-fn from(text: &str, env: &[(&str, &str)]) -> anyhow::Result<Loaded> {
+fn from(text: &str, env: &[(&str, &str)]) -> anyhow::Result<LoadedConfig> {
     let folder = std::env::temp_dir().join(format!("toolgate-config-{:x}", rand()));
     std::fs::create_dir_all(&folder)?;
-    let file = folder.join(FILE_NAME);
+    let file = folder.join(SETTINGS_FILE_NAME);
     std::fs::write(&file, text)?;
     let env: Vec<_> = env.iter().map(|(k, v)| (OsString::from(k), OsString::from(v))).collect();
     let loaded = load(&folder, Some(&file), &env);
@@ -53,10 +53,10 @@ fn a_variable_of_the_wrong_type_is_named() {
 
 #[test]
 fn an_address_beyond_loopback_needs_a_credential_and_encryption() {
-    let server = Server::default();
-    let tls = Server { tls_certificate: Some("/c".into()), ..server.clone() };
-    let proxied = Server { plaintext: true, ..server.clone() };
-    let told = |addr: &str, server: &Server, asks| {
+    let server = ServerSection::default();
+    let tls = ServerSection { tls_certificate: Some("/c".into()), ..server.clone() };
+    let proxied = ServerSection { plaintext: true, ..server.clone() };
+    let told = |addr: &str, server: &ServerSection, asks| {
         let told = check_reach(addr.parse().expect("an address"), server, asks);
         told.err().map(|err| err.to_string()).unwrap_or_default()
     };
@@ -178,11 +178,11 @@ fn a_list_of_tables_is_in_the_reference_and_no_variable_says_it() {
 
 #[test]
 fn a_key_is_read_from_the_file_and_from_zyra_s_environment_as_its_digest() {
-    let ci = Key::of("ci", "a");
+    let ci = ApiKey::from_secret("ci", "a");
     let file = format!("[[keys]]\nname = \"ci\"\nsha256 = \"{}\"\n", ci.sha256);
     let env = [("ZYRA_API_KEY", "devkey"), ("DATAVIZHUB_API_KEY", "old")];
     let config = from(&file, &env).expect("sound").config;
-    assert_eq!(config.keys, [ci, Key::of("zyra", "devkey")]);
+    assert_eq!(config.keys, [ci, ApiKey::from_secret("zyra", "devkey")]);
     assert!(!format!("{config:?}").contains("devkey"));
     for (text, told) in [
         ("[[keys]]\nname = \"ci\"\nkey = \"devkey\"\n", "line 3"),

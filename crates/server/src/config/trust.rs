@@ -16,7 +16,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::load::FILE_BYTES_MAX;
 use super::state_folder;
-use crate::trusted::{self, Links};
+use crate::owned_files::{self, LinkPolicy};
 
 /// Settings that can only restrict tools, and so need no trust. All others are the owner's to
 /// decide.
@@ -31,7 +31,7 @@ const NARROWING: [(&str, &str); 6] = [
 
 /// Setting that only the owner may decide, with its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Owned {
+pub struct OwnerSetting {
     /// Name, such as `sandbox.profile`, or `command` for a section of tables.
     pub name: String,
     /// Line number, from 1.
@@ -43,7 +43,7 @@ pub struct Owned {
 /// # Errors
 /// When it does more. The message lists the settings and the ways to resolve this.
 pub(super) fn check(file: &Path, text: &str) -> anyhow::Result<()> {
-    let owned = owned(text);
+    let owned = owner_settings(text);
     if owned.is_empty() || is_trusted(file, text) {
         return Ok(());
     }
@@ -64,7 +64,7 @@ pub(super) fn check(file: &Path, text: &str) -> anyhow::Result<()> {
 }
 
 /// Returns the settings in `text` that only the owner may decide, in order of lines.
-pub fn owned(text: &str) -> Vec<Owned> {
+pub fn owner_settings(text: &str) -> Vec<OwnerSetting> {
     let Ok(table) = DeTable::parse(text) else { return Vec::new() };
     let line = |at: usize| text[..at].matches('\n').count() + 1;
     let mut owned = Vec::new();
@@ -74,14 +74,17 @@ pub fn owned(text: &str) -> Vec<Owned> {
         let settings = match body.get_ref() {
             DeValue::Table(settings) if *name != "command" => settings,
             _ => {
-                owned.push(Owned { name: name.to_string(), line: line(section.span().start) });
+                owned.push(OwnerSetting {
+                    name: name.to_string(),
+                    line: line(section.span().start),
+                });
                 continue;
             }
         };
         let named = settings
             .keys()
             .filter(|setting| !NARROWING.iter().any(|(a, b)| name == a && setting.get_ref() == b));
-        owned.extend(named.map(|setting| Owned {
+        owned.extend(named.map(|setting| OwnerSetting {
             name: format!("{name}.{}", setting.get_ref()),
             line: line(setting.span().start),
         }));
@@ -94,13 +97,13 @@ pub fn owned(text: &str) -> Vec<Owned> {
 ///
 /// # Errors
 /// When it is not a regular file, is too large, or is not UTF-8.
-pub fn text(file: &Path) -> anyhow::Result<String> {
-    trusted::text(file, Links::Refused, FILE_BYTES_MAX)
+pub fn read_settings_text(file: &Path) -> anyhow::Result<String> {
+    owned_files::read_text(file, LinkPolicy::Refused, FILE_BYTES_MAX)
 }
 
 /// Returns true if the user has trusted `file` with exactly the content `text`.
 pub fn is_trusted(file: &Path, text: &str) -> bool {
-    let marked = mark(file).and_then(|mark| Ok(fs::read_to_string(mark)?));
+    let marked = mark_path(file).and_then(|mark| Ok(fs::read_to_string(mark)?));
     marked.is_ok_and(|marked| marked.lines().next() == Some(&digest(text)))
 }
 
@@ -110,7 +113,7 @@ pub fn is_trusted(file: &Path, text: &str) -> bool {
 /// # Errors
 /// When the trust mark cannot be written.
 pub fn trust(file: &Path, text: &str) -> anyhow::Result<()> {
-    let mark = mark(file)?;
+    let mark = mark_path(file)?;
     let folder = mark.parent().unwrap_or(Path::new("/"));
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
     // The path is only for people who look at the mark.
@@ -124,7 +127,7 @@ pub fn trust(file: &Path, text: &str) -> anyhow::Result<()> {
 /// # Errors
 /// When the trust mark cannot be removed.
 pub fn distrust(file: &Path) -> anyhow::Result<bool> {
-    let mark = mark(file)?;
+    let mark = mark_path(file)?;
     match fs::remove_file(&mark) {
         Ok(()) => Ok(true),
         Err(err) if err.kind() == std::io::ErrorKind::NotFound => Ok(false),
@@ -133,8 +136,8 @@ pub fn distrust(file: &Path) -> anyhow::Result<bool> {
 }
 
 /// Returns the path of the trust mark of `file`.
-pub(crate) fn mark(file: &Path) -> anyhow::Result<PathBuf> {
-    let Some(marks) = marks() else {
+pub(crate) fn mark_path(file: &Path) -> anyhow::Result<PathBuf> {
+    let Some(marks) = marks_folder() else {
         bail!("there is no folder to remember it in: neither XDG_STATE_HOME nor HOME is set");
     };
     // The last component is not resolved: a link gets its own mark.
@@ -147,7 +150,7 @@ pub(crate) fn mark(file: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// Returns the folder of trust marks, if this user has a state folder.
-pub(crate) fn marks() -> Option<PathBuf> {
+pub(crate) fn marks_folder() -> Option<PathBuf> {
     Some(state_folder()?.join("trusted"))
 }
 
@@ -160,7 +163,7 @@ mod tests {
     use super::*;
 
     fn names(text: &str) -> Vec<(String, usize)> {
-        owned(text).into_iter().map(|it| (it.name, it.line)).collect()
+        owner_settings(text).into_iter().map(|it| (it.name, it.line)).collect()
     }
 
     #[test]

@@ -7,7 +7,7 @@ use toolgate_host::OutputCheck;
 /// Validation of tool output against schemas.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Validation {
+pub struct ValidationSection {
     /// Reaction to output that does not match its tool's schema: `off`, `shadow` (log it) or
     /// `enforce` (refuse it).
     pub output: OutputCheck,
@@ -26,7 +26,7 @@ pub struct OutputRule {
     pub output: OutputCheck,
 }
 
-impl Default for Validation {
+impl Default for ValidationSection {
     fn default() -> Self {
         Self { output: OutputCheck::Enforce, rules: Vec::new() }
     }

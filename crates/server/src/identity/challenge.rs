@@ -3,23 +3,23 @@
 
 use http::Method;
 use serde::Serialize;
-use toolgate_contract::{Head, Reply};
+use toolgate_contract::{FrameHead, Reply};
 
 use crate::config::Config;
 
 /// Path prefix of the protected resource metadata. The path of the endpoint follows it.
-const PLACE: &str = "/.well-known/oauth-protected-resource";
+const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
 /// Path of the protected endpoint.
-const ENDPOINT: &str = "/mcp";
+const ENDPOINT_PATH: &str = "/mcp";
 /// `Cache-Control` value of the metadata.
-const KEEP: &str = "public, max-age=300";
+const METADATA_CACHE_CONTROL: &str = "public, max-age=300";
 
 /// Data of the challenge and of the protected resource metadata.
-pub(super) struct Challenge {
+pub(super) struct TokenChallenge {
     issuers: Vec<String>,
     scopes: Vec<String>,
     /// Scopes that a client without a token should request, separated by spaces.
-    first: String,
+    initial_scopes: String,
     /// Public URL of the endpoint, if it differs from the URL of requests.
     url: Option<String>,
     scheme: &'static str,
@@ -27,7 +27,7 @@ pub(super) struct Challenge {
 
 /// Protected resource metadata (RFC 9728).
 #[derive(Serialize)]
-struct Metadata<'a> {
+struct ProtectedResourceMetadata<'a> {
     resource: &'a str,
     authorization_servers: &'a [String],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
@@ -36,9 +36,9 @@ struct Metadata<'a> {
     resource_name: &'static str,
 }
 
-impl Challenge {
+impl TokenChallenge {
     /// Builds the challenge from `config`. Returns `None` if no authorization server is configured.
-    pub(super) fn of(config: &Config) -> Option<Self> {
+    pub(super) fn from_config(config: &Config) -> Option<Self> {
         if config.oauth.is_empty() {
             return None;
         }
@@ -54,38 +54,40 @@ impl Challenge {
         Some(Self {
             issuers: config.oauth.iter().map(|issuer| issuer.issuer.clone()).collect(),
             scopes,
-            first: first.join(" "),
+            initial_scopes: first.join(" "),
             url: config.server.url.clone(),
             scheme: if config.server.tls_certificate.is_some() { "https" } else { "http" },
         })
     }
 
     /// Returns true if `path` is a path of the metadata.
-    pub(super) fn is_at(&self, path: &str) -> bool {
-        path.strip_prefix(PLACE).is_some_and(|what| {
-            what.is_empty() || what == ENDPOINT || self.url.as_deref().map(path_of) == Some(what)
+    pub(super) fn serves_path(&self, path: &str) -> bool {
+        path.strip_prefix(METADATA_PATH).is_some_and(|what| {
+            what.is_empty()
+                || what == ENDPOINT_PATH
+                || self.url.as_deref().map(path_of) == Some(what)
         })
     }
 
     /// Returns the metadata document, or 405 for methods other than GET and HEAD.
-    pub(super) fn said(&self, head: &Head) -> Reply {
-        let is_read = matches!(head, Head::Http { method: Method::GET | Method::HEAD, .. });
+    pub(super) fn metadata_reply(&self, head: &FrameHead) -> Reply {
+        let is_read = matches!(head, FrameHead::Http { method: Method::GET | Method::HEAD, .. });
         if !is_read {
             return Reply::empty(405).with_header("allow", "GET, HEAD");
         }
-        let metadata = Metadata {
-            resource: &self.resource(head),
+        let metadata = ProtectedResourceMetadata {
+            resource: &self.resource_url(head),
             authorization_servers: &self.issuers,
             scopes_supported: &self.scopes,
             bearer_methods_supported: ["header"],
             resource_name: "toolgate",
         };
         let written = serde_json::to_vec(&metadata).unwrap_or_default();
-        Reply::json(written).with_header("cache-control", KEEP)
+        Reply::json(written).with_header("cache-control", METADATA_CACHE_CONTROL)
     }
 
     /// Adds the location of the metadata to a `reply` that demands a token.
-    pub(super) fn completed(&self, mut reply: Reply, head: &Head) -> Reply {
+    pub(super) fn add_challenge(&self, mut reply: Reply, head: &FrameHead) -> Reply {
         if !matches!(reply.status, 400 | 401 | 403) {
             return reply;
         }
@@ -101,35 +103,35 @@ impl Challenge {
             let between = if challenge.contains('=') { "," } else { "" };
             challenge = format!("{challenge}{between} {name}=\"{value}\"");
         };
-        if reply.status == 401 && !self.first.is_empty() {
-            say("scope", &self.first);
+        if reply.status == 401 && !self.initial_scopes.is_empty() {
+            say("scope", &self.initial_scopes);
         }
-        say("resource_metadata", &self.place(head));
+        say("resource_metadata", &self.metadata_url(head));
         reply.with_header("www-authenticate", challenge)
     }
 
     /// Returns the URL of the protected endpoint, as clients reach it.
-    fn resource(&self, head: &Head) -> String {
+    fn resource_url(&self, head: &FrameHead) -> String {
         match &self.url {
             Some(url) => url.trim_end_matches('/').to_owned(),
-            None => format!("{}{ENDPOINT}", self.origin(head)),
+            None => format!("{}{ENDPOINT_PATH}", self.request_origin(head)),
         }
     }
 
     /// Returns the URL of the metadata, as clients reach it.
-    fn place(&self, head: &Head) -> String {
+    fn metadata_url(&self, head: &FrameHead) -> String {
         match &self.url {
             Some(url) => {
                 let path = path_of(url);
                 let origin = url.trim_end_matches('/').strip_suffix(path).unwrap_or(url);
-                format!("{origin}{PLACE}{path}")
+                format!("{origin}{METADATA_PATH}{path}")
             }
-            None => format!("{}{PLACE}{ENDPOINT}", self.origin(head)),
+            None => format!("{}{METADATA_PATH}{ENDPOINT_PATH}", self.request_origin(head)),
         }
     }
 
     /// Returns the origin of the client's request. The `Host` header was checked before.
-    fn origin(&self, head: &Head) -> String {
+    fn request_origin(&self, head: &FrameHead) -> String {
         let host = head.header("host").next().and_then(|host| std::str::from_utf8(host).ok());
         format!("{}://{}", self.scheme, host.unwrap_or("localhost"))
     }
@@ -144,36 +146,41 @@ fn path_of(url: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use http::HeaderMap;
-    use toolgate_contract::Body;
+    use toolgate_contract::ReplyBody;
 
     use super::*;
-    use crate::config::oauth::{Issuer, Scope};
+    use crate::config::oauth::{IssuerEntry, ScopeEntry};
 
-    fn challenge(url: Option<&str>, scopes: &[(&str, bool)]) -> Challenge {
-        let issuer: Issuer = toml::from_str("issuer = \"https://id.example\"").unwrap();
+    fn challenge(url: Option<&str>, scopes: &[(&str, bool)]) -> TokenChallenge {
+        let issuer: IssuerEntry = toml::from_str("issuer = \"https://id.example\"").unwrap();
         let scopes = scopes.iter().map(|(name, first)| {
-            let scope: Scope = toml::from_str(&format!("name = \"{name}\"")).unwrap();
-            Scope { first: *first, ..scope }
+            let scope: ScopeEntry = toml::from_str(&format!("name = \"{name}\"")).unwrap();
+            ScopeEntry { first: *first, ..scope }
         });
         let mut config =
             Config { oauth: vec![issuer], scopes: scopes.collect(), ..Config::default() };
         config.server.url = url.map(str::to_owned);
-        Challenge::of(&config).unwrap()
+        TokenChallenge::from_config(&config).unwrap()
     }
 
-    fn head() -> Head {
+    fn head() -> FrameHead {
         let mut headers = HeaderMap::new();
         headers.insert("host", http::HeaderValue::from_static("localhost:8000"));
-        Head::Http { method: Method::GET, path: PLACE.into(), query: String::new(), headers }
+        FrameHead::Http {
+            method: Method::GET,
+            path: METADATA_PATH.into(),
+            query: String::new(),
+            headers,
+        }
     }
 
-    fn told(challenge: &Challenge, status: u16, said: Option<&str>) -> Option<String> {
+    fn told(challenge: &TokenChallenge, status: u16, said: Option<&str>) -> Option<String> {
         let reply = Reply::empty(status);
         let reply = match said {
             Some(said) => reply.with_header("www-authenticate", said),
             None => reply,
         };
-        let told = challenge.completed(reply, &head()).headers;
+        let told = challenge.add_challenge(reply, &head()).headers;
         assert!(told.len() <= 1, "{told:?}");
         told.into_iter().next().map(|(_, told)| told)
     }
@@ -214,11 +221,14 @@ mod tests {
     fn it_is_said_at_the_root_and_at_the_endpoint_s_path() {
         let proxied = challenge(Some("https://a.example/x/mcp"), &[]);
         for (path, said) in [("", true), ("/mcp", true), ("/x/mcp", true), ("/y", false)] {
-            assert_eq!(proxied.is_at(&format!("{PLACE}{path}")), said, "{path}");
+            assert_eq!(proxied.serves_path(&format!("{METADATA_PATH}{path}")), said, "{path}");
         }
-        assert!(!proxied.is_at("/mcp") && !challenge(None, &[]).is_at(&format!("{PLACE}/x/mcp")));
-        let said = challenge(None, &[("r", false)]).said(&head());
-        let Body::Json(said) = said.body else { panic!("{said:?}") };
+        assert!(
+            !proxied.serves_path("/mcp")
+                && !challenge(None, &[]).serves_path(&format!("{METADATA_PATH}/x/mcp"))
+        );
+        let said = challenge(None, &[("r", false)]).metadata_reply(&head());
+        let ReplyBody::Json(said) = said.body else { panic!("{said:?}") };
         let said: serde_json::Value = serde_json::from_slice(&said).unwrap();
         assert_eq!(said["resource"], "http://localhost:8000/mcp");
         assert_eq!(said["authorization_servers"], serde_json::json!(["https://id.example"]));

@@ -5,16 +5,17 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use serde_json::json;
 
-use super::jwks::KeySet;
-use super::jws::{Algorithm, Token};
+use super::jwks::JwkSet;
+use super::jws::{JwsAlgorithm, UnverifiedToken};
 use super::tokens::check_claims;
 
 /// Checks that no unsigned or modified token verifies. The input is a token, or a header and claims
 /// separated by 0x1f.
 pub(crate) fn tokens(bytes: &[u8]) {
     let pair = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).expect("a seed");
-    let set = set(&pair);
-    let signed = |text: &[u8]| Token::read(text).ok().and_then(|token| set.signed(&token));
+    let set = single_key_set(&pair);
+    let signed =
+        |text: &[u8]| UnverifiedToken::parse(text).ok().and_then(|token| set.verify(&token));
     assert_ne!(signed(bytes), Some(true), "nobody signed it");
     check_claims(bytes);
     let mut parts = bytes.split(|byte| *byte == 0x1f);
@@ -24,11 +25,11 @@ pub(crate) fn tokens(bytes: &[u8]) {
     let body = format!("{}.{}", URL_SAFE_NO_PAD.encode(head), URL_SAFE_NO_PAD.encode(claims));
     let seal = URL_SAFE_NO_PAD.encode(pair.sign(body.as_bytes()));
     let token = format!("{body}.{seal}");
-    let Ok(read) = Token::read(token.as_bytes()) else { return };
+    let Ok(read) = UnverifiedToken::parse(token.as_bytes()) else { return };
     assert_eq!(read.claims, claims);
     let is_ours =
-        read.algorithm == Algorithm::EdDSA && read.kid.as_deref().is_none_or(|kid| kid == "a");
-    assert_eq!(set.signed(&read), is_ours.then_some(true));
+        read.algorithm == JwsAlgorithm::EdDSA && read.kid.as_deref().is_none_or(|kid| kid == "a");
+    assert_eq!(set.verify(&read), is_ours.then_some(true));
     // Change one byte of the token.
     let (Some(&[high, low, byte, ..]), true) = (parts.next(), is_ours) else { return };
     let at = usize::from(u16::from_be_bytes([high, low])) % token.len();
@@ -39,21 +40,21 @@ pub(crate) fn tokens(bytes: &[u8]) {
 
 /// Checks that no key of a parsed key set accepts an arbitrary signature.
 pub(crate) fn key_sets(bytes: &[u8]) {
-    let Ok(set) = KeySet::read(bytes) else { return };
+    let Ok(set) = JwkSet::parse(bytes) else { return };
     assert!(set.len() > 0);
-    for algorithm in Algorithm::ALL {
+    for algorithm in JwsAlgorithm::ALL {
         for kid in [json!(null), json!("a")] {
             let head = json!({ "alg": algorithm, "kid": kid }).to_string();
             let seal = URL_SAFE_NO_PAD.encode([7; 64]);
             let token = format!("{}.e30.{seal}", URL_SAFE_NO_PAD.encode(head));
-            let read = Token::read(token.as_bytes()).expect("it is a token");
-            assert_ne!(set.signed(&read), Some(true));
+            let read = UnverifiedToken::parse(token.as_bytes()).expect("it is a token");
+            assert_ne!(set.verify(&read), Some(true));
         }
     }
 }
 
-fn set(pair: &Ed25519KeyPair) -> KeySet {
+fn single_key_set(pair: &Ed25519KeyPair) -> JwkSet {
     let x = URL_SAFE_NO_PAD.encode(pair.public_key());
     let keys = json!({ "keys": [{ "kty": "OKP", "crv": "Ed25519", "kid": "a", "x": x }] });
-    KeySet::read(keys.to_string().as_bytes()).expect("a set of one key")
+    JwkSet::parse(keys.to_string().as_bytes()).expect("a set of one key")
 }

@@ -7,80 +7,80 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use tokio::sync::watch;
-use toolgate_toolsets::world::Fetch;
-use toolgate_toolsets::world::fetch::Target;
+use toolgate_toolsets::world::HttpFetcher;
+use toolgate_toolsets::world::fetch::HttpTarget;
 
-use super::jwks::KeySet;
+use super::jwks::JwkSet;
 use crate::config::oauth;
-use crate::session::locked;
+use crate::session::lock_mutex;
 
 /// Timeout for one answer of the issuer.
-const WITHIN: Duration = Duration::from_secs(5);
+const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Largest answer, in bytes. Longer ones are rejected.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
 /// Shortest and longest cache time of keys, whatever the issuer's `Cache-Control`.
-const FRESH: [Duration; 2] = [Duration::from_secs(5 * 60), Duration::from_secs(24 * 3600)];
+const FRESH_RANGE: [Duration; 2] = [Duration::from_secs(5 * 60), Duration::from_secs(24 * 3600)];
 /// Further time for which old keys are used if the issuer is unavailable.
 const STALE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Shortest time between two fetches for unknown key ids.
-const ANOTHER_AFTER: Duration = Duration::from_secs(60);
+const UNKNOWN_KEY_PAUSE: Duration = Duration::from_secs(60);
 /// Shortest time between a failed fetch and the next one.
-const AGAIN_AFTER: Duration = Duration::from_secs(5);
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// Token issuer with its cached keys.
-pub(super) struct Issuer {
-    pub(super) settings: oauth::Issuer,
-    fetch: Fetch,
-    state: Mutex<State>,
+pub(super) struct TokenIssuer {
+    pub(super) settings: oauth::IssuerEntry,
+    fetch: HttpFetcher,
+    state: Mutex<IssuerState>,
 }
 
 #[derive(Default)]
-struct State {
-    held: Option<Held>,
+struct IssuerState {
+    cached: Option<CachedKeySet>,
     /// Time of the last failed fetch, if the last fetch failed.
-    failed: Option<Instant>,
+    failed_at: Option<Instant>,
     /// Time of the last fetch for an unknown key id.
-    missed: Option<Instant>,
+    unknown_key_at: Option<Instant>,
     /// Closes when the running fetch has ended.
-    asking: Option<watch::Receiver<()>>,
+    running_fetch: Option<watch::Receiver<()>>,
 }
 
-struct Held {
-    keys: Arc<KeySet>,
-    since: Instant,
-    fresh: Duration,
+struct CachedKeySet {
+    keys: Arc<JwkSet>,
+    fetched_at: Instant,
+    fresh_for: Duration,
 }
 
 /// Issuer metadata, as far as it is used.
 #[derive(Deserialize)]
-struct Metadata {
+struct IssuerMetadata {
     issuer: String,
     jwks_uri: String,
 }
 
-impl Issuer {
-    pub(super) fn new(settings: oauth::Issuer, fetch: Fetch) -> Arc<Self> {
+impl TokenIssuer {
+    pub(super) fn new(settings: oauth::IssuerEntry, fetch: HttpFetcher) -> Arc<Self> {
         Arc::new(Self { settings, fetch, state: Mutex::default() })
     }
 
     /// Returns the cached keys. Starts a fetch if they are no longer fresh.
-    pub(super) fn keys(self: &Arc<Self>) -> Option<Arc<KeySet>> {
-        let mut state = locked(&self.state);
-        let held = state.held.as_ref()?;
-        let age = held.since.elapsed();
-        if age > held.fresh.saturating_add(STALE_MAX) {
+    pub(super) fn keys(self: &Arc<Self>) -> Option<Arc<JwkSet>> {
+        let mut state = lock_mutex(&self.state);
+        let held = state.cached.as_ref()?;
+        let age = held.fetched_at.elapsed();
+        if age > held.fresh_for.saturating_add(STALE_MAX) {
             return None;
         }
         let keys = held.keys.clone();
-        if age > held.fresh {
-            let _ = self.ask(&mut state);
+        if age > held.fresh_for {
+            let _ = self.start_fetch(&mut state);
         }
         Some(keys)
     }
 
     /// Fetches the keys and waits for the result. Does nothing if a fetch was made too recently.
-    pub(super) async fn learn(self: &Arc<Self>) {
-        let asking = self.ask(&mut locked(&self.state));
+    pub(super) async fn refresh(self: &Arc<Self>) {
+        let asking = self.start_fetch(&mut lock_mutex(&self.state));
         if let Some(mut asking) = asking {
             // Nothing is sent on the channel; it closes at the end.
             while asking.changed().await.is_ok() {}
@@ -91,77 +91,81 @@ impl Issuer {
     /// at its end.
     ///
     /// The fetch has its own task, because its first caller may leave while others wait.
-    fn ask(self: &Arc<Self>, state: &mut State) -> Option<watch::Receiver<()>> {
-        if let Some(asking) = &state.asking {
+    fn start_fetch(self: &Arc<Self>, state: &mut IssuerState) -> Option<watch::Receiver<()>> {
+        if let Some(asking) = &state.running_fetch {
             return Some(asking.clone());
         }
-        if state.failed.is_some_and(|at| at.elapsed() < AGAIN_AFTER) {
+        if state.failed_at.is_some_and(|at| at.elapsed() < RETRY_PAUSE) {
             return None;
         }
-        if state.held.as_ref().is_some_and(|held| held.since.elapsed() < held.fresh) {
-            if state.missed.is_some_and(|at| at.elapsed() < ANOTHER_AFTER) {
+        if state.cached.as_ref().is_some_and(|held| held.fetched_at.elapsed() < held.fresh_for) {
+            if state.unknown_key_at.is_some_and(|at| at.elapsed() < UNKNOWN_KEY_PAUSE) {
                 return None;
             }
-            state.missed = Some(Instant::now());
+            state.unknown_key_at = Some(Instant::now());
         }
         let (done, asking) = watch::channel(());
-        state.asking = Some(asking.clone());
+        state.running_fetch = Some(asking.clone());
         let issuer = self.clone();
         tokio::spawn(async move {
-            let told = tokio::time::timeout(WITHIN, issuer.told()).await;
-            let told = told.unwrap_or_else(|_| Err(format!("no answer within {WITHIN:?}")));
-            issuer.take(told);
+            let told = tokio::time::timeout(FETCH_TIMEOUT, issuer.fetch_keys()).await;
+            let told = told.unwrap_or_else(|_| Err(format!("no answer within {FETCH_TIMEOUT:?}")));
+            issuer.store_result(told);
             drop(done);
         });
         Some(asking)
     }
 
-    fn take(&self, told: Result<(KeySet, Duration), String>) {
+    fn store_result(&self, told: Result<(JwkSet, Duration), String>) {
         let name = &self.settings.issuer;
-        let mut state = locked(&self.state);
-        state.asking = None;
-        state.failed = told.is_err().then(Instant::now);
+        let mut state = lock_mutex(&self.state);
+        state.running_fetch = None;
+        state.failed_at = told.is_err().then(Instant::now);
         match told {
             Ok((keys, fresh)) => {
                 tracing::info!("{name} has {} keys", keys.len());
-                state.held = Some(Held { keys: Arc::new(keys), since: Instant::now(), fresh });
+                state.cached = Some(CachedKeySet {
+                    keys: Arc::new(keys),
+                    fetched_at: Instant::now(),
+                    fresh_for: fresh,
+                });
             }
             Err(why) => tracing::warn!("the keys of {name} are not to be had: {why}"),
         }
     }
 
     /// Fetches the keys and their cache time.
-    async fn told(&self) -> Result<(KeySet, Duration), String> {
+    async fn fetch_keys(&self) -> Result<(JwkSet, Duration), String> {
         let target = match &self.settings.jwks_uri {
-            Some(url) => place(url)?,
-            None => self.found().await?,
+            Some(url) => encrypted_target(url)?,
+            None => self.discover_keys_target().await?,
         };
-        let (json, cache_control) = self.got(&target).await?;
-        let keys = KeySet::read(&json).map_err(|why| format!("at {target}: {why}"))?;
+        let (json, cache_control) = self.fetch_document(&target).await?;
+        let keys = JwkSet::parse(&json).map_err(|why| format!("at {target}: {why}"))?;
         let said = cache_control.as_deref().and_then(max_age);
-        Ok((keys, said.unwrap_or(FRESH[0]).clamp(FRESH[0], FRESH[1])))
+        Ok((keys, said.unwrap_or(FRESH_RANGE[0]).clamp(FRESH_RANGE[0], FRESH_RANGE[1])))
     }
 
     /// Discovers the URL of the keys in the issuer's metadata.
-    async fn found(&self) -> Result<Target, String> {
+    async fn discover_keys_target(&self) -> Result<HttpTarget, String> {
         let issuer = self.settings.issuer.as_str();
         let mut last = String::new();
-        for url in well_known(issuer)? {
-            let target = place(&url)?;
-            let (json, _) = match self.got(&target).await {
+        for url in metadata_urls(issuer)? {
+            let target = encrypted_target(&url)?;
+            let (json, _) = match self.fetch_document(&target).await {
                 Ok(got) => got,
                 Err(why) => {
                     last = why;
                     continue;
                 }
             };
-            let said: Metadata = serde_json::from_slice(&json)
+            let said: IssuerMetadata = serde_json::from_slice(&json)
                 .map_err(|err| format!("what it says of itself cannot be read: {err}"))?;
             // Without this check, another server could present its own keys.
             if said.issuer != issuer {
                 return Err("it says that it is another issuer".to_owned());
             }
-            let target = place(&said.jwks_uri)?;
+            let target = encrypted_target(&said.jwks_uri)?;
             if issuer.starts_with("https:") && !said.jwks_uri.starts_with("https:") {
                 return Err("it says that its keys are where nothing is encrypted".to_owned());
             }
@@ -171,30 +175,33 @@ impl Issuer {
     }
 
     /// Fetches `target`. Returns the body and the `Cache-Control` header.
-    async fn got(&self, target: &Target) -> Result<(Vec<u8>, Option<String>), String> {
-        let got = self.fetch.get(target, WITHIN, ANSWER_BYTES_MAX + 1).await;
+    async fn fetch_document(
+        &self,
+        target: &HttpTarget,
+    ) -> Result<(Vec<u8>, Option<String>), String> {
+        let got = self.fetch.get(target, FETCH_TIMEOUT, ANSWER_BYTES_MAX + 1).await;
         let got = got.map_err(|why| format!("at {target}: {why}"))?;
-        if got.answered.status != 200 {
-            return Err(format!("at {target}: the answer was {}", got.answered.status));
+        if got.response.status != 200 {
+            return Err(format!("at {target}: the answer was {}", got.response.status));
         }
-        if got.answered.body.len() > ANSWER_BYTES_MAX {
+        if got.response.body.len() > ANSWER_BYTES_MAX {
             return Err(format!("at {target}: there are more than {ANSWER_BYTES_MAX} bytes"));
         }
-        Ok((got.answered.body, got.cache_control))
+        Ok((got.response.body, got.cache_control))
     }
 }
 
 /// Parses `url` and requires https, or http on loopback.
-pub(crate) fn place(url: &str) -> Result<Target, String> {
-    let target = Target::whole(url).map_err(|why| format!("`{url}` {why}"))?;
-    match target.is_private() {
+pub(crate) fn encrypted_target(url: &str) -> Result<HttpTarget, String> {
+    let target = HttpTarget::from_url(url).map_err(|why| format!("`{url}` {why}"))?;
+    match target.is_encrypted_or_loopback() {
         true => Ok(target),
         false => Err(format!("`{url}` is not encrypted; it must be https")),
     }
 }
 
 /// Returns the metadata URLs of `issuer` under OpenID Connect Discovery and RFC 8414.
-fn well_known(issuer: &str) -> Result<[String; 2], String> {
+fn metadata_urls(issuer: &str) -> Result<[String; 2], String> {
     let bare = issuer.trim_end_matches('/');
     let (scheme, rest) = bare.split_once("://").ok_or("the issuer is no URL")?;
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
@@ -217,10 +224,10 @@ mod tests {
 
     #[test]
     fn an_issuer_is_looked_for_where_both_standards_have_it() {
-        let [first, second] = well_known("https://id.example/realms/a").unwrap();
+        let [first, second] = metadata_urls("https://id.example/realms/a").unwrap();
         assert_eq!(first, "https://id.example/realms/a/.well-known/openid-configuration");
         assert_eq!(second, "https://id.example/.well-known/oauth-authorization-server/realms/a");
-        let [first, second] = well_known("https://id.example/").unwrap();
+        let [first, second] = metadata_urls("https://id.example/").unwrap();
         assert_eq!(first, "https://id.example/.well-known/openid-configuration");
         assert_eq!(second, "https://id.example/.well-known/oauth-authorization-server");
     }
@@ -228,7 +235,7 @@ mod tests {
     #[test]
     fn keys_are_asked_for_only_where_nobody_reads_along() {
         for url in ["https://id.example/keys?p=1", "http://localhost:8/keys", "http://[::1]/keys"] {
-            assert!(place(url).is_ok(), "{url}");
+            assert!(encrypted_target(url).is_ok(), "{url}");
         }
         for url in [
             "http://id.example/keys",
@@ -240,7 +247,7 @@ mod tests {
             "/keys",
             "",
         ] {
-            assert!(place(url).is_err(), "{url}");
+            assert!(encrypted_target(url).is_err(), "{url}");
         }
     }
 

@@ -4,21 +4,21 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 
-use super::jws::{Algorithm, Key, Public, Token};
+use super::jws::{JwsAlgorithm, PublicKeyMaterial, UnverifiedToken, VerificationKey};
 
 /// Most keys of one issuer.
 const KEYS_MAX: usize = 100;
 
 /// Signing keys of an issuer.
-pub(super) struct KeySet(Vec<Key>);
+pub(super) struct JwkSet(Vec<VerificationKey>);
 
 #[derive(Deserialize)]
-struct Written {
+struct JwkSetDocument {
     keys: Vec<serde_json::Value>,
 }
 
 #[derive(Deserialize)]
-struct WrittenKey {
+struct JwkDocument {
     kty: String,
     kid: Option<String>,
     alg: Option<String>,
@@ -32,16 +32,16 @@ struct WrittenKey {
     y: Option<String>,
 }
 
-impl KeySet {
+impl JwkSet {
     /// Parses the usable public keys in `json`. Keys of other kinds are ignored (RFC 7517), and
     /// symmetric keys are never used.
-    pub(super) fn read(json: &[u8]) -> Result<Self, String> {
-        let written: Written =
+    pub(super) fn parse(json: &[u8]) -> Result<Self, String> {
+        let written: JwkSetDocument =
             serde_json::from_slice(json).map_err(|err| format!("it is no set of keys: {err}"))?;
         if written.keys.len() > KEYS_MAX {
             return Err(format!("it has more than {KEYS_MAX} keys"));
         }
-        let keys: Vec<Key> = written.keys.into_iter().filter_map(key).collect();
+        let keys: Vec<VerificationKey> = written.keys.into_iter().filter_map(parse_key).collect();
         if keys.is_empty() {
             return Err("it has no key that tokens could be signed with".to_owned());
         }
@@ -55,14 +55,14 @@ impl KeySet {
 
     /// Returns true if one of the keys signed `token`, or `None` if no key matches its id and
     /// algorithm.
-    pub(super) fn signed(&self, token: &Token<'_>) -> Option<bool> {
-        let meant = |key: &&Key| {
+    pub(super) fn verify(&self, token: &UnverifiedToken<'_>) -> Option<bool> {
+        let meant = |key: &&VerificationKey| {
             // A token without a key id is accepted only if the issuer has a single key.
             let named = match &token.kid {
                 Some(kid) => key.kid.as_ref() == Some(kid),
                 None => self.0.len() == 1,
             };
-            named && key.is_for(token.algorithm)
+            named && key.supports(token.algorithm)
         };
         let mut meant = self.0.iter().filter(meant).peekable();
         meant.peek()?;
@@ -71,16 +71,16 @@ impl KeySet {
 }
 
 /// Parses one key. Returns `None` if it is not a supported signature key.
-fn key(written: serde_json::Value) -> Option<Key> {
-    let written: WrittenKey = serde_json::from_value(written).ok()?;
-    let WrittenKey { kty, kid, alg, for_what, key_ops, crv, n, e, x, y } = written;
+fn parse_key(written: serde_json::Value) -> Option<VerificationKey> {
+    let written: JwkDocument = serde_json::from_value(written).ok()?;
+    let JwkDocument { kty, kid, alg, for_what, key_ops, crv, n, e, x, y } = written;
     if for_what.is_some_and(|what| what != "sig")
         || key_ops.is_some_and(|ops| !ops.iter().any(|op| op == "verify"))
     {
         return None;
     }
     let algorithm = match alg {
-        Some(alg) => Some(Algorithm::deserialize(serde_json::Value::String(alg)).ok()?),
+        Some(alg) => Some(JwsAlgorithm::deserialize(serde_json::Value::String(alg)).ok()?),
         None => None,
     };
     let number = |text: Option<String>| URL_SAFE_NO_PAD.decode(text?).ok();
@@ -96,14 +96,16 @@ fn key(written: serde_json::Value) -> Option<Key> {
                 let zeros = number.iter().take_while(|byte| **byte == 0).count();
                 number[zeros..].to_vec()
             };
-            Public::Rsa { n: unpadded(number(n)?), e: unpadded(number(e)?) }
+            PublicKeyMaterial::Rsa { n: unpadded(number(n)?), e: unpadded(number(e)?) }
         }
-        ("EC", Some("P-256")) => Public::P256(point(x, y, 32)?),
-        ("EC", Some("P-384")) => Public::P384(point(x, y, 48)?),
-        ("OKP", Some("Ed25519")) => Public::Ed25519(number(x).filter(|x| x.len() == 32)?),
+        ("EC", Some("P-256")) => PublicKeyMaterial::P256(point(x, y, 32)?),
+        ("EC", Some("P-384")) => PublicKeyMaterial::P384(point(x, y, 48)?),
+        ("OKP", Some("Ed25519")) => {
+            PublicKeyMaterial::Ed25519(number(x).filter(|x| x.len() == 32)?)
+        }
         (_, _) => return None,
     };
-    Some(Key { kid, algorithm, public })
+    Some(VerificationKey { kid, algorithm, public })
 }
 
 #[cfg(test)]
@@ -122,8 +124,8 @@ mod tests {
         (pair, json!({ "kty": "OKP", "crv": "Ed25519", "kid": "a", "x": x }))
     }
 
-    fn set(keys: &[Value]) -> Result<KeySet, String> {
-        KeySet::read(json!({ "keys": keys }).to_string().as_bytes())
+    fn set(keys: &[Value]) -> Result<JwkSet, String> {
+        JwkSet::parse(json!({ "keys": keys }).to_string().as_bytes())
     }
 
     fn token(pair: &Ed25519KeyPair, header: &Value) -> String {
@@ -133,8 +135,8 @@ mod tests {
         format!("{signed}.{seal}")
     }
 
-    fn signed(set: &KeySet, token: &str) -> Option<bool> {
-        Token::read(token.as_bytes()).ok().and_then(|token| set.signed(&token))
+    fn signed(set: &JwkSet, token: &str) -> Option<bool> {
+        UnverifiedToken::parse(token.as_bytes()).ok().and_then(|token| set.verify(&token))
     }
 
     #[test]
@@ -146,7 +148,7 @@ mod tests {
         for at in 0..good.len() * 8 {
             let mut bytes = good.clone().into_bytes();
             bytes[at / 8] ^= 1 << (at % 8);
-            let read = Token::read(&bytes).ok().and_then(|token| set.signed(&token));
+            let read = UnverifiedToken::parse(&bytes).ok().and_then(|token| set.verify(&token));
             assert_ne!(read, Some(true), "bit {at} of {good}");
         }
         for end in 0..good.len() {
@@ -190,7 +192,7 @@ mod tests {
         }
         assert!(set(&vec![key; KEYS_MAX + 1]).is_err());
         for bytes in [&b"{}"[..], b"[]", b"", b"<html>", &b"[".repeat(100_000)] {
-            assert!(KeySet::read(bytes).is_err());
+            assert!(JwkSet::parse(bytes).is_err());
         }
     }
 }

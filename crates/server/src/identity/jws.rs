@@ -10,14 +10,14 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 /// Largest token, in bytes.
-const BYTES_MAX: usize = 16 << 10;
+const TOKEN_BYTES_MAX: usize = 16 << 10;
 /// Longest key id, in bytes.
 const KID_BYTES_MAX: usize = 256;
 
 /// JWS signature algorithm. Only asymmetric ones are accepted, never HMAC or `none`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs, reason = "RFC 7518 and RFC 8037 say what each is")]
-pub enum Algorithm {
+pub enum JwsAlgorithm {
     RS256,
     RS384,
     RS512,
@@ -29,7 +29,7 @@ pub enum Algorithm {
     EdDSA,
 }
 
-impl Algorithm {
+impl JwsAlgorithm {
     /// All algorithms.
     pub const ALL: [Self; 9] = [
         Self::RS256,
@@ -45,18 +45,18 @@ impl Algorithm {
 }
 
 /// Parsed token, not yet verified.
-pub(super) struct Token<'t> {
-    pub(super) algorithm: Algorithm,
+pub(super) struct UnverifiedToken<'t> {
+    pub(super) algorithm: JwsAlgorithm,
     /// Id of the signing key, from the header.
     pub(super) kid: Option<String>,
     /// Claims, as JSON.
     pub(super) claims: Vec<u8>,
-    signed: &'t [u8],
+    signed_bytes: &'t [u8],
     signature: Vec<u8>,
 }
 
 #[derive(Deserialize)]
-struct Header {
+struct JwsHeader {
     alg: String,
     kid: Option<String>,
     typ: Option<String>,
@@ -68,10 +68,10 @@ struct Header {
     enc: Option<IgnoredAny>,
 }
 
-impl<'t> Token<'t> {
+impl<'t> UnverifiedToken<'t> {
     /// Parses `text`. The error is a reason for the log.
-    pub(super) fn read(text: &'t [u8]) -> Result<Self, &'static str> {
-        if text.len() > BYTES_MAX {
+    pub(super) fn parse(text: &'t [u8]) -> Result<Self, &'static str> {
+        if text.len() > TOKEN_BYTES_MAX {
             return Err("it is too long");
         }
         let mut parts = text.split(|byte| *byte == b'.');
@@ -81,9 +81,9 @@ impl<'t> Token<'t> {
             return Err("it has not three parts");
         };
         let decoded = |part| URL_SAFE_NO_PAD.decode(part).map_err(|_| "it is no base 64");
-        let header: Header =
+        let header: JwsHeader =
             serde_json::from_slice(&decoded(head)?).map_err(|_| "its header cannot be read")?;
-        let Header { alg, kid, typ, crit, b64, zip, enc } = header;
+        let JwsHeader { alg, kid, typ, crit, b64, zip, enc } = header;
         if crit.is_some() || b64.is_some() || zip.is_some() || enc.is_some() {
             return Err("its header has what is not understood here");
         }
@@ -93,44 +93,53 @@ impl<'t> Token<'t> {
         if kid.as_ref().is_some_and(|kid| kid.len() > KID_BYTES_MAX) {
             return Err("its key's id is too long");
         }
-        let algorithm = Algorithm::deserialize(serde_json::Value::String(alg));
+        let algorithm = JwsAlgorithm::deserialize(serde_json::Value::String(alg));
         let algorithm = algorithm.map_err(|_| "its algorithm is none that is taken")?;
         Ok(Self {
             algorithm,
             kid,
             claims: decoded(claims)?,
-            signed: &text[..head.len() + 1 + claims.len()],
+            signed_bytes: &text[..head.len() + 1 + claims.len()],
             signature: decoded(seal)?,
         })
     }
 
     /// Returns true if the signature is valid under `key`.
-    pub(super) fn is_signed_with(&self, key: &Key) -> bool {
-        let Self { algorithm, signed, signature, .. } = self;
+    pub(super) fn is_signed_with(&self, key: &VerificationKey) -> bool {
+        let Self { algorithm, signed_bytes: signed, signature, .. } = self;
         let plain = |by: &'static dyn VerificationAlgorithm, public: &[u8]| {
             UnparsedPublicKey::new(by, public).verify(signed, signature).is_ok()
         };
         match (&key.public, algorithm) {
-            (Public::Rsa { n, e }, algorithm) => {
+            (PublicKeyMaterial::Rsa { n, e }, algorithm) => {
                 let by = match algorithm {
-                    Algorithm::RS256 => &signature::RSA_PKCS1_2048_8192_SHA256,
-                    Algorithm::RS384 => &signature::RSA_PKCS1_2048_8192_SHA384,
-                    Algorithm::RS512 => &signature::RSA_PKCS1_2048_8192_SHA512,
-                    Algorithm::PS256 => &signature::RSA_PSS_2048_8192_SHA256,
-                    Algorithm::PS384 => &signature::RSA_PSS_2048_8192_SHA384,
-                    Algorithm::PS512 => &signature::RSA_PSS_2048_8192_SHA512,
-                    Algorithm::ES256 | Algorithm::ES384 | Algorithm::EdDSA => return false,
+                    JwsAlgorithm::RS256 => &signature::RSA_PKCS1_2048_8192_SHA256,
+                    JwsAlgorithm::RS384 => &signature::RSA_PKCS1_2048_8192_SHA384,
+                    JwsAlgorithm::RS512 => &signature::RSA_PKCS1_2048_8192_SHA512,
+                    JwsAlgorithm::PS256 => &signature::RSA_PSS_2048_8192_SHA256,
+                    JwsAlgorithm::PS384 => &signature::RSA_PSS_2048_8192_SHA384,
+                    JwsAlgorithm::PS512 => &signature::RSA_PSS_2048_8192_SHA512,
+                    JwsAlgorithm::ES256 | JwsAlgorithm::ES384 | JwsAlgorithm::EdDSA => {
+                        return false;
+                    }
                 };
                 RsaPublicKeyComponents { n, e }.verify(by, signed, signature).is_ok()
             }
-            (Public::P256(point), Algorithm::ES256) => {
+            (PublicKeyMaterial::P256(point), JwsAlgorithm::ES256) => {
                 plain(&signature::ECDSA_P256_SHA256_FIXED, point)
             }
-            (Public::P384(point), Algorithm::ES384) => {
+            (PublicKeyMaterial::P384(point), JwsAlgorithm::ES384) => {
                 plain(&signature::ECDSA_P384_SHA384_FIXED, point)
             }
-            (Public::Ed25519(public), Algorithm::EdDSA) => plain(&signature::ED25519, public),
-            (Public::P256(_) | Public::P384(_) | Public::Ed25519(_), _) => false,
+            (PublicKeyMaterial::Ed25519(public), JwsAlgorithm::EdDSA) => {
+                plain(&signature::ED25519, public)
+            }
+            (
+                PublicKeyMaterial::P256(_)
+                | PublicKeyMaterial::P384(_)
+                | PublicKeyMaterial::Ed25519(_),
+                _,
+            ) => false,
         }
     }
 }
@@ -143,40 +152,44 @@ fn is_access_token(typ: &str) -> bool {
 }
 
 /// Public half of a signing key.
-pub(super) struct Key {
+pub(super) struct VerificationKey {
     pub(super) kid: Option<String>,
     /// Only algorithm that the key allows, if it names one.
-    pub(super) algorithm: Option<Algorithm>,
-    pub(super) public: Public,
+    pub(super) algorithm: Option<JwsAlgorithm>,
+    pub(super) public: PublicKeyMaterial,
 }
 
 /// Public key material.
-pub(super) enum Public {
+pub(super) enum PublicKeyMaterial {
     Rsa { n: Vec<u8>, e: Vec<u8> },
     P256(Vec<u8>),
     P384(Vec<u8>),
     Ed25519(Vec<u8>),
 }
 
-impl Key {
+impl VerificationKey {
     /// Returns true if the key may verify signatures of `algorithm`.
-    pub(super) fn is_for(&self, algorithm: Algorithm) -> bool {
+    pub(super) fn supports(&self, algorithm: JwsAlgorithm) -> bool {
         let fits = match (&self.public, algorithm) {
             (
-                Public::Rsa { .. },
-                Algorithm::RS256
-                | Algorithm::RS384
-                | Algorithm::RS512
-                | Algorithm::PS256
-                | Algorithm::PS384
-                | Algorithm::PS512,
+                PublicKeyMaterial::Rsa { .. },
+                JwsAlgorithm::RS256
+                | JwsAlgorithm::RS384
+                | JwsAlgorithm::RS512
+                | JwsAlgorithm::PS256
+                | JwsAlgorithm::PS384
+                | JwsAlgorithm::PS512,
             )
-            | (Public::P256(_), Algorithm::ES256)
-            | (Public::P384(_), Algorithm::ES384)
-            | (Public::Ed25519(_), Algorithm::EdDSA) => true,
-            (Public::Rsa { .. } | Public::P256(_) | Public::P384(_) | Public::Ed25519(_), _) => {
-                false
-            }
+            | (PublicKeyMaterial::P256(_), JwsAlgorithm::ES256)
+            | (PublicKeyMaterial::P384(_), JwsAlgorithm::ES384)
+            | (PublicKeyMaterial::Ed25519(_), JwsAlgorithm::EdDSA) => true,
+            (
+                PublicKeyMaterial::Rsa { .. }
+                | PublicKeyMaterial::P256(_)
+                | PublicKeyMaterial::P384(_)
+                | PublicKeyMaterial::Ed25519(_),
+                _,
+            ) => false,
         };
         fits && self.algorithm.is_none_or(|only| only == algorithm)
     }

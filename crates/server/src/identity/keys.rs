@@ -9,34 +9,34 @@ use anyhow::Context;
 use jiff::Timestamp;
 use toolgate_contract::Caller;
 
-use crate::config::{Config, Key, KeyDigest, key_file};
-use crate::session::locked;
-use crate::trusted::{self, Stamp};
+use crate::config::{ApiKey, Config, KeyDigest, key_file};
+use crate::owned_files::{self, OwnedFileStamp};
+use crate::session::lock_mutex;
 
 /// Shortest time between two checks of the file, which occur when requests arrive.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// All known API keys.
-pub(super) struct Keys {
+pub(super) struct KeyRing {
     /// Keys of the configuration, which never change at run time.
-    fixed: Vec<Known>,
+    configured: Vec<KnownKey>,
     file: Option<PathBuf>,
     /// Keys of the file.
-    filed: Mutex<Arc<[Known]>>,
-    looked: Mutex<Looked>,
+    from_file: Mutex<Arc<[KnownKey]>>,
+    last_check: Mutex<KeyFileCheck>,
     /// Set once any key or key file existed. It stays set, so that deleting the file does not open
     /// the server.
-    needed: AtomicBool,
+    required: AtomicBool,
 }
 
 /// Time of the last check of the file, and the stamp of the content that was read.
-struct Looked {
-    at: Instant,
-    stamp: Option<Stamp>,
+struct KeyFileCheck {
+    checked_at: Instant,
+    stamp: Option<OwnedFileStamp>,
 }
 
 /// Key with its caller.
-struct Known {
+struct KnownKey {
     digest: KeyDigest,
     caller: Caller,
     not_before: Option<Timestamp>,
@@ -44,44 +44,50 @@ struct Known {
 }
 
 /// Result of looking up a key.
-pub(super) enum Found {
+pub(super) enum KeyLookup {
     Owner(Caller),
     /// Known key that has expired or is not valid yet.
-    OutOfTime,
-    Nobody,
+    NotValidNow,
+    Unknown,
 }
 
-impl Keys {
-    pub(super) fn of(config: &Config) -> anyhow::Result<Self> {
-        let fixed = known(&config.keys)?;
+impl KeyRing {
+    pub(super) fn from_config(config: &Config) -> anyhow::Result<Self> {
+        let fixed = parse_keys(&config.keys)?;
         let file = key_file::path(&config.server)?;
         let found = file.as_deref().map(key_file::read).transpose()?.flatten();
         let (filed, stamp) = match found {
-            Some((keys, stamp)) => (known(&keys)?, Some(stamp)),
+            Some((keys, stamp)) => (parse_keys(&keys)?, Some(stamp)),
             None => (Vec::new(), None),
         };
         let needed = AtomicBool::new(!fixed.is_empty() || stamp.is_some());
-        let looked = Mutex::new(Looked { at: Instant::now(), stamp });
-        Ok(Self { fixed, file, filed: Mutex::new(filed.into()), looked, needed })
+        let looked = Mutex::new(KeyFileCheck { checked_at: Instant::now(), stamp });
+        Ok(Self {
+            configured: fixed,
+            file,
+            from_file: Mutex::new(filed.into()),
+            last_check: looked,
+            required: needed,
+        })
     }
 
     /// Returns true if requests need a credential. Checks the key file first.
-    pub(super) fn are_needed(&self) -> bool {
-        self.look_again();
-        self.needed.load(Ordering::Relaxed)
+    pub(super) fn are_required(&self) -> bool {
+        self.reload_if_changed();
+        self.required.load(Ordering::Relaxed)
     }
 
     /// Finds the caller of the key with the digest `said`. Compares every key in full, in constant
     /// time.
-    pub(super) fn find(&self, said: &KeyDigest) -> Found {
-        let filed = locked(&self.filed).clone();
-        let mut found = Found::Nobody;
-        for known in self.fixed.iter().chain(filed.iter()) {
+    pub(super) fn find(&self, said: &KeyDigest) -> KeyLookup {
+        let filed = lock_mutex(&self.from_file).clone();
+        let mut found = KeyLookup::Unknown;
+        for known in self.configured.iter().chain(filed.iter()) {
             let pairs = known.digest.iter().zip(said);
             let differs = pairs.fold(0, |differs, (a, b)| differs | (a ^ b));
             // Keeps the compiler from ending the comparison early.
             if std::hint::black_box(differs) == 0 {
-                found = known.holds();
+                found = known.lookup();
             }
         }
         found
@@ -89,58 +95,58 @@ impl Keys {
 
     /// Reads the key file again if it has changed. If it is invalid, the previous keys stay in
     /// force.
-    fn look_again(&self) {
+    fn reload_if_changed(&self) {
         let Some(file) = &self.file else { return };
-        let Ok(mut looked) = self.looked.try_lock() else { return };
-        if looked.at.elapsed() < LOOK_AGAIN {
+        let Ok(mut looked) = self.last_check.try_lock() else { return };
+        if looked.checked_at.elapsed() < CHECK_INTERVAL {
             return;
         }
-        looked.at = Instant::now();
-        if trusted::stamp_of(file) == looked.stamp {
+        looked.checked_at = Instant::now();
+        if owned_files::stamp_of(file) == looked.stamp {
             return;
         }
         let read = key_file::read(file).and_then(|found| match found {
-            Some((keys, stamp)) => Ok((known(&keys)?, Some(stamp))),
+            Some((keys, stamp)) => Ok((parse_keys(&keys)?, Some(stamp))),
             None => Ok((Vec::new(), None)),
         });
         match read {
             Ok((keys, stamp)) => {
                 tracing::info!("{} was read again: {} keys", file.display(), keys.len());
-                *locked(&self.filed) = keys.into();
+                *lock_mutex(&self.from_file) = keys.into();
                 looked.stamp = stamp;
                 if stamp.is_some() {
-                    self.needed.store(true, Ordering::Relaxed);
+                    self.required.store(true, Ordering::Relaxed);
                 }
             }
             Err(err) => {
                 tracing::error!("the keys stay as they were: {err:#}");
                 // An invalid key file still means that the owner wants authentication.
-                self.needed.store(true, Ordering::Relaxed);
+                self.required.store(true, Ordering::Relaxed);
             }
         }
     }
 }
 
-impl Known {
-    fn holds(&self) -> Found {
+impl KnownKey {
+    fn lookup(&self) -> KeyLookup {
         if self.not_before.is_none() && self.expires.is_none() {
-            return Found::Owner(self.caller.clone());
+            return KeyLookup::Owner(self.caller.clone());
         }
         let now = Timestamp::now();
         let begun = self.not_before.is_none_or(|from| from <= now);
         match begun && self.expires.is_none_or(|until| now < until) {
-            true => Found::Owner(self.caller.clone()),
-            false => Found::OutOfTime,
+            true => KeyLookup::Owner(self.caller.clone()),
+            false => KeyLookup::NotValidNow,
         }
     }
 }
 
-fn known(keys: &[Key]) -> anyhow::Result<Vec<Known>> {
+fn parse_keys(keys: &[ApiKey]) -> anyhow::Result<Vec<KnownKey>> {
     let known = keys.iter().map(|key| {
-        let digest = key.digest().with_context(|| format!("`{}` has no digest", key.name))?;
+        let digest = key.digest_key().with_context(|| format!("`{}` has no digest", key.name))?;
         let roles: Vec<Arc<str>> = key.roles.iter().map(|role| role.as_str().into()).collect();
-        let caller = Caller { roles: roles.into(), ..Caller::named(&key.name) };
-        Ok(Known { digest, caller, not_before: key.not_before, expires: key.expires })
+        let caller = Caller { roles: roles.into(), ..Caller::with_key(&key.name) };
+        Ok(KnownKey { digest, caller, not_before: key.not_before, expires: key.expires })
     });
     known.collect()
 }

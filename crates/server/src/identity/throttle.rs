@@ -6,52 +6,52 @@ use std::time::{Duration, Instant};
 
 /// Delay of a rejection, and shortest time between two checks for an address that guessed too
 /// often.
-pub(super) const DELAY: Duration = Duration::from_millis(100);
-/// Failed attempts within [`WINDOW`] that put an address on hold.
-pub(super) const WRONG_MAX: usize = 10;
+pub(super) const REJECTION_DELAY: Duration = Duration::from_millis(100);
+/// Failed attempts within [`FAILURE_WINDOW`] that put an address on hold.
+pub(super) const FAILURES_MAX: usize = 10;
 /// Time for which a failed attempt counts, and wait that the address is asked for.
-pub(super) const WINDOW: Duration = Duration::from_secs(60);
+pub(super) const FAILURE_WINDOW: Duration = Duration::from_secs(60);
 /// Most addresses that are remembered. Beyond them, the one silent for longest is forgotten.
 const ADDRESSES_MAX: usize = 4096;
 
 /// Addresses with recent failed attempts.
 #[derive(Default)]
-pub(super) struct Throttle(HashMap<IpAddr, Guesses>);
+pub(super) struct GuessThrottle(HashMap<IpAddr, FailedAttempts>);
 
 /// Recent failed attempts of an address.
 #[derive(Default)]
-struct Guesses {
-    /// Times of the last [`WRONG_MAX`] attempts.
+struct FailedAttempts {
+    /// Times of the last [`FAILURES_MAX`] attempts.
     times: VecDeque<Instant>,
     /// Time of the last check while the address was on hold.
-    looked: Option<Instant>,
+    last_check: Option<Instant>,
 }
 
-impl Throttle {
+impl GuessThrottle {
     /// Returns true if a credential from `peer` may be checked `now`.
     ///
     /// An address on hold is checked every 100 ms. Clients behind a proxy share an address, and a
     /// valid key must still work.
-    pub(super) fn lets_look(&mut self, peer: IpAddr, now: Instant) -> bool {
-        let Some(guesses) = self.0.get_mut(&one_site(peer)) else { return true };
+    pub(super) fn try_check(&mut self, peer: IpAddr, now: Instant) -> bool {
+        let Some(guesses) = self.0.get_mut(&counted_address(peer)) else { return true };
         guesses.times.retain(|at| is_fresh(*at, now));
-        if guesses.times.len() < WRONG_MAX {
+        if guesses.times.len() < FAILURES_MAX {
             return true;
         }
-        let since = guesses.looked.map(|at| now.saturating_duration_since(at));
-        let lets = since.is_none_or(|since| since >= DELAY);
+        let since = guesses.last_check.map(|at| now.saturating_duration_since(at));
+        let lets = since.is_none_or(|since| since >= REJECTION_DELAY);
         if lets {
-            guesses.looked = Some(now);
+            guesses.last_check = Some(now);
         }
         lets
     }
 
     /// Records a failed attempt of `peer` and returns the number of recent ones, up to
-    /// [`WRONG_MAX`] + 1.
-    pub(super) fn one_more(&mut self, peer: IpAddr, now: Instant) -> usize {
-        let peer = one_site(peer);
+    /// [`FAILURES_MAX`] + 1.
+    pub(super) fn record_failure(&mut self, peer: IpAddr, now: Instant) -> usize {
+        let peer = counted_address(peer);
         if self.0.len() >= ADDRESSES_MAX && !self.0.contains_key(&peer) {
-            let last = |guesses: &Guesses| guesses.times.back().copied();
+            let last = |guesses: &FailedAttempts| guesses.times.back().copied();
             self.0.retain(|_, guesses| last(guesses).is_some_and(|at| is_fresh(at, now)));
             let silent = self.0.iter().min_by_key(|(_, guesses)| last(guesses));
             let silent = silent.map(|(address, _)| *address);
@@ -59,12 +59,12 @@ impl Throttle {
                 self.0.remove(&silent);
             }
         }
-        let Guesses { times, .. } = self.0.entry(peer).or_default();
+        let FailedAttempts { times, .. } = self.0.entry(peer).or_default();
         times.retain(|at| is_fresh(*at, now));
         times.push_back(now);
         let count = times.len();
         // Older attempts do not change the result, so they are not kept.
-        while times.len() > WRONG_MAX {
+        while times.len() > FAILURES_MAX {
             times.pop_front();
         }
         count
@@ -72,7 +72,7 @@ impl Throttle {
 }
 
 /// Returns the address under which `peer` is counted. IPv6 addresses count by their /64 network.
-fn one_site(peer: IpAddr) -> IpAddr {
+fn counted_address(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => {
             let network = u128::from(address) & !u128::from(u64::MAX);
@@ -84,7 +84,7 @@ fn one_site(peer: IpAddr) -> IpAddr {
 
 /// Returns true if an attempt at `at` still counts.
 fn is_fresh(at: Instant, now: Instant) -> bool {
-    now.saturating_duration_since(at) <= WINDOW
+    now.saturating_duration_since(at) <= FAILURE_WINDOW
 }
 
 #[cfg(test)]
@@ -97,56 +97,56 @@ mod tests {
 
     #[test]
     fn an_address_is_counted_by_itself_and_forgiven_after_a_minute() {
-        let mut wrong = Throttle::default();
+        let mut wrong = GuessThrottle::default();
         let begun = Instant::now();
         for nth in 1..=12 {
-            let counted = wrong.one_more(peer(1), begun + Duration::from_secs(nth));
+            let counted = wrong.record_failure(peer(1), begun + Duration::from_secs(nth));
             assert_eq!(counted, usize::try_from(nth).expect("few").min(11), "{nth}");
         }
-        assert_eq!(wrong.one_more(peer(2), begun + Duration::from_secs(12)), 1);
-        assert_eq!(wrong.one_more(peer(1), begun + Duration::from_secs(73)), 1);
+        assert_eq!(wrong.record_failure(peer(2), begun + Duration::from_secs(12)), 1);
+        assert_eq!(wrong.record_failure(peer(1), begun + Duration::from_secs(73)), 1);
     }
 
     #[test]
     fn who_has_many_addresses_of_one_network_is_counted_as_one() {
-        let mut wrong = Throttle::default();
+        let mut wrong = GuessThrottle::default();
         let begun = Instant::now();
         let address = |text: &str| text.parse::<IpAddr>().expect("an address");
-        wrong.one_more(address("2001:db8::1"), begun);
-        assert_eq!(wrong.one_more(address("2001:db8::ffff:2"), begun), 2);
-        assert_eq!(wrong.one_more(address("2001:db8:0:1::1"), begun), 1);
-        wrong.one_more(address("::ffff:192.0.2.1"), begun);
-        assert_eq!(wrong.one_more(address("192.0.2.1"), begun), 2);
-        assert_eq!(wrong.one_more(address("192.0.2.2"), begun), 1);
+        wrong.record_failure(address("2001:db8::1"), begun);
+        assert_eq!(wrong.record_failure(address("2001:db8::ffff:2"), begun), 2);
+        assert_eq!(wrong.record_failure(address("2001:db8:0:1::1"), begun), 1);
+        wrong.record_failure(address("::ffff:192.0.2.1"), begun);
+        assert_eq!(wrong.record_failure(address("192.0.2.1"), begun), 2);
+        assert_eq!(wrong.record_failure(address("192.0.2.2"), begun), 1);
     }
 
     #[test]
     fn an_address_that_guesses_is_looked_at_ten_times_a_second_and_others_always() {
-        let mut wrong = Throttle::default();
+        let mut wrong = GuessThrottle::default();
         let begun = Instant::now();
-        for _ in 0..WRONG_MAX {
-            assert!(wrong.lets_look(peer(1), begun));
-            wrong.one_more(peer(1), begun);
+        for _ in 0..FAILURES_MAX {
+            assert!(wrong.try_check(peer(1), begun));
+            wrong.record_failure(peer(1), begun);
         }
         let looks =
-            (0..1000).filter(|ms| wrong.lets_look(peer(1), begun + Duration::from_millis(*ms)));
+            (0..1000).filter(|ms| wrong.try_check(peer(1), begun + Duration::from_millis(*ms)));
         assert_eq!(looks.count(), 10);
-        assert!(wrong.lets_look(peer(2), begun));
-        assert!(wrong.lets_look(peer(1), begun + Duration::from_secs(61)));
-        assert!(wrong.lets_look(peer(1), begun + Duration::from_secs(61)), "it is forgiven");
+        assert!(wrong.try_check(peer(2), begun));
+        assert!(wrong.try_check(peer(1), begun + Duration::from_secs(61)));
+        assert!(wrong.try_check(peer(1), begun + Duration::from_secs(61)), "it is forgiven");
     }
 
     #[test]
     fn only_so_many_addresses_are_remembered_and_the_silent_are_forgotten() {
-        let mut wrong = Throttle::default();
+        let mut wrong = GuessThrottle::default();
         let begun = Instant::now();
         let most = u32::try_from(ADDRESSES_MAX).expect("few");
         for nth in 0..most + 10 {
-            wrong.one_more(peer(nth), begun + Duration::from_micros(nth.into()));
+            wrong.record_failure(peer(nth), begun + Duration::from_micros(nth.into()));
             assert!(wrong.0.len() <= ADDRESSES_MAX);
         }
         let now = begun + Duration::from_secs(1);
-        assert_eq!(wrong.one_more(peer(most + 9), now), 2, "the newest is remembered");
-        assert_eq!(wrong.one_more(peer(0), now), 1, "the most silent was forgotten");
+        assert_eq!(wrong.record_failure(peer(most + 9), now), 2, "the newest is remembered");
+        assert_eq!(wrong.record_failure(peer(0), now), 1, "the most silent was forgotten");
     }
 }

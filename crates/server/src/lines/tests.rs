@@ -9,12 +9,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::{AnyTool, Ctx, Effects, Tool, ToolError, erase};
+use toolgate_contract::{AnyTool, Effects, Tool, ToolContext, ToolError, erase_tool};
 use toolgate_transports::memory;
 
 use crate::config::Config;
-use crate::session::Desk;
-use crate::{Offer, serve_lines, wiring};
+use crate::session::ServerState;
+use crate::{ServerBuilder, serve_lines, wiring};
 
 #[derive(Deserialize, JsonSchema)]
 struct Nothing {}
@@ -33,12 +33,12 @@ macro_rules! tool {
         impl Tool for $name {
             const NAME: &'static str = $id;
             const TITLE: &'static str = "";
-            const ABOUT: &'static str = "";
+            const DESCRIPTION: &'static str = "";
             const EFFECTS: Effects = Effects::Reads;
             type Input = Nothing;
             type Output = Number;
 
-            async fn run(&self, $ctx: &Ctx, _: Nothing) -> Result<Number, ToolError> {
+            async fn run(&self, $ctx: &ToolContext, _: Nothing) -> Result<Number, ToolError> {
                 $run
             }
         }
@@ -54,14 +54,14 @@ tool!(Deaf, "odd.deaf", _ctx => {
 });
 tool!(Chatty, "odd.chatty", ctx => {
     for step in 0..10_000 {
-        ctx.progress(f64::from(step), None, None);
+        ctx.report_progress(f64::from(step), None, None);
     }
     Ok(Number { number: 3 })
 });
 
 /// A server in this process with the tools above, one session open.
 struct Served {
-    client: memory::Client,
+    client: memory::MemoryClient,
     records: PathBuf,
     _folder: tempfile::TempDir,
 }
@@ -75,15 +75,21 @@ impl Served {
         config.audit.key = folder.path().join("audit.key").display().to_string();
         config.limits.cancel_grace_ms = 50;
         change(&mut config);
-        let tools: Vec<Arc<dyn AnyTool>> =
-            vec![erase(Sound), erase(Panics), erase(Lies), erase(Deaf), erase(Chatty)];
-        let served = tools.into_iter().fold(Offer::new("test", "0"), Offer::any_tool);
+        let tools: Vec<Arc<dyn AnyTool>> = vec![
+            erase_tool(Sound),
+            erase_tool(Panics),
+            erase_tool(Lies),
+            erase_tool(Deaf),
+            erase_tool(Chatty),
+        ];
+        let served =
+            tools.into_iter().fold(ServerBuilder::new("test", "0"), ServerBuilder::any_tool);
         let served = served.open(&config).expect("a server");
-        let (client, server) = memory::pair(64 << 10);
+        let (client, server) = memory::stream_pair(64 << 10);
         let bounds = wiring::line_bounds(&config);
         let mcp = served.dialect("mcp").expect("a dialect");
         tokio::spawn(async move {
-            let desk = Desk::new(served.host.clone());
+            let desk = ServerState::new(served.host.clone());
             let stop = CancellationToken::new();
             serve_lines(desk, mcp, server, bounds, stop).await.expect("memory does not fail");
             served.host.flush();

@@ -17,36 +17,36 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use toolgate_contract::ToolId;
-use toolgate_host::{Begins, Called, Gauges};
+use toolgate_host::{CallStart, CallTarget, HostGauges};
 use toolgate_upstream::Upstreams;
 
-use super::traces::Sent;
-use super::upstreams::OfUpstreams;
+use super::traces::SpanCounts;
+use super::upstreams::UpstreamCollector;
 
 /// Media type of the metrics text.
 pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Upper bounds of the call duration histogram, in seconds.
-const BUCKETS: [f64; 14] =
+const DURATION_BUCKETS_S: [f64; 14] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 120.0];
 
 /// Metrics of the server.
-pub(crate) struct Metrics {
+pub(crate) struct CallMetrics {
     registry: Registry,
-    calls: Family<OfCall, Counter>,
-    took: Family<OfTool, Histogram, fn() -> Histogram>,
-    now: Now,
+    calls: Family<CallLabels, Counter>,
+    durations: Family<ToolLabels, Histogram, fn() -> Histogram>,
+    current: CurrentGauges,
 }
 
 /// Gauges that are read when metrics are requested.
 #[derive(Default)]
-struct Now {
-    running: Family<OfPool, Gauge>,
-    running_max: Family<OfPool, Gauge>,
-    waiting: Family<OfPool, Gauge>,
-    waiting_max: Family<OfPool, Gauge>,
-    jobs: Family<OfState, Gauge>,
-    jobs_max: Family<OfState, Gauge>,
-    jobs_ended: Family<OfState, Counter>,
+struct CurrentGauges {
+    running: Family<PoolLabels, Gauge>,
+    running_max: Family<PoolLabels, Gauge>,
+    waiting: Family<PoolLabels, Gauge>,
+    waiting_max: Family<PoolLabels, Gauge>,
+    jobs: Family<StateLabels, Gauge>,
+    jobs_max: Family<StateLabels, Gauge>,
+    jobs_ended: Family<StateLabels, Counter>,
     connections: Gauge,
     connections_max: Gauge,
     streams: Gauge,
@@ -62,7 +62,7 @@ struct Now {
 
 /// Numbers of connections, streams and sessions, each with its limit.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Connected {
+pub(crate) struct ConnectionCounts {
     pub(crate) connections: usize,
     pub(crate) connections_max: usize,
     pub(crate) streams: usize,
@@ -72,54 +72,54 @@ pub(crate) struct Connected {
 }
 
 /// Running call that is counted when it ends.
-pub(super) struct Counting {
-    tool: ToolName,
-    dialect: Dialect,
-    began: Instant,
+pub(super) struct CallMeasurement {
+    tool: ToolLabel,
+    dialect: DialectLabel,
+    started_at: Instant,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfCall {
-    tool: ToolName,
-    dialect: Dialect,
+struct CallLabels {
+    tool: ToolLabel,
+    dialect: DialectLabel,
     outcome: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfTool {
-    tool: ToolName,
+struct ToolLabels {
+    tool: ToolLabel,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfPool {
+struct PoolLabels {
     pool: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfState {
+struct StateLabels {
     state: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Build {
+struct BuildLabels {
     version: &'static str,
 }
 
-type Dialect = std::borrow::Cow<'static, str>;
+type DialectLabel = std::borrow::Cow<'static, str>;
 
 /// Tool label of a call. Special values start with `_`, which no tool id does.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum ToolName {
-    Of(ToolId),
+enum ToolLabel {
+    Tool(ToolId),
     Unknown,
     Resources,
     Prompts,
 }
 
-impl EncodeLabelValue for ToolName {
+impl EncodeLabelValue for ToolLabel {
     fn encode(&self, encoder: &mut LabelValueEncoder) -> Result<(), Error> {
         encoder.write_str(match self {
-            Self::Of(id) => id.as_str(),
+            Self::Tool(id) => id.as_str(),
             Self::Unknown => "_unknown",
             Self::Resources => "_resources",
             Self::Prompts => "_prompts",
@@ -127,54 +127,59 @@ impl EncodeLabelValue for ToolName {
     }
 }
 
-impl Metrics {
+impl CallMetrics {
     pub(super) fn new(upstreams: Option<&Upstreams>) -> Self {
         let mut registry = Registry::with_prefix("toolgate");
-        let build = Info::new(Build { version: env!("CARGO_PKG_VERSION") });
+        let build = Info::new(BuildLabels { version: env!("CARGO_PKG_VERSION") });
         registry.register("build", "Which toolgate this is", build);
         let started = Gauge::<i64>::default();
         started.set(Timestamp::now().as_second());
         let about = "When this process began to count, since the epoch";
         registry.register_with_unit("start_time", about, Unit::Seconds, started);
-        let calls = Family::<OfCall, Counter>::default();
+        let calls = Family::<CallLabels, Counter>::default();
         registry.register("calls", "Calls that have ended, by how", calls.clone());
-        let histogram: fn() -> Histogram = || Histogram::new(BUCKETS);
-        let took = Family::<OfTool, Histogram, _>::new_with_constructor(histogram);
+        let histogram: fn() -> Histogram = || Histogram::new(DURATION_BUCKETS_S);
+        let durations = Family::<ToolLabels, Histogram, _>::new_with_constructor(histogram);
         let about = "How long calls took, from when they were read to their end";
-        registry.register_with_unit("call_duration", about, Unit::Seconds, took.clone());
-        let now = Now::default();
-        now.register(&mut registry);
+        registry.register_with_unit("call_duration", about, Unit::Seconds, durations.clone());
+        let current = CurrentGauges::default();
+        current.register(&mut registry);
         if let Some(upstreams) = upstreams {
-            registry.register_collector(Box::new(OfUpstreams(upstreams.clone())));
+            registry.register_collector(Box::new(UpstreamCollector(upstreams.clone())));
         }
-        Self { registry, calls, took, now }
+        Self { registry, calls, durations, current }
     }
 
     /// Starts the measurement of a call.
-    pub(super) fn begins(&self, call: &Begins<'_>) -> Counting {
-        let tool = match call.called {
-            Called::Tool(id) => ToolName::Of(id.clone()),
-            Called::Resource(guard) => ToolName::Of(guard.clone()),
-            Called::NoTool => ToolName::Unknown,
-            Called::NoResource => ToolName::Resources,
-            Called::Prompt(_) => ToolName::Prompts,
+    pub(super) fn begin_call(&self, call: &CallStart<'_>) -> CallMeasurement {
+        let tool = match call.target {
+            CallTarget::Tool(id) => ToolLabel::Tool(id.clone()),
+            CallTarget::Resource(guard) => ToolLabel::Tool(guard.clone()),
+            CallTarget::UnknownTool => ToolLabel::Unknown,
+            CallTarget::UnknownResource => ToolLabel::Resources,
+            CallTarget::Prompt(_) => ToolLabel::Prompts,
         };
-        Counting { tool, dialect: call.dialect.clone(), began: Instant::now() }
+        CallMeasurement { tool, dialect: call.dialect.clone(), started_at: Instant::now() }
     }
 
     /// Counts a call that has ended with `outcome`.
-    pub(super) fn ends(&self, call: &Counting, outcome: &'static str) {
-        let took = call.began.elapsed().as_secs_f64();
-        let Counting { tool, dialect, .. } = call;
+    pub(super) fn end_call(&self, call: &CallMeasurement, outcome: &'static str) {
+        let took = call.started_at.elapsed().as_secs_f64();
+        let CallMeasurement { tool, dialect, .. } = call;
         let tool = tool.clone();
         let dialect = dialect.clone();
-        self.took.get_or_create(&OfTool { tool: tool.clone() }).observe(took);
-        self.calls.get_or_create(&OfCall { tool, dialect, outcome }).inc();
+        self.durations.get_or_create(&ToolLabels { tool: tool.clone() }).observe(took);
+        self.calls.get_or_create(&CallLabels { tool, dialect, outcome }).inc();
     }
 
     /// Returns all metrics as text.
-    pub(crate) fn text(&self, gauges: &Gauges, connected: Connected, sent: Sent) -> String {
-        self.now.look(gauges, connected, sent);
+    pub(crate) fn openmetrics_text(
+        &self,
+        gauges: &HostGauges,
+        connected: ConnectionCounts,
+        sent: SpanCounts,
+    ) -> String {
+        self.current.update(gauges, connected, sent);
         let mut text = String::new();
         // Writing to a string cannot fail.
         let _ = encode(&mut text, &self.registry);
@@ -182,7 +187,7 @@ impl Metrics {
     }
 }
 
-impl Now {
+impl CurrentGauges {
     fn register(&self, registry: &mut Registry) {
         let gauges = [
             ("calls_running", "Calls that hold a slot", &self.running),
@@ -215,10 +220,10 @@ impl Now {
         registry.register("spans_dropped", about, self.spans_dropped.clone());
     }
 
-    fn look(&self, gauges: &Gauges, connected: Connected, sent: Sent) {
+    fn update(&self, gauges: &HostGauges, connected: ConnectionCounts, sent: SpanCounts) {
         let whole = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         for pool in gauges.pools {
-            let of = OfPool { pool: pool.name };
+            let of = PoolLabels { pool: pool.name };
             self.running.get_or_create(&of).set(whole(pool.running));
             self.running_max.get_or_create(&of).set(whole(pool.running_max));
             self.waiting.get_or_create(&of).set(whole(pool.waiting));
@@ -230,11 +235,11 @@ impl Now {
                 ("running", jobs.running, jobs.running_max),
             ];
             for (state, count, max) in states {
-                self.jobs.get_or_create(&OfState { state }).set(whole(count));
-                self.jobs_max.get_or_create(&OfState { state }).set(whole(max));
+                self.jobs.get_or_create(&StateLabels { state }).set(whole(count));
+                self.jobs_max.get_or_create(&StateLabels { state }).set(whole(max));
             }
             for (state, count) in jobs.ended {
-                is_now(&self.jobs_ended.get_or_create(&OfState { state }), count);
+                set_counter(&self.jobs_ended.get_or_create(&StateLabels { state }), count);
             }
         }
         self.connections.set(whole(connected.connections));
@@ -245,15 +250,15 @@ impl Now {
         self.sessions_max.set(whole(connected.sessions_max));
         if let Some(records) = gauges.records {
             self.records.set(i64::try_from(records.waiting).unwrap_or(i64::MAX));
-            self.records_max.set(whole(records.places));
+            self.records_max.set(whole(records.capacity));
             self.records_failing.set(i64::from(records.failing));
         }
-        is_now(&self.spans_sent, sent.sent);
-        is_now(&self.spans_dropped, sent.dropped);
+        set_counter(&self.spans_sent, sent.sent);
+        set_counter(&self.spans_dropped, sent.dropped);
     }
 }
 
 /// Sets a counter to a value that is counted elsewhere.
-fn is_now(counter: &Counter, count: u64) {
+fn set_counter(counter: &Counter, count: u64) {
     counter.inner().store(count, Ordering::Relaxed);
 }

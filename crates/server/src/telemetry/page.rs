@@ -3,55 +3,61 @@
 use std::sync::Arc;
 
 use http::Method;
-use toolgate_contract::{Head, Reply};
+use toolgate_contract::{FrameHead, Reply};
 use toolgate_host::Host;
-use toolgate_transports::http::{Occupancy, Sender};
+use toolgate_transports::http::{OccupancyCounter, RequestSender};
 
-use super::metrics::{Connected, MEDIA_TYPE};
-use super::told::Told;
+use super::metrics::{ConnectionCounts, MEDIA_TYPE};
+use super::sinks::TelemetrySinks;
 
 /// Path of the metrics page.
 const PATH: &str = "/metrics";
 
 /// Metrics page of the HTTP server.
-pub(crate) struct Page {
-    pub(crate) told: Told,
+pub(crate) struct MetricsPage {
+    pub(crate) telemetry: TelemetrySinks,
     pub(crate) host: Arc<Host>,
-    pub(crate) occupancy: Occupancy,
+    pub(crate) occupancy: OccupancyCounter,
     /// Limits of connections, streams and sessions.
-    pub(crate) bounds: Connected,
+    pub(crate) bounds: ConnectionCounts,
 }
 
-impl Page {
+impl MetricsPage {
     /// Returns true if `path` is the metrics page.
-    pub(crate) fn is_at(path: &str) -> bool {
+    pub(crate) fn is_path(path: &str) -> bool {
         path == PATH
     }
 
     /// Answers the request `head` of `sender`. `sessions` is the number of open sessions.
-    pub(crate) fn answer(&self, head: &Head, sender: &Sender, sessions: usize) -> Reply {
+    pub(crate) fn answer(
+        &self,
+        head: &FrameHead,
+        sender: &RequestSender,
+        sessions: usize,
+    ) -> Reply {
         match sender {
-            Sender::Known(_) => {}
-            Sender::Anybody | Sender::Nobody { .. } => {
+            RequestSender::Known(_) => {}
+            RequestSender::Anonymous | RequestSender::Unauthenticated { .. } => {
                 return Reply::empty(401).with_header("www-authenticate", "Bearer");
             }
-            Sender::Several => return Reply::empty(400),
-            Sender::Guesser { retry_after } => {
+            RequestSender::MultipleCredentials => return Reply::empty(400),
+            RequestSender::Throttled { retry_after } => {
                 let wait = retry_after.as_secs().max(1).to_string();
                 return Reply::empty(429).with_header("retry-after", wait);
             }
         }
-        if !matches!(head, Head::Http { method: Method::GET | Method::HEAD, .. }) {
+        if !matches!(head, FrameHead::Http { method: Method::GET | Method::HEAD, .. }) {
             return Reply::empty(405).with_header("allow", "GET, HEAD");
         }
-        let Some(metrics) = &self.told.metrics else { return Reply::empty(404) };
-        let connected = Connected {
+        let Some(metrics) = &self.telemetry.metrics else { return Reply::empty(404) };
+        let connected = ConnectionCounts {
             connections: self.occupancy.connections(),
             streams: self.occupancy.streams(),
             sessions,
             ..self.bounds
         };
-        let text = metrics.text(&self.host.gauges(), connected, self.told.sent());
+        let text =
+            metrics.openmetrics_text(&self.host.gauges(), connected, self.telemetry.span_counts());
         Reply::json(text).with_header("content-type", MEDIA_TYPE)
     }
 }

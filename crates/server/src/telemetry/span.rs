@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use toolgate_contract::Trace;
-use toolgate_host::{Begins, Called, Ends};
+use toolgate_contract::TraceContext;
+use toolgate_host::{CallEnd, CallStart, CallTarget};
 
 /// `SPAN_KIND_SERVER` of OTLP.
 const KIND_SERVER: u8 = 2;
@@ -15,38 +15,38 @@ const STATUS_ERROR: u8 = 2;
 const NAME_CHARS_MAX: usize = 100;
 
 /// Span of a running call.
-pub(super) struct Open {
+pub(super) struct OpenSpan {
     trace: String,
     id: String,
     /// Parent span, if the client sent one.
     parent: Option<String>,
     state: Option<String>,
     baggage: Option<String>,
-    began: Timestamp,
-    since: Instant,
-    what: What,
-    about: Vec<(&'static str, Value)>,
+    started_at: Timestamp,
+    started: Instant,
+    target: SpanTarget,
+    attributes: Vec<(&'static str, Value)>,
 }
 
 /// Kind of call, with its target.
-enum What {
+enum SpanTarget {
     Tool(Option<String>),
     Resource,
     Prompt(String),
 }
 
 /// Span of a call that has ended.
-pub(super) struct Span {
-    open: Open,
-    took: Duration,
+pub(super) struct FinishedSpan {
+    open: OpenSpan,
+    duration: Duration,
     outcome: &'static str,
-    decided: Option<(&'static str, String)>,
+    decision: Option<(&'static str, String)>,
 }
 
-impl Open {
+impl OpenSpan {
     /// Opens the span of a new `call`. Returns `None` if the client's trace is not sampled.
-    pub(super) fn of(call: &Begins<'_>) -> Option<Self> {
-        let came = call.beside.trace.as_ref();
+    pub(super) fn for_call(call: &CallStart<'_>) -> Option<Self> {
+        let came = call.metadata.trace.as_ref();
         let parts: Vec<_> = came.map_or_else(Vec::new, |it| it.parent.split('-').collect());
         let mut bits = [0; 24];
         getrandom::fill(&mut bits).ok()?;
@@ -57,17 +57,19 @@ impl Open {
             }
             _ => (hex(&bits[..16]), None),
         };
-        let what = match call.called {
-            Called::Tool(id) => What::Tool(Some(id.to_string())),
-            Called::NoTool => What::Tool(None),
-            Called::Resource(_) | Called::NoResource => What::Resource,
-            Called::Prompt(name) => What::Prompt(name.chars().take(NAME_CHARS_MAX).collect()),
+        let what = match call.target {
+            CallTarget::Tool(id) => SpanTarget::Tool(Some(id.to_string())),
+            CallTarget::UnknownTool => SpanTarget::Tool(None),
+            CallTarget::Resource(_) | CallTarget::UnknownResource => SpanTarget::Resource,
+            CallTarget::Prompt(name) => {
+                SpanTarget::Prompt(name.chars().take(NAME_CHARS_MAX).collect())
+            }
         };
         let mut about = vec![("toolgate.dialect", json!(call.dialect))];
         if call.is_job {
             about.push(("toolgate.job", json!(true)));
         }
-        let (transport, protocol) = match call.beside.transport {
+        let (transport, protocol) = match call.metadata.transport {
             "stdio" => (Some("pipe"), None),
             "http" => (Some("tcp"), Some("http")),
             "websocket" => (Some("tcp"), Some("websocket")),
@@ -76,11 +78,11 @@ impl Open {
         about.extend(transport.map(|it| ("network.transport", json!(it))));
         about.extend(protocol.map(|it| ("network.protocol.name", json!(it))));
         let is_mcp = call.dialect == "mcp";
-        if let Some(session) = &call.beside.session {
+        if let Some(session) = &call.metadata.session {
             about.push((if is_mcp { "mcp.session.id" } else { "session.id" }, json!(session)));
         }
         if is_mcp {
-            about.push(("mcp.method.name", json!(what.method())));
+            about.push(("mcp.method.name", json!(what.mcp_method())));
         }
         let id = hex(&bits[16..]);
         let (state, baggage) = match came {
@@ -93,32 +95,32 @@ impl Open {
             parent,
             state,
             baggage,
-            began: Timestamp::now(),
-            since: Instant::now(),
-            what,
-            about,
+            started_at: Timestamp::now(),
+            started: Instant::now(),
+            target: what,
+            attributes: about,
         })
     }
 
     /// Returns the trace context for work that the call starts.
-    pub(super) fn context(&self) -> Trace {
+    pub(super) fn trace_context(&self) -> TraceContext {
         let Self { trace, id, state, baggage, .. } = self;
         let state = state.clone();
         let baggage = baggage.clone();
-        Trace { parent: format!("00-{trace}-{id}-01"), state, baggage }
+        TraceContext { parent: format!("00-{trace}-{id}-01"), state, baggage }
     }
 
     /// Ends the span with the given result.
-    pub(super) fn ended(self, how: &Ends<'_>) -> Span {
-        let decided = how.decided.map(|(decision, rule)| (decision, rule.to_owned()));
-        let took = self.since.elapsed();
-        Span { open: self, took, outcome: how.outcome, decided }
+    pub(super) fn finish(self, how: &CallEnd<'_>) -> FinishedSpan {
+        let decided = how.decision.map(|(decision, rule)| (decision, rule.to_owned()));
+        let took = self.started.elapsed();
+        FinishedSpan { open: self, duration: took, outcome: how.outcome, decision: decided }
     }
 }
 
-impl What {
+impl SpanTarget {
     /// Returns the MCP method of such a call.
-    fn method(&self) -> &'static str {
+    fn mcp_method(&self) -> &'static str {
         match self {
             Self::Tool(_) => "tools/call",
             Self::Resource => "resources/read",
@@ -127,23 +129,23 @@ impl What {
     }
 }
 
-impl Span {
+impl FinishedSpan {
     /// Returns the span in OTLP's JSON encoding.
-    pub(super) fn written(&self) -> Value {
-        let Self { open, took, outcome, decided } = self;
-        let mut name = open.what.method().to_owned();
-        let mut about = open.about.clone();
-        match &open.what {
-            What::Tool(Some(id)) => {
+    pub(super) fn to_otlp(&self) -> Value {
+        let Self { open, duration: took, outcome, decision: decided } = self;
+        let mut name = open.target.mcp_method().to_owned();
+        let mut about = open.attributes.clone();
+        match &open.target {
+            SpanTarget::Tool(Some(id)) => {
                 name = format!("{name} {id}");
                 about.push(("gen_ai.tool.name", json!(id)));
                 about.push(("gen_ai.operation.name", json!("execute_tool")));
             }
-            What::Tool(None) => about.push(("gen_ai.operation.name", json!("execute_tool"))),
-            What::Resource => {}
+            SpanTarget::Tool(None) => about.push(("gen_ai.operation.name", json!("execute_tool"))),
+            SpanTarget::Resource => {}
             // The name of an unknown prompt is arbitrary input, so it is left out.
-            What::Prompt(_) if *outcome == "not_found" => {}
-            What::Prompt(prompt) => {
+            SpanTarget::Prompt(_) if *outcome == "not_found" => {}
+            SpanTarget::Prompt(prompt) => {
                 name = format!("{name} {prompt}");
                 about.push(("gen_ai.prompt.name", json!(prompt)));
             }
@@ -155,7 +157,7 @@ impl Span {
         }
         let error = error_type(outcome);
         about.extend(error.map(|error| ("error.type", json!(error))));
-        let began = open.began.as_nanosecond();
+        let began = open.started_at.as_nanosecond();
         let ended = began.saturating_add_unsigned(took.as_nanos());
         let mut span = Map::new();
         span.insert("traceId".into(), json!(open.trace));
@@ -172,7 +174,7 @@ impl Span {
         span.insert("kind".into(), json!(KIND_SERVER));
         span.insert("startTimeUnixNano".into(), json!(began.to_string()));
         span.insert("endTimeUnixNano".into(), json!(ended.to_string()));
-        span.insert("attributes".into(), about.iter().map(attribute).collect());
+        span.insert("attributes".into(), about.iter().map(otlp_attribute).collect());
         if let Some(error) = error {
             span.insert("status".into(), json!({ "code": STATUS_ERROR, "message": error }));
         }
@@ -192,7 +194,7 @@ fn error_type(outcome: &'static str) -> Option<&'static str> {
 }
 
 /// Returns an attribute in OTLP's JSON encoding.
-pub(super) fn attribute((key, value): &(&'static str, Value)) -> Value {
+pub(super) fn otlp_attribute((key, value): &(&'static str, Value)) -> Value {
     let value = match value {
         Value::Bool(is) => json!({ "boolValue": is }),
         Value::String(text) => json!({ "stringValue": text }),

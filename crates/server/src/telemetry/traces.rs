@@ -12,22 +12,22 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
-use toolgate_host::{Begins, Ends};
-use toolgate_toolsets::world::Fetch;
-use toolgate_toolsets::world::fetch::{Asked, Target};
+use toolgate_host::{CallEnd, CallStart};
+use toolgate_toolsets::world::HttpFetcher;
+use toolgate_toolsets::world::fetch::{HttpTarget, JsonPost};
 
-use super::span::{Open, Span, attribute};
+use super::span::{FinishedSpan, OpenSpan, otlp_attribute};
 
 /// Spans that may wait.
-const QUEUE: usize = 4096;
+const QUEUE_SPANS_MAX: usize = 4096;
 /// Most spans in one request.
-const BATCH: usize = 512;
+const BATCH_SPANS_MAX: usize = 512;
 /// Time for which a batch is collected.
-const GATHER: Duration = Duration::from_secs(1);
+const BATCH_DELAY: Duration = Duration::from_secs(1);
 /// Timeout of a request to the collector, and longest pause before a retry.
-const WITHIN: Duration = Duration::from_secs(10);
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pauses before each retry.
-const AGAIN: [Duration; 3] =
+const RETRY_PAUSES: [Duration; 3] =
     [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
 /// Longest answer of the collector that is read, in bytes.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
@@ -35,81 +35,85 @@ const ANSWER_BYTES_MAX: usize = 64 << 10;
 const PATH: &str = "/v1/traces";
 
 /// Sender of spans to a collector.
-pub(super) struct Traces {
-    queue: mpsc::Sender<Word>,
-    counts: Arc<Counts>,
-    /// Set once [`Traces::close`] was called.
-    closed: AtomicBool,
+pub(super) struct TraceExporter {
+    queue: mpsc::Sender<ExportItem>,
+    counts: Arc<SpanCounters>,
+    /// Set once [`TraceExporter::close`] was called.
+    is_closed: AtomicBool,
 }
 
 /// Numbers of sent and dropped spans.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Sent {
+pub(crate) struct SpanCounts {
     pub(crate) sent: u64,
     pub(crate) dropped: u64,
 }
 
 #[derive(Default)]
-struct Counts {
+struct SpanCounters {
     sent: AtomicU64,
     dropped: AtomicU64,
     /// Set when the server stops and only waits for the rest.
-    hurry: AtomicBool,
+    is_closing: AtomicBool,
 }
 
-enum Word {
-    Span(Box<Span>),
+enum ExportItem {
+    Span(Box<FinishedSpan>),
     /// Request to be notified once all earlier spans are sent.
-    Told(oneshot::Sender<()>),
+    Flush(oneshot::Sender<()>),
 }
 
-impl Traces {
+impl TraceExporter {
     /// Starts the thread that sends spans to the collector at `url`, without contacting it yet.
     ///
     /// # Errors
     /// When `url` is invalid or no thread can be started.
-    pub(super) fn to(url: &str) -> anyhow::Result<Self> {
-        let target = Target::new(url, PATH)
+    pub(super) fn to_collector(url: &str) -> anyhow::Result<Self> {
+        let target = HttpTarget::new(url, PATH)
             .map_err(|why| anyhow::anyhow!("telemetry.otlp is `{url}`, which {why}"))?;
-        let (queue, words) = mpsc::channel(QUEUE);
-        let counts = Arc::<Counts>::default();
-        let sender =
-            Sender { target, fetch: Fetch::default(), counts: counts.clone(), failing: false };
+        let (queue, words) = mpsc::channel(QUEUE_SPANS_MAX);
+        let counts = Arc::<SpanCounters>::default();
+        let sender = SpanSender {
+            target,
+            fetch: HttpFetcher::default(),
+            counts: counts.clone(),
+            failing: false,
+        };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         std::thread::Builder::new()
             .name("traces".into())
-            .spawn(move || runtime.block_on(sender.send_all(words)))
+            .spawn(move || runtime.block_on(sender.run(words)))
             .context("there is no thread to send spans from")?;
-        Ok(Self { queue, counts, closed: AtomicBool::new(false) })
+        Ok(Self { queue, counts, is_closed: AtomicBool::new(false) })
     }
 
     /// Opens the span of a call. Returns `None` if the client's trace is not sampled.
-    pub(super) fn begins(&self, call: &Begins<'_>) -> Option<Open> {
-        Open::of(call)
+    pub(super) fn begin_span(&self, call: &CallStart<'_>) -> Option<OpenSpan> {
+        OpenSpan::for_call(call)
     }
 
     /// Ends the span of a call and queues it, or drops it if the queue is full.
-    pub(super) fn ends(&self, span: Open, how: &Ends<'_>) {
-        if self.queue.try_send(Word::Span(Box::new(span.ended(how)))).is_err() {
+    pub(super) fn end_span(&self, span: OpenSpan, how: &CallEnd<'_>) {
+        if self.queue.try_send(ExportItem::Span(Box::new(span.finish(how)))).is_err() {
             self.counts.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Returns the numbers of sent and dropped spans.
-    pub(super) fn sent(&self) -> Sent {
+    pub(super) fn span_counts(&self) -> SpanCounts {
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Sent { sent: count(&self.counts.sent), dropped: count(&self.counts.dropped) }
+        SpanCounts { sent: count(&self.counts.sent), dropped: count(&self.counts.dropped) }
     }
 
     /// Waits up to `at_most` until all queued spans are sent. Later calls return at once.
     pub(super) async fn close(&self, at_most: Duration) {
-        if self.closed.swap(true, Ordering::Relaxed) {
+        if self.is_closed.swap(true, Ordering::Relaxed) {
             return;
         }
-        self.counts.hurry.store(true, Ordering::Relaxed);
+        self.counts.is_closing.store(true, Ordering::Relaxed);
         let (tell, told) = oneshot::channel();
         let flushed = async {
-            if self.queue.send(Word::Told(tell)).await.is_ok() {
+            if self.queue.send(ExportItem::Flush(tell)).await.is_ok() {
                 let _ = told.await;
             }
         };
@@ -120,10 +124,10 @@ impl Traces {
 }
 
 /// Thread that reads the queue and sends batches.
-struct Sender {
-    target: Target,
-    fetch: Fetch,
-    counts: Arc<Counts>,
+struct SpanSender {
+    target: HttpTarget,
+    fetch: HttpFetcher,
+    counts: Arc<SpanCounters>,
     /// True if the last batch failed.
     failing: bool,
 }
@@ -131,42 +135,42 @@ struct Sender {
 /// Collector's answer to an export request.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct Taken {
-    partial_success: Option<Partly>,
+struct ExportResponse {
+    partial_success: Option<PartialSuccess>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct Partly {
+struct PartialSuccess {
     /// Number of rejected spans. JSON of protocol buffers writes it as a string.
     rejected_spans: Value,
 }
 
 /// Failure of an export request.
-enum Untaken {
+enum ExportFailure {
     /// Temporary failure, with the pause that the collector asks for.
-    Later(Option<Duration>, String),
-    Never(String),
+    Retryable(Option<Duration>, String),
+    Permanent(String),
 }
 
-impl Sender {
-    async fn send_all(mut self, mut words: mpsc::Receiver<Word>) {
+impl SpanSender {
+    async fn run(mut self, mut words: mpsc::Receiver<ExportItem>) {
         let mut batch = Vec::new();
         let mut tell = Vec::new();
         while let Some(word) = words.recv().await {
-            self.take(word, &mut batch, &mut tell);
+            self.collect(word, &mut batch, &mut tell);
             let gathered = async {
-                while batch.len() < BATCH && tell.is_empty() {
+                while batch.len() < BATCH_SPANS_MAX && tell.is_empty() {
                     match words.recv().await {
-                        Some(word) => self.take(word, &mut batch, &mut tell),
+                        Some(word) => self.collect(word, &mut batch, &mut tell),
                         None => return,
                     }
                 }
             };
             // A timeout keeps the spans that were collected.
-            let _ = timeout(GATHER, gathered).await;
+            let _ = timeout(BATCH_DELAY, gathered).await;
             if !batch.is_empty() {
-                self.send(&batch).await;
+                self.send_batch(&batch).await;
                 batch.clear();
             }
             for tell in tell.drain(..) {
@@ -176,17 +180,22 @@ impl Sender {
         }
     }
 
-    fn take(&self, word: Word, batch: &mut Vec<Value>, tell: &mut Vec<oneshot::Sender<()>>) {
+    fn collect(
+        &self,
+        word: ExportItem,
+        batch: &mut Vec<Value>,
+        tell: &mut Vec<oneshot::Sender<()>>,
+    ) {
         match word {
-            Word::Span(span) => batch.push(span.written()),
-            Word::Told(one) => tell.push(one),
+            ExportItem::Span(span) => batch.push(span.to_otlp()),
+            ExportItem::Flush(one) => tell.push(one),
         }
     }
 
     /// Sends `spans`, with up to three retries.
-    async fn send(&mut self, spans: &[Value]) {
-        let json = request(spans);
-        let mut pauses = AGAIN.iter();
+    async fn send_batch(&mut self, spans: &[Value]) {
+        let json = export_request(spans);
+        let mut pauses = RETRY_PAUSES.iter();
         loop {
             let why = match self.try_send(&json).await {
                 Ok(rejected) => {
@@ -196,15 +205,15 @@ impl Sender {
                     self.failing = false;
                     return;
                 }
-                Err(Untaken::Later(wait, why)) => {
-                    let hurry = self.counts.hurry.load(Ordering::Relaxed);
+                Err(ExportFailure::Retryable(wait, why)) => {
+                    let hurry = self.counts.is_closing.load(Ordering::Relaxed);
                     if let Some(pause) = pauses.next().filter(|_| !hurry) {
-                        sleep(wait.unwrap_or(*pause).min(WITHIN)).await;
+                        sleep(wait.unwrap_or(*pause).min(SEND_TIMEOUT)).await;
                         continue;
                     }
                     why
                 }
-                Err(Untaken::Never(why)) => why,
+                Err(ExportFailure::Permanent(why)) => why,
             };
             self.counts.dropped.fetch_add(spans.len() as u64, Ordering::Relaxed);
             // Logged once per outage, not once per batch.
@@ -216,29 +225,29 @@ impl Sender {
     }
 
     /// Sends one request. Returns the number of spans that the collector rejected.
-    async fn try_send(&self, json: &[u8]) -> Result<u64, Untaken> {
+    async fn try_send(&self, json: &[u8]) -> Result<u64, ExportFailure> {
         let json = json.to_owned();
         let answer_bytes_max = ANSWER_BYTES_MAX;
-        let asked = Asked { json, key: None, within: WITHIN, answer_bytes_max };
-        let answer = self.fetch.ask(&self.target, asked).await;
-        let answer = answer.map_err(|why| Untaken::Later(None, why))?;
-        let said = format!("it answered with status {}", answer.answered.status);
-        match answer.answered.status {
-            200..300 => Ok(rejected(&answer.answered.body)),
+        let asked = JsonPost { json, key: None, timeout: SEND_TIMEOUT, answer_bytes_max };
+        let answer = self.fetch.post_request(&self.target, asked).await;
+        let answer = answer.map_err(|why| ExportFailure::Retryable(None, why))?;
+        let said = format!("it answered with status {}", answer.response.status);
+        match answer.response.status {
+            200..300 => Ok(rejected_spans(&answer.response.body)),
             429 | 502 | 503 | 504 => {
                 let seconds = answer.retry_after.and_then(|after| after.trim().parse().ok());
-                Err(Untaken::Later(seconds.map(Duration::from_secs), said))
+                Err(ExportFailure::Retryable(seconds.map(Duration::from_secs), said))
             }
-            _ => Err(Untaken::Never(said)),
+            _ => Err(ExportFailure::Permanent(said)),
         }
     }
 }
 
 /// Returns the body of an export request.
-fn request(spans: &[Value]) -> Vec<u8> {
+fn export_request(spans: &[Value]) -> Vec<u8> {
     let version = env!("CARGO_PKG_VERSION");
     let of = [("service.name", json!("toolgate")), ("service.version", json!(version))];
-    let resource: Vec<_> = of.iter().map(attribute).collect();
+    let resource: Vec<_> = of.iter().map(otlp_attribute).collect();
     let request = json!({ "resourceSpans": [{
         "resource": { "attributes": resource },
         "scopeSpans": [{ "scope": { "name": "toolgate", "version": version }, "spans": spans }],
@@ -247,8 +256,8 @@ fn request(spans: &[Value]) -> Vec<u8> {
 }
 
 /// Parses the number of rejected spans from a successful answer.
-fn rejected(body: &[u8]) -> u64 {
-    let taken: Taken = serde_json::from_slice(body).unwrap_or_default();
+fn rejected_spans(body: &[u8]) -> u64 {
+    let taken: ExportResponse = serde_json::from_slice(body).unwrap_or_default();
     let rejected = taken.partial_success.unwrap_or_default().rejected_spans;
     rejected.as_u64().or_else(|| rejected.as_str()?.parse().ok()).unwrap_or_default()
 }

@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
-use toolgate_contract::{AnyTool, Caller, Ctx, Event, EventSink, LeftFile, Output, ToolError};
-use toolgate_toolsets::world::{Processes, Root};
+use toolgate_contract::{
+    AnyTool, CallEvent, Caller, EventSink, ProducedFile, ToolContext, ToolError, ToolOutput,
+};
+use toolgate_toolsets::world::{ProcessRunner, Root};
 use toolgate_toolsets::{commands, exec};
 
 /// A program of Zyra's own environment.
@@ -35,31 +37,36 @@ struct Bench {
 impl Bench {
     /// With `program` for Zyra.
     fn with(program: &Path) -> Self {
-        let settings = commands::Settings {
+        let settings = commands::CommandSettings {
             packs: vec![shipped()],
             programs: [("zyra".to_owned(), program.display().to_string())].into(),
         };
-        let declared = commands::declared(&settings, None).unwrap();
-        let processes = Processes::new(std::env::vars_os()).unwrap();
+        let declared = commands::load_commands(&settings, None).unwrap();
+        let processes = ProcessRunner::new(std::env::vars_os()).unwrap();
         let workspace = TempDir::with_prefix("toolgate-zyra-").unwrap();
         let root = Root::open(workspace.path()).unwrap();
-        let programs = exec::Programs::new(&root, &processes, &exec::Settings::default());
+        let programs =
+            exec::WorkspacePrograms::new(&root, &processes, &exec::ExecSettings::default());
         Self { tools: commands::tools(&programs, declared), workspace }
     }
 
     /// What a call gives back, and the files it left.
-    async fn call(&self, id: &str, input: Value) -> (Result<Output, ToolError>, Vec<LeftFile>) {
+    async fn call(
+        &self,
+        id: &str,
+        input: Value,
+    ) -> (Result<ToolOutput, ToolError>, Vec<ProducedFile>) {
         let left = Arc::new(Mutex::new(Vec::new()));
         let sink = left.clone();
         let events = EventSink::new(move |event| {
-            if let Event::Left(file) = event {
+            if let CallEvent::FileProduced(file) = event {
                 sink.lock().unwrap().push(file);
             }
         });
         let deadline = Instant::now() + Duration::from_secs(600);
-        let ctx = Ctx { events, ..Ctx::alone(Caller::local(), deadline) };
+        let ctx = ToolContext { events, ..ToolContext::detached(Caller::local(), deadline) };
         let tool = self.tools.iter().find(|tool| tool.spec().id.as_str() == id).unwrap();
-        let output = tool.run(&ctx, tool.normalised(input)).await;
+        let output = tool.run(&ctx, tool.normalize_input(input)).await;
         let left = std::mem::take(&mut *left.lock().unwrap());
         (output, left)
     }

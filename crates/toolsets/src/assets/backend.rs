@@ -1,37 +1,37 @@
 //! Client of the backend that stores assets.
 
 use serde_json::Value;
-use toolgate_contract::{Ctx, ToolError};
+use toolgate_contract::{ToolContext, ToolError};
 
-use super::Settings;
-use crate::world::Fetch;
-use crate::world::fetch::{Answered, Target};
+use super::AssetSettings;
+use crate::world::HttpFetcher;
+use crate::world::fetch::{HttpResponse, HttpTarget};
 
 /// The status and detail reported if the backend is unreachable or does not answer in time.
-const UNREACHED: (u16, &str) = (503, "network_unreachable");
+const UNREACHABLE_RESPONSE: (u16, &str) = (503, "network_unreachable");
 
 /// A backend that stores assets.
-pub struct Backend {
+pub struct AssetBackend {
     /// The URL as it was configured.
     url: String,
     /// The endpoint for assets, or the reason why the URL is unusable.
-    target: Result<Target, String>,
-    fetch: Fetch,
+    target: Result<HttpTarget, String>,
+    fetch: HttpFetcher,
 }
 
 /// The backend's answer to an asset.
-pub(super) enum Sent {
+pub(super) enum SendOutcome {
     /// The backend stored the asset and identifies it by `id`.
-    Taken { id: String },
+    Stored { id: String },
     /// The backend refused the asset, or was unreachable.
     Refused { status: u16, detail: String },
 }
 
-impl Backend {
+impl AssetBackend {
     /// Creates a client of the backend in `settings`. Returns `None` if none is configured.
-    pub fn new(settings: &Settings, fetch: &Fetch) -> Option<Self> {
+    pub fn new(settings: &AssetSettings, fetch: &HttpFetcher) -> Option<Self> {
         let url = settings.backend()?.to_owned();
-        let target = Target::new(&url, &settings.assets_path());
+        let target = HttpTarget::new(&url, &settings.assets_path());
         Some(Self { url, target, fetch: fetch.clone() })
     }
 
@@ -41,9 +41,13 @@ impl Backend {
     }
 
     /// Sends `asset` unchanged, without retries.
-    pub(super) async fn send(&self, ctx: &Ctx, asset: &Value) -> Result<Sent, ToolError> {
+    pub(super) async fn send(
+        &self,
+        ctx: &ToolContext,
+        asset: &Value,
+    ) -> Result<SendOutcome, ToolError> {
         let json = serde_json::to_vec(asset)
-            .map_err(|err| ToolError::because("the asset cannot be written as JSON", err))?;
+            .map_err(|err| ToolError::with_cause("the asset cannot be written as JSON", err))?;
         let post =
             async { self.fetch.post(self.target.as_ref().map_err(Clone::clone)?, json).await };
         let answered = tokio::select! {
@@ -51,21 +55,23 @@ impl Backend {
             () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
         };
         Ok(match answered {
-            Ok(Answered { status: 200..=299, body }) => Sent::Taken { id: id(&body) },
-            Ok(Answered { status, body }) => {
-                Sent::Refused { status, detail: String::from_utf8_lossy(&body).into_owned() }
+            Ok(HttpResponse { status: 200..=299, body }) => {
+                SendOutcome::Stored { id: response_id(&body) }
+            }
+            Ok(HttpResponse { status, body }) => {
+                SendOutcome::Refused { status, detail: String::from_utf8_lossy(&body).into_owned() }
             }
             Err(why) => {
                 tracing::warn!("the backend {} was not reached: {why}", self.url);
-                let (status, detail) = UNREACHED;
-                Sent::Refused { status, detail: detail.to_owned() }
+                let (status, detail) = UNREACHABLE_RESPONSE;
+                SendOutcome::Refused { status, detail: detail.to_owned() }
             }
         })
     }
 }
 
 /// Returns the `id` in an answer as text, or an empty text if there is none.
-fn id(body: &[u8]) -> String {
+fn response_id(body: &[u8]) -> String {
     let said: Value = serde_json::from_slice(body).unwrap_or_default();
     match said.get("id") {
         Some(Value::String(id)) => id.clone(),

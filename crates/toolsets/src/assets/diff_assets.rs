@@ -5,22 +5,22 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use toolgate_contract::{Ctx, Effects, Tool, ToolError};
+use toolgate_contract::{Effects, Tool, ToolContext, ToolError};
 
-use super::patch::{Operation, between};
-use super::snapshot::Assets;
+use super::patch::{PatchOperation, patch_between};
+use super::snapshot::AssetSnapshot;
 use crate::world::Root;
-use crate::world::root::Watch;
+use crate::world::root::WorkMonitor;
 
 /// The `assets.diff_assets` tool.
 pub struct DiffAssets {
-    assets: Arc<Assets>,
+    assets: Arc<AssetSnapshot>,
 }
 
 /// The two assets.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Input {
+pub struct DiffAssetsInput {
     /// The asset before.
     base: Value,
     /// The asset after.
@@ -29,16 +29,16 @@ pub struct Input {
 
 /// The result.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Output {
+pub struct DiffAssetsOutput {
     /// Constant `true`.
     ok: bool,
     /// A JSON Patch (RFC 6902) from `base` to `new`, in order of path.
-    patch: Vec<Operation>,
+    patch: Vec<PatchOperation>,
 }
 
 impl DiffAssets {
     /// Creates the tool. It compares on the worker threads of the root of `assets`.
-    pub fn new(assets: &Arc<Assets>) -> Self {
+    pub fn new(assets: &Arc<AssetSnapshot>) -> Self {
         Self { assets: assets.clone() }
     }
 }
@@ -46,17 +46,21 @@ impl DiffAssets {
 impl Tool for DiffAssets {
     const NAME: &'static str = "assets.diff_assets";
     const TITLE: &'static str = "Diff assets";
-    const ABOUT: &'static str = "Compares two JSON assets and gives a JSON Patch (RFC 6902) of \
+    const DESCRIPTION: &'static str = "Compares two JSON assets and gives a JSON Patch (RFC 6902) of \
         `add`, `remove` and `replace` that makes the second of the first. An array that differs is \
         replaced whole.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
-    const VERBATIM: bool = true;
-    type Input = Input;
-    type Output = Output;
+    const KEEPS_FLOATS: bool = true;
+    type Input = DiffAssetsInput;
+    type Output = DiffAssetsOutput;
 
-    async fn run(&self, ctx: &Ctx, Input { base, new }: Input) -> Result<Output, ToolError> {
-        let work = move |_: &Root, watch: &Watch| between(&base, new, watch);
-        Ok(Output { ok: true, patch: self.assets.root().work(ctx, work).await? })
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        DiffAssetsInput { base, new }: DiffAssetsInput,
+    ) -> Result<DiffAssetsOutput, ToolError> {
+        let work = move |_: &Root, watch: &WorkMonitor| patch_between(&base, new, watch);
+        Ok(DiffAssetsOutput { ok: true, patch: self.assets.root().run_blocking(ctx, work).await? })
     }
 }

@@ -5,29 +5,29 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use toolgate_contract::{Ctx, Effects, Tool, ToolError};
+use toolgate_contract::{Effects, Tool, ToolContext, ToolError};
 
-use super::named::schema_of_example;
-use super::snapshot::Assets;
+use super::schema_names::schema_of_example;
+use super::snapshot::AssetSnapshot;
 use crate::world::Root;
-use crate::world::root::Watch;
+use crate::world::root::WorkMonitor;
 
 /// The `assets.get_example` tool.
 pub struct GetExample {
-    assets: Arc<Assets>,
+    assets: Arc<AssetSnapshot>,
 }
 
 /// The example's path.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Input {
+pub struct GetExampleInput {
     /// Path as `assets_list_examples` lists it, or relative to the folder of examples.
     path: String,
 }
 
 /// The example in its file.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Output {
+pub struct GetExampleOutput {
     /// Constant `true`.
     ok: bool,
     /// The example.
@@ -41,7 +41,7 @@ pub struct Output {
 
 impl GetExample {
     /// Creates the tool for the examples in `assets`.
-    pub fn new(assets: &Arc<Assets>) -> Self {
+    pub fn new(assets: &Arc<AssetSnapshot>) -> Self {
         Self { assets: assets.clone() }
     }
 }
@@ -49,25 +49,29 @@ impl GetExample {
 impl Tool for GetExample {
     const NAME: &'static str = "assets.get_example";
     const TITLE: &'static str = "Get example";
-    const ABOUT: &'static str =
+    const DESCRIPTION: &'static str =
         "Gives one example asset by its path, the schema it is meant for, and whether it is valid.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
-    type Input = Input;
-    type Output = Output;
+    type Input = GetExampleInput;
+    type Output = GetExampleOutput;
 
-    async fn run(&self, ctx: &Ctx, Input { path }: Input) -> Result<Output, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        GetExampleInput { path }: GetExampleInput,
+    ) -> Result<GetExampleOutput, ToolError> {
         let assets = self.assets.clone();
-        let work = move |_: &Root, watch: &Watch| {
+        let work = move |_: &Root, watch: &WorkMonitor| {
             let found = assets.example(&path).ok_or_else(|| {
                 let message = format!("no example is at `{path}`; assets_list_examples lists them");
                 ToolError::not_found(message)
             })?;
             let example = found.document()?;
             let schema = schema_of_example(&example, found.file_name());
-            let validated = assets.judge(&example, &schema, watch)?.is_empty();
-            Ok(Output { ok: true, example, schema, validated })
+            let validated = assets.validate_untrusted(&example, &schema, watch)?.is_empty();
+            Ok(GetExampleOutput { ok: true, example, schema, validated })
         };
-        self.assets.root().work(ctx, work).await
+        self.assets.root().run_blocking(ctx, work).await
     }
 }

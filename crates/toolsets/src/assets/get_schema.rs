@@ -5,26 +5,26 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use toolgate_contract::{Ctx, Effects, Tool, ToolError};
+use toolgate_contract::{Effects, Tool, ToolContext, ToolError};
 
-use super::snapshot::Assets;
+use super::snapshot::AssetSnapshot;
 
 /// The `assets.get_schema` tool.
 pub struct GetSchema {
-    assets: Arc<Assets>,
+    assets: Arc<AssetSnapshot>,
 }
 
 /// The name.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Input {
+pub struct GetSchemaInput {
     /// Name, as `assets_list_schemas` lists it.
     name: String,
 }
 
 /// The schema in its file.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Output {
+pub struct GetSchemaOutput {
     /// Constant `true`.
     ok: bool,
     /// The schema.
@@ -35,7 +35,7 @@ pub struct Output {
 
 impl GetSchema {
     /// Creates the tool for the schemas in `assets`.
-    pub fn new(assets: &Arc<Assets>) -> Self {
+    pub fn new(assets: &Arc<AssetSnapshot>) -> Self {
         Self { assets: assets.clone() }
     }
 }
@@ -43,17 +43,21 @@ impl GetSchema {
 impl Tool for GetSchema {
     const NAME: &'static str = "assets.get_schema";
     const TITLE: &'static str = "Get schema";
-    const ABOUT: &'static str = "Gives one JSON Schema by its name.";
+    const DESCRIPTION: &'static str = "Gives one JSON Schema by its name.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
-    type Input = Input;
-    type Output = Output;
+    type Input = GetSchemaInput;
+    type Output = GetSchemaOutput;
 
-    async fn run(&self, _ctx: &Ctx, Input { name }: Input) -> Result<Output, ToolError> {
+    async fn run(
+        &self,
+        _ctx: &ToolContext,
+        GetSchemaInput { name }: GetSchemaInput,
+    ) -> Result<GetSchemaOutput, ToolError> {
         let schema = self.assets.schema(&name).ok_or_else(|| {
             let message = format!("no schema is named `{name}`; assets_list_schemas lists them");
             ToolError::not_found(message)
         })?;
-        Ok(Output { ok: true, schema: schema.fields(), version: schema.version() })
+        Ok(GetSchemaOutput { ok: true, schema: schema.fields(), version: schema.read_version() })
     }
 }

@@ -4,19 +4,19 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_contract::{Ctx, Effects, Tool, ToolError};
+use toolgate_contract::{Effects, Tool, ToolContext, ToolError};
 
-use super::snapshot::Assets;
+use super::snapshot::AssetSnapshot;
 
 /// The `assets.list_examples` tool.
 pub struct ListExamples {
-    assets: Arc<Assets>,
+    assets: Arc<AssetSnapshot>,
 }
 
 /// The component.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Input {
+pub struct ListExamplesInput {
     /// The component: a file name up to its first dot. `all`, `*` or nothing lists every component.
     #[serde(default)]
     component: Option<String>,
@@ -24,16 +24,16 @@ pub struct Input {
 
 /// The examples, in order of component and path.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Output {
+pub struct ListExamplesOutput {
     /// Constant `true`.
     ok: bool,
     /// The examples.
-    examples: Vec<Listed>,
+    examples: Vec<ListedExample>,
 }
 
 /// One example.
 #[derive(Debug, Serialize, JsonSchema)]
-struct Listed {
+struct ListedExample {
     /// The file name up to the first dot.
     component: String,
     /// Path, as `assets_get_example` takes it.
@@ -42,7 +42,7 @@ struct Listed {
 
 impl ListExamples {
     /// Creates the tool for the examples in `assets`.
-    pub fn new(assets: &Arc<Assets>) -> Self {
+    pub fn new(assets: &Arc<AssetSnapshot>) -> Self {
         Self { assets: assets.clone() }
     }
 }
@@ -50,27 +50,31 @@ impl ListExamples {
 impl Tool for ListExamples {
     const NAME: &'static str = "assets.list_examples";
     const TITLE: &'static str = "List examples";
-    const ABOUT: &'static str = "Lists the example assets, all or those of one component.";
+    const DESCRIPTION: &'static str = "Lists the example assets, all or those of one component.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
-    type Input = Input;
-    type Output = Output;
+    type Input = ListExamplesInput;
+    type Output = ListExamplesOutput;
 
-    async fn run(&self, _ctx: &Ctx, Input { component }: Input) -> Result<Output, ToolError> {
+    async fn run(
+        &self,
+        _ctx: &ToolContext,
+        ListExamplesInput { component }: ListExamplesInput,
+    ) -> Result<ListExamplesOutput, ToolError> {
         let wanted = match component.as_deref().map(str::trim) {
             None | Some("" | "*" | "all") => None,
             Some(component) => Some(component),
         };
-        let mut examples: Vec<Listed> = self
+        let mut examples: Vec<ListedExample> = self
             .assets
             .examples()
             .filter(|example| wanted.is_none_or(|wanted| example.component() == wanted))
-            .map(|example| Listed {
+            .map(|example| ListedExample {
                 component: example.component().to_owned(),
-                path: example.listed.clone(),
+                path: example.listed_path.clone(),
             })
             .collect();
         examples.sort_by(|a, b| (&a.component, &a.path).cmp(&(&b.component, &b.path)));
-        Ok(Output { ok: true, examples })
+        Ok(ListExamplesOutput { ok: true, examples })
     }
 }

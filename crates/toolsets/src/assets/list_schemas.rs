@@ -4,27 +4,27 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use toolgate_contract::{Ctx, Effects, NoInput, Tool, ToolError};
+use toolgate_contract::{Effects, NoInput, Tool, ToolContext, ToolError};
 
-use super::snapshot::Assets;
+use super::snapshot::AssetSnapshot;
 
 /// The `assets.list_schemas` tool.
 pub struct ListSchemas {
-    assets: Arc<Assets>,
+    assets: Arc<AssetSnapshot>,
 }
 
 /// The schemas, in order of name, version and path.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Output {
+pub struct ListSchemasOutput {
     /// Constant `true`.
     ok: bool,
     /// The schemas.
-    schemas: Vec<Listed>,
+    schemas: Vec<ListedSchema>,
 }
 
 /// One schema.
 #[derive(Debug, Serialize, JsonSchema)]
-struct Listed {
+struct ListedSchema {
     /// Name for `assets_get_schema` and `assets_validate_asset`.
     name: String,
     /// The schema's `version`, or empty.
@@ -35,7 +35,7 @@ struct Listed {
 
 impl ListSchemas {
     /// Creates the tool for the schemas in `assets`.
-    pub fn new(assets: &Arc<Assets>) -> Self {
+    pub fn new(assets: &Arc<AssetSnapshot>) -> Self {
         Self { assets: assets.clone() }
     }
 }
@@ -43,23 +43,28 @@ impl ListSchemas {
 impl Tool for ListSchemas {
     const NAME: &'static str = "assets.list_schemas";
     const TITLE: &'static str = "List schemas";
-    const ABOUT: &'static str = "Lists the JSON Schemas that assets can be validated against.";
+    const DESCRIPTION: &'static str =
+        "Lists the JSON Schemas that assets can be validated against.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     type Input = NoInput;
-    type Output = Output;
+    type Output = ListSchemasOutput;
 
-    async fn run(&self, _ctx: &Ctx, _input: NoInput) -> Result<Output, ToolError> {
-        let mut schemas: Vec<Listed> = self
+    async fn run(
+        &self,
+        _ctx: &ToolContext,
+        _input: NoInput,
+    ) -> Result<ListSchemasOutput, ToolError> {
+        let mut schemas: Vec<ListedSchema> = self
             .assets
             .schemas()
-            .map(|schema| Listed {
+            .map(|schema| ListedSchema {
                 name: schema.name.clone(),
-                version: schema.version(),
-                path: schema.listed.clone(),
+                version: schema.read_version(),
+                path: schema.listed_path.clone(),
             })
             .collect();
         schemas.sort_by(|a, b| (&a.name, &a.version, &a.path).cmp(&(&b.name, &b.version, &b.path)));
-        Ok(Output { ok: true, schemas })
+        Ok(ListSchemasOutput { ok: true, schemas })
     }
 }

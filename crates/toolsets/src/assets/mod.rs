@@ -16,11 +16,11 @@ mod validate_asset;
 mod diff_assets;
 mod populate_backend;
 mod outcome;
-mod named;
+mod schema_names;
 mod patch;
 mod pointer;
 mod validators;
-mod phrasing;
+mod error_messages;
 mod python;
 mod backend;
 mod resources;
@@ -30,36 +30,40 @@ mod tests;
 
 use std::sync::Arc;
 
-use toolgate_contract::{AnyTool, erase};
+use toolgate_contract::{AnyTool, erase_tool};
 
-pub use backend::Backend;
+pub use backend::AssetBackend;
 pub use diff_assets::DiffAssets;
 pub use get_example::GetExample;
 pub use get_schema::GetSchema;
 pub use list_examples::ListExamples;
 pub use list_schemas::ListSchemas;
-pub use named::schema_of_example;
-pub use outcome::Wrong;
+pub use outcome::AssetError;
 #[cfg(any(fuzzing, test))]
 pub(crate) use patch::check as fuzz_patch;
 pub use populate_backend::PopulateBackend;
-pub use resources::Source;
-pub use settings::{Owner, Settings};
-pub use snapshot::{Assets, Unusable};
+pub use resources::AssetSource;
+pub use schema_names::schema_of_example;
+pub use settings::{AssetSettings, OwnerAssetSettings};
+pub use snapshot::{AssetLoadError, AssetSnapshot};
 pub use validate_asset::ValidateAsset;
 
-use crate::world::Fetch;
+use crate::world::HttpFetcher;
 
 /// Returns the tools for `assets`. They send assets with `fetch` to the backend in `settings`.
-pub fn tools(assets: &Arc<Assets>, settings: &Settings, fetch: &Fetch) -> Vec<Arc<dyn AnyTool>> {
-    let backend = Backend::new(settings, fetch);
+pub fn tools(
+    assets: &Arc<AssetSnapshot>,
+    settings: &AssetSettings,
+    fetch: &HttpFetcher,
+) -> Vec<Arc<dyn AnyTool>> {
+    let backend = AssetBackend::new(settings, fetch);
     vec![
-        erase(ListSchemas::new(assets)),
-        erase(GetSchema::new(assets)),
-        erase(ListExamples::new(assets)),
-        erase(GetExample::new(assets)),
-        erase(ValidateAsset::new(assets)),
-        erase(DiffAssets::new(assets)),
-        erase(PopulateBackend::new(assets, backend)),
+        erase_tool(ListSchemas::new(assets)),
+        erase_tool(GetSchema::new(assets)),
+        erase_tool(ListExamples::new(assets)),
+        erase_tool(GetExample::new(assets)),
+        erase_tool(ValidateAsset::new(assets)),
+        erase_tool(DiffAssets::new(assets)),
+        erase_tool(PopulateBackend::new(assets, backend)),
     ]
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 /// Reason why an asset was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Reason {
+pub(super) enum RejectionReason {
     /// The asset is invalid.
     ValidationFailed,
     /// The backend refused it, or was unreachable.
@@ -17,7 +17,7 @@ pub(super) enum Reason {
 
 /// One error in an asset.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
-pub struct Wrong {
+pub struct AssetError {
     /// JSON Pointer to it (RFC 6901), empty for the whole.
     pub path: String,
     /// Message.

@@ -9,21 +9,21 @@ use std::io::{self, Write};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use toolgate_contract::{Fault, ToolError};
+use toolgate_contract::{ToolError, ToolFault};
 
-use super::pointer::push;
-use crate::world::root::Watch;
+use super::pointer::push_step;
+use crate::world::root::WorkMonitor;
 
 /// The most bytes of a patch. Each operation holds its whole path, so long keys with many children
 /// can make a patch far larger than both documents.
-const BYTES_MAX: usize = 4 << 20;
+const PATCH_BYTES_MAX: usize = 4 << 20;
 /// The number of compared fields between two checks for cancellation.
-const CHECKED_EVERY: usize = 1_000;
+const CHECK_INTERVAL: usize = 1_000;
 
 /// One operation of a patch.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub(super) struct Operation {
-    op: Op,
+pub(super) struct PatchOperation {
+    op: PatchOperationKind,
     /// JSON Pointer to the changed value (RFC 6901).
     path: String,
     /// Value afterwards; absent for `remove`.
@@ -34,19 +34,19 @@ pub(super) struct Operation {
 /// The type of an operation, in the order in which operations at the same path are sorted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-enum Op {
+enum PatchOperationKind {
     Remove,
     Add,
     Replace,
 }
 
 /// Returns the patch that turns `base` into `new`, in order of path.
-pub(super) fn between(
+pub(super) fn patch_between(
     base: &Value,
     new: Value,
-    watch: &Watch,
-) -> Result<Vec<Operation>, ToolError> {
-    let mut patch = Patch { operations: Vec::new(), bytes: 0, compared: 0, watch };
+    watch: &WorkMonitor,
+) -> Result<Vec<PatchOperation>, ToolError> {
+    let mut patch = PatchBuilder { operations: Vec::new(), bytes: 0, compared: 0, watch };
     patch.compare(&mut String::new(), base, new)?;
     let mut operations = patch.operations;
     operations.sort_by(|a, b| (&a.path, a.op).cmp(&(&b.path, b.op)));
@@ -54,24 +54,24 @@ pub(super) fn between(
 }
 
 /// A patch while it is computed.
-struct Patch<'w> {
-    operations: Vec<Operation>,
+struct PatchBuilder<'w> {
+    operations: Vec<PatchOperation>,
     /// The size of the patch as JSON, without the escaping of its paths.
     bytes: usize,
     compared: usize,
-    watch: &'w Watch,
+    watch: &'w WorkMonitor,
 }
 
-impl Patch<'_> {
+impl PatchBuilder<'_> {
     fn compare(&mut self, path: &mut String, base: &Value, new: Value) -> Result<(), ToolError> {
         match (base, new) {
-            (Value::Object(base), Value::Object(new)) => self.fields(path, base, new),
+            (Value::Object(base), Value::Object(new)) => self.compare_fields(path, base, new),
             (base, new) if *base == new => Ok(()),
-            (_, new) => self.add(Op::Replace, path, Some(new)),
+            (_, new) => self.add(PatchOperationKind::Replace, path, Some(new)),
         }
     }
 
-    fn fields(
+    fn compare_fields(
         &mut self,
         path: &mut String,
         base: &Map<String, Value>,
@@ -79,44 +79,49 @@ impl Patch<'_> {
     ) -> Result<(), ToolError> {
         let above = path.len();
         for key in base.keys().filter(|key| !new.contains_key(*key)) {
-            self.check()?;
-            push(path, key);
-            self.add(Op::Remove, path, None)?;
+            self.check_fuzz_input()?;
+            push_step(path, key);
+            self.add(PatchOperationKind::Remove, path, None)?;
             path.truncate(above);
         }
         for (key, new) in new {
-            self.check()?;
-            push(path, &key);
+            self.check_fuzz_input()?;
+            push_step(path, &key);
             match base.get(&key) {
                 Some(base) => self.compare(path, base, new)?,
-                None => self.add(Op::Add, path, Some(new))?,
+                None => self.add(PatchOperationKind::Add, path, Some(new))?,
             }
             path.truncate(above);
         }
         Ok(())
     }
 
-    fn add(&mut self, op: Op, path: &str, value: Option<Value>) -> Result<(), ToolError> {
-        let mut value_bytes = Count(0);
+    fn add(
+        &mut self,
+        op: PatchOperationKind,
+        path: &str,
+        value: Option<Value>,
+    ) -> Result<(), ToolError> {
+        let mut value_bytes = WriteCounter(0);
         if let Some(value) = &value {
             serde_json::to_writer(&mut value_bytes, value)
-                .map_err(|err| ToolError::because("the patch cannot be written as JSON", err))?;
+                .map_err(|err| ToolError::with_cause("the patch cannot be written as JSON", err))?;
         }
         self.bytes += r#"{"op":"replace","path":"","value":},"#.len() + path.len() + value_bytes.0;
-        if self.bytes > BYTES_MAX {
+        if self.bytes > PATCH_BYTES_MAX {
             let message = format!(
-                "the patch has more than {BYTES_MAX} bytes; compare the assets in parts, or take \
+                "the patch has more than {PATCH_BYTES_MAX} bytes; compare the assets in parts, or take \
                  the new one whole"
             );
-            return Err(ToolError::new(Fault::TooLarge, message));
+            return Err(ToolError::new(ToolFault::TooLarge, message));
         }
-        self.operations.push(Operation { op, path: path.to_owned(), value });
+        self.operations.push(PatchOperation { op, path: path.to_owned(), value });
         Ok(())
     }
 
-    fn check(&mut self) -> Result<(), ToolError> {
-        if self.compared.is_multiple_of(CHECKED_EVERY) {
-            self.watch.check()?;
+    fn check_fuzz_input(&mut self) -> Result<(), ToolError> {
+        if self.compared.is_multiple_of(CHECK_INTERVAL) {
+            self.watch.check_cancelled()?;
         }
         self.compared += 1;
         Ok(())
@@ -124,9 +129,9 @@ impl Patch<'_> {
 }
 
 /// A writer that only counts bytes.
-struct Count(usize);
+struct WriteCounter(usize);
 
-impl Write for Count {
+impl Write for WriteCounter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0 += bytes.len();
         Ok(bytes.len())
@@ -144,11 +149,11 @@ pub(crate) fn check(bytes: &[u8]) {
     let mut parts = bytes.split(|byte| *byte == 0x1f);
     let mut next = || serde_json::from_slice::<Value>(parts.next()?).ok();
     let (Some(base), Some(new)) = (next(), next()) else { return };
-    let patch = between(&base, new.clone(), &Watch::default()).expect("it is short");
+    let patch = patch_between(&base, new.clone(), &WorkMonitor::default()).expect("it is short");
     // The result must not depend on the order of operations.
     for operations in [patch.iter().collect::<Vec<_>>(), patch.iter().rev().collect()] {
         let mut made = base.clone();
-        for Operation { op, path, value } in operations {
+        for PatchOperation { op, path, value } in operations {
             match path.rsplit_once('/') {
                 None => made = value.clone().expect("the whole is replaced"),
                 Some((above, key)) => {
@@ -159,7 +164,7 @@ pub(crate) fn check(bytes: &[u8]) {
                         Some(value) => above.insert(key, value.clone()),
                         None => above.remove(&key),
                     };
-                    assert_eq!(was.is_none(), *op == Op::Add, "{path}");
+                    assert_eq!(was.is_none(), *op == PatchOperationKind::Add, "{path}");
                 }
             }
         }
@@ -174,8 +179,8 @@ mod tests {
 
     use super::*;
 
-    fn patch_of(base: &Value, new: Value) -> Vec<Operation> {
-        between(base, new, &Watch::default()).unwrap()
+    fn patch_of(base: &Value, new: Value) -> Vec<PatchOperation> {
+        patch_between(base, new, &WorkMonitor::default()).unwrap()
     }
 
     #[track_caller]
@@ -194,8 +199,8 @@ mod tests {
         let some = json!({ &long: inner(many, 0) });
         let others = json!({ &long: inner(many, 1) });
         for (base, new) in [(&none, &some), (&some, &none), (&some, &others)] {
-            let err = between(base, new.clone(), &Watch::default()).unwrap_err();
-            assert_eq!(err.fault, Fault::TooLarge);
+            let err = patch_between(base, new.clone(), &WorkMonitor::default()).unwrap_err();
+            assert_eq!(err.fault, ToolFault::TooLarge);
             assert!(err.message.contains("more than 4194304 bytes"), "{}", err.message);
         }
         let few = json!({ &long: inner(40, 0) });
@@ -207,8 +212,9 @@ mod tests {
     fn a_patch_with_a_value_too_long_is_refused() {
         let value = |bytes: usize| json!({ "a": "x".repeat(bytes) });
         assert_eq!(patch_of(&json!({}), value(4_000_000)).len(), 1);
-        let err = between(&json!({}), value(BYTES_MAX), &Watch::default()).unwrap_err();
-        assert_eq!(err.fault, Fault::TooLarge);
+        let err =
+            patch_between(&json!({}), value(PATCH_BYTES_MAX), &WorkMonitor::default()).unwrap_err();
+        assert_eq!(err.fault, ToolFault::TooLarge);
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! Builds JSON Pointers (RFC 6901) step by step.
 
 use serde_json::Value;
-use toolgate_contract::{Fault, ToolError};
+use toolgate_contract::{ToolError, ToolFault};
 
 /// The most bytes of the pointers to all parts of an asset together.
 const POINTERS_BYTES_MAX: usize = 64 << 20;
 
 /// Appends the field `key` to `pointer`, escaped.
-pub(super) fn push(pointer: &mut String, key: &str) {
+pub(super) fn push_step(pointer: &mut String, key: &str) {
     pointer.push('/');
     for c in key.chars() {
         match c {
@@ -24,26 +24,26 @@ pub(super) fn push(pointer: &mut String, key: &str) {
 /// asset.
 pub(super) fn check_pointers(asset: &Value) -> Result<(), ToolError> {
     let mut left = POINTERS_BYTES_MAX;
-    if takes(&mut left, asset, 0) {
+    if subtract_pointers(&mut left, asset, 0) {
         return Ok(());
     }
     let message = format!(
         "the pointers to the parts of the asset have more than {POINTERS_BYTES_MAX} bytes \
          together; shorten the keys that have much beneath them, or validate it in parts"
     );
-    Err(ToolError::new(Fault::TooLarge, message))
+    Err(ToolError::new(ToolFault::TooLarge, message))
 }
 
 /// Subtracts the pointers to all parts of `value` from `left` bytes. Returns `false` if too few are
 /// left. The pointer to `value` itself has `at` bytes.
-fn takes(left: &mut usize, value: &Value, at: usize) -> bool {
+fn subtract_pointers(left: &mut usize, value: &Value, at: usize) -> bool {
     let Some(rest) = left.checked_sub(at) else { return false };
     *left = rest;
     match value {
         Value::Object(fields) => {
-            fields.iter().all(|(key, value)| takes(left, value, at + 1 + key.len()))
+            fields.iter().all(|(key, value)| subtract_pointers(left, value, at + 1 + key.len()))
         }
-        Value::Array(items) => items.iter().all(|value| takes(left, value, at + 1)),
+        Value::Array(items) => items.iter().all(|value| subtract_pointers(left, value, at + 1)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
     }
 }

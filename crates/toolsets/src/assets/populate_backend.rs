@@ -5,28 +5,28 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use toolgate_contract::{Ctx, Effects, Tool, ToolError};
+use toolgate_contract::{Effects, Tool, ToolContext, ToolError};
 
-use super::backend::{Backend, Sent};
-use super::named::schema_of_example;
-use super::outcome::{Reason, Wrong};
-use super::snapshot::Assets;
+use super::backend::{AssetBackend, SendOutcome};
+use super::outcome::{AssetError, RejectionReason};
+use super::schema_names::schema_of_example;
+use super::snapshot::AssetSnapshot;
 use crate::world::Root;
-use crate::world::root::Watch;
+use crate::world::root::WorkMonitor;
 
 /// The assumed file name of an asset that does not name its schema.
-const NAMELESS: &str = "example.json";
+const DEFAULT_FILE_NAME: &str = "example.json";
 
 /// The `assets.populate_backend` tool.
 pub struct PopulateBackend {
-    assets: Arc<Assets>,
-    backend: Option<Backend>,
+    assets: Arc<AssetSnapshot>,
+    backend: Option<AssetBackend>,
 }
 
 /// The asset to send.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Input {
+pub struct PopulateBackendInput {
     /// The asset, sent unchanged.
     asset: Value,
     /// Validates first and does not send an invalid asset; `true` by default. The asset's `schema`
@@ -37,7 +37,7 @@ pub struct Input {
 
 /// The result.
 #[derive(Debug, Default, Serialize, JsonSchema)]
-pub struct Output {
+pub struct PopulateBackendOutput {
     /// True if the backend took it.
     ok: bool,
     /// Backend's id for it; empty if it gave none.
@@ -48,10 +48,10 @@ pub struct Output {
     backend_url: Option<String>,
     /// Reason if it was not taken.
     #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<Reason>,
+    reason: Option<RejectionReason>,
     /// Errors, if it is invalid.
     #[serde(skip_serializing_if = "Option::is_none")]
-    errors: Option<Vec<Wrong>>,
+    errors: Option<Vec<AssetError>>,
     /// HTTP status of the refusal; 503 if the backend is unreachable.
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<u16>,
@@ -63,7 +63,7 @@ pub struct Output {
 impl PopulateBackend {
     /// Creates the tool. It validates with the schemas in `assets` and sends to `backend`, if there
     /// is one.
-    pub fn new(assets: &Arc<Assets>, backend: Option<Backend>) -> Self {
+    pub fn new(assets: &Arc<AssetSnapshot>, backend: Option<AssetBackend>) -> Self {
         Self { assets: assets.clone(), backend }
     }
 }
@@ -71,50 +71,58 @@ impl PopulateBackend {
 impl Tool for PopulateBackend {
     const NAME: &'static str = "assets.populate_backend";
     const TITLE: &'static str = "Populate backend";
-    const ABOUT: &'static str = "Sends a JSON asset to the backend, which stores it. It is validated \
+    const DESCRIPTION: &'static str = "Sends a JSON asset to the backend, which stores it. It is validated \
         first unless `validate_first` is false.";
     const EFFECTS: Effects = Effects::Changes;
-    const VERBATIM: bool = true;
-    type Input = Input;
-    type Output = Output;
+    const KEEPS_FLOATS: bool = true;
+    type Input = PopulateBackendInput;
+    type Output = PopulateBackendOutput;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
-        let Input { asset, validate_first } = input;
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: PopulateBackendInput,
+    ) -> Result<PopulateBackendOutput, ToolError> {
+        let PopulateBackendInput { asset, validate_first } = input;
         let Some(backend) = &self.backend else {
-            return Ok(Output {
-                reason: Some(Reason::Unsupported),
+            return Ok(PopulateBackendOutput {
+                reason: Some(RejectionReason::Unsupported),
                 detail: Some("backend disabled".to_owned()),
-                ..Output::default()
+                ..PopulateBackendOutput::default()
             });
         };
         let asset = Arc::new(asset);
         if validate_first.unwrap_or(true) {
             let assets = self.assets.clone();
             let asset = asset.clone();
-            let work = move |_: &Root, watch: &Watch| {
-                assets.judge(&asset, &schema_of_example(&asset, NAMELESS), watch)
+            let work = move |_: &Root, watch: &WorkMonitor| {
+                assets.validate_untrusted(
+                    &asset,
+                    &schema_of_example(&asset, DEFAULT_FILE_NAME),
+                    watch,
+                )
             };
-            let errors = self.assets.root().work(ctx, work).await?;
+            let errors = self.assets.root().run_blocking(ctx, work).await?;
             if !errors.is_empty() {
-                return Ok(Output {
-                    reason: Some(Reason::ValidationFailed),
+                return Ok(PopulateBackendOutput {
+                    reason: Some(RejectionReason::ValidationFailed),
                     errors: Some(errors),
-                    ..Output::default()
+                    ..PopulateBackendOutput::default()
                 });
             }
         }
         Ok(match backend.send(ctx, &asset).await? {
-            Sent::Taken { id } => Output {
+            SendOutcome::Stored { id } => PopulateBackendOutput {
                 ok: true,
                 asset_id: Some(id),
                 backend_url: Some(backend.url().to_owned()),
-                ..Output::default()
+                ..PopulateBackendOutput::default()
             },
-            Sent::Refused { status, detail } => Output {
-                reason: Some(Reason::BackendError),
+            SendOutcome::Refused { status, detail } => PopulateBackendOutput {
+                reason: Some(RejectionReason::BackendError),
                 status: Some(status),
                 detail: Some(detail),
-                ..Output::default()
+                ..PopulateBackendOutput::default()
             },
         })
     }

@@ -5,21 +5,21 @@ use std::fmt::{self, Write as _};
 use serde_json::{Number, Value};
 
 /// A JSON value that displays like Python's `repr`.
-pub(super) struct Repr<'a>(pub(super) &'a Value);
+pub(super) struct PythonRepr<'a>(pub(super) &'a Value);
 
-impl fmt::Display for Repr<'_> {
+impl fmt::Display for PythonRepr<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Value::Null => f.write_str("None"),
             Value::Bool(true) => f.write_str("True"),
             Value::Bool(false) => f.write_str("False"),
             Value::Number(number) => write_number(f, number),
-            Value::String(text) => fmt::Display::fmt(&Quoted(text), f),
+            Value::String(text) => fmt::Display::fmt(&PythonString(text), f),
             Value::Array(items) => {
                 f.write_char('[')?;
                 for (nth, item) in items.iter().enumerate() {
                     f.write_str(if nth > 0 { ", " } else { "" })?;
-                    fmt::Display::fmt(&Repr(item), f)?;
+                    fmt::Display::fmt(&PythonRepr(item), f)?;
                 }
                 f.write_char(']')
             }
@@ -27,7 +27,7 @@ impl fmt::Display for Repr<'_> {
                 f.write_char('{')?;
                 for (nth, (key, value)) in fields.iter().enumerate() {
                     f.write_str(if nth > 0 { ", " } else { "" })?;
-                    write!(f, "{}: {}", Quoted(key), Repr(value))?;
+                    write!(f, "{}: {}", PythonString(key), PythonRepr(value))?;
                 }
                 f.write_char('}')
             }
@@ -36,9 +36,9 @@ impl fmt::Display for Repr<'_> {
 }
 
 /// A text that displays like Python's `repr`.
-pub(super) struct Quoted<'a>(pub(super) &'a str);
+pub(super) struct PythonString<'a>(pub(super) &'a str);
 
-impl fmt::Display for Quoted<'_> {
+impl fmt::Display for PythonString<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let quote = if self.0.contains('\'') && !self.0.contains('"') { '"' } else { '\'' };
         f.write_char(quote)?;
@@ -103,7 +103,7 @@ mod tests {
     fn json_is_written_as_python_writes_it() {
         let value = json!({ "a": [1, -2, 1.5, true, false, null], "b": {}, "": [] });
         assert_eq!(
-            Repr(&value).to_string(),
+            PythonRepr(&value).to_string(),
             "{'a': [1, -2, 1.5, True, False, None], 'b': {}, '': []}"
         );
     }
@@ -121,7 +121,7 @@ mod tests {
             ("\u{301}", "'\u{301}'"),
             ("\u{1f600}\u{e0001}", "'\u{1f600}\\U000e0001'"),
         ] {
-            assert_eq!(Quoted(text).to_string(), quoted);
+            assert_eq!(PythonString(text).to_string(), quoted);
         }
     }
 
@@ -141,7 +141,7 @@ mod tests {
             (json!(-2.5e-300), "-2.5e-300"),
             (json!(u64::MAX), "18446744073709551615"),
         ] {
-            assert_eq!(Repr(&number).to_string(), written);
+            assert_eq!(PythonRepr(&number).to_string(), written);
         }
     }
 }

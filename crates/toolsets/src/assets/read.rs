@@ -6,22 +6,22 @@ use std::sync::Arc;
 use toolgate_contract::ToolError;
 
 use crate::world::Root;
-use crate::world::root::{Kind, Sight, Start, Walk, Watch};
+use crate::world::root::{EntryKind, TreeWalk, WalkFilter, WalkStart, WorkMonitor};
 
 /// The most bytes of all assets together.
 const BYTES_MAX: u64 = 32 << 20;
 /// The most entries in the folders of assets together, subfolders included.
 const ENTRIES_MAX: usize = 10_000;
 /// Selects everything except hidden files.
-const SIGHT: Sight = Sight { ignored: true, hidden: false };
+const ASSET_FILTER: WalkFilter = WalkFilter { include_ignored: true, include_hidden: false };
 
 /// The bytes and entries that may still be read.
-pub(super) struct Room {
+pub(super) struct ReadBudget {
     bytes: u64,
     entries: usize,
 }
 
-impl Default for Room {
+impl Default for ReadBudget {
     fn default() -> Self {
         Self { bytes: BYTES_MAX, entries: ENTRIES_MAX }
     }
@@ -31,26 +31,29 @@ impl Default for Room {
 /// not UTF-8 are skipped with a warning in the log.
 ///
 /// The error is a phrase about the folder, to follow its name.
-pub(super) fn files(root: &Root, room: &mut Room) -> Result<BTreeMap<String, Arc<str>>, String> {
+pub(super) fn read_files(
+    root: &Root,
+    room: &mut ReadBudget,
+) -> Result<BTreeMap<String, Arc<str>>, String> {
     let mut found = BTreeMap::new();
     let unreadable = |err: ToolError| format!("cannot be read: {}", err.message);
-    let top = match root.start(".").map_err(unreadable)? {
-        Start::Folder(top) => top,
-        Start::File(_) => return Ok(found),
+    let top = match root.walk_start(".").map_err(unreadable)? {
+        WalkStart::Folder(top) => top,
+        WalkStart::File(_) => return Ok(found),
     };
-    let watch = Watch::default();
-    let mut walk = Walk::new(root, top, SIGHT, None, &watch).map_err(unreadable)?;
-    while let Some(entry) = walk.next().map_err(unreadable)? {
+    let watch = WorkMonitor::default();
+    let mut walk = TreeWalk::new(root, top, ASSET_FILTER, None, &watch).map_err(unreadable)?;
+    while let Some(entry) = walk.next_entry().map_err(unreadable)? {
         room.entries = room.entries.checked_sub(1).ok_or_else(|| {
             format!("are more than {ENTRIES_MAX} entries; name a folder that has assets alone")
         })?;
         match entry.kind {
             // A symlink counts if it leads to a file in the same folder. Opening checks that.
-            Kind::File | Kind::Symlink => {}
-            Kind::Dir | Kind::Other => continue,
+            EntryKind::File | EntryKind::Symlink => {}
+            EntryKind::Dir | EntryKind::Other => continue,
         }
         let Some(inner) = entry.path.to_str().filter(|inner| is_asset(inner)) else { continue };
-        match text(root, inner, room) {
+        match read_text(root, inner, room) {
             Ok(Some(text)) => {
                 found.insert(inner.to_owned(), text);
             }
@@ -66,15 +69,15 @@ pub(super) fn files(root: &Root, room: &mut Room) -> Result<BTreeMap<String, Arc
 }
 
 /// Returns the text of the file `inner`. `None` if it exceeds the remaining bytes.
-pub(super) fn text(
+pub(super) fn read_text(
     root: &Root,
     inner: &str,
-    room: &mut Room,
+    room: &mut ReadBudget,
 ) -> Result<Option<Arc<str>>, ToolError> {
     let file = root.open_file(inner)?;
     let size = file.meta().size();
     let Some(left) = room.bytes.checked_sub(size) else { return Ok(None) };
-    let bytes = file.read(0, size, &Watch::default())?;
+    let bytes = file.read(0, size, &WorkMonitor::default())?;
     let text = String::from_utf8(bytes).map_err(|_| ToolError::failed("it is not UTF-8"))?;
     room.bytes = left;
     Ok(Some(text.into()))

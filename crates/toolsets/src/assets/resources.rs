@@ -4,38 +4,38 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use toolgate_contract::{
-    BoxFuture, Completing, CompletingOf, Contents, Ctx, Effects, ResourceSpec, ResourceTemplate,
-    Resources, ToolError, ToolId, ToolSpec,
+    BoxFuture, CompletionRequest, CompletionTarget, Effects, ResourceContents, ResourceSource,
+    ResourceSpec, ResourceTemplate, ToolContext, ToolError, ToolId, ToolSpec,
 };
 
-use super::snapshot::{Assets, schema_name};
-use crate::places;
+use super::snapshot::{AssetSnapshot, schema_name};
+use crate::uri_paths;
 
 /// The prefix of every asset's URI.
 const SCHEME: &str = "asset://";
 
 /// The source of asset resources of a workspace.
-pub struct Source {
-    kinds: Vec<What>,
-    found: BTreeMap<String, Found>,
+pub struct AssetSource {
+    kinds: Vec<AssetKind>,
+    entries: BTreeMap<String, AssetEntry>,
     guard: ToolSpec,
 }
 
 /// The kind of an asset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum What {
+enum AssetKind {
     Schema,
     Example,
 }
 
 /// An asset with its text and its entry in resource lists.
-struct Found {
-    kind: What,
+struct AssetEntry {
+    kind: AssetKind,
     spec: ResourceSpec,
     text: Arc<str>,
 }
 
-impl What {
+impl AssetKind {
     /// Returns the prefix of the URIs of this kind.
     fn prefix(self) -> &'static str {
         match self {
@@ -68,57 +68,58 @@ impl What {
             uri: format!("{}{{+name}}", self.prefix()),
             name: name.to_owned(),
             title: Some(title.to_owned()),
-            about: Some(about.to_owned()),
+            description: Some(about.to_owned()),
             media_type: Some(self.media_type().to_owned()),
             ..ResourceTemplate::default()
         }
     }
 }
 
-impl Source {
+impl AssetSource {
     /// Creates the source of `assets`. Returns `None` if neither kind has a folder.
-    pub fn new(assets: &Assets) -> Option<Arc<Self>> {
-        let shelves = &assets.shelves;
-        let shelves = [(What::Example, &shelves.examples), (What::Schema, &shelves.schemas)];
-        let mut source = Self { kinds: Vec::new(), found: BTreeMap::new(), guard: guard() };
+    pub fn new(assets: &AssetSnapshot) -> Option<Arc<Self>> {
+        let shelves = &assets.files;
+        let shelves =
+            [(AssetKind::Example, &shelves.examples), (AssetKind::Schema, &shelves.schemas)];
+        let mut source = Self { kinds: Vec::new(), entries: BTreeMap::new(), guard: guard() };
         for (kind, files) in shelves {
             let Some(files) = files else { continue };
             source.kinds.push(kind);
             for (inner, text) in files {
                 let name = kind.name(inner);
-                let uri = format!("{}{}", kind.prefix(), places::in_uri(name));
+                let uri = format!("{}{}", kind.prefix(), uri_paths::percent_encode_path(name));
                 let mut spec = ResourceSpec::new(&uri, name);
                 spec.media_type = Some(kind.media_type().to_owned());
-                let found = Found { kind, spec, text: text.clone() };
+                let found = AssetEntry { kind, spec, text: text.clone() };
                 // If two files have the same name, `.schema.json` wins, as it does for the tools.
-                if inner.ends_with(".schema.json") || !source.found.contains_key(&uri) {
-                    source.found.insert(uri, found);
+                if inner.ends_with(".schema.json") || !source.entries.contains_key(&uri) {
+                    source.entries.insert(uri, found);
                 }
             }
         }
         (!source.kinds.is_empty()).then(|| Arc::new(source))
     }
 
-    fn contents(&self, uri: &str) -> Result<Vec<Contents>, ToolError> {
-        let found = self.found.get(uri);
-        let Found { kind, text, .. } =
+    fn contents(&self, uri: &str) -> Result<Vec<ResourceContents>, ToolError> {
+        let found = self.entries.get(uri);
+        let AssetEntry { kind, text, .. } =
             found.ok_or_else(|| ToolError::not_found(format!("no asset is at `{uri}`")))?;
-        Ok(vec![Contents::text(uri, kind.media_type(), &**text)])
+        Ok(vec![ResourceContents::text(uri, kind.media_type(), &**text)])
     }
 
-    fn completions(&self, asked: &Completing) -> Vec<String> {
+    fn completions(&self, asked: &CompletionRequest) -> Vec<String> {
         let mut kinds = self.kinds.iter();
-        let kind = match &asked.of {
-            CompletingOf::Template(uri) => kinds.find(|kind| kind.template().uri == *uri),
-            CompletingOf::Prompt(_) => None,
+        let kind = match &asked.target {
+            CompletionTarget::Template(uri) => kinds.find(|kind| kind.template().uri == *uri),
+            CompletionTarget::Prompt(_) => None,
         };
         let Some(kind) = kind.filter(|_| asked.argument == "name") else { return Vec::new() };
-        let named = self.found.iter().filter(|(_, found)| found.kind == *kind);
+        let named = self.entries.iter().filter(|(_, found)| found.kind == *kind);
         named.map(|(uri, _)| uri[kind.prefix().len()..].to_owned()).collect()
     }
 }
 
-impl Resources for Source {
+impl ResourceSource for AssetSource {
     fn guard(&self) -> &ToolSpec {
         &self.guard
     }
@@ -129,12 +130,12 @@ impl Resources for Source {
 
     fn list<'a>(
         &'a self,
-        _ctx: &'a Ctx,
+        _ctx: &'a ToolContext,
         after: Option<&'a str>,
         at_most: usize,
     ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
-        let specs = self.found.values().map(|found| found.spec.clone());
-        let page = places::page(specs, after, at_most);
+        let specs = self.entries.values().map(|found| found.spec.clone());
+        let page = uri_paths::page_after(specs, after, at_most);
         Box::pin(async { Ok(page) })
     }
 
@@ -144,16 +145,16 @@ impl Resources for Source {
 
     fn read<'a>(
         &'a self,
-        _ctx: &'a Ctx,
+        _ctx: &'a ToolContext,
         uri: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Contents>, ToolError>> {
+    ) -> BoxFuture<'a, Result<Vec<ResourceContents>, ToolError>> {
         Box::pin(async { self.contents(uri) })
     }
 
     fn complete<'a>(
         &'a self,
-        _ctx: &'a Ctx,
-        asked: &'a Completing,
+        _ctx: &'a ToolContext,
+        asked: &'a CompletionRequest,
     ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
         Box::pin(async { Ok(self.completions(asked)) })
     }

@@ -3,18 +3,18 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::places;
-use crate::world::fetch::Target;
+use crate::uri_paths;
+use crate::world::fetch::HttpTarget;
 
 /// The default of `backend_assets_path`.
-const ASSETS_PATH: &str = "/synesthetic-assets/";
+const ASSETS_PATH_DEFAULT: &str = "/synesthetic-assets/";
 
 /// Folders of JSON assets, and the backend that stores them.
 ///
 /// By default, the folders in `libs/synesthetic-schemas` are used, if the workspace has them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Settings {
+pub struct AssetSettings {
     /// Folder of schemas (`*.json`), relative to the workspace. Default:
     /// `libs/synesthetic-schemas/jsonschema`, if it exists.
     pub schemas: Option<String>,
@@ -28,12 +28,12 @@ pub struct Settings {
     pub backend_assets_path: Option<String>,
     /// Settings from the owner's environment, which a settings file cannot change.
     #[serde(skip)]
-    pub owner: Owner,
+    pub owner: OwnerAssetSettings,
 }
 
 /// Settings about assets from the server owner's environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Owner {
+pub struct OwnerAssetSettings {
     /// Folder of schemas, absolute or relative to the server's working directory. It overrides
     /// `schemas`, and it must exist.
     pub schemas: Option<String>,
@@ -41,10 +41,10 @@ pub struct Owner {
     /// `examples`, and it must exist.
     pub examples: Option<String>,
     /// Offers the tools even if there are no assets.
-    pub always: bool,
+    pub always_offered: bool,
 }
 
-impl Settings {
+impl AssetSettings {
     /// Checks the settings.
     ///
     /// # Errors
@@ -52,9 +52,9 @@ impl Settings {
     pub fn check(&self) -> Result<(), String> {
         let folders = [("assets.schemas", &self.schemas), ("assets.examples", &self.examples)];
         let mut named = folders.into_iter().filter_map(|(it, folder)| Some((it, folder.as_ref()?)));
-        named.try_for_each(|(setting, folder)| places::check_folder(setting, folder))?;
+        named.try_for_each(|(setting, folder)| uri_paths::check_folder(setting, folder))?;
         let Some(url) = self.backend() else { return Ok(()) };
-        let target = Target::new(url, &self.assets_path());
+        let target = HttpTarget::new(url, &self.assets_path());
         target.map(|_| ()).map_err(|why| {
             let url = url.escape_debug();
             format!("`assets.backend_url` is `{url}`, which {why}; give a URL such as `https://assets.example`")
@@ -69,7 +69,7 @@ impl Settings {
     /// Returns the path to which assets are posted, with a leading slash.
     pub(super) fn assets_path(&self) -> String {
         match self.backend_assets_path.as_deref() {
-            None => ASSETS_PATH.to_owned(),
+            None => ASSETS_PATH_DEFAULT.to_owned(),
             Some(path) if path.starts_with('/') => path.to_owned(),
             Some(path) => format!("/{path}"),
         }

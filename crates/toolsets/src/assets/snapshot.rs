@@ -10,105 +10,120 @@ use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 use toolgate_contract::ToolError;
 
-use super::Settings;
-use super::outcome::Wrong;
+use super::AssetSettings;
+use super::outcome::AssetError;
 use super::pointer::check_pointers;
-use super::read::{Room, files};
-use super::validators::{Source, Validators};
+use super::read::{ReadBudget, read_files};
+use super::validators::{SchemaSource, SchemaValidators};
 use crate::world::Root;
-use crate::world::root::Watch;
+use crate::world::root::WorkMonitor;
 
 /// The default folder of schemas, used if it exists.
-const SCHEMAS: &str = "libs/synesthetic-schemas/jsonschema";
+const SCHEMAS_FOLDER_DEFAULT: &str = "libs/synesthetic-schemas/jsonschema";
 /// The default folder of examples, used if it exists.
-const EXAMPLES: &str = "libs/synesthetic-schemas/examples";
+const EXAMPLES_FOLDER_DEFAULT: &str = "libs/synesthetic-schemas/examples";
 /// The file that states the version of the schemas, in the parent of their folder.
-const VERSION: &str = "version.json";
+const VERSION_FILE: &str = "version.json";
 
 /// The schemas and examples of a workspace, as they were at start.
-pub struct Assets {
+pub struct AssetSnapshot {
     /// The workspace. Long work on assets runs on its worker threads.
     root: Root,
-    schemas: Vec<Schema>,
-    examples: Vec<Example>,
-    validators: Validators,
+    schemas: Vec<AssetSchema>,
+    examples: Vec<AssetExample>,
+    validators: SchemaValidators,
     /// The files to serve as resources.
-    pub(super) shelves: Shelves,
+    pub(super) files: AssetFiles,
 }
 
 /// The text of the files of each kind, by their path in its folder. `None` if there is no folder.
 #[derive(Default)]
-pub(super) struct Shelves {
+pub(super) struct AssetFiles {
     pub(super) schemas: Option<BTreeMap<String, Arc<str>>>,
     pub(super) examples: Option<BTreeMap<String, Arc<str>>>,
 }
 
 /// A schema of the workspace.
-pub(super) struct Schema {
+pub(super) struct AssetSchema {
     /// The path of its file in the folder of schemas, without `.schema.json` or `.json`.
     pub(super) name: String,
     /// The folder of schemas as it was configured, and the name with `.json`.
-    pub(super) listed: String,
+    pub(super) listed_path: String,
     /// The parsed schema.
     pub(super) document: Arc<Value>,
 }
 
 /// An example asset of the workspace.
-pub(super) struct Example {
+pub(super) struct AssetExample {
     /// The path of its file in the folder of examples.
-    inner: String,
+    relative_path: String,
     /// The path of its file, starting with the folder as it was configured.
-    pub(super) listed: String,
+    pub(super) listed_path: String,
     /// The absolute path of its file.
-    absolute: PathBuf,
+    absolute_path: PathBuf,
     text: Arc<str>,
 }
 
 /// The reason why assets cannot be served.
 #[derive(Debug)]
-pub struct Unusable(String);
+pub struct AssetLoadError(String);
 
-impl fmt::Display for Unusable {
+impl fmt::Display for AssetLoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Unusable {}
+impl std::error::Error for AssetLoadError {}
 
 /// An open folder of assets.
-struct Folder {
+struct AssetFolder {
     root: Root,
     /// The path as it was configured.
-    shown: String,
+    configured_path: String,
     /// The parent of the folder, if it may be read.
-    beside: Option<Root>,
+    parent: Option<Root>,
 }
 
-impl Assets {
+impl AssetSnapshot {
     /// Reads the assets that `settings` name in the workspace `root`. Returns `None` if nothing is
     /// configured and the default folders do not exist.
     ///
     /// # Errors
     /// Fails if a folder from the owner's environment cannot be opened, or if a folder exceeds the
     /// limits.
-    pub fn open(root: &Root, settings: &Settings) -> Result<Option<Arc<Self>>, Unusable> {
+    pub fn open(
+        root: &Root,
+        settings: &AssetSettings,
+    ) -> Result<Option<Arc<Self>>, AssetLoadError> {
         let owner = &settings.owner;
-        let schemas = folder(root, "schemas", &owner.schemas, &settings.schemas, SCHEMAS)?;
-        let examples = folder(root, "examples", &owner.examples, &settings.examples, EXAMPLES)?;
+        let schemas = open_folder(
+            root,
+            "schemas",
+            &owner.schemas,
+            &settings.schemas,
+            SCHEMAS_FOLDER_DEFAULT,
+        )?;
+        let examples = open_folder(
+            root,
+            "examples",
+            &owner.examples,
+            &settings.examples,
+            EXAMPLES_FOLDER_DEFAULT,
+        )?;
         let is_named = settings.schemas.is_some() || settings.examples.is_some();
         let nothing = schemas.is_none() && examples.is_none() && settings.backend().is_none();
-        if nothing && !is_named && !owner.always {
+        if nothing && !is_named && !owner.always_offered {
             return Ok(None);
         }
-        let mut room = Room::default();
-        let mut read = |folder: &Option<Folder>| match folder {
-            Some(folder) => files(&folder.root, &mut room)
-                .map(Some)
-                .map_err(|why| Unusable(format!("the assets in `{}` {why}", folder.shown))),
+        let mut room = ReadBudget::default();
+        let mut read = |folder: &Option<AssetFolder>| match folder {
+            Some(folder) => read_files(&folder.root, &mut room).map(Some).map_err(|why| {
+                AssetLoadError(format!("the assets in `{}` {why}", folder.configured_path))
+            }),
             None => Ok(None),
         };
-        let mut shelves = Shelves { schemas: read(&schemas)?, examples: read(&examples)? };
+        let mut shelves = AssetFiles { schemas: read(&schemas)?, examples: read(&examples)? };
         // A configured folder that does not exist still has its resource template.
         if settings.schemas.is_some() {
             shelves.schemas.get_or_insert_default();
@@ -116,37 +131,43 @@ impl Assets {
         if settings.examples.is_some() {
             shelves.examples.get_or_insert_default();
         }
-        let (schemas, validators) = schemas_of(schemas.as_ref(), shelves.schemas.as_ref());
-        let examples = examples_of(examples.as_ref(), shelves.examples.as_ref());
-        Ok(Some(Arc::new(Self { root: root.clone(), schemas, examples, validators, shelves })))
+        let (schemas, validators) = parse_schemas(schemas.as_ref(), shelves.schemas.as_ref());
+        let examples = parse_examples(examples.as_ref(), shelves.examples.as_ref());
+        Ok(Some(Arc::new(Self {
+            root: root.clone(),
+            schemas,
+            examples,
+            validators,
+            files: shelves,
+        })))
     }
 
-    pub(super) fn schemas(&self) -> impl Iterator<Item = &Schema> {
+    pub(super) fn schemas(&self) -> impl Iterator<Item = &AssetSchema> {
         self.schemas.iter()
     }
 
-    pub(super) fn schema(&self, name: &str) -> Option<&Schema> {
+    pub(super) fn schema(&self, name: &str) -> Option<&AssetSchema> {
         self.schemas.iter().find(|schema| schema.name == name)
     }
 
-    pub(super) fn examples(&self) -> impl Iterator<Item = &Example> {
+    pub(super) fn examples(&self) -> impl Iterator<Item = &AssetExample> {
         self.examples.iter()
     }
 
     /// Finds the example at `path`: as listed, relative to the folder of examples, or absolute.
-    pub(super) fn example(&self, path: &str) -> Option<&Example> {
-        let inner = plain(path);
+    pub(super) fn example(&self, path: &str) -> Option<&AssetExample> {
+        let inner = normalize_path(path);
         self.examples.iter().find(|example| {
-            example.listed == path
-                || inner.as_deref() == Some(&*example.inner)
-                || inner.is_some() && inner == plain(&example.listed)
-                || Path::new(path) == example.absolute
+            example.listed_path == path
+                || inner.as_deref() == Some(&*example.relative_path)
+                || inner.is_some() && inner == normalize_path(&example.listed_path)
+                || Path::new(path) == example.absolute_path
         })
     }
 
     /// Validates `asset` against the schema `name`. Returns its errors in order of path and
     /// message.
-    pub fn validate(&self, asset: &Value, name: &str) -> Vec<Wrong> {
+    pub fn validate(&self, asset: &Value, name: &str) -> Vec<AssetError> {
         let Ok(wrong) = self.validators.validate(asset, name, || Ok::<(), Infallible>(()));
         wrong
     }
@@ -154,15 +175,15 @@ impl Assets {
     /// Validates an untrusted `asset` against the schema `name`.
     ///
     /// Refuses an asset with too long pointers, and stops when `watch` ends.
-    pub(super) fn judge(
+    pub(super) fn validate_untrusted(
         &self,
         asset: &Value,
         name: &str,
-        watch: &Watch,
-    ) -> Result<Vec<Wrong>, ToolError> {
+        watch: &WorkMonitor,
+    ) -> Result<Vec<AssetError>, ToolError> {
         check_pointers(asset)?;
-        watch.check()?;
-        self.validators.validate(asset, name, || watch.check())
+        watch.check_cancelled()?;
+        self.validators.validate(asset, name, || watch.check_cancelled())
     }
 
     /// Returns the workspace root, on whose worker threads work on assets runs.
@@ -171,9 +192,9 @@ impl Assets {
     }
 }
 
-impl Schema {
+impl AssetSchema {
     /// Returns the schema's `version` as text, or an empty text if it has none.
-    pub(super) fn version(&self) -> String {
+    pub(super) fn read_version(&self) -> String {
         match self.document.get("version") {
             Some(Value::String(version)) => version.clone(),
             None | Some(Value::Null) => String::new(),
@@ -186,10 +207,10 @@ impl Schema {
     }
 }
 
-impl Example {
+impl AssetExample {
     /// Returns the file name.
     pub(super) fn file_name(&self) -> &str {
-        self.inner.rsplit('/').next().unwrap_or_default()
+        self.relative_path.rsplit('/').next().unwrap_or_default()
     }
 
     /// Returns the file name up to its first dot.
@@ -199,32 +220,33 @@ impl Example {
 
     /// Parses the example.
     pub(super) fn document(&self) -> Result<Value, ToolError> {
-        serde_json::from_str(&self.text)
-            .map_err(|err| ToolError::because(format!("`{}` is not JSON", self.listed), err))
+        serde_json::from_str(&self.text).map_err(|err| {
+            ToolError::with_cause(format!("`{}` is not JSON", self.listed_path), err)
+        })
     }
 }
 
 /// Opens the folder of assets of one `kind`. Uses `owners` if set, then `named` from the settings,
 /// then `by_default`. Logs a warning if the folder `named` cannot be opened.
-fn folder(
+fn open_folder(
     root: &Root,
     kind: &str,
     owners: &Option<String>,
     named: &Option<String>,
     by_default: &str,
-) -> Result<Option<Folder>, Unusable> {
+) -> Result<Option<AssetFolder>, AssetLoadError> {
     if let Some(shown) = owners {
         let path = Path::new(shown);
         let root = Root::open(path)
-            .map_err(|err| Unusable(format!("the folder of {kind} `{shown}`: {err}")))?;
+            .map_err(|err| AssetLoadError(format!("the folder of {kind} `{shown}`: {err}")))?;
         let beside = Root::open(&path.join("..")).ok();
-        return Ok(Some(Folder { root, shown: shown.clone(), beside }));
+        return Ok(Some(AssetFolder { root, configured_path: shown.clone(), parent: beside }));
     }
     let shown = named.as_deref().unwrap_or(by_default);
-    match root.within(shown) {
+    match root.open_sub_root(shown) {
         Ok(inner) => {
-            let beside = root.within(&format!("{shown}/..")).ok();
-            Ok(Some(Folder { root: inner, shown: shown.to_owned(), beside }))
+            let beside = root.open_sub_root(&format!("{shown}/..")).ok();
+            Ok(Some(AssetFolder { root: inner, configured_path: shown.to_owned(), parent: beside }))
         }
         Err(err) => {
             if named.is_some() {
@@ -237,34 +259,34 @@ fn folder(
 
 /// Parses `files` of `folder` as schemas, and prepares their validators. If two have the same name,
 /// the one called `.schema.json` wins.
-fn schemas_of(
-    folder: Option<&Folder>,
+fn parse_schemas(
+    folder: Option<&AssetFolder>,
     files: Option<&BTreeMap<String, Arc<str>>>,
-) -> (Vec<Schema>, Validators) {
+) -> (Vec<AssetSchema>, SchemaValidators) {
     let (Some(folder), Some(files)) = (folder, files) else {
-        return (Vec::new(), Validators::default());
+        return (Vec::new(), SchemaValidators::default());
     };
-    let version = folder.beside.as_ref().and_then(version);
+    let version = folder.parent.as_ref().and_then(version);
     let mut schemas = BTreeMap::new();
     let mut sources = Vec::new();
     for (inner, text) in files {
         let Some(document @ Value::Object(_)) = serde_json::from_str(text).ok() else { continue };
         let document = Arc::new(document);
         let name = schema_name(inner);
-        sources.push(Source {
+        sources.push(SchemaSource {
             name: name.to_owned(),
             file: folder.root.path().join(inner),
-            inner: inner.clone(),
+            relative_path: inner.clone(),
             document: document.clone(),
         });
-        let listed = format!("{}/{name}.json", folder.shown.trim_end_matches('/'));
-        let schema = Schema { name: name.to_owned(), listed, document };
+        let listed = format!("{}/{name}.json", folder.configured_path.trim_end_matches('/'));
+        let schema = AssetSchema { name: name.to_owned(), listed_path: listed, document };
         let is_marked = inner.ends_with(".schema.json");
         if is_marked || !schemas.contains_key(name) {
             schemas.insert(name.to_owned(), schema);
         }
     }
-    let validators = Validators::new(sources, version.as_deref());
+    let validators = SchemaValidators::new(sources, version.as_deref());
     (schemas.into_values().collect(), validators)
 }
 
@@ -273,16 +295,16 @@ pub(super) fn schema_name(inner: &str) -> &str {
     inner.strip_suffix(".schema.json").or_else(|| inner.strip_suffix(".json")).unwrap_or(inner)
 }
 
-fn examples_of(
-    folder: Option<&Folder>,
+fn parse_examples(
+    folder: Option<&AssetFolder>,
     files: Option<&BTreeMap<String, Arc<str>>>,
-) -> Vec<Example> {
+) -> Vec<AssetExample> {
     let (Some(folder), Some(files)) = (folder, files) else { return Vec::new() };
     let sound = files.iter().filter(|(_, text)| serde_json::from_str::<IgnoredAny>(text).is_ok());
-    let example = |(inner, text): (&String, &Arc<str>)| Example {
-        inner: inner.clone(),
-        listed: format!("{}/{inner}", folder.shown.trim_end_matches('/')),
-        absolute: folder.root.path().join(inner),
+    let example = |(inner, text): (&String, &Arc<str>)| AssetExample {
+        relative_path: inner.clone(),
+        listed_path: format!("{}/{inner}", folder.configured_path.trim_end_matches('/')),
+        absolute_path: folder.root.path().join(inner),
         text: text.clone(),
     };
     sound.map(example).collect()
@@ -290,13 +312,13 @@ fn examples_of(
 
 /// Returns the schema version from the version file in the folder `beside`.
 fn version(beside: &Root) -> Option<String> {
-    let text = super::read::text(beside, VERSION, &mut Room::default()).ok()??;
+    let text = super::read::read_text(beside, VERSION_FILE, &mut ReadBudget::default()).ok()??;
     let said: Value = serde_json::from_str(&text).ok()?;
     Some(said.get("schemaVersion")?.as_str()?.to_owned())
 }
 
 /// Returns `path` without `.` and doubled separators. `None` if it is absolute or contains `..`.
-fn plain(path: &str) -> Option<String> {
+fn normalize_path(path: &str) -> Option<String> {
     let mut parts = Vec::new();
     for part in Path::new(path).components() {
         match part {

@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use toolgate_contract::{
-    AnyTool, Caller, Completing, CompletingOf, Contents, Ctx, Effects, Fault, Resources,
+    AnyTool, Caller, CompletionRequest, CompletionTarget, Effects, ResourceContents,
+    ResourceSource, ToolContext, ToolFault,
 };
 
-use super::{Assets, Owner, Settings, Source, tools};
-use crate::world::{Fetch, Root};
+use super::{AssetSettings, AssetSnapshot, AssetSource, OwnerAssetSettings, tools};
+use crate::world::{HttpFetcher, Root};
 
 struct Bench {
     dir: TempDir,
@@ -37,32 +38,36 @@ impl Bench {
         fs::write(path, text).unwrap();
     }
 
-    fn open(&self, settings: &Settings) -> Option<Arc<Assets>> {
-        Assets::open(&Root::open(self.dir.path()).unwrap(), settings).unwrap()
+    fn open(&self, settings: &AssetSettings) -> Option<Arc<AssetSnapshot>> {
+        AssetSnapshot::open(&Root::open(self.dir.path()).unwrap(), settings).unwrap()
     }
 
-    fn source(&self, settings: &Settings) -> Option<Arc<Source>> {
-        Source::new(&*self.open(settings)?)
+    fn source(&self, settings: &AssetSettings) -> Option<Arc<AssetSource>> {
+        AssetSource::new(&*self.open(settings)?)
     }
 }
 
-fn both() -> Settings {
+fn both() -> AssetSettings {
     let folder = |name: &str| Some(name.to_owned());
-    Settings { schemas: folder("schemas"), examples: folder("examples"), ..Settings::default() }
+    AssetSettings {
+        schemas: folder("schemas"),
+        examples: folder("examples"),
+        ..AssetSettings::default()
+    }
 }
 
-fn ctx() -> Ctx {
-    Ctx::alone(Caller::local(), Instant::now() + Duration::from_secs(60))
+fn ctx() -> ToolContext {
+    ToolContext::detached(Caller::local(), Instant::now() + Duration::from_secs(60))
 }
 
 /// What the tool `verb` gives for `input`.
 async fn call(
     bench: &Bench,
-    settings: &Settings,
+    settings: &AssetSettings,
     verb: &str,
     input: Value,
-) -> Result<Value, Fault> {
-    let tools = tools(&bench.open(settings).unwrap(), settings, &Fetch::default());
+) -> Result<Value, ToolFault> {
+    let tools = tools(&bench.open(settings).unwrap(), settings, &HttpFetcher::default());
     let is_it = |tool: &&Arc<dyn AnyTool>| tool.spec().id.as_str() == format!("assets.{verb}");
     let tool = tools.iter().find(is_it).unwrap();
     tool.run(&ctx(), input).await.map(|output| output.value).map_err(|err| err.fault)
@@ -71,30 +76,33 @@ async fn call(
 #[tokio::test]
 async fn where_nothing_is_named_and_nothing_stands_there_are_no_assets() {
     let bench = Bench::new();
-    assert!(bench.open(&Settings::default()).is_none());
-    let nowhere = Settings { schemas: Some("nowhere".to_owned()), ..Settings::default() };
+    assert!(bench.open(&AssetSettings::default()).is_none());
+    let nowhere = AssetSettings { schemas: Some("nowhere".to_owned()), ..AssetSettings::default() };
     assert!(bench.source(&nowhere).unwrap().list(&ctx(), None, 10).await.unwrap().is_empty());
-    let backend = Settings { backend_url: Some("http://x".to_owned()), ..Settings::default() };
+    let backend =
+        AssetSettings { backend_url: Some("http://x".to_owned()), ..AssetSettings::default() };
     assert!(bench.open(&backend).is_some() && bench.source(&backend).is_none());
-    let always =
-        Settings { owner: Owner { always: true, ..Owner::default() }, ..Settings::default() };
+    let always = AssetSettings {
+        owner: OwnerAssetSettings { always_offered: true, ..OwnerAssetSettings::default() },
+        ..AssetSettings::default()
+    };
     assert!(bench.open(&always).is_some() && bench.source(&always).is_none());
     bench.put("libs/synesthetic-schemas/jsonschema/a.schema.json", "{}");
-    let list = call(&bench, &Settings::default(), "list_schemas", json!({})).await.unwrap();
+    let list = call(&bench, &AssetSettings::default(), "list_schemas", json!({})).await.unwrap();
     assert_eq!(list["schemas"][0]["path"], "libs/synesthetic-schemas/jsonschema/a.json");
 }
 
 #[test]
 fn a_setting_that_cannot_be_meant_is_refused() {
     both().check().unwrap();
-    Settings::default().check().unwrap();
-    let refused = |settings: Settings, start: &str| {
+    AssetSettings::default().check().unwrap();
+    let refused = |settings: AssetSettings, start: &str| {
         let wrong = settings.check().unwrap_err();
         assert!(wrong.starts_with(start), "{wrong}");
     };
     let some = |text: &str| Some(text.to_owned());
-    refused(Settings { schemas: some("../x"), ..both() }, "`assets.schemas` names `../x`");
-    refused(Settings { examples: some(""), ..both() }, "`assets.examples` names an empty");
+    refused(AssetSettings { schemas: some("../x"), ..both() }, "`assets.schemas` names `../x`");
+    refused(AssetSettings { examples: some(""), ..both() }, "`assets.examples` names an empty");
     for (url, why) in [
         ("ftp://x", "begins neither"),
         ("x", "begins neither"),
@@ -103,11 +111,14 @@ fn a_setting_that_cannot_be_meant_is_refused() {
         ("http://", "is no URL"),
     ] {
         let start = format!("`assets.backend_url` is `{url}`, which {why}");
-        refused(Settings { backend_url: some(url), ..both() }, &start);
+        refused(AssetSettings { backend_url: some(url), ..both() }, &start);
     }
-    Settings { backend_url: some(""), ..both() }.check().unwrap();
-    let odd =
-        Settings { backend_url: some("http://x/api"), backend_assets_path: some("a b"), ..both() };
+    AssetSettings { backend_url: some(""), ..both() }.check().unwrap();
+    let odd = AssetSettings {
+        backend_url: some("http://x/api"),
+        backend_assets_path: some("a b"),
+        ..both()
+    };
     refused(odd, "`assets.backend_url` is `http://x/api`, which cannot have the path");
 }
 
@@ -124,12 +135,15 @@ async fn schemas_and_examples_are_listed_and_read_by_name() {
     let rest = assets.list(&ctx(), Some(all[0]), 1).await.unwrap();
     assert_eq!(rest, list[1..2]);
     let read = assets.read(&ctx(), all[2]).await.unwrap();
-    assert_eq!(read, [Contents::text(all[2], "application/schema+json", "{\"type\": \"object\"}")]);
+    assert_eq!(
+        read,
+        [ResourceContents::text(all[2], "application/schema+json", "{\"type\": \"object\"}")]
+    );
     let read = assets.read(&ctx(), all[0]).await.unwrap();
-    assert_eq!(read, [Contents::text(all[0], "application/json", "[1]")]);
+    assert_eq!(read, [ResourceContents::text(all[0], "application/json", "[1]")]);
     for uri in ["asset://schemas/out", "asset://schemas/../examples/sub/a%20b", "asset://other/x"] {
         assert!(assets.owns(uri));
-        assert_eq!(assets.read(&ctx(), uri).await.unwrap_err().fault, Fault::NotFound, "{uri}");
+        assert_eq!(assets.read(&ctx(), uri).await.unwrap_err().fault, ToolFault::NotFound, "{uri}");
     }
     assert!(!assets.owns("skill://a"));
 }
@@ -138,11 +152,11 @@ async fn schemas_and_examples_are_listed_and_read_by_name() {
 async fn a_name_is_completed_among_its_own_kind() {
     let assets = Bench::new().source(&both()).unwrap();
     let offered = async |template: &str| {
-        let asked = Completing {
-            of: CompletingOf::Template(template.to_owned()),
+        let asked = CompletionRequest {
+            target: CompletionTarget::Template(template.to_owned()),
             argument: "name".to_owned(),
-            so_far: String::new(),
-            others: BTreeMap::new(),
+            prefix: String::new(),
+            other_arguments: BTreeMap::new(),
         };
         assets.complete(&ctx(), &asked).await.unwrap()
     };
@@ -161,15 +175,19 @@ async fn what_the_owner_says_comes_first_and_may_be_anywhere() {
     symlink("x.schema.json", outside.path().join("y.schema.json")).unwrap();
     symlink(bench.dir.path().join("schemas/tone.json"), outside.path().join("z.json")).unwrap();
     let folder = outside.path().to_str().unwrap().to_owned();
-    let owner = Owner { schemas: Some(folder.clone()), ..Owner::default() };
-    let settings = Settings { owner, ..both() };
+    let owner =
+        OwnerAssetSettings { schemas: Some(folder.clone()), ..OwnerAssetSettings::default() };
+    let settings = AssetSettings { owner, ..both() };
     let list = call(&bench, &settings, "list_schemas", json!({})).await.unwrap();
     let listed = |name: &str| json!({ "name": name, "version": "", "path": format!("{folder}/{name}.json") });
     assert_eq!(list["schemas"], json!([listed("x"), listed("y")]));
-    let owner = Owner { examples: Some(format!("{folder}/x.schema.json")), ..Owner::default() };
-    let settings = Settings { owner, ..both() };
+    let owner = OwnerAssetSettings {
+        examples: Some(format!("{folder}/x.schema.json")),
+        ..OwnerAssetSettings::default()
+    };
+    let settings = AssetSettings { owner, ..both() };
     let root = Root::open(bench.dir.path()).unwrap();
-    let wrong = Assets::open(&root, &settings).err().unwrap().to_string();
+    let wrong = AssetSnapshot::open(&root, &settings).err().unwrap().to_string();
     assert!(wrong.starts_with("the folder of examples `") && wrong.contains("x.schema.json"));
 }
 
@@ -180,8 +198,8 @@ async fn what_changes_after_the_start_is_not_seen() {
     bench.put("schemas/shader.schema.json", "{\"version\": \"2\"}");
     bench.put("schemas/late.json", "{}");
     fs::remove_dir_all(bench.dir.path().join("examples")).unwrap();
-    let told = |assets: &Assets| -> Vec<_> {
-        assets.schemas().map(|schema| (schema.name.clone(), schema.version())).collect()
+    let told = |assets: &AssetSnapshot| -> Vec<_> {
+        assets.schemas().map(|schema| (schema.name.clone(), schema.read_version())).collect()
     };
     let pair = |name: &str, version: &str| (name.to_owned(), version.to_owned());
     assert_eq!(told(&assets), [pair("shader", "0.7.0"), pair("tone", "")]);
@@ -196,7 +214,7 @@ async fn too_much_in_a_folder_is_said() {
     let file = fs::File::create(bench.dir.path().join("examples/large.json")).unwrap();
     file.set_len(33 << 20).unwrap();
     let root = Root::open(bench.dir.path()).unwrap();
-    let wrong = Assets::open(&root, &both()).err().unwrap().to_string();
+    let wrong = AssetSnapshot::open(&root, &both()).err().unwrap().to_string();
     assert!(wrong.starts_with("the assets in `examples` have more than 33554432 bytes"), "{wrong}");
 }
 
@@ -217,7 +235,7 @@ async fn an_example_is_found_by_each_of_its_paths_and_no_other() {
     }
     for path in ["", ".", "Tone", "../examples/Tone.json", "/etc/passwd", "broken.json", "sub"] {
         let given = call(&bench, &both(), "get_example", json!({ "path": path })).await;
-        assert_eq!(given, Err(Fault::NotFound), "{path}");
+        assert_eq!(given, Err(ToolFault::NotFound), "{path}");
     }
 }
 
@@ -277,7 +295,7 @@ async fn numbers_come_as_they_were_written() {
 async fn every_outcome_is_as_its_schema_says() {
     let bench = Bench::new();
     bench.put("schemas/none.json", "false");
-    let sent = Settings { backend_url: Some("http://127.0.0.1:1".to_owned()), ..both() };
+    let sent = AssetSettings { backend_url: Some("http://127.0.0.1:1".to_owned()), ..both() };
     let asset = json!({ "schema": "tone" });
     for (settings, verb, input) in [
         (both(), "list_schemas", json!({})),
@@ -297,7 +315,7 @@ async fn every_outcome_is_as_its_schema_says() {
     ] {
         let output = call(&bench, &settings, verb, input).await.unwrap();
         assert_eq!(output.as_object().unwrap().keys().next().unwrap(), "ok", "{verb}");
-        let tools = tools(&bench.open(&settings).unwrap(), &settings, &Fetch::default());
+        let tools = tools(&bench.open(&settings).unwrap(), &settings, &HttpFetcher::default());
         let tool = tools.iter().find(|tool| tool.spec().id.as_str().ends_with(verb)).unwrap();
         let schema = tool.spec().output_schema.clone().unwrap();
         let wrong = jsonschema::validate(&schema, &output).err().map(|err| err.to_string());
@@ -307,7 +325,7 @@ async fn every_outcome_is_as_its_schema_says() {
 
 /// The tool `verb` over the bench.
 fn tool(bench: &Bench, verb: &str) -> Arc<dyn AnyTool> {
-    let tools = tools(&bench.open(&both()).unwrap(), &both(), &Fetch::default());
+    let tools = tools(&bench.open(&both()).unwrap(), &both(), &HttpFetcher::default());
     let is_it = |tool: &Arc<dyn AnyTool>| tool.spec().id.as_str() == format!("assets.{verb}");
     tools.into_iter().find(is_it).unwrap()
 }
@@ -344,7 +362,7 @@ fn what_takes_long_is_done_beside_the_calls_and_ends_where_nobody_wants_it() {
             busy.await.unwrap().unwrap_err();
             ctx.cancel.cancel();
             let err = tool.run(&ctx, input).await.expect_err("a refusal");
-            assert_eq!(err.fault, Fault::Canceled, "{verb}");
+            assert_eq!(err.fault, ToolFault::Canceled, "{verb}");
         }
     });
 }
@@ -356,7 +374,7 @@ async fn a_patch_that_is_too_long_is_refused() {
     let long = "k".repeat(200_000);
     let input = json!({ "base": { &long: {} }, "new": { &long: new } });
     assert!(input.to_string().len() < 500_000);
-    assert_eq!(call(&bench, &both(), "diff_assets", input).await, Err(Fault::TooLarge));
+    assert_eq!(call(&bench, &both(), "diff_assets", input).await, Err(ToolFault::TooLarge));
 }
 
 #[tokio::test]
@@ -403,7 +421,7 @@ async fn an_asset_whose_pointers_are_far_longer_than_it_is_refused() {
     let asset = |parts: usize| json!({ "k".repeat(100_000): vec![0; parts] });
     let input = json!({ "asset": asset(1_000), "schema": "tone" });
     let given = call(&bench, &both(), "validate_asset", input).await;
-    assert_eq!(given, Err(Fault::TooLarge));
+    assert_eq!(given, Err(ToolFault::TooLarge));
     let input = json!({ "asset": asset(100), "schema": "tone" });
     assert_eq!(call(&bench, &both(), "validate_asset", input).await.unwrap()["ok"], true);
 }

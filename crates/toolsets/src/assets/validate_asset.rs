@@ -5,22 +5,22 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use toolgate_contract::{Ctx, Effects, Tool, ToolError};
+use toolgate_contract::{Effects, Tool, ToolContext, ToolError};
 
-use super::outcome::{Reason, Wrong};
-use super::snapshot::Assets;
+use super::outcome::{AssetError, RejectionReason};
+use super::snapshot::AssetSnapshot;
 use crate::world::Root;
-use crate::world::root::Watch;
+use crate::world::root::WorkMonitor;
 
 /// The `assets.validate_asset` tool.
 pub struct ValidateAsset {
-    assets: Arc<Assets>,
+    assets: Arc<AssetSnapshot>,
 }
 
 /// The asset and the schema.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Input {
+pub struct ValidateAssetInput {
     /// The asset. Its top-level `$schemaRef` is ignored.
     asset: Value,
     /// Name of the schema, as `assets_list_schemas` lists it. `nested-synesthetic-asset` is
@@ -30,19 +30,19 @@ pub struct Input {
 
 /// The result.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Output {
+pub struct ValidateAssetOutput {
     /// True if it is valid.
     ok: bool,
     /// Reason.
     #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<Reason>,
+    reason: Option<RejectionReason>,
     /// Errors, in order of path and message; empty if it is valid.
-    errors: Vec<Wrong>,
+    errors: Vec<AssetError>,
 }
 
 impl ValidateAsset {
     /// Creates the tool for the schemas in `assets`.
-    pub fn new(assets: &Arc<Assets>) -> Self {
+    pub fn new(assets: &Arc<AssetSnapshot>) -> Self {
         Self { assets: assets.clone() }
     }
 }
@@ -50,19 +50,28 @@ impl ValidateAsset {
 impl Tool for ValidateAsset {
     const NAME: &'static str = "assets.validate_asset";
     const TITLE: &'static str = "Validate asset";
-    const ABOUT: &'static str = "Validates a JSON asset against a schema (JSON Schema 2020-12) and \
+    const DESCRIPTION: &'static str = "Validates a JSON asset against a schema (JSON Schema 2020-12) and \
         tells everything that is wrong with it, each by its JSON Pointer.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
-    const VERBATIM: bool = true;
-    type Input = Input;
-    type Output = Output;
+    const KEEPS_FLOATS: bool = true;
+    type Input = ValidateAssetInput;
+    type Output = ValidateAssetOutput;
 
-    async fn run(&self, ctx: &Ctx, Input { asset, schema }: Input) -> Result<Output, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        ValidateAssetInput { asset, schema }: ValidateAssetInput,
+    ) -> Result<ValidateAssetOutput, ToolError> {
         let assets = self.assets.clone();
-        let work = move |_: &Root, watch: &Watch| assets.judge(&asset, &schema, watch);
-        let errors = self.assets.root().work(ctx, work).await?;
+        let work =
+            move |_: &Root, watch: &WorkMonitor| assets.validate_untrusted(&asset, &schema, watch);
+        let errors = self.assets.root().run_blocking(ctx, work).await?;
         let ok = errors.is_empty();
-        Ok(Output { ok, reason: (!ok).then_some(Reason::ValidationFailed), errors })
+        Ok(ValidateAssetOutput {
+            ok,
+            reason: (!ok).then_some(RejectionReason::ValidationFailed),
+            errors,
+        })
     }
 }

@@ -12,63 +12,66 @@ use std::sync::{Arc, OnceLock};
 use jsonschema::{Draft, Retrieve, Uri, Validator, uri};
 use serde_json::Value;
 
-use super::named::canonical;
-use super::outcome::Wrong;
-use super::{phrasing, pointer};
-use crate::places;
+use super::outcome::AssetError;
+use super::schema_names::resolve_alias;
+use super::{error_messages, pointer};
+use crate::uri_paths;
 
 /// The base URL of the project's published schemas, followed by the version and the file name.
-const PUBLISHED: &str = "https://schemas.synesthetic.dev/";
+const PUBLISHED_BASE_URL: &str = "https://schemas.synesthetic.dev/";
 /// The top-level key of an asset that names its schema. It is removed before validation, because no
 /// schema allows it.
-const REFERENCE: &str = "$schemaRef";
+const SCHEMA_REFERENCE: &str = "$schemaRef";
 
 /// All schemas that assets are validated against.
 #[derive(Default)]
-pub(super) struct Validators {
-    by_name: BTreeMap<String, Compiled>,
-    documents: Arc<Documents>,
+pub(super) struct SchemaValidators {
+    by_name: BTreeMap<String, CompiledSchema>,
+    documents: Arc<SchemaDocuments>,
 }
 
 /// A schema file to compile.
-pub(super) struct Source {
+pub(super) struct SchemaSource {
     pub(super) name: String,
     /// The absolute path of its file.
     pub(super) file: PathBuf,
     /// The path of its file in the folder of schemas.
-    pub(super) inner: String,
+    pub(super) relative_path: String,
     pub(super) document: Arc<Value>,
 }
 
-struct Compiled {
-    base: String,
+struct CompiledSchema {
+    base_uri: String,
     document: Arc<Value>,
     validator: OnceLock<Result<Validator, String>>,
 }
 
 /// Schemas, and their parts that have an `$id`, by URI.
 #[derive(Clone, Default)]
-pub(super) struct Documents(HashMap<String, Document>);
+pub(super) struct SchemaDocuments(HashMap<String, DocumentPart>);
 
 #[derive(Clone)]
-struct Document {
+struct DocumentPart {
     whole: Arc<Value>,
     /// The JSON Pointer of the part in the whole document.
     pointer: String,
 }
 
-impl Validators {
+impl SchemaValidators {
     /// Prepares validation against `sources`, which are published as `version`. If two have the
     /// same name, the one in a `.schema.json` wins.
-    pub(super) fn new(sources: Vec<Source>, version: Option<&str>) -> Self {
-        let documents = Arc::new(Documents::new(&sources, version));
+    pub(super) fn new(sources: Vec<SchemaSource>, version: Option<&str>) -> Self {
+        let documents = Arc::new(SchemaDocuments::new(&sources, version));
         let mut by_name = BTreeMap::new();
         for source in sources {
-            let is_marked = source.inner.ends_with(".schema.json");
+            let is_marked = source.relative_path.ends_with(".schema.json");
             if is_marked || !by_name.contains_key(&source.name) {
-                let base = source.base();
-                let Source { name, document, .. } = source;
-                by_name.insert(name, Compiled { base, document, validator: OnceLock::new() });
+                let base = source.base_uri();
+                let SchemaSource { name, document, .. } = source;
+                by_name.insert(
+                    name,
+                    CompiledSchema { base_uri: base, document, validator: OnceLock::new() },
+                );
             }
         }
         Self { by_name, documents }
@@ -81,21 +84,23 @@ impl Validators {
         asset: &Value,
         name: &str,
         check: impl FnMut() -> Result<(), E>,
-    ) -> Result<Vec<Wrong>, E> {
+    ) -> Result<Vec<AssetError>, E> {
         let unusable = |why: &str| {
-            vec![Wrong { path: String::new(), msg: format!("schema_load_failed: {why}") }]
+            vec![AssetError { path: String::new(), msg: format!("schema_load_failed: {why}") }]
         };
-        let Some(schema) = self.by_name.get(canonical(name)) else {
+        let Some(schema) = self.by_name.get(resolve_alias(name)) else {
             return Ok(unusable(&format!("no schema is named `{name}`")));
         };
-        let validator =
-            schema.validator.get_or_init(|| self.documents.compile(&schema.document, &schema.base));
+        let validator = schema
+            .validator
+            .get_or_init(|| self.documents.compile(&schema.document, &schema.base_uri));
         match validator {
             Err(why) => Ok(unusable(&format!("the schema `{name}` cannot be used: {why}"))),
             Ok(validator) => {
                 let asset = without_reference(asset);
                 let asset = asset.as_ref();
-                let mut errors = phrasing::told(validator, asset, &self.documents, check)?;
+                let mut errors =
+                    error_messages::collect_errors(validator, asset, &self.documents, check)?;
                 errors.sort();
                 Ok(errors)
             }
@@ -105,9 +110,9 @@ impl Validators {
 
 /// Returns `asset` without its schema reference.
 fn without_reference(asset: &Value) -> Cow<'_, Value> {
-    match asset.as_object().filter(|fields| fields.contains_key(REFERENCE)) {
+    match asset.as_object().filter(|fields| fields.contains_key(SCHEMA_REFERENCE)) {
         Some(fields) => {
-            let rest = fields.iter().filter(|(key, _)| *key != REFERENCE);
+            let rest = fields.iter().filter(|(key, _)| *key != SCHEMA_REFERENCE);
             let rest = rest.map(|(key, value)| (key.clone(), value.clone())).collect();
             Cow::Owned(Value::Object(rest))
         }
@@ -115,55 +120,67 @@ fn without_reference(asset: &Value) -> Cow<'_, Value> {
     }
 }
 
-impl Source {
+impl SchemaSource {
     /// Returns the base URI of references in the schema if it has no `$id`.
-    fn base(&self) -> String {
-        format!("file://{}", places::in_uri(self.file.as_os_str().as_encoded_bytes()))
+    fn base_uri(&self) -> String {
+        format!(
+            "file://{}",
+            uri_paths::percent_encode_path(self.file.as_os_str().as_encoded_bytes())
+        )
     }
 }
 
-impl Documents {
-    fn new(sources: &[Source], version: Option<&str>) -> Self {
+impl SchemaDocuments {
+    fn new(sources: &[SchemaSource], version: Option<&str>) -> Self {
         let mut documents = Self::default();
         for source in sources {
-            let whole = Document { whole: source.document.clone(), pointer: String::new() };
-            if let Some(id) = identified(&source.document, &source.base()) {
+            let whole = DocumentPart { whole: source.document.clone(), pointer: String::new() };
+            if let Some(id) = resolve_id(&source.document, &source.base_uri()) {
                 documents.0.entry(id).or_insert(whole);
             }
         }
         for source in sources {
-            let whole = Document { whole: source.document.clone(), pointer: String::new() };
-            let published = version
-                .map(|version| format!("{PUBLISHED}{version}/{}", places::in_uri(&source.inner)));
-            for uri in [Some(source.base()), published].into_iter().flatten() {
+            let whole = DocumentPart { whole: source.document.clone(), pointer: String::new() };
+            let published = version.map(|version| {
+                format!(
+                    "{PUBLISHED_BASE_URL}{version}/{}",
+                    uri_paths::percent_encode_path(&source.relative_path)
+                )
+            });
+            for uri in [Some(source.base_uri()), published].into_iter().flatten() {
                 documents.0.entry(uri).or_insert_with(|| whole.clone());
             }
-            documents.parts(&source.document, &source.document, &mut String::new(), source.base());
+            documents.add_parts(
+                &source.document,
+                &source.document,
+                &mut String::new(),
+                source.base_uri(),
+            );
         }
         documents
     }
 
     /// Adds the parts of `whole` that have an `$id`, in `value` and below. `at` is the JSON Pointer
     /// of `value`.
-    fn parts(&mut self, whole: &Arc<Value>, value: &Value, at: &mut String, base: String) {
-        let base = identified(value, &base).unwrap_or(base);
+    fn add_parts(&mut self, whole: &Arc<Value>, value: &Value, at: &mut String, base: String) {
+        let base = resolve_id(value, &base).unwrap_or(base);
         let above = at.len();
         if above > 0 && value.get("$id").is_some() {
-            let part = Document { whole: whole.clone(), pointer: at.clone() };
+            let part = DocumentPart { whole: whole.clone(), pointer: at.clone() };
             self.0.entry(base.clone()).or_insert(part);
         }
         match value {
             Value::Object(fields) => {
                 for (key, value) in fields {
-                    pointer::push(at, key);
-                    self.parts(whole, value, at, base.clone());
+                    pointer::push_step(at, key);
+                    self.add_parts(whole, value, at, base.clone());
                     at.truncate(above);
                 }
             }
             Value::Array(items) => {
                 for (index, value) in items.iter().enumerate() {
-                    pointer::push(at, &index.to_string());
-                    self.parts(whole, value, at, base.clone());
+                    pointer::push_step(at, &index.to_string());
+                    self.add_parts(whole, value, at, base.clone());
                     at.truncate(above);
                 }
             }
@@ -180,31 +197,31 @@ impl Documents {
         jsonschema::options()
             .with_draft(Draft::Draft202012)
             .with_base_uri(base)
-            .with_retriever(Shelf(self.clone()))
+            .with_retriever(DocumentRetriever(self.clone()))
             .should_validate_formats(false)
-            .build(&in_this_draft(schema))
+            .build(&without_draft(schema))
             .map_err(|err| err.to_string())
     }
 
     /// Returns the part at `pointer` of the document with the URI `uri`.
     pub(super) fn part(&self, uri: &str, pointer: &str) -> Option<&Value> {
-        let Document { whole, pointer: at } = self.0.get(uri)?;
+        let DocumentPart { whole, pointer: at } = self.0.get(uri)?;
         whole.pointer(at)?.pointer(pointer)
     }
 }
 
 /// A resolver of schema references that knows only the schemas that were read.
-struct Shelf(Arc<Documents>);
+struct DocumentRetriever(Arc<SchemaDocuments>);
 
-impl Retrieve for Shelf {
+impl Retrieve for DocumentRetriever {
     fn retrieve(&self, uri: &Uri<String>) -> Result<Value, Box<dyn Error + Send + Sync>> {
         let found = self.0.part(uri.as_str(), "").ok_or("no schema here is known by that URI")?;
-        Ok(in_this_draft(found))
+        Ok(without_draft(found))
     }
 }
 
 /// Returns `schema` without `$schema`, because assets are always validated by draft 2020-12.
-fn in_this_draft(schema: &Value) -> Value {
+fn without_draft(schema: &Value) -> Value {
     let mut schema = schema.clone();
     if let Some(fields) = schema.as_object_mut() {
         fields.shift_remove("$schema");
@@ -213,7 +230,7 @@ fn in_this_draft(schema: &Value) -> Value {
 }
 
 /// Returns the URI from the `$id` of `schema`, resolved against `base`.
-fn identified(schema: &Value, base: &str) -> Option<String> {
+fn resolve_id(schema: &Value, base: &str) -> Option<String> {
     let id = schema.get("$id")?.as_str()?;
     let base = Uri::parse(base).ok()?;
     let found = uri::resolve_against(&base, id).ok()?;

@@ -2,36 +2,38 @@
 
 use std::time::Duration;
 
-use toolgate_contract::{AsJob, Ctx, Effects, Ending, Text, Tool, ToolError};
+use toolgate_contract::{
+    CallEnding, Effects, JobSupport, ResultText, Tool, ToolContext, ToolError,
+};
 
-use super::Ci;
-use super::kind::Verb;
-use super::report::Report;
-use super::verb::Input;
+use super::CiContext;
+use super::build_tool::ProjectAction;
+use super::project_input::ProjectInput;
+use super::report::CiReport;
 
 /// The `ci.build` tool.
-pub(super) struct Build(pub(super) Ci);
+pub(super) struct BuildProject(pub(super) CiContext);
 
-impl Tool for Build {
+impl Tool for BuildProject {
     const NAME: &'static str = "ci.build";
     const TITLE: &'static str = "Build project";
-    const ABOUT: &'static str = "Builds a project of the workspace with what it is built with (Cargo, npm, Go, make and so on) and tells what went wrong by file and line instead of pages of log.";
+    const DESCRIPTION: &'static str = "Builds a project of the workspace with what it is built with (Cargo, npm, Go, make and so on) and tells what went wrong by file and line instead of pages of log.";
     const EFFECTS: Effects = Effects::Runs;
     const RULED_AS: Option<&'static str> = super::RULED_AS;
     const DEADLINE: Option<Duration> = super::DEADLINE;
-    const JOB: AsJob = AsJob::Rather;
-    type Input = Input;
-    type Output = Report;
+    const JOB: JobSupport = JobSupport::Preferred;
+    type Input = ProjectInput;
+    type Output = CiReport;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Report, ToolError> {
-        self.0.work(ctx, Verb::Build, input, None).await
+    async fn run(&self, ctx: &ToolContext, input: ProjectInput) -> Result<CiReport, ToolError> {
+        self.0.run_action(ctx, ProjectAction::Build, input, None).await
     }
 
-    fn text(output: &Report) -> Text {
+    fn decode_utf8(output: &CiReport) -> ResultText {
         output.text()
     }
 
-    fn ending(output: &Report) -> Ending {
+    fn ending(output: &CiReport) -> CallEnding {
         output.ending()
     }
 }

@@ -2,7 +2,7 @@
 
 /// A command line, as words or as a script.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum CommandLine {
     /// A program and its arguments.
     Words(Vec<String>),
     /// A script that only a shell can interpret.
@@ -10,7 +10,7 @@ pub(super) enum Line {
 }
 
 /// Splits `line` at blanks. Quotes and backslashes protect blanks as in a shell.
-pub(super) fn read(line: &str) -> Line {
+pub(super) fn split_words(line: &str) -> CommandLine {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut chars = line.trim().chars().peekable();
@@ -23,7 +23,7 @@ pub(super) fn read(line: &str) -> Line {
                     match chars.next() {
                         Some('\'') => break,
                         Some(c) => word.push(c),
-                        None => return Line::Script,
+                        None => return CommandLine::Script,
                     }
                 }
             }
@@ -35,26 +35,26 @@ pub(super) fn read(line: &str) -> Line {
                         Some('\\') => match chars.next() {
                             Some(c @ ('"' | '\\' | '$' | '`')) => word.push(c),
                             Some(c) => word.extend(['\\', c]),
-                            None => return Line::Script,
+                            None => return CommandLine::Script,
                         },
-                        Some('$' | '`') | None => return Line::Script,
+                        Some('$' | '`') | None => return CommandLine::Script,
                         Some(c) => word.push(c),
                     }
                 }
             }
             '\\' => match chars.next() {
                 Some(c) if c != '\n' => word.get_or_insert_default().push(c),
-                Some(_) | None => return Line::Script,
+                Some(_) | None => return CommandLine::Script,
             },
             '|' | '&' | ';' | '<' | '>' | '(' | ')' | '$' | '`' | '*' | '?' | '[' | '#' | '~'
-            | '{' | '}' | '!' | '\n' => return Line::Script,
+            | '{' | '}' | '!' | '\n' => return CommandLine::Script,
             // A variable assignment before the program.
-            '=' if words.is_empty() => return Line::Script,
+            '=' if words.is_empty() => return CommandLine::Script,
             c => word.get_or_insert_default().push(c),
         }
     }
     words.extend(word);
-    Line::Words(words)
+    CommandLine::Words(words)
 }
 
 #[cfg(test)]
@@ -65,7 +65,7 @@ mod tests {
     fn words_are_kept_together_by_quotes() {
         let check = |line: &str, words: &[&str]| {
             let words = words.iter().map(|&word| word.to_owned()).collect();
-            assert_eq!(read(line), Line::Words(words), "{line}");
+            assert_eq!(split_words(line), CommandLine::Words(words), "{line}");
         };
         check("  cargo  test --lib ", &["cargo", "test", "--lib"]);
         check(r#"echo 'a  b' "c \"d\"" e\ f ''"#, &["echo", "a  b", "c \"d\"", "e f", ""]);
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn what_only_a_shell_knows_is_a_script() {
         for line in ["a | b", "a && b", "a > b", "ls *.rs", "echo $HOME", "A=1 b", "a 'b", "a;b"] {
-            assert_eq!(read(line), Line::Script, "{line}");
+            assert_eq!(split_words(line), CommandLine::Script, "{line}");
         }
     }
 }

@@ -2,18 +2,18 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
-use super::Ci;
-use super::kind::{Kind, Verb};
+use super::CiContext;
+use super::build_tool::{BuildTool, ProjectAction};
 use super::projects::find_all;
 
 /// The `ci.detect` tool.
-pub(super) struct Detect(pub(super) Ci);
+pub(super) struct DetectProjects(pub(super) CiContext);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Input {
+pub(super) struct DetectInput {
     /// Folder to search with its subfolders, in the workspace; also lists the nearest project
     /// around it if it has none. The workspace root by default.
     #[serde(default)]
@@ -21,15 +21,15 @@ pub(super) struct Input {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Output {
+pub(super) struct DetectOutput {
     /// Projects; the first is used if a call names no kind.
-    projects: Vec<Told>,
+    projects: Vec<DetectedProject>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Told {
+pub(super) struct DetectedProject {
     /// Build tool.
-    kind: Kind,
+    kind: BuildTool,
     /// Folder, relative to the workspace.
     folder: String,
     /// File that identified it.
@@ -44,47 +44,48 @@ pub(super) struct Told {
     restore: Option<Vec<String>>,
 }
 
-impl Tool for Detect {
+impl Tool for DetectProjects {
     const NAME: &'static str = "ci.detect";
     const TITLE: &'static str = "Detect projects";
-    const ABOUT: &'static str = "Tells what projects are in the workspace, what each is built \
+    const DESCRIPTION: &'static str = "Tells what projects are in the workspace, what each is built \
         with, and the command lines by which ci_build, ci_test, ci_lint and ci_restore work.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
-    type Input = Input;
-    type Output = Output;
+    type Input = DetectInput;
+    type Output = DetectOutput;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: DetectInput) -> Result<DetectOutput, ToolError> {
         let folder = input.project.unwrap_or_else(|| ".".to_owned());
         let root = &self.0.programs.root;
-        let found = root.work(ctx, move |root, watch| find_all(root, &folder, watch)).await?;
+        let found =
+            root.run_blocking(ctx, move |root, watch| find_all(root, &folder, watch)).await?;
         let virtual_env = self.0.virtual_env();
         let projects = found.into_iter().map(|mut project| {
             project.facts.virtual_env.clone_from(&virtual_env);
             let argv = |verb| project.kind.argv(verb, &project.facts).ok();
-            Told {
+            DetectedProject {
                 kind: project.kind,
-                build: argv(Verb::Build),
-                test: argv(Verb::Test),
-                lint: argv(Verb::Lint),
-                restore: argv(Verb::Restore),
+                build: argv(ProjectAction::Build),
+                test: argv(ProjectAction::Test),
+                lint: argv(ProjectAction::Lint),
+                restore: argv(ProjectAction::Restore),
                 folder: project.folder,
                 file: project.file,
             }
         });
-        Ok(Output { projects: projects.collect() })
+        Ok(DetectOutput { projects: projects.collect() })
     }
 
-    fn text(output: &Output) -> Text {
-        let line = |told: &Told| {
-            let Told { kind, folder, file, build, test, lint, restore } = told;
+    fn decode_utf8(output: &DetectOutput) -> ResultText {
+        let line = |told: &DetectedProject| {
+            let DetectedProject { kind, folder, file, build, test, lint, restore } = told;
             let verbs = [("build", build), ("test", test), ("lint", lint), ("restore", restore)];
             let verbs = verbs.iter().filter_map(|(name, argv)| {
                 Some(format!("  {name}: {}\n", argv.as_ref()?.join(" ")))
             });
             format!("{folder}: {} ({file})\n{}", kind.name(), verbs.collect::<String>())
         };
-        let text = Text::body(output.projects.iter().map(line).collect::<String>());
+        let text = ResultText::from_body(output.projects.iter().map(line).collect::<String>());
         if output.projects.is_empty() { text.with_note("no project is there") } else { text }
     }
 }

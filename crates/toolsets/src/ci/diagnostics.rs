@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use toolgate_contract::{Ctx, Effects, Fault, NoInput, Text, Tool, ToolError};
+use toolgate_contract::{Effects, NoInput, ResultText, Tool, ToolContext, ToolError, ToolFault};
 
-use super::Ci;
-use crate::exec::{self, Blamed, Words};
+use super::CiContext;
+use crate::exec::{self, InputFields, StartFailureCause};
 
 /// The programs to look for: display name, program, and the arguments that print its version.
 const PROGRAMS: [(&str, &str, &[&str]); 14] = [
@@ -30,13 +30,13 @@ const PROGRAMS: [(&str, &str, &[&str]); 14] = [
 const TIMEOUT_MS: u64 = 10_000;
 
 /// The `ci.diagnostics` tool.
-pub(super) struct Diagnostics {
-    pub(super) ci: Ci,
+pub(super) struct MachineDiagnostics {
+    pub(super) ci: CiContext,
     pub(super) version: String,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Output {
+pub(super) struct DiagnosticsOutput {
     /// All of it as text lines.
     lines: Vec<String>,
     /// Operating system and version.
@@ -50,30 +50,30 @@ pub(super) struct Output {
     /// Version of this server.
     toolgate: String,
     /// The build tools.
-    programs: Vec<Program>,
+    programs: Vec<ProgramVersion>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Program {
+pub(super) struct ProgramVersion {
     /// Name.
     name: String,
     /// Printed version; null if it is missing or may not be run.
     version: Option<String>,
 }
 
-impl Tool for Diagnostics {
+impl Tool for MachineDiagnostics {
     const NAME: &'static str = "ci.diagnostics";
     const TITLE: &'static str = "Diagnostics";
-    const ABOUT: &'static str = "Tells about the machine the workspace is on: its system, its \
+    const DESCRIPTION: &'static str = "Tells about the machine the workspace is on: its system, its \
         processors, and which build tools it has in which versions.";
     const EFFECTS: Effects = Effects::Runs;
     const IDEMPOTENT: bool = true;
     const DEADLINE: Option<Duration> = super::DEADLINE;
     type Input = NoInput;
-    type Output = Output;
+    type Output = DiagnosticsOutput;
 
-    async fn run(&self, ctx: &Ctx, _: NoInput) -> Result<Output, ToolError> {
-        let os = self.ci.programs.processes.system();
+    async fn run(&self, ctx: &ToolContext, _: NoInput) -> Result<DiagnosticsOutput, ToolError> {
+        let os = self.ci.programs.processes.kernel_version();
         let is_64_bit = cfg!(target_pointer_width = "64");
         let processor_count = std::thread::available_parallelism().map_or(1, usize::from);
         let working_directory = self.ci.programs.root.path().to_string_lossy().into_owned();
@@ -85,12 +85,12 @@ impl Tool for Diagnostics {
         ];
         let mut programs = Vec::new();
         for (name, program, args) in PROGRAMS {
-            let version = self.version_of(ctx, program, args).await?;
+            let version = self.query_version(ctx, program, args).await?;
             lines.push(format!("{name} Version: {}", version.text()));
-            programs.push(Program { name: name.to_owned(), version: version.known() });
+            programs.push(ProgramVersion { name: name.to_owned(), version: version.into_option() });
         }
         lines.push(format!("toolgate Version: {}", self.version));
-        Ok(Output {
+        Ok(DiagnosticsOutput {
             lines,
             os,
             is_64_bit,
@@ -101,13 +101,13 @@ impl Tool for Diagnostics {
         })
     }
 
-    fn text(output: &Output) -> Text {
-        Text::body(output.lines.join("\n"))
+    fn decode_utf8(output: &DiagnosticsOutput) -> ResultText {
+        ResultText::from_body(output.lines.join("\n"))
     }
 }
 
 /// The result of a version query.
-enum Version {
+enum DetectedVersion {
     Known(String),
     /// The program is missing, or did not print a version.
     Unknown,
@@ -115,7 +115,7 @@ enum Version {
     Forbidden,
 }
 
-impl Version {
+impl DetectedVersion {
     fn text(&self) -> &str {
         match self {
             Self::Known(version) => version,
@@ -124,7 +124,7 @@ impl Version {
         }
     }
 
-    fn known(self) -> Option<String> {
+    fn into_option(self) -> Option<String> {
         match self {
             Self::Known(version) => Some(version),
             Self::Unknown | Self::Forbidden => None,
@@ -132,15 +132,15 @@ impl Version {
     }
 }
 
-impl Diagnostics {
+impl MachineDiagnostics {
     /// Runs `program` with `args` and returns the first line of its output as the version.
-    async fn version_of(
+    async fn query_version(
         &self,
-        ctx: &Ctx,
+        ctx: &ToolContext,
         program: &str,
         args: &[&str],
-    ) -> Result<Version, ToolError> {
-        let asked = exec::Input {
+    ) -> Result<DetectedVersion, ToolError> {
+        let asked = exec::RunProgramInput {
             command: program.to_owned(),
             args: args.iter().map(|&arg| arg.to_owned()).collect(),
             shell: false,
@@ -150,15 +150,18 @@ impl Diagnostics {
             timeout_ms: Some(TIMEOUT_MS),
             max_output_bytes: Some(4096),
         };
-        let mut start = match self.ci.programs.looked_up(ctx, asked, Words::Program).await {
-            Ok(start) => start,
-            Err(err) if err.fault == Fault::NotAllowed => return Ok(Version::Forbidden),
-            Err(_) => return Ok(Version::Unknown),
-        };
+        let mut start =
+            match self.ci.programs.prepare_unconfirmed(ctx, asked, InputFields::Program).await {
+                Ok(start) => start,
+                Err(err) if err.fault == ToolFault::NotAllowed => {
+                    return Ok(DetectedVersion::Forbidden);
+                }
+                Err(_) => return Ok(DetectedVersion::Unknown),
+            };
         // A toolchain file in the folder could make rustup download another version just to report
         // it.
         start.env.insert("RUSTUP_AUTO_INSTALL".into(), "0".into());
-        let blamed = |_: Blamed, message: String| ToolError::failed(message);
+        let blamed = |_: StartFailureCause, message: String| ToolError::failed(message);
         let said = std::sync::Mutex::new(Vec::new());
         let keep = |_, bytes: &[u8]| {
             if let Ok(mut said) = said.lock() {
@@ -166,14 +169,14 @@ impl Diagnostics {
             }
             Vec::new()
         };
-        match self.ci.programs.run_read(ctx, start, blamed, &keep).await {
+        match self.ci.programs.run_filtered(ctx, start, blamed, &keep).await {
             Ok(outcome) if outcome.exit_code == 0 => {}
-            Err(err) if err.fault == Fault::Canceled => return Err(err),
-            Ok(_) | Err(_) => return Ok(Version::Unknown),
+            Err(err) if err.fault == ToolFault::Canceled => return Err(err),
+            Ok(_) | Err(_) => return Ok(DetectedVersion::Unknown),
         }
         let said = said.into_inner().unwrap_or_default();
         let said = String::from_utf8_lossy(&said).into_owned();
         let first = said.lines().map(str::trim).find(|line| !line.is_empty());
-        Ok(first.map_or(Version::Unknown, |first| Version::Known(first.to_owned())))
+        Ok(first.map_or(DetectedVersion::Unknown, |first| DetectedVersion::Known(first.to_owned())))
     }
 }

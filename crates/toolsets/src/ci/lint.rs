@@ -2,37 +2,39 @@
 
 use std::time::Duration;
 
-use toolgate_contract::{AsJob, Ctx, Effects, Ending, Text, Tool, ToolError};
+use toolgate_contract::{
+    CallEnding, Effects, JobSupport, ResultText, Tool, ToolContext, ToolError,
+};
 
-use super::Ci;
-use super::kind::Verb;
-use super::report::Report;
-use super::verb::Input;
+use super::CiContext;
+use super::build_tool::ProjectAction;
+use super::project_input::ProjectInput;
+use super::report::CiReport;
 
 /// The `ci.lint` tool.
-pub(super) struct Lint(pub(super) Ci);
+pub(super) struct LintProject(pub(super) CiContext);
 
-impl Tool for Lint {
+impl Tool for LintProject {
     const NAME: &'static str = "ci.lint";
     const TITLE: &'static str = "Lint project";
-    const ABOUT: &'static str =
+    const DESCRIPTION: &'static str =
         "Runs the linter of a project of the workspace and tells what it found by file and line.";
     const EFFECTS: Effects = Effects::Runs;
     const RULED_AS: Option<&'static str> = super::RULED_AS;
     const DEADLINE: Option<Duration> = super::DEADLINE;
-    const JOB: AsJob = AsJob::Rather;
-    type Input = Input;
-    type Output = Report;
+    const JOB: JobSupport = JobSupport::Preferred;
+    type Input = ProjectInput;
+    type Output = CiReport;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Report, ToolError> {
-        self.0.work(ctx, Verb::Lint, input, None).await
+    async fn run(&self, ctx: &ToolContext, input: ProjectInput) -> Result<CiReport, ToolError> {
+        self.0.run_action(ctx, ProjectAction::Lint, input, None).await
     }
 
-    fn text(output: &Report) -> Text {
+    fn decode_utf8(output: &CiReport) -> ResultText {
         output.text()
     }
 
-    fn ending(output: &Report) -> Ending {
+    fn ending(output: &CiReport) -> CallEnding {
         output.ending()
     }
 }

@@ -9,14 +9,14 @@ mod restore;
 mod run;
 mod diagnostics;
 mod settings;
-mod kind;
+mod build_tool;
 mod runner;
 mod projects;
-mod verb;
-mod work;
+mod project_input;
+mod actions;
 mod report;
 mod command_line;
-mod reading;
+mod output_parsers;
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "the tests see to the workspace from outside")]
 mod tests;
@@ -24,11 +24,11 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use toolgate_contract::{AnyTool, Tool, erase};
+use toolgate_contract::{AnyTool, Tool, erase_tool};
 
-use crate::exec::Programs;
+use crate::exec::WorkspacePrograms;
 
-pub use settings::Settings;
+pub use settings::CiSettings;
 
 /// The deadline exceeds the longest timeout, so that a program ends by its own timeout.
 const DEADLINE: Option<Duration> = Some(Duration::from_secs(610));
@@ -40,18 +40,22 @@ const RULED_AS: Option<&'static str> = Some("exec.run");
 /// permissions.
 ///
 /// `version` is the server's version, which `ci.diagnostics` reports.
-pub fn tools(programs: &Programs, settings: &Settings, version: &str) -> Vec<Arc<dyn AnyTool>> {
+pub fn tools(
+    programs: &WorkspacePrograms,
+    settings: &CiSettings,
+    version: &str,
+) -> Vec<Arc<dyn AnyTool>> {
     let settings = Arc::new(settings.clone());
-    let ci = |tool| Ci { programs: programs.of(tool), settings: settings.clone() };
+    let ci = |tool| CiContext { programs: programs.for_tool(tool), settings: settings.clone() };
     vec![
-        erase(detect::Detect(ci(detect::Detect::NAME))),
-        erase(build::Build(ci(build::Build::NAME))),
-        erase(test::Test(ci(test::Test::NAME))),
-        erase(lint::Lint(ci(lint::Lint::NAME))),
-        erase(restore::Restore(ci(restore::Restore::NAME))),
-        erase(run::Run(ci(run::Run::NAME))),
-        erase(diagnostics::Diagnostics {
-            ci: ci(diagnostics::Diagnostics::NAME),
+        erase_tool(detect::DetectProjects(ci(detect::DetectProjects::NAME))),
+        erase_tool(build::BuildProject(ci(build::BuildProject::NAME))),
+        erase_tool(test::TestProject(ci(test::TestProject::NAME))),
+        erase_tool(lint::LintProject(ci(lint::LintProject::NAME))),
+        erase_tool(restore::RestoreProject(ci(restore::RestoreProject::NAME))),
+        erase_tool(run::RunCommandLine(ci(run::RunCommandLine::NAME))),
+        erase_tool(diagnostics::MachineDiagnostics {
+            ci: ci(diagnostics::MachineDiagnostics::NAME),
             version: version.to_owned(),
         }),
     ]
@@ -59,7 +63,7 @@ pub fn tools(programs: &Programs, settings: &Settings, version: &str) -> Vec<Arc
 
 /// The state that all tools of this toolset share.
 #[derive(Clone)]
-struct Ci {
-    programs: Programs,
-    settings: Arc<Settings>,
+struct CiContext {
+    programs: WorkspacePrograms,
+    settings: Arc<CiSettings>,
 }

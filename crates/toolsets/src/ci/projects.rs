@@ -3,11 +3,11 @@
 use std::ffi::OsStr;
 
 use serde_json::Value;
-use toolgate_contract::{Fault, ToolError};
+use toolgate_contract::{ToolError, ToolFault};
 
-use super::kind::{Facts, Kind};
+use super::build_tool::{BuildTool, ProjectFacts};
 use crate::world::Root;
-use crate::world::root::{Kind as Entry, Watch, shown};
+use crate::world::root::{EntryKind as Entry, WorkMonitor, quoted_path};
 
 /// The most names of a folder that are read.
 const NAMES_MAX: usize = 10_000;
@@ -19,54 +19,58 @@ const DEPTH_MAX: usize = 3;
 const FOLDERS_MAX: usize = 2000;
 const PROJECTS_MAX: usize = 50;
 /// Folders that build tools generate. They are not searched.
-const FILLED: [&str; 8] =
+const GENERATED_FOLDERS: [&str; 8] =
     ["node_modules", "target", "dist", "build", "vendor", "venv", "bin", "obj"];
 
 /// A project in the workspace.
 #[derive(Debug)]
 pub(super) struct Project {
-    pub(super) kind: Kind,
+    pub(super) kind: BuildTool,
     /// The folder, relative to the workspace.
     pub(super) folder: String,
     /// The file that identified the project.
     pub(super) file: String,
-    pub(super) facts: Facts,
+    pub(super) facts: ProjectFacts,
 }
 
 /// Finds the projects in `folder`, else in the nearest folder around it that has any, else below
 /// it.
-pub(super) fn find(root: &Root, folder: &str, watch: &Watch) -> Result<Vec<Project>, ToolError> {
-    let folder = &inside(root, folder)?;
-    let here = in_folder(root, folder, watch)?;
+pub(super) fn find_nearest(
+    root: &Root,
+    folder: &str,
+    watch: &WorkMonitor,
+) -> Result<Vec<Project>, ToolError> {
+    let folder = &relative_folder(root, folder)?;
+    let here = projects_in(root, folder, watch)?;
     if !here.is_empty() {
         return Ok(here);
     }
     let mut around = folder.as_str();
     while let Some((parent, _)) = around.rsplit_once('/') {
-        let found = in_folder(root, parent, watch)?;
+        let found = projects_in(root, parent, watch)?;
         if !found.is_empty() {
             return Ok(found);
         }
         around = parent;
     }
     if folder != "." {
-        let found = in_folder(root, ".", watch)?;
+        let found = projects_in(root, ".", watch)?;
         if !found.is_empty() {
             return Ok(found);
         }
     }
-    beneath(root, folder, Nested::LeftOut, watch)
+    find_below(root, folder, NestedProjects::Skipped, watch)
 }
 
 /// Finds projects like [`find`], and also all projects below `folder`, nested ones included.
 pub(super) fn find_all(
     root: &Root,
     folder: &str,
-    watch: &Watch,
+    watch: &WorkMonitor,
 ) -> Result<Vec<Project>, ToolError> {
-    let mut found = find(root, folder, watch)?;
-    let folder = inside(root, folder)?;
-    let inner = beneath(root, &folder, Nested::Told, watch)?;
+    let mut found = find_nearest(root, folder, watch)?;
+    let folder = relative_folder(root, folder)?;
+    let inner = find_below(root, &folder, NestedProjects::Included, watch)?;
     let is_known = |known: &[Project], project: &Project| {
         known.iter().any(|it| it.folder == project.folder && it.kind == project.kind)
     };
@@ -80,14 +84,17 @@ pub(super) fn find_all(
 
 /// Checks that `folder` is a folder of the workspace, and returns its relative path without `.` and
 /// empty names.
-fn inside(root: &Root, folder: &str) -> Result<String, ToolError> {
-    match root.exists(folder).map_err(|err| err.at("/project"))? {
+fn relative_folder(root: &Root, folder: &str) -> Result<String, ToolError> {
+    match root.kind_at(folder).map_err(|err| err.with_pointer("/project"))? {
         Some(Entry::Dir) => {}
         Some(Entry::File | Entry::Symlink | Entry::Other) => {
-            let message = format!("{} is not a folder; name the project's folder", shown(folder));
+            let message =
+                format!("{} is not a folder; name the project's folder", quoted_path(folder));
             return Err(ToolError::invalid("/project", message));
         }
-        None => return Err(ToolError::not_found(format!("{} does not exist", shown(folder)))),
+        None => {
+            return Err(ToolError::not_found(format!("{} does not exist", quoted_path(folder))));
+        }
     }
     let own = root.path().to_str().unwrap_or_default();
     let folder = folder.strip_prefix(own).filter(|_| folder.starts_with('/')).unwrap_or(folder);
@@ -99,17 +106,17 @@ fn inside(root: &Root, folder: &str) -> Result<String, ToolError> {
 
 /// The treatment of projects inside other projects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Nested {
-    Told,
-    LeftOut,
+enum NestedProjects {
+    Included,
+    Skipped,
 }
 
 /// Finds the projects below `folder`, nearest first.
-fn beneath(
+fn find_below(
     root: &Root,
     folder: &str,
-    nested: Nested,
-    watch: &Watch,
+    nested: NestedProjects,
+    watch: &WorkMonitor,
 ) -> Result<Vec<Project>, ToolError> {
     let mut found = Vec::new();
     let mut level = vec![folder.to_owned()];
@@ -117,15 +124,15 @@ fn beneath(
     for _ in 0..DEPTH_MAX {
         let mut next = Vec::new();
         for folder in &level {
-            for name in folders(root, folder, watch)? {
+            for name in subfolders(root, folder, watch)? {
                 looked += 1;
                 if looked > FOLDERS_MAX || found.len() >= PROJECTS_MAX {
                     return Ok(found);
                 }
                 let inner = if folder == "." { name } else { format!("{folder}/{name}") };
                 // Unreadable folders are skipped.
-                let Ok(projects) = in_folder(root, &inner, watch) else { continue };
-                if projects.is_empty() || nested == Nested::Told {
+                let Ok(projects) = projects_in(root, &inner, watch) else { continue };
+                if projects.is_empty() || nested == NestedProjects::Included {
                     next.push(inner);
                 }
                 found.extend(projects);
@@ -136,9 +143,9 @@ fn beneath(
     Ok(found)
 }
 
-fn folders(root: &Root, folder: &str, watch: &Watch) -> Result<Vec<String>, ToolError> {
-    let page = match root.page(folder, None, NAMES_MAX, watch) {
-        Err(err) if err.fault == Fault::Canceled => return Err(err),
+fn subfolders(root: &Root, folder: &str, watch: &WorkMonitor) -> Result<Vec<String>, ToolError> {
+    let page = match root.list_page(folder, None, NAMES_MAX, watch) {
+        Err(err) if err.fault == ToolFault::Canceled => return Err(err),
         Err(_) => return Ok(Vec::new()),
         Ok(page) => page,
     };
@@ -147,39 +154,41 @@ fn folders(root: &Root, folder: &str, watch: &Watch) -> Result<Vec<String>, Tool
         Entry::File | Entry::Symlink | Entry::Other => false,
     });
     let names = folders.filter_map(|(name, _)| name.into_string().ok());
-    Ok(names.filter(|name| !name.starts_with('.') && !FILLED.contains(&&**name)).collect())
+    Ok(names
+        .filter(|name| !name.starts_with('.') && !GENERATED_FOLDERS.contains(&&**name))
+        .collect())
 }
 
 /// Returns the projects whose files are directly in `folder`.
-fn in_folder(root: &Root, folder: &str, watch: &Watch) -> Result<Vec<Project>, ToolError> {
-    let page = root.page(folder, None, NAMES_MAX, watch)?;
+fn projects_in(root: &Root, folder: &str, watch: &WorkMonitor) -> Result<Vec<Project>, ToolError> {
+    let page = root.list_page(folder, None, NAMES_MAX, watch)?;
     let entries = page.entries.into_iter();
     let names: Vec<String> = entries.filter_map(|(name, _)| name.into_string().ok()).collect();
     let has = |name: &str| names.iter().any(|known| known == name);
-    let ends = |end: &str| names.iter().find(|name| is_of(name, end));
+    let ends = |end: &str| names.iter().find(|name| has_extension(name, end));
     let first = |known: &[&str]| known.iter().find(|name| has(name)).map(|&name| name.to_owned());
-    let text = |name: &str| read(root, &join(folder, name), watch);
+    let text = |name: &str| read_text(root, &join(folder, name), watch);
     let mut found = Vec::new();
-    let mut add = |kind: Kind, file: String, facts: Facts| {
-        let facts = Facts { names: names.clone(), ..facts };
+    let mut add = |kind: BuildTool, file: String, facts: ProjectFacts| {
+        let facts = ProjectFacts { names: names.clone(), ..facts };
         found.push(Project { kind, folder: folder.to_owned(), file, facts });
     };
     if let Some(file) = first(&["Cargo.toml"]) {
-        add(Kind::Cargo, file, Facts::default());
+        add(BuildTool::Cargo, file, ProjectFacts::default());
     }
     if let Some(file) = first(&["go.mod"]) {
-        add(Kind::Go, file, Facts::default());
+        add(BuildTool::Go, file, ProjectFacts::default());
     }
     let dotnet = ["sln", "slnx", "csproj", "fsproj", "vbproj"].iter().find_map(|end| ends(end));
     if let Some(file) = dotnet {
-        add(Kind::Dotnet, file.clone(), Facts::default());
+        add(BuildTool::Dotnet, file.clone(), ProjectFacts::default());
     }
     let gradle = ["build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts"];
     if let Some(file) = first(&gradle) {
-        add(Kind::Gradle, file, Facts::default());
+        add(BuildTool::Gradle, file, ProjectFacts::default());
     }
     if let Some(file) = first(&["pom.xml"]) {
-        add(Kind::Maven, file, Facts::default());
+        add(BuildTool::Maven, file, ProjectFacts::default());
     }
     if let Some(file) = first(&["package.json"]) {
         let package: Value = serde_json::from_str(&text(&file)).unwrap_or_default();
@@ -188,13 +197,13 @@ fn in_folder(root: &Root, folder: &str, watch: &Watch) -> Result<Vec<Project>, T
         let scripts = scripts.map(|(name, _)| name.clone()).collect();
         let manager = package["packageManager"].as_str().unwrap_or_default();
         let kind = if has("pnpm-lock.yaml") || manager.starts_with("pnpm@") {
-            Kind::Pnpm
+            BuildTool::Pnpm
         } else if has("yarn.lock") || manager.starts_with("yarn@") {
-            Kind::Yarn
+            BuildTool::Yarn
         } else {
-            Kind::Npm
+            BuildTool::Npm
         };
-        add(kind, file, Facts { scripts, test_script, ..Facts::default() });
+        add(kind, file, ProjectFacts { scripts, test_script, ..ProjectFacts::default() });
     }
     let python = [
         "pytest.ini",
@@ -205,7 +214,7 @@ fn in_folder(root: &Root, folder: &str, watch: &Watch) -> Result<Vec<Project>, T
         "conftest.py",
         "requirements.txt",
     ];
-    let is_test = |name: &&String| name.starts_with("test_") && is_of(name, "py");
+    let is_test = |name: &&String| name.starts_with("test_") && has_extension(name, "py");
     let told = first(&python).or_else(|| names.iter().find(is_test).cloned());
     if let Some(file) = told {
         let parts = ["pyproject.toml", "setup.cfg", "tox.ini"].into_iter().filter(|name| has(name));
@@ -214,18 +223,22 @@ fn in_folder(root: &Root, folder: &str, watch: &Watch) -> Result<Vec<Project>, T
         // following it.
         let own = ["venv", ".venv"].into_iter().find_map(|venv| {
             let interpreter = format!("{venv}/bin/python");
-            root.look(&join(folder, &interpreter)).ok().map(|_| interpreter)
+            root.entry_details(&join(folder, &interpreter)).ok().map(|_| interpreter)
         });
-        add(Kind::Pytest, file, Facts { python, interpreter: own, ..Facts::default() });
+        add(
+            BuildTool::Pytest,
+            file,
+            ProjectFacts { python, interpreter: own, ..ProjectFacts::default() },
+        );
     }
     if let Some(file) = first(&["GNUmakefile", "makefile", "Makefile"]) {
-        let scripts = targets(&text(&file));
-        add(Kind::Make, file, Facts { scripts, ..Facts::default() });
+        let scripts = make_targets(&text(&file));
+        add(BuildTool::Make, file, ProjectFacts { scripts, ..ProjectFacts::default() });
     }
     Ok(found)
 }
 
-fn is_of(name: &str, end: &str) -> bool {
+fn has_extension(name: &str, end: &str) -> bool {
     std::path::Path::new(name).extension() == Some(OsStr::new(end))
 }
 
@@ -235,13 +248,13 @@ pub(super) fn join(folder: &str, name: &str) -> String {
 }
 
 /// Returns the text of a file, or an empty text if it is unreadable.
-fn read(root: &Root, path: &str, watch: &Watch) -> String {
+fn read_text(root: &Root, path: &str, watch: &WorkMonitor) -> String {
     let bytes = root.open_file(path).and_then(|file| file.read(0, FILE_BYTES, watch));
     bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
 
 /// Returns the targets of a makefile that have literal names.
-fn targets(makefile: &str) -> Vec<String> {
+fn make_targets(makefile: &str) -> Vec<String> {
     let heads = makefile.lines().filter(|line| !line.starts_with(['\t', '#', ' ', '.']));
     let heads = heads.filter_map(|line| {
         let (head, rest) = line.split_once(':')?;
@@ -258,7 +271,7 @@ mod tests {
     #[test]
     fn targets_are_what_stands_before_a_colon() {
         let makefile = "CC := gcc\nall: main.o\n\tgcc x: y\n.PHONY: test\ntest check: all\n# no: x\n%.o: %.c\n";
-        assert_eq!(targets(makefile), ["all", "test", "check"]);
+        assert_eq!(make_targets(makefile), ["all", "test", "check"]);
     }
 
     #[test]
@@ -270,12 +283,16 @@ mod tests {
             std::fs::write(path, "").unwrap();
         }
         let root = Root::open(folder.path()).unwrap();
-        let watch = Watch::default();
-        let told = |found: Vec<Project>| -> Vec<(String, Kind)> {
+        let watch = WorkMonitor::default();
+        let told = |found: Vec<Project>| -> Vec<(String, BuildTool)> {
             found.into_iter().map(|project| (project.folder, project.kind)).collect()
         };
-        assert_eq!(told(find(&root, ".", &watch).unwrap()), [(".".to_owned(), Kind::Cargo)]);
-        let all = [(".", Kind::Cargo), ("web", Kind::Npm), ("web/tools/gen", Kind::Go)];
+        assert_eq!(
+            told(find_nearest(&root, ".", &watch).unwrap()),
+            [(".".to_owned(), BuildTool::Cargo)]
+        );
+        let all =
+            [(".", BuildTool::Cargo), ("web", BuildTool::Npm), ("web/tools/gen", BuildTool::Go)];
         let all = all.map(|(folder, kind)| (folder.to_owned(), kind));
         assert_eq!(told(find_all(&root, ".", &watch).unwrap()), all);
         assert_eq!(told(find_all(&root, "web", &watch).unwrap()), all[1..]);

@@ -2,17 +2,17 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use toolgate_contract::{Ending, Text};
+use toolgate_contract::{CallEnding, ResultText};
 
-use super::kind::Kind;
-use crate::exec::Confined;
+use super::build_tool::BuildTool;
+use crate::exec::SandboxStatus;
 
 /// The most failures in the text for a reader.
 const SHOWN_MAX: usize = 20;
 
 /// The report of a build or test run.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Report {
+pub(super) struct CiReport {
     /// True if the exit code is 0 and a test matched the `filter`, if given.
     pub(super) ok: bool,
     /// Exit code; 128 plus the signal's number if a signal ended it, -1 if it timed out.
@@ -20,7 +20,7 @@ pub(super) struct Report {
     /// True if it was stopped at its timeout.
     pub(super) timed_out: bool,
     /// Build tool of the project.
-    pub(super) kind: Kind,
+    pub(super) kind: BuildTool,
     /// Folder it ran in.
     pub(super) folder: String,
     /// The program and its arguments.
@@ -28,9 +28,9 @@ pub(super) struct Report {
     /// Run time.
     pub(super) duration_ms: u64,
     /// Counts.
-    pub(super) summary: Summary,
+    pub(super) summary: RunCounts,
     /// Failures, in the order of the output.
-    pub(super) failures: Vec<Failure>,
+    pub(super) failures: Vec<CiFailure>,
     /// Number of failures that are not listed.
     pub(super) failures_left_out: usize,
     /// End of the output.
@@ -38,12 +38,12 @@ pub(super) struct Report {
     /// Id for exec_output to read all output; null if `output` is complete.
     pub(super) output_id: Option<String>,
     /// Sandbox of the program: the profile's name, with missing layers if any.
-    pub(super) sandbox: Confined,
+    pub(super) sandbox: SandboxStatus,
 }
 
 /// Counts; null if the program reports none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
-pub(super) struct Summary {
+pub(super) struct RunCounts {
     /// Tests that passed.
     pub(super) passed: Option<u64>,
     /// Tests that failed.
@@ -58,7 +58,7 @@ pub(super) struct Summary {
 
 /// One failure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub(super) struct Failure {
+pub(super) struct CiFailure {
     /// File, relative to the workspace if it is inside.
     pub(super) file: Option<String>,
     /// Line, from 1.
@@ -66,7 +66,7 @@ pub(super) struct Failure {
     /// Column, from 1.
     pub(super) column: Option<u32>,
     /// Severity.
-    pub(super) severity: Severity,
+    pub(super) severity: FailureSeverity,
     /// Code of the compiler or linter, e.g. `E0308`.
     pub(super) code: Option<String>,
     /// The test that failed.
@@ -78,7 +78,7 @@ pub(super) struct Failure {
 /// Severity of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Severity {
+pub(super) enum FailureSeverity {
     /// Error of a compiler or linter.
     Error,
     /// Warning of these.
@@ -87,9 +87,9 @@ pub(super) enum Severity {
     Failure,
 }
 
-impl Summary {
+impl RunCounts {
     /// Adds `more` to `count`.
-    pub(super) fn add(count: &mut Option<u64>, more: u64) {
+    pub(super) fn increase(count: &mut Option<u64>, more: u64) {
         *count = Some(count.unwrap_or(0).saturating_add(more));
     }
 
@@ -106,9 +106,9 @@ impl Summary {
     }
 }
 
-impl Failure {
+impl CiFailure {
     /// Creates a failure without a location or test.
-    pub(super) fn new(severity: Severity, message: impl Into<String>) -> Self {
+    pub(super) fn new(severity: FailureSeverity, message: impl Into<String>) -> Self {
         Self {
             file: None,
             line: None,
@@ -121,21 +121,21 @@ impl Failure {
     }
 
     /// Sets the location.
-    pub(super) fn at(self, file: &str, line: Option<u32>, column: Option<u32>) -> Self {
+    pub(super) fn with_place(self, file: &str, line: Option<u32>, column: Option<u32>) -> Self {
         Self { file: Some(file.to_owned()), line, column, ..self }
     }
 
     /// Sets the test.
-    pub(super) fn of_test(self, test: &str) -> Self {
+    pub(super) fn with_test(self, test: &str) -> Self {
         Self { test: Some(test.to_owned()), ..self }
     }
 
     fn text(&self) -> String {
         let Self { file, line, column, severity, code, test, message } = self;
         let severity = match severity {
-            Severity::Error => "error",
-            Severity::Warning => "warning",
-            Severity::Failure => "failed",
+            FailureSeverity::Error => "error",
+            FailureSeverity::Warning => "warning",
+            FailureSeverity::Failure => "failed",
         };
         let mut text = String::new();
         if let Some(file) = file {
@@ -157,9 +157,9 @@ impl Failure {
     }
 }
 
-impl Report {
+impl CiReport {
     /// Formats the report for a reader.
-    pub(super) fn text(&self) -> Text {
+    pub(super) fn text(&self) -> ResultText {
         let Self { ok, exit_code, timed_out, folder, command, duration_ms, .. } = self;
         let went = match (ok, timed_out) {
             (true, _) => "ok".to_owned(),
@@ -186,7 +186,7 @@ impl Report {
         if !self.output.is_empty() {
             body.push_str(&format!("\n{}", self.output));
         }
-        let text = Text::body(body);
+        let text = ResultText::from_body(body);
         match &self.output_id {
             Some(id) => text.with_note(format!(
                 "this is the end of what it printed; all of it: exec_output, output_id `{id}`"
@@ -195,7 +195,7 @@ impl Report {
         }
     }
 
-    pub(super) fn ending(&self) -> Ending {
-        if self.ok { Ending::Done } else { Ending::ProgramFailed }
+    pub(super) fn ending(&self) -> CallEnding {
+        if self.ok { CallEnding::Done } else { CallEnding::ProgramFailed }
     }
 }

@@ -2,38 +2,40 @@
 
 use std::time::Duration;
 
-use toolgate_contract::{AsJob, Ctx, Effects, Ending, Text, Tool, ToolError};
+use toolgate_contract::{
+    CallEnding, Effects, JobSupport, ResultText, Tool, ToolContext, ToolError,
+};
 
-use super::Ci;
-use super::kind::Verb;
-use super::report::Report;
-use super::verb::Input;
+use super::CiContext;
+use super::build_tool::ProjectAction;
+use super::project_input::ProjectInput;
+use super::report::CiReport;
 
 /// The `ci.restore` tool.
-pub(super) struct Restore(pub(super) Ci);
+pub(super) struct RestoreProject(pub(super) CiContext);
 
-impl Tool for Restore {
+impl Tool for RestoreProject {
     const NAME: &'static str = "ci.restore";
     const TITLE: &'static str = "Restore project";
-    const ABOUT: &'static str = "Fetches what a project of the workspace depends on, by its own \
+    const DESCRIPTION: &'static str = "Fetches what a project of the workspace depends on, by its own \
         package manager. What pip installs goes into a virtual environment: the project's own \
         (`.venv`), or the one the server was started in; without either it is refused.";
     const EFFECTS: Effects = Effects::Runs;
     const RULED_AS: Option<&'static str> = super::RULED_AS;
     const DEADLINE: Option<Duration> = super::DEADLINE;
-    const JOB: AsJob = AsJob::Rather;
-    type Input = Input;
-    type Output = Report;
+    const JOB: JobSupport = JobSupport::Preferred;
+    type Input = ProjectInput;
+    type Output = CiReport;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Report, ToolError> {
-        self.0.work(ctx, Verb::Restore, input, None).await
+    async fn run(&self, ctx: &ToolContext, input: ProjectInput) -> Result<CiReport, ToolError> {
+        self.0.run_action(ctx, ProjectAction::Restore, input, None).await
     }
 
-    fn text(output: &Report) -> Text {
+    fn decode_utf8(output: &CiReport) -> ResultText {
         output.text()
     }
 
-    fn ending(output: &Report) -> Ending {
+    fn ending(output: &CiReport) -> CallEnding {
         output.ending()
     }
 }

@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use toolgate_contract::{Ctx, Effects, Ending, Text, Tool, ToolError};
+use toolgate_contract::{CallEnding, Effects, ResultText, Tool, ToolContext, ToolError};
 
-use super::Ci;
-use super::command_line::{Line, read};
-use crate::exec::{self, Blamed, Outcome, TIMEOUT_MS_MAX, Words};
+use super::CiContext;
+use super::command_line::{CommandLine, split_words};
+use crate::exec::{self, InputFields, RunResult, StartFailureCause, TIMEOUT_MS_MAX};
 
 /// The `ci.run` tool.
-pub(super) struct Run(pub(super) Ci);
+pub(super) struct RunCommandLine(pub(super) CiContext);
 
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Input {
+pub(super) struct CommandLineInput {
     /// Command line, e.g. `cargo run -- --help`; with `args`, the program alone. Pipes,
     /// redirections, globs and variables are run by `sh`, if that is allowed.
     command: String,
@@ -36,62 +36,75 @@ pub(super) struct Input {
     max_output_bytes: Option<usize>,
 }
 
-impl Tool for Run {
+impl Tool for RunCommandLine {
     const NAME: &'static str = "ci.run";
     const TITLE: &'static str = "Run command line";
-    const ABOUT: &'static str = "Runs one command line in a folder of the workspace, with the \
+    const DESCRIPTION: &'static str = "Runs one command line in a folder of the workspace, with the \
         build tools' own folders and caches at hand, and returns its exit code and what it \
         printed. For builds and tests of known kinds ci_build and ci_test tell more.";
     const EFFECTS: Effects = Effects::Runs;
     const RULED_AS: Option<&'static str> = super::RULED_AS;
     const DEADLINE: Option<Duration> = super::DEADLINE;
-    const LOOKS_BEFORE: bool = true;
-    type Input = Input;
-    type Output = Outcome;
+    const HAS_PREPARE: bool = true;
+    type Input = CommandLineInput;
+    type Output = RunResult;
 
-    async fn before(&self, ctx: &Ctx, input: &Input) -> Result<(), ToolError> {
+    async fn prepare(&self, ctx: &ToolContext, input: &CommandLineInput) -> Result<(), ToolError> {
         if self.0.programs.settings.confirm.is_empty() {
             return Ok(());
         }
-        let asked = self.asked(input.clone());
-        self.0.programs.found(ctx, asked, Words::Line).await.map(drop).map_err(told)
+        let asked = self.program_input(input.clone());
+        self.0
+            .programs
+            .prepare(ctx, asked, InputFields::CommandLine)
+            .await
+            .map(drop)
+            .map_err(with_folder_pointer)
     }
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Outcome, ToolError> {
-        let start =
-            self.0.programs.found(ctx, self.asked(input), Words::Line).await.map_err(told)?;
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: CommandLineInput,
+    ) -> Result<RunResult, ToolError> {
+        let start = self
+            .0
+            .programs
+            .prepare(ctx, self.program_input(input), InputFields::CommandLine)
+            .await
+            .map_err(with_folder_pointer)?;
         let blamed = |blamed, message: String| match blamed {
-            Blamed::Program => ToolError::invalid("/command", message),
-            Blamed::Arguments => ToolError::invalid("/args", message),
+            StartFailureCause::Program => ToolError::invalid("/command", message),
+            StartFailureCause::Arguments => ToolError::invalid("/args", message),
         };
         self.0.programs.run(ctx, start, None, blamed).await
     }
 
-    fn text(output: &Outcome) -> Text {
+    fn decode_utf8(output: &RunResult) -> ResultText {
         output.text(&format!("timeout_ms gives it longer, up to {TIMEOUT_MS_MAX}"))
     }
 
-    fn ending(output: &Outcome) -> Ending {
+    fn ending(output: &RunResult) -> CallEnding {
         output.ending(&[0])
     }
 }
 
-impl Run {
+impl RunCommandLine {
     /// Converts the input to that of `exec.run`.
-    fn asked(&self, input: Input) -> exec::Input {
-        let Input { command, args, folder, timeout_ms, max_output_bytes } = input;
+    fn program_input(&self, input: CommandLineInput) -> exec::RunProgramInput {
+        let CommandLineInput { command, args, folder, timeout_ms, max_output_bytes } = input;
         let (command, args, shell) = match args {
             Some(args) => (command, args, false),
-            None => match read(&command) {
-                Line::Words(mut words) if !words.is_empty() => {
+            None => match split_words(&command) {
+                CommandLine::Words(mut words) if !words.is_empty() => {
                     let program = words.remove(0);
                     (program, words, false)
                 }
-                Line::Words(_) => (command, Vec::new(), false),
-                Line::Script => (command, Vec::new(), true),
+                CommandLine::Words(_) => (command, Vec::new(), false),
+                CommandLine::Script => (command, Vec::new(), true),
             },
         };
-        exec::Input {
+        exec::RunProgramInput {
             command,
             args,
             shell,
@@ -105,10 +118,10 @@ impl Run {
 }
 
 /// Converts an error of `exec` to name the fields of this tool's input.
-fn told(err: ToolError) -> ToolError {
+fn with_folder_pointer(err: ToolError) -> ToolError {
     let is_cwd = matches!(
         &err.fault,
-        toolgate_contract::Fault::Invalid { pointer } if pointer == "/cwd"
+        toolgate_contract::ToolFault::Invalid { pointer } if pointer == "/cwd"
     );
-    if is_cwd { err.at("/folder") } else { err }
+    if is_cwd { err.with_pointer("/folder") } else { err }
 }

@@ -2,7 +2,7 @@
 
 /// A JavaScript test runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Runner {
+pub(super) enum ScriptRunner {
     /// The test runner of Node itself.
     Node,
     /// Jest and Vitest.
@@ -10,8 +10,8 @@ pub(super) enum Runner {
     Mocha,
 }
 
-/// Options of `node` whose value is a separate word.
-const VALUED: [&str; 12] = [
+/// Options of `from_node_args` whose value is a separate word.
+const VALUE_OPTIONS: [&str; 12] = [
     "--import",
     "--require",
     "-r",
@@ -27,12 +27,12 @@ const VALUED: [&str; 12] = [
 ];
 
 /// The advice for a program that is not recognized.
-const IN_ARGS: &str = "give what it understands in `args`";
+const ARGS_ADVICE: &str = "give what it understands in `args`";
 
-impl Runner {
+impl ScriptRunner {
     /// Recognizes the runner that receives arguments appended to `script`. The error gives advice
     /// if it cannot select tests by name.
-    pub(super) fn of(script: &str) -> Result<Self, String> {
+    pub(super) fn from_script(script: &str) -> Result<Self, String> {
         let last = script.rsplit(['&', ';', '|']).next().unwrap_or_default();
         let words: Vec<&str> = last.split_whitespace().collect();
         for (at, word) in words.iter().enumerate() {
@@ -41,46 +41,45 @@ impl Runner {
                 "jest" | "vitest" => return Ok(Self::Jest),
                 "react-scripts" if words.get(at + 1) == Some(&"test") => return Ok(Self::Jest),
                 "mocha" | "_mocha" => return Ok(Self::Mocha),
-                "node" => return Self::node(script, &words[at + 1..]),
+                "node" => return Self::from_node_args(script, &words[at + 1..]),
                 _ => {}
             }
         }
-        Err(unknown(script, IN_ARGS))
+        Err(unknown_runner(script, ARGS_ADVICE))
     }
 
-    /// Recognizes the runner in a `node` command with the arguments `words`.
-    fn node(script: &str, words: &[&str]) -> Result<Self, String> {
+    /// Recognizes the runner in a `from_node_args` command with the arguments `words`.
+    fn from_node_args(script: &str, words: &[&str]) -> Result<Self, String> {
         let mut before = "";
         for word in words {
             let word_before = std::mem::replace(&mut before, word);
-            if word.starts_with('-') || VALUED.contains(&word_before) {
+            if word.starts_with('-') || VALUE_OPTIONS.contains(&word_before) {
                 continue;
             }
             let program = word.rsplit('/').next().unwrap_or(word);
             match program.trim_end_matches(".js") {
                 "jest" | "vitest" => return Ok(Self::Jest),
                 "mocha" | "_mocha" => return Ok(Self::Mocha),
-                // `node` treats arguments after a file as more files.
+                // `from_node_args` treats arguments after a file as more files.
                 _ => break,
             }
         }
-        let is_all = words
-            .iter()
-            .enumerate()
-            .all(|(at, word)| word.starts_with('-') || at > 0 && VALUED.contains(&words[at - 1]));
+        let is_all = words.iter().enumerate().all(|(at, word)| {
+            word.starts_with('-') || at > 0 && VALUE_OPTIONS.contains(&words[at - 1])
+        });
         if words.contains(&"--test") && is_all {
             return Ok(Self::Node);
         }
         let instead = if words.contains(&"--test") {
             "run `node --test --test-name-pattern=NAME FILES` with ci_run"
         } else {
-            IN_ARGS
+            ARGS_ADVICE
         };
-        Err(unknown(script, instead))
+        Err(unknown_runner(script, instead))
     }
 
     /// Returns the arguments that run only the tests that match `filter`.
-    pub(super) fn filter(self, filter: String) -> Vec<String> {
+    pub(super) fn filter_args(self, filter: String) -> Vec<String> {
         match self {
             Self::Node => vec![format!("--test-name-pattern={filter}")],
             Self::Jest => vec!["-t".to_owned(), filter],
@@ -89,7 +88,7 @@ impl Runner {
     }
 }
 
-fn unknown(script: &str, instead: &str) -> String {
+fn unknown_runner(script: &str, instead: &str) -> String {
     format!(
         "how the script `test` (`{}`) chooses tests by name is not known; leave `filter` out and \
          {instead}",
@@ -104,7 +103,8 @@ mod tests {
     #[test]
     fn a_script_s_last_program_is_given_the_name() {
         let check = |script, args: &[&str]| {
-            let filter = Runner::of(script).map(|runner| runner.filter("adds".to_owned()));
+            let filter = ScriptRunner::from_script(script)
+                .map(|runner| runner.filter_args("adds".to_owned()));
             assert_eq!(filter.unwrap(), args, "{script}");
         };
         check("node --test", &["--test-name-pattern=adds"]);
@@ -120,7 +120,7 @@ mod tests {
     fn where_the_name_would_be_taken_for_something_else_it_is_refused() {
         let refused = ["", "jest && eslint .", "node test.js", "node --test test/a.js", "ava"];
         for script in refused {
-            let why = Runner::of(script).unwrap_err();
+            let why = ScriptRunner::from_script(script).unwrap_err();
             assert!(why.contains("leave `filter` out and"), "{script}: {why}");
         }
     }

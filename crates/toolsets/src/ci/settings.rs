@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// programs may be run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Settings {
+pub struct CiSettings {
     /// Names of the server's environment variables that build tools receive, in addition to
     /// `exec.env_keep`. By default, these are the locations of build tools and caches, such as
     /// `CARGO_HOME`.
@@ -22,7 +22,7 @@ pub struct Settings {
     pub failures_max: usize,
 }
 
-impl Default for Settings {
+impl Default for CiSettings {
     fn default() -> Self {
         let env_keep = [
             "CARGO_HOME",

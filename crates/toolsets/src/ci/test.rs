@@ -4,29 +4,31 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use toolgate_contract::{AsJob, Ctx, Effects, Ending, Text, Tool, ToolError};
+use toolgate_contract::{
+    CallEnding, Effects, JobSupport, ResultText, Tool, ToolContext, ToolError,
+};
 
-use super::Ci;
-use super::kind::{Kind, Verb};
-use super::report::Report;
-use super::verb;
+use super::CiContext;
+use super::build_tool::{BuildTool, ProjectAction};
+use super::project_input;
+use super::report::CiReport;
 use crate::exec::TIMEOUT_MS_MAX;
 
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
 /// The `ci.test` tool.
-pub(super) struct Test(pub(super) Ci);
+pub(super) struct TestProject(pub(super) CiContext);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Input {
+pub(super) struct TestInput {
     /// Folder of the project, in the workspace, or a folder inside it: the nearest project is used.
     /// The workspace root by default.
     #[serde(default)]
     project: Option<String>,
     /// Build tool, if a folder has several; ci_detect lists them.
     #[serde(default)]
-    kind: Option<Kind>,
+    kind: Option<BuildTool>,
     /// Runs only tests whose name matches, in the syntax of the project's test tool; for pytest
     /// also a file or an id with `::`.
     #[serde(default)]
@@ -45,31 +47,32 @@ pub(super) struct Input {
     max_output_bytes: Option<usize>,
 }
 
-impl Tool for Test {
+impl Tool for TestProject {
     const NAME: &'static str = "ci.test";
     const TITLE: &'static str = "Test project";
-    const ABOUT: &'static str = "Runs the tests of a project of the workspace with what it is \
+    const DESCRIPTION: &'static str = "Runs the tests of a project of the workspace with what it is \
         tested with (cargo test, npm test, pytest, go test and so on) and tells how many passed \
         and which failed, by test, file, line and message, instead of pages of log. Where no test \
         matches `filter`, `ok` is false.";
     const EFFECTS: Effects = Effects::Runs;
     const RULED_AS: Option<&'static str> = super::RULED_AS;
     const DEADLINE: Option<Duration> = super::DEADLINE;
-    const JOB: AsJob = AsJob::Rather;
-    type Input = Input;
-    type Output = Report;
+    const JOB: JobSupport = JobSupport::Preferred;
+    type Input = TestInput;
+    type Output = CiReport;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Report, ToolError> {
-        let Input { project, kind, filter, args, timeout_ms, max_output_bytes } = input;
-        let input = verb::Input { project, kind, args, timeout_ms, max_output_bytes };
-        self.0.work(ctx, Verb::Test, input, filter).await
+    async fn run(&self, ctx: &ToolContext, input: TestInput) -> Result<CiReport, ToolError> {
+        let TestInput { project, kind, filter, args, timeout_ms, max_output_bytes } = input;
+        let input =
+            project_input::ProjectInput { project, kind, args, timeout_ms, max_output_bytes };
+        self.0.run_action(ctx, ProjectAction::Test, input, filter).await
     }
 
-    fn text(output: &Report) -> Text {
+    fn decode_utf8(output: &CiReport) -> ResultText {
         output.text()
     }
 
-    fn ending(output: &Report) -> Ending {
+    fn ending(output: &CiReport) -> CallEnding {
         output.ending()
     }
 }

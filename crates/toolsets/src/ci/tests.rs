@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use toolgate_contract::{AnyTool, Caller, Ctx, Fault, Output, ToolError};
+use toolgate_contract::{AnyTool, Caller, ToolContext, ToolError, ToolFault, ToolOutput};
 
-use super::{Settings, tools};
-use crate::exec::{self, Programs};
-use crate::world::{Processes, Root};
+use super::{CiSettings, tools};
+use crate::exec::{self, WorkspacePrograms};
+use crate::world::{ProcessRunner, Root};
 
 const MANIFEST: &str =
     "[package]\nname = \"tiny\"\nversion = \"0.1.0\"\nedition = \"2021\"\n\n[workspace]\n";
@@ -22,17 +22,17 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(exec: &exec::Settings) -> Self {
+    fn new(exec: &exec::ExecSettings) -> Self {
         let folder = TempDir::new().expect("a temporary directory");
         let names = ["PATH", "HOME", "CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN"];
         let known = names.iter().filter_map(|name| {
             let value = std::env::var_os(name)?;
             Some((OsString::from(name), value))
         });
-        let processes = Processes::new(known).expect("programs start");
+        let processes = ProcessRunner::new(known).expect("programs start");
         let root = Root::open(folder.path()).expect("the workspace opens");
-        let programs = Programs::new(&root, &processes, exec);
-        Self { tools: tools(&programs, &Settings::default(), "0"), folder }
+        let programs = WorkspacePrograms::new(&root, &processes, exec);
+        Self { tools: tools(&programs, &CiSettings::default(), "0"), folder }
     }
 
     fn put(&self, name: &str, content: &str) {
@@ -41,8 +41,8 @@ impl Bench {
         fs::write(path, content).expect("the file is written");
     }
 
-    async fn call(&self, tool: &str, input: Value) -> Result<Output, ToolError> {
-        let ctx = Ctx::alone(Caller::local(), Instant::now() + Duration::from_secs(120));
+    async fn call(&self, tool: &str, input: Value) -> Result<ToolOutput, ToolError> {
+        let ctx = ToolContext::detached(Caller::local(), Instant::now() + Duration::from_secs(120));
         let known = self.tools.iter().find(|known| known.spec().id.as_str() == tool);
         known.expect("the tool is there").run(&ctx, input).await
     }
@@ -58,7 +58,7 @@ impl Bench {
 
 #[tokio::test]
 async fn a_command_line_is_refused_in_its_own_words() {
-    let bench = Bench::new(&exec::Settings::default());
+    let bench = Bench::new(&exec::ExecSettings::default());
     for (line, way) in [
         ("cd src", "give the directory as `folder`, or put what follows on the same line"),
         ("./missing", "paths are relative to `folder`"),
@@ -71,7 +71,7 @@ async fn a_command_line_is_refused_in_its_own_words() {
     let apart = json!({ "command": "echo hi", "args": [] });
     let message = bench.refused("ci.run", apart).await.message;
     assert!(message.starts_with("with `args`, `command` is the program alone"), "{message}");
-    let bench = Bench::new(&exec::Settings { shell: false, ..exec::Settings::default() });
+    let bench = Bench::new(&exec::ExecSettings { shell: false, ..exec::ExecSettings::default() });
     let message = bench.refused("ci.run", json!({ "command": "ls | wc" })).await.message;
     assert!(message.starts_with("this line needs a shell, "), "{message}");
     assert!(!message.contains("`shell`"), "{message}");
@@ -80,18 +80,18 @@ async fn a_command_line_is_refused_in_its_own_words() {
 #[tokio::test]
 async fn what_may_not_be_run_is_not_told_as_missing() {
     let allow = vec!["make".to_owned()];
-    let bench = Bench::new(&exec::Settings { allow, ..exec::Settings::default() });
+    let bench = Bench::new(&exec::ExecSettings { allow, ..exec::ExecSettings::default() });
     let told = bench.call("ci.diagnostics", json!({})).await.unwrap();
     assert!(told.text.body.contains("\nGit Version: may not be run\n"), "{}", told.text.body);
     let path = Some("/nowhere".to_owned());
-    let bench = Bench::new(&exec::Settings { path, ..exec::Settings::default() });
+    let bench = Bench::new(&exec::ExecSettings { path, ..exec::ExecSettings::default() });
     let told = bench.call("ci.diagnostics", json!({})).await.unwrap();
     assert!(told.text.body.contains("\nGit Version: not found\n"), "{}", told.text.body);
 }
 
 #[tokio::test]
 async fn a_filter_that_matches_nothing_is_no_success_and_a_crash_is_told() {
-    let bench = Bench::new(&exec::Settings::default());
+    let bench = Bench::new(&exec::ExecSettings::default());
     bench.put("Cargo.toml", MANIFEST);
     let lib = "#[test]\nfn fine() {}\n#[test]\nfn crashes() { std::process::abort(); }\n";
     bench.put("src/lib.rs", lib);
@@ -111,10 +111,10 @@ async fn a_filter_that_matches_nothing_is_no_success_and_a_crash_is_told() {
 
 #[tokio::test]
 async fn packages_are_not_installed_into_the_machine_s_python() {
-    let bench = Bench::new(&exec::Settings::default());
+    let bench = Bench::new(&exec::ExecSettings::default());
     bench.put("requirements.txt", "");
     let refused = bench.refused("ci.restore", json!({})).await;
-    assert_eq!(refused.fault, Fault::NotFound);
+    assert_eq!(refused.fault, ToolFault::NotFound);
     assert!(refused.message.contains("`python3 -m venv .venv`"), "{refused:?}");
     let told = bench.call("ci.detect", json!({})).await.unwrap();
     assert_eq!(told.value["projects"][0]["restore"], Value::Null);
@@ -122,9 +122,9 @@ async fn packages_are_not_installed_into_the_machine_s_python() {
 
 #[tokio::test]
 async fn a_filter_no_runner_would_understand_is_refused() {
-    let bench = Bench::new(&exec::Settings::default());
+    let bench = Bench::new(&exec::ExecSettings::default());
     bench.put("package.json", r#"{ "scripts": { "test": "node a.js" } }"#);
     let refused = bench.refused("ci.test", json!({ "filter": "adds" })).await;
-    assert_eq!(refused.fault, Fault::Invalid { pointer: "/filter".to_owned() });
+    assert_eq!(refused.fault, ToolFault::Invalid { pointer: "/filter".to_owned() });
     assert!(refused.message.contains("`args`"), "{refused:?}");
 }

@@ -2,34 +2,34 @@
 
 use serde_json::{Map, Value};
 
-use super::note::Note;
-use super::table::{Dash, Many};
+use super::table::{DashPolicy, ListStyle};
+use super::type_note::TypeNote;
 
 /// An argument of a declared command.
 #[derive(Debug, Clone)]
-pub(super) struct Argument {
+pub(super) struct CommandArgument {
     pub(super) name: String,
     pub(super) about: Option<String>,
-    pub(super) note: Note,
+    pub(super) note: TypeNote,
     /// The program's own default. It is documented in the schema but never passed.
     pub(super) assumed: Option<Value>,
     /// The JSON Schema of the argument, if it has no type note.
     pub(super) schema: Option<Value>,
     pub(super) aliases: Vec<String>,
     pub(super) option: String,
-    pub(super) many: Many,
+    pub(super) many: ListStyle,
     pub(super) joined: bool,
-    pub(super) dash: Dash,
+    pub(super) dash: DashPolicy,
 }
 
-impl Argument {
+impl CommandArgument {
     /// Returns the JSON Pointer to the argument in the input.
     pub(super) fn pointer(&self) -> String {
         pointer(&self.name)
     }
 
     /// Returns the argument's JSON Schema with its description and default.
-    pub(super) fn described(&self) -> Value {
+    pub(super) fn full_schema(&self) -> Value {
         let mut schema = self.schema.clone().unwrap_or_else(|| self.note.schema());
         if let Value::Object(fields) = &mut schema {
             if let Some(about) = &self.about {
@@ -49,17 +49,17 @@ pub(super) fn pointer(name: &str) -> String {
 }
 
 /// The values of a call's arguments, with defaults for those that are absent.
-pub(super) struct Given<'c> {
-    arguments: &'c [Argument],
+pub(super) struct ArgumentValues<'c> {
+    arguments: &'c [CommandArgument],
     input: &'c Map<String, Value>,
 }
 
-impl<'c> Given<'c> {
-    pub(super) fn new(arguments: &'c [Argument], input: &'c Map<String, Value>) -> Self {
+impl<'c> ArgumentValues<'c> {
+    pub(super) fn new(arguments: &'c [CommandArgument], input: &'c Map<String, Value>) -> Self {
         Self { arguments, input }
     }
 
-    pub(super) fn argument(&self, index: usize) -> &'c Argument {
+    pub(super) fn argument(&self, index: usize) -> &'c CommandArgument {
         &self.arguments[index]
     }
 

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use globset::{Glob, GlobBuilder, GlobMatcher};
 use toolgate_contract::ToolError;
 
-use super::argument::{Argument, Given};
-use super::template::{Raw, raw_pieces, text};
+use super::argument::{ArgumentValues, CommandArgument};
+use super::template::{RawPiece, split_pieces, value_text};
 use crate::world::Root;
-use crate::world::root::{File, Folder, Kind, Moment, Sight, Start, Watch, shown};
+use crate::world::root::{
+    EntryKind, FileTime, WalkFilter, WalkFolder, WalkStart, WorkMonitor, WorkspaceFile, quoted_path,
+};
 
 /// The most artefacts of one call. Each file stays open until it is collected.
 const FILES_MAX: usize = 1000;
@@ -18,31 +20,31 @@ const FILES_MAX: usize = 1000;
 /// A glob for artefacts of a command, with placeholders for arguments. Argument values are inserted
 /// literally.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Pattern(Vec<Piece>);
+pub(super) struct ArtefactPattern(Vec<PatternPiece>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Piece {
+enum PatternPiece {
     Glob(String),
     Insert(usize),
 }
 
 /// A character of a pattern, and `true` if it is literal instead of glob syntax.
-type Sign = (char, bool);
+type PatternChar = (char, bool);
 
 /// A pattern with its arguments filled in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Sought {
+pub(super) enum ArtefactQuery {
     /// A single path.
     File(String),
     /// A glob below a folder. `depth` limits the levels to search, unless `deep` is set.
     Beneath { folder: String, glob: String, deep: bool, depth: usize },
     /// No possible artefact, with a note about the reason if it should be reported.
-    Nowhere(Option<String>),
+    Impossible(Option<String>),
 }
 
 /// The artefacts of a finished command.
 #[derive(Debug, Default)]
-pub(super) struct Left {
+pub(super) struct CollectedArtefacts {
     /// The open files, by path relative to the workspace.
     pub(super) files: BTreeMap<String, Arc<std::fs::File>>,
     /// Notes about files that are not included, with the reason.
@@ -50,68 +52,68 @@ pub(super) struct Left {
     is_full: bool,
 }
 
-impl Pattern {
+impl ArtefactPattern {
     /// Parses a pattern. `find` looks up the arguments that it names.
     pub(super) fn parse(
         pattern: &str,
-        arguments: &[Argument],
+        arguments: &[CommandArgument],
         find: impl Fn(&str) -> Result<usize, String>,
     ) -> Result<Self, String> {
         let mut pieces = Vec::new();
-        for raw in raw_pieces(pattern)? {
+        for raw in split_pieces(pattern)? {
             pieces.push(match raw {
-                Raw::Text(text) => Piece::Glob(text),
-                Raw::Insert { name, .. } => {
+                RawPiece::Text(text) => PatternPiece::Glob(text),
+                RawPiece::Insert { name, .. } => {
                     let index = find(name)?;
-                    if arguments[index].note.kind == super::note::Kind::Flag {
+                    if arguments[index].note.kind == super::type_note::ValueKind::Flag {
                         return Err(format!("`{name}` is a flag and names no file"));
                     }
-                    Piece::Insert(index)
+                    PatternPiece::Insert(index)
                 }
             });
         }
         let sample = pieces.iter().map(|piece| match piece {
-            Piece::Glob(glob) => glob.as_str(),
-            Piece::Insert(_) => "x",
+            PatternPiece::Glob(glob) => glob.as_str(),
+            PatternPiece::Insert(_) => "x",
         });
-        compile(&sample.collect::<String>())
+        compile_glob(&sample.collect::<String>())
             .map_err(|err| format!("`{pattern}` is no glob: {err}"))?;
         Ok(Self(pieces))
     }
 
     /// Returns the indexes of the arguments in the pattern.
     pub(super) fn arguments(&self) -> Vec<usize> {
-        let insert = |piece: &Piece| match piece {
-            Piece::Insert(index) => Some(*index),
-            Piece::Glob(_) => None,
+        let insert = |piece: &PatternPiece| match piece {
+            PatternPiece::Insert(index) => Some(*index),
+            PatternPiece::Glob(_) => None,
         };
         self.0.iter().filter_map(insert).collect()
     }
 
     /// Fills in the arguments of a call, for a program that starts in `cwd`. Returns one result per
     /// value of a list, and none if an argument is absent or clearly not a file.
-    pub(super) fn sought(
+    pub(super) fn fill(
         &self,
-        given: &Given<'_>,
+        given: &ArgumentValues<'_>,
         cwd: &str,
         root: &Path,
-    ) -> Result<Vec<Sought>, ToolError> {
-        let mut all: Vec<Vec<Sign>> = vec![Vec::new()];
+    ) -> Result<Vec<ArtefactQuery>, ToolError> {
+        let mut all: Vec<Vec<PatternChar>> = vec![Vec::new()];
         for piece in &self.0 {
             match piece {
-                Piece::Glob(glob) => {
+                PatternPiece::Glob(glob) => {
                     all.iter_mut().for_each(|it| it.extend(glob.chars().map(|c| (c, false))));
                 }
-                Piece::Insert(index) => {
+                PatternPiece::Insert(index) => {
                     let pointer = given.argument(*index).pointer();
                     let mut values = Vec::new();
                     for value in given.values(*index) {
-                        let value = text(value, &pointer)?;
+                        let value = value_text(value, &pointer)?;
                         if !value.is_empty() && value != "-" && !value.contains("://") {
                             values.push(value);
                         }
                     }
-                    let with = |signs: &Vec<Sign>, value: &str| -> Vec<Sign> {
+                    let with = |signs: &Vec<PatternChar>, value: &str| -> Vec<PatternChar> {
                         signs.iter().copied().chain(value.chars().map(|c| (c, true))).collect()
                     };
                     all = all
@@ -121,22 +123,22 @@ impl Pattern {
                 }
             }
         }
-        Ok(all.iter().map(|signs| sought(signs, cwd, root)).collect())
+        Ok(all.iter().map(|signs| resolve_query(signs, cwd, root)).collect())
     }
 }
 
 /// Resolves the pattern `signs` relative to `cwd`.
-fn sought(signs: &[Sign], cwd: &str, root: &Path) -> Sought {
+fn resolve_query(signs: &[PatternChar], cwd: &str, root: &Path) -> ArtefactQuery {
     let written: String = signs.iter().map(|(c, _)| c).collect();
     let outside = || {
-        let shown = shown(&written);
-        Sought::Nowhere(Some(format!("{shown} is outside the workspace and no artefact")))
+        let shown = quoted_path(&written);
+        ArtefactQuery::Impossible(Some(format!("{shown} is outside the workspace and no artefact")))
     };
-    let mut parts: Vec<Vec<Sign>> = Vec::new();
-    let plain = |name: &str| name.chars().map(|c| (c, true)).collect::<Vec<Sign>>();
+    let mut parts: Vec<Vec<PatternChar>> = Vec::new();
+    let plain = |name: &str| name.chars().map(|c| (c, true)).collect::<Vec<PatternChar>>();
     if written.starts_with('/') {
         let names = signs.split(|(c, _)| *c == '/').filter(|name| !name.is_empty());
-        let mut names = names.map(<[Sign]>::to_vec);
+        let mut names = names.map(<[PatternChar]>::to_vec);
         let above = root.to_string_lossy();
         for name in above.split('/').filter(|name| !name.is_empty()) {
             let next: String = names.next().unwrap_or_default().iter().map(|(c, _)| c).collect();
@@ -148,9 +150,9 @@ fn sought(signs: &[Sign], cwd: &str, root: &Path) -> Sought {
     } else {
         parts.extend(cwd.split('/').filter(|name| !name.is_empty()).map(plain));
         let names = signs.split(|(c, _)| *c == '/').filter(|name| !name.is_empty());
-        parts.extend(names.map(<[Sign]>::to_vec));
+        parts.extend(names.map(<[PatternChar]>::to_vec));
     }
-    let mut names: Vec<Vec<Sign>> = Vec::new();
+    let mut names: Vec<Vec<PatternChar>> = Vec::new();
     for part in parts {
         let name: String = part.iter().map(|(c, _)| c).collect();
         match name.as_str() {
@@ -160,19 +162,23 @@ fn sought(signs: &[Sign], cwd: &str, root: &Path) -> Sought {
             _ => names.push(part),
         }
     }
-    let is_plain = |name: &Vec<Sign>| {
+    let is_plain = |name: &Vec<PatternChar>| {
         name.iter().all(|(c, itself)| *itself || !matches!(c, '*' | '?' | '[' | ']' | '{' | '}'))
     };
-    let text = |name: &Vec<Sign>| name.iter().map(|(c, _)| c).collect::<String>();
+    let text = |name: &Vec<PatternChar>| name.iter().map(|(c, _)| c).collect::<String>();
     let first = names.iter().position(|name| !is_plain(name)).unwrap_or(names.len());
     let (folder, rest) = names.split_at(first);
     let folder: Vec<String> = folder.iter().map(text).collect();
     let folder = if folder.is_empty() { ".".to_owned() } else { folder.join("/") };
     if rest.is_empty() {
-        return if folder == "." { Sought::Nowhere(None) } else { Sought::File(folder) };
+        return if folder == "." {
+            ArtefactQuery::Impossible(None)
+        } else {
+            ArtefactQuery::File(folder)
+        };
     }
-    let glob = |name: &Vec<Sign>| -> String {
-        let sign = |(c, itself): &Sign| {
+    let glob = |name: &Vec<PatternChar>| -> String {
+        let sign = |(c, itself): &PatternChar| {
             let c = c.to_string();
             if *itself { globset::escape(&c) } else { c }
         };
@@ -180,39 +186,44 @@ fn sought(signs: &[Sign], cwd: &str, root: &Path) -> Sought {
     };
     let deep = rest.iter().any(|name| text(name).contains("**"));
     let glob: Vec<String> = rest.iter().map(glob).collect();
-    Sought::Beneath { folder, glob: glob.join("/"), deep, depth: rest.len() }
+    ArtefactQuery::Beneath { folder, glob: glob.join("/"), deep, depth: rest.len() }
 }
 
-fn compile(glob: &str) -> Result<Glob, globset::Error> {
+fn compile_glob(glob: &str) -> Result<Glob, globset::Error> {
     GlobBuilder::new(glob).literal_separator(true).build()
 }
 
-impl Left {
+impl CollectedArtefacts {
     /// Collects the regular files that match `sought` and changed since `started`.
-    pub(super) fn gather(
+    pub(super) fn collect(
         root: &Root,
-        sought: Vec<Sought>,
-        started: Moment,
-        watch: &Watch,
+        sought: Vec<ArtefactQuery>,
+        started: FileTime,
+        watch: &WorkMonitor,
     ) -> Result<Self, ToolError> {
         let mut left = Self::default();
         for sought in sought {
             match sought {
-                Sought::File(path) => {
+                ArtefactQuery::File(path) => {
                     if let Ok(file) = root.open_file(&path) {
-                        left.take(path, file, started);
+                        left.add(path, file, started);
                     }
                 }
-                Sought::Beneath { folder, glob, deep, depth } => {
-                    let Ok(Start::Folder(folder)) = root.start(&folder) else { continue };
-                    let Ok(glob) = compile(&glob) else { continue };
+                ArtefactQuery::Beneath { folder, glob, deep, depth } => {
+                    let Ok(WalkStart::Folder(folder)) = root.walk_start(&folder) else { continue };
+                    let Ok(glob) = compile_glob(&glob) else { continue };
                     let depth = if deep { usize::MAX } else { depth };
                     let from = folder.path.clone();
-                    let seek =
-                        Seek { root, glob: glob.compile_matcher(), from: &from, started, watch };
-                    seek.look(folder, depth, &mut left)?;
+                    let seek = ArtefactSearch {
+                        root,
+                        glob: glob.compile_matcher(),
+                        base: &from,
+                        started,
+                        watch,
+                    };
+                    seek.collect_matches(folder, depth, &mut left)?;
                 }
-                Sought::Nowhere(note) => left.notes.extend(note),
+                ArtefactQuery::Impossible(note) => left.notes.extend(note),
             }
         }
         if left.is_full {
@@ -221,8 +232,8 @@ impl Left {
         Ok(left)
     }
 
-    fn take(&mut self, path: String, file: File, started: Moment) {
-        if !file.meta().is_changed_since(started) || self.files.contains_key(&path) {
+    fn add(&mut self, path: String, file: WorkspaceFile, started: FileTime) {
+        if !file.meta().has_changed_since(started) || self.files.contains_key(&path) {
             return;
         }
         if self.files.len() == FILES_MAX {
@@ -235,35 +246,42 @@ impl Left {
 }
 
 /// A search for artefacts below a folder.
-struct Seek<'s> {
+struct ArtefactSearch<'s> {
     root: &'s Root,
     glob: GlobMatcher,
-    from: &'s Path,
-    started: Moment,
-    watch: &'s Watch,
+    base: &'s Path,
+    started: FileTime,
+    watch: &'s WorkMonitor,
 }
 
-impl Seek<'_> {
+impl ArtefactSearch<'_> {
     /// Adds the matching files in `folder` and up to `depth - 1` levels below it to `left`.
-    fn look(&self, mut folder: Folder, depth: usize, left: &mut Left) -> Result<(), ToolError> {
-        let sight = Sight { ignored: true, hidden: true };
-        self.watch.check()?;
+    fn collect_matches(
+        &self,
+        mut folder: WalkFolder,
+        depth: usize,
+        left: &mut CollectedArtefacts,
+    ) -> Result<(), ToolError> {
+        let sight = WalkFilter { include_ignored: true, include_hidden: true };
+        self.watch.check_cancelled()?;
         // A folder that vanished or is unreadable has no artefacts.
-        let Ok(entries) = folder.look(self.root, sight, self.watch) else { return Ok(()) };
+        let Ok(entries) = folder.list(self.root, sight, self.watch) else { return Ok(()) };
         for (name, kind) in entries {
             let path = folder.path.join(&name);
             match kind {
-                Kind::Dir if depth > 1 => self.look(folder.enter(&name), depth - 1, left)?,
-                Kind::File => {
-                    let below = path.strip_prefix(self.from).unwrap_or(&path);
+                EntryKind::Dir if depth > 1 => {
+                    self.collect_matches(folder.child(&name), depth - 1, left)?;
+                }
+                EntryKind::File => {
+                    let below = path.strip_prefix(self.base).unwrap_or(&path);
                     let (Some(text), true) = (path.to_str(), self.glob.is_match(below)) else {
                         continue;
                     };
                     if let Ok(file) = self.root.open_walked(&path) {
-                        left.take(text.to_owned(), file, self.started);
+                        left.add(text.to_owned(), file, self.started);
                     }
                 }
-                Kind::Dir | Kind::Symlink | Kind::Other => {}
+                EntryKind::Dir | EntryKind::Symlink | EntryKind::Other => {}
             }
         }
         Ok(())

@@ -10,19 +10,19 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use serde::de::DeserializeOwned;
 use toml::Spanned;
-use toolgate_contract::fold;
+use toolgate_contract::fold_name;
 
-use super::Settings;
-use super::declared::{Declared, Where};
+use super::CommandSettings;
+use super::declared_command::{DeclarationPlace, DeclaredCommand};
 use super::resolve;
-use super::table::{Configured, Entries, Pack, Table};
+use super::table::{CommandTable, ConfiguredCommands, OrderedEntries, PackFile};
 
 /// The most bytes of one pack file.
 const PACK_BYTES_MAX: u64 = 8 << 20;
 
 /// A text that declares commands, with its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
+pub struct DeclarationSource {
     /// The file. Relative paths of programs start from its folder.
     pub file: PathBuf,
     /// The content of the file.
@@ -31,7 +31,7 @@ pub struct Source {
 
 /// An error in a declaration, with its location.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}{message}", Place(file, *line, *column))]
+#[error("{}{message}", PlacePrefix(file, *line, *column))]
 pub struct LoadError {
     /// The file with the error.
     pub file: PathBuf,
@@ -43,9 +43,9 @@ pub struct LoadError {
     pub message: String,
 }
 
-struct Place<'p>(&'p Path, usize, usize);
+struct PlacePrefix<'p>(&'p Path, usize, usize);
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for PlacePrefix<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(file, line, column) = self;
         match line {
@@ -57,12 +57,12 @@ impl fmt::Display for Place<'_> {
 
 /// An error at a range of bytes in a text.
 #[derive(Debug)]
-pub(super) struct Wrong {
+pub(super) struct DeclarationError {
     pub(super) span: Range<usize>,
     pub(super) message: String,
 }
 
-impl Wrong {
+impl DeclarationError {
     pub(super) fn at<T>(what: &Spanned<T>, message: impl Into<String>) -> Self {
         Self { span: what.span(), message: message.into() }
     }
@@ -72,47 +72,50 @@ impl Wrong {
 ///
 /// # Errors
 /// Fails at the first error in a file, and if a file cannot be read.
-pub fn declared(
-    settings: &Settings,
-    configuration: Option<&Source>,
-) -> Result<Vec<Declared>, LoadError> {
-    let beside = beside(configuration);
-    let programs = programs(settings, beside);
+pub fn load_commands(
+    settings: &CommandSettings,
+    configuration: Option<&DeclarationSource>,
+) -> Result<Vec<DeclaredCommand>, LoadError> {
+    let beside = base_folder(configuration);
+    let programs = absolute_programs(settings, beside);
     let mut all = Vec::new();
     if let Some(source) = configuration {
-        let Configured { command } = parse(source)?;
-        all.extend(commands(source, None, command, &programs)?);
+        let ConfiguredCommands { command } = parse(source)?;
+        all.extend(resolve_commands(source, None, command, &programs)?);
     }
-    for pack in packs(settings, configuration) {
-        for source in files(&pack)? {
-            let Pack { defaults, command } = parse(&source)?;
-            all.extend(commands(&source, defaults, command, &programs)?);
+    for pack in pack_paths(settings, configuration) {
+        for source in read_pack(&pack)? {
+            let PackFile { defaults, command } = parse(&source)?;
+            all.extend(resolve_commands(&source, defaults, command, &programs)?);
         }
     }
-    distinct(&all)?;
+    check_distinct(&all)?;
     Ok(all)
 }
 
 /// Returns the paths of the packs in `settings`: files, and folders of files.
-pub fn packs(settings: &Settings, configuration: Option<&Source>) -> impl Iterator<Item = PathBuf> {
-    let beside = beside(configuration).to_owned();
+pub fn pack_paths(
+    settings: &CommandSettings,
+    configuration: Option<&DeclarationSource>,
+) -> impl Iterator<Item = PathBuf> {
+    let beside = base_folder(configuration).to_owned();
     settings.packs.iter().map(move |pack| beside.join(pack))
 }
 
 /// Returns the folder that relative paths in the configuration start from.
-fn beside(configuration: Option<&Source>) -> &Path {
+fn base_folder(configuration: Option<&DeclarationSource>) -> &Path {
     configuration.and_then(|source| source.file.parent()).unwrap_or(Path::new(""))
 }
 
 /// Returns the program paths in the settings, made absolute.
-fn programs(settings: &Settings, beside: &Path) -> BTreeMap<String, String> {
+fn absolute_programs(settings: &CommandSettings, beside: &Path) -> BTreeMap<String, String> {
     let programs = settings.programs.iter();
-    programs.map(|(name, program)| (name.clone(), located(program, beside))).collect()
+    programs.map(|(name, program)| (name.clone(), absolute_program(program, beside))).collect()
 }
 
 /// Makes the path `program` absolute, starting from the folder `beside`. A name without `/` stays
 /// unchanged.
-pub(super) fn located(program: &str, beside: &Path) -> String {
+pub(super) fn absolute_program(program: &str, beside: &Path) -> String {
     if !program.contains('/') {
         return program.to_owned();
     }
@@ -122,7 +125,7 @@ pub(super) fn located(program: &str, beside: &Path) -> String {
 
 /// Reads the pack at `path`: one file, or the `*.toml` files of a folder, sorted by name.
 #[allow(clippy::disallowed_methods, reason = "the owner's own files, read once at start")]
-fn files(path: &Path) -> Result<Vec<Source>, LoadError> {
+fn read_pack(path: &Path) -> Result<Vec<DeclarationSource>, LoadError> {
     let unread = |path: &Path, err: std::io::Error| LoadError {
         file: path.to_owned(),
         line: 0,
@@ -139,8 +142,8 @@ fn files(path: &Path) -> Result<Vec<Source>, LoadError> {
         files.retain(|file| file.extension().is_some_and(|it| it == "toml") && file.is_file());
         files.sort();
     }
-    let read = |file: PathBuf| match plain_text(&file) {
-        Ok(text) => Ok(Source { file, text }),
+    let read = |file: PathBuf| match read_plain_text(&file) {
+        Ok(text) => Ok(DeclarationSource { file, text }),
         Err(err) => Err(unread(&file, err)),
     };
     files.into_iter().map(read).collect()
@@ -149,7 +152,7 @@ fn files(path: &Path) -> Result<Vec<Source>, LoadError> {
 /// Reads the text file at `path`. Refuses pipes and devices, which could block, and files that are
 /// too large.
 #[allow(clippy::disallowed_methods, reason = "the owner's own files, read once at start")]
-fn plain_text(path: &Path) -> std::io::Result<String> {
+fn read_plain_text(path: &Path) -> std::io::Result<String> {
     let wrong = |why: String| std::io::Error::new(std::io::ErrorKind::InvalidInput, why);
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let flags = i32::try_from(flags.bits()).unwrap_or_default();
@@ -165,10 +168,10 @@ fn plain_text(path: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
-fn parse<T: DeserializeOwned>(source: &Source) -> Result<T, LoadError> {
+fn parse<T: DeserializeOwned>(source: &DeclarationSource) -> Result<T, LoadError> {
     toml::from_str(&source.text).map_err(|err| {
         let message = with_nearest(err.message());
-        source.error(Wrong { span: err.span().unwrap_or_default(), message })
+        source.error_at(DeclarationError { span: err.span().unwrap_or_default(), message })
     })
 }
 
@@ -177,36 +180,37 @@ fn with_nearest(message: &str) -> String {
     let Some(rest) = message.strip_prefix("unknown field `") else { return message.to_owned() };
     let mut names = rest.split('`').step_by(2);
     let unknown = names.next().unwrap_or_default();
-    let near = super::nearest(unknown, names);
+    let near = super::suggestion(unknown, names);
     format!(
         "`{unknown}` is not a setting{near}; {}",
         rest[unknown.len() + 1..].trim_start_matches(", ")
     )
 }
 
-fn commands(
-    source: &Source,
-    defaults: Option<Spanned<Table>>,
-    command: Entries<Table>,
+fn resolve_commands(
+    source: &DeclarationSource,
+    defaults: Option<Spanned<CommandTable>>,
+    command: OrderedEntries<CommandTable>,
     programs: &BTreeMap<String, String>,
-) -> Result<Vec<Declared>, LoadError> {
-    let defaults = resolve::Defaults::new(defaults).map_err(|wrong| source.error(wrong))?;
+) -> Result<Vec<DeclaredCommand>, LoadError> {
+    let defaults =
+        resolve::CommandDefaults::new(defaults).map_err(|wrong| source.error_at(wrong))?;
     let mut all = Vec::with_capacity(command.0.len());
     for (id, table) in command.0 {
-        let place = source.place(id.span().start);
-        let found = Where { file: source.file.clone(), line: place.0, column: place.1 };
-        let declared = resolve::command(&id, table, &defaults, found, programs);
-        all.push(declared.map_err(|wrong| source.error(wrong))?);
+        let place = source.line_column(id.span().start);
+        let found = DeclarationPlace { file: source.file.clone(), line: place.0, column: place.1 };
+        let declared = resolve::resolve_command(&id, table, &defaults, found, programs);
+        all.push(declared.map_err(|wrong| source.error_at(wrong))?);
     }
     Ok(all)
 }
 
 /// Refuses two commands with the same name in any spelling.
-fn distinct(all: &[Declared]) -> Result<(), LoadError> {
-    let mut seen: BTreeMap<String, &Declared> = BTreeMap::new();
+fn check_distinct(all: &[DeclaredCommand]) -> Result<(), LoadError> {
+    let mut seen: BTreeMap<String, &DeclaredCommand> = BTreeMap::new();
     for declared in all {
-        let Where { file, line, column } = &declared.found;
-        if let Some(first) = seen.insert(fold(declared.id()).into_owned(), declared) {
+        let DeclarationPlace { file, line, column } = &declared.place;
+        if let Some(first) = seen.insert(fold_name(declared.id()).into_owned(), declared) {
             return Err(LoadError {
                 file: file.clone(),
                 line: *line,
@@ -214,10 +218,10 @@ fn distinct(all: &[Declared]) -> Result<(), LoadError> {
                 message: format!(
                     "the command `{}` is declared twice, first as `{}` at {}:{}; `.`, `-` and `_` \
                      make no difference",
-                    declared.written,
-                    first.written,
-                    first.found.file.display(),
-                    first.found.line,
+                    declared.written_id,
+                    first.written_id,
+                    first.place.file.display(),
+                    first.place.line,
                 ),
             });
         }
@@ -225,15 +229,15 @@ fn distinct(all: &[Declared]) -> Result<(), LoadError> {
     Ok(())
 }
 
-impl Source {
-    fn error(&self, wrong: Wrong) -> LoadError {
-        let Wrong { span, message } = wrong;
-        let (line, column) = self.place(span.start);
+impl DeclarationSource {
+    fn error_at(&self, wrong: DeclarationError) -> LoadError {
+        let DeclarationError { span, message } = wrong;
+        let (line, column) = self.line_column(span.start);
         LoadError { file: self.file.clone(), line, column, message }
     }
 
     /// Returns the line and column of a byte offset, from 1.
-    fn place(&self, at: usize) -> (usize, usize) {
+    fn line_column(&self, at: usize) -> (usize, usize) {
         let before = &self.text[..self.text.floor_char_boundary(at)];
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
@@ -243,16 +247,17 @@ impl Source {
 
 /// Fuzzes a pack and, after the byte 0x1f, the input of a call to its commands.
 #[cfg(any(fuzzing, test))]
-pub(crate) fn check(bytes: &[u8]) {
+pub(crate) fn check_fuzz_input(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let (text, input) = text.split_once('\u{1f}').unwrap_or((text, "{}"));
-    let source = Source { file: "/packs/a.toml".into(), text: text.to_owned() };
-    let read = parse(&source).and_then(|Pack { defaults, command }| {
-        let all = commands(&source, defaults, command, &BTreeMap::new())?;
-        distinct(&all).map(|()| all)
+    let source = DeclarationSource { file: "/packs/a.toml".into(), text: text.to_owned() };
+    let read = parse(&source).and_then(|PackFile { defaults, command }| {
+        let all = resolve_commands(&source, defaults, command, &BTreeMap::new())?;
+        check_distinct(&all).map(|()| all)
     });
-    let configured = parse(&source)
-        .and_then(|Configured { command }| commands(&source, None, command, &BTreeMap::new()));
+    let configured = parse(&source).and_then(|ConfiguredCommands { command }| {
+        resolve_commands(&source, None, command, &BTreeMap::new())
+    });
     if let Err(err) = &configured {
         assert!(!err.to_string().is_empty());
     }

@@ -7,9 +7,9 @@
 mod settings;
 mod table;
 mod load;
-mod declared;
+mod declared_command;
 mod resolve;
-mod note;
+mod type_note;
 mod argument;
 mod template;
 mod artefacts;
@@ -22,22 +22,25 @@ use std::sync::Arc;
 
 use toolgate_contract::AnyTool;
 
-use crate::exec::Programs;
+use crate::exec::WorkspacePrograms;
 
-pub use declared::Declared;
+pub use declared_command::DeclaredCommand;
 #[cfg(any(fuzzing, test))]
-pub(crate) use load::check as fuzz_packs;
-pub use load::{LoadError, Source, declared, packs};
-pub use settings::{Settings, Tables};
+pub(crate) use load::check_fuzz_input as fuzz_packs;
+pub use load::{DeclarationSource, LoadError, load_commands, pack_paths};
+pub use settings::{CommandSettings, CommandTables};
 
 /// Returns the tools that `declared` describes, run by `programs`.
-pub fn tools(programs: &Programs, declared: Vec<Declared>) -> Vec<Arc<dyn AnyTool>> {
-    let tool = |declared| Arc::new(run::Command::new(declared, programs)) as Arc<dyn AnyTool>;
+pub fn tools(
+    programs: &WorkspacePrograms,
+    declared: Vec<DeclaredCommand>,
+) -> Vec<Arc<dyn AnyTool>> {
+    let tool = |declared| Arc::new(run::CommandTool::new(declared, programs)) as Arc<dyn AnyTool>;
     declared.into_iter().map(tool).collect()
 }
 
 /// Returns `, did you mean …?` if one of `names` is similar to `name`.
-fn nearest<'n>(name: &str, names: impl IntoIterator<Item = &'n str>) -> String {
+fn suggestion<'n>(name: &str, names: impl IntoIterator<Item = &'n str>) -> String {
     let near =
         names.into_iter().map(|known| (strsim::normalized_damerau_levenshtein(name, known), known));
     let best = near.filter(|(near, _)| *near > 0.55).max_by(|a, b| a.0.total_cmp(&b.0));

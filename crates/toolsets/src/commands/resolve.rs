@@ -9,14 +9,19 @@ use serde_json::Value;
 use toml::Spanned;
 use toolgate_contract::{Effects, ToolId};
 
-use super::argument::Argument;
-use super::artefacts::Pattern;
-use super::declared::{Declared, PASSTHROUGH, Program, Where, snake};
-use super::load::{Wrong, located};
-use super::note::{Count, Kind, Note};
-use super::table::{Arg, Effect, Element, Entries, Noted, Table, noted};
-use super::template::Item;
-use crate::exec::{PathVariable, refusal};
+use super::argument::CommandArgument;
+use super::artefacts::ArtefactPattern;
+use super::declared_command::{
+    CommandProgram, DeclarationPlace, DeclaredCommand, PASSTHROUGH, snake,
+};
+use super::load::{DeclarationError, absolute_program};
+use super::table::{
+    ArgumentDeclaration, ArgumentTable, ArgvElement, CommandTable, DeclaredEffects, OrderedEntries,
+    into_table,
+};
+use super::template::ArgvItem;
+use super::type_note::{TypeNote, ValueCount, ValueKind};
+use crate::exec::{PathVariable, variable_refusal};
 
 /// The highest limit of concurrent calls of one command.
 const AT_ONCE_MAX: usize = 1_000_000;
@@ -25,98 +30,105 @@ const DEADLINE_MS_MAX: u64 = 86_400_000;
 
 /// Defaults for all commands in a file.
 #[derive(Default)]
-pub(super) struct Defaults {
-    table: Table,
-    arguments: Vec<(Spanned<String>, Argument)>,
+pub(super) struct CommandDefaults {
+    table: CommandTable,
+    arguments: Vec<(Spanned<String>, CommandArgument)>,
     env: Vec<(String, String)>,
 }
 
-impl Defaults {
+impl CommandDefaults {
     /// Reads `[defaults]`. Refuses settings that only a single command may have.
-    pub(super) fn new(defaults: Option<Spanned<Table>>) -> Result<Self, Wrong> {
+    pub(super) fn new(defaults: Option<Spanned<CommandTable>>) -> Result<Self, DeclarationError> {
         let Some(defaults) = defaults else { return Ok(Self::default()) };
         let mut table = defaults.into_inner();
         let single = |name: &str| format!("`{name}` is for one command; say it in `[command.…]`");
         if let Some(about) = &table.about {
-            return Err(Wrong::at(about, single("about")));
+            return Err(DeclarationError::at(about, single("about")));
         }
         if let Some(title) = &table.title {
-            return Err(Wrong::at(title, single("title")));
+            return Err(DeclarationError::at(title, single("title")));
         }
         if let Some(argv) = &table.argv {
-            return Err(Wrong::at(argv, single("argv")));
+            return Err(DeclarationError::at(argv, single("argv")));
         }
-        let arguments = arguments(std::mem::take(&mut table.args))?;
-        let env = variables(std::mem::take(&mut table.env))?;
+        let arguments = read_arguments(std::mem::take(&mut table.args))?;
+        let env = read_variables(std::mem::take(&mut table.env))?;
         Ok(Self { table, arguments, env })
     }
 }
 
 /// Resolves the command that `table` declares as `id`.
-pub(super) fn command(
+pub(super) fn resolve_command(
     id: &Spanned<String>,
-    table: Table,
-    defaults: &Defaults,
-    found: Where,
+    table: CommandTable,
+    defaults: &CommandDefaults,
+    found: DeclarationPlace,
     programs: &BTreeMap<String, String>,
-) -> Result<Declared, Wrong> {
-    let (tool, stage, name) = identity(id)?;
-    let Defaults { table: defaults, arguments: shared, env: shared_env } = defaults;
+) -> Result<DeclaredCommand, DeclarationError> {
+    let (tool, stage, name) = split_id(id)?;
+    let CommandDefaults { table: defaults, arguments: shared, env: shared_env } = defaults;
     let about = table.about.ok_or_else(|| {
-        Wrong::at(id, "the command does not say what it does; add `about = \"…\"`")
+        DeclarationError::at(id, "the command does not say what it does; add `about = \"…\"`")
     })?;
     let beside = found.file.parent().unwrap_or(std::path::Path::new(""));
     let written = table.program.as_ref().or(defaults.program.as_ref()).ok_or_else(|| {
-        Wrong::at(
+        DeclarationError::at(
             id,
             "the command names no program; add `program = \"…\"`, or give it in [defaults]",
         )
     })?;
     if written.get_ref().trim().is_empty() || written.get_ref().contains('\0') {
-        return Err(Wrong::at(written, "the program's name is empty or has a NUL character in it"));
+        return Err(DeclarationError::at(
+            written,
+            "the program's name is empty or has a NUL character in it",
+        ));
     }
-    let program = Program {
+    let program = CommandProgram {
         name: written.get_ref().clone(),
         at: programs
             .get(written.get_ref())
             .cloned()
-            .unwrap_or_else(|| located(written.get_ref(), beside)),
+            .unwrap_or_else(|| absolute_program(written.get_ref(), beside)),
         env: table.program_env.or_else(|| defaults.program_env.clone()),
     };
 
-    let own = arguments(table.args)?;
-    let is_own = |argument: &Argument| own.iter().any(|(_, it)| it.name == argument.name);
+    let own = read_arguments(table.args)?;
+    let is_own = |argument: &CommandArgument| own.iter().any(|(_, it)| it.name == argument.name);
     let inherited = shared.iter().filter(|(_, argument)| !is_own(argument)).cloned();
     let inherited: Vec<_> = inherited.collect();
     let places: Vec<Spanned<String>> =
         own.iter().chain(&inherited).map(|(place, _)| place.clone()).collect();
-    let arguments: Vec<Argument> =
+    let arguments: Vec<CommandArgument> =
         own.into_iter().chain(inherited).map(|(_, argument)| argument).collect();
     let passthrough = table.passthrough.or(defaults.passthrough).unwrap_or(false);
-    distinct(&arguments, &places, passthrough)?;
+    check_distinct(&arguments, &places, passthrough)?;
 
     let argv = table.argv.ok_or_else(|| {
-        Wrong::at(id, "the command has no `argv`; `argv = [\"{options}\"]` passes every argument")
+        DeclarationError::at(
+            id,
+            "the command has no `argv`; `argv = [\"{options}\"]` passes every argument",
+        )
     })?;
-    let argv = template(argv.get_ref(), &arguments)?;
+    let argv = parse_argv(argv.get_ref(), &arguments)?;
     let stdin = table.stdin.as_ref().or(defaults.stdin.as_ref());
-    let stdin =
-        stdin.map(|name| find(&arguments, name.get_ref()).map_err(|why| Wrong::at(name, why)));
+    let stdin = stdin.map(|name| {
+        find_argument(&arguments, name.get_ref()).map_err(|why| DeclarationError::at(name, why))
+    });
     let stdin = stdin.transpose()?;
     let patterns = table.artefacts.as_ref().or(defaults.artefacts.as_ref());
     let mut artefacts = Vec::new();
     for pattern in patterns.into_iter().flatten() {
-        let find = |name: &str| find(&arguments, name);
-        let parsed = Pattern::parse(pattern.get_ref(), &arguments, find);
-        artefacts.push(parsed.map_err(|why| Wrong::at(pattern, why))?);
+        let find = |name: &str| find_argument(&arguments, name);
+        let parsed = ArtefactPattern::parse(pattern.get_ref(), &arguments, find);
+        artefacts.push(parsed.map_err(|why| DeclarationError::at(pattern, why))?);
     }
-    let placed: BTreeSet<usize> = argv.iter().flat_map(Item::arguments).chain(stdin).collect();
+    let placed: BTreeSet<usize> = argv.iter().flat_map(ArgvItem::arguments).chain(stdin).collect();
     let rest: Vec<usize> = (0..arguments.len()).filter(|index| !placed.contains(index)).collect();
     let has_rest = argv.iter().any(holds_rest);
-    let used: BTreeSet<usize> = artefacts.iter().flat_map(Pattern::arguments).collect();
+    let used: BTreeSet<usize> = artefacts.iter().flat_map(ArtefactPattern::arguments).collect();
     if let Some(index) = rest.iter().find(|index| !has_rest && !used.contains(index)) {
         let name = &arguments[*index].name;
-        return Err(Wrong::at(
+        return Err(DeclarationError::at(
             &places[*index],
             format!("`{name}` is passed nowhere; put `{{--{name}}}` or `{{options}}` into argv"),
         ));
@@ -124,33 +136,36 @@ pub(super) fn command(
 
     let deadline_ms = table.deadline_ms.as_ref().or(defaults.deadline_ms.as_ref());
     if let Some(ms) = deadline_ms.filter(|ms| !(1..=DEADLINE_MS_MAX).contains(ms.get_ref())) {
-        return Err(Wrong::at(ms, format!("`deadline_ms` may be 1 to {DEADLINE_MS_MAX}, a day")));
+        return Err(DeclarationError::at(
+            ms,
+            format!("`deadline_ms` may be 1 to {DEADLINE_MS_MAX}, a day"),
+        ));
     }
     let at_once = table.at_once.as_ref().or(defaults.at_once.as_ref());
     if let Some(zero) = at_once.filter(|at_once| *at_once.get_ref() == 0) {
-        return Err(Wrong::at(
+        return Err(DeclarationError::at(
             zero,
             "`at_once` is 0, so that it could never run; deny the tool instead",
         ));
     }
     if let Some(many) = at_once.filter(|at_once| *at_once.get_ref() > AT_ONCE_MAX) {
-        return Err(Wrong::at(many, format!("`at_once` may be 1 to {AT_ONCE_MAX}")));
+        return Err(DeclarationError::at(many, format!("`at_once` may be 1 to {AT_ONCE_MAX}")));
     }
     let progress = table.progress.as_ref().or(defaults.progress.as_ref());
     let mut env = shared_env.clone();
-    env.extend(variables(table.env)?);
-    let effects = match table.effects.or(defaults.effects).unwrap_or(Effect::Runs) {
-        Effect::Reads => Effects::Reads,
-        Effect::Adds => Effects::Adds,
-        Effect::Changes => Effects::Changes,
-        Effect::Runs => Effects::Runs,
+    env.extend(read_variables(table.env)?);
+    let effects = match table.effects.or(defaults.effects).unwrap_or(DeclaredEffects::Runs) {
+        DeclaredEffects::Reads => Effects::Reads,
+        DeclaredEffects::Adds => Effects::Adds,
+        DeclaredEffects::Changes => Effects::Changes,
+        DeclaredEffects::Runs => Effects::Runs,
     };
-    Ok(Declared {
+    Ok(DeclaredCommand {
         id: tool,
-        written: id.get_ref().clone(),
-        title: table.title.map_or_else(|| title(&stage, &name), Spanned::into_inner),
+        written_id: id.get_ref().clone(),
+        title: table.title.map_or_else(|| default_title(&stage, &name), Spanned::into_inner),
         about: about.into_inner(),
-        found,
+        place: found,
         program,
         argv,
         rest,
@@ -168,13 +183,13 @@ pub(super) fn command(
         effects,
         at_once: at_once.map(|at_once| *at_once.get_ref()),
         priority: table.priority.or(defaults.priority).unwrap_or(0),
-        progress: progress.map(meter).transpose()?,
+        progress: progress.map(compile_progress).transpose()?,
         arguments,
     })
 }
 
 /// Splits the command id `id` into tool id, stage and name.
-fn identity(id: &Spanned<String>) -> Result<(ToolId, String, String), Wrong> {
+fn split_id(id: &Spanned<String>) -> Result<(ToolId, String, String), DeclarationError> {
     let is_segment = |segment: &str| {
         !segment.is_empty()
             && segment.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-'))
@@ -186,7 +201,7 @@ fn identity(id: &Spanned<String>) -> Result<(ToolId, String, String), Wrong> {
         Some((tool, stage.to_owned(), name.to_owned()))
     });
     tool.ok_or_else(|| {
-        Wrong::at(
+        DeclarationError::at(
             id,
             format!(
                 "`{}` is no id of a command; write `[command.\"stage.name\"]` in quotes, with \
@@ -198,7 +213,7 @@ fn identity(id: &Spanned<String>) -> Result<(ToolId, String, String), Wrong> {
 }
 
 /// Returns a title such as `Visualize compose video`.
-fn title(stage: &str, name: &str) -> String {
+fn default_title(stage: &str, name: &str) -> String {
     let words = if stage == name { stage.to_owned() } else { format!("{stage} {name}") };
     let words = words.replace(['-', '_'], " ");
     let first = words.chars().next().map(char::to_uppercase);
@@ -206,26 +221,31 @@ fn title(stage: &str, name: &str) -> String {
 }
 
 /// Reads the arguments of a table, in the order of the file.
-fn arguments(args: Entries<Spanned<Noted>>) -> Result<Vec<(Spanned<String>, Argument)>, Wrong> {
+fn read_arguments(
+    args: OrderedEntries<Spanned<ArgumentDeclaration>>,
+) -> Result<Vec<(Spanned<String>, CommandArgument)>, DeclarationError> {
     let argument = |(name, arg)| {
-        let argument = argument(&name, noted(arg))?;
+        let argument = read_argument(&name, into_table(arg))?;
         Ok((name, argument))
     };
     args.0.into_iter().map(argument).collect()
 }
 
-fn argument(name: &Spanned<String>, arg: Arg) -> Result<Argument, Wrong> {
+fn read_argument(
+    name: &Spanned<String>,
+    arg: ArgumentTable,
+) -> Result<CommandArgument, DeclarationError> {
     let written = name.get_ref();
     let is_name = written.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
         && written.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
     if !is_name || written == "options" {
         let why = if is_name { "stands for all others in argv" } else { "is no name" };
-        return Err(Wrong::at(
+        return Err(DeclarationError::at(
             name,
             format!("an argument cannot be called `{}`: it {why}", written.escape_debug()),
         ));
     }
-    let Arg {
+    let ArgumentTable {
         r#type,
         about,
         default,
@@ -239,13 +259,20 @@ fn argument(name: &Spanned<String>, arg: Arg) -> Result<Argument, Wrong> {
         schema,
     } = arg;
     let mut note = match (&r#type, &schema) {
-        (Some(note), None) => Note::parse(note.get_ref()).map_err(|why| Wrong::at(note, why))?,
-        (None, Some(_)) => Note { kind: Kind::Any, count: Count::One, required, default: None },
+        (Some(note), None) => {
+            TypeNote::parse(note.get_ref()).map_err(|why| DeclarationError::at(note, why))?
+        }
+        (None, Some(_)) => {
+            TypeNote { kind: ValueKind::Any, count: ValueCount::One, required, default: None }
+        }
         (Some(_), Some(schema)) => {
-            return Err(Wrong::at(schema, "both `type` and `schema` say what it is; keep one"));
+            return Err(DeclarationError::at(
+                schema,
+                "both `type` and `schema` say what it is; keep one",
+            ));
         }
         (None, None) => {
-            return Err(Wrong::at(
+            return Err(DeclarationError::at(
                 name,
                 format!("`{written}` does not say what it is; add `type = \"string\"`"),
             ));
@@ -253,8 +280,8 @@ fn argument(name: &Spanned<String>, arg: Arg) -> Result<Argument, Wrong> {
     };
     note.required |= required;
     if let Some(default) = default {
-        if note.default.is_some() || note.required || !note.takes(default.get_ref()) {
-            return Err(Wrong::at(
+        if note.default.is_some() || note.required || !note.accepts(default.get_ref()) {
+            return Err(DeclarationError::at(
                 &default,
                 format!(
                     "`{written}` cannot have this default: {}",
@@ -267,15 +294,18 @@ fn argument(name: &Spanned<String>, arg: Arg) -> Result<Argument, Wrong> {
     if let Some(schema) = &schema
         && !matches!(schema.get_ref(), Value::Object(_))
     {
-        return Err(Wrong::at(schema, "a `schema` is a table"));
+        return Err(DeclarationError::at(schema, "a `schema` is a table"));
     }
     if let Some(option) = &option
         && (!option.get_ref().starts_with('-') || option.get_ref().contains(char::is_whitespace))
     {
         let named = option.get_ref().escape_debug();
-        return Err(Wrong::at(option, format!("`{named}` is no option; it begins with `-`")));
+        return Err(DeclarationError::at(
+            option,
+            format!("`{named}` is no option; it begins with `-`"),
+        ));
     }
-    Ok(Argument {
+    Ok(CommandArgument {
         name: written.clone(),
         about,
         note,
@@ -291,11 +321,11 @@ fn argument(name: &Spanned<String>, arg: Arg) -> Result<Argument, Wrong> {
 }
 
 /// Refuses two arguments with the same name or alias. `-` and `_` count as equal.
-fn distinct(
-    arguments: &[Argument],
+fn check_distinct(
+    arguments: &[CommandArgument],
     places: &[Spanned<String>],
     passthrough: bool,
-) -> Result<(), Wrong> {
+) -> Result<(), DeclarationError> {
     let mut seen = BTreeSet::new();
     let own = |name: &str| passthrough && name == PASSTHROUGH;
     for (argument, place) in arguments.iter().zip(places) {
@@ -304,7 +334,7 @@ fn distinct(
         let names: BTreeSet<String> = aliases.chain([snake(&argument.name)]).collect();
         for name in names {
             if own(&name) || !seen.insert(name.clone()) {
-                return Err(Wrong::at(
+                return Err(DeclarationError::at(
                     place,
                     format!("two arguments are called `{name}`, by their names or aliases"),
                 ));
@@ -315,11 +345,11 @@ fn distinct(
 }
 
 /// Finds the argument with the name `name`.
-fn find(arguments: &[Argument], name: &str) -> Result<usize, String> {
+fn find_argument(arguments: &[CommandArgument], name: &str) -> Result<usize, String> {
     let found = arguments.iter().position(|argument| snake(&argument.name) == snake(name));
     found.ok_or_else(|| {
         let names = arguments.iter().map(|argument| argument.name.as_str());
-        let near = super::nearest(name, names);
+        let near = super::suggestion(name, names);
         format!(
             "no argument is called `{}`{near}; declare it in `args`, or write `{{{{` for a brace",
             name.escape_debug()
@@ -327,17 +357,21 @@ fn find(arguments: &[Argument], name: &str) -> Result<usize, String> {
     })
 }
 
-fn template(elements: &[Spanned<Element>], arguments: &[Argument]) -> Result<Vec<Item>, Wrong> {
-    let item = |word: &str| Item::parse(word, arguments, |name| find(arguments, name));
+fn parse_argv(
+    elements: &[Spanned<ArgvElement>],
+    arguments: &[CommandArgument],
+) -> Result<Vec<ArgvItem>, DeclarationError> {
+    let item = |word: &str| ArgvItem::parse(word, arguments, |name| find_argument(arguments, name));
     let mut items = Vec::new();
     for element in elements {
         match element.get_ref() {
-            Element::Word(word) => {
-                let item = item(word).map_err(|why| Wrong::at(element, why))?;
-                if let Some(index) = item.needs().into_iter().find(|at| !arguments[*at].is_given())
+            ArgvElement::Word(word) => {
+                let item = item(word).map_err(|why| DeclarationError::at(element, why))?;
+                if let Some(index) =
+                    item.required_arguments().into_iter().find(|at| !arguments[*at].has_value())
                 {
                     let name = &arguments[index].name;
-                    return Err(Wrong::at(
+                    return Err(DeclarationError::at(
                         element,
                         format!(
                             "`{name}` may be absent; write `{{{name}?}}` or put it into an array \
@@ -347,55 +381,61 @@ fn template(elements: &[Spanned<Element>], arguments: &[Argument]) -> Result<Vec
                 }
                 items.push(item);
             }
-            Element::Group(words) => {
+            ArgvElement::Group(words) => {
                 let mut group = Vec::new();
                 for word in words {
-                    group.push(item(word.get_ref()).map_err(|why| Wrong::at(word, why))?);
+                    group
+                        .push(item(word.get_ref()).map_err(|why| DeclarationError::at(word, why))?);
                 }
-                items.push(Item::Group(group));
+                items.push(ArgvItem::Group(group));
             }
         }
     }
     Ok(items)
 }
 
-fn holds_rest(item: &Item) -> bool {
+fn holds_rest(item: &ArgvItem) -> bool {
     match item {
-        Item::Rest => true,
-        Item::Group(items) => items.iter().any(holds_rest),
-        Item::Word { .. } | Item::Option(_) | Item::Spread(_) => false,
+        ArgvItem::Rest => true,
+        ArgvItem::Group(items) => items.iter().any(holds_rest),
+        ArgvItem::Word { .. } | ArgvItem::Option(_) | ArgvItem::Spread(_) => false,
     }
 }
 
-fn variables(env: Entries<Spanned<String>>) -> Result<Vec<(String, String)>, Wrong> {
-    let variable = |(name, value): (Spanned<String>, Spanned<String>)| match refusal(
+fn read_variables(
+    env: OrderedEntries<Spanned<String>>,
+) -> Result<Vec<(String, String)>, DeclarationError> {
+    let variable = |(name, value): (Spanned<String>, Spanned<String>)| match variable_refusal(
         name.get_ref(),
         value.get_ref(),
         PathVariable::Refused,
     ) {
-        Some(why) => Err(Wrong::at(&name, format!("`{}` {why}", name.get_ref().escape_debug()))),
+        Some(why) => {
+            Err(DeclarationError::at(&name, format!("`{}` {why}", name.get_ref().escape_debug())))
+        }
         None => Ok((name.into_inner(), value.into_inner())),
     };
     env.0.into_iter().map(variable).collect()
 }
 
 /// Compiles the pattern that reads a program's progress from its output.
-fn meter(pattern: &Spanned<String>) -> Result<RegexMatcher, Wrong> {
-    let matcher = RegexMatcher::new(pattern.get_ref())
-        .map_err(|err| Wrong::at(pattern, format!("`progress` is no regular expression: {err}")))?;
+fn compile_progress(pattern: &Spanned<String>) -> Result<RegexMatcher, DeclarationError> {
+    let matcher = RegexMatcher::new(pattern.get_ref()).map_err(|err| {
+        DeclarationError::at(pattern, format!("`progress` is no regular expression: {err}"))
+    })?;
     // The whole match counts as a group too.
     match matcher.capture_count() {
         2 | 3 => Ok(matcher),
-        _ => Err(Wrong::at(
+        _ => Err(DeclarationError::at(
             pattern,
             "`progress` needs one group, a percentage such as `(\\d+)%`, or two, done and total",
         )),
     }
 }
 
-impl Argument {
+impl CommandArgument {
     /// Checks whether the argument has a value in every call.
-    fn is_given(&self) -> bool {
+    fn has_value(&self) -> bool {
         self.note.required || self.note.default.is_some()
     }
 }

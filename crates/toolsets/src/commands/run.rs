@@ -9,33 +9,36 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use toolgate_contract::{
-    AnyTool, BoxFuture, Ctx, Effects, Fault, LeftFile, Output, Schema, ToolError, ToolSpec,
+    AnyTool, BoxFuture, Effects, LazySchema, ProducedFile, ToolContext, ToolError, ToolFault,
+    ToolOutput, ToolSpec,
 };
 
-use super::argument::{Given, pointer};
-use super::artefacts::{Left, Sought};
-use super::declared::{Declared, PASSTHROUGH};
-use super::template::text;
-use crate::exec::{Blamed, Meter, Outcome, Programs, bounds, trace};
-use crate::world::processes::{Missing, Program, Start};
-use crate::world::root::Moment;
+use super::argument::{ArgumentValues, pointer};
+use super::artefacts::{ArtefactQuery, CollectedArtefacts};
+use super::declared_command::{DeclaredCommand, PASSTHROUGH};
+use super::template::value_text;
+use crate::exec::{
+    ProgressMeter, RunResult, StartFailureCause, WorkspacePrograms, bounds, set_trace_variables,
+};
+use crate::world::processes::{ProgramLookupError, ProgramStart, ResolvedProgram};
+use crate::world::root::FileTime;
 
 /// The extra time of a call beyond its program's timeout, so that the program's own timeout ends it
 /// first.
-const BEYOND: Duration = Duration::from_secs(10);
+const EXTRA_TIME: Duration = Duration::from_secs(10);
 
 /// The tool of one declared command.
-pub(super) struct Command {
-    declared: Declared,
-    programs: Programs,
+pub(super) struct CommandTool {
+    declared: DeclaredCommand,
+    programs: WorkspacePrograms,
     spec: ToolSpec,
 }
 
 /// The result of a command.
 #[derive(Debug, Serialize, JsonSchema)]
-struct Ran {
+struct CommandRunResult {
     #[serde(flatten)]
-    outcome: Outcome,
+    outcome: RunResult,
     /// The program and its arguments.
     argv: Vec<String>,
     /// Files it created or changed in the workspace.
@@ -43,14 +46,14 @@ struct Ran {
 }
 
 /// A call with its arguments filled into the templates.
-struct Placed {
+struct PreparedCall {
     words: Vec<String>,
     stdin: Option<String>,
-    sought: Vec<Sought>,
+    artefacts: Vec<ArtefactQuery>,
 }
 
-impl Command {
-    pub(super) fn new(declared: Declared, programs: &Programs) -> Self {
+impl CommandTool {
+    pub(super) fn new(declared: DeclaredCommand, programs: &WorkspacePrograms) -> Self {
         let timeout = timeout(&declared, programs);
         let spec = ToolSpec {
             // The owner declares the program, so the policy need not treat it like arbitrary
@@ -58,55 +61,57 @@ impl Command {
             ruled_as: None,
             paths: declared.paths(),
             idempotent: declared.idempotent,
-            deadline: Some(timeout + BEYOND),
-            at_once: declared.at_once,
+            deadline: Some(timeout + EXTRA_TIME),
+            concurrency_max: declared.at_once,
             priority: declared.priority,
             input_schema: declared.schema().into(),
-            output_schema: Some(Schema::of::<Ran>()),
+            output_schema: Some(LazySchema::for_type::<CommandRunResult>()),
             ..ToolSpec::new(declared.id.clone(), &declared.title, &declared.about, declared.effects)
         };
         let only_reads = declared.effects == Effects::Reads;
-        let programs = programs.of(spec.id.as_str()).reading(only_reads);
+        let programs = programs.for_tool(spec.id.as_str()).with_only_reads(only_reads);
         Self { declared, programs, spec }
     }
 
-    async fn called(&self, ctx: &Ctx, input: Value) -> Result<Output, ToolError> {
+    async fn call(&self, ctx: &ToolContext, input: Value) -> Result<ToolOutput, ToolError> {
         let Value::Object(input) = self.declared.normalised(input) else {
             return Err(ToolError::invalid("", "the arguments are not an object"));
         };
-        let Placed { words, stdin, sought } = self.placed(&input)?;
-        let start = self.start(ctx, &words, stdin).await?;
+        let PreparedCall { words, stdin, artefacts: sought } = self.prepare(&input)?;
+        let start = self.prepare_start(ctx, &words, stdin).await?;
         let mut argv = vec![start.program.path.to_string_lossy().into_owned()];
         argv.extend(words);
         let blamed = |blamed, message: String| match blamed {
-            Blamed::Program => ToolError::new(Fault::Unavailable, message),
-            Blamed::Arguments => ToolError::invalid("", message),
+            StartFailureCause::Program => ToolError::new(ToolFault::Unavailable, message),
+            StartFailureCause::Arguments => ToolError::invalid("", message),
         };
-        let meter = self.declared.progress.as_ref().and_then(Meter::new);
-        let started = Moment::now();
+        let meter = self.declared.progress.as_ref().and_then(ProgressMeter::new);
+        let started = FileTime::now();
         let outcome = self.programs.run(ctx, start, meter, blamed).await?;
-        let gather = move |root: &_, watch: &_| Left::gather(root, sought, started, watch);
-        let Left { files, notes, .. } = self.programs.root.work(ctx, gather).await?;
+        let gather =
+            move |root: &_, watch: &_| CollectedArtefacts::collect(root, sought, started, watch);
+        let CollectedArtefacts { files, notes, .. } =
+            self.programs.root.run_blocking(ctx, gather).await?;
         let artefacts: Vec<String> = files.keys().cloned().collect();
         for (path, handle) in files {
-            ctx.left(LeftFile { path, handle });
+            ctx.report_file(ProducedFile { path, handle });
         }
-        let ran = Ran { outcome, argv, artefacts };
+        let ran = CommandRunResult { outcome, argv, artefacts };
         let mut text = ran.outcome.text("the `deadline_ms` of the command gives it longer");
-        for note in notes.into_iter().chain(told(&ran.artefacts)) {
+        for note in notes.into_iter().chain(artefact_note(&ran.artefacts)) {
             text.note = Some(text.note.map_or(note.clone(), |before| format!("{before}; {note}")));
         }
         let ending = ran.outcome.ending(&self.declared.success);
         let value = serde_json::to_value(&ran)
-            .map_err(|err| ToolError::because("the result is not JSON", err))?;
-        Ok(Output::new(value, text, ending))
+            .map_err(|err| ToolError::with_cause("the result is not JSON", err))?;
+        Ok(ToolOutput::new(value, text, ending))
     }
 
     /// Fills in the command line, the standard input and the artefact patterns of a call.
-    fn placed(&self, input: &Map<String, Value>) -> Result<Placed, ToolError> {
+    fn prepare(&self, input: &Map<String, Value>) -> Result<PreparedCall, ToolError> {
         let declared = &self.declared;
         self.check_names(input)?;
-        let given = Given::new(&declared.arguments, input);
+        let given = ArgumentValues::new(&declared.arguments, input);
         let mut words = Vec::new();
         for item in &declared.argv {
             item.render(&given, &declared.rest, &mut words)?;
@@ -115,7 +120,7 @@ impl Command {
             for (at, word) in
                 input.get(PASSTHROUGH).and_then(Value::as_array).into_iter().flatten().enumerate()
             {
-                words.push(text(word, &format!("/{PASSTHROUGH}/{at}"))?);
+                words.push(value_text(word, &format!("/{PASSTHROUGH}/{at}"))?);
             }
         }
         let stdin = match declared.stdin.and_then(|index| given.value(index)) {
@@ -126,17 +131,17 @@ impl Command {
         let cwd = declared.cwd.as_deref().unwrap_or("");
         let mut sought = Vec::new();
         for pattern in &declared.artefacts {
-            sought.extend(pattern.sought(&given, cwd, self.programs.root.path())?);
+            sought.extend(pattern.fill(&given, cwd, self.programs.root.path())?);
         }
-        Ok(Placed { words, stdin, sought })
+        Ok(PreparedCall { words, stdin, artefacts: sought })
     }
 
     /// Refuses unknown arguments, duplicate spellings of one argument, and missing arguments.
     fn check_names(&self, input: &Map<String, Value>) -> Result<(), ToolError> {
         let declared = &self.declared;
-        for name in input.keys().filter(|name| !declared.has(name)) {
+        for name in input.keys().filter(|name| !declared.has_argument(name)) {
             let shown = name.escape_debug();
-            if let Some(target) = declared.target(name) {
+            if let Some(target) = declared.find_alias(name) {
                 let message = format!(
                     "`{shown}` is another name of `{target}`, which is given too; give one of them"
                 );
@@ -144,7 +149,7 @@ impl Command {
             }
             if !declared.ignore_extra {
                 let names = declared.arguments.iter().map(|argument| argument.name.as_str());
-                let near = super::nearest(name, names);
+                let near = super::suggestion(name, names);
                 let message = format!("no argument is called `{shown}`{near}");
                 return Err(ToolError::invalid(pointer(name), message));
             }
@@ -163,78 +168,82 @@ impl Command {
     }
 
     /// Prepares the program of a call with the arguments `words`.
-    async fn start(
+    async fn prepare_start(
         &self,
-        ctx: &Ctx,
+        ctx: &ToolContext,
         words: &[String],
         stdin: Option<String>,
-    ) -> Result<Start, ToolError> {
+    ) -> Result<ProgramStart, ToolError> {
         let Self { declared, programs, .. } = self;
-        let path = programs.processes.path(programs.settings.path.as_deref());
+        let path = programs.processes.search_path(programs.settings.path.as_deref());
         let cwd = declared.cwd.clone().unwrap_or_else(|| ".".to_owned());
-        let opened = programs.root.work(ctx, move |root, _| root.open_dir(&cwd)).await;
+        let opened = programs.root.run_blocking(ctx, move |root, _| root.open_dir(&cwd)).await;
         let cwd = opened.map_err(|err| {
-            if err.fault == Fault::Canceled {
+            if err.fault == ToolFault::Canceled {
                 return err;
             }
             let at = declared.cwd.as_deref().unwrap_or(".");
             ToolError::new(
-                Fault::Unavailable,
+                ToolFault::Unavailable,
                 format!(
                     "the directory `{at}` that it starts in cannot be entered: {}",
                     err.message
                 ),
             )
         })?;
-        let program = find(declared, programs, &cwd, &path)?;
+        let program = find_program(declared, programs, &cwd, &path)?;
         let mut keep = programs.settings.env_keep.clone();
         keep.extend(declared.env_keep.iter().cloned());
         let mut env = programs.processes.environment(&keep, &path);
-        trace(&mut env, ctx.trace.as_ref());
+        set_trace_variables(&mut env, ctx.trace.as_ref());
         env.extend(declared.env.iter().map(|(name, value)| (name.into(), value.into())));
-        let mut inside = programs.inside();
+        let mut inside = programs.confinement();
         if let Some(inside) = &mut inside {
             // The program's file must be visible in the sandbox, because the owner declared it.
-            inside.seen.extend(absolute(&program));
+            inside.visible_paths.extend(absolute_path(&program));
         }
-        Ok(Start {
+        Ok(ProgramStart {
             program,
             args: words.iter().map(OsString::from).collect(),
             cwd,
             env,
             stdin: stdin.map(String::into_bytes),
             bounds: bounds(&programs.settings, timeout(declared, programs), None),
-            inside,
+            confinement: inside,
         })
     }
 }
 
-fn absolute(program: &Program) -> Option<PathBuf> {
+fn absolute_path(program: &ResolvedProgram) -> Option<PathBuf> {
     Some(program.path.clone()).filter(|path| path.is_absolute())
 }
 
-impl AnyTool for Command {
+impl AnyTool for CommandTool {
     fn spec(&self) -> &ToolSpec {
         &self.spec
     }
 
-    fn normalised(&self, input: Value) -> Value {
+    fn normalize_input(&self, input: Value) -> Value {
         self.declared.normalised(input)
     }
 
-    fn run<'a>(&'a self, ctx: &'a Ctx, input: Value) -> BoxFuture<'a, Result<Output, ToolError>> {
-        Box::pin(self.called(ctx, input))
+    fn run<'a>(
+        &'a self,
+        ctx: &'a ToolContext,
+        input: Value,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        Box::pin(self.call(ctx, input))
     }
 }
 
-fn timeout(declared: &Declared, programs: &Programs) -> Duration {
+fn timeout(declared: &DeclaredCommand, programs: &WorkspacePrograms) -> Duration {
     declared.deadline.unwrap_or(Duration::from_millis(programs.settings.timeout_ms))
 }
 
 /// Returns a note for a reader that lists the artefacts.
-fn told(artefacts: &[String]) -> Option<String> {
+fn artefact_note(artefacts: &[String]) -> Option<String> {
     const SHOWN: usize = 8;
-    let shown = artefacts.iter().take(SHOWN).map(|path| crate::world::root::shown(path));
+    let shown = artefacts.iter().take(SHOWN).map(|path| crate::world::root::quoted_path(path));
     let shown: Vec<String> = shown.collect();
     let more = match artefacts.len().saturating_sub(SHOWN) {
         0 => String::new(),
@@ -245,23 +254,25 @@ fn told(artefacts: &[String]) -> Option<String> {
 
 /// Finds the program of a command. The environment variable comes first, then the settings, then
 /// the declaration.
-fn find(
-    declared: &Declared,
-    programs: &Programs,
+fn find_program(
+    declared: &DeclaredCommand,
+    programs: &WorkspacePrograms,
     cwd: &std::os::fd::OwnedFd,
     path: &str,
-) -> Result<Program, ToolError> {
+) -> Result<ResolvedProgram, ToolError> {
     use std::os::fd::AsFd;
-    let super::declared::Program { name, at, env } = &declared.program;
+    let super::declared_command::CommandProgram { name, at, env } = &declared.program;
     let set = env.as_ref().and_then(|env| programs.processes.variable(env));
     let set = set.map(|at| at.to_string_lossy().into_owned()).filter(|at| !at.is_empty());
     let sought = set.as_deref().unwrap_or(at);
-    Program::find(sought, cwd.as_fd(), path).map_err(|missing| {
+    ResolvedProgram::find(sought, cwd.as_fd(), path).map_err(|missing| {
         let why = match missing {
-            Missing::Absent if sought.contains('/') => format!("there is no file `{sought}`"),
-            Missing::Absent => format!("no `{sought}` is in PATH ({path})"),
-            Missing::NotAFile => format!("`{sought}` is not a file"),
-            Missing::NotExecutable => format!("`{sought}` is not executable"),
+            ProgramLookupError::Absent if sought.contains('/') => {
+                format!("there is no file `{sought}`")
+            }
+            ProgramLookupError::Absent => format!("no `{sought}` is in PATH ({path})"),
+            ProgramLookupError::NotAFile => format!("`{sought}` is not a file"),
+            ProgramLookupError::NotExecutable => format!("`{sought}` is not executable"),
         };
         let or = match env {
             Some(env) if set.is_some() => format!(", where the variable {env} says it is"),
@@ -272,6 +283,6 @@ fn find(
         };
         let id = declared.id();
         let message = format!("`{id}` needs the program `{name}`, which is missing: {why}{or}");
-        ToolError::new(Fault::Unavailable, message)
+        ToolError::new(ToolFault::Unavailable, message)
     })
 }

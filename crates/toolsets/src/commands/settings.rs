@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
-use super::table::Table;
+use super::table::CommandTable;
 
 /// Files that declare commands, and the locations of their programs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Settings {
+pub struct CommandSettings {
     /// Packs: files that declare commands, or folders of such files (`*.toml`). Relative paths
     /// start from the configuration file's folder.
     pub packs: Vec<PathBuf>,
@@ -25,21 +25,21 @@ pub struct Settings {
 /// parses them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Tables(toml::Table);
+pub struct CommandTables(toml::Table);
 
-impl Tables {
+impl CommandTables {
     /// Checks whether there are no tables.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-impl JsonSchema for Tables {
+impl JsonSchema for CommandTables {
     fn schema_name() -> Cow<'static, str> {
         "Commands".into()
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        BTreeMap::<String, Table>::json_schema(generator)
+        BTreeMap::<String, CommandTable>::json_schema(generator)
     }
 }

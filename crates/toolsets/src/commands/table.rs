@@ -14,24 +14,24 @@ use toml::Spanned;
 /// A pack file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Pack {
+pub(super) struct PackFile {
     /// Defaults for every command in the file.
-    pub(super) defaults: Option<Spanned<Table>>,
+    pub(super) defaults: Option<Spanned<CommandTable>>,
     /// The commands, by id.
-    pub(super) command: Entries<Table>,
+    pub(super) command: OrderedEntries<CommandTable>,
 }
 
 /// The commands of the configuration file. Its other tables are ignored here.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Configured {
-    pub(super) command: Entries<Table>,
+pub(super) struct ConfiguredCommands {
+    pub(super) command: OrderedEntries<CommandTable>,
 }
 
 /// One command, `[command."stage.name"]`, or the defaults of a file, `[defaults]`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Table {
+pub(super) struct CommandTable {
     /// Description for the agent.
     #[schemars(with = "Option<String>")]
     pub(super) about: Option<Spanned<String>>,
@@ -46,10 +46,10 @@ pub(super) struct Table {
     /// Arguments of the program, a string each: text, `{name}`, `{name?}`, `{name...}`, `{--name}`,
     /// `{options}`. A nested array is left out whole if an argument in it is absent.
     #[schemars(with = "Option<Vec<Value>>")]
-    pub(super) argv: Option<Spanned<Vec<Spanned<Element>>>>,
+    pub(super) argv: Option<Spanned<Vec<Spanned<ArgvElement>>>>,
     /// Arguments of the tool: each a type note such as `"string!"`, or a table.
     #[schemars(with = "BTreeMap<String, Value>")]
-    pub(super) args: Entries<Spanned<Noted>>,
+    pub(super) args: OrderedEntries<Spanned<ArgumentDeclaration>>,
     /// Permission for a call to append words unchanged, in the argument `argv`. Default: false.
     pub(super) passthrough: Option<bool>,
     /// Handling of undeclared arguments: true ignores them, false (the default) refuses them.
@@ -58,7 +58,7 @@ pub(super) struct Table {
     pub(super) cwd: Option<String>,
     /// Environment variables to set.
     #[schemars(with = "BTreeMap<String, String>")]
-    pub(super) env: Entries<Spanned<String>>,
+    pub(super) env: OrderedEntries<Spanned<String>>,
     /// Server environment variables to pass on, in addition to `exec.env_keep`.
     pub(super) env_keep: Vec<String>,
     /// Argument whose value is passed as standard input.
@@ -78,7 +78,7 @@ pub(super) struct Table {
     /// Marks a command that may safely run again. Default: false.
     pub(super) idempotent: Option<bool>,
     /// Effects of running it. Default: `runs`.
-    pub(super) effects: Option<Effect>,
+    pub(super) effects: Option<DeclaredEffects>,
     /// Limit of concurrent calls.
     #[schemars(with = "Option<usize>")]
     pub(super) at_once: Option<Spanned<usize>>,
@@ -93,7 +93,7 @@ pub(super) struct Table {
 /// Effects of running a command.
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Effect {
+pub(super) enum DeclaredEffects {
     Reads,
     Adds,
     Changes,
@@ -102,7 +102,7 @@ pub(super) enum Effect {
 
 /// An element of `argv`.
 #[derive(Debug)]
-pub(super) enum Element {
+pub(super) enum ArgvElement {
     Word(String),
     Group(Vec<Spanned<String>>),
 }
@@ -110,7 +110,7 @@ pub(super) enum Element {
 /// The table of an argument in a file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Arg {
+pub(super) struct ArgumentTable {
     /// The type note.
     pub(super) r#type: Option<Spanned<String>>,
     /// The description.
@@ -124,11 +124,11 @@ pub(super) struct Arg {
     /// The option that passes the argument. Default: `--kebab-name`.
     pub(super) option: Option<Spanned<String>>,
     /// The style in which a list is passed as options.
-    pub(super) many: Many,
+    pub(super) many: ListStyle,
     /// Joins the option and its value into one word, `--name=value`. Default: false.
     pub(super) joined: bool,
     /// Permission for values that begin with `-`.
-    pub(super) dash: Dash,
+    pub(super) dash: DashPolicy,
     /// Marks a required argument, if `schema` replaces the type note.
     pub(super) required: bool,
     /// The argument's JSON Schema, which replaces the type note.
@@ -138,7 +138,7 @@ pub(super) struct Arg {
 /// The style in which a list is passed as options.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Many {
+pub(super) enum ListStyle {
     /// Repeats the option: `--in a --in b`.
     #[default]
     Repeat,
@@ -148,7 +148,7 @@ pub(super) enum Many {
 
 /// Permission for values that begin with `-`, if they are words of their own.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Dash {
+pub(super) enum DashPolicy {
     /// Not allowed in places where a program could read an option. A number, or `-` alone, is still
     /// allowed after an option.
     #[default]
@@ -161,122 +161,129 @@ pub(super) enum Dash {
 
 /// The entries of a table, in the order of the file.
 #[derive(Debug)]
-pub(super) struct Entries<T>(pub(super) Vec<(Spanned<String>, T)>);
+pub(super) struct OrderedEntries<T>(pub(super) Vec<(Spanned<String>, T)>);
 
-impl<T> Default for Entries<T> {
+impl<T> Default for OrderedEntries<T> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for OrderedEntries<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Read<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Read<T> {
-            type Value = Entries<T>;
+        struct DeclarationVisitor<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for DeclarationVisitor<T> {
+            type Value = OrderedEntries<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a table")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<T>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(
+                self,
+                mut map: A,
+            ) -> Result<OrderedEntries<T>, A::Error> {
                 let mut entries: Vec<(Spanned<String>, T)> = Vec::new();
                 while let Some(entry) = map.next_entry()? {
                     entries.push(entry);
                 }
                 entries.sort_by_key(|(name, _)| name.span().start);
-                Ok(Entries(entries))
+                Ok(OrderedEntries(entries))
             }
         }
-        deserializer.deserialize_map(Read(PhantomData))
+        deserializer.deserialize_map(DeclarationVisitor(PhantomData))
     }
 }
 
-impl<'de> Deserialize<'de> for Element {
+impl<'de> Deserialize<'de> for ArgvElement {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Read;
-        impl<'de> Visitor<'de> for Read {
-            type Value = Element;
+        struct OneOrManyVisitor;
+        impl<'de> Visitor<'de> for OneOrManyVisitor {
+            type Value = ArgvElement;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a string, or an array of strings that is left out whole")
             }
 
-            fn visit_str<E: Error>(self, word: &str) -> Result<Element, E> {
-                Ok(Element::Word(word.to_owned()))
+            fn visit_str<E: Error>(self, word: &str) -> Result<ArgvElement, E> {
+                Ok(ArgvElement::Word(word.to_owned()))
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut words: A) -> Result<Element, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut words: A) -> Result<ArgvElement, A::Error> {
                 let mut group = Vec::new();
                 while let Some(word) = words.next_element()? {
                     group.push(word);
                 }
-                Ok(Element::Group(group))
+                Ok(ArgvElement::Group(group))
             }
         }
-        deserializer.deserialize_any(Read)
+        deserializer.deserialize_any(OneOrManyVisitor)
     }
 }
 
 /// Converts an argument's type note or table to a table. The span becomes the location of the note.
-pub(super) fn noted(arg: Spanned<Noted>) -> Arg {
+pub(super) fn into_table(arg: Spanned<ArgumentDeclaration>) -> ArgumentTable {
     let span = arg.span();
     match arg.into_inner() {
-        Noted::Note(note) => Arg { r#type: Some(Spanned::new(span, note)), ..Arg::default() },
-        Noted::Table(arg) => *arg,
+        ArgumentDeclaration::Note(note) => {
+            ArgumentTable { r#type: Some(Spanned::new(span, note)), ..ArgumentTable::default() }
+        }
+        ArgumentDeclaration::Table(arg) => *arg,
     }
 }
 
 /// The declaration of an argument: a type note or a table.
 #[derive(Debug)]
-pub(super) enum Noted {
+pub(super) enum ArgumentDeclaration {
     Note(String),
-    Table(Box<Arg>),
+    Table(Box<ArgumentTable>),
 }
 
-impl<'de> Deserialize<'de> for Noted {
+impl<'de> Deserialize<'de> for ArgumentDeclaration {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Read;
-        impl<'de> Visitor<'de> for Read {
-            type Value = Noted;
+        struct SpannedMapVisitor;
+        impl<'de> Visitor<'de> for SpannedMapVisitor {
+            type Value = ArgumentDeclaration;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a type note such as \"string!\", or a table")
             }
 
-            fn visit_str<E: Error>(self, note: &str) -> Result<Noted, E> {
-                Ok(Noted::Note(note.to_owned()))
+            fn visit_str<E: Error>(self, note: &str) -> Result<ArgumentDeclaration, E> {
+                Ok(ArgumentDeclaration::Note(note.to_owned()))
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Noted, A::Error> {
-                Arg::deserialize(MapAccessDeserializer::new(map)).map(Box::new).map(Noted::Table)
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ArgumentDeclaration, A::Error> {
+                ArgumentTable::deserialize(MapAccessDeserializer::new(map))
+                    .map(Box::new)
+                    .map(ArgumentDeclaration::Table)
             }
         }
-        deserializer.deserialize_any(Read)
+        deserializer.deserialize_any(SpannedMapVisitor)
     }
 }
 
-impl<'de> Deserialize<'de> for Dash {
+impl<'de> Deserialize<'de> for DashPolicy {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Read;
-        impl Visitor<'_> for Read {
-            type Value = Dash;
+        struct WholeNumberVisitor;
+        impl Visitor<'_> for WholeNumberVisitor {
+            type Value = DashPolicy;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("true, false or \"alone\"")
             }
 
-            fn visit_bool<E: Error>(self, any: bool) -> Result<Dash, E> {
-                Ok(if any { Dash::Any } else { Dash::Never })
+            fn visit_bool<E: Error>(self, any: bool) -> Result<DashPolicy, E> {
+                Ok(if any { DashPolicy::Any } else { DashPolicy::Never })
             }
 
-            fn visit_str<E: Error>(self, word: &str) -> Result<Dash, E> {
+            fn visit_str<E: Error>(self, word: &str) -> Result<DashPolicy, E> {
                 match word {
-                    "alone" => Ok(Dash::Alone),
+                    "alone" => Ok(DashPolicy::Alone),
                     other => Err(E::custom(format!("`{other}` is not true, false or \"alone\""))),
                 }
             }
         }
-        deserializer.deserialize_any(Read)
+        deserializer.deserialize_any(WholeNumberVisitor)
     }
 }

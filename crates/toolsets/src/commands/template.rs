@@ -3,15 +3,15 @@
 use serde_json::Value;
 use toolgate_contract::ToolError;
 
-use super::argument::{Argument, Given};
-use super::note::{Count, Kind};
-use super::table::{Dash, Many};
+use super::argument::{ArgumentValues, CommandArgument};
+use super::table::{DashPolicy, ListStyle};
+use super::type_note::{ValueCount, ValueKind};
 
 /// An element of an `argv` template.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Item {
+pub(super) enum ArgvItem {
     /// One word, made of text and arguments.
-    Word { pieces: Vec<Piece>, optional: bool },
+    Word { pieces: Vec<TemplatePiece>, optional: bool },
     /// `{--name}`: the option of an argument.
     Option(usize),
     /// `{name...}`: one word for each value of a list.
@@ -19,28 +19,28 @@ pub(super) enum Item {
     /// `{options}`: the options of all arguments that the template does not name.
     Rest,
     /// A group of elements that is left out whole if an argument in it is absent.
-    Group(Vec<Item>),
+    Group(Vec<ArgvItem>),
 }
 
 /// A piece of a word.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Piece {
+pub(super) enum TemplatePiece {
     Text(String),
     Insert(usize),
 }
 
 /// A piece of a template, before the argument in braces is looked up.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Raw<'t> {
+pub(super) enum RawPiece<'t> {
     Text(String),
     Insert { name: &'t str, optional: bool },
 }
 
-impl Item {
+impl ArgvItem {
     /// Parses one element of a template. `find` looks up the arguments that it names.
     pub(super) fn parse(
         element: &str,
-        arguments: &[Argument],
+        arguments: &[CommandArgument],
         find: impl Fn(&str) -> Result<usize, String>,
     ) -> Result<Self, String> {
         if let Some(inner) = element.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
@@ -53,7 +53,7 @@ impl Item {
             if let Some(name) = inner.strip_suffix("...") {
                 let index = find(name)?;
                 let note = &arguments[index].note;
-                return if note.count == Count::One && note.kind != Kind::Any {
+                return if note.count == ValueCount::One && note.kind != ValueKind::Any {
                     Err(format!("`{name}` is no list; write `{{{name}}}`"))
                 } else {
                     Ok(Self::Spread(index))
@@ -62,14 +62,14 @@ impl Item {
         }
         let mut pieces = Vec::new();
         let mut optional = false;
-        for raw in raw_pieces(element)? {
+        for raw in split_pieces(element)? {
             pieces.push(match raw {
-                Raw::Text(text) => Piece::Text(text),
-                Raw::Insert { name, optional: is_optional } => {
+                RawPiece::Text(text) => TemplatePiece::Text(text),
+                RawPiece::Insert { name, optional: is_optional } => {
                     optional |= is_optional;
                     let index = find(name)?;
                     check_insert(&arguments[index], pieces.last())?;
-                    Piece::Insert(index)
+                    TemplatePiece::Insert(index)
                 }
             });
         }
@@ -82,8 +82,8 @@ impl Item {
             Self::Word { pieces, .. } => pieces
                 .iter()
                 .filter_map(|piece| match piece {
-                    Piece::Insert(index) => Some(*index),
-                    Piece::Text(_) => None,
+                    TemplatePiece::Insert(index) => Some(*index),
+                    TemplatePiece::Text(_) => None,
                 })
                 .collect(),
             Self::Option(index) | Self::Spread(index) => vec![*index],
@@ -93,7 +93,7 @@ impl Item {
     }
 
     /// Returns the indexes of the arguments that must have a value.
-    pub(super) fn needs(&self) -> Vec<usize> {
+    pub(super) fn required_arguments(&self) -> Vec<usize> {
         match self {
             Self::Word { optional: false, .. } => self.arguments(),
             Self::Word { optional: true, .. }
@@ -108,7 +108,7 @@ impl Item {
     /// not name.
     pub(super) fn render(
         &self,
-        given: &Given<'_>,
+        given: &ArgumentValues<'_>,
         rest: &[usize],
         argv: &mut Vec<String>,
     ) -> Result<(), ToolError> {
@@ -116,13 +116,13 @@ impl Item {
             Self::Word { pieces, optional } => {
                 let is_absent = self.arguments().iter().any(|index| given.value(*index).is_none());
                 if !(is_absent && *optional) {
-                    argv.push(word(pieces, given)?);
+                    argv.push(join_word(pieces, given)?);
                 }
                 Ok(())
             }
-            Self::Option(index) => option(*index, given, argv),
-            Self::Spread(index) => spread(*index, given, argv),
-            Self::Rest => rest.iter().try_for_each(|index| option(*index, given, argv)),
+            Self::Option(index) => push_option(*index, given, argv),
+            Self::Spread(index) => push_values(*index, given, argv),
+            Self::Rest => rest.iter().try_for_each(|index| push_option(*index, given, argv)),
             Self::Group(items) => {
                 let indices = items.iter().flat_map(Self::arguments);
                 if indices.into_iter().any(|index| given.is_absent(index)) {
@@ -135,7 +135,7 @@ impl Item {
 }
 
 /// Splits a template into text and braces. `{{` stands for a brace.
-pub(super) fn raw_pieces(template: &str) -> Result<Vec<Raw<'_>>, String> {
+pub(super) fn split_pieces(template: &str) -> Result<Vec<RawPiece<'_>>, String> {
     let mut pieces = Vec::new();
     let mut text = String::new();
     let mut rest = template;
@@ -153,7 +153,7 @@ pub(super) fn raw_pieces(template: &str) -> Result<Vec<Raw<'_>>, String> {
                 format!("`{template}` has a `{{` that is not closed; a brace is `{{{{`")
             })?;
             if !text.is_empty() {
-                pieces.push(Raw::Text(std::mem::take(&mut text)));
+                pieces.push(RawPiece::Text(std::mem::take(&mut text)));
             }
             let (name, optional) = match inner.strip_suffix('?') {
                 Some(name) => (name, true),
@@ -162,58 +162,60 @@ pub(super) fn raw_pieces(template: &str) -> Result<Vec<Raw<'_>>, String> {
             if name.starts_with("--") || name.ends_with("...") || name == "options" {
                 return Err(format!("`{{{inner}}}` must be a string of its own in the array"));
             }
-            pieces.push(Raw::Insert { name, optional });
+            pieces.push(RawPiece::Insert { name, optional });
             rest = after;
         }
     }
     text.push_str(rest);
     if !text.is_empty() {
-        pieces.push(Raw::Text(text));
+        pieces.push(RawPiece::Text(text));
     }
     Ok(pieces)
 }
 
 /// Refuses to insert a list or a flag, and a value that would choose the option's name.
-fn check_insert(argument: &Argument, before: Option<&Piece>) -> Result<(), String> {
+fn check_insert(argument: &CommandArgument, before: Option<&TemplatePiece>) -> Result<(), String> {
     let name = &argument.name;
-    if argument.note.count != Count::One {
+    if argument.note.count != ValueCount::One {
         return Err(format!("`{name}` is a list; write `{{{name}...}}` or `{{--{name}}}`"));
     }
-    if argument.note.kind == Kind::Flag {
+    if argument.note.kind == ValueKind::Flag {
         return Err(format!("`{name}` is a flag; write `{{--{name}}}`"));
     }
-    let is_bounded = matches!(argument.note.kind, Kind::Integer | Kind::Choice(_));
+    let is_bounded = matches!(argument.note.kind, ValueKind::Integer | ValueKind::Choice(_));
     match before {
-        Some(Piece::Text(text)) if text.bytes().all(|b| b == b'-') && !is_bounded => Err(format!(
-            "`{text}{{{name}}}` would let a call choose the option; write `{{--{name}}}`, or give \
+        Some(TemplatePiece::Text(text)) if text.bytes().all(|b| b == b'-') && !is_bounded => {
+            Err(format!(
+                "`{text}{{{name}}}` would let a call choose the option; write `{{--{name}}}`, or give \
              the argument its choices"
-        )),
+            ))
+        }
         Some(_) | None => Ok(()),
     }
 }
 
 /// Joins `pieces` into a word.
-fn word(pieces: &[Piece], given: &Given<'_>) -> Result<String, ToolError> {
+fn join_word(pieces: &[TemplatePiece], given: &ArgumentValues<'_>) -> Result<String, ToolError> {
     let mut word = String::new();
     for piece in pieces {
         match piece {
-            Piece::Text(text) => word.push_str(text),
-            Piece::Insert(index) => {
+            TemplatePiece::Text(text) => word.push_str(text),
+            TemplatePiece::Insert(index) => {
                 let argument = given.argument(*index);
                 let value = given.value(*index).ok_or_else(|| {
                     ToolError::invalid(argument.pointer(), "the argument is missing")
                 })?;
-                let text = text(value, &argument.pointer())?;
+                let text = value_text(value, &argument.pointer())?;
                 // The first character decides whether a program reads the word as an option.
                 let is_first = word.bytes().all(|b| b == b'-');
                 if is_first && text.starts_with('-') {
                     let may = match argument.dash {
-                        Dash::Any => true,
-                        Dash::Alone => word.is_empty() && text == "-" && pieces.len() == 1,
-                        Dash::Never => false,
+                        DashPolicy::Any => true,
+                        DashPolicy::Alone => word.is_empty() && text == "-" && pieces.len() == 1,
+                        DashPolicy::Never => false,
                     };
                     if !may {
-                        return Err(like_an_option(&argument.pointer(), &text));
+                        return Err(option_like_error(&argument.pointer(), &text));
                     }
                 }
                 word.push_str(&text);
@@ -224,18 +226,22 @@ fn word(pieces: &[Piece], given: &Given<'_>) -> Result<String, ToolError> {
 }
 
 /// Appends one word for each value of a list.
-fn spread(index: usize, given: &Given<'_>, argv: &mut Vec<String>) -> Result<(), ToolError> {
+fn push_values(
+    index: usize,
+    given: &ArgumentValues<'_>,
+    argv: &mut Vec<String>,
+) -> Result<(), ToolError> {
     let argument = given.argument(index);
     for (at, value) in given.values(index).iter().enumerate() {
         let pointer = format!("{}/{at}", argument.pointer());
-        let text = text(value, &pointer)?;
+        let text = value_text(value, &pointer)?;
         let may = match argument.dash {
-            Dash::Any => true,
-            Dash::Alone => text == "-" || !text.starts_with('-'),
-            Dash::Never => !text.starts_with('-'),
+            DashPolicy::Any => true,
+            DashPolicy::Alone => text == "-" || !text.starts_with('-'),
+            DashPolicy::Never => !text.starts_with('-'),
         };
         if !may {
-            return Err(like_an_option(&pointer, &text));
+            return Err(option_like_error(&pointer, &text));
         }
         argv.push(text);
     }
@@ -243,7 +249,11 @@ fn spread(index: usize, given: &Given<'_>, argv: &mut Vec<String>) -> Result<(),
 }
 
 /// Appends the option of an argument and its values.
-fn option(index: usize, given: &Given<'_>, argv: &mut Vec<String>) -> Result<(), ToolError> {
+fn push_option(
+    index: usize,
+    given: &ArgumentValues<'_>,
+    argv: &mut Vec<String>,
+) -> Result<(), ToolError> {
     let argument = given.argument(index);
     let Some(value) = given.value(index) else { return Ok(()) };
     let option = &argument.option;
@@ -255,25 +265,25 @@ fn option(index: usize, given: &Given<'_>, argv: &mut Vec<String>) -> Result<(),
             return Ok(());
         }
         Value::Array(items) => items.as_slice(),
-        one => return pair(argument, option, one, &pointer, argv),
+        one => return push_pair(argument, option, one, &pointer, argv),
     };
-    if argument.many == Many::Repeat {
+    if argument.many == ListStyle::Repeat {
         return items.iter().enumerate().try_for_each(|(at, item)| {
-            pair(argument, option, item, &format!("{pointer}/{at}"), argv)
+            push_pair(argument, option, item, &format!("{pointer}/{at}"), argv)
         });
     }
     if !items.is_empty() {
         argv.push(option.clone());
     }
     for (at, item) in items.iter().enumerate() {
-        argv.push(value_after(argument, item, &format!("{pointer}/{at}"))?);
+        argv.push(option_value(argument, item, &format!("{pointer}/{at}"))?);
     }
     Ok(())
 }
 
 /// Appends an option and one value.
-fn pair(
-    argument: &Argument,
+fn push_pair(
+    argument: &CommandArgument,
     option: &str,
     value: &Value,
     pointer: &str,
@@ -281,23 +291,29 @@ fn pair(
 ) -> Result<(), ToolError> {
     if argument.joined {
         let equals = if option.starts_with("--") { "=" } else { "" };
-        argv.push(format!("{option}{equals}{}", text(value, pointer)?));
+        argv.push(format!("{option}{equals}{}", value_text(value, pointer)?));
     } else {
         argv.push(option.to_owned());
-        argv.push(value_after(argument, value, pointer)?);
+        argv.push(option_value(argument, value, pointer)?);
     }
     Ok(())
 }
 
 /// Returns a value as the word after its option. Refuses one that looks like an option.
-fn value_after(argument: &Argument, value: &Value, pointer: &str) -> Result<String, ToolError> {
-    let text = text(value, pointer)?;
-    let may =
-        !text.starts_with('-') || text == "-" || value.is_number() || argument.dash == Dash::Any;
-    if may { Ok(text) } else { Err(like_an_option(pointer, &text)) }
+fn option_value(
+    argument: &CommandArgument,
+    value: &Value,
+    pointer: &str,
+) -> Result<String, ToolError> {
+    let text = value_text(value, pointer)?;
+    let may = !text.starts_with('-')
+        || text == "-"
+        || value.is_number()
+        || argument.dash == DashPolicy::Any;
+    if may { Ok(text) } else { Err(option_like_error(pointer, &text)) }
 }
 
-fn like_an_option(pointer: &str, text: &str) -> ToolError {
+fn option_like_error(pointer: &str, text: &str) -> ToolError {
     let text: String = text.chars().take(60).collect();
     ToolError::invalid(
         pointer,
@@ -310,7 +326,7 @@ fn like_an_option(pointer: &str, text: &str) -> ToolError {
 }
 
 /// Returns a value as one word.
-pub(super) fn text(value: &Value, pointer: &str) -> Result<String, ToolError> {
+pub(super) fn value_text(value: &Value, pointer: &str) -> Result<String, ToolError> {
     let text = match value {
         Value::String(text) => text.clone(),
         // Avoid exponents: not every program reads them.

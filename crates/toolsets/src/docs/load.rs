@@ -3,15 +3,15 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use toolgate_contract::{Ctx, Effects, Fault, Text, Tool, ToolError};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError, ToolFault};
 
 use super::{Settings, sha256};
 use crate::front_matter;
 use crate::world::Root;
-use crate::world::root::{Watch, shown};
+use crate::world::root::{WorkMonitor, quoted_path};
 
 /// The tool `docs.load.fetch`.
-pub struct Load {
+pub struct LoadDocument {
     root: Root,
     bytes_max: u64,
 }
@@ -19,7 +19,7 @@ pub struct Load {
 /// Input of `docs.load.fetch`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Input {
+pub struct LoadDocumentInput {
     /// The document, relative to the workspace root.
     path: String,
     /// A JSON or YAML file with its metadata; default: its front matter.
@@ -32,17 +32,17 @@ pub struct Input {
 /// Output of `docs.load.fetch`.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
-pub struct Output {
-    document: Document,
+pub struct LoadDocumentOutput {
+    document: LoadedDocument,
     /// The metadata, empty if there is none.
     metadata: Map<String, Value>,
-    stats: Stats,
+    stats: DocumentStats,
 }
 
 /// A document.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
-struct Document {
+struct LoadedDocument {
     /// The path, as given.
     path: String,
     /// The whole text, with its front matter.
@@ -55,101 +55,118 @@ struct Document {
 /// Measurements of the document.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
-struct Stats {
+struct DocumentStats {
     /// The size in bytes.
     bytes: u64,
 }
 
 /// A text encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Encoding {
+enum TextEncoding {
     Utf8,
     Ascii,
     Latin1,
     Utf16,
 }
 
-impl Load {
+impl LoadDocument {
     /// Creates the tool for documents beneath `root`.
     pub fn new(root: &Root, settings: &Settings) -> Self {
         Self { root: root.clone(), bytes_max: settings.bytes_max }
     }
 }
 
-impl Tool for Load {
+impl Tool for LoadDocument {
     const NAME: &'static str = "docs.load.fetch";
     const TITLE: &'static str = "Load document";
-    const ABOUT: &'static str = "Loads one document whole, with its SHA-256 and its metadata: what \
+    const DESCRIPTION: &'static str = "Loads one document whole, with its SHA-256 and its metadata: what \
         a JSON or YAML file beside it says, else its front matter. For parts of files use \
         files_read.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     const PATHS: &'static [&'static str] = &["path", "metadataPath"];
-    type Input = Input;
-    type Output = Output;
+    type Input = LoadDocumentInput;
+    type Output = LoadDocumentOutput;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: LoadDocumentInput,
+    ) -> Result<LoadDocumentOutput, ToolError> {
         let bytes_max = self.bytes_max;
-        self.root.work(ctx, move |root, watch| load(root, input, bytes_max, watch)).await
+        self.root.run_blocking(ctx, move |root, watch| load(root, input, bytes_max, watch)).await
     }
 
-    fn text(output: &Output) -> Text {
-        let Output { document, metadata, stats } = output;
+    fn decode_utf8(output: &LoadDocumentOutput) -> ResultText {
+        let LoadDocumentOutput { document, metadata, stats } = output;
         let known = match metadata.len() {
             0 => String::new(),
             _ => format!("; metadata {}", Value::Object(metadata.clone())),
         };
         let note = format!("{} bytes, sha256 {}{known}", stats.bytes, document.sha256);
-        Text::body(document.content.clone()).with_note(note)
+        ResultText::from_body(document.content.clone()).with_note(note)
     }
 }
 
-fn load(root: &Root, input: Input, bytes_max: u64, watch: &Watch) -> Result<Output, ToolError> {
-    let Input { path, metadata_path, encoding } = input;
-    let encoding = Encoding::of(&encoding)?;
+fn load(
+    root: &Root,
+    input: LoadDocumentInput,
+    bytes_max: u64,
+    watch: &WorkMonitor,
+) -> Result<LoadDocumentOutput, ToolError> {
+    let LoadDocumentInput { path, metadata_path, encoding } = input;
+    let encoding = TextEncoding::parse(&encoding)?;
     let bytes = read(root, &path, bytes_max, watch)?;
-    let content = encoding.text(&bytes).ok_or_else(|| {
-        let message = format!("{} is not {encoding}; pass its encoding", shown(&path));
+    let content = encoding.decode(&bytes).ok_or_else(|| {
+        let message = format!("{} is not {encoding}; pass its encoding", quoted_path(&path));
         ToolError::invalid("/encoding", message)
     })?;
     let metadata = match metadata_path {
-        Some(beside) => {
-            told(root, &beside, bytes_max, watch).map_err(|err| err.at("/metadataPath"))?
-        }
-        None => own(&content).map_err(|why| {
-            ToolError::invalid("/path", format!("the front matter of {}: {why}", shown(&path)))
+        Some(beside) => read_metadata(root, &beside, bytes_max, watch)
+            .map_err(|err| err.with_pointer("/metadataPath"))?,
+        None => parse_front_matter(&content).map_err(|why| {
+            ToolError::invalid(
+                "/path",
+                format!("the front matter of {}: {why}", quoted_path(&path)),
+            )
         })?,
     };
-    let stats = Stats { bytes: bytes.len() as u64 };
+    let stats = DocumentStats { bytes: bytes.len() as u64 };
     let sha256 = sha256(&bytes);
-    Ok(Output { document: Document { path, content, sha256 }, metadata, stats })
+    Ok(LoadDocumentOutput { document: LoadedDocument { path, content, sha256 }, metadata, stats })
 }
 
-fn read(root: &Root, path: &str, bytes_max: u64, watch: &Watch) -> Result<Vec<u8>, ToolError> {
+fn read(
+    root: &Root,
+    path: &str,
+    bytes_max: u64,
+    watch: &WorkMonitor,
+) -> Result<Vec<u8>, ToolError> {
     let file = root.open_file(path)?;
     let size = file.meta().size();
     if size > bytes_max {
         let message = format!(
             "{} has {size} bytes; at most {bytes_max} are loaded (`docs.bytes_max`), files_read \
              reads a part",
-            shown(path)
+            quoted_path(path)
         );
-        return Err(ToolError::new(Fault::TooLarge, message));
+        return Err(ToolError::new(ToolFault::TooLarge, message));
     }
     file.read(0, size, watch)
 }
 
 /// Reads metadata from the JSON or YAML file at `path`.
-fn told(
+fn read_metadata(
     root: &Root,
     path: &str,
     bytes_max: u64,
-    watch: &Watch,
+    watch: &WorkMonitor,
 ) -> Result<Map<String, Value>, ToolError> {
     let invalid =
-        |why: String| ToolError::invalid("/metadataPath", format!("{} {why}", shown(path)));
+        |why: String| ToolError::invalid("/metadataPath", format!("{} {why}", quoted_path(path)));
     let bytes = read(root, path, bytes_max, watch)?;
-    let text = Encoding::Utf8.text(&bytes).ok_or_else(|| invalid("is not utf-8".to_owned()))?;
+    let text =
+        TextEncoding::Utf8.decode(&bytes).ok_or_else(|| invalid("is not utf-8".to_owned()))?;
     let is_json = path.to_lowercase().ends_with(".json");
     let value = if is_json {
         serde_json::from_str(&text).map_err(|err| invalid(format!("is not JSON: {err}")))?
@@ -170,7 +187,7 @@ fn told(
 
 /// Returns the front matter of a document. A `---` line without a closing one does not start front
 /// matter.
-fn own(content: &str) -> Result<Map<String, Value>, String> {
+fn parse_front_matter(content: &str) -> Result<Map<String, Value>, String> {
     let Ok(parts) = front_matter::split_if_any(content) else { return Ok(Map::new()) };
     if parts.head.trim().is_empty() {
         return Ok(Map::new());
@@ -185,8 +202,8 @@ fn own(content: &str) -> Result<Map<String, Value>, String> {
     })
 }
 
-impl Encoding {
-    fn of(name: &str) -> Result<Self, ToolError> {
+impl TextEncoding {
+    fn parse(name: &str) -> Result<Self, ToolError> {
         match name.trim().to_lowercase().replace('_', "-").as_str() {
             "utf-8" | "utf8" => Ok(Self::Utf8),
             "ascii" | "us-ascii" => Ok(Self::Ascii),
@@ -200,19 +217,19 @@ impl Encoding {
     }
 
     /// Decodes `bytes`, or returns `None` if they are not in this encoding.
-    fn text(self, bytes: &[u8]) -> Option<String> {
+    fn decode(self, bytes: &[u8]) -> Option<String> {
         match self {
             Self::Utf8 => String::from_utf8(bytes.to_owned()).ok(),
             Self::Ascii => {
                 bytes.is_ascii().then(|| bytes.iter().copied().map(char::from).collect())
             }
             Self::Latin1 => Some(bytes.iter().copied().map(char::from).collect()),
-            Self::Utf16 => utf_16(bytes),
+            Self::Utf16 => decode_utf_16(bytes),
         }
     }
 }
 
-impl std::fmt::Display for Encoding {
+impl std::fmt::Display for TextEncoding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Utf8 => "utf-8",
@@ -224,7 +241,7 @@ impl std::fmt::Display for Encoding {
 }
 
 /// Decodes UTF-16, little-endian unless a byte order mark states otherwise.
-fn utf_16(bytes: &[u8]) -> Option<String> {
+fn decode_utf_16(bytes: &[u8]) -> Option<String> {
     let (bytes, is_big) = match bytes {
         [0xfe, 0xff, rest @ ..] => (rest, true),
         [0xff, 0xfe, rest @ ..] => (rest, false),

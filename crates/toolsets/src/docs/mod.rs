@@ -13,14 +13,14 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
-use toolgate_contract::{AnyTool, erase};
+use toolgate_contract::{AnyTool, erase_tool};
 
-use crate::search::Service;
+use crate::search::SearchService;
 use crate::world::Root;
 
-pub use load::Load;
-pub use render::Render;
-pub use search::Search;
+pub use load::LoadDocument;
+pub use render::RenderMarkdown;
+pub use search::SearchDocuments;
 pub use settings::Settings;
 
 /// Returns all tools of this toolset for the documents beneath `root`. `docs.search` needs a
@@ -28,13 +28,14 @@ pub use settings::Settings;
 pub fn tools(
     root: &Root,
     settings: &Settings,
-    service: Option<&Arc<Service>>,
+    service: Option<&Arc<SearchService>>,
 ) -> Vec<Arc<dyn AnyTool>> {
     if !settings.enabled {
         return Vec::new();
     }
-    let mut tools = vec![erase(Load::new(root, settings)), erase(Render::new(root))];
-    tools.extend(service.map(|service| erase(Search::new(service))));
+    let mut tools =
+        vec![erase_tool(LoadDocument::new(root, settings)), erase_tool(RenderMarkdown::new(root))];
+    tools.extend(service.map(|service| erase_tool(SearchDocuments::new(service))));
     tools
 }
 

@@ -3,9 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
-use super::template::{Names, fill};
+use super::template::{TemplateValues, fill_template};
 use super::{sha256, yaml};
 use crate::world::Root;
 
@@ -13,14 +13,14 @@ use crate::world::Root;
 const MARKDOWN_BYTES_MAX: usize = 4 << 20;
 
 /// The tool `docs.render`. It writes nothing, and equal input gives equal output.
-pub struct Render {
+pub struct RenderMarkdown {
     root: Root,
 }
 
 /// Input of `docs.render`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Input {
+pub struct RenderMarkdownInput {
     /// The value of `{{ title }}`.
     #[schemars(length(min = 1))]
     title: String,
@@ -40,65 +40,69 @@ pub struct Input {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(deny_unknown_fields)]
-pub struct Output {
+pub struct RenderMarkdownOutput {
     /// The text.
     markdown: String,
     /// The SHA-256 of the text.
     #[schemars(regex(pattern = "^[a-f0-9]{64}$"))]
     content_hash: String,
     /// The inputs of the text.
-    metadata: Told,
+    metadata: RenderInputs,
 }
 
 /// Inputs of a rendered text.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(deny_unknown_fields)]
-struct Told {
+struct RenderInputs {
     /// The title.
     title: String,
     /// The front matter, empty if there is none.
     front_matter: Map<String, Value>,
 }
 
-impl Render {
+impl RenderMarkdown {
     /// Creates the tool. It uses the blocking threads of `root`, but reads no file.
     pub fn new(root: &Root) -> Self {
         Self { root: root.clone() }
     }
 }
 
-impl Tool for Render {
+impl Tool for RenderMarkdown {
     const NAME: &'static str = "docs.render";
     const TITLE: &'static str = "Render Markdown";
-    const ABOUT: &'static str = "Fills in a template's names ({{ title }}, {{ body }} and what \
+    const DESCRIPTION: &'static str = "Fills in a template's names ({{ title }}, {{ body }} and what \
         metadata has) and puts YAML front matter above, if it is given. No code and no loops; a \
         name that nothing is known of is refused. Writes no file.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
-    type Input = Input;
-    type Output = Output;
+    type Input = RenderMarkdownInput;
+    type Output = RenderMarkdownOutput;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
-        self.root.work(ctx, move |_, _| render(input)).await
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: RenderMarkdownInput,
+    ) -> Result<RenderMarkdownOutput, ToolError> {
+        self.root.run_blocking(ctx, move |_, _| render(input)).await
     }
 
-    fn text(output: &Output) -> Text {
+    fn decode_utf8(output: &RenderMarkdownOutput) -> ResultText {
         let note = format!("sha256 {}", output.content_hash);
-        Text::body(output.markdown.clone()).with_note(note)
+        ResultText::from_body(output.markdown.clone()).with_note(note)
     }
 }
 
-fn render(input: Input) -> Result<Output, ToolError> {
-    let Input { title, template, body, front_matter, metadata } = input;
+fn render(input: RenderMarkdownInput) -> Result<RenderMarkdownOutput, ToolError> {
+    let RenderMarkdownInput { title, template, body, front_matter, metadata } = input;
     let metadata = metadata.unwrap_or_default();
-    let names = Names { title: &title, body: &body, metadata: &metadata };
-    let text = fill(&template, &names, MARKDOWN_BYTES_MAX)
+    let names = TemplateValues { title: &title, body: &body, metadata: &metadata };
+    let text = fill_template(&template, &names, MARKDOWN_BYTES_MAX)
         .map_err(|why| ToolError::invalid("/template", why))?;
     let markdown = match &front_matter {
         Some(fields) => {
             let left = MARKDOWN_BYTES_MAX.saturating_sub(text.len() + "---\n---\n\n".len());
-            let block = yaml::block(fields, left).ok_or_else(|| {
+            let block = yaml::yaml_block(fields, left).ok_or_else(|| {
                 let why = format!(
                     "with it the text has more than {MARKDOWN_BYTES_MAX} bytes; what lies deep is \
                      indented on each line"
@@ -111,5 +115,9 @@ fn render(input: Input) -> Result<Output, ToolError> {
     };
     let content_hash = sha256(markdown.as_bytes());
     let front_matter = front_matter.unwrap_or_default();
-    Ok(Output { markdown, content_hash, metadata: Told { title, front_matter } })
+    Ok(RenderMarkdownOutput {
+        markdown,
+        content_hash,
+        metadata: RenderInputs { title, front_matter },
+    })
 }

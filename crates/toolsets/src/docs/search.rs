@@ -4,19 +4,19 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
-use crate::search::{Found, Hit, Service, Wanted, distinct_tags};
+use crate::search::{SearchHit, SearchRequest, SearchResult, SearchService, distinct_tags};
 
 /// The tool `docs.search`.
-pub struct Search {
-    service: Arc<Service>,
+pub struct SearchDocuments {
+    service: Arc<SearchService>,
 }
 
 /// Input of `docs.search`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Input {
+pub struct SearchDocumentsInput {
     /// The question, in words.
     #[schemars(length(min = 1))]
     query: String,
@@ -25,13 +25,13 @@ pub struct Input {
     #[schemars(range(min = 1, max = 10))]
     top_k: usize,
     /// Documents to search; default: all.
-    filters: Option<Filters>,
+    filters: Option<DocumentSearchFilter>,
 }
 
 /// A filter on documents.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Filters {
+struct DocumentSearchFilter {
     /// Only paths that begin with this, e.g. `docs/guide`.
     path_prefix: Option<String>,
     /// Only documents with all of these, e.g. `markdown`.
@@ -42,19 +42,19 @@ struct Filters {
 /// Output of `docs.search`.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
-pub struct Output {
+pub struct SearchDocumentsOutput {
     /// The question.
     query: String,
     /// The number of passages that match.
     total: u64,
     /// The best matches, best first.
-    hits: Vec<DocHit>,
+    hits: Vec<DocumentHit>,
 }
 
 /// A passage of a document.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
-struct DocHit {
+struct DocumentHit {
     /// The passage: its file and lines.
     id: String,
     /// Relevance; comparable only within one answer.
@@ -62,14 +62,14 @@ struct DocHit {
     /// Rank among the hits, from 1.
     #[schemars(range(min = 1))]
     rank: u64,
-    document: Document,
+    document: HitDocument,
 }
 
 /// The document that contains the passage.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(deny_unknown_fields)]
-struct Document {
+struct HitDocument {
     /// The first heading, or the file name.
     title: String,
     /// The passage.
@@ -78,61 +78,65 @@ struct Document {
     source_path: String,
 }
 
-impl Search {
+impl SearchDocuments {
     /// Creates the tool for `service`.
-    pub fn new(service: &Arc<Service>) -> Self {
+    pub fn new(service: &Arc<SearchService>) -> Self {
         Self { service: service.clone() }
     }
 }
 
-impl Tool for Search {
+impl Tool for SearchDocuments {
     const NAME: &'static str = "docs.search";
     const TITLE: &'static str = "Search documents";
-    const ABOUT: &'static str = "Finds the passages of the workspace's documents (Markdown, \
+    const DESCRIPTION: &'static str = "Finds the passages of the workspace's documents (Markdown, \
         reStructuredText, AsciiDoc, plain text) that a question in words is about, the best first. \
         search_semantic looks into code too.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
-    type Input = Input;
-    type Output = Output;
+    type Input = SearchDocumentsInput;
+    type Output = SearchDocumentsOutput;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
-        let Input { query, top_k, filters } = input;
-        let Filters { path_prefix, tags } = filters.unwrap_or_default();
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: SearchDocumentsInput,
+    ) -> Result<SearchDocumentsOutput, ToolError> {
+        let SearchDocumentsInput { query, top_k, filters } = input;
+        let DocumentSearchFilter { path_prefix, tags } = filters.unwrap_or_default();
         let mut tags = distinct_tags(tags, "/filters/tags")?;
         tags.push("docs".to_owned());
-        let wanted = Wanted {
+        let wanted = SearchRequest {
             query: Some(query.clone()),
             top_k,
             path_prefix,
             tags,
             rerank: true,
-            ..Wanted::default()
+            ..SearchRequest::default()
         };
-        let Found { hits, total, .. } = self.service.search(ctx, wanted).await?;
-        let hits = (1..).zip(hits).map(|(rank, hit)| DocHit::of(rank, hit)).collect();
-        Ok(Output { query, total, hits })
+        let SearchResult { hits, total, .. } = self.service.search(ctx, wanted).await?;
+        let hits = (1..).zip(hits).map(|(rank, hit)| DocumentHit::from_hit(rank, hit)).collect();
+        Ok(SearchDocumentsOutput { query, total, hits })
     }
 
-    fn text(output: &Output) -> Text {
-        let Output { total, hits, .. } = output;
+    fn decode_utf8(output: &SearchDocumentsOutput) -> ResultText {
+        let SearchDocumentsOutput { total, hits, .. } = output;
         let mut body = String::new();
-        for DocHit { id, document, .. } in hits {
+        for DocumentHit { id, document, .. } in hits {
             body += &format!("{id} {}\n{}\n\n", document.title, document.snippet);
         }
         let note = match total {
             0 => "nothing found".to_owned(),
             total => format!("{} of {total} passages that match", hits.len()),
         };
-        Text::body(body).with_note(note)
+        ResultText::from_body(body).with_note(note)
     }
 }
 
-impl DocHit {
-    fn of(rank: u64, hit: Hit) -> Self {
-        let Hit { id, score, path, title, snippet, .. } = hit;
+impl DocumentHit {
+    fn from_hit(rank: u64, hit: SearchHit) -> Self {
+        let SearchHit { id, score, path, title, snippet, .. } = hit;
         let name = path.rsplit('/').next().unwrap_or(&path).to_owned();
-        let document = Document { title: title.unwrap_or(name), snippet, source_path: path };
+        let document = HitDocument { title: title.unwrap_or(name), snippet, source_path: path };
         Self { id, score, rank, document }
     }
 }

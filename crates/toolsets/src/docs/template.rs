@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 /// The values of names in a template.
-pub(super) struct Names<'n> {
+pub(super) struct TemplateValues<'n> {
     pub(super) title: &'n str,
     pub(super) body: &'n str,
     pub(super) metadata: &'n Map<String, Value>,
@@ -15,7 +15,11 @@ pub(super) struct Names<'n> {
 /// # Errors
 ///
 /// If a name is unknown or not closed, or the text has more than `bytes_max` bytes.
-pub(super) fn fill(template: &str, names: &Names<'_>, bytes_max: usize) -> Result<String, String> {
+pub(super) fn fill_template(
+    template: &str,
+    names: &TemplateValues<'_>,
+    bytes_max: usize,
+) -> Result<String, String> {
     let too_long = || format!("what it makes has more than {bytes_max} bytes");
     let mut text = String::with_capacity(template.len() + names.body.len());
     let mut rest = template;
@@ -26,7 +30,9 @@ pub(super) fn fill(template: &str, names: &Names<'_>, bytes_max: usize) -> Resul
         };
         text.push_str(before);
         let line = || line_of(template, rest.len() - before.len());
-        names.put(name.trim(), &mut text).map_err(|why| format!("{why} (line {})", line()))?;
+        names
+            .write_value(name.trim(), &mut text)
+            .map_err(|why| format!("{why} (line {})", line()))?;
         if text.len() > bytes_max {
             return Err(too_long());
         }
@@ -44,14 +50,14 @@ fn line_of(template: &str, left: usize) -> usize {
     template[..template.len() - left].matches('\n').count() + 1
 }
 
-impl Names<'_> {
-    fn put(&self, name: &str, into: &mut String) -> Result<(), String> {
+impl TemplateValues<'_> {
+    fn write_value(&self, name: &str, into: &mut String) -> Result<(), String> {
         match name {
             "title" => into.push_str(self.title),
             "body" => into.push_str(self.body),
             _ => {
                 let path = name.strip_prefix("metadata.").unwrap_or(name);
-                let value = self.metadata(path).ok_or_else(|| self.unknown(name))?;
+                let value = self.metadata(path).ok_or_else(|| self.unknown_name_message(name))?;
                 match value {
                     Value::String(text) => into.push_str(text),
                     Value::Bool(_) | Value::Number(_) => into.push_str(&value.to_string()),
@@ -75,7 +81,7 @@ impl Names<'_> {
         })
     }
 
-    fn unknown(&self, name: &str) -> String {
+    fn unknown_name_message(&self, name: &str) -> String {
         let names = ["title", "body"].into_iter().map(str::to_owned);
         let known = names.chain(self.metadata.keys().map(|key| format!("metadata.{key}")));
         let known: Vec<String> = known.take(20).collect();
@@ -96,8 +102,8 @@ mod tests {
         else {
             unreachable!()
         };
-        let names = Names { title: "T", body: "{{ title }} {{", metadata: &metadata };
-        fill(template, &names, 100)
+        let names = TemplateValues { title: "T", body: "{{ title }} {{", metadata: &metadata };
+        fill_template(template, &names, 100)
     }
 
     #[test]

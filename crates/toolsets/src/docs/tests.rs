@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use toolgate_contract::{AnyTool, Caller, Ctx, Fault, ToolError};
+use toolgate_contract::{AnyTool, Caller, ToolContext, ToolError, ToolFault};
 
 use super::*;
 use crate::{files, search};
@@ -27,17 +27,17 @@ impl Desk {
         }
         let root = Root::open(folder.path()).unwrap();
         let searched = search::Settings::default();
-        let files = files::Settings::default();
-        let folders = search::Folders::default();
-        let fetch = crate::world::Fetch::default();
-        let service = Service::new(&root, &searched, &files, folders, &fetch).unwrap();
+        let files = files::FileSettings::default();
+        let folders = search::IndexFolders::default();
+        let fetch = crate::world::HttpFetcher::default();
+        let service = SearchService::new(&root, &searched, &files, folders, &fetch).unwrap();
         let settings = Settings { bytes_max: 1000, ..Settings::default() };
         Self { _folder: folder, tools: tools(&root, &settings, service.as_ref()) }
     }
 
     async fn call(&self, tool: &str, input: Value) -> Result<Value, ToolError> {
         let tool = self.tools.iter().find(|it| it.spec().id.as_str() == tool).unwrap();
-        let ctx = Ctx::alone(Caller::local(), Instant::now() + Duration::from_secs(60));
+        let ctx = ToolContext::detached(Caller::local(), Instant::now() + Duration::from_secs(60));
         Ok(tool.run(&ctx, input).await?.value)
     }
 
@@ -46,8 +46,8 @@ impl Desk {
     }
 }
 
-fn invalid(pointer: &str) -> Fault {
-    Fault::Invalid { pointer: pointer.to_owned() }
+fn invalid(pointer: &str) -> ToolFault {
+    ToolFault::Invalid { pointer: pointer.to_owned() }
 }
 
 #[tokio::test]
@@ -83,7 +83,10 @@ async fn a_document_comes_whole_with_what_is_known_of_it() {
         ("/etc/passwd", ""),
     ] {
         let err = desk.load(json!({ "path": "a.md", "metadataPath": beside })).await.unwrap_err();
-        assert!(err.fault == invalid("/metadataPath") || err.fault == Fault::NotAllowed, "{err:?}");
+        assert!(
+            err.fault == invalid("/metadataPath") || err.fault == ToolFault::NotAllowed,
+            "{err:?}"
+        );
         assert!(err.message.contains(why), "{}", err.message);
     }
     let err = desk.load(json!({ "path": "wrong.md" })).await.unwrap_err();
@@ -94,10 +97,10 @@ async fn a_document_comes_whole_with_what_is_known_of_it() {
 async fn what_cannot_be_loaded_is_told_apart() {
     let desk = Desk::new(&[("big.txt", &[b'x'; 1001]), ("dir/a.txt", b"a")]);
     for (path, fault) in [
-        ("none.md", Fault::NotFound),
-        ("big.txt", Fault::TooLarge),
-        ("../x", Fault::NotAllowed),
-        ("/etc/passwd", Fault::NotAllowed),
+        ("none.md", ToolFault::NotFound),
+        ("big.txt", ToolFault::TooLarge),
+        ("../x", ToolFault::NotAllowed),
+        ("/etc/passwd", ToolFault::NotAllowed),
         ("dir", invalid("/path")),
         ("", invalid("/path")),
     ] {

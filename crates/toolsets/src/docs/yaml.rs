@@ -7,44 +7,44 @@ use serde_json::{Map, Value};
 /// Writes `fields` as a block of YAML lines. Returns `None` if it has more than `bytes_max` bytes.
 ///
 /// Deep values take far more room than in JSON, because each of their lines is indented.
-pub(super) fn block(fields: &Map<String, Value>, bytes_max: usize) -> Option<String> {
-    let mut block = Block { text: String::new(), bytes_max };
-    block.fields(fields, 0)?;
+pub(super) fn yaml_block(fields: &Map<String, Value>, bytes_max: usize) -> Option<String> {
+    let mut block = YamlBlock { text: String::new(), bytes_max };
+    block.write_fields(fields, 0)?;
     Some(block.text)
 }
 
 /// A YAML block under construction. Its methods return `None` as soon as it is too long.
-struct Block {
+struct YamlBlock {
     text: String,
     bytes_max: usize,
 }
 
-impl Block {
-    fn fields(&mut self, fields: &Map<String, Value>, depth: usize) -> Option<()> {
-        for (key, value) in in_order(fields) {
-            self.indent(depth);
+impl YamlBlock {
+    fn write_fields(&mut self, fields: &Map<String, Value>, depth: usize) -> Option<()> {
+        for (key, value) in sorted_fields(fields) {
+            self.write_indent(depth);
             self.text.push_str(&scalar(key));
             self.text.push(':');
-            self.value(value, depth, depth + 1)?;
+            self.write_value(value, depth, depth + 1)?;
         }
         Some(())
     }
 
     /// Writes the value after `key:` or `-`. Nested values are indented to the depth `inner`.
-    fn value(&mut self, value: &Value, depth: usize, inner: usize) -> Option<()> {
+    fn write_value(&mut self, value: &Value, depth: usize, inner: usize) -> Option<()> {
         match value {
             Value::Object(fields) if fields.is_empty() => self.text.push_str(" {}\n"),
             Value::Array(items) if items.is_empty() => self.text.push_str(" []\n"),
             Value::Object(fields) => {
                 self.text.push('\n');
-                self.fields(fields, inner)?;
+                self.write_fields(fields, inner)?;
             }
             Value::Array(items) => {
                 self.text.push('\n');
                 for item in items {
-                    self.indent(depth + 1);
+                    self.write_indent(depth + 1);
                     self.text.push('-');
-                    self.value(item, depth + 1, depth + 2)?;
+                    self.write_value(item, depth + 1, depth + 2)?;
                 }
             }
             Value::String(words) => {
@@ -57,12 +57,12 @@ impl Block {
         (self.text.len() <= self.bytes_max).then_some(())
     }
 
-    fn indent(&mut self, depth: usize) {
+    fn write_indent(&mut self, depth: usize) {
         (0..depth).for_each(|_| self.text.push_str("  "));
     }
 }
 
-fn in_order(fields: &Map<String, Value>) -> Vec<(&String, &Value)> {
+fn sorted_fields(fields: &Map<String, Value>) -> Vec<(&String, &Value)> {
     let mut fields: Vec<_> = fields.iter().collect();
     fields.sort_unstable_by_key(|(key, _)| *key);
     fields
@@ -111,7 +111,7 @@ mod tests {
     use crate::front_matter::parse;
 
     fn block(fields: &Map<String, Value>) -> String {
-        super::block(fields, usize::MAX).unwrap()
+        yaml_block(fields, usize::MAX).unwrap()
     }
 
     fn object(value: Value) -> Map<String, Value> {
@@ -137,10 +137,10 @@ mod tests {
         let deep = (0..100).fold(json!(vec![1; 20_000]), |inner, _| json!([inner]));
         let fields = object(json!({ "a": deep }));
         assert!(serde_json::to_string(&fields).unwrap().len() < 50_000);
-        assert_eq!(super::block(&fields, 1 << 20), None);
+        assert_eq!(yaml_block(&fields, 1 << 20), None);
         let few = object(json!({ "a": [1] }));
-        assert_eq!(super::block(&few, 9).as_deref(), Some("a:\n  - 1\n"));
-        assert_eq!(super::block(&few, 8), None);
+        assert_eq!(yaml_block(&few, 9).as_deref(), Some("a:\n  - 1\n"));
+        assert_eq!(yaml_block(&few, 8), None);
     }
 
     fn any_value() -> impl Strategy<Value = Value> {

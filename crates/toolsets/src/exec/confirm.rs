@@ -5,15 +5,15 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
-use toolgate_contract::{Ctx, ToolError};
+use toolgate_contract::{ToolContext, ToolError};
 
-use super::programs::Programs;
-use crate::consent::{Deed, agreed};
+use super::programs::WorkspacePrograms;
+use crate::confirmation::{ConfirmationRequest, ask_confirmation};
 use crate::world::Root;
-use crate::world::processes::Start;
+use crate::world::processes::ProgramStart;
 
 /// The prefix of the question's key.
-const KEY: &str = "exec.confirm";
+const QUESTION_KEY: &str = "exec.confirm";
 /// The longest command line, in characters, that can be confirmed. The person must see all of it.
 const ARGV_CHARS_MAX: usize = 8000;
 /// The number of characters of standard input that the question shows.
@@ -22,34 +22,39 @@ const STDIN_CHARS_MAX: usize = 1000;
 /// Asks a person to confirm `start`, if a pattern in `exec.confirm` matches it. `cwd` is the
 /// directory in the call's own spelling.
 pub(super) async fn confirm(
-    ctx: &Ctx,
-    Programs { root, settings, .. }: &Programs,
-    start: &Start,
+    ctx: &ToolContext,
+    WorkspacePrograms { root, settings, .. }: &WorkspacePrograms,
+    start: &ProgramStart,
     cwd: Option<&str>,
 ) -> Result<(), ToolError> {
-    let Some(pattern) = settings.confirm.iter().find(|pattern| is_meant(pattern, start)) else {
+    let Some(pattern) = settings.confirm.iter().find(|pattern| matches_pattern(pattern, start))
+    else {
         return Ok(());
     };
     let what = format!("running `{}`", pattern.escape_debug());
-    let argv = argv(start);
+    let argv = quoted_argv(start);
     if argv.chars().count() > ARGV_CHARS_MAX {
         return Err(ToolError::not_allowed(format!(
             "{what} is to be confirmed by a person each time (`exec.confirm`), and this is longer \
              than the {ARGV_CHARS_MAX} characters they are shown; put it into a file or into `stdin`"
         )));
     }
-    let place = place(root, cwd);
-    let stdin = start.stdin.as_deref().map(stdin).unwrap_or_default();
-    let file = start.program.real(start.cwd.as_fd());
+    let place = describe_place(root, cwd);
+    let stdin = start.stdin.as_deref().map(describe_stdin).unwrap_or_default();
+    let file = start.program.real_path(start.cwd.as_fd());
     let file = file.filter(|file| *file != start.program.path);
     let file = file.map(|file| format!("\nThe program is {file:?}")).unwrap_or_default();
     let question = format!("Run this in {place}?\n{argv}{file}{stdin}");
-    let key = key(&question);
-    agreed(ctx, Deed { key: &key, question, what: &what, setting: "exec.confirm" }).await
+    let key = question_key(&question);
+    ask_confirmation(
+        ctx,
+        ConfirmationRequest { key: &key, question, action: &what, setting: "exec.confirm" },
+    )
+    .await
 }
 
 /// Describes the directory and the workspace in which the program runs.
-fn place(root: &Root, cwd: Option<&str>) -> String {
+fn describe_place(root: &Root, cwd: Option<&str>) -> String {
     let folder = cwd.map(|cwd| format!("{cwd:?} of ")).unwrap_or_default();
     let workspace = root.path();
     let name = workspace.file_name().unwrap_or(workspace.as_os_str());
@@ -58,14 +63,14 @@ fn place(root: &Root, cwd: Option<&str>) -> String {
 
 /// Returns the key of `question`, with a digest of its text. A confirmation is therefore not valid
 /// for a question that has changed, e.g. because the program was replaced.
-fn key(question: &str) -> String {
+fn question_key(question: &str) -> String {
     let digest = Sha256::digest(question);
     let digest = digest.iter().take(8).map(|byte| format!("{byte:02x}"));
-    format!("{KEY}.{}", digest.collect::<String>())
+    format!("{QUESTION_KEY}.{}", digest.collect::<String>())
 }
 
 /// Checks whether `start` matches `pattern`: a program, optionally followed by its first arguments.
-fn is_meant(pattern: &str, start: &Start) -> bool {
+fn matches_pattern(pattern: &str, start: &ProgramStart) -> bool {
     let mut words = pattern.split_whitespace();
     let Some(program) = words.next() else { return false };
     let mut args = start.args.iter();
@@ -75,25 +80,25 @@ fn is_meant(pattern: &str, start: &Start) -> bool {
 
 /// Checks whether `start` runs `program`, by the name in the call, by its path, or by the file that
 /// these lead to.
-fn is_program(program: &str, start: &Start) -> bool {
+fn is_program(program: &str, start: &ProgramStart) -> bool {
     let is_one = |path: &Path| match program.contains('/') {
         true => path == Path::new(program),
         false => path.file_name() == Some(OsStr::new(program)),
     };
     is_one(&start.program.path)
         || is_one(Path::new(&start.program.name))
-        || start.program.real(start.cwd.as_fd()).is_some_and(|path| is_one(&path))
+        || start.program.real_path(start.cwd.as_fd()).is_some_and(|path| is_one(&path))
 }
 
 /// Formats the program and its arguments, each quoted, with invisible characters escaped.
-fn argv(start: &Start) -> String {
+fn quoted_argv(start: &ProgramStart) -> String {
     let program = start.program.path.as_os_str();
     let words = [program].into_iter().chain(start.args.iter().map(|arg| arg.as_os_str()));
     words.map(|word| format!("{word:?}")).collect::<Vec<_>>().join(" ")
 }
 
 /// Describes the standard input and its start.
-fn stdin(bytes: &[u8]) -> String {
+fn describe_stdin(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let begin: String = text.chars().take(STDIN_CHARS_MAX).collect();
     let rest = if begin.len() < text.len() { " and so on" } else { "" };

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 /// Encoding of bytes in a string: base64 if they are not UTF-8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-pub(super) enum Encoding {
+pub(super) enum OutputEncoding {
     #[serde(rename = "utf-8")]
     Utf8,
     #[serde(rename = "base64")]
@@ -17,23 +17,23 @@ pub(super) enum Encoding {
 }
 
 /// Encodes `bytes` as a string.
-pub(super) fn encode(bytes: Vec<u8>) -> (String, Encoding) {
+pub(super) fn encode(bytes: Vec<u8>) -> (String, OutputEncoding) {
     match String::from_utf8(bytes) {
-        Ok(text) => (text, Encoding::Utf8),
-        Err(err) => (STANDARD.encode(err.as_bytes()), Encoding::Base64),
+        Ok(text) => (text, OutputEncoding::Utf8),
+        Err(err) => (STANDARD.encode(err.as_bytes()), OutputEncoding::Base64),
     }
 }
 
 /// Decodes `text` to bytes. Invalid base64 gives no bytes.
-pub(super) fn decode(text: &str, encoding: Encoding) -> Cow<'_, [u8]> {
+pub(super) fn decode(text: &str, encoding: OutputEncoding) -> Cow<'_, [u8]> {
     match encoding {
-        Encoding::Utf8 => text.as_bytes().into(),
-        Encoding::Base64 => STANDARD.decode(text).unwrap_or_default().into(),
+        OutputEncoding::Utf8 => text.as_bytes().into(),
+        OutputEncoding::Base64 => STANDARD.decode(text).unwrap_or_default().into(),
     }
 }
 
 /// Returns the length of `bytes` without an incomplete UTF-8 character at the end.
-pub(super) fn whole_chars(bytes: &[u8]) -> usize {
+pub(super) fn whole_chars_len(bytes: &[u8]) -> usize {
     let len = bytes.len();
     for back in 1..=len.min(3) {
         let needed = match bytes[len - back] {
@@ -50,7 +50,7 @@ pub(super) fn whole_chars(bytes: &[u8]) -> usize {
 
 /// Returns the number of bytes at the start of `bytes` that belong to an earlier UTF-8 character,
 /// at most 3.
-pub(super) fn broken_char(bytes: &[u8]) -> usize {
+pub(super) fn continuation_len(bytes: &[u8]) -> usize {
     bytes.iter().take(3).take_while(|byte| matches!(byte, 0x80..=0xBF)).count()
 }
 
@@ -61,16 +61,17 @@ mod tests {
     #[test]
     fn a_character_is_whole_or_left_out() {
         let text = "aé€😀".as_bytes();
-        let whole: Vec<usize> = (0..=text.len()).map(|end| whole_chars(&text[..end])).collect();
+        let whole: Vec<usize> = (0..=text.len()).map(|end| whole_chars_len(&text[..end])).collect();
         assert_eq!(whole, [0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10]);
-        let broken: Vec<usize> = (0..=text.len()).map(|from| broken_char(&text[from..])).collect();
+        let broken: Vec<usize> =
+            (0..=text.len()).map(|from| continuation_len(&text[from..])).collect();
         assert_eq!(broken, [0, 0, 1, 0, 2, 1, 0, 3, 2, 1, 0]);
     }
 
     #[test]
     fn bytes_that_are_no_character_are_not_waited_for() {
-        assert_eq!(whole_chars(b"\xff"), 1);
-        assert_eq!(whole_chars(b"\x80\x80\x80\x80"), 4);
-        assert_eq!(whole_chars(b"a\xc0"), 2);
+        assert_eq!(whole_chars_len(b"\xff"), 1);
+        assert_eq!(whole_chars_len(b"\x80\x80\x80\x80"), 4);
+        assert_eq!(whole_chars_len(b"a\xc0"), 2);
     }
 }

@@ -4,14 +4,14 @@ use grep_matcher::{Captures, Matcher};
 use grep_regex::{RegexCaptures, RegexMatcher};
 
 /// Reads progress with a pattern that has one group (a percentage) or two (done and total).
-pub(crate) struct Meter<'m> {
+pub(crate) struct ProgressMeter<'m> {
     pattern: &'m RegexMatcher,
     captures: RegexCaptures,
     /// The share (0 to 1) that was last read. It never decreases.
     share: f64,
 }
 
-impl<'m> Meter<'m> {
+impl<'m> ProgressMeter<'m> {
     /// Creates a meter. A pattern without groups matches but never reads progress.
     pub(crate) fn new(pattern: &'m RegexMatcher) -> Option<Self> {
         let captures = pattern.new_captures().ok()?;
@@ -22,7 +22,7 @@ impl<'m> Meter<'m> {
     /// the share has increased.
     pub(crate) fn read(&mut self, text: &str) -> Option<(f64, f64)> {
         let (done, total) =
-            text.rsplit(['\n', '\r']).find_map(|line| self.last_in(line.as_bytes()))?;
+            text.rsplit(['\n', '\r']).find_map(|line| self.last_match(line.as_bytes()))?;
         let is_sound = total > 0.0 && (0.0..=total).contains(&done);
         if !is_sound || done / total <= self.share {
             return None;
@@ -32,7 +32,7 @@ impl<'m> Meter<'m> {
     }
 
     /// Returns the amounts from the last match in `line`.
-    fn last_in(&mut self, line: &[u8]) -> Option<(f64, f64)> {
+    fn last_match(&mut self, line: &[u8]) -> Option<(f64, f64)> {
         let mut last = None;
         let number = |captures: &RegexCaptures, group| {
             let found = captures.get(group)?;
@@ -54,7 +54,7 @@ mod tests {
 
     fn check(pattern: &str, texts: &[&str]) -> Vec<Option<(f64, f64)>> {
         let pattern = RegexMatcher::new(pattern).unwrap();
-        let mut meter = Meter::new(&pattern).unwrap();
+        let mut meter = ProgressMeter::new(&pattern).unwrap();
         texts.iter().map(|text| meter.read(text)).collect()
     }
 

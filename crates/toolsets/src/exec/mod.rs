@@ -7,11 +7,11 @@ mod programs;
 mod start;
 mod program;
 mod confirm;
-mod traced;
+mod trace_variables;
 mod outcome;
-mod shown;
-mod kept;
-mod echo;
+mod output_extent;
+mod output_store;
+mod output_forwarder;
 mod meter;
 mod encoding;
 #[cfg(test)]
@@ -20,29 +20,36 @@ mod tests;
 
 use std::sync::Arc;
 
-use toolgate_contract::{AnyTool, erase};
+use toolgate_contract::{AnyTool, erase_tool};
 
-use crate::world::{Processes, Root};
+use crate::world::{ProcessRunner, Root};
 
-pub(crate) use echo::plain;
-pub(crate) use meter::Meter;
-pub(crate) use outcome::{Confined, Outcome};
-pub(crate) use program::Words;
-pub(crate) use programs::Blamed;
-pub use programs::Programs;
-pub(crate) use run::{Input, TIMEOUT_MS_MAX};
-pub use settings::Settings;
-pub(crate) use start::{PathVariable, bounds, refusal};
-pub(crate) use traced::trace;
+pub(crate) use meter::ProgressMeter;
+pub(crate) use outcome::{RunResult, SandboxStatus};
+pub(crate) use output_forwarder::strip_escapes;
+pub(crate) use program::InputFields;
+pub(crate) use programs::StartFailureCause;
+pub use programs::WorkspacePrograms;
+pub(crate) use run::{RunProgramInput, TIMEOUT_MS_MAX};
+pub use settings::ExecSettings;
+pub(crate) use start::{PathVariable, bounds, variable_refusal};
+pub(crate) use trace_variables::set_trace_variables;
 
 /// Returns the tools of this toolset, for programs that start in `root`.
-pub fn tools(root: &Root, processes: &Processes, settings: &Settings) -> Vec<Arc<dyn AnyTool>> {
-    Programs::new(root, processes, settings).tools()
+pub fn tools(
+    root: &Root,
+    processes: &ProcessRunner,
+    settings: &ExecSettings,
+) -> Vec<Arc<dyn AnyTool>> {
+    WorkspacePrograms::new(root, processes, settings).tools()
 }
 
-impl Programs {
+impl WorkspacePrograms {
     /// Returns the tools of this toolset.
     pub fn tools(&self) -> Vec<Arc<dyn AnyTool>> {
-        vec![erase(run::Run::new(self)), erase(output::ReadOutput::new(&self.kept))]
+        vec![
+            erase_tool(run::RunProgram::new(self)),
+            erase_tool(output::ReadOutput::new(&self.outputs)),
+        ]
     }
 }

@@ -5,14 +5,14 @@ use std::process::ExitStatus;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use toolgate_contract::{Ending, Text};
+use toolgate_contract::{CallEnding, ResultText};
 
-use super::shown::Extent;
-use crate::world::sandbox::{Held, Layer, Profile};
+use super::output_extent::OutputExtent;
+use crate::world::sandbox::{SandboxCoverage, SandboxLayer, SandboxProfile};
 
 /// The result of a program.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Outcome {
+pub(crate) struct RunResult {
     /// Exit code; 128 plus the signal's number if a signal ended it, -1 if it timed out.
     pub(crate) exit_code: i32,
     /// Signal that ended it, e.g. `SIGSEGV`.
@@ -24,30 +24,30 @@ pub(crate) struct Outcome {
     /// Standard output; only its beginning and end if it is too long.
     pub(super) stdout: String,
     /// Length and encoding of `stdout`.
-    pub(super) stdout_extent: Extent,
+    pub(super) stdout_extent: OutputExtent,
     /// Standard error; only its beginning and end if it is too long.
     pub(super) stderr: String,
     /// Length and encoding of `stderr`.
-    pub(super) stderr_extent: Extent,
+    pub(super) stderr_extent: OutputExtent,
     /// Id for exec_output to read the part left out; null if none is.
     pub(crate) output_id: Option<String>,
     /// Sandbox of the program: the profile's name, with missing layers if any.
-    pub(crate) sandbox: Confined,
+    pub(crate) sandbox: SandboxStatus,
 }
 
 /// The sandbox that was in effect.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 #[serde(untagged)]
-pub(crate) enum Confined {
+pub(crate) enum SandboxStatus {
     /// The profile, enforced whole.
-    Whole(Profile),
+    Whole(SandboxProfile),
     /// The profile, with layers missing.
-    Partly(Held),
+    Partly(SandboxCoverage),
 }
 
-impl Confined {
-    pub(super) fn of(held: &Held) -> Self {
-        if held.is_whole() { Self::Whole(held.profile) } else { Self::Partly(held.clone()) }
+impl SandboxStatus {
+    pub(super) fn from_coverage(held: &SandboxCoverage) -> Self {
+        if held.is_complete() { Self::Whole(held.profile) } else { Self::Partly(held.clone()) }
     }
 
     /// Checks whether the sandbox profile blocked the network.
@@ -56,7 +56,7 @@ impl Confined {
             Self::Whole(profile) => *profile,
             Self::Partly(held) => held.profile,
         };
-        profile < Profile::Network
+        profile < SandboxProfile::Network
     }
 
     /// Returns a note about missing sandbox layers, if there are any.
@@ -66,7 +66,8 @@ impl Confined {
     pub(crate) fn note(&self) -> Option<String> {
         let Self::Partly(held) = self else { return None };
         let missing = held.missing.iter().map(|it| it.layer);
-        let names: Vec<_> = missing.filter(|it| *it != Layer::Groups).map(Layer::name).collect();
+        let names: Vec<_> =
+            missing.filter(|it| *it != SandboxLayer::Groups).map(SandboxLayer::name).collect();
         let profile = held.profile.name();
         let names = names.join(", ");
         let lacks = || format!("; the sandbox `{profile}` lacks {names} on this system");
@@ -74,9 +75,9 @@ impl Confined {
     }
 }
 
-impl Outcome {
+impl RunResult {
     /// Formats the result for a reader. `longer` explains how to extend the timeout.
-    pub(crate) fn text(&self, longer: &str) -> Text {
+    pub(crate) fn text(&self, longer: &str) -> ResultText {
         let Self { exit_code, duration_ms, output_id, .. } = self;
         let id = output_id.as_deref();
         let mut body = self.stdout_extent.show(&self.stdout).into_owned();
@@ -97,23 +98,23 @@ impl Outcome {
         note.extend(self.stdout_extent.note("stdout", id));
         note.extend(self.stderr_extent.note("stderr", id));
         note.extend(self.sandbox.note());
-        Text::body(body).with_note(note)
+        ResultText::from_body(body).with_note(note)
     }
 
     /// Classifies the exit: it is a success if the program ended by itself with an exit code in
     /// `success`.
-    pub(crate) fn ending(&self, success: &[i32]) -> Ending {
+    pub(crate) fn ending(&self, success: &[i32]) -> CallEnding {
         let is_own = self.signal.is_none() && !self.timed_out;
         if is_own && success.contains(&self.exit_code) {
-            Ending::Done
+            CallEnding::Done
         } else {
-            Ending::ProgramFailed
+            CallEnding::ProgramFailed
         }
     }
 }
 
 /// Returns the exit code and the signal of a program that ended with `status`.
-pub(super) fn exit(status: ExitStatus, timed_out: bool) -> (i32, Option<String>) {
+pub(super) fn decode_exit(status: ExitStatus, timed_out: bool) -> (i32, Option<String>) {
     let code = match (timed_out, status.code(), status.signal()) {
         (true, _, _) => -1,
         (false, Some(code), _) => code,

@@ -4,26 +4,26 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
-use super::encoding::{Encoding, encode, whole_chars};
-use super::kept::Kept;
+use super::encoding::{OutputEncoding, encode, whole_chars_len};
+use super::output_store::OutputStore;
 
 const BYTES_MAX: u32 = 1 << 20;
 
 /// The `exec.output` tool.
 pub(super) struct ReadOutput {
-    kept: Arc<Kept>,
+    store: Arc<OutputStore>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Input {
+pub(super) struct ReadOutputInput {
     /// The `output_id` of a result that was cut.
     output_id: String,
     /// Output stream.
     #[serde(default)]
-    stream: Stream,
+    stream: StreamChoice,
     /// The first byte to read.
     #[serde(default)]
     offset: u64,
@@ -39,18 +39,18 @@ fn default_max_bytes() -> u32 {
 
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-enum Stream {
+enum StreamChoice {
     #[default]
     Stdout,
     Stderr,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Output {
+pub(super) struct ReadOutputResult {
     /// The piece.
     text: String,
     /// Encoding of `text`.
-    encoding: Encoding,
+    encoding: OutputEncoding,
     /// Offset of the piece: as requested, or after lost bytes.
     offset: u64,
     /// Bytes in the piece.
@@ -62,58 +62,69 @@ pub(super) struct Output {
 }
 
 impl ReadOutput {
-    pub(super) fn new(kept: &Arc<Kept>) -> Self {
-        Self { kept: kept.clone() }
+    pub(super) fn new(kept: &Arc<OutputStore>) -> Self {
+        Self { store: kept.clone() }
     }
 }
 
 impl Tool for ReadOutput {
     const NAME: &'static str = "exec.output";
     const TITLE: &'static str = "Read program output";
-    const ABOUT: &'static str = "Reads more of what a program run with exec_run printed, when its \
+    const DESCRIPTION: &'static str = "Reads more of what a program run with exec_run printed, when its \
         result was cut: the `output_id` is in that result, and `next` says where to go on. Only \
         the last few outputs are kept.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
-    type Input = Input;
-    type Output = Output;
+    type Input = ReadOutputInput;
+    type Output = ReadOutputResult;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
-        let Input { output_id, stream, offset, max_bytes } = input;
-        let streams = self.kept.find(&ctx.caller, &output_id)?;
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: ReadOutputInput,
+    ) -> Result<ReadOutputResult, ToolError> {
+        let ReadOutputInput { output_id, stream, offset, max_bytes } = input;
+        let streams = self.store.find(&ctx.caller, &output_id)?;
         let captured = match stream {
-            Stream::Stdout => &streams.stdout,
-            Stream::Stderr => &streams.stderr,
+            StreamChoice::Stdout => &streams.stdout,
+            StreamChoice::Stderr => &streams.stderr,
         };
         let total_bytes = captured.total_bytes;
         if offset > total_bytes {
             let message = format!("the stream has {total_bytes} bytes, and {offset} is past them");
             return Err(ToolError::invalid("/offset", message));
         }
-        let piece = captured.piece(offset, max_bytes.min(BYTES_MAX) as usize).await;
+        let piece = captured.read_piece(offset, max_bytes.min(BYTES_MAX) as usize).await;
         let mut piece =
-            piece.map_err(|err| ToolError::because("the kept output could not be read", err))?;
+            piece.map_err(|err| ToolError::with_cause("the kept output could not be read", err))?;
         // Cut text between characters, but not before lost bytes: the rest of the character cannot
         // follow.
-        let whole = whole_chars(&piece.bytes);
+        let whole = whole_chars_len(&piece.bytes);
         let end = piece.offset + piece.bytes.len() as u64;
         let is_text = whole > 0 && std::str::from_utf8(&piece.bytes[..whole]).is_ok();
-        if is_text && piece.next == Some(end) {
+        if is_text && piece.next_offset == Some(end) {
             piece.bytes.truncate(whole);
-            piece.next = Some(piece.offset + whole as u64);
+            piece.next_offset = Some(piece.offset + whole as u64);
         }
         let bytes = piece.bytes.len() as u64;
         let (text, encoding) = encode(piece.bytes);
-        Ok(Output { text, encoding, offset: piece.offset, bytes, next: piece.next, total_bytes })
+        Ok(ReadOutputResult {
+            text,
+            encoding,
+            offset: piece.offset,
+            bytes,
+            next: piece.next_offset,
+            total_bytes,
+        })
     }
 
-    fn text(output: &Output) -> Text {
-        let Output { text, encoding, offset, bytes, next, total_bytes } = output;
+    fn decode_utf8(output: &ReadOutputResult) -> ResultText {
+        let ReadOutputResult { text, encoding, offset, bytes, next, total_bytes } = output;
         let end = offset + bytes;
         let mut note = format!("bytes {offset} to {end} of {total_bytes}");
         match encoding {
-            Encoding::Utf8 => {}
-            Encoding::Base64 => note.push_str(", in base64 because they are not UTF-8"),
+            OutputEncoding::Utf8 => {}
+            OutputEncoding::Base64 => note.push_str(", in base64 because they are not UTF-8"),
         }
         match next {
             Some(next) if *next > end => {
@@ -122,6 +133,6 @@ impl Tool for ReadOutput {
             Some(next) => note.push_str(&format!("; go on at offset {next}")),
             None => {}
         }
-        Text::body(text).with_note(note)
+        ResultText::from_body(text).with_note(note)
     }
 }

@@ -6,26 +6,26 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio::task::spawn_blocking;
-use toolgate_contract::{Ctx, Effects, Ending, Text, Tool, ToolError};
+use toolgate_contract::{CallEnding, Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::confirm::confirm;
-use super::outcome::Outcome;
-use super::program::Words;
-use super::programs::{Blamed, Programs};
-use super::start::start;
-use crate::world::processes::Start;
+use super::outcome::RunResult;
+use super::program::InputFields;
+use super::programs::{StartFailureCause, WorkspacePrograms};
+use super::start::prepare_start;
+use crate::world::processes::ProgramStart;
 
 /// The longest timeout that a call may set, in milliseconds.
 pub(crate) const TIMEOUT_MS_MAX: u64 = 600_000;
 
 /// The `exec.run` tool.
-pub(super) struct Run {
-    programs: Programs,
+pub(super) struct RunProgram {
+    programs: WorkspacePrograms,
 }
 
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Input {
+pub(crate) struct RunProgramInput {
     /// Program: a name in PATH, or a path, relative to `cwd` or absolute. With `shell`, a script
     /// for `sh`.
     pub(crate) command: String,
@@ -57,10 +57,10 @@ pub(crate) struct Input {
     pub(crate) max_output_bytes: Option<usize>,
 }
 
-impl Tool for Run {
+impl Tool for RunProgram {
     const NAME: &'static str = "exec.run";
     const TITLE: &'static str = "Run program";
-    const ABOUT: &'static str = "Runs one program in the workspace and returns its exit code and \
+    const DESCRIPTION: &'static str = "Runs one program in the workspace and returns its exit code and \
         what it printed. Give the program in `command` and each argument in `args`; set `shell` \
         only for pipes, redirections or globs. There is no terminal and nobody to answer \
         questions. When it ends or its time is over everything it started is ended too, so \
@@ -70,70 +70,70 @@ impl Tool for Run {
     const EFFECTS: Effects = Effects::Runs;
     /// The deadline exceeds the longest timeout, so that a program ends by its own timeout.
     const DEADLINE: Option<Duration> = Some(Duration::from_secs(610));
-    const LOOKS_BEFORE: bool = true;
-    type Input = Input;
-    type Output = Outcome;
+    const HAS_PREPARE: bool = true;
+    type Input = RunProgramInput;
+    type Output = RunResult;
 
-    async fn before(&self, ctx: &Ctx, input: &Input) -> Result<(), ToolError> {
+    async fn prepare(&self, ctx: &ToolContext, input: &RunProgramInput) -> Result<(), ToolError> {
         if self.programs.settings.confirm.is_empty() {
             return Ok(());
         }
-        self.programs.found(ctx, input.clone(), Words::Program).await.map(drop)
+        self.programs.prepare(ctx, input.clone(), InputFields::Program).await.map(drop)
     }
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Outcome, ToolError> {
-        let start = self.programs.found(ctx, input, Words::Program).await?;
+    async fn run(&self, ctx: &ToolContext, input: RunProgramInput) -> Result<RunResult, ToolError> {
+        let start = self.programs.prepare(ctx, input, InputFields::Program).await?;
         let blamed = |blamed, message: String| match blamed {
-            Blamed::Program => ToolError::invalid("/command", message),
-            Blamed::Arguments => ToolError::invalid("/args", message),
+            StartFailureCause::Program => ToolError::invalid("/command", message),
+            StartFailureCause::Arguments => ToolError::invalid("/args", message),
         };
         self.programs.run(ctx, start, None, blamed).await
     }
 
-    fn text(output: &Outcome) -> Text {
+    fn decode_utf8(output: &RunResult) -> ResultText {
         output.text(&format!("timeout_ms gives it longer, up to {TIMEOUT_MS_MAX}"))
     }
 
-    fn ending(output: &Outcome) -> Ending {
+    fn ending(output: &RunResult) -> CallEnding {
         output.ending(&[0])
     }
 }
 
-impl Run {
-    pub(super) fn new(programs: &Programs) -> Self {
-        Self { programs: programs.of(Self::NAME) }
+impl RunProgram {
+    pub(super) fn new(programs: &WorkspacePrograms) -> Self {
+        Self { programs: programs.for_tool(Self::NAME) }
     }
 }
 
-impl Programs {
+impl WorkspacePrograms {
     /// Looks up the program of `input`, and asks a person to confirm it if necessary. Errors refer
     /// to the fields in `words`.
     ///
     /// The program is opened before the question, so the confirmed file is the one that runs.
-    pub(crate) async fn found(
+    pub(crate) async fn prepare(
         &self,
-        ctx: &Ctx,
-        input: Input,
-        words: Words,
-    ) -> Result<Start, ToolError> {
+        ctx: &ToolContext,
+        input: RunProgramInput,
+        words: InputFields,
+    ) -> Result<ProgramStart, ToolError> {
         let cwd = input.cwd.clone();
-        let start = self.looked_up(ctx, input, words).await?;
+        let start = self.prepare_unconfirmed(ctx, input, words).await?;
         confirm(ctx, self, &start, cwd.as_deref()).await?;
         Ok(start)
     }
 
     /// Looks up the program of `input` without asking for confirmation. Use it only to query a
     /// program's version.
-    pub(crate) async fn looked_up(
+    pub(crate) async fn prepare_unconfirmed(
         &self,
-        ctx: &Ctx,
-        input: Input,
-        words: Words,
-    ) -> Result<Start, ToolError> {
+        ctx: &ToolContext,
+        input: RunProgramInput,
+        words: InputFields,
+    ) -> Result<ProgramStart, ToolError> {
         let programs = self.clone();
         let trace = ctx.trace.clone();
-        spawn_blocking(move || start(input, words, trace.as_ref(), &programs))
+        spawn_blocking(move || prepare_start(input, words, trace.as_ref(), &programs))
             .await
-            .map_err(|err| ToolError::because("the program could not be looked up", err))?
+            .map_err(|err| ToolError::with_cause("the program could not be looked up", err))?
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Rules and limits for running programs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Settings {
+pub struct ExecSettings {
     /// Programs that may be run, by name or absolute path. An empty list (the default) allows any.
     /// A program is identified by its file, not by its spelling: `/tmp/ls` is not `ls`.
     pub allow: Vec<String>,
@@ -48,7 +48,7 @@ pub struct Settings {
     pub kept_bytes_max: u64,
 }
 
-impl Default for Settings {
+impl Default for ExecSettings {
     fn default() -> Self {
         Self {
             allow: Vec::new(),

@@ -6,53 +6,56 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
-use toolgate_contract::{ToolError, Trace};
+use toolgate_contract::{ToolError, TraceContext};
 
-use super::Settings;
-use super::program::{Choice, Scripts, Words};
-use super::programs::Programs;
-use super::run::{Input, TIMEOUT_MS_MAX};
-use super::traced::trace;
-use crate::world::processes::{Bounds, Start, refused_variable};
+use super::ExecSettings;
+use super::program::{InputFields, ProgramChooser, ScriptPermission};
+use super::programs::WorkspacePrograms;
+use super::run::{RunProgramInput, TIMEOUT_MS_MAX};
+use super::trace_variables::set_trace_variables;
+use crate::world::processes::{ProgramStart, RunLimits, refused_variable};
 
 /// The longest grace period, in milliseconds. A longer one could exceed the deadline of the call.
 const GRACE_MS_MAX: u64 = 5000;
 
 /// Prepares the program that `input` requests, as a part of the trace `traced`.
-pub(super) fn start(
-    input: Input,
-    words: Words,
-    traced: Option<&Trace>,
-    programs: &Programs,
-) -> Result<Start, ToolError> {
-    let Programs { root, processes, settings, .. } = programs;
-    let Input { command, args, shell, cwd, env, stdin, timeout_ms, max_output_bytes } = input;
-    let path = processes.path(settings.path.as_deref());
-    let cwd = root.open_dir(cwd.as_deref().unwrap_or(".")).map_err(|err| err.at("/cwd"))?;
+pub(super) fn prepare_start(
+    input: RunProgramInput,
+    words: InputFields,
+    traced: Option<&TraceContext>,
+    programs: &WorkspacePrograms,
+) -> Result<ProgramStart, ToolError> {
+    let WorkspacePrograms { root, processes, settings, .. } = programs;
+    let RunProgramInput { command, args, shell, cwd, env, stdin, timeout_ms, max_output_bytes } =
+        input;
+    let path = processes.search_path(settings.path.as_deref());
+    let cwd =
+        root.open_dir(cwd.as_deref().unwrap_or(".")).map_err(|err| err.with_pointer("/cwd"))?;
     if let Some(at) = args.iter().position(|arg| arg.contains('\0')) {
         return Err(ToolError::invalid(
             format!("/args/{at}"),
             "the argument contains a NUL character",
         ));
     }
-    let scripts = Scripts::of(settings);
+    let scripts = ScriptPermission::from_settings(settings);
     // Skip folders in `PATH` that programs can write to. Otherwise a program could plant a file
     // under an allowed name.
     let sought = match settings.allow[..] {
         [] => path.clone(),
-        [..] => processes.unwritten(&path, root),
+        [..] => processes.unwritable_path(&path, root),
     };
-    let inside = programs.inside();
+    let inside = programs.confinement();
     let is_seen = |program: &Path| match &inside {
         None => true,
         // If no sandbox is available, the start itself fails and reports that.
-        Some(inside) => processes.shows(inside, program).unwrap_or(true),
+        Some(inside) => processes.shows_file(inside, program).unwrap_or(true),
     };
-    let chosen = Choice { cwd: cwd.as_fd(), path: &sought, scripts, words, is_seen: &is_seen };
+    let chosen =
+        ProgramChooser { cwd: cwd.as_fd(), path: &sought, scripts, words, is_visible: &is_seen };
     let (mut program, args) = match shell {
-        false => (chosen.of(&command, &settings.allow)?, args),
+        false => (chosen.find_allowed(&command, &settings.allow)?, args),
         true if !settings.shell => {
-            return Err(ToolError::not_allowed(words.no_scripts()));
+            return Err(ToolError::not_allowed(words.no_scripts_message()));
         }
         true if command.trim().is_empty() => {
             return Err(ToolError::invalid("/command", "the script is empty"));
@@ -61,45 +64,45 @@ pub(super) fn start(
             return Err(ToolError::invalid("/command", "the script contains a NUL character"));
         }
         true => {
-            let sh = chosen.of("sh", &settings.allow)?;
+            let sh = chosen.find_allowed("sh", &settings.allow)?;
             (sh, ["-c".into(), command, "sh".into()].into_iter().chain(args).collect())
         }
     };
     let mut base = processes.environment(&settings.env_keep, &path);
-    trace(&mut base, traced);
+    set_trace_variables(&mut base, traced);
     let env = environment(env, base, settings)?;
     let timeout_ms = timeout_ms.unwrap_or(settings.timeout_ms).clamp(1, TIMEOUT_MS_MAX);
     let bounds = bounds(settings, Duration::from_millis(timeout_ms), max_output_bytes);
     let mut inside = inside;
     if !settings.allow.is_empty()
-        && let Some(real) = program.real(cwd.as_fd())
+        && let Some(real) = program.real_path(cwd.as_fd())
     {
         // For an allowed program, start the file that was checked, not a link that may change. Make
         // it visible in the sandbox, because the owner allowed it by name.
         program.path = real;
-        inside.iter_mut().for_each(|inside| inside.seen.push(program.path.clone()));
+        inside.iter_mut().for_each(|inside| inside.visible_paths.push(program.path.clone()));
     }
-    Ok(Start {
+    Ok(ProgramStart {
         program,
         args: args.into_iter().map(OsString::from).collect(),
         cwd,
         env,
         stdin: stdin.map(String::into_bytes),
         bounds,
-        inside,
+        confinement: inside,
     })
 }
 
 /// Returns the limits of a program with the timeout `timeout` and at most `output_bytes` shown.
 pub(crate) fn bounds(
-    settings: &Settings,
+    settings: &ExecSettings,
     timeout: Duration,
     output_bytes: Option<usize>,
-) -> Bounds {
-    Bounds {
+) -> RunLimits {
+    RunLimits {
         timeout,
         grace: Duration::from_millis(settings.grace_ms.min(GRACE_MS_MAX)),
-        held_bytes_max: output_bytes
+        memory_bytes_max: output_bytes
             .unwrap_or(settings.output_bytes)
             .clamp(1, settings.output_bytes_max.max(1)),
         spool_bytes_max: settings.spool_bytes_max,
@@ -110,11 +113,11 @@ pub(crate) fn bounds(
 fn environment(
     given: BTreeMap<String, String>,
     mut base: BTreeMap<OsString, OsString>,
-    settings: &Settings,
+    settings: &ExecSettings,
 ) -> Result<BTreeMap<OsString, OsString>, ToolError> {
     for (name, value) in given {
-        let path = if settings.env_path { PathVariable::Free } else { PathVariable::Refused };
-        if let Some(why) = refusal(&name, &value, path) {
+        let path = if settings.env_path { PathVariable::Allowed } else { PathVariable::Refused };
+        if let Some(why) = variable_refusal(&name, &value, path) {
             let pointer = format!("/env/{}", name.replace('~', "~0").replace('/', "~1"));
             return Err(ToolError::invalid(pointer, format!("`{}` {why}", name.escape_debug())));
         }
@@ -126,12 +129,12 @@ fn environment(
 /// Permission to set `PATH` for a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PathVariable {
-    Free,
+    Allowed,
     Refused,
 }
 
 /// Returns the reason why the variable `name` may not be set to `value`, if there is one.
-pub(crate) fn refusal(name: &str, value: &str, path: PathVariable) -> Option<String> {
+pub(crate) fn variable_refusal(name: &str, value: &str, path: PathVariable) -> Option<String> {
     if name.is_empty() || name.contains(['=', '\0']) {
         return Some("is not a name a variable can have".to_owned());
     }

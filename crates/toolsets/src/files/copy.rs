@@ -4,22 +4,24 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
-use super::Settings;
+use super::FileSettings;
 use crate::world::Root;
-use crate::world::root::{Bounds, Copied, Extent, Parents, Standing, shown};
+use crate::world::root::{
+    CopyOptions, CopyTotals, DestinationConflict, EntryScope, ParentPolicy, quoted_path,
+};
 
 /// The `files.copy` tool.
-pub struct Copy {
+pub struct CopyEntry {
     root: Root,
-    settings: Arc<Settings>,
+    settings: Arc<FileSettings>,
 }
 
 /// Entry to copy and the path of the copy.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Input {
+pub struct CopyEntryInput {
     /// The file or directory, relative to the workspace root.
     source: String,
     /// Path of the copy including its name: not the directory to put it in.
@@ -37,7 +39,7 @@ pub struct Input {
 
 /// Entry that was copied.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Output {
+pub struct CopyEntryOutput {
     /// The original.
     source: String,
     /// The copy.
@@ -50,46 +52,58 @@ pub struct Output {
     skipped: u64,
 }
 
-impl Copy {
+impl CopyEntry {
     /// Creates the tool for entries beneath `root`.
-    pub fn new(root: &Root, settings: &Arc<Settings>) -> Self {
+    pub fn new(root: &Root, settings: &Arc<FileSettings>) -> Self {
         Self { root: root.clone(), settings: settings.clone() }
     }
 }
 
-impl Tool for Copy {
+impl Tool for CopyEntry {
     const NAME: &'static str = "files.copy";
     const TITLE: &'static str = "Copy";
-    const ABOUT: &'static str = "Copies a file, or with recursive: true a directory; the copy \
+    const DESCRIPTION: &'static str = "Copies a file, or with recursive: true a directory; the copy \
         appears whole or not at all. Symlinks in a directory are copied as they are.";
     const EFFECTS: Effects = Effects::Changes;
-    type Input = Input;
-    type Output = Output;
+    type Input = CopyEntryInput;
+    type Output = CopyEntryOutput;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
-        let bounds = Bounds {
-            extent: if input.recursive { Extent::Tree } else { Extent::Entry },
-            standing: if input.overwrite { Standing::Goes } else { Standing::Stays },
-            parents: if input.mkdirs { Parents::Make } else { Parents::Require },
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: CopyEntryInput,
+    ) -> Result<CopyEntryOutput, ToolError> {
+        let bounds = CopyOptions {
+            scope: if input.recursive { EntryScope::Tree } else { EntryScope::Entry },
+            conflict: if input.overwrite {
+                DestinationConflict::Replace
+            } else {
+                DestinationConflict::Refuse
+            },
+            parents: if input.mkdirs { ParentPolicy::Make } else { ParentPolicy::Require },
             bytes_max: self.settings.copy_bytes_max,
         };
         // The size is known only after the copy, so this only checks that some budget is left.
-        ctx.spent.written(0)?;
-        let spent = ctx.spent.clone();
+        ctx.write_budget.reserve(0)?;
+        let spent = ctx.write_budget.clone();
         self.root
-            .work(ctx, move |root, watch| {
-                let Input { source, destination, .. } = input;
-                let Copied { entries, bytes, skipped } =
+            .run_blocking(ctx, move |root, watch| {
+                let CopyEntryInput { source, destination, .. } = input;
+                let CopyTotals { entries, bytes, skipped } =
                     root.copy(&source, &destination, bounds, watch)?;
-                spent.wrote(bytes);
-                Ok(Output { source, destination, entries, bytes, skipped })
+                spent.charge(bytes);
+                Ok(CopyEntryOutput { source, destination, entries, bytes, skipped })
             })
             .await
     }
 
-    fn text(output: &Output) -> Text {
-        let Output { source, destination, entries, bytes, skipped } = output;
-        let text = Text::body(format!("copied {} to {}", shown(source), shown(destination)));
+    fn decode_utf8(output: &CopyEntryOutput) -> ResultText {
+        let CopyEntryOutput { source, destination, entries, bytes, skipped } = output;
+        let text = ResultText::from_body(format!(
+            "copied {} to {}",
+            quoted_path(source),
+            quoted_path(destination)
+        ));
         let left_out = match skipped {
             0 => String::new(),
             skipped => format!("; {skipped} pipes, sockets or devices were left out"),

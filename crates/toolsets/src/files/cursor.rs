@@ -10,11 +10,11 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use blake3::Hasher;
 use toolgate_contract::ToolError;
 
-const CHECK_BYTES: usize = 8;
+const CHECKSUM_BYTES: usize = 8;
 
 /// Returns the cursor that continues the answer to `question` after the entry `last`.
-pub(crate) fn after(question: &str, last: &[u8]) -> String {
-    let mut bytes = check(question, last).to_vec();
+pub(crate) fn encode_cursor(question: &str, last: &[u8]) -> String {
+    let mut bytes = cursor_checksum(question, last).to_vec();
     bytes.extend_from_slice(last);
     BASE64_URL_SAFE_NO_PAD.encode(bytes)
 }
@@ -24,10 +24,10 @@ pub(crate) fn after(question: &str, last: &[u8]) -> String {
 /// # Errors
 ///
 /// Fails if the cursor is malformed or belongs to another `question`.
-pub(crate) fn read(question: &str, cursor: &str) -> Result<Vec<u8>, ToolError> {
+pub(crate) fn decode_cursor(question: &str, cursor: &str) -> Result<Vec<u8>, ToolError> {
     let bytes = BASE64_URL_SAFE_NO_PAD.decode(cursor).unwrap_or_default();
-    match bytes.split_first_chunk::<CHECK_BYTES>() {
-        Some((sum, last)) if *sum == check(question, last) => Ok(last.to_vec()),
+    match bytes.split_first_chunk::<CHECKSUM_BYTES>() {
+        Some((sum, last)) if *sum == cursor_checksum(question, last) => Ok(last.to_vec()),
         Some(_) | None => Err(ToolError::invalid(
             "/cursor",
             "it is not the cursor of an earlier answer to this very question; leave it out to start over",
@@ -35,12 +35,12 @@ pub(crate) fn read(question: &str, cursor: &str) -> Result<Vec<u8>, ToolError> {
     }
 }
 
-fn check(question: &str, last: &[u8]) -> [u8; CHECK_BYTES] {
+fn cursor_checksum(question: &str, last: &[u8]) -> [u8; CHECKSUM_BYTES] {
     let mut hasher = Hasher::new_derive_key("toolgate files cursor, version 1");
     hasher.update(&(question.len() as u64).to_le_bytes());
     hasher.update(question.as_bytes());
     hasher.update(last);
-    let mut sum = [0; CHECK_BYTES];
+    let mut sum = [0; CHECKSUM_BYTES];
     hasher.finalize_xof().fill(&mut sum);
     sum
 }
@@ -54,25 +54,25 @@ mod tests {
     proptest! {
         #[test]
         fn a_cursor_is_read_for_its_own_question_only(question: String, other: String, last: Vec<u8>) {
-            let cursor = after(&question, &last);
-            prop_assert_eq!(read(&question, &cursor).ok(), Some(last));
+            let cursor = encode_cursor(&question, &last);
+            prop_assert_eq!(decode_cursor(&question, &cursor).ok(), Some(last));
             if question != other {
-                prop_assert!(read(&other, &cursor).is_err());
+                prop_assert!(decode_cursor(&other, &cursor).is_err());
             }
         }
 
         #[test]
         fn a_changed_cursor_is_refused(last: Vec<u8>, at: prop::sample::Index, to in "[A-Za-z0-9_-]") {
-            let cursor = after("q", &last);
+            let cursor = encode_cursor("q", &last);
             let at = at.index(cursor.len());
             let mut changed = cursor.clone();
             changed.replace_range(at..=at, &to);
-            prop_assert!(changed == cursor || read("q", &changed).is_err());
+            prop_assert!(changed == cursor || decode_cursor("q", &changed).is_err());
         }
 
         #[test]
         fn what_was_never_a_cursor_is_refused(text: String) {
-            prop_assert!(read("q", &text).is_err());
+            prop_assert!(decode_cursor("q", &text).is_err());
         }
     }
 }

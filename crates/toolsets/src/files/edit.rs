@@ -12,33 +12,37 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_contract::{Ctx, Effects, Fault, Spent, Text, Tool, ToolError};
+use toolgate_contract::{
+    Effects, ResultText, Tool, ToolContext, ToolError, ToolFault, WriteBudget,
+};
 
-use super::Settings;
+use super::FileSettings;
 use crate::world::Root;
-use crate::world::root::{Etag, Existing, Missing, Parents, Terms, Watch, shown};
+use crate::world::root::{
+    Etag, ExistingFile, MissingFile, ParentPolicy, WorkMonitor, WriteConditions, quoted_path,
+};
 
 /// Attempts at an edit by text if the file keeps changing meanwhile.
-const TRIES: usize = 16;
+const TRIES_MAX: usize = 16;
 /// Most changes in one call.
 const EDITS_MAX: usize = 1000;
 
 /// The `files.edit` tool.
-pub struct Edit {
+pub struct EditFile {
     root: Root,
-    settings: Arc<Settings>,
+    settings: Arc<FileSettings>,
 }
 
 /// File to edit and the changes to make.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Input {
+pub struct EditFileInput {
     /// The file, relative to the workspace root.
     path: String,
     /// Changes, each relative to the current file, not to each other's results. They must not
     /// overlap.
     #[schemars(length(min = 1, max = 1000))]
-    edits: Vec<Change>,
+    edits: Vec<EditChange>,
     /// Edit the file only if it still has this etag (from a read). Recommended with line numbers.
     if_match: Option<String>,
     /// Return the diff without changing the file.
@@ -49,7 +53,7 @@ pub struct Input {
 /// One change: of the text `old`, or of the lines from `start_line` to `end_line`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Change {
+struct EditChange {
     /// Text to replace, exactly as in the file except line endings; must occur once.
     old: Option<String>,
     /// Replacement; empty deletes. Line endings become those of the file.
@@ -69,7 +73,7 @@ struct Change {
 
 /// Result of the edit.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Output {
+pub struct EditFileOutput {
     /// The file, relative to the workspace root.
     path: String,
     /// Unified diff of the change.
@@ -88,32 +92,38 @@ pub struct Output {
     dry_run: bool,
 }
 
-impl Edit {
+impl EditFile {
     /// Creates the tool for files beneath `root`.
-    pub fn new(root: &Root, settings: &Arc<Settings>) -> Self {
+    pub fn new(root: &Root, settings: &Arc<FileSettings>) -> Self {
         Self { root: root.clone(), settings: settings.clone() }
     }
 }
 
-impl Tool for Edit {
+impl Tool for EditFile {
     const NAME: &'static str = "files.edit";
     const TITLE: &'static str = "Edit file";
-    const ABOUT: &'static str = "Changes places in a file, named by their exact text or by line \
+    const DESCRIPTION: &'static str = "Changes places in a file, named by their exact text or by line \
         numbers: all of them or, if one does not fit, none. Text that occurs more than once is \
         refused unless replace_all or count says it is meant. Keeps line endings, permissions and \
         everything not named, and gives the diff.";
     const EFFECTS: Effects = Effects::Changes;
-    type Input = Input;
-    type Output = Output;
+    type Input = EditFileInput;
+    type Output = EditFileOutput;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: EditFileInput,
+    ) -> Result<EditFileOutput, ToolError> {
         let settings = self.settings.clone();
-        let spent = ctx.spent.clone();
-        self.root.work(ctx, move |root, watch| edit(root, &settings, &input, &spent, watch)).await
+        let spent = ctx.write_budget.clone();
+        self.root
+            .run_blocking(ctx, move |root, watch| edit(root, &settings, &input, &spent, watch))
+            .await
     }
 
-    fn text(output: &Output) -> Text {
-        let Output { diff, diff_truncated, replacements, etag, size, dry_run, .. } = output;
+    fn decode_utf8(output: &EditFileOutput) -> ResultText {
+        let EditFileOutput { diff, diff_truncated, replacements, etag, size, dry_run, .. } = output;
         let body = match (diff.is_empty(), diff_truncated) {
             (true, false) => "no change\n".to_owned(),
             (true, true) => "the lines that changed are too long to be shown\n".to_owned(),
@@ -122,18 +132,18 @@ impl Tool for Edit {
         let times = if *replacements == 1 { "place" } else { "places" };
         let did = if *dry_run { "would be changed (dry run)" } else { "changed" };
         let cut = if *diff_truncated { "; the diff is cut here, the edit is not" } else { "" };
-        Text::body(body)
+        ResultText::from_body(body)
             .with_note(format!("{replacements} {times} {did}; etag {etag}; {size} bytes{cut}"))
     }
 }
 
 fn edit(
     root: &Root,
-    settings: &Settings,
-    input: &Input,
-    spent: &Spent,
-    watch: &Watch,
-) -> Result<Output, ToolError> {
+    settings: &FileSettings,
+    input: &EditFileInput,
+    spent: &WriteBudget,
+    watch: &WorkMonitor,
+) -> Result<EditFileOutput, ToolError> {
     if input.edits.is_empty() {
         return Err(ToolError::invalid("/edits", "there are none"));
     }
@@ -142,13 +152,13 @@ fn edit(
             format!("there are {}; at most {EDITS_MAX} are made at once", input.edits.len());
         return Err(ToolError::invalid("/edits", message));
     }
-    let changes = plan::read(&input.edits)?;
-    root.may_change(&input.path)?;
+    let changes = plan::validate_changes(&input.edits)?;
+    root.check_changeable(&input.path)?;
     // After a change by others, line numbers may point elsewhere. Text still identifies its place.
-    let tries = if plan::are_by_text(&changes) && input.if_match.is_none() { TRIES } else { 1 };
+    let tries = if plan::all_by_text(&changes) && input.if_match.is_none() { TRIES_MAX } else { 1 };
     for _ in 1..tries {
         match edit_once(root, settings, input, &changes, spent, watch) {
-            Err(ToolError { fault: Fault::Conflict(_), .. }) => {}
+            Err(ToolError { fault: ToolFault::Conflict(_), .. }) => {}
             outcome => return outcome,
         }
     }
@@ -157,53 +167,54 @@ fn edit(
 
 fn edit_once(
     root: &Root,
-    settings: &Settings,
-    input: &Input,
-    changes: &[plan::Change<'_>],
-    spent: &Spent,
-    watch: &Watch,
-) -> Result<Output, ToolError> {
+    settings: &FileSettings,
+    input: &EditFileInput,
+    changes: &[plan::PlannedChange<'_>],
+    spent: &WriteBudget,
+    watch: &WorkMonitor,
+) -> Result<EditFileOutput, ToolError> {
     let file = root.open_file(&input.path)?;
     let path = file.path().to_owned();
     let most = settings.write_bytes_max;
     let too_large = |size: u64| {
-        let message = format!("{} has {size} bytes; at most {most} can be edited", shown(&path));
-        ToolError::new(Fault::TooLarge, message)
+        let message =
+            format!("{} has {size} bytes; at most {most} can be edited", quoted_path(&path));
+        ToolError::new(ToolFault::TooLarge, message)
     };
     let meta = *file.meta();
     if meta.size() > most {
         return Err(too_large(meta.size()));
     }
     let old = file.read(0, meta.size(), watch)?;
-    let etag = root.etag_of(&old, &meta);
+    let etag = root.etag_of_content(&old, &meta);
     if let Some(expected) = &input.if_match
-        && !etag.is(expected)
+        && !etag.matches(expected)
     {
-        return Err(etag.stale(&path, expected));
+        return Err(etag.stale_error(&path, expected));
     }
-    let plan = plan::plan(&old, changes, &path, watch)?;
+    let plan = plan::plan_edit(&old, changes, &path, watch)?;
     let new = plan::apply(&old, &plan);
     if new.len() as u64 > most {
         return Err(too_large(new.len() as u64));
     }
     let (diff, diff_truncated) =
-        diff::unified(&old, &new, &plan.spans, &path, settings.answer_bytes, watch)?;
+        diff::unified_diff(&old, &new, &plan.spans, &path, settings.answer_bytes, watch)?;
     let replacements = plan.spans.len() as u64;
     let dry_run = input.dry_run;
     let (meta, etag) = if dry_run || new == old {
         (meta, etag)
     } else {
-        let terms = Terms {
-            existing: Existing::Match(etag.as_str().to_owned()),
-            missing: Missing::Refuse,
-            parents: Parents::Require,
+        let terms = WriteConditions {
+            existing: ExistingFile::Match(etag.as_str().to_owned()),
+            missing: MissingFile::Refuse,
+            parents: ParentPolicy::Require,
             mode: None,
         };
-        spent.written(new.len() as u64)?;
+        spent.reserve(new.len() as u64)?;
         let written = root.write(&path, &new, &terms, watch)?;
         (written.meta, written.etag)
     };
     let size = meta.size();
     let mtime = meta.mtime().to_string();
-    Ok(Output { path, diff, diff_truncated, replacements, etag, size, mtime, dry_run })
+    Ok(EditFileOutput { path, diff, diff_truncated, replacements, etag, size, mtime, dry_run })
 }

@@ -2,25 +2,25 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use crate::world::Root;
-use crate::world::root::{Etag, Kind, Look, Watch, shown};
+use crate::world::root::{EntryDetails, EntryKind, Etag, WorkMonitor, quoted_path};
 
 /// Largest file whose lines are counted, in bytes.
 const COUNTED_BYTES_MAX: u64 = 1 << 20;
 /// Bytes at the start of a file that are checked to detect text.
-const TASTED_BYTES: u64 = 8 << 10;
+const SNIFFED_BYTES: u64 = 8 << 10;
 
 /// The `files.info` tool.
-pub struct Info {
+pub struct GetFileInfo {
     root: Root,
 }
 
 /// Entry to describe.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Input {
+pub struct GetFileInfoInput {
     /// The file, directory or symlink, relative to the workspace root.
     path: String,
     /// Return the file's etag, which usually means reading the file.
@@ -30,11 +30,11 @@ pub struct Input {
 
 /// Metadata of the entry.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Output {
+pub struct GetFileInfoOutput {
     /// The entry, as the caller named it.
     path: String,
     /// Kind of entry; symlinks are not followed.
-    kind: Kind,
+    kind: EntryKind,
     /// Size in bytes.
     size: u64,
     /// Permission bits in octal, e.g. `0644`.
@@ -50,40 +50,44 @@ pub struct Output {
     /// Target of a symlink, as written.
     target: Option<String>,
     /// Kind of entry a symlink leads to, if it exists inside the workspace.
-    leads_to: Option<Kind>,
+    leads_to: Option<EntryKind>,
 }
 
-impl Info {
+impl GetFileInfo {
     /// Creates the tool for entries beneath `root`.
     pub fn new(root: &Root) -> Self {
         Self { root: root.clone() }
     }
 }
 
-impl Tool for Info {
+impl Tool for GetFileInfo {
     const NAME: &'static str = "files.info";
     const TITLE: &'static str = "Get file info";
-    const ABOUT: &'static str = "Tells kind, size, permissions, modification time and etag of a \
+    const DESCRIPTION: &'static str = "Tells kind, size, permissions, modification time and etag of a \
         file, directory or symlink, whether a file is text and how many lines it has.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
-    type Input = Input;
-    type Output = Output;
+    type Input = GetFileInfoInput;
+    type Output = GetFileInfoOutput;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
-        self.root.work(ctx, move |root, watch| info(root, input, watch)).await
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: GetFileInfoInput,
+    ) -> Result<GetFileInfoOutput, ToolError> {
+        self.root.run_blocking(ctx, move |root, watch| info(root, input, watch)).await
     }
 
-    fn text(output: &Output) -> Text {
-        let Output { path, kind, size, mode, mtime, .. } = output;
+    fn decode_utf8(output: &GetFileInfoOutput) -> ResultText {
+        let GetFileInfoOutput { path, kind, size, mode, mtime, .. } = output;
         let kind = match kind {
-            Kind::File => "file",
-            Kind::Dir => "directory",
-            Kind::Symlink => "symlink",
-            Kind::Other => "special file",
+            EntryKind::File => "file",
+            EntryKind::Dir => "directory",
+            EntryKind::Symlink => "symlink",
+            EntryKind::Other => "special file",
         };
         let mut body =
-            format!("{}: {kind}, {size} bytes, mode {mode}, changed {mtime}", shown(path));
+            format!("{}: {kind}, {size} bytes, mode {mode}, changed {mtime}", quoted_path(path));
         match (output.text, output.lines) {
             (Some(true), Some(lines)) => body += &format!(", text of {lines} lines"),
             (Some(true), None) => body += ", text",
@@ -91,9 +95,9 @@ impl Tool for Info {
             (None, _) => {}
         }
         if let Some(target) = &output.target {
-            body += &format!(", to {}", shown(target));
+            body += &format!(", to {}", quoted_path(target));
         }
-        let text = Text::body(body);
+        let text = ResultText::from_body(body);
         match &output.etag {
             Some(etag) => text.with_note(format!("etag {etag}")),
             None => text,
@@ -101,16 +105,20 @@ impl Tool for Info {
     }
 }
 
-fn info(root: &Root, input: Input, watch: &Watch) -> Result<Output, ToolError> {
-    let Look { meta, target } = root.look(&input.path)?;
+fn info(
+    root: &Root,
+    input: GetFileInfoInput,
+    watch: &WorkMonitor,
+) -> Result<GetFileInfoOutput, ToolError> {
+    let EntryDetails { meta, target } = root.entry_details(&input.path)?;
     let leads_to = match meta.kind() {
         // The kind of an entry outside the workspace is not revealed.
-        Kind::Symlink => {
-            root.exists(&input.path).ok().flatten().filter(|&kind| kind != Kind::Symlink)
+        EntryKind::Symlink => {
+            root.kind_at(&input.path).ok().flatten().filter(|&kind| kind != EntryKind::Symlink)
         }
-        Kind::File | Kind::Dir | Kind::Other => None,
+        EntryKind::File | EntryKind::Dir | EntryKind::Other => None,
     };
-    let mut output = Output {
+    let mut output = GetFileInfoOutput {
         kind: meta.kind(),
         size: meta.size(),
         mode: format!("{:04o}", meta.mode()),
@@ -122,9 +130,9 @@ fn info(root: &Root, input: Input, watch: &Watch) -> Result<Output, ToolError> {
         target,
         leads_to,
     };
-    if output.kind == Kind::File {
+    if output.kind == EntryKind::File {
         let file = root.open_file(&output.path)?;
-        let taste = file.read(0, TASTED_BYTES, watch)?;
+        let taste = file.read(0, SNIFFED_BYTES, watch)?;
         let text = is_text(&taste, taste.len() as u64 == meta.size());
         output.text = Some(text);
         if text && meta.size() <= COUNTED_BYTES_MAX {

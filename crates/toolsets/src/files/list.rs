@@ -5,23 +5,23 @@ use std::os::unix::ffi::OsStrExt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::cursor;
 use crate::world::Root;
-use crate::world::root::{Kind, Page};
+use crate::world::root::{DirectoryPage, EntryKind};
 
 const LIMIT_MAX: u64 = 10_000;
 
 /// The `files.list` tool.
-pub struct List {
+pub struct ListDirectory {
     root: Root,
 }
 
 /// Directory to list.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Input {
+pub struct ListDirectoryInput {
     /// The directory, relative to the workspace root.
     #[serde(default = "here")]
     path: String,
@@ -35,11 +35,11 @@ pub struct Input {
 
 /// A page of entries.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Output {
+pub struct ListDirectoryOutput {
     /// The directory, as the caller named it.
     path: String,
     /// Entries in order of name.
-    entries: Vec<Entry>,
+    entries: Vec<DirectoryEntry>,
     /// Number of entries after this page.
     left: u64,
     /// Cursor for the next page; null on the last.
@@ -48,63 +48,70 @@ pub struct Output {
 
 /// One entry.
 #[derive(Debug, Serialize, JsonSchema)]
-struct Entry {
+struct DirectoryEntry {
     /// Name of the entry; bytes that are not UTF-8 are shown as U+FFFD.
     name: String,
     /// Kind of entry; symlinks are not followed.
-    kind: Kind,
+    kind: EntryKind,
     /// Size in bytes.
     size: u64,
     /// Last modification time (RFC 3339).
     mtime: String,
 }
 
-impl List {
+impl ListDirectory {
     /// Creates the tool for directories beneath `root`.
     pub fn new(root: &Root) -> Self {
         Self { root: root.clone() }
     }
 }
 
-impl Tool for List {
+impl Tool for ListDirectory {
     const NAME: &'static str = "files.list";
     const TITLE: &'static str = "List directory";
-    const ABOUT: &'static str = "Lists one directory, everything in it, in order of name. For an \
+    const DESCRIPTION: &'static str = "Lists one directory, everything in it, in order of name. For an \
         overview of a project use files_tree; to find files use files_search.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
-    type Input = Input;
-    type Output = Output;
+    type Input = ListDirectoryInput;
+    type Output = ListDirectoryOutput;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: ListDirectoryInput,
+    ) -> Result<ListDirectoryOutput, ToolError> {
         if input.limit == 0 || input.limit > LIMIT_MAX {
             return Err(ToolError::invalid("/limit", format!("it must be from 1 to {LIMIT_MAX}")));
         }
         let question = format!("list {}", input.path);
-        let after =
-            input.cursor.as_ref().map(|given| cursor::read(&question, given)).transpose()?;
+        let after = input
+            .cursor
+            .as_ref()
+            .map(|given| cursor::decode_cursor(&question, given))
+            .transpose()?;
         self.root
-            .work(ctx, move |root, watch| {
+            .run_blocking(ctx, move |root, watch| {
                 let limit = usize::try_from(input.limit).unwrap_or(usize::MAX);
                 let after = after.as_deref().map(OsStr::from_bytes);
-                let page = root.page(&input.path, after, limit, watch)?;
+                let page = root.list_page(&input.path, after, limit, watch)?;
                 Ok(output(input.path, &question, &page))
             })
             .await
     }
 
-    fn text(output: &Output) -> Text {
+    fn decode_utf8(output: &ListDirectoryOutput) -> ResultText {
         let mut body = String::new();
-        for Entry { name, kind, size, .. } in &output.entries {
+        for DirectoryEntry { name, kind, size, .. } in &output.entries {
             match kind {
-                Kind::File => body += &format!("{name}  {size}\n"),
-                Kind::Dir => body += &format!("{name}/\n"),
-                Kind::Symlink => body += &format!("{name} (symlink)\n"),
-                Kind::Other => body += &format!("{name} (special)\n"),
+                EntryKind::File => body += &format!("{name}  {size}\n"),
+                EntryKind::Dir => body += &format!("{name}/\n"),
+                EntryKind::Symlink => body += &format!("{name} (symlink)\n"),
+                EntryKind::Other => body += &format!("{name} (special)\n"),
             }
         }
         let shown = output.entries.len();
-        Text::body(body).with_note(match &output.cursor {
+        ResultText::from_body(body).with_note(match &output.cursor {
             Some(cursor) => {
                 format!("{shown} entries, {} more; go on with cursor: {cursor}", output.left)
             }
@@ -113,16 +120,16 @@ impl Tool for List {
     }
 }
 
-fn output(path: String, question: &str, page: &Page) -> Output {
-    let last = page.entries.last().filter(|_| page.left > 0);
-    let cursor = last.map(|(name, _)| cursor::after(question, name.as_bytes()));
-    let entries = page.entries.iter().map(|(name, meta)| Entry {
+fn output(path: String, question: &str, page: &DirectoryPage) -> ListDirectoryOutput {
+    let last = page.entries.last().filter(|_| page.remaining > 0);
+    let cursor = last.map(|(name, _)| cursor::encode_cursor(question, name.as_bytes()));
+    let entries = page.entries.iter().map(|(name, meta)| DirectoryEntry {
         name: name.to_string_lossy().into_owned(),
         kind: meta.kind(),
         size: meta.size(),
         mtime: meta.mtime().to_string(),
     });
-    Output { path, entries: entries.collect(), left: page.left, cursor }
+    ListDirectoryOutput { path, entries: entries.collect(), left: page.remaining, cursor }
 }
 
 fn here() -> String {

@@ -2,20 +2,20 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use crate::world::Root;
-use crate::world::root::{Parents, shown};
+use crate::world::root::{ParentPolicy, quoted_path};
 
 /// The `files.mkdir` tool.
-pub struct Mkdir {
+pub struct MakeDirectory {
     root: Root,
 }
 
 /// Directory to create.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Input {
+pub struct MakeDirectoryInput {
     /// The directory, relative to the workspace root.
     path: String,
     /// Create missing parent directories, too.
@@ -25,43 +25,47 @@ pub struct Input {
 
 /// Directory that was created.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Output {
+pub struct MakeDirectoryOutput {
     /// The directory, as the caller named it.
     path: String,
     /// True if it is new; false if it already existed.
     created: bool,
 }
 
-impl Mkdir {
+impl MakeDirectory {
     /// Creates the tool for directories beneath `root`.
     pub fn new(root: &Root) -> Self {
         Self { root: root.clone() }
     }
 }
 
-impl Tool for Mkdir {
+impl Tool for MakeDirectory {
     const NAME: &'static str = "files.mkdir";
     const TITLE: &'static str = "Make directory";
-    const ABOUT: &'static str = "Makes a directory and those on the way to it. files_write does \
+    const DESCRIPTION: &'static str = "Makes a directory and those on the way to it. files_write does \
         so by itself; this is for empty ones.";
     const EFFECTS: Effects = Effects::Adds;
     const IDEMPOTENT: bool = true;
-    type Input = Input;
-    type Output = Output;
+    type Input = MakeDirectoryInput;
+    type Output = MakeDirectoryOutput;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
-        let parents = if input.parents { Parents::Make } else { Parents::Require };
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: MakeDirectoryInput,
+    ) -> Result<MakeDirectoryOutput, ToolError> {
+        let parents = if input.parents { ParentPolicy::Make } else { ParentPolicy::Require };
         self.root
-            .work(ctx, move |root, _| {
+            .run_blocking(ctx, move |root, _| {
                 let created = root.make_dir(&input.path, parents)?;
-                Ok(Output { path: input.path, created })
+                Ok(MakeDirectoryOutput { path: input.path, created })
             })
             .await
     }
 
-    fn text(output: &Output) -> Text {
-        let path = shown(&output.path);
-        Text::body(if output.created {
+    fn decode_utf8(output: &MakeDirectoryOutput) -> ResultText {
+        let path = quoted_path(&output.path);
+        ResultText::from_body(if output.created {
             format!("made {path}")
         } else {
             format!("{path} was there")

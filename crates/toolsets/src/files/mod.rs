@@ -20,53 +20,53 @@ pub(crate) mod cursor;
 mod settings;
 
 #[cfg(any(fuzzing, test))]
-pub(crate) use edit::fuzzing::edits as fuzz_edits;
+pub(crate) use edit::fuzzing::check_edit as fuzz_edits;
 #[cfg(any(fuzzing, test))]
 pub(crate) use resources::fuzz_uris;
 
 use std::sync::Arc;
 
-use toolgate_contract::{AnyTool, Resources, erase};
+use toolgate_contract::{AnyTool, ResourceSource, erase_tool};
 
 use crate::world::Root;
 
-pub use copy::Copy;
-pub use delete::Delete;
-pub use edit::Edit;
-pub use exists::Exists;
-pub use info::Info;
-pub use list::List;
-pub use mkdir::Mkdir;
-pub use r#move::Move;
-pub use read::Read;
-pub use resources::Files;
-pub(crate) use resources::reading;
-pub use search::Search;
-pub use settings::{ConfirmFolders, Settings};
-pub use tree::Tree;
-pub use write::Write;
+pub use copy::CopyEntry;
+pub use delete::DeleteEntry;
+pub use edit::EditFile;
+pub use exists::CheckPath;
+pub use info::GetFileInfo;
+pub use list::ListDirectory;
+pub use mkdir::MakeDirectory;
+pub use r#move::MoveEntry;
+pub use read::ReadFile;
+pub use resources::FileResources;
+pub(crate) use resources::read_file_spec;
+pub use search::SearchFiles;
+pub use settings::{ConfirmFolders, FileSettings};
+pub use tree::ShowTree;
+pub use write::WriteFile;
 
 /// Returns all tools of this toolset, for the files beneath `root`.
-pub fn tools(root: &Root, settings: &Settings) -> Vec<Arc<dyn AnyTool>> {
+pub fn tools(root: &Root, settings: &FileSettings) -> Vec<Arc<dyn AnyTool>> {
     let root = &root.clone().with_rules(&settings.rules());
     let settings = &Arc::new(settings.clone());
     vec![
-        erase(Read::new(root, settings)),
-        erase(Write::new(root, settings)),
-        erase(Edit::new(root, settings)),
-        erase(List::new(root)),
-        erase(Tree::new(root)),
-        erase(Info::new(root)),
-        erase(Exists::new(root)),
-        erase(Search::new(root, settings)),
-        erase(Move::new(root)),
-        erase(Copy::new(root, settings)),
-        erase(Delete::new(root, settings)),
-        erase(Mkdir::new(root)),
+        erase_tool(ReadFile::new(root, settings)),
+        erase_tool(WriteFile::new(root, settings)),
+        erase_tool(EditFile::new(root, settings)),
+        erase_tool(ListDirectory::new(root)),
+        erase_tool(ShowTree::new(root)),
+        erase_tool(GetFileInfo::new(root)),
+        erase_tool(CheckPath::new(root)),
+        erase_tool(SearchFiles::new(root, settings)),
+        erase_tool(MoveEntry::new(root)),
+        erase_tool(CopyEntry::new(root, settings)),
+        erase_tool(DeleteEntry::new(root, settings)),
+        erase_tool(MakeDirectory::new(root)),
     ]
 }
 
 /// Returns the resource source that reads and watches the files beneath `root` by URI.
-pub fn resources(root: &Root, settings: &Settings) -> Arc<dyn Resources> {
-    Arc::new(Files::new(&root.clone().with_rules(&settings.rules()), settings))
+pub fn resources(root: &Root, settings: &FileSettings) -> Arc<dyn ResourceSource> {
+    Arc::new(FileResources::new(&root.clone().with_rules(&settings.rules()), settings))
 }

@@ -2,20 +2,20 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use crate::world::Root;
-use crate::world::root::{Kind, Parents, Standing, shown};
+use crate::world::root::{DestinationConflict, EntryKind, ParentPolicy, quoted_path};
 
 /// The `files.move` tool.
-pub struct Move {
+pub struct MoveEntry {
     root: Root,
 }
 
 /// Entry to move and its new path.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Input {
+pub struct MoveEntryInput {
     /// The file, directory or symlink, relative to the workspace root.
     source: String,
     /// New path including the new name: not the directory to put it in.
@@ -30,46 +30,58 @@ pub struct Input {
 
 /// Entry that was moved.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Output {
+pub struct MoveEntryOutput {
     /// Old path.
     source: String,
     /// New path.
     destination: String,
     /// Kind of entry.
-    kind: Kind,
+    kind: EntryKind,
 }
 
-impl Move {
+impl MoveEntry {
     /// Creates the tool for entries beneath `root`.
     pub fn new(root: &Root) -> Self {
         Self { root: root.clone() }
     }
 }
 
-impl Tool for Move {
+impl Tool for MoveEntry {
     const NAME: &'static str = "files.move";
     const TITLE: &'static str = "Move or rename";
-    const ABOUT: &'static str = "Moves or renames a file, directory or symlink at one stroke. \
+    const DESCRIPTION: &'static str = "Moves or renames a file, directory or symlink at one stroke. \
         Nothing at the destination is replaced unless overwrite: true says so.";
     const EFFECTS: Effects = Effects::Changes;
-    type Input = Input;
-    type Output = Output;
+    type Input = MoveEntryInput;
+    type Output = MoveEntryOutput;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
-        let standing = if input.overwrite { Standing::Goes } else { Standing::Stays };
-        let parents = if input.mkdirs { Parents::Make } else { Parents::Require };
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: MoveEntryInput,
+    ) -> Result<MoveEntryOutput, ToolError> {
+        let standing = if input.overwrite {
+            DestinationConflict::Replace
+        } else {
+            DestinationConflict::Refuse
+        };
+        let parents = if input.mkdirs { ParentPolicy::Make } else { ParentPolicy::Require };
         self.root
-            .work(ctx, move |root, watch| {
-                let Input { source, destination, .. } = input;
+            .run_blocking(ctx, move |root, watch| {
+                let MoveEntryInput { source, destination, .. } = input;
                 let kind = root.rename(&source, &destination, standing, parents, watch)?;
-                Ok(Output { source, destination, kind })
+                Ok(MoveEntryOutput { source, destination, kind })
             })
             .await
     }
 
-    fn text(output: &Output) -> Text {
-        let Output { source, destination, .. } = output;
-        Text::body(format!("moved {} to {}", shown(source), shown(destination)))
+    fn decode_utf8(output: &MoveEntryOutput) -> ResultText {
+        let MoveEntryOutput { source, destination, .. } = output;
+        ResultText::from_body(format!(
+            "moved {} to {}",
+            quoted_path(source),
+            quoted_path(destination)
+        ))
     }
 }
 

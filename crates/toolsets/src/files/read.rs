@@ -9,20 +9,20 @@ use base64::prelude::BASE64_STANDARD;
 use memchr::{memchr_iter, memrchr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
-use super::Settings;
+use super::FileSettings;
 use crate::world::Root;
-use crate::world::root::{Etag, File, Watch, shown};
-use content::Content;
+use crate::world::root::{Etag, WorkMonitor, WorkspaceFile, quoted_path};
+use content::FileContent;
 
 /// Largest file that is read on the async thread, in bytes. Larger files go to a blocking thread.
 const INLINE_BYTES_MAX: u64 = 64 << 10;
 
 /// The `files.read` tool.
-pub struct Read {
+pub struct ReadFile {
     root: Root,
-    settings: Arc<Settings>,
+    settings: Arc<FileSettings>,
     /// Set if small files may be read on the async thread, because the disk is local.
     is_local: bool,
 }
@@ -30,12 +30,12 @@ pub struct Read {
 /// A file and the part of it to read.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Input {
+pub struct ReadFileInput {
     /// The file, relative to the workspace root.
     path: String,
     /// `utf-8` for text (default) or `base64` for other content.
     #[serde(default)]
-    encoding: Encoding,
+    encoding: FileEncoding,
     /// Byte to start at (0-based). Not allowed together with lines.
     offset: Option<u64>,
     /// Number of bytes to read.
@@ -56,7 +56,7 @@ pub struct Input {
 
 /// Encoding of the content in JSON.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-enum Encoding {
+enum FileEncoding {
     /// UTF-8 text.
     #[default]
     #[serde(rename = "utf-8")]
@@ -68,11 +68,11 @@ enum Encoding {
 
 /// Content that was read.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Output {
+pub struct ReadFileOutput {
     /// The file, relative to the workspace root.
     path: String,
     /// Encoding of `content`.
-    encoding: Encoding,
+    encoding: FileEncoding,
     /// The content; null if it was not modified.
     content: Option<String>,
     /// Size of the whole file in bytes.
@@ -82,20 +82,20 @@ pub struct Output {
     /// Last modification time (RFC 3339).
     mtime: String,
     /// The bytes in `content`.
-    bytes: Option<Bytes>,
+    bytes: Option<ByteRange>,
     /// The lines in `content`; null if bytes were requested.
-    lines: Option<Lines>,
+    lines: Option<LineRange>,
     /// True if the size limit cut the answer.
     truncated: bool,
     /// Position after `content` to continue at; null at the end of the file.
-    next: Option<Next>,
+    next: Option<NextPosition>,
     /// True if the file still has the etag in `if_none_match`.
     not_modified: bool,
 }
 
 /// A range of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-struct Bytes {
+struct ByteRange {
     /// First byte.
     offset: u64,
     /// Number of bytes.
@@ -104,7 +104,7 @@ struct Bytes {
 
 /// A range of lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-struct Lines {
+struct LineRange {
     /// First line; negative (from the end) if the file is too large to count.
     start: i64,
     /// Number of lines.
@@ -115,63 +115,72 @@ struct Lines {
 
 /// Position to continue at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-struct Next {
+struct NextPosition {
     /// Value for `offset`.
     offset: u64,
     /// Value for `start_line`; null in the middle of a line.
     start_line: Option<i64>,
 }
 
-enum Range {
+enum ReadRange {
     Bytes { offset: u64, length: u64 },
     Lines { start: i64, count: u64 },
 }
 
-impl Read {
+impl ReadFile {
     /// Creates the tool for files beneath `root`.
-    pub fn new(root: &Root, settings: &Arc<Settings>) -> Self {
+    pub fn new(root: &Root, settings: &Arc<FileSettings>) -> Self {
         Self { root: root.clone(), settings: settings.clone(), is_local: root.is_local() }
     }
 }
 
-impl Tool for Read {
+impl Tool for ReadFile {
     const NAME: &'static str = "files.read";
     const TITLE: &'static str = "Read file";
-    const ABOUT: &'static str = "Reads a file, or a range of its lines or bytes. A long file is \
+    const DESCRIPTION: &'static str = "Reads a file, or a range of its lines or bytes. A long file is \
         cut at a line's end and the note says how to go on. Other than UTF-8 text is read with \
         encoding base64. The etag can be passed as if_match to files_write and files_edit.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
-    type Input = Input;
-    type Output = Output;
+    type Input = ReadFileInput;
+    type Output = ReadFileOutput;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
-        let range = range(&input)?;
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: ReadFileInput,
+    ) -> Result<ReadFileOutput, ToolError> {
+        let range = requested_range(&input)?;
         let limit = match input.max_bytes {
             Some(bytes) => bytes.min(self.settings.answer_bytes_max),
             None => self.settings.answer_bytes.max(1),
         };
         if !self.is_local {
-            let work = move |root: &Root, watch: &Watch| {
-                read(root, root.open_file(&input.path)?, &input, &range, limit, watch)
+            let work = move |root: &Root, watch: &WorkMonitor| {
+                read_file(root, root.open_file(&input.path)?, &input, &range, limit, watch)
             };
-            return self.root.work(ctx, work).await;
+            return self.root.run_blocking(ctx, work).await;
         }
         let file = self.root.open_file(&input.path)?;
         if file.meta().size() <= INLINE_BYTES_MAX {
-            return read(&self.root, file, &input, &range, limit, &Watch::default());
+            return read_file(&self.root, file, &input, &range, limit, &WorkMonitor::default());
         }
-        self.root.work(ctx, move |root, watch| read(root, file, &input, &range, limit, watch)).await
+        self.root
+            .run_blocking(ctx, move |root, watch| {
+                read_file(root, file, &input, &range, limit, watch)
+            })
+            .await
     }
 
-    fn text(output: &Output) -> Text {
-        let Output { content, size, etag, bytes, lines, next, .. } = output;
+    fn decode_utf8(output: &ReadFileOutput) -> ResultText {
+        let ReadFileOutput { content, size, etag, bytes, lines, next, .. } = output;
         let Some(content) = content else {
-            return Text::default().with_note(format!("not modified; etag {etag}; {size} bytes"));
+            return ResultText::default()
+                .with_note(format!("not modified; etag {etag}; {size} bytes"));
         };
         let mut note = format!("etag {etag}; {size} bytes");
         match (lines, bytes) {
-            (Some(Lines { start, count, total }), _) if next.is_some() || *start != 1 => {
+            (Some(LineRange { start, count, total }), _) if next.is_some() || *start != 1 => {
                 note += &match count {
                     0 => "; no such lines".to_owned(),
                     count => {
@@ -180,25 +189,25 @@ impl Tool for Read {
                 };
                 note += &total.map(|total| format!(" of {total}")).unwrap_or_default();
             }
-            (None, Some(Bytes { offset, length })) if length < size => {
+            (None, Some(ByteRange { offset, length })) if length < size => {
                 note += &format!("; bytes {offset} to {}", offset.saturating_add(*length));
             }
             (Some(_) | None, Some(_) | None) => {}
         }
         match next {
-            Some(Next { start_line: Some(line), .. }) => {
+            Some(NextPosition { start_line: Some(line), .. }) => {
                 note += &format!("; go on with start_line: {line}");
             }
-            Some(Next { offset, .. }) => note += &format!("; go on with offset: {offset}"),
+            Some(NextPosition { offset, .. }) => note += &format!("; go on with offset: {offset}"),
             None => {}
         }
-        Text::body(content.clone()).with_note(note)
+        ResultText::from_body(content.clone()).with_note(note)
     }
 }
 
 /// Returns the range that `input` asks for.
-fn range(input: &Input) -> Result<Range, ToolError> {
-    let Input { offset, length, start_line, line_count, .. } = *input;
+fn requested_range(input: &ReadFileInput) -> Result<ReadRange, ToolError> {
+    let ReadFileInput { offset, length, start_line, line_count, .. } = *input;
     for (pointer, value) in
         [("/length", length), ("/line_count", line_count), ("/max_bytes", input.max_bytes)]
     {
@@ -216,23 +225,24 @@ fn range(input: &Input) -> Result<Range, ToolError> {
         return Err(ToolError::invalid("/start_line", "lines count from 1, or from -1 at the end"));
     }
     Ok(if bytes {
-        Range::Bytes { offset: offset.unwrap_or(0), length: length.unwrap_or(u64::MAX) }
+        ReadRange::Bytes { offset: offset.unwrap_or(0), length: length.unwrap_or(u64::MAX) }
     } else {
-        Range::Lines { start: start_line.unwrap_or(1), count: line_count.unwrap_or(u64::MAX) }
+        ReadRange::Lines { start: start_line.unwrap_or(1), count: line_count.unwrap_or(u64::MAX) }
     })
 }
 
-fn read(
+fn read_file(
     root: &Root,
-    file: File,
-    input: &Input,
-    range: &Range,
+    file: WorkspaceFile,
+    input: &ReadFileInput,
+    range: &ReadRange,
     limit: u64,
-    watch: &Watch,
-) -> Result<Output, ToolError> {
-    let content = Content::of(root, file, watch)?;
-    let not_modified = input.if_none_match.as_ref().is_some_and(|given| content.etag.is(given));
-    let mut output = Output {
+    watch: &WorkMonitor,
+) -> Result<ReadFileOutput, ToolError> {
+    let content = FileContent::open(root, file, watch)?;
+    let not_modified =
+        input.if_none_match.as_ref().is_some_and(|given| content.etag.matches(given));
+    let mut output = ReadFileOutput {
         path: content.file.path().to_owned(),
         encoding: input.encoding,
         content: None,
@@ -246,53 +256,51 @@ fn read(
         not_modified,
     };
     if !not_modified {
-        give(&content, range, limit, &mut output)?;
+        fill_output(&content, range, limit, &mut output)?;
     }
     Ok(output)
 }
 
 /// Puts the part of `content` in `range` into `output`, at most `limit` bytes.
-fn give(
-    content: &Content<'_>,
-    range: &Range,
+fn fill_output(
+    content: &FileContent<'_>,
+    range: &ReadRange,
     limit: u64,
-    output: &mut Output,
+    output: &mut ReadFileOutput,
 ) -> Result<(), ToolError> {
     let size = content.size();
     let (offset, first_line) = match *range {
-        Range::Bytes { offset, .. } => (offset.min(size), None),
-        Range::Lines { start, .. } => {
-            let (offset, line) = content.line(start)?;
+        ReadRange::Bytes { offset, .. } => (offset.min(size), None),
+        ReadRange::Lines { start, .. } => {
+            let (offset, line) = content.line_start(start)?;
             (offset, Some(line))
         }
     };
     let left = size - offset;
     let asked = match *range {
-        Range::Bytes { length, .. } => left.min(length),
-        Range::Lines { .. } => left,
+        ReadRange::Bytes { length, .. } => left.min(length),
+        ReadRange::Lines { .. } => left,
     };
     let mut bytes = content.read(offset, asked.min(limit))?;
     let mut whole = bytes.len() as u64 >= asked;
-    if let Range::Lines { count, .. } = *range
+    if let ReadRange::Lines { count, .. } = *range
         && let Some(end) = end_of_line(&bytes, count)
     {
         bytes.truncate(end);
         whole = true;
     }
-    if !whole && output.encoding == Encoding::Utf8 {
-        cut(&mut bytes);
+    if !whole && output.encoding == FileEncoding::Utf8 {
+        truncate_at_line(&mut bytes);
     }
     let end = offset + bytes.len() as u64;
     let newlines = memchr_iter(b'\n', &bytes).count() as u64;
     let open_line = u64::from(bytes.last().is_some_and(|&last| last != b'\n'));
     output.truncated = !whole;
-    output.bytes = Some(Bytes { offset, length: bytes.len() as u64 });
-    output.lines = first_line.filter(|_| output.encoding == Encoding::Utf8).map(|start| Lines {
-        start,
-        count: newlines + open_line,
-        total: content.lines,
-    });
-    output.next = (end < size).then(|| Next {
+    output.bytes = Some(ByteRange { offset, length: bytes.len() as u64 });
+    output.lines = first_line
+        .filter(|_| output.encoding == FileEncoding::Utf8)
+        .map(|start| LineRange { start, count: newlines + open_line, total: content.lines });
+    output.next = (end < size).then(|| NextPosition {
         offset: end,
         start_line: first_line
             .filter(|_| open_line == 0)
@@ -300,8 +308,8 @@ fn give(
             .filter(|&line| line != 0),
     });
     output.content = Some(match output.encoding {
-        Encoding::Base64 => BASE64_STANDARD.encode(&bytes),
-        Encoding::Utf8 => text(bytes, offset, end == size, &output.path)?,
+        FileEncoding::Base64 => BASE64_STANDARD.encode(&bytes),
+        FileEncoding::Utf8 => text(bytes, offset, end == size, &output.path)?,
     });
     Ok(())
 }
@@ -313,7 +321,7 @@ fn end_of_line(bytes: &[u8], count: u64) -> Option<usize> {
 }
 
 /// Shortens `bytes` to the end of its last whole line, or of its last whole character.
-fn cut(bytes: &mut Vec<u8>) {
+fn truncate_at_line(bytes: &mut Vec<u8>) {
     if let Some(at) = memrchr(b'\n', bytes) {
         bytes.truncate(at + 1);
     } else if let Err(err) = std::str::from_utf8(bytes)
@@ -330,7 +338,7 @@ fn text(bytes: Vec<u8>, offset: u64, at_end: bool, path: &str) -> Result<String,
         let bytes = err.as_bytes();
         let err = err.utf8_error();
         let at = offset + err.valid_up_to() as u64;
-        let path = shown(path);
+        let path = quoted_path(path);
         let continues = bytes.get(err.valid_up_to()).is_some_and(|byte| byte & 0xc0 == 0x80);
         ToolError::invalid("/encoding", match err.error_len() {
             None if !at_end => format!(

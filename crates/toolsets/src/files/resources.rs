@@ -10,180 +10,203 @@ use std::sync::Arc;
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    BoxFuture, Changes, Completing, CompletingOf, Contents, Ctx, Fault, Hold, Meant, ResourceSpec,
-    ResourceTemplate, Resources, Tool, ToolError, ToolId, ToolSpec,
+    BoxFuture, ChangeFeed, CompletionRequest, CompletionTarget, ContentAnnotations,
+    ResourceContents, ResourceSource, ResourceSpec, ResourceTemplate, Tool, ToolContext, ToolError,
+    ToolFault, ToolId, ToolSpec, WatchGuard,
 };
 
-use super::{Read, Settings};
+use super::{FileSettings, ReadFile};
 use crate::media;
-use crate::places::in_uri;
-use crate::world::root::{File, Folder, Kind, Meta, Sight, Start, Walk, Watch, shown};
-use crate::world::{Root, Watcher};
-use uri::Uris;
+use crate::uri_paths::percent_encode_path;
+use crate::world::root::{
+    EntryKind, EntryMeta, TreeWalk, WalkFilter, WalkFolder, WalkStart, WorkMonitor, WorkspaceFile,
+    quoted_path,
+};
+use crate::world::{FileWatcher, Root};
+use uri::FileUris;
 #[cfg(any(fuzzing, test))]
-pub(crate) use uri::check as fuzz_uris;
+pub(crate) use uri::check_uri as fuzz_uris;
 
 /// Media type of a folder.
-const FOLDER: &str = "inode/directory";
+const FOLDER_MEDIA_TYPE: &str = "inode/directory";
 /// Largest file that is read on the async thread, in bytes. Larger files go to a blocking thread.
 const INLINE_BYTES_MAX: u64 = 64 << 10;
 /// Most entries examined to complete a path.
-const COMPLETED_FROM_MAX: usize = 50_000;
+const EXAMINED_ENTRIES_MAX: usize = 50_000;
 /// Visibility of listed files: hidden ones are listed, ignored ones are not.
-const SIGHT: Sight = Sight { ignored: false, hidden: true };
+const LISTED_SIGHT: WalkFilter = WalkFilter { include_ignored: false, include_hidden: true };
 
 /// Resource source for the files beneath one root.
-pub struct Files {
+pub struct FileResources {
     root: Root,
     guard: ToolSpec,
-    uris: Arc<Uris>,
+    uris: Arc<FileUris>,
     read_bytes_max: u64,
-    watcher: Watcher,
+    watcher: FileWatcher,
     /// Set if small files may be read on the async thread, because the disk is local.
     is_local: bool,
 }
 
-impl Files {
+impl FileResources {
     /// Creates the source for files beneath `root`. A caller may read them if it may call
     /// `files.read`.
-    pub fn new(root: &Root, settings: &Settings) -> Self {
+    pub fn new(root: &Root, settings: &FileSettings) -> Self {
         Self {
             root: root.clone(),
-            guard: reading(),
-            uris: Arc::new(Uris::beneath(root.path())),
+            guard: read_file_spec(),
+            uris: Arc::new(FileUris::for_root(root.path())),
             read_bytes_max: settings.answer_bytes_max,
-            watcher: Watcher::new(root),
+            watcher: FileWatcher::new(root),
             is_local: root.is_local(),
         }
     }
 
-    async fn content(&self, ctx: &Ctx, uri: &str) -> Result<Vec<Contents>, ToolError> {
-        let path = self.uris.path(uri)?;
+    async fn read_content(
+        &self,
+        ctx: &ToolContext,
+        uri: &str,
+    ) -> Result<Vec<ResourceContents>, ToolError> {
+        let path = self.uris.parse_path(uri)?;
         let max = self.read_bytes_max;
         let bytes = if self.is_local {
-            let file = self.root.open_file(&rooted(&path)).map_err(no_resource)?;
+            let file = self.root.open_file(&explicit_path(&path)).map_err(invalid_to_not_found)?;
             if file.meta().size() <= INLINE_BYTES_MAX {
-                whole(&file, &path, max, &Watch::default())?
+                read_whole(&file, &path, max, &WorkMonitor::default())?
             } else {
                 let path = path.clone();
-                self.root.work(ctx, move |_, watch| whole(&file, &path, max, watch)).await?
+                self.root
+                    .run_blocking(ctx, move |_, watch| read_whole(&file, &path, max, watch))
+                    .await?
             }
         } else {
             let path = path.clone();
-            let read = move |root: &Root, watch: &Watch| {
-                let file = root.open_file(&rooted(&path)).map_err(no_resource)?;
-                whole(&file, &path, max, watch)
+            let read = move |root: &Root, watch: &WorkMonitor| {
+                let file = root.open_file(&explicit_path(&path)).map_err(invalid_to_not_found)?;
+                read_whole(&file, &path, max, watch)
             };
-            self.root.work(ctx, read).await?
+            self.root.run_blocking(ctx, read).await?
         };
-        Ok(vec![media::contents(uri, name(&path), bytes)])
+        Ok(vec![media::contents(uri, last_name(&path), bytes)])
     }
 
-    async fn page(
+    async fn list_page(
         &self,
-        ctx: &Ctx,
+        ctx: &ToolContext,
         after: Option<&str>,
         at_most: usize,
     ) -> Result<Vec<ResourceSpec>, ToolError> {
-        let after = after.map(|uri| self.uris.path(uri)).transpose()?.map(PathBuf::from);
+        let after = after.map(|uri| self.uris.parse_path(uri)).transpose()?.map(PathBuf::from);
         let uris = self.uris.clone();
-        let list = move |root: &Root, watch: &Watch| {
-            let top = top(root)?;
+        let list = move |root: &Root, watch: &WorkMonitor| {
+            let top = workspace_folder(root)?;
             let mut listed = Vec::new();
-            let mut walk = Walk::new(root, top, SIGHT, after.clone(), watch)?;
+            let mut walk = TreeWalk::new(root, top, LISTED_SIGHT, after.clone(), watch)?;
             while listed.len() < at_most
-                && let Some(found) = walk.next()?
+                && let Some(found) = walk.next_entry()?
             {
-                let is_next = found.kind == Kind::File && Some(&found.path) != after.as_ref();
+                let is_next = found.kind == EntryKind::File && Some(&found.path) != after.as_ref();
                 // A path that is not UTF-8 has no URI. A file that vanished is skipped.
                 if is_next
                     && let Some(path) = found.path.to_str()
-                    && let Ok(look) = root.look(&rooted(path))
+                    && let Ok(look) = root.entry_details(&explicit_path(path))
                 {
-                    listed.push(spec(&uris, path, &look.meta));
+                    listed.push(resource_spec(&uris, path, &look.meta));
                 }
             }
             Ok(listed)
         };
-        self.root.work(ctx, list).await
+        self.root.run_blocking(ctx, list).await
     }
 
-    async fn children(
+    async fn list_children(
         &self,
-        ctx: &Ctx,
+        ctx: &ToolContext,
         uri: &str,
         after: Option<&str>,
         at_most: usize,
     ) -> Result<Vec<ResourceSpec>, ToolError> {
-        let folder = self.uris.path(uri)?;
-        let after = after.map(|uri| self.uris.path(uri)).transpose()?;
-        let mut after = after.map(|path| OsString::from(name(&path)));
+        let folder = self.uris.parse_path(uri)?;
+        let after = after.map(|uri| self.uris.parse_path(uri)).transpose()?;
+        let mut after = after.map(|path| OsString::from(last_name(&path)));
         let uris = self.uris.clone();
-        let list = move |root: &Root, watch: &Watch| {
+        let list = move |root: &Root, watch: &WorkMonitor| {
             let mut listed = Vec::new();
             loop {
                 let room = at_most - listed.len();
-                let page = root.page(&rooted(&folder), after.as_deref(), room, watch);
-                let page = page.map_err(no_resource)?;
-                let children =
-                    page.entries.iter().filter_map(|(name, meta)| child(root, &folder, name, meta));
-                listed.extend(children.map(|(path, meta)| spec(&uris, &path, &meta)));
+                let page = root.list_page(&explicit_path(&folder), after.as_deref(), room, watch);
+                let page = page.map_err(invalid_to_not_found)?;
+                let children = page
+                    .entries
+                    .iter()
+                    .filter_map(|(name, meta)| child_entry(root, &folder, name, meta));
+                listed.extend(children.map(|(path, meta)| resource_spec(&uris, &path, &meta)));
                 after = page.entries.last().map(|(name, _)| name.clone());
-                if page.left == 0 || listed.len() >= at_most {
+                if page.remaining == 0 || listed.len() >= at_most {
                     return Ok(listed);
                 }
             }
         };
-        self.root.work(ctx, list).await
+        self.root.run_blocking(ctx, list).await
     }
 
-    async fn paths(&self, ctx: &Ctx, asked: &Completing) -> Result<Vec<String>, ToolError> {
-        let is_ours = asked.of == CompletingOf::Template(self.uris.template());
+    async fn complete_path(
+        &self,
+        ctx: &ToolContext,
+        asked: &CompletionRequest,
+    ) -> Result<Vec<String>, ToolError> {
+        let is_ours = asked.target == CompletionTarget::Template(self.uris.template());
         if !is_ours || asked.argument != "path" {
             return Ok(Vec::new());
         }
         // Suggested values are percent-encoded, so the typed text may be encoded, too.
-        let typed = percent_decode_str(&asked.so_far).decode_utf8_lossy().into_owned();
-        let complete = move |root: &Root, watch: &Watch| {
-            let mut paths = beside(root, &typed, watch);
-            let mut walk = Walk::new(root, top(root)?, SIGHT, None, watch)?;
-            for _ in 0..COMPLETED_FROM_MAX {
-                let Some(found) = walk.next()? else { break };
-                if has_letters(&found.path, &typed) {
-                    paths.extend(value(&found.path, found.kind));
+        let typed = percent_decode_str(&asked.prefix).decode_utf8_lossy().into_owned();
+        let complete = move |root: &Root, watch: &WorkMonitor| {
+            let mut paths = complete_in_folder(root, &typed, watch);
+            let mut walk = TreeWalk::new(root, workspace_folder(root)?, LISTED_SIGHT, None, watch)?;
+            for _ in 0..EXAMINED_ENTRIES_MAX {
+                let Some(found) = walk.next_entry()? else { break };
+                if contains_letters(&found.path, &typed) {
+                    paths.extend(template_value(&found.path, found.kind));
                 }
             }
             Ok(paths.into_iter().collect())
         };
-        self.root.work(ctx, complete).await
+        self.root.run_blocking(ctx, complete).await
     }
 
-    async fn watched(&self, ctx: &Ctx, uri: &str, changes: &Changes) -> Result<Hold, ToolError> {
-        let path = rooted(&self.uris.path(uri)?);
+    async fn start_watching(
+        &self,
+        ctx: &ToolContext,
+        uri: &str,
+        changes: &ChangeFeed,
+    ) -> Result<WatchGuard, ToolError> {
+        let path = explicit_path(&self.uris.parse_path(uri)?);
         let look = {
             let path = path.clone();
-            move |root: &Root, _: &Watch| root.open_file(&path).map(drop).map_err(no_resource)
+            move |root: &Root, _: &WorkMonitor| {
+                root.open_file(&path).map(drop).map_err(invalid_to_not_found)
+            }
         };
-        match self.root.work(ctx, look).await {
+        match self.root.run_blocking(ctx, look).await {
             // A file that does not exist yet can be watched until it is created.
-            Err(err) if err.fault == Fault::NotFound && !is_there(&self.root, &path) => {}
+            Err(err) if err.fault == ToolFault::NotFound && !is_there(&self.root, &path) => {}
             looked => looked?,
         }
-        self.watcher.file(&path, uri, changes).await
+        self.watcher.watch_file(&path, uri, changes).await
     }
 }
 
-impl Resources for Files {
+impl ResourceSource for FileResources {
     fn guard(&self) -> &ToolSpec {
         &self.guard
     }
 
     fn owns(&self, uri: &str) -> bool {
-        Uris::owns(uri)
+        FileUris::is_file_uri(uri)
     }
 
-    fn asked(&self, uri: &str) -> Value {
-        match self.uris.path(uri) {
+    fn policy_input(&self, uri: &str) -> Value {
+        match self.uris.parse_path(uri) {
             Ok(path) => json!({ "uri": uri, "path": path }),
             // An invalid URI is refused when it is read.
             Err(_) => json!({ "uri": uri }),
@@ -192,11 +215,11 @@ impl Resources for Files {
 
     fn list<'a>(
         &'a self,
-        ctx: &'a Ctx,
+        ctx: &'a ToolContext,
         after: Option<&'a str>,
         at_most: usize,
     ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
-        Box::pin(self.page(ctx, after, at_most))
+        Box::pin(self.list_page(ctx, after, at_most))
     }
 
     fn templates(&self) -> Vec<ResourceTemplate> {
@@ -204,7 +227,7 @@ impl Resources for Files {
             uri: self.uris.template(),
             name: "file".to_owned(),
             title: Some("File in the workspace".to_owned()),
-            about: Some(
+            description: Some(
                 "Any file in the workspace by its path, relative to the workspace's root and \
                  percent-encoded; also one that the list leaves out because it is ignored."
                     .to_owned(),
@@ -216,59 +239,64 @@ impl Resources for Files {
 
     fn read<'a>(
         &'a self,
-        ctx: &'a Ctx,
+        ctx: &'a ToolContext,
         uri: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Contents>, ToolError>> {
-        Box::pin(self.content(ctx, uri))
+    ) -> BoxFuture<'a, Result<Vec<ResourceContents>, ToolError>> {
+        Box::pin(self.read_content(ctx, uri))
     }
 
     fn complete<'a>(
         &'a self,
-        ctx: &'a Ctx,
-        asked: &'a Completing,
+        ctx: &'a ToolContext,
+        asked: &'a CompletionRequest,
     ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
-        Box::pin(self.paths(ctx, asked))
+        Box::pin(self.complete_path(ctx, asked))
     }
 
     fn watch<'a>(
         &'a self,
-        ctx: &'a Ctx,
+        ctx: &'a ToolContext,
         uri: &'a str,
-        changes: &'a Changes,
-    ) -> BoxFuture<'a, Result<Hold, ToolError>> {
-        Box::pin(self.watched(ctx, uri, changes))
+        changes: &'a ChangeFeed,
+    ) -> BoxFuture<'a, Result<WatchGuard, ToolError>> {
+        Box::pin(self.start_watching(ctx, uri, changes))
     }
 
-    fn watch_list(&self, changes: &Changes) -> Hold {
-        self.watcher.list(changes)
+    fn watch_list(&self, changes: &ChangeFeed) -> WatchGuard {
+        self.watcher.watch_list(changes)
     }
 
-    fn folder<'a>(
+    fn list_folder<'a>(
         &'a self,
-        ctx: &'a Ctx,
+        ctx: &'a ToolContext,
         uri: &'a str,
         after: Option<&'a str>,
         at_most: usize,
     ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
-        Box::pin(self.children(ctx, uri, after, at_most))
+        Box::pin(self.list_children(ctx, uri, after, at_most))
     }
 }
 
 /// Returns the spec of `files.read`, the tool whose permission also covers resources.
-pub(crate) fn reading() -> ToolSpec {
-    let id = ToolId::new(Read::NAME).expect("a tool's name is an id");
-    let spec = ToolSpec::new(id, Read::TITLE, Read::ABOUT, Read::EFFECTS);
-    let paths = Read::PATHS.iter().copied().map(str::to_owned).collect();
-    ToolSpec { idempotent: Read::IDEMPOTENT, paths, ..spec }
+pub(crate) fn read_file_spec() -> ToolSpec {
+    let id = ToolId::new(ReadFile::NAME).expect("a tool's name is an id");
+    let spec = ToolSpec::new(id, ReadFile::TITLE, ReadFile::DESCRIPTION, ReadFile::EFFECTS);
+    let paths = ReadFile::PATHS.iter().copied().map(str::to_owned).collect();
+    ToolSpec { idempotent: ReadFile::IDEMPOTENT, paths, ..spec }
 }
 
 /// Reads all of `file`. Fails if it is larger than `max` bytes.
-fn whole(file: &File, path: &str, max: u64, watch: &Watch) -> Result<Vec<u8>, ToolError> {
+fn read_whole(
+    file: &WorkspaceFile,
+    path: &str,
+    max: u64,
+    watch: &WorkMonitor,
+) -> Result<Vec<u8>, ToolError> {
     let size = file.meta().size();
     if size > max {
-        let path = shown(path);
+        let path = quoted_path(path);
         return Err(ToolError::new(
-            Fault::TooLarge,
+            ToolFault::TooLarge,
             format!(
                 "{path} has {size} bytes; a resource of at most {max} is read whole. Read it in \
                  parts with files_read, by `offset` and `length` or by lines"
@@ -279,38 +307,50 @@ fn whole(file: &File, path: &str, max: u64, watch: &Watch) -> Result<Vec<u8>, To
 }
 
 /// Returns the workspace root as a folder to walk.
-fn top(root: &Root) -> Result<Folder, ToolError> {
-    match root.start(".")? {
-        Start::Folder(folder) => Ok(folder),
-        Start::File(_) => Err(ToolError::failed("the workspace is no directory any more")),
+fn workspace_folder(root: &Root) -> Result<WalkFolder, ToolError> {
+    match root.walk_start(".")? {
+        WalkStart::Folder(folder) => Ok(folder),
+        WalkStart::File(_) => Err(ToolError::failed("the workspace is no directory any more")),
     }
 }
 
 /// Builds the resource listing for the entry at `path`.
-fn spec(uris: &Uris, path: &str, meta: &Meta) -> ResourceSpec {
-    let modified = Meant { modified: Some(meta.mtime()), ..Meant::default() };
-    let is_folder = meta.kind() == Kind::Dir;
+fn resource_spec(uris: &FileUris, path: &str, meta: &EntryMeta) -> ResourceSpec {
+    let modified =
+        ContentAnnotations { modified: Some(meta.mtime()), ..ContentAnnotations::default() };
+    let is_folder = meta.kind() == EntryKind::Dir;
     ResourceSpec {
         title: path.contains('/').then(|| path.to_owned()),
-        media_type: if is_folder { Some(FOLDER.to_owned()) } else { media::by_name(name(path)) },
+        media_type: if is_folder {
+            Some(FOLDER_MEDIA_TYPE.to_owned())
+        } else {
+            media::media_type_by_name(last_name(path))
+        },
         bytes: (!is_folder).then(|| meta.size()),
         meant: modified,
-        ..ResourceSpec::new(uris.of(path), name(path))
+        ..ResourceSpec::new(uris.uri_for(path), last_name(path))
     }
 }
 
 /// Returns the entry `name` of `folder` if it is a file or folder, or a symlink to one in the
 /// workspace.
-fn child(root: &Root, folder: &str, name: &OsStr, meta: &Meta) -> Option<(String, Meta)> {
+fn child_entry(
+    root: &Root,
+    folder: &str,
+    name: &OsStr,
+    meta: &EntryMeta,
+) -> Option<(String, EntryMeta)> {
     let name = name.to_str()?;
     let path = if folder == "." { name.to_owned() } else { format!("{folder}/{name}") };
     match meta.kind() {
-        Kind::File | Kind::Dir => Some((path, *meta)),
-        Kind::Other => None,
-        Kind::Symlink => {
-            let meta = match root.open_file(&rooted(&path)) {
+        EntryKind::File | EntryKind::Dir => Some((path, *meta)),
+        EntryKind::Other => None,
+        EntryKind::Symlink => {
+            let meta = match root.open_file(&explicit_path(&path)) {
                 Ok(file) => *file.meta(),
-                Err(_) => rustix::fs::fstat(root.open_dir(&rooted(&path)).ok()?).ok()?.into(),
+                Err(_) => {
+                    rustix::fs::fstat(root.open_dir(&explicit_path(&path)).ok()?).ok()?.into()
+                }
             };
             Some((path, meta))
         }
@@ -319,56 +359,56 @@ fn child(root: &Root, folder: &str, name: &OsStr, meta: &Meta) -> Option<(String
 
 /// Returns completions from the typed folder whose names begin with the typed part, ignored entries
 /// included.
-fn beside(root: &Root, typed: &str, watch: &Watch) -> BTreeSet<String> {
+fn complete_in_folder(root: &Root, typed: &str, watch: &WorkMonitor) -> BTreeSet<String> {
     let (folder, begun) = typed.rsplit_once('/').unwrap_or((".", typed));
-    let Ok(Start::Folder(mut folder)) = root.start(&rooted(folder)) else {
+    let Ok(WalkStart::Folder(mut folder)) = root.walk_start(&explicit_path(folder)) else {
         return BTreeSet::new();
     };
-    let everything = Sight { ignored: true, hidden: true };
-    let entries = folder.look(root, everything, watch).unwrap_or_default();
+    let everything = WalkFilter { include_ignored: true, include_hidden: true };
+    let entries = folder.list(root, everything, watch).unwrap_or_default();
     let begun = begun.to_lowercase();
     let begin = entries.into_iter().filter(|(name, _)| {
         name.to_str().is_some_and(|name| name.to_lowercase().starts_with(&begun))
     });
-    let paths = begin.filter_map(|(name, kind)| value(&folder.path.join(name), kind));
-    paths.take(COMPLETED_FROM_MAX).collect()
+    let paths = begin.filter_map(|(name, kind)| template_value(&folder.path.join(name), kind));
+    paths.take(EXAMINED_ENTRIES_MAX).collect()
 }
 
 /// Returns the template's variable for the entry at `path`.
-fn value(path: &Path, kind: Kind) -> Option<String> {
-    let path = in_uri(path.to_str()?);
+fn template_value(path: &Path, kind: EntryKind) -> Option<String> {
+    let path = percent_encode_path(path.to_str()?);
     match kind {
-        Kind::File | Kind::Symlink => Some(path),
-        Kind::Dir => Some(path + "/"),
-        Kind::Other => None,
+        EntryKind::File | EntryKind::Symlink => Some(path),
+        EntryKind::Dir => Some(path + "/"),
+        EntryKind::Other => None,
     }
 }
 
 /// Returns true if `path` contains the letters of `typed`, in their order and in any case.
-fn has_letters(path: &Path, typed: &str) -> bool {
+fn contains_letters(path: &Path, typed: &str) -> bool {
     let Some(path) = path.to_str() else { return false };
     let mut letters = path.chars().flat_map(char::to_lowercase);
     typed.chars().flat_map(char::to_lowercase).all(|wanted| letters.any(|letter| letter == wanted))
 }
 
 /// Returns `path` in a form that stays a path even if it consists of spaces alone.
-fn rooted(path: &str) -> String {
+fn explicit_path(path: &str) -> String {
     if path.trim().is_empty() { format!("./{path}") } else { path.to_owned() }
 }
 
 /// Returns the last name of `path`; `.` for the workspace root.
-fn name(path: &str) -> &str {
+fn last_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
 fn is_there(root: &Root, path: &str) -> bool {
-    root.look(path).is_ok()
+    root.entry_details(path).is_ok()
 }
 
 /// Turns an invalid path into "not found", because a URI with such a path names no resource.
-fn no_resource(err: ToolError) -> ToolError {
-    if matches!(err.fault, Fault::Invalid { .. }) {
-        ToolError { fault: Fault::NotFound, ..err }
+fn invalid_to_not_found(err: ToolError) -> ToolError {
+    if matches!(err.fault, ToolFault::Invalid { .. }) {
+        ToolError { fault: ToolFault::NotFound, ..err }
     } else {
         err
     }

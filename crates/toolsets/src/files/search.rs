@@ -1,32 +1,32 @@
 //! `files.search`: finds files by name and lines by their text.
 
 mod query;
-mod hunt;
+mod search_run;
 
 use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
-use super::Settings;
-use crate::grep::Case;
+use super::FileSettings;
+use crate::grep::CaseSensitivity;
 use crate::world::Root;
-use crate::world::root::Kind;
+use crate::world::root::EntryKind;
 
 const LIMIT_MAX: usize = 10_000;
 const CONTEXT_MAX: usize = 50;
 
 /// The `files.search` tool.
-pub struct Search {
+pub struct SearchFiles {
     root: Root,
-    settings: Arc<Settings>,
+    settings: Arc<FileSettings>,
 }
 
 /// Names or text to find, and the place to search.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Input {
+pub struct SearchFilesInput {
     /// The directory (or the one file) to search, relative to the workspace root.
     #[serde(default = "here")]
     path: String,
@@ -40,7 +40,7 @@ pub struct Input {
     literal: bool,
     /// Case sensitivity; `smart`: only if `text` has a capital letter.
     #[serde(default)]
-    case: Case,
+    case: CaseSensitivity,
     /// Show this many lines around each match.
     #[serde(default)]
     #[schemars(range(min = 0, max = 50))]
@@ -61,11 +61,11 @@ pub struct Input {
 
 /// Matches that were found.
 #[derive(Debug, Default, Serialize, JsonSchema)]
-pub struct Output {
+pub struct SearchFilesOutput {
     /// Lines that match `text`, ordered by path and line.
-    matches: Vec<Match>,
+    matches: Vec<LineMatch>,
     /// Entries that match `glob`, ordered by path, if `text` was not given.
-    files: Vec<Named>,
+    files: Vec<NameMatch>,
     /// Number of files searched (without `text`: entries).
     searched: u64,
     /// True if there are more matches.
@@ -73,12 +73,12 @@ pub struct Output {
     /// Cursor to continue with; null at the end.
     cursor: Option<String>,
     /// Files that could not be searched.
-    skipped: Skipped,
+    skipped: SkippedCounts,
 }
 
 /// A line that matches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-struct Match {
+struct LineMatch {
     /// The file, relative to the workspace root.
     path: String,
     /// Line number, from 1.
@@ -95,16 +95,16 @@ struct Match {
 
 /// An entry whose name matches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-struct Named {
+struct NameMatch {
     /// Path relative to the workspace root.
     path: String,
     /// Kind of entry; symlinks are not followed.
-    kind: Kind,
+    kind: EntryKind,
 }
 
 /// Numbers of entries skipped, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
-struct Skipped {
+struct SkippedCounts {
     /// Files that are not text.
     binary: u64,
     /// Files and directories that vanished or cannot be read.
@@ -115,25 +115,29 @@ struct Skipped {
     ignored: u64,
 }
 
-impl Search {
+impl SearchFiles {
     /// Creates the tool for files beneath `root`.
-    pub fn new(root: &Root, settings: &Arc<Settings>) -> Self {
+    pub fn new(root: &Root, settings: &Arc<FileSettings>) -> Self {
         Self { root: root.clone(), settings: settings.clone() }
     }
 }
 
-impl Tool for Search {
+impl Tool for SearchFiles {
     const NAME: &'static str = "files.search";
     const TITLE: &'static str = "Search files";
-    const ABOUT: &'static str = "Finds lines by regular expression (text), files by name (glob), or \
+    const DESCRIPTION: &'static str = "Finds lines by regular expression (text), files by name (glob), or \
         lines in files of that name (both). Leaves out .git, binary files and what .gitignore names. \
         Results are in order of path; a cursor goes on where an answer was cut.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
-    type Input = Input;
-    type Output = Output;
+    type Input = SearchFilesInput;
+    type Output = SearchFilesOutput;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: SearchFilesInput,
+    ) -> Result<SearchFilesOutput, ToolError> {
         if input.limit == 0 || input.limit > LIMIT_MAX {
             return Err(ToolError::invalid("/limit", format!("it must be from 1 to {LIMIT_MAX}")));
         }
@@ -144,22 +148,26 @@ impl Tool for Search {
             ));
         }
         let answer_bytes = self.settings.answer_bytes;
-        self.root.work(ctx, move |root, watch| hunt::hunt(root, &input, answer_bytes, watch)).await
+        self.root
+            .run_blocking(ctx, move |root, watch| {
+                search_run::run_search(root, &input, answer_bytes, watch)
+            })
+            .await
     }
 
-    fn text(output: &Output) -> Text {
-        let Output { matches, files, searched, cursor, skipped, .. } = output;
+    fn decode_utf8(output: &SearchFilesOutput) -> ResultText {
+        let SearchFilesOutput { matches, files, searched, cursor, skipped, .. } = output;
         let mut body = String::new();
-        for Named { path, kind } in files {
-            body += &format!("{path}{}\n", if *kind == Kind::Dir { "/" } else { "" });
+        for NameMatch { path, kind } in files {
+            body += &format!("{path}{}\n", if *kind == EntryKind::Dir { "/" } else { "" });
         }
         let context =
             matches.iter().any(|found| !(found.before.is_empty() && found.after.is_empty()));
         for (at, found) in matches.iter().enumerate() {
-            if context && at > 0 && !found.follows(&matches[at - 1]) {
+            if context && at > 0 && !found.is_adjacent_to(&matches[at - 1]) {
                 body += "--\n";
             }
-            found.write(&mut body);
+            found.append_to(&mut body);
         }
         let found = matches.len() + files.len();
         let mut note = match (found, cursor) {
@@ -171,7 +179,7 @@ impl Tool for Search {
                 format!("{found} matches and more; go on with cursor: {cursor}")
             }
         };
-        let Skipped { binary, unreadable, long_lines, ignored } = *skipped;
+        let SkippedCounts { binary, unreadable, long_lines, ignored } = *skipped;
         let reasons = [
             (binary, "not text"),
             (unreadable, "unreadable or gone"),
@@ -183,19 +191,19 @@ impl Tool for Search {
         if ignored > 0 {
             note += &format!("; {ignored} left out by .gitignore, pass include_ignored: true");
         }
-        Text::body(body).with_note(note)
+        ResultText::from_body(body).with_note(note)
     }
 }
 
-impl Match {
+impl LineMatch {
     /// Returns true if its context begins on the line after the context of `last`.
-    fn follows(&self, last: &Self) -> bool {
+    fn is_adjacent_to(&self, last: &Self) -> bool {
         let first = self.line - self.before.len() as u64;
         self.path == last.path && first == last.line + last.after.len() as u64 + 1
     }
 
     /// Appends the match and its context in ripgrep's format.
-    fn write(&self, body: &mut String) {
+    fn append_to(&self, body: &mut String) {
         let Self { path, line, text, before, after, .. } = self;
         for (number, text) in (line - before.len() as u64..).zip(before) {
             *body += &format!("{path}-{number}-{text}\n");

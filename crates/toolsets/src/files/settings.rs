@@ -3,12 +3,12 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::world::Rules;
+use crate::world::RootRules;
 
 /// Limits and protected names of the `files` tools.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Settings {
+pub struct FileSettings {
     /// Bytes of a file, diff or list of matches in one answer, unless the call sets `max_bytes`.
     /// Default: 102400 (100 KiB).
     pub answer_bytes: u64,
@@ -49,9 +49,9 @@ pub enum ConfirmFolders {
     Never,
 }
 
-impl Default for Settings {
+impl Default for FileSettings {
     fn default() -> Self {
-        let Rules { protected: _, hashed_bytes_max } = Rules::default();
+        let RootRules { protected: _, hashed_bytes_max } = RootRules::default();
         Self {
             answer_bytes: 100 << 10,
             answer_bytes_max: 4 << 20,
@@ -65,20 +65,21 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl FileSettings {
     /// Protects `path`, relative to the workspace root, even if `unprotected` names it.
     pub fn protect(&mut self, path: &str) {
         self.protected.push(path.to_owned());
     }
 
     /// Returns all protected names: the defaults, less `unprotected`, plus `protected`.
-    pub fn all_protected(&self) -> Vec<String> {
+    pub fn protected_names(&self) -> Vec<String> {
         self.rules().protected
     }
 
     /// Returns the rules that [`crate::world::Root`] enforces.
-    pub(crate) fn rules(&self) -> Rules {
-        let mut rules = Rules { hashed_bytes_max: self.hashed_bytes_max, ..Rules::default() };
+    pub(crate) fn rules(&self) -> RootRules {
+        let mut rules =
+            RootRules { hashed_bytes_max: self.hashed_bytes_max, ..RootRules::default() };
         rules.protected.retain(|name| !self.unprotected.contains(name));
         rules.protected.extend_from_slice(&self.protected);
         rules

@@ -4,23 +4,23 @@ use std::ffi::OsString;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_contract::{Ctx, Effects, Fault, Text, Tool, ToolError};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError, ToolFault};
 
 use crate::world::Root;
-use crate::world::root::{Folder, Kind, Sight, Start, Watch, shown};
+use crate::world::root::{EntryKind, WalkFilter, WalkFolder, WalkStart, WorkMonitor, quoted_path};
 
 const LIMIT_MAX: usize = 10_000;
 const DEPTH_MAX: u32 = 100;
 
 /// The `files.tree` tool.
-pub struct Tree {
+pub struct ShowTree {
     root: Root,
 }
 
 /// Directory to show.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Input {
+pub struct ShowTreeInput {
     /// The directory, relative to the workspace root.
     #[serde(default = "here")]
     path: String,
@@ -39,11 +39,11 @@ pub struct Input {
 
 /// The tree.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Output {
+pub struct ShowTreeOutput {
     /// The directory, relative to the workspace root.
     path: String,
     /// Entries beneath it, each directory before its content.
-    entries: Vec<Entry>,
+    entries: Vec<TreeEntry>,
     /// Number of the directory's own entries left out.
     left_out: u64,
     /// Number of entries left out of all directories that were read.
@@ -54,65 +54,69 @@ pub struct Output {
 
 /// One entry of the tree.
 #[derive(Debug, Serialize, JsonSchema)]
-struct Entry {
+struct TreeEntry {
     /// Path relative to the workspace root.
     path: String,
     /// Kind of entry; symlinks are not followed.
-    kind: Kind,
+    kind: EntryKind,
     /// Depth, from 1.
     depth: u32,
     /// Number of a directory's entries left out; null if it was not read.
     left_out: Option<u64>,
 }
 
-impl Tree {
+impl ShowTree {
     /// Creates the tool for directories beneath `root`.
     pub fn new(root: &Root) -> Self {
         Self { root: root.clone() }
     }
 }
 
-impl Tool for Tree {
+impl Tool for ShowTree {
     const NAME: &'static str = "files.tree";
     const TITLE: &'static str = "Show directory tree";
-    const ABOUT: &'static str = "Shows the files and directories beneath one, indented, without \
+    const DESCRIPTION: &'static str = "Shows the files and directories beneath one, indented, without \
         .git and what .gitignore leaves out. Says where it was cut and how much was left out.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
-    type Input = Input;
-    type Output = Output;
+    type Input = ShowTreeInput;
+    type Output = ShowTreeOutput;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: ShowTreeInput,
+    ) -> Result<ShowTreeOutput, ToolError> {
         if input.depth == 0 || input.depth > DEPTH_MAX {
             return Err(ToolError::invalid("/depth", format!("it must be from 1 to {DEPTH_MAX}")));
         }
         if input.limit == 0 || input.limit > LIMIT_MAX {
             return Err(ToolError::invalid("/limit", format!("it must be from 1 to {LIMIT_MAX}")));
         }
-        self.root.work(ctx, move |root, watch| tree(root, &input, watch)).await
+        self.root.run_blocking(ctx, move |root, watch| tree(root, &input, watch)).await
     }
 
-    fn text(output: &Output) -> Text {
-        let Output { path, entries, left_out, left_out_total, .. } = output;
+    fn decode_utf8(output: &ShowTreeOutput) -> ResultText {
+        let ShowTreeOutput { path, entries, left_out, left_out_total, .. } = output;
         let mut body = format!("{path}/\n");
         // Open directories, each with the number of omitted entries to print when it closes.
         let mut open = vec![(0, *left_out)];
         for entry in entries {
-            close(&mut body, &mut open, entry.depth);
+            close_directories(&mut body, &mut open, entry.depth);
             let name = entry.path.rsplit('/').next().unwrap_or_default();
             indent(&mut body, entry.depth);
             match (entry.kind, entry.left_out) {
-                (Kind::Dir, Some(left_out)) => {
+                (EntryKind::Dir, Some(left_out)) => {
                     body += &format!("{name}/\n");
                     open.push((entry.depth, left_out));
                 }
-                (Kind::Dir, None) => body += &format!("{name}/ …\n"),
-                (Kind::File, _) => body += &format!("{name}\n"),
-                (Kind::Symlink, _) => body += &format!("{name} (symlink)\n"),
-                (Kind::Other, _) => body += &format!("{name} (special)\n"),
+                (EntryKind::Dir, None) => body += &format!("{name}/ …\n"),
+                (EntryKind::File, _) => body += &format!("{name}\n"),
+                (EntryKind::Symlink, _) => body += &format!("{name} (symlink)\n"),
+                (EntryKind::Other, _) => body += &format!("{name} (special)\n"),
             }
         }
-        close(&mut body, &mut open, 0);
+        close_directories(&mut body, &mut open, 0);
         let mut note = match entries.len() {
             1 => "1 entry".to_owned(),
             count => format!("{count} entries"),
@@ -121,31 +125,35 @@ impl Tool for Tree {
             note +=
                 &format!(", {left_out_total} left out: raise limit, or list the directory itself");
         }
-        if entries.iter().any(|entry| entry.kind == Kind::Dir && entry.left_out.is_none()) {
+        if entries.iter().any(|entry| entry.kind == EntryKind::Dir && entry.left_out.is_none()) {
             note += "; … marks what was not looked into: raise depth, or give its path";
         }
-        Text::body(body).with_note(note)
+        ResultText::from_body(body).with_note(note)
     }
 }
 
 /// A directory of the tree while it is collected.
-struct Node {
-    folder: Folder,
+struct TreeNode {
+    folder: WalkFolder,
     /// Entries to show, each with the index of its node if it is a directory.
-    shown: Vec<(OsString, Kind, Option<usize>)>,
+    shown: Vec<(OsString, EntryKind, Option<usize>)>,
     left_out: Option<u64>,
 }
 
-fn tree(root: &Root, input: &Input, watch: &Watch) -> Result<Output, ToolError> {
-    let folder = match root.start(&input.path)? {
-        Start::Folder(folder) => folder,
-        Start::File(_) => {
-            let message = format!("{} is a file, not a directory", shown(&input.path));
+fn tree(
+    root: &Root,
+    input: &ShowTreeInput,
+    watch: &WorkMonitor,
+) -> Result<ShowTreeOutput, ToolError> {
+    let folder = match root.walk_start(&input.path)? {
+        WalkStart::Folder(folder) => folder,
+        WalkStart::File(_) => {
+            let message = format!("{} is a file, not a directory", quoted_path(&input.path));
             return Err(ToolError::invalid("/path", message));
         }
     };
-    let sight = Sight { ignored: input.include_ignored, hidden: true };
-    let mut nodes = vec![Node { folder, shown: Vec::new(), left_out: None }];
+    let sight = WalkFilter { include_ignored: input.include_ignored, include_hidden: true };
+    let mut nodes = vec![TreeNode { folder, shown: Vec::new(), left_out: None }];
     let mut room = input.limit;
     let mut level = 0..1;
     for _ in 0..input.depth {
@@ -154,19 +162,19 @@ fn tree(root: &Root, input: &Input, watch: &Watch) -> Result<Output, ToolError> 
                 break;
             }
             let share = (room / (level.end - at)).max(1);
-            let entries = match nodes[at].folder.look(root, sight, watch) {
+            let entries = match nodes[at].folder.list(root, sight, watch) {
                 Ok(entries) => entries,
                 // A directory that vanished or cannot be read is shown closed, unless it is the top
                 // one.
-                Err(err) if at == 0 || err.fault == Fault::Canceled => return Err(err),
+                Err(err) if at == 0 || err.fault == ToolFault::Canceled => return Err(err),
                 Err(_) => continue,
             };
             nodes[at].left_out = Some(entries.len().saturating_sub(share) as u64);
             for (name, kind) in entries.into_iter().take(share) {
                 room -= 1;
-                let inner = (kind == Kind::Dir).then(|| {
-                    let folder = nodes[at].folder.enter(&name);
-                    nodes.push(Node { folder, shown: Vec::new(), left_out: None });
+                let inner = (kind == EntryKind::Dir).then(|| {
+                    let folder = nodes[at].folder.child(&name);
+                    nodes.push(TreeNode { folder, shown: Vec::new(), left_out: None });
                     nodes.len() - 1
                 });
                 nodes[at].shown.push((name, kind, inner));
@@ -178,13 +186,13 @@ fn tree(root: &Root, input: &Input, watch: &Watch) -> Result<Output, ToolError> 
 }
 
 /// Flattens the nodes into tree order.
-fn output(nodes: &[Node]) -> Output {
+fn output(nodes: &[TreeNode]) -> ShowTreeOutput {
     let mut entries = Vec::new();
     let mut waiting: Vec<(usize, usize)> = vec![(0, 0)];
     while let Some((node, at)) = waiting.pop() {
         let Some((name, kind, inner)) = nodes[node].shown.get(at) else { continue };
         waiting.push((node, at + 1));
-        entries.push(Entry {
+        entries.push(TreeEntry {
             path: nodes[node].folder.path.join(name).to_string_lossy().into_owned(),
             kind: *kind,
             depth: u32::try_from(waiting.len()).unwrap_or(u32::MAX),
@@ -195,7 +203,7 @@ fn output(nodes: &[Node]) -> Output {
         }
     }
     let top = nodes[0].folder.path.to_string_lossy();
-    Output {
+    ShowTreeOutput {
         path: if top.is_empty() { ".".to_owned() } else { top.into_owned() },
         entries,
         left_out: nodes[0].left_out.unwrap_or(0),
@@ -205,7 +213,7 @@ fn output(nodes: &[Node]) -> Output {
 }
 
 /// Closes the open directories that do not contain an entry at `depth`.
-fn close(body: &mut String, open: &mut Vec<(u32, u64)>, depth: u32) {
+fn close_directories(body: &mut String, open: &mut Vec<(u32, u64)>, depth: u32) {
     while let Some((at, left_out)) = open.pop_if(|(at, _)| depth == 0 || *at >= depth) {
         if left_out > 0 {
             indent(body, at + 1);

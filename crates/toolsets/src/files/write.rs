@@ -7,22 +7,24 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
-use toolgate_contract::{Ctx, Effects, Fault, Text, Tool, ToolError};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError, ToolFault};
 
-use super::Settings;
+use super::FileSettings;
 use crate::world::Root;
-use crate::world::root::{Etag, Existing, Missing, Outcome, Parents, Terms, shown};
+use crate::world::root::{
+    Etag, ExistingFile, MissingFile, ParentPolicy, WriteConditions, WriteOutcome, quoted_path,
+};
 
 /// The `files.write` tool.
-pub struct Write {
+pub struct WriteFile {
     root: Root,
-    settings: Arc<Settings>,
+    settings: Arc<FileSettings>,
 }
 
 /// Content to write, and conditions for writing it.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Input {
+pub struct WriteFileInput {
     /// The file, relative to the workspace root.
     path: String,
     /// The whole content as text. Either this or `content_base64`.
@@ -40,7 +42,7 @@ pub struct Input {
     mkdirs: bool,
     /// Permission bits, octal as a string ("0755") or decimal as a number (493). By default, those
     /// of the replaced file.
-    mode: Option<Mode>,
+    mode: Option<PermissionMode>,
     /// Replace the file only if it still has this etag (from a read).
     if_match: Option<String>,
 }
@@ -48,14 +50,14 @@ pub struct Input {
 /// Permission bits as the caller writes them.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
-enum Mode {
+enum PermissionMode {
     Bits(u64),
     Octal(String),
 }
 
 /// File that was written.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Output {
+pub struct WriteFileOutput {
     /// The file, as the caller named it.
     path: String,
     /// Size in bytes.
@@ -70,53 +72,58 @@ pub struct Output {
     overwritten: bool,
 }
 
-impl Write {
+impl WriteFile {
     /// Creates the tool for files beneath `root`.
-    pub fn new(root: &Root, settings: &Arc<Settings>) -> Self {
+    pub fn new(root: &Root, settings: &Arc<FileSettings>) -> Self {
         Self { root: root.clone(), settings: settings.clone() }
     }
 }
 
-impl Tool for Write {
+impl Tool for WriteFile {
     const NAME: &'static str = "files.write";
     const TITLE: &'static str = "Write file";
-    const ABOUT: &'static str = "Creates a file, or replaces one whole: readers see the old \
+    const DESCRIPTION: &'static str = "Creates a file, or replaces one whole: readers see the old \
         content or the new, never a part. An existing file is only replaced with overwrite: true, \
         or with if_match set to the etag of the content you have read. To change a part of a \
         file use files_edit.";
     const EFFECTS: Effects = Effects::Changes;
     const IDEMPOTENT: bool = true;
-    type Input = Input;
-    type Output = Output;
+    type Input = WriteFileInput;
+    type Output = WriteFileOutput;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: WriteFileInput,
+    ) -> Result<WriteFileOutput, ToolError> {
         let terms = terms(&input)?;
-        let Input { path, content, content_base64, .. } = input;
+        let WriteFileInput { path, content, content_base64, .. } = input;
         let content = self.content(content, content_base64)?;
-        ctx.spent.written(content.len() as u64)?;
+        ctx.write_budget.reserve(content.len() as u64)?;
         self.root
-            .work(ctx, move |root, watch| {
+            .run_blocking(ctx, move |root, watch| {
                 let written = root.write(&path, &content, &terms, watch)?;
-                Ok(Output {
+                Ok(WriteFileOutput {
                     path,
                     size: written.meta.size(),
                     etag: written.etag,
                     mtime: written.meta.mtime().to_string(),
-                    created: written.outcome == Outcome::Created,
-                    overwritten: written.outcome == Outcome::Replaced,
+                    created: written.outcome == WriteOutcome::Created,
+                    overwritten: written.outcome == WriteOutcome::Replaced,
                 })
             })
             .await
     }
 
-    fn text(output: &Output) -> Text {
-        let Output { path, size, etag, created, .. } = output;
+    fn decode_utf8(output: &WriteFileOutput) -> ResultText {
+        let WriteFileOutput { path, size, etag, created, .. } = output;
         let did = if *created { "created" } else { "replaced" };
-        Text::body(format!("{did} {}", shown(path))).with_note(format!("etag {etag}; {size} bytes"))
+        ResultText::from_body(format!("{did} {}", quoted_path(path)))
+            .with_note(format!("etag {etag}; {size} bytes"))
     }
 }
 
-impl Write {
+impl WriteFile {
     fn content(&self, text: Option<String>, base64: Option<String>) -> Result<Vec<u8>, ToolError> {
         let content = match (text, base64) {
             (Some(text), None) => text.into_bytes(),
@@ -143,28 +150,32 @@ impl Write {
         let most = self.settings.write_bytes_max;
         if size > most {
             let message = format!("the content has {size} bytes; at most {most} can be written");
-            return Err(ToolError::new(Fault::TooLarge, message));
+            return Err(ToolError::new(ToolFault::TooLarge, message));
         }
         Ok(content)
     }
 }
 
-fn terms(input: &Input) -> Result<Terms, ToolError> {
-    let mode = input.mode.as_ref().map(Mode::bits).transpose()?;
-    Ok(Terms {
+fn terms(input: &WriteFileInput) -> Result<WriteConditions, ToolError> {
+    let mode = input.mode.as_ref().map(PermissionMode::to_bits).transpose()?;
+    Ok(WriteConditions {
         existing: match (&input.if_match, input.overwrite) {
-            (_, Some(false)) | (None, None) => Existing::Keep,
-            (Some(etag), None | Some(true)) => Existing::Match(etag.clone()),
-            (None, Some(true)) => Existing::Replace,
+            (_, Some(false)) | (None, None) => ExistingFile::Keep,
+            (Some(etag), None | Some(true)) => ExistingFile::Match(etag.clone()),
+            (None, Some(true)) => ExistingFile::Replace,
         },
-        missing: if input.create { Missing::Create } else { Missing::Refuse },
-        parents: if input.mkdirs && input.create { Parents::Make } else { Parents::Require },
+        missing: if input.create { MissingFile::Create } else { MissingFile::Refuse },
+        parents: if input.mkdirs && input.create {
+            ParentPolicy::Make
+        } else {
+            ParentPolicy::Require
+        },
         mode,
     })
 }
 
-impl Mode {
-    fn bits(&self) -> Result<u32, ToolError> {
+impl PermissionMode {
+    fn to_bits(&self) -> Result<u32, ToolError> {
         let message = match self {
             Self::Bits(bits) => match u32::try_from(*bits) {
                 Ok(bits) if bits <= 0o777 => return Ok(bits),
@@ -179,10 +190,10 @@ impl Mode {
                     Ok(bits) if bits <= 0o777 && !digits.starts_with('+') => return Ok(bits),
                     Ok(bits) if bits <= 0o7777 => format!(
                         "{} has more than the nine permission bits, such as \"0755\"",
-                        shown(octal)
+                        quoted_path(octal)
                     ),
                     Ok(_) | Err(_) => {
-                        format!("{} is not an octal mode such as \"0755\"", shown(octal))
+                        format!("{} is not an octal mode such as \"0755\"", quoted_path(octal))
                     }
                 }
             }
@@ -191,7 +202,7 @@ impl Mode {
     }
 }
 
-impl JsonSchema for Mode {
+impl JsonSchema for PermissionMode {
     fn inline_schema() -> bool {
         true
     }

@@ -2,57 +2,57 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
-use super::Git;
-use super::discovery::Repo;
-use super::staged::Staged;
+use super::GitContext;
+use super::discovery::RepoFolder;
+use super::staged::StagedFiles;
 
 /// The `git.add` tool.
-pub(super) struct Add(pub(super) Git);
+pub(super) struct GitAdd(pub(super) GitContext);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Input {
+pub(super) struct GitAddInput {
     /// A folder of the repository, in the workspace; by default the workspace itself.
     #[serde(default)]
-    repo: Repo,
+    repo: RepoFolder,
     /// Files and folders, relative to the repository's top folder; `.` is all of it. Patterns are
     /// not supported.
     #[schemars(length(min = 1))]
     paths: Vec<String>,
 }
 
-impl Tool for Add {
+impl Tool for GitAdd {
     const NAME: &'static str = "git.add";
     const TITLE: &'static str = "Git add";
-    const ABOUT: &'static str = "Stages files of a git repository for the next commit: new, \
+    const DESCRIPTION: &'static str = "Stages files of a git repository for the next commit: new, \
         changed and deleted ones. Tells all that is staged then.";
     const EFFECTS: Effects = Effects::Changes;
     const IDEMPOTENT: bool = true;
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
-    type Input = Input;
-    type Output = Staged;
+    type Input = GitAddInput;
+    type Output = StagedFiles;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Staged, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: GitAddInput) -> Result<StagedFiles, ToolError> {
         let repository = self.0.open(ctx, &input.repo).await?;
-        let paths = repository.paths(&input.paths, "/paths")?;
+        let paths = repository.resolve_paths(&input.paths, "/paths")?;
         repository.refuse_filtered(ctx, &paths).await?;
         repository.refuse_nested(ctx, &paths).await?;
-        let add = repository.change("add").args(["--all", "--"]).args(&paths);
-        let added = add.attempt(ctx).await?;
+        let add = repository.change_command("add").args(["--all", "--"]).args(&paths);
+        let added = add.run_unchecked(ctx).await?;
         if added.code != 0 {
-            let err = added.refusal();
+            let err = added.to_error();
             return Err(match err.message.contains("did not match any files") {
                 true => ToolError::not_found(err.message),
                 false => err,
             });
         }
-        repository.take_out_nested(ctx).await?;
-        repository.staged(ctx).await
+        repository.unstage_nested(ctx).await?;
+        repository.list_staged(ctx).await
     }
 
-    fn text(output: &Staged) -> Text {
+    fn decode_utf8(output: &StagedFiles) -> ResultText {
         output.text()
     }
 }

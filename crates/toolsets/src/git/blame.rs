@@ -3,12 +3,12 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use toolgate_contract::{Ctx, Effects, Fault, Text, Tool, ToolError};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError, ToolFault};
 
-use super::Git;
-use super::discovery::Repo;
+use super::GitContext;
+use super::discovery::RepoFolder;
 use crate::printable;
-use crate::world::root::shown;
+use crate::world::root::quoted_path;
 
 /// Most lines in one answer.
 const LINES_MAX: u32 = 500;
@@ -16,14 +16,14 @@ const LINES_MAX: u32 = 500;
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// The `git.blame` tool.
-pub(super) struct Blame(pub(super) Git);
+pub(super) struct GitBlame(pub(super) GitContext);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Input {
+pub(super) struct GitBlameInput {
     /// A folder of the repository, in the workspace; by default the workspace itself.
     #[serde(default)]
-    repo: Repo,
+    repo: RepoFolder,
     /// File, relative to the repository's top folder.
     path: String,
     /// Branch, tag or commit to read the file from; by default its current content.
@@ -40,17 +40,17 @@ pub(super) struct Input {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Output {
+pub(super) struct GitBlameOutput {
     /// Path of the file.
     path: String,
     /// Lines of the file.
-    lines: Vec<Line>,
+    lines: Vec<BlameLine>,
     /// Line to continue at; null at the end.
     next_line: Option<u32>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Line {
+pub(super) struct BlameLine {
     /// Line number.
     line: u32,
     /// Commit that last changed the line; null if not committed.
@@ -63,21 +63,25 @@ pub(super) struct Line {
     text: String,
 }
 
-impl Tool for Blame {
+impl Tool for GitBlame {
     const NAME: &'static str = "git.blame";
     const TITLE: &'static str = "Git blame";
-    const ABOUT: &'static str = "Tells for each line of a file in a git repository which commit it \
+    const DESCRIPTION: &'static str = "Tells for each line of a file in a git repository which commit it \
         comes from, who wrote it and when. Give `from_line` and `to_line` for a part.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
-    type Input = Input;
-    type Output = Output;
+    type Input = GitBlameInput;
+    type Output = GitBlameOutput;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
-        let Input { repo, path, revision, from_line, to_line } = input;
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: GitBlameInput,
+    ) -> Result<GitBlameOutput, ToolError> {
+        let GitBlameInput { repo, path, revision, from_line, to_line } = input;
         let repository = self.0.open(ctx, &repo).await?;
-        let path = repository.path(&path, "/path")?;
+        let path = repository.resolve_path(&path, "/path")?;
         let from = from_line.unwrap_or(1).max(1);
         let to = to_line.unwrap_or(u32::MAX).min(from.saturating_add(LINES_MAX - 1));
         if to < from {
@@ -85,29 +89,30 @@ impl Tool for Blame {
             return Err(ToolError::invalid("/to_line", message));
         }
         let blame = repository
-            .read("blame")
+            .read_command("blame")
             .args(["--line-porcelain", "--no-textconv", "--no-ext-diff", "--ignore-revs-file="])
             // One extra line shows if there are more.
             .arg(format!("-L{from},{}", to.saturating_add(1)));
         let blame = match revision {
             Some(revision) => {
-                let commit = repository.commit(ctx, &revision, "/ref").await?;
+                let commit = repository.resolve_commit(ctx, &revision, "/ref").await?;
                 blame.arg(commit)
             }
             None => {
                 // Given a path, git would follow symlinks out of the workspace.
                 let inside = repository.top_path.strip_prefix(self.0.programs.root.path());
-                let inside = inside.map_err(|err| ToolError::because("the path is lost", err))?;
+                let inside =
+                    inside.map_err(|err| ToolError::with_cause("the path is lost", err))?;
                 let whole = inside.join(&path).to_string_lossy().into_owned();
-                let content = self.0.programs.root.work(ctx, move |root, watch| {
+                let content = self.0.programs.root.run_blocking(ctx, move |root, watch| {
                     let file = root.open_file(&whole)?;
                     if file.meta().size() > FILE_BYTES_MAX {
                         let size = file.meta().size();
                         return Err(ToolError::new(
-                            Fault::TooLarge,
+                            ToolFault::TooLarge,
                             format!(
                                 "{} has {size} bytes; up to {FILE_BYTES_MAX} are looked at",
-                                shown(&whole)
+                                quoted_path(&whole)
                             ),
                         ));
                     }
@@ -116,29 +121,29 @@ impl Tool for Blame {
                 blame.args(["--contents", "-"]).stdin(content.await?)
             }
         };
-        let printed = blame.arg("--").arg(&path).bytes_max(8 << 20).attempt(ctx).await?;
+        let printed = blame.arg("--").arg(&path).bytes_max(8 << 20).run_unchecked(ctx).await?;
         if printed.code != 0 {
-            let said = printed.complaint();
+            let said = printed.error_text();
             return Err(match said.contains("has only") {
                 true => ToolError::invalid("/from_line", said),
                 false if said.contains("no such path") => ToolError::not_found(said),
-                false => printed.refusal(),
+                false => printed.to_error(),
             });
         }
-        let mut lines = read(&printed.text());
+        let mut lines = parse_blame(&printed.text());
         let next_line = (lines.last().is_some_and(|last| last.line > to)).then_some(to + 1);
         lines.retain(|line| line.line <= to);
         let next_line = if to_line == Some(to) { None } else { next_line };
-        Ok(Output { path, lines, next_line })
+        Ok(GitBlameOutput { path, lines, next_line })
     }
 
-    fn text(output: &Output) -> Text {
-        let line = |Line { line, commit, author, date, text }: &Line| {
+    fn decode_utf8(output: &GitBlameOutput) -> ResultText {
+        let line = |BlameLine { line, commit, author, date, text }: &BlameLine| {
             let commit = commit.as_deref().map_or("--------", |commit| &commit[..8]);
             let day = date.get(..10).unwrap_or_default();
             format!("{commit} ({author} {day}) {line}: {text}\n")
         };
-        let text = Text::body(output.lines.iter().map(line).collect::<String>());
+        let text = ResultText::from_body(output.lines.iter().map(line).collect::<String>());
         match output.next_line {
             Some(next) => text.with_note(format!("go on with `from_line: {next}`")),
             None => text,
@@ -147,7 +152,7 @@ impl Tool for Blame {
 }
 
 /// Parses the output of `--line-porcelain`.
-fn read(printed: &str) -> Vec<Line> {
+fn parse_blame(printed: &str) -> Vec<BlameLine> {
     let mut lines = Vec::new();
     let mut head: HashMap<&str, &str> = HashMap::new();
     let mut commit = "";
@@ -157,11 +162,11 @@ fn read(printed: &str) -> Vec<Line> {
         if let Some(text) = text.strip_prefix('\t') {
             let of = |name: &str| head.get(name).copied().unwrap_or_default();
             let is_committed = commit.bytes().any(|byte| byte != b'0') && commit.len() >= 40;
-            lines.push(Line {
+            lines.push(BlameLine {
                 line: number,
                 commit: is_committed.then(|| commit.to_owned()),
-                author: printable::line(of("author")).into_owned(),
-                date: date(of("author-time"), of("author-tz")),
+                author: printable::escape_line(of("author")).into_owned(),
+                date: format_date(of("author-time"), of("author-tz")),
                 text: text.to_owned(),
             });
             head.clear();
@@ -179,7 +184,7 @@ fn read(printed: &str) -> Vec<Line> {
 }
 
 /// Formats seconds since 1970 and a zone such as `+0130` as RFC 3339.
-fn date(seconds: &str, zone: &str) -> String {
+fn format_date(seconds: &str, zone: &str) -> String {
     let moment = seconds.parse().ok().and_then(|at| jiff::Timestamp::from_second(at).ok());
     let Some(moment) = moment else { return String::new() };
     let offset = zone.parse::<i32>().ok().map(|zone| (zone / 100 * 60 + zone % 100) * 60);

@@ -2,10 +2,10 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
-use super::Git;
-use super::discovery::Repo;
+use super::GitContext;
+use super::discovery::RepoFolder;
 use crate::printable;
 
 const BRANCHES_MAX: usize = 1000;
@@ -14,14 +14,14 @@ const FORMAT: &str = "--format=%(refname)%00%(HEAD)%00%(objectname)%00%(upstream
 const FIELDS: usize = 6;
 
 /// The `git.branches` tool.
-pub(super) struct Branches(pub(super) Git);
+pub(super) struct GitBranches(pub(super) GitContext);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Input {
+pub(super) struct GitBranchesInput {
     /// A folder of the repository, in the workspace; by default the workspace itself.
     #[serde(default)]
-    repo: Repo,
+    repo: RepoFolder,
     /// Include remote branches, as last fetched.
     #[serde(default = "yes")]
     remote: bool,
@@ -32,19 +32,19 @@ fn yes() -> bool {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Output {
+pub(super) struct GitBranchesOutput {
     /// Output of `git branch -a`.
     listing: String,
     /// Branch that is checked out; null if none.
     current: Option<String>,
     /// Branches, at most 1000.
-    branches: Vec<Branch>,
+    branches: Vec<GitBranchEntry>,
     /// True if there are more.
     truncated: bool,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Branch {
+pub(super) struct GitBranchEntry {
     /// Branch name, e.g. `main` or `origin/main`.
     name: String,
     /// True for a remote branch, as last fetched.
@@ -61,51 +61,56 @@ pub(super) struct Branch {
     subject: String,
 }
 
-impl Tool for Branches {
+impl Tool for GitBranches {
     const NAME: &'static str = "git.branches";
     const TITLE: &'static str = "Git branches";
-    const ABOUT: &'static str = "Lists the branches of a git repository, those here and those \
+    const DESCRIPTION: &'static str = "Lists the branches of a git repository, those here and those \
         elsewhere as they were last seen. A star marks the one that is checked out.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
-    type Input = Input;
-    type Output = Output;
+    type Input = GitBranchesInput;
+    type Output = GitBranchesOutput;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: GitBranchesInput,
+    ) -> Result<GitBranchesOutput, ToolError> {
         let repository = self.0.open(ctx, &input.repo).await?;
         let listed = repository
-            .read("branch")
+            .read_command("branch")
             .args(["--no-color", "--no-column", "--list"])
-            .flag(input.remote, "--all")
+            .arg_if(input.remote, "--all")
             .bytes_max(BYTES_MAX)
             .run(ctx)
             .await?;
         let told = repository
-            .read("for-each-ref")
+            .read_command("for-each-ref")
             .arg(FORMAT)
             .arg(format!("--count={}", BRANCHES_MAX + 1))
             .arg("refs/heads")
-            .flag(input.remote, "refs/remotes")
+            .arg_if(input.remote, "refs/remotes")
             .bytes_max(8 << 20)
             .run(ctx)
             .await?;
-        let mut branches: Vec<Branch> = told.fields().chunks(FIELDS).filter_map(branch).collect();
-        let truncated = listed.is_cut() || branches.len() > BRANCHES_MAX;
+        let mut branches: Vec<GitBranchEntry> =
+            told.fields().chunks(FIELDS).filter_map(parse_branch).collect();
+        let truncated = listed.is_truncated() || branches.len() > BRANCHES_MAX;
         branches.truncate(BRANCHES_MAX);
-        let head = repository.read("symbolic-ref").args(["--quiet", "--short", "HEAD"]);
-        let head = head.attempt(ctx).await?;
+        let head = repository.read_command("symbolic-ref").args(["--quiet", "--short", "HEAD"]);
+        let head = head.run_unchecked(ctx).await?;
         let current = (head.code == 0).then(|| head.text().trim_end().to_owned());
-        Ok(Output {
-            listing: printable::lines(&listed.text()).into_owned(),
+        Ok(GitBranchesOutput {
+            listing: printable::escape_lines(&listed.text()).into_owned(),
             current,
             branches,
             truncated,
         })
     }
 
-    fn text(output: &Output) -> Text {
-        let text = Text::body(output.listing.clone());
+    fn decode_utf8(output: &GitBranchesOutput) -> ResultText {
+        let text = ResultText::from_body(output.listing.clone());
         match (output.truncated, output.branches.is_empty()) {
             (true, _) => text.with_note("there are more than are told"),
             (false, true) => text.with_note("there is no branch yet: the first commit makes one"),
@@ -115,18 +120,18 @@ impl Tool for Branches {
 }
 
 /// Parses the fields of one branch. Git ends each branch with a line break.
-fn branch(fields: &[String]) -> Option<Branch> {
+fn parse_branch(fields: &[String]) -> Option<GitBranchEntry> {
     let [name, head, commit, upstream, means, subject] = fields else { return None };
     let name = name.trim_start_matches('\n');
     let remote = name.strip_prefix("refs/remotes/");
     let some = |text: &String| (!text.is_empty()).then(|| text.clone());
-    Some(Branch {
+    Some(GitBranchEntry {
         name: remote.or(name.strip_prefix("refs/heads/"))?.to_owned(),
         remote: remote.is_some(),
         current: head == "*",
         commit: commit.clone(),
         upstream: some(upstream),
         means: some(means),
-        subject: printable::line(subject).into_owned(),
+        subject: printable::escape_line(subject).into_owned(),
     })
 }

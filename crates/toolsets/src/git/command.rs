@@ -7,25 +7,27 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use toolgate_contract::{Ctx, Fault, ToolError};
+use toolgate_contract::{ToolContext, ToolError, ToolFault};
 
-use super::Git;
-use super::complaints::without_contents;
-use crate::exec::{bounds, trace};
+use super::GitContext;
+use super::error_redaction::redact_contents;
+use crate::exec::{bounds, set_trace_variables};
 use crate::printable;
-use crate::world::processes::{Captured, Ended, Program, Start, Stopped};
+use crate::world::processes::{
+    CapturedOutput, ProgramOutcome, ProgramStart, ResolvedProgram, StopReason,
+};
 
 /// Default limit on git's output, in bytes. It suits lists, which are limited by count.
-pub(super) const PRINTED_BYTES: usize = 4 << 20;
+pub(super) const OUTPUT_BYTES_MAX: usize = 4 << 20;
 /// Most characters of git's error output in an error.
-const COMPLAINT_CHARS: usize = 2000;
+const ERROR_CHARS_MAX: usize = 2000;
 /// Most bytes of git's error output kept.
-const STDERR_BYTES: usize = 64 << 10;
+const STDERR_BYTES_MAX: usize = 64 << 10;
 
 /// Environment variables of the server that git receives.
-const KEPT: [&str; 3] = ["HOME", "XDG_CONFIG_HOME", "TZ"];
+const INHERITED_VARIABLES: [&str; 3] = ["HOME", "XDG_CONFIG_HOME", "TZ"];
 /// Environment variables that name the committer and the user's configuration files.
-const OWNERS: [&str; 8] = [
+const OWNER_VARIABLES: [&str; 8] = [
     "GIT_CONFIG_GLOBAL",
     "GIT_CONFIG_SYSTEM",
     "GIT_CONFIG_NOSYSTEM",
@@ -36,7 +38,7 @@ const OWNERS: [&str; 8] = [
     "EMAIL",
 ];
 /// Variables that keep git from prompting, paging and fetching.
-const ADDED: [(&str, &str); 10] = [
+const FIXED_VARIABLES: [(&str, &str); 10] = [
     // The code parses git's messages, so they must be in English.
     ("LC_ALL", "C.UTF-8"),
     ("GIT_TERMINAL_PROMPT", "0"),
@@ -52,25 +54,25 @@ const ADDED: [(&str, &str); 10] = [
 ];
 
 /// Folders of git's own helper programs, relative to its installation prefix.
-const CORE: [&str; 2] = ["lib/git-core", "libexec/git-core"];
+const GIT_CORE_FOLDERS: [&str; 2] = ["lib/git-core", "libexec/git-core"];
 
 /// Configuration files that a run of git reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reads {
+pub(super) enum ConfigScope {
     /// The repository's configuration, with overrides.
     Repository,
     /// The user's and the system's configuration, too.
-    Owners,
+    UserAndSystem,
 }
 
 /// A git command to run.
-pub(super) struct Command<'g> {
-    git: &'g Git,
+pub(super) struct GitCommand<'g> {
+    git: &'g GitContext,
     cwd: &'g OwnedFd,
     overrides: &'g [(OsString, OsString)],
-    reads: Reads,
+    config_scope: ConfigScope,
     /// The repository's folder, if the command may change it.
-    changes: Option<&'g Path>,
+    changed_folder: Option<&'g Path>,
     args: Vec<OsString>,
     stdin: Option<Vec<u8>>,
     env: BTreeMap<OsString, OsString>,
@@ -79,7 +81,7 @@ pub(super) struct Command<'g> {
 
 /// Result of a git command.
 #[derive(Debug)]
-pub(super) struct Printed {
+pub(super) struct GitOutput {
     /// Exit code; 128 plus the signal's number if a signal ended it.
     pub(super) code: i32,
     /// Start of the standard output.
@@ -90,31 +92,31 @@ pub(super) struct Printed {
     pub(super) stderr: String,
 }
 
-impl<'g> Command<'g> {
+impl<'g> GitCommand<'g> {
     /// Creates the command `git VERB` in `cwd`.
     pub(super) fn new(
-        git: &'g Git,
+        git: &'g GitContext,
         cwd: &'g OwnedFd,
         overrides: &'g [(OsString, OsString)],
-        reads: Reads,
+        config_scope: ConfigScope,
         verb: &str,
     ) -> Self {
         Self {
             git,
             cwd,
             overrides,
-            reads,
-            changes: None,
+            config_scope,
+            changed_folder: None,
             args: vec!["--no-pager".into(), verb.into()],
             stdin: None,
             env: BTreeMap::new(),
-            bytes_max: PRINTED_BYTES,
+            bytes_max: OUTPUT_BYTES_MAX,
         }
     }
 
     /// Lets the command change the repository whose folder is `git_dir`.
-    pub(super) fn changing(mut self, git_dir: &'g Path) -> Self {
-        self.changes = Some(git_dir);
+    pub(super) fn with_changes_to(mut self, git_dir: &'g Path) -> Self {
+        self.changed_folder = Some(git_dir);
         self
     }
 
@@ -129,7 +131,7 @@ impl<'g> Command<'g> {
     }
 
     /// Adds `arg` if `wanted`.
-    pub(super) fn flag(self, wanted: bool, arg: &str) -> Self {
+    pub(super) fn arg_if(self, wanted: bool, arg: &str) -> Self {
         if wanted { self.arg(arg) } else { self }
     }
 
@@ -154,29 +156,44 @@ impl<'g> Command<'g> {
     /// # Errors
     ///
     /// Fails if git exits with another code than 0, is canceled, times out or cannot start.
-    pub(super) async fn run(self, ctx: &Ctx) -> Result<Printed, ToolError> {
-        let printed = self.attempt(ctx).await?;
-        if printed.code == 0 { Ok(printed) } else { Err(printed.refusal()) }
+    pub(super) async fn run(self, ctx: &ToolContext) -> Result<GitOutput, ToolError> {
+        let printed = self.run_unchecked(ctx).await?;
+        if printed.code == 0 { Ok(printed) } else { Err(printed.to_error()) }
     }
 
     /// Runs the command and returns its output for any exit code.
-    pub(super) async fn attempt(self, ctx: &Ctx) -> Result<Printed, ToolError> {
-        let Self { git, cwd, overrides, reads, changes, args, stdin, env: more, bytes_max } = self;
-        let Git { programs, settings } = git;
-        let path = programs.processes.path(programs.settings.path.as_deref());
-        let path = programs.processes.unwritten(&path, &programs.root);
-        let program = Program::find("git", cwd.as_fd(), &path).map_err(|_| {
+    pub(super) async fn run_unchecked(self, ctx: &ToolContext) -> Result<GitOutput, ToolError> {
+        let Self {
+            git,
+            cwd,
+            overrides,
+            config_scope: reads,
+            changed_folder: changes,
+            args,
+            stdin,
+            env: more,
+            bytes_max,
+        } = self;
+        let GitContext { programs, settings } = git;
+        let path = programs.processes.search_path(programs.settings.path.as_deref());
+        let path = programs.processes.unwritable_path(&path, &programs.root);
+        let program = ResolvedProgram::find("git", cwd.as_fd(), &path).map_err(|_| {
             let message = format!("the program `git` is needed, and is not in PATH ({path})");
-            ToolError::new(Fault::Unavailable, message)
+            ToolError::new(ToolFault::Unavailable, message)
         })?;
-        let cwd = cwd.try_clone().map_err(|err| ToolError::because("git was not started", err))?;
-        let keep: Vec<String> = KEPT.iter().chain(&OWNERS).map(|&name| name.to_owned()).collect();
+        let cwd =
+            cwd.try_clone().map_err(|err| ToolError::with_cause("git was not started", err))?;
+        let keep: Vec<String> = INHERITED_VARIABLES
+            .iter()
+            .chain(&OWNER_VARIABLES)
+            .map(|&name| name.to_owned())
+            .collect();
         let mut env = programs.processes.environment(&keep, &path);
-        trace(&mut env, ctx.trace.as_ref());
-        env.extend(ADDED.iter().map(|(name, value)| (name.into(), value.into())));
+        set_trace_variables(&mut env, ctx.trace.as_ref());
+        env.extend(FIXED_VARIABLES.iter().map(|(name, value)| (name.into(), value.into())));
         match reads {
-            Reads::Owners => {}
-            Reads::Repository => {
+            ConfigScope::UserAndSystem => {}
+            ConfigScope::Repository => {
                 env.insert("GIT_CONFIG_GLOBAL".into(), "/dev/null".into());
                 env.insert("GIT_CONFIG_NOSYSTEM".into(), "1".into());
             }
@@ -194,31 +211,31 @@ impl<'g> Command<'g> {
         let timeout = Duration::from_millis(settings.timeout_ms.clamp(1, 600_000));
         let mut bounds = bounds(&programs.settings, timeout, None);
         // Only the first half of the kept output is its start, so twice as much is kept.
-        bounds.held_bytes_max = bytes_max.saturating_mul(2).max(2 * STDERR_BYTES);
+        bounds.memory_bytes_max = bytes_max.saturating_mul(2).max(2 * STDERR_BYTES_MAX);
         bounds.spool_bytes_max = 0;
-        let mut inside = programs.clone().reading(changes.is_none()).inside();
+        let mut inside = programs.clone().with_only_reads(changes.is_none()).confinement();
         if let Some(inside) = &mut inside {
-            inside.repository = Some(changes.unwrap_or(Path::new("")).to_owned());
-            inside.seen.extend(excludes(overrides, &env));
+            inside.git_folder = Some(changes.unwrap_or(Path::new("")).to_owned());
+            inside.visible_paths.extend(excludes_file(overrides, &env));
             // Configuration files that the server's administrator chose.
             let configured = ["GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"].map(OsStr::new);
             let named = configured.iter().filter_map(|name| Some(PathBuf::from(env.get(*name)?)));
             let is_file = |path: &PathBuf| path.is_absolute() && path != Path::new("/dev/null");
-            inside.seen.extend(named.filter(is_file));
+            inside.visible_paths.extend(named.filter(is_file));
             let is_alone = !settings.hooks && !settings.filters;
-            inside.runs = is_alone.then(|| own(&program, cwd.as_fd())).flatten();
+            inside.executables = is_alone.then(|| own_programs(&program, cwd.as_fd())).flatten();
         }
-        let start = Start { program, args, cwd, env, stdin, bounds, inside };
+        let start = ProgramStart { program, args, cwd, env, stdin, bounds, confinement: inside };
         let ended = programs.processes.run(start, &ctx.cancel, &|_, _| {}).await;
         let ended = ended.map_err(|err| match err.kind() {
             std::io::ErrorKind::Interrupted => ToolError::canceled(),
-            _ => ToolError::because("git could not be run", err),
+            _ => ToolError::with_cause("git could not be run", err),
         })?;
-        ctx.ran.confined(ended.sandbox.told());
-        match ended.stopped {
-            None => Ok(Printed::of(ended, bytes_max)),
-            Some(Stopped::Canceled) => Err(ToolError::canceled()),
-            Some(Stopped::TimedOut) => Err(ToolError::failed(format!(
+        ctx.sandbox_report.add_profile(ended.sandbox.summary());
+        match ended.stop_reason {
+            None => Ok(GitOutput::new(ended, bytes_max)),
+            Some(StopReason::Canceled) => Err(ToolError::canceled()),
+            Some(StopReason::TimedOut) => Err(ToolError::failed(format!(
                 "git took longer than {} ms and was stopped; narrow what is asked for, or have \
                  `git.timeout_ms` set higher",
                 timeout.as_millis()
@@ -229,16 +246,16 @@ impl<'g> Command<'g> {
 
 /// Returns the only programs a sandboxed git may run: git and its own helpers. Returns `None` if
 /// git is a script, because its interpreter could run anything.
-fn own(git: &Program, cwd: BorrowedFd<'_>) -> Option<Vec<PathBuf>> {
-    let mut files = git.alone(cwd)?;
+fn own_programs(git: &ResolvedProgram, cwd: BorrowedFd<'_>) -> Option<Vec<PathBuf>> {
+    let mut files = git.executable_files(cwd)?;
     let prefix = files.first()?.parent()?.parent()?.to_owned();
-    files.extend(CORE.map(|folder| prefix.join(folder)));
+    files.extend(GIT_CORE_FOLDERS.map(|folder| prefix.join(folder)));
     Some(files)
 }
 
 /// Returns the user's `core.excludesFile`, if it is set to an absolute path or to one in the home
 /// folder.
-fn excludes(
+fn excludes_file(
     overrides: &[(OsString, OsString)],
     env: &BTreeMap<OsString, OsString>,
 ) -> Option<PathBuf> {
@@ -250,19 +267,20 @@ fn excludes(
     }
 }
 
-impl Printed {
-    fn of(ended: Ended, bytes_max: usize) -> Self {
-        let Ended { status, stdout, stderr, .. } = ended;
+impl GitOutput {
+    fn new(ended: ProgramOutcome, bytes_max: usize) -> Self {
+        let ProgramOutcome { status, stdout, stderr, .. } = ended;
         let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
         let total_bytes = stdout.total_bytes;
-        let stderr = String::from_utf8_lossy(&begin(stderr, STDERR_BYTES)).into_owned();
-        let stderr = without_contents(&stderr);
-        Self { code, stdout: begin(stdout, bytes_max), total_bytes, stderr }
+        let stderr =
+            String::from_utf8_lossy(&captured_start(stderr, STDERR_BYTES_MAX)).into_owned();
+        let stderr = redact_contents(&stderr);
+        Self { code, stdout: captured_start(stdout, bytes_max), total_bytes, stderr }
     }
 
     /// Returns the output as text, with invalid UTF-8 replaced.
     pub(super) fn text(&self) -> String {
-        let is_whole = !self.is_cut();
+        let is_whole = !self.is_truncated();
         // A cut output may end inside a character.
         let mut end = self.stdout.len();
         if !is_whole {
@@ -274,7 +292,7 @@ impl Printed {
     }
 
     /// Returns true if git printed more than was kept.
-    pub(super) fn is_cut(&self) -> bool {
+    pub(super) fn is_truncated(&self) -> bool {
         self.total_bytes > self.stdout.len() as u64
     }
 
@@ -289,31 +307,31 @@ impl Printed {
     }
 
     /// Returns the error for the caller if the command failed.
-    pub(super) fn refusal(&self) -> ToolError {
-        let said = self.complaint();
+    pub(super) fn to_error(&self) -> ToolError {
+        let said = self.error_text();
         let (fault, way_out) = if said.contains("not a git repository") {
             (
-                Fault::NotFound,
+                ToolFault::NotFound,
                 "name the folder of one in `repo`, or have whoever owns the folder run `git init` \
                  there, which programs may not",
             )
         } else if said.contains("dubious ownership") {
             (
-                Fault::NotAllowed,
+                ToolFault::NotAllowed,
                 "it belongs to another user; whoever runs the server can trust it with \
                  `git config --global --add safe.directory FOLDER`",
             )
         } else if said.contains("must be run in a work tree") || said.contains("bare repository") {
-            (Fault::NotAllowed, "name a folder with a work tree in `repo`")
+            (ToolFault::NotAllowed, "name a folder with a work tree in `repo`")
         } else if said.contains("tell me who you are") || said.contains("identity unknown") {
             (
-                Fault::Failed,
+                ToolFault::Failed,
                 "whoever runs the server sets `user.name` and `user.email` in git's configuration",
             )
         } else if said.contains("index.lock") {
-            (Fault::Unavailable, "another git is at work there, or one has crashed; try again")
+            (ToolFault::Unavailable, "another git is at work there, or one has crashed; try again")
         } else {
-            (Fault::Failed, "")
+            (ToolFault::Failed, "")
         };
         let end = if way_out.is_empty() { String::new() } else { format!("; {way_out}") };
         ToolError::new(fault, format!("git says: {said}{end}"))
@@ -321,21 +339,21 @@ impl Printed {
 
     /// Returns the output as text without control characters. Unsuitable for patches, which must
     /// stay exact.
-    pub(super) fn summary(&self) -> String {
-        printable::lines(&self.text()).into_owned()
+    pub(super) fn printable_text(&self) -> String {
+        printable::escape_lines(&self.text()).into_owned()
     }
 
     /// Returns git's error message, shortened to 2000 characters.
-    pub(super) fn complaint(&self) -> String {
+    pub(super) fn error_text(&self) -> String {
         let said = match self.stderr.trim() {
             "" => self.text(),
             said => said.to_owned(),
         };
         let lines = said.lines().map(str::trim_end).filter(|line| !line.starts_with("hint:"));
         let said = lines.collect::<Vec<_>>().join("\n");
-        let said = printable::lines(said.trim());
+        let said = printable::escape_lines(said.trim());
         let said = said.strip_prefix("fatal: ").or(said.strip_prefix("error: ")).unwrap_or(&said);
-        match said.char_indices().nth(COMPLAINT_CHARS) {
+        match said.char_indices().nth(ERROR_CHARS_MAX) {
             Some((end, _)) => format!("{} …", &said[..end]),
             None if said.is_empty() => format!("nothing, and ended with exit code {}", self.code),
             None => said.to_owned(),
@@ -344,9 +362,9 @@ impl Printed {
 }
 
 /// Returns the first `bytes_max` bytes of `captured`.
-fn begin(captured: Captured, bytes_max: usize) -> Vec<u8> {
-    let cut = captured.cut().is_some();
-    let Captured { mut head, tail, .. } = captured;
+fn captured_start(captured: CapturedOutput, bytes_max: usize) -> Vec<u8> {
+    let cut = captured.cut_range().is_some();
+    let CapturedOutput { mut head, tail, .. } = captured;
     if !cut {
         head.extend(tail);
     }

@@ -2,26 +2,26 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
-use super::Git;
-use super::diff::{changed, safe};
-use super::discovery::Repo;
-use super::repository::Repository;
+use super::GitContext;
+use super::diff::{parse_numstat, without_programs};
+use super::discovery::RepoFolder;
+use super::repository::GitRepository;
 use crate::printable;
-use crate::world::root::shown;
+use crate::world::root::quoted_path;
 
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
 
 /// The `git.commit` tool.
-pub(super) struct Commit(pub(super) Git);
+pub(super) struct GitCommit(pub(super) GitContext);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Input {
+pub(super) struct GitCommitInput {
     /// A folder of the repository, in the workspace; by default the workspace itself.
     #[serde(default)]
-    repo: Repo,
+    repo: RepoFolder,
     /// Commit message: a subject line, optionally an empty line and a body.
     message: String,
     /// Include every changed and deleted tracked file, staged or not.
@@ -33,7 +33,7 @@ pub(super) struct Input {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Output {
+pub(super) struct GitCommitOutput {
     /// Full hash of the commit.
     commit: String,
     /// Abbreviated hash.
@@ -52,57 +52,62 @@ pub(super) struct Output {
     deletions: u64,
 }
 
-impl Tool for Commit {
+impl Tool for GitCommit {
     const NAME: &'static str = "git.commit";
     const TITLE: &'static str = "Git commit";
-    const ABOUT: &'static str = "Makes a commit of what is staged in a git repository; with \
+    const DESCRIPTION: &'static str = "Makes a commit of what is staged in a git repository; with \
         `all`, of every change to files git knows. New files are staged with git_add first.";
     const EFFECTS: Effects = Effects::Changes;
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
-    type Input = Input;
-    type Output = Output;
+    type Input = GitCommitInput;
+    type Output = GitCommitOutput;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
-        let Input { repo, message, all, allow_empty } = input;
-        check(&message)?;
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: GitCommitInput,
+    ) -> Result<GitCommitOutput, ToolError> {
+        let GitCommitInput { repo, message, all, allow_empty } = input;
+        check_message(&message)?;
         let repository = self.0.open(ctx, &repo).await?;
         if all {
             refuse_conflicts(ctx, &repository).await?;
             repository.refuse_filtered(ctx, &[".".to_owned()]).await?;
         } else if !allow_empty {
-            refuse_nothing(ctx, &repository).await?;
+            refuse_empty(ctx, &repository).await?;
         }
         let made = repository
-            .change("commit")
+            .change_command("commit")
             .args(["--file=-", "--cleanup=whitespace", "--no-gpg-sign", "--no-edit", "--no-status"])
-            .flag(all, "--all")
-            .flag(allow_empty, "--allow-empty")
-            .flag(!self.0.settings.hooks, "--no-verify")
+            .arg_if(all, "--all")
+            .arg_if(allow_empty, "--allow-empty")
+            .arg_if(!self.0.settings.hooks, "--no-verify")
             .stdin(message.into_bytes())
-            .attempt(ctx)
+            .run_unchecked(ctx)
             .await?;
         if made.code != 0 {
             let said = made.text();
             let is_of_unknown = said.contains("nothing added to commit");
             if is_of_unknown || said.contains("nothing to commit") {
-                return Err(nothing(is_of_unknown));
+                return Err(nothing_to_commit(is_of_unknown));
             }
-            return Err(made.refusal());
+            return Err(made.to_error());
         }
-        let told = repository.read("log").args(["-z", "--max-count=1", "--no-show-signature"]);
+        let told =
+            repository.read_command("log").args(["-z", "--max-count=1", "--no-show-signature"]);
         let told = told.args(["--no-color", "--no-patch", "--format=%H%x00%h%x00%s"]).run(ctx);
         let fields = told.await?.fields();
         let [commit, short, subject] = &fields[..] else {
             return Err(ToolError::failed("the commit was made, and git does not tell it"));
         };
-        let counted = safe(repository.read("show"))
+        let counted = without_programs(repository.read_command("show"))
             .args(["--format=", "--numstat", "-z", "--end-of-options", commit])
             .run(ctx)
             .await?;
-        let files = changed(&counted);
-        let head = repository.read("symbolic-ref").args(["--quiet", "--short", "HEAD"]);
-        let head = head.attempt(ctx).await?;
-        Ok(Output {
+        let files = parse_numstat(&counted);
+        let head = repository.read_command("symbolic-ref").args(["--quiet", "--short", "HEAD"]);
+        let head = head.run_unchecked(ctx).await?;
+        Ok(GitCommitOutput {
             commit: commit.clone(),
             short: short.clone(),
             branch: (head.code == 0).then(|| head.text().trim_end().to_owned()),
@@ -114,13 +119,13 @@ impl Tool for Commit {
         })
     }
 
-    fn text(output: &Output) -> Text {
-        Text::body(printable::lines(&output.summary))
+    fn decode_utf8(output: &GitCommitOutput) -> ResultText {
+        ResultText::from_body(printable::escape_lines(&output.summary))
     }
 }
 
 /// Returns the error for an empty commit. If `is_of_unknown` is set, it mentions untracked files.
-fn nothing(is_of_unknown: bool) -> ToolError {
+fn nothing_to_commit(is_of_unknown: bool) -> ToolError {
     let new = if is_of_unknown {
         ": the changes are files git does not know, which `all` leaves out; stage them with \
          git_add first"
@@ -130,7 +135,7 @@ fn nothing(is_of_unknown: bool) -> ToolError {
     ToolError::failed(format!("nothing that git knows is changed{new}"))
 }
 
-fn check(message: &str) -> Result<(), ToolError> {
+fn check_message(message: &str) -> Result<(), ToolError> {
     let why = if message.trim().is_empty() {
         "the message is empty; say what the commit changes".to_owned()
     } else if message.contains('\0') {
@@ -144,25 +149,29 @@ fn check(message: &str) -> Result<(), ToolError> {
 }
 
 /// Refuses `all` if files are in conflict, because the commit would contain conflict markers.
-async fn refuse_conflicts(ctx: &Ctx, repository: &Repository<'_>) -> Result<(), ToolError> {
-    let files = repository.in_conflict(ctx).await?;
+async fn refuse_conflicts(
+    ctx: &ToolContext,
+    repository: &GitRepository<'_>,
+) -> Result<(), ToolError> {
+    let files = repository.conflicting_files(ctx).await?;
     let Some(first) = files.first() else { return Ok(()) };
     let more =
         if files.len() > 1 { format!(" and {} more", files.len() - 1) } else { String::new() };
     Err(ToolError::failed(format!(
         "{}{more} is in conflict: `all` would take in what stands there; \
          edit it, stage it with git_add and commit without `all`",
-        shown(first)
+        quoted_path(first)
     )))
 }
 
 /// Refuses to commit if nothing is staged, unless a merge is in progress.
 ///
 /// Git would refuse, too, but would look into submodules to explain why.
-async fn refuse_nothing(ctx: &Ctx, repository: &Repository<'_>) -> Result<(), ToolError> {
-    let merge = repository.read("rev-parse").args(["--verify", "--quiet", "MERGE_HEAD"]);
-    let differs = repository.read("diff").args(["--cached", "--quiet", "--no-ext-diff", "--"]);
-    if differs.attempt(ctx).await?.code != 0 || merge.attempt(ctx).await?.code == 0 {
+async fn refuse_empty(ctx: &ToolContext, repository: &GitRepository<'_>) -> Result<(), ToolError> {
+    let merge = repository.read_command("rev-parse").args(["--verify", "--quiet", "MERGE_HEAD"]);
+    let differs =
+        repository.read_command("diff").args(["--cached", "--quiet", "--no-ext-diff", "--"]);
+    if differs.run_unchecked(ctx).await?.code != 0 || merge.run_unchecked(ctx).await?.code == 0 {
         return Ok(());
     }
     Err(ToolError::failed(

@@ -5,14 +5,14 @@ use serde::Serialize;
 
 use crate::printable;
 
-/// `--format` option that prints the fields of [`Entry`], separated by NUL characters.
-pub(super) const FORMAT: &str = "--format=%H%x00%h%x00%an%x00%ae%x00%aI%x00%P%x00%D%x00%s";
-/// Number of fields in [`FORMAT`].
-pub(super) const FIELDS: usize = 8;
+/// `--format` option that prints the fields of [`CommitEntry`], separated by NUL characters.
+pub(super) const COMMIT_FORMAT: &str = "--format=%H%x00%h%x00%an%x00%ae%x00%aI%x00%P%x00%D%x00%s";
+/// Number of fields in [`COMMIT_FORMAT`].
+pub(super) const COMMIT_FIELDS: usize = 8;
 
 /// A commit.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Entry {
+pub(super) struct CommitEntry {
     /// Full hash.
     pub(super) commit: String,
     /// Abbreviated hash.
@@ -31,21 +31,21 @@ pub(super) struct Entry {
     pub(super) subject: String,
 }
 
-impl Entry {
+impl CommitEntry {
     /// Parses the fields of one commit.
-    pub(super) fn read(fields: &[String]) -> Option<Self> {
+    pub(super) fn parse(fields: &[String]) -> Option<Self> {
         let [commit, short, author, email, date, parents, refs, subject] = fields else {
             return None;
         };
         Some(Self {
             commit: commit.clone(),
             short: short.clone(),
-            author: printable::line(author).into_owned(),
-            email: printable::line(email).into_owned(),
+            author: printable::escape_line(author).into_owned(),
+            email: printable::escape_line(email).into_owned(),
             date: date.clone(),
             parents: parents.split_whitespace().map(str::to_owned).collect(),
             refs: refs.split(", ").filter(|name| !name.is_empty()).map(str::to_owned).collect(),
-            subject: printable::line(subject).into_owned(),
+            subject: printable::escape_line(subject).into_owned(),
         })
     }
 }

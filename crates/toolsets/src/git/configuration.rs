@@ -7,7 +7,7 @@
 use std::ffi::OsString;
 
 /// Settings for every run, which override every configuration file.
-const ALWAYS: [(&str, &str); 25] = [
+const FORCED_SETTINGS: [(&str, &str); 25] = [
     ("core.fsmonitor", "false"),
     ("core.pager", "cat"),
     ("core.editor", "false"),
@@ -37,7 +37,7 @@ const ALWAYS: [(&str, &str); 25] = [
 ];
 
 /// Keys of the user's and the system's configuration that apply.
-const PASSED_ON: [&str; 16] = [
+const INHERITED_KEYS: [&str; 16] = [
     "user.name",
     "user.email",
     "user.useconfigonly",
@@ -58,14 +58,14 @@ const PASSED_ON: [&str; 16] = [
 
 /// A configuration as `git config --list --show-scope -z` prints it.
 #[derive(Debug, Default)]
-pub(super) struct Configuration {
-    entries: Vec<Entry>,
+pub(super) struct GitConfig {
+    entries: Vec<GitConfigEntry>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct GitConfigEntry {
     /// Set if the entry comes from the repository, not from the user or the system.
-    is_repositorys: bool,
+    is_from_repository: bool,
     key: String,
     /// Value; `None` for a key without one, which means true.
     value: Option<String>,
@@ -73,38 +73,38 @@ struct Entry {
 
 /// Kinds of programs that the settings allow to run.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Allowed {
+pub(super) struct AllowedPrograms {
     pub(super) hooks: bool,
     pub(super) filters: bool,
 }
 
-impl Configuration {
+impl GitConfig {
     /// Parses the fields: a scope and a `key\nvalue`, alternating.
-    pub(super) fn read(fields: &[String]) -> Self {
+    pub(super) fn parse(fields: &[String]) -> Self {
         let entries = fields.chunks_exact(2).map(|pair| {
             let (key, value) = match pair[1].split_once('\n') {
                 Some((key, value)) => (key, Some(value.to_owned())),
                 None => (pair[1].as_str(), None),
             };
             let is_repositorys = matches!(pair[0].as_str(), "local" | "worktree");
-            Entry { is_repositorys, key: key.to_owned(), value }
+            GitConfigEntry { is_from_repository: is_repositorys, key: key.to_owned(), value }
         });
         Self { entries: entries.collect() }
     }
 
     /// Returns the first key that is not UTF-8. Such a key cannot be overridden, because its exact
     /// name is lost.
-    pub(super) fn garbled(&self) -> Option<&str> {
+    pub(super) fn first_invalid_key(&self) -> Option<&str> {
         let mut keys = self.entries.iter().map(|entry| entry.key.as_str());
         keys.find(|key| key.contains(char::REPLACEMENT_CHARACTER))
     }
 
     /// Returns the names of all filters that any configuration defines.
-    pub(super) fn filters(&self) -> Vec<String> {
+    pub(super) fn filter_names(&self) -> Vec<String> {
         let mut names = Vec::new();
         for entry in &self.entries {
-            let is_program = ["clean", "smudge", "process"].contains(&last(&entry.key));
-            if let Some(name) = middle(&entry.key, "filter").filter(|_| is_program)
+            let is_program = ["clean", "smudge", "process"].contains(&key_name(&entry.key));
+            if let Some(name) = subsection(&entry.key, "filter").filter(|_| is_program)
                 && entry.value.as_ref().is_some_and(|value| !value.is_empty())
                 && !names.iter().any(|known| known == name)
             {
@@ -118,42 +118,44 @@ impl Configuration {
     /// configured, because other tools do not accept such names.
     pub(super) fn quotes_paths(&self) -> bool {
         let set = self.entries.iter().rev().find(|entry| entry.key == "core.quotepath");
-        let Some(Entry { value, .. }) = set else { return false };
+        let Some(GitConfigEntry { value, .. }) = set else { return false };
         let Some(value) = value else { return true };
         !matches!(value.to_lowercase().as_str(), "false" | "no" | "off" | "0" | "")
     }
 
     /// Returns the overrides that keep the configuration from running programs that are not
     /// `allowed`.
-    pub(super) fn overrides(&self, allowed: Allowed) -> Vec<(OsString, OsString)> {
+    pub(super) fn overrides(&self, allowed: AllowedPrograms) -> Vec<(OsString, OsString)> {
         let mut all: Vec<(OsString, OsString)> = Vec::new();
         let mut put = |key: &str, value: &str| all.push((key.into(), value.into()));
-        for Entry { is_repositorys, key, value } in &self.entries {
-            let is_hook = key == "core.hookspath" || middle(key, "hook").is_some();
-            let is_filter = middle(key, "filter").is_some();
-            let passes = PASSED_ON.contains(&key.as_str())
+        for GitConfigEntry { is_from_repository: is_repositorys, key, value } in &self.entries {
+            let is_hook = key == "core.hookspath" || subsection(key, "hook").is_some();
+            let is_filter = subsection(key, "filter").is_some();
+            let passes = INHERITED_KEYS.contains(&key.as_str())
                 || allowed.hooks && is_hook
                 || allowed.filters && is_filter;
             if !is_repositorys && passes && !self.is_set_by_repository(key) {
                 put(key, value.as_deref().unwrap_or("true"));
             }
         }
-        for (key, value) in ALWAYS {
+        for (key, value) in FORCED_SETTINGS {
             put(key, value);
         }
         if !allowed.hooks {
             put("core.hooksPath", "/dev/null");
         }
-        for Entry { key, .. } in self.entries.iter().filter(|entry| entry.is_repositorys) {
-            match (key.split('.').next().unwrap_or_default(), last(key)) {
+        for GitConfigEntry { key, .. } in
+            self.entries.iter().filter(|entry| entry.is_from_repository)
+        {
+            match (key.split('.').next().unwrap_or_default(), key_name(key)) {
                 ("filter", "clean" | "smudge" | "process") if !allowed.filters => put(key, ""),
                 ("filter", "required") if !allowed.filters => put(key, "false"),
                 // A failing merge driver causes a conflict, so no program merges the file.
-                ("merge", "driver") if middle(key, "merge").is_some() => put(key, "false"),
+                ("merge", "driver") if subsection(key, "merge").is_some() => put(key, "false"),
                 // Program that compares one kind of file; `--no-textconv` covers the other kind.
-                ("diff", "command") if middle(key, "diff").is_some() => put(key, "false"),
+                ("diff", "command") if subsection(key, "diff").is_some() => put(key, "false"),
                 ("hook", "command") if !allowed.hooks => {
-                    if let Some(name) = middle(key, "hook") {
+                    if let Some(name) = subsection(key, "hook") {
                         put(&format!("hook.{name}.enabled"), "false");
                     }
                 }
@@ -167,17 +169,17 @@ impl Configuration {
     /// Always false for `safe.directory`, which only a user may set.
     fn is_set_by_repository(&self, key: &str) -> bool {
         key != "safe.directory"
-            && self.entries.iter().any(|entry| entry.is_repositorys && entry.key == key)
+            && self.entries.iter().any(|entry| entry.is_from_repository && entry.key == key)
     }
 }
 
 /// Returns the part after the last dot.
-fn last(key: &str) -> &str {
+fn key_name(key: &str) -> &str {
     key.rsplit('.').next().unwrap_or_default()
 }
 
 /// Returns the middle part of `SECTION.middle.name`.
-fn middle<'k>(key: &'k str, section: &str) -> Option<&'k str> {
+fn subsection<'k>(key: &'k str, section: &str) -> Option<&'k str> {
     let rest = key.strip_prefix(section)?.strip_prefix('.')?;
     rest.rsplit_once('.').map(|(middle, _)| middle)
 }
@@ -186,20 +188,20 @@ fn middle<'k>(key: &'k str, section: &str) -> Option<&'k str> {
 mod tests {
     use super::*;
 
-    fn configuration(entries: &[(&str, &str, &str)]) -> Configuration {
+    fn configuration(entries: &[(&str, &str, &str)]) -> GitConfig {
         let fields = entries
             .iter()
             .flat_map(|(scope, key, value)| [(*scope).to_owned(), format!("{key}\n{value}")]);
-        Configuration::read(&fields.collect::<Vec<_>>())
+        GitConfig::parse(&fields.collect::<Vec<_>>())
     }
 
-    fn set(of: &Configuration, allowed: Allowed, key: &str) -> Vec<String> {
+    fn set(of: &GitConfig, allowed: AllowedPrograms, key: &str) -> Vec<String> {
         let all = of.overrides(allowed).into_iter().filter(|(known, _)| known == key);
         all.map(|(_, value)| value.to_string_lossy().into_owned()).collect()
     }
 
-    const NOTHING: Allowed = Allowed { hooks: false, filters: false };
-    const ALL: Allowed = Allowed { hooks: true, filters: true };
+    const NOTHING: AllowedPrograms = AllowedPrograms { hooks: false, filters: false };
+    const ALL: AllowedPrograms = AllowedPrograms { hooks: true, filters: true };
 
     #[test]
     fn who_commits_is_passed_on_unless_the_repository_says() {
@@ -228,7 +230,7 @@ mod tests {
             ("local", "hook.lint.command", "touch x"),
             ("global", "filter.lfs.process", "git-lfs filter-process"),
         ]);
-        assert_eq!(own.filters(), ["a.b=c", "lfs"]);
+        assert_eq!(own.filter_names(), ["a.b=c", "lfs"]);
         assert_eq!(set(&own, NOTHING, "filter.a.b=c.clean"), [""]);
         assert_eq!(set(&own, NOTHING, "filter.a.b=c.required"), ["false"]);
         assert_eq!(set(&own, NOTHING, "merge.mine.driver"), ["false"]);

@@ -2,15 +2,15 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
-use super::Git;
-use super::command::{Command, Printed};
-use super::discovery::Repo;
-use super::revision::Range;
+use super::GitContext;
+use super::command::{GitCommand, GitOutput};
+use super::discovery::RepoFolder;
+use super::revision::RevisionRange;
 
 /// Default size limit of a result, in bytes.
-const BYTES: usize = 64 << 10;
+const BYTES_DEFAULT: usize = 64 << 10;
 /// Highest size limit of a result, in bytes.
 pub(super) const BYTES_MAX: usize = 1 << 20;
 /// Most context lines around a change.
@@ -19,14 +19,14 @@ const CONTEXT_MAX: u32 = 1000;
 const FILES_MAX: usize = 1000;
 
 /// The `git.diff` tool.
-pub(super) struct Diff(pub(super) Git);
+pub(super) struct GitDiff(pub(super) GitContext);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Input {
+pub(super) struct GitDiffInput {
     /// A folder of the repository, in the workspace; by default the workspace itself.
     #[serde(default)]
-    repo: Repo,
+    repo: RepoFolder,
     /// Compare staged changes, instead of unstaged ones.
     #[serde(default)]
     staged: bool,
@@ -51,11 +51,11 @@ pub(super) struct Input {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Output {
+pub(super) struct GitDiffOutput {
     /// Output of `git diff`.
     diff: String,
     /// Files that differ, at most 1000.
-    files: Vec<Changed>,
+    files: Vec<ChangedFile>,
     /// True if the diff was cut.
     truncated: bool,
     /// Size of the whole diff in bytes.
@@ -64,7 +64,7 @@ pub(super) struct Output {
 
 /// A changed file.
 #[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub(super) struct Changed {
+pub(super) struct ChangedFile {
     /// Path from the repository's top folder.
     pub(super) path: String,
     /// Old path, if renamed or copied.
@@ -75,37 +75,43 @@ pub(super) struct Changed {
     pub(super) removed: Option<u64>,
 }
 
-impl Tool for Diff {
+impl Tool for GitDiff {
     const NAME: &'static str = "git.diff";
     const TITLE: &'static str = "Git diff";
-    const ABOUT: &'static str = "Shows what differs in a git repository: what is changed and not \
+    const DESCRIPTION: &'static str = "Shows what differs in a git repository: what is changed and not \
         staged; with `staged`, what is; with `ref`, against a commit or between two. Where there \
         is much, look at `stat` first and then at some `paths`.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
-    type Input = Input;
-    type Output = Output;
+    type Input = GitDiffInput;
+    type Output = GitDiffOutput;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
-        let Input { repo, staged, revision, paths, stat, context, max_bytes } = input;
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: GitDiffInput,
+    ) -> Result<GitDiffOutput, ToolError> {
+        let GitDiffInput { repo, staged, revision, paths, stat, context, max_bytes } = input;
         let repository = self.0.open(ctx, &repo).await?;
         let range = match &revision {
-            Some(name) => Some(repository.range(ctx, name, "/ref").await?),
+            Some(name) => Some(repository.resolve_range(ctx, name, "/ref").await?),
             None => None,
         };
-        if let (true, Some(Range::Between(..) | Range::Parted(..))) = (staged, &range) {
+        if let (true, Some(RevisionRange::Between(..) | RevisionRange::SinceMergeBase(..))) =
+            (staged, &range)
+        {
             let message = "two commits are held against each other, which leaves nothing for \
                            `staged` to mean; give one";
             return Err(ToolError::invalid("/staged", message));
         }
-        let paths = repository.paths(&paths, "/paths")?;
+        let paths = repository.resolve_paths(&paths, "/paths")?;
         let ask = |ask: Vec<String>| {
-            safe(repository.read("diff"))
+            without_programs(repository.read_command("diff"))
                 .args(ask)
                 .arg("--ignore-submodules=dirty")
-                .flag(staged, "--cached")
-                .args(range.as_ref().map(Range::argument))
+                .arg_if(staged, "--cached")
+                .args(range.as_ref().map(RevisionRange::to_argument))
                 .arg("--")
                 .args(&paths)
         };
@@ -115,32 +121,32 @@ impl Tool for Diff {
             (false, Some(lines)) => Some(format!("--unified={}", lines.min(CONTEXT_MAX))),
             (false, None) => None,
         };
-        let bytes_max = max_bytes.unwrap_or(BYTES).clamp(1, BYTES_MAX);
+        let bytes_max = max_bytes.unwrap_or(BYTES_DEFAULT).clamp(1, BYTES_MAX);
         let printed = ask(how.into_iter().collect()).bytes_max(bytes_max).run(ctx).await?;
         if printed.total_bytes == 0 {
-            repository.refuse_unknown(ctx, &paths).await?;
+            repository.refuse_unknown_paths(ctx, &paths).await?;
         }
-        let mut files = changed(&counted);
+        let mut files = parse_numstat(&counted);
         files.truncate(FILES_MAX);
-        Ok(Output {
-            diff: if stat { printed.summary() } else { printed.text() },
+        Ok(GitDiffOutput {
+            diff: if stat { printed.printable_text() } else { printed.text() },
             files,
-            truncated: printed.is_cut(),
+            truncated: printed.is_truncated(),
             total_bytes: printed.total_bytes,
         })
     }
 
-    fn text(output: &Output) -> Text {
-        let text = Text::body(output.diff.clone());
+    fn decode_utf8(output: &GitDiffOutput) -> ResultText {
+        let text = ResultText::from_body(output.diff.clone());
         if output.truncated {
-            return text.with_note(cut(output.total_bytes));
+            return text.with_note(truncation_note(output.total_bytes));
         }
         if output.diff.is_empty() { text.with_note("nothing differs") } else { text }
     }
 }
 
 /// Returns the note for a patch that was cut.
-pub(super) fn cut(total_bytes: u64) -> String {
+pub(super) fn truncation_note(total_bytes: u64) -> String {
     format!(
         "cut: it has {total_bytes} bytes; look at some `paths`, at `stat`, or give `max_bytes`, up \
          to {BYTES_MAX}"
@@ -148,12 +154,12 @@ pub(super) fn cut(total_bytes: u64) -> String {
 }
 
 /// Disables programs that a configuration names for diffs in `command`.
-pub(super) fn safe(command: Command<'_>) -> Command<'_> {
+pub(super) fn without_programs(command: GitCommand<'_>) -> GitCommand<'_> {
     command.args(["--no-ext-diff", "--no-textconv", "--no-color", "--submodule=short"])
 }
 
 /// Parses the output of `--numstat -z`.
-pub(super) fn changed(counted: &Printed) -> Vec<Changed> {
+pub(super) fn parse_numstat(counted: &GitOutput) -> Vec<ChangedFile> {
     let mut files = Vec::new();
     let fields = counted.fields();
     let mut fields = fields.iter();
@@ -172,7 +178,7 @@ pub(super) fn changed(counted: &Printed) -> Vec<Changed> {
             Some(path) => (path.to_owned(), None),
             None => continue,
         };
-        files.push(Changed { path, from, added: count(added), removed: count(removed) });
+        files.push(ChangedFile { path, from, added: count(added), removed: count(removed) });
     }
     files
 }

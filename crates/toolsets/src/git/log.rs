@@ -2,24 +2,24 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
-use super::Git;
-use super::commits::{Entry, FIELDS, FORMAT};
-use super::discovery::Repo;
+use super::GitContext;
+use super::commits::{COMMIT_FIELDS, COMMIT_FORMAT, CommitEntry};
+use super::discovery::RepoFolder;
 use super::times;
 
 const COUNT_MAX: u32 = 1000;
 
 /// The `git.log` tool.
-pub(super) struct Log(pub(super) Git);
+pub(super) struct GitLog(pub(super) GitContext);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Input {
+pub(super) struct GitLogInput {
     /// A folder of the repository, in the workspace; by default the workspace itself.
     #[serde(default)]
-    repo: Repo,
+    repo: RepoFolder,
     /// Most commits to return.
     #[serde(default = "ten")]
     #[schemars(range(min = 1, max = COUNT_MAX))]
@@ -52,36 +52,36 @@ fn ten() -> u32 {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Output {
+pub(super) struct GitLogOutput {
     /// Output of `git log --oneline`.
     oneline: String,
     /// The commits, newest first.
-    commits: Vec<Entry>,
+    commits: Vec<CommitEntry>,
     /// True if there are more: continue with `skip`.
     more: bool,
 }
 
-impl Tool for Log {
+impl Tool for GitLog {
     const NAME: &'static str = "git.log";
     const TITLE: &'static str = "Git log";
-    const ABOUT: &'static str = "Lists commits of a git repository, newest first: ten unless \
+    const DESCRIPTION: &'static str = "Lists commits of a git repository, newest first: ten unless \
         `count` says otherwise. Narrow them by path, author, time or message; git_show shows one.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
-    type Input = Input;
-    type Output = Output;
+    type Input = GitLogInput;
+    type Output = GitLogOutput;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
-        let Input { repo, count, skip, revision, path, author, since, until, grep } = input;
+    async fn run(&self, ctx: &ToolContext, input: GitLogInput) -> Result<GitLogOutput, ToolError> {
+        let GitLogInput { repo, count, skip, revision, path, author, since, until, grep } = input;
         let repository = self.0.open(ctx, &repo).await?;
         let revision = revision.as_deref().unwrap_or("HEAD");
-        let range = repository.range(ctx, revision, "/ref").await?;
-        let path = path.map(|path| repository.path(&path, "/path")).transpose()?;
+        let range = repository.resolve_range(ctx, revision, "/ref").await?;
+        let path = path.map(|path| repository.resolve_path(&path, "/path")).transpose()?;
         let mut command = repository
-            .read("log")
+            .read_command("log")
             .args(["-z", "--no-color", "--no-show-signature", "--decorate=short", "--no-patch"])
-            .args(["--fixed-strings", "--regexp-ignore-case", FORMAT])
+            .args(["--fixed-strings", "--regexp-ignore-case", COMMIT_FORMAT])
             .arg(format!("--max-count={}", count.min(COUNT_MAX) + 1))
             .arg(format!("--skip={skip}"));
         let only = [("author", author), ("since", since), ("until", until), ("grep", grep)];
@@ -92,27 +92,31 @@ impl Tool for Log {
                 return Err(ToolError::invalid(format!("/{name}"), message));
             }
             if matches!(name, "since" | "until") && !times::is_time(&value) {
-                return Err(ToolError::invalid(format!("/{name}"), times::refusal(&value)));
+                return Err(ToolError::invalid(
+                    format!("/{name}"),
+                    times::invalid_time_message(&value),
+                ));
             }
             command = command.arg(format!("--{name}={value}"));
         }
-        let command = command.arg("--end-of-options").arg(range.argument()).arg("--");
+        let command = command.arg("--end-of-options").arg(range.to_argument()).arg("--");
         let fields = command.args(&path).bytes_max(16 << 20).run(ctx).await?.fields();
         if fields.is_empty()
             && let Some(path) = path
         {
-            repository.refuse_unknown(ctx, &[path]).await?;
+            repository.refuse_unknown_paths(ctx, &[path]).await?;
         }
-        let mut commits: Vec<Entry> = fields.chunks(FIELDS).filter_map(Entry::read).collect();
+        let mut commits: Vec<CommitEntry> =
+            fields.chunks(COMMIT_FIELDS).filter_map(CommitEntry::parse).collect();
         let count = count.min(COUNT_MAX) as usize;
         let more = commits.len() > count;
         commits.truncate(count);
-        let line = |entry: &Entry| format!("{} {}\n", entry.short, entry.subject);
-        Ok(Output { oneline: commits.iter().map(line).collect(), commits, more })
+        let line = |entry: &CommitEntry| format!("{} {}\n", entry.short, entry.subject);
+        Ok(GitLogOutput { oneline: commits.iter().map(line).collect(), commits, more })
     }
 
-    fn text(output: &Output) -> Text {
-        let text = Text::body(output.oneline.clone());
+    fn decode_utf8(output: &GitLogOutput) -> ResultText {
+        let text = ResultText::from_body(output.oneline.clone());
         match (output.commits.len(), output.more) {
             (0, _) => text.with_note("no commits"),
             (count, true) => {

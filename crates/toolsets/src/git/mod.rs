@@ -20,7 +20,7 @@ mod repository;
 mod discovery;
 mod configuration;
 mod command;
-mod complaints;
+mod error_redaction;
 mod filters;
 mod nested;
 mod revision;
@@ -36,11 +36,11 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use toolgate_contract::{AnyTool, Tool, erase};
+use toolgate_contract::{AnyTool, Tool, erase_tool};
 
-use crate::exec::Programs;
+use crate::exec::WorkspacePrograms;
 
-pub use settings::Settings;
+pub use settings::GitSettings;
 
 /// Deadline of a call: longer than the highest `git.timeout_ms`, so that this setting applies
 /// first.
@@ -49,35 +49,38 @@ const DEADLINE: Option<Duration> = Some(Duration::from_secs(610));
 /// Returns all tools of this toolset, for repositories in the workspace of `programs`.
 ///
 /// The allowlist of `exec` does not apply: the tools run git only, with fixed arguments.
-pub fn tools(programs: &Programs, settings: &Settings) -> Vec<Arc<dyn AnyTool>> {
-    let git = Git { programs: programs.clone(), settings: Arc::new(settings.clone()) };
+pub fn tools(programs: &WorkspacePrograms, settings: &GitSettings) -> Vec<Arc<dyn AnyTool>> {
+    let git = GitContext { programs: programs.clone(), settings: Arc::new(settings.clone()) };
     vec![
-        git.verb(status::Status),
-        git.verb(log::Log),
-        git.verb(diff::Diff),
-        git.verb(show::Show),
-        git.verb(blame::Blame),
-        git.verb(branches::Branches),
-        git.verb(current_branch::CurrentBranch),
-        git.verb(add::Add),
-        git.verb(unstage::Unstage),
-        git.verb(commit::Commit),
-        git.verb(checkout::Checkout),
-        git.verb(restore::Restore),
-        git.verb(stash::Stash),
+        git.tool(status::GitStatus),
+        git.tool(log::GitLog),
+        git.tool(diff::GitDiff),
+        git.tool(show::GitShow),
+        git.tool(blame::GitBlame),
+        git.tool(branches::GitBranches),
+        git.tool(current_branch::GitCurrentBranch),
+        git.tool(add::GitAdd),
+        git.tool(unstage::GitUnstage),
+        git.tool(commit::GitCommit),
+        git.tool(checkout::GitCheckout),
+        git.tool(restore::GitRestore),
+        git.tool(stash::GitStash),
     ]
 }
 
 /// Programs and settings that every tool of this toolset uses.
 #[derive(Clone)]
-pub(super) struct Git {
-    programs: Programs,
-    settings: Arc<Settings>,
+pub(super) struct GitContext {
+    programs: WorkspacePrograms,
+    settings: Arc<GitSettings>,
 }
 
-impl Git {
+impl GitContext {
     /// Creates the tool with `make`, and attributes its processes to that tool.
-    fn verb<T: Tool>(&self, make: impl FnOnce(Self) -> T) -> Arc<dyn AnyTool> {
-        erase(make(Self { programs: self.programs.of(T::NAME), settings: self.settings.clone() }))
+    fn tool<T: Tool>(&self, make: impl FnOnce(Self) -> T) -> Arc<dyn AnyTool> {
+        erase_tool(make(Self {
+            programs: self.programs.for_tool(T::NAME),
+            settings: self.settings.clone(),
+        }))
     }
 }

@@ -1,47 +1,56 @@
 //! Refuses nested repositories. Once one is staged, git looks into it and obeys its configuration,
 //! for everyone who runs git there.
 
-use toolgate_contract::{Ctx, ToolError};
+use toolgate_contract::{ToolContext, ToolError};
 
-use super::repository::Repository;
-use crate::world::root::shown;
+use super::repository::GitRepository;
+use crate::world::root::quoted_path;
 
 /// Index mode of an entry that is a whole repository (a submodule).
-const REPOSITORY: &str = "160000";
+const SUBMODULE_MODE: &str = "160000";
 
-impl Repository<'_> {
+impl GitRepository<'_> {
     /// Refuses `paths` if they contain a repository that is not tracked yet.
-    pub(super) async fn refuse_nested(&self, ctx: &Ctx, paths: &[String]) -> Result<(), ToolError> {
-        let new = self.read("ls-files").args(["-z", "--others", "--exclude-standard", "--"]);
+    pub(super) async fn refuse_nested(
+        &self,
+        ctx: &ToolContext,
+        paths: &[String],
+    ) -> Result<(), ToolError> {
+        let new =
+            self.read_command("ls-files").args(["-z", "--others", "--exclude-standard", "--"]);
         // The command that stages the paths reports errors in them.
-        let new = new.args(paths).bytes_max(64 << 20).attempt(ctx).await?.fields();
+        let new = new.args(paths).bytes_max(64 << 20).run_unchecked(ctx).await?.fields();
         // Git lists the files in an ordinary folder, but a repository as one entry with a trailing
         // `/`.
         match new.iter().find(|path| path.ends_with('/')) {
             None => Ok(()),
-            Some(path) => Err(refused(path.trim_end_matches('/'))),
+            Some(path) => Err(nested_error(path.trim_end_matches('/'))),
         }
     }
 
     /// Unstages every repository that the last commit does not contain, and fails if there were
     /// any. Another program may have created one after [`Self::refuse_nested`] checked.
-    pub(super) async fn take_out_nested(&self, ctx: &Ctx) -> Result<(), ToolError> {
-        let staged = self.read("diff").args(["--cached", "--raw", "-z", "--no-renames"]);
+    pub(super) async fn unstage_nested(&self, ctx: &ToolContext) -> Result<(), ToolError> {
+        let staged = self.read_command("diff").args(["--cached", "--raw", "-z", "--no-renames"]);
         let staged = staged.args(["--no-ext-diff", "--ignore-submodules=none", "--"]);
         let staged = staged.bytes_max(64 << 20).run(ctx).await?.fields();
         let nested = staged.chunks_exact(2).filter(|change| {
             let mut modes = change[0].trim_start_matches(':').split(' ');
-            modes.next() != Some(REPOSITORY) && modes.next() == Some(REPOSITORY)
+            modes.next() != Some(SUBMODULE_MODE) && modes.next() == Some(SUBMODULE_MODE)
         });
         let nested: Vec<&String> = nested.map(|change| &change[1]).collect();
         let Some(first) = nested.first() else { return Ok(()) };
-        self.change("reset").args(["--quiet", "--"]).args(nested.iter().copied()).run(ctx).await?;
-        Err(refused(first))
+        self.change_command("reset")
+            .args(["--quiet", "--"])
+            .args(nested.iter().copied())
+            .run(ctx)
+            .await?;
+        Err(nested_error(first))
     }
 }
 
-fn refused(path: &str) -> ToolError {
-    let path = shown(path);
+fn nested_error(path: &str) -> ToolError {
+    let path = quoted_path(path);
     ToolError::not_allowed(format!(
         "{path} is a repository of its own, which is not taken into another here: whoever runs git \
          later would run what it names. Name it in `repo` to stage what is in it, or leave it out"

@@ -2,16 +2,16 @@
 
 use std::path::{Component, Path};
 
-use toolgate_contract::{Ctx, ToolError};
+use toolgate_contract::{ToolContext, ToolError};
 
-use super::repository::Repository;
-use crate::world::root::shown;
+use super::repository::GitRepository;
+use crate::world::root::quoted_path;
 
 const PATHS_MAX: usize = 10_000;
 /// Most paths that are checked for existence if git prints nothing.
-const LOOKED_FOR_MAX: usize = 20;
+const CHECKED_PATHS_MAX: usize = 20;
 
-impl Repository<'_> {
+impl GitRepository<'_> {
     /// Returns `path` relative to the top folder. It names exactly one file or folder: no character
     /// is a pattern.
     ///
@@ -19,7 +19,7 @@ impl Repository<'_> {
     ///
     /// Fails if `path` is empty, contains NUL or leads out of the repository. `pointer` locates it
     /// in the input.
-    pub(super) fn path(&self, path: &str, pointer: &str) -> Result<String, ToolError> {
+    pub(super) fn resolve_path(&self, path: &str, pointer: &str) -> Result<String, ToolError> {
         let invalid = |message: String| Err(ToolError::invalid(pointer, message));
         if path.trim().is_empty() {
             return invalid("the path is empty; `.` is the whole repository".to_owned());
@@ -34,55 +34,60 @@ impl Repository<'_> {
             }
             Some(_) | None => path,
         };
-        normal(inside).ok_or_else(|| {
+        normalize_path(inside).ok_or_else(|| {
             ToolError::not_allowed(format!(
                 "{} is outside the repository; paths are relative to its top folder, as git_status \
                  tells them",
-                shown(path)
+                quoted_path(path)
             ))
         })
     }
 
-    /// Validates several paths; see [`Self::path`].
-    pub(super) fn paths(&self, paths: &[String], pointer: &str) -> Result<Vec<String>, ToolError> {
+    /// Validates several paths; see [`Self::resolve_path`].
+    pub(super) fn resolve_paths(
+        &self,
+        paths: &[String],
+        pointer: &str,
+    ) -> Result<Vec<String>, ToolError> {
         if paths.len() > PATHS_MAX {
             let message = format!("{} paths are too many; name their folders", paths.len());
             return Err(ToolError::invalid(pointer, message));
         }
         let at = paths.iter().enumerate();
-        at.map(|(at, path)| self.path(path, &format!("{pointer}/{at}"))).collect()
+        at.map(|(at, path)| self.resolve_path(path, &format!("{pointer}/{at}"))).collect()
     }
 
     /// Checks that each of `paths` exists in the work tree, the index or any commit.
     ///
     /// Git treats an unknown path as a file without changes. At most 20 paths are checked.
-    pub(super) async fn refuse_unknown(
+    pub(super) async fn refuse_unknown_paths(
         &self,
-        ctx: &Ctx,
+        ctx: &ToolContext,
         paths: &[String],
     ) -> Result<(), ToolError> {
         let root = &self.git.programs.root;
         let top = self.top_path.strip_prefix(root.path()).unwrap_or(Path::new(""));
         let top = top.to_string_lossy().into_owned();
-        for path in paths.iter().take(LOOKED_FOR_MAX).filter(|path| *path != ".") {
+        for path in paths.iter().take(CHECKED_PATHS_MAX).filter(|path| *path != ".") {
             let place = if top.is_empty() { path.clone() } else { format!("{top}/{path}") };
             // If the check fails, the path counts as existing.
-            let is_there = root.work(ctx, move |root, _| Ok(root.exists(&place))).await?;
+            let is_there = root.run_blocking(ctx, move |root, _| Ok(root.kind_at(&place))).await?;
             if !matches!(is_there, Ok(None)) {
                 continue;
             }
-            let staged = self.read("ls-files").args(["-z", "--", path]).run(ctx).await?;
-            let committed = self.read("rev-list").args(["--max-count=1", "--all", "--", path]);
+            let staged = self.read_command("ls-files").args(["-z", "--", path]).run(ctx).await?;
+            let committed =
+                self.read_command("rev-list").args(["--max-count=1", "--all", "--", path]);
             if staged.total_bytes > 0 || committed.run(ctx).await?.total_bytes > 0 {
                 continue;
             }
             let top = match &*top {
                 "" => "which is the workspace itself".to_owned(),
-                top => shown(top),
+                top => quoted_path(top),
             };
             return Err(ToolError::not_found(format!(
                 "nothing is called {} here; paths are from the repository's top folder, {top}",
-                shown(path)
+                quoted_path(path)
             )));
         }
         Ok(())
@@ -90,7 +95,7 @@ impl Repository<'_> {
 }
 
 /// Resolves `.` and `..` in `path`. Returns `None` if it is absolute or leads above its start.
-fn normal(path: &str) -> Option<String> {
+fn normalize_path(path: &str) -> Option<String> {
     let mut names: Vec<&str> = Vec::new();
     for part in Path::new(path).components() {
         match part {
@@ -109,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_path_stays_in_the_repository() {
-        let check = |path| normal(path);
+        let check = |path| normalize_path(path);
         assert_eq!(check("a/./b/../c").as_deref(), Some("a/c"));
         assert_eq!(check("").as_deref(), Some("."));
         assert_eq!(check("a/..").as_deref(), Some("."));

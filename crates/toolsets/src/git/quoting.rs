@@ -5,19 +5,19 @@ use std::fmt::Write as _;
 
 /// Rules for the bytes that are escaped in addition to control characters, quotes and backslashes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Quoting {
+pub(super) struct NameQuoting {
     /// Set if bytes beyond ASCII are escaped (`core.quotePath`).
-    pub(super) beyond_ascii: bool,
+    pub(super) escapes_non_ascii: bool,
 }
 
-impl Quoting {
+impl NameQuoting {
     /// Returns `name` as `git status --porcelain` prints it: quoted in C style if necessary. A
     /// space makes quotes necessary.
     pub(super) fn quote(self, name: &str) -> Cow<'_, str> {
         let is_plain = |byte: u8| {
             !byte.is_ascii_control()
                 && !matches!(byte, b'"' | b'\\')
-                && (byte < 0x80 || !self.beyond_ascii)
+                && (byte < 0x80 || !self.escapes_non_ascii)
         };
         if name.bytes().all(|byte| is_plain(byte) && byte != b' ') {
             return name.into();
@@ -56,7 +56,9 @@ mod tests {
 
     #[test]
     fn a_name_is_quoted_where_it_has_to_be() {
-        let quote = |name: &str, beyond_ascii| Quoting { beyond_ascii }.quote(name).into_owned();
+        let quote = |name: &str, beyond_ascii| {
+            NameQuoting { escapes_non_ascii: beyond_ascii }.quote(name).into_owned()
+        };
         assert_eq!(quote("a/b-c.txt", true), "a/b-c.txt");
         assert_eq!(quote("a b", true), r#""a b""#);
         assert_eq!(quote("a\"b\\c\td\u{1}", true), r#""a\"b\\c\td\001""#);

@@ -4,14 +4,14 @@ use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use toolgate_contract::{Ctx, ToolError};
+use toolgate_contract::{ToolContext, ToolError};
 
-use super::Git;
-use super::command::{Command, Reads};
+use super::GitContext;
+use super::command::{ConfigScope, GitCommand};
 
 /// A repository, opened for one call.
-pub(super) struct Repository<'g> {
-    pub(super) git: &'g Git,
+pub(super) struct GitRepository<'g> {
+    pub(super) git: &'g GitContext,
     /// Top folder of the work tree, open as the directory that git starts in.
     pub(super) top: OwnedFd,
     /// Absolute path of the top folder.
@@ -23,13 +23,13 @@ pub(super) struct Repository<'g> {
     /// Settings that override the configuration.
     pub(super) overrides: Vec<(OsString, OsString)>,
     /// Filters that are defined but not allowed to run.
-    pub(super) idle_filters: Vec<String>,
+    pub(super) disabled_filters: Vec<String>,
     /// Set if git prints bytes beyond ASCII escaped in names.
     pub(super) quotes_paths: bool,
 }
 
 /// Files in the repository's folder that show an unfinished operation, each with its name.
-const UNDER_WAY: [(&str, &str); 6] = [
+const OPERATION_FILES: [(&str, &str); 6] = [
     ("rebase-merge", "rebase"),
     ("rebase-apply", "rebase"),
     ("MERGE_HEAD", "merge"),
@@ -38,33 +38,40 @@ const UNDER_WAY: [(&str, &str); 6] = [
     ("BISECT_LOG", "bisect"),
 ];
 
-impl Repository<'_> {
+impl GitRepository<'_> {
     /// Creates the command `git VERB` without optional locks, for commands that only read.
-    pub(super) fn read(&self, verb: &str) -> Command<'_> {
+    pub(super) fn read_command(&self, verb: &str) -> GitCommand<'_> {
         self.command(verb).env("GIT_OPTIONAL_LOCKS", "0")
     }
 
     /// Creates the command `git VERB` for commands that change the repository.
-    pub(super) fn change(&self, verb: &str) -> Command<'_> {
-        self.command(verb).changing(&self.common_dir)
+    pub(super) fn change_command(&self, verb: &str) -> GitCommand<'_> {
+        self.command(verb).with_changes_to(&self.common_dir)
     }
 
     /// Returns the unfinished operation, if there is one, e.g. `merge`.
-    pub(super) fn under_way(&self) -> Option<&'static str> {
+    pub(super) fn unfinished_operation(&self) -> Option<&'static str> {
         let is_there = |name: &str| self.git_dir.join(name).symlink_metadata().is_ok();
-        UNDER_WAY.iter().find(|(name, _)| is_there(name)).map(|(_, what)| *what)
+        OPERATION_FILES.iter().find(|(name, _)| is_there(name)).map(|(_, what)| *what)
     }
 
     /// Returns the paths of the files in conflict, as many as git's output limit allows.
-    pub(super) async fn in_conflict(&self, ctx: &Ctx) -> Result<Vec<String>, ToolError> {
-        let listed =
-            self.read("diff").args(["--name-only", "--diff-filter=U", "-z", "--no-ext-diff"]);
+    pub(super) async fn conflicting_files(
+        &self,
+        ctx: &ToolContext,
+    ) -> Result<Vec<String>, ToolError> {
+        let listed = self.read_command("diff").args([
+            "--name-only",
+            "--diff-filter=U",
+            "-z",
+            "--no-ext-diff",
+        ]);
         Ok(listed.args(["--no-color", "--"]).run(ctx).await?.fields())
     }
 
-    fn command(&self, verb: &str) -> Command<'_> {
+    fn command(&self, verb: &str) -> GitCommand<'_> {
         // A new search for the repository could find another one, which was not checked.
-        Command::new(self.git, &self.top, &self.overrides, Reads::Repository, verb)
+        GitCommand::new(self.git, &self.top, &self.overrides, ConfigScope::Repository, verb)
             .env("GIT_DIR", &self.git_dir)
             .env("GIT_WORK_TREE", &self.top_path)
     }

@@ -2,21 +2,21 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
-use super::Git;
-use super::discovery::Repo;
+use super::GitContext;
+use super::discovery::RepoFolder;
 use crate::printable;
 
 /// The `git.restore` tool.
-pub(super) struct Restore(pub(super) Git);
+pub(super) struct GitRestore(pub(super) GitContext);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Input {
+pub(super) struct GitRestoreInput {
     /// A folder of the repository, in the workspace; by default the workspace itself.
     #[serde(default)]
-    repo: Repo,
+    repo: RepoFolder,
     /// Files and folders, relative to the repository's top folder; `.` is all of it.
     #[schemars(length(min = 1))]
     paths: Vec<String>,
@@ -26,43 +26,51 @@ pub(super) struct Input {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Output {
+pub(super) struct GitRestoreOutput {
     /// Restored paths.
     restored: Vec<String>,
 }
 
-impl Tool for Restore {
+impl Tool for GitRestore {
     const NAME: &'static str = "git.restore";
     const TITLE: &'static str = "Git restore";
-    const ABOUT: &'static str = "Puts files of a git repository back as they are staged, or with \
+    const DESCRIPTION: &'static str = "Puts files of a git repository back as they are staged, or with \
         `ref` as they were in a commit. What they held since is lost; what is staged stays so.";
     const EFFECTS: Effects = Effects::Changes;
     const IDEMPOTENT: bool = true;
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
-    type Input = Input;
-    type Output = Output;
+    type Input = GitRestoreInput;
+    type Output = GitRestoreOutput;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: GitRestoreInput,
+    ) -> Result<GitRestoreOutput, ToolError> {
         let repository = self.0.open(ctx, &input.repo).await?;
-        let paths = repository.paths(&input.paths, "/paths")?;
+        let paths = repository.resolve_paths(&input.paths, "/paths")?;
         let source = match &input.revision {
-            Some(name) => Some(repository.commit(ctx, name, "/ref").await?),
+            Some(name) => Some(repository.resolve_commit(ctx, name, "/ref").await?),
             None => None,
         };
         let source = source.map(|commit| format!("--source={}", commit.as_str()));
-        let restore = repository.change("restore").args(["--worktree", "--no-recurse-submodules"]);
-        let restored = restore.args(source).arg("--").args(&paths).attempt(ctx).await?;
+        let restore =
+            repository.change_command("restore").args(["--worktree", "--no-recurse-submodules"]);
+        let restored = restore.args(source).arg("--").args(&paths).run_unchecked(ctx).await?;
         if restored.code != 0 {
-            let err = restored.refusal();
+            let err = restored.to_error();
             return Err(match err.message.contains("did not match any file") {
                 true => ToolError::not_found(err.message),
                 false => err,
             });
         }
-        Ok(Output { restored: paths })
+        Ok(GitRestoreOutput { restored: paths })
     }
 
-    fn text(output: &Output) -> Text {
-        Text::body(format!("put back: {}\n", printable::line(&output.restored.join(", "))))
+    fn decode_utf8(output: &GitRestoreOutput) -> ResultText {
+        ResultText::from_body(format!(
+            "put back: {}\n",
+            printable::escape_line(&output.restored.join(", "))
+        ))
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Programs that git may run, and its time limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Settings {
+pub struct GitSettings {
     /// Repository hooks, such as `pre-commit`, which are programs that a repository brings along.
     /// `true` lets them run; `false` (default) does not.
     pub hooks: bool,
@@ -18,7 +18,7 @@ pub struct Settings {
     pub timeout_ms: u64,
 }
 
-impl Default for Settings {
+impl Default for GitSettings {
     fn default() -> Self {
         Self { hooks: false, filters: false, timeout_ms: 60_000 }
     }

@@ -2,29 +2,29 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
-use super::Git;
-use super::commits::{Entry, FORMAT};
-use super::diff::{BYTES_MAX, cut, safe};
-use super::discovery::Repo;
+use super::GitContext;
+use super::commits::{COMMIT_FORMAT, CommitEntry};
+use super::diff::{BYTES_MAX, truncation_note, without_programs};
+use super::discovery::RepoFolder;
 use crate::printable;
-use crate::world::root::shown;
+use crate::world::root::quoted_path;
 
 /// Default size limit of a result, in bytes.
-const BYTES: usize = 64 << 10;
+const BYTES_DEFAULT: usize = 64 << 10;
 /// Size limit of a message, in bytes.
-const MESSAGE_BYTES: usize = 64 << 10;
+const MESSAGE_BYTES_MAX: usize = 64 << 10;
 
 /// The `git.show` tool.
-pub(super) struct Show(pub(super) Git);
+pub(super) struct GitShow(pub(super) GitContext);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Input {
+pub(super) struct GitShowInput {
     /// A folder of the repository, in the workspace; by default the workspace itself.
     #[serde(default)]
-    repo: Repo,
+    repo: RepoFolder,
     /// Branch, tag or commit; by default `HEAD`.
     #[serde(default, rename = "ref")]
     revision: Option<String>,
@@ -44,9 +44,9 @@ pub(super) struct Input {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Output {
+pub(super) struct GitShowOutput {
     /// The commit.
-    commit: Option<Entry>,
+    commit: Option<CommitEntry>,
     /// Full message.
     message: String,
     /// Patch of the commit, or content of the file.
@@ -59,45 +59,49 @@ pub(super) struct Output {
     file: Option<String>,
 }
 
-impl Tool for Show {
+impl Tool for GitShow {
     const NAME: &'static str = "git.show";
     const TITLE: &'static str = "Git show";
-    const ABOUT: &'static str = "Shows one commit of a git repository: who, when, its message and \
+    const DESCRIPTION: &'static str = "Shows one commit of a git repository: who, when, its message and \
         what it changed. With `file`, shows that file as it was in that commit instead.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
-    type Input = Input;
-    type Output = Output;
+    type Input = GitShowInput;
+    type Output = GitShowOutput;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
-        let Input { repo, revision, file, paths, stat, max_bytes } = input;
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: GitShowInput,
+    ) -> Result<GitShowOutput, ToolError> {
+        let GitShowInput { repo, revision, file, paths, stat, max_bytes } = input;
         let repository = self.0.open(ctx, &repo).await?;
         let revision = revision.as_deref().unwrap_or("HEAD");
-        refuse_file(revision)?;
-        let commit = repository.commit(ctx, revision, "/ref").await?;
-        let bytes_max = max_bytes.unwrap_or(BYTES).clamp(1, BYTES_MAX);
-        let told = repository.read("log").args(["-z", "--max-count=1", "--decorate=short"]);
+        refuse_file_notation(revision)?;
+        let commit = repository.resolve_commit(ctx, revision, "/ref").await?;
+        let bytes_max = max_bytes.unwrap_or(BYTES_DEFAULT).clamp(1, BYTES_MAX);
+        let told = repository.read_command("log").args(["-z", "--max-count=1", "--decorate=short"]);
         let told = told.args(["--no-color", "--no-show-signature", "--no-patch"]);
-        let told = told.arg(format!("{FORMAT}%x00%B")).args(["--end-of-options"]);
-        let told = told.arg(commit.clone()).arg("--").bytes_max(MESSAGE_BYTES).run(ctx).await?;
+        let told = told.arg(format!("{COMMIT_FORMAT}%x00%B")).args(["--end-of-options"]);
+        let told = told.arg(commit.clone()).arg("--").bytes_max(MESSAGE_BYTES_MAX).run(ctx).await?;
         // A message that was cut has no NUL character at its end and is shown as far as it goes.
         let text = told.text();
         let mut fields: Vec<String> = text.split('\0').map(str::to_owned).collect();
-        fields.truncate(super::commits::FIELDS + 1);
+        fields.truncate(super::commits::COMMIT_FIELDS + 1);
         let message = fields.pop().unwrap_or_default();
-        let message = printable::lines(message.trim_end()).into_owned();
-        let entry = Entry::read(&fields);
+        let message = printable::escape_lines(message.trim_end()).into_owned();
+        let entry = CommitEntry::parse(&fields);
         let (printed, file) = match file {
             Some(file) => {
-                let file = repository.path(&file, "/file")?;
+                let file = repository.resolve_path(&file, "/file")?;
                 let name = format!("{}:{file}", commit.as_str());
-                let blob = repository.read("cat-file").args(["blob", &name]);
-                let printed = blob.bytes_max(bytes_max).attempt(ctx).await?;
+                let blob = repository.read_command("cat-file").args(["blob", &name]);
+                let printed = blob.bytes_max(bytes_max).run_unchecked(ctx).await?;
                 if printed.code != 0 {
-                    let why = printed.complaint();
-                    let file = shown(&file);
-                    let revision = shown(revision);
+                    let why = printed.error_text();
+                    let file = quoted_path(&file);
+                    let revision = quoted_path(revision);
                     return Err(ToolError::not_found(format!(
                         "there is no file {file} in {revision}: {why}"
                     )));
@@ -105,34 +109,34 @@ impl Tool for Show {
                 (printed, Some(file))
             }
             None => {
-                let paths = repository.paths(&paths, "/paths")?;
+                let paths = repository.resolve_paths(&paths, "/paths")?;
                 let how = if stat { "--stat" } else { "--patch" };
-                let patch = safe(repository.read("show"))
+                let patch = without_programs(repository.read_command("show"))
                     .args(["--format=", "--no-show-signature", how, "--end-of-options"])
                     .arg(commit)
                     .arg("--")
                     .args(&paths);
                 let printed = patch.bytes_max(bytes_max).run(ctx).await?;
                 if printed.total_bytes == 0 {
-                    repository.refuse_unknown(ctx, &paths).await?;
+                    repository.refuse_unknown_paths(ctx, &paths).await?;
                 }
                 (printed, None)
             }
         };
-        Ok(Output {
+        Ok(GitShowOutput {
             commit: entry,
             message,
-            text: if stat && file.is_none() { printed.summary() } else { printed.text() },
-            truncated: printed.is_cut(),
+            text: if stat && file.is_none() { printed.printable_text() } else { printed.text() },
+            truncated: printed.is_truncated(),
             total_bytes: printed.total_bytes,
             file,
         })
     }
 
-    fn text(output: &Output) -> Text {
-        let Output { commit, message, text, truncated, total_bytes, file } = output;
+    fn decode_utf8(output: &GitShowOutput) -> ResultText {
+        let GitShowOutput { commit, message, text, truncated, total_bytes, file } = output;
         let body = match (file, commit) {
-            (None, Some(Entry { commit, author, email, date, .. })) => {
+            (None, Some(CommitEntry { commit, author, email, date, .. })) => {
                 let message: String = message.lines().map(|line| format!("    {line}\n")).collect();
                 format!(
                     "commit {commit}\nAuthor: {author} <{email}>\nDate:   {date}\n\n{message}\n{text}"
@@ -140,21 +144,21 @@ impl Tool for Show {
             }
             (_, _) => text.clone(),
         };
-        let body = Text::body(body);
-        if *truncated { body.with_note(cut(*total_bytes)) } else { body }
+        let body = ResultText::from_body(body);
+        if *truncated { body.with_note(truncation_note(*total_bytes)) } else { body }
     }
 }
 
 /// Refuses `HEAD:src/a.rs`, git's notation for a file in a commit.
-fn refuse_file(revision: &str) -> Result<(), ToolError> {
+fn refuse_file_notation(revision: &str) -> Result<(), ToolError> {
     // A colon in braces belongs to a time or a message.
     let parts = revision.split_once(':').filter(|(name, _)| !name.contains('{'));
     let Some((name, file)) = parts.filter(|(name, _)| !name.is_empty()) else { return Ok(()) };
     let message = format!(
         "{} is a file in a commit: give `ref` as {} and `file` as {}",
-        shown(revision),
-        shown(name),
-        shown(file)
+        quoted_path(revision),
+        quoted_path(name),
+        quoted_path(file)
     );
     Err(ToolError::invalid("/ref", message))
 }

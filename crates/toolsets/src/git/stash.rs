@@ -2,30 +2,30 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
-use super::Git;
-use super::command::Printed;
-use super::diff::safe;
-use super::discovery::Repo;
-use super::repository::Repository;
+use super::GitContext;
+use super::command::GitOutput;
+use super::diff::without_programs;
+use super::discovery::RepoFolder;
+use super::repository::GitRepository;
 use crate::printable;
 
 const STASHES_MAX: usize = 100;
 const PATCH_BYTES: usize = 256 << 10;
 
 /// The `git.stash` tool.
-pub(super) struct Stash(pub(super) Git);
+pub(super) struct GitStash(pub(super) GitContext);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Input {
+pub(super) struct GitStashInput {
     /// A folder of the repository, in the workspace; by default the workspace itself.
     #[serde(default)]
-    repo: Repo,
+    repo: RepoFolder,
     /// Action to take; `push` by default.
     #[serde(default)]
-    action: Action,
+    action: StashAction,
     /// Stash for `show`, `apply`, `pop` and `drop`; 0, the newest, by default.
     #[serde(default)]
     index: u32,
@@ -40,7 +40,7 @@ pub(super) struct Input {
 /// Stash action.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-enum Action {
+enum StashAction {
     /// Stash the changes.
     #[default]
     Push,
@@ -57,17 +57,17 @@ enum Action {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Output {
+pub(super) struct GitStashOutput {
     /// Action taken.
-    action: Action,
+    action: StashAction,
     /// Output of git; for `show`, the patch.
     message: String,
     /// Stashes, newest first, at most 100.
-    stashes: Vec<Entry>,
+    stashes: Vec<StashEntry>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Entry {
+pub(super) struct StashEntry {
     /// Number of the stash: 0 is the newest.
     index: usize,
     /// Commit of the stash.
@@ -78,19 +78,23 @@ pub(super) struct Entry {
     subject: String,
 }
 
-impl Tool for Stash {
+impl Tool for GitStash {
     const NAME: &'static str = "git.stash";
     const TITLE: &'static str = "Git stash";
-    const ABOUT: &'static str = "Puts changes of a git repository that are not committed away, \
+    const DESCRIPTION: &'static str = "Puts changes of a git repository that are not committed away, \
         and takes them out again: `push`, `list`, `show`, `apply`, `pop` or `drop`. Tells what is \
         put away then.";
     const EFFECTS: Effects = Effects::Changes;
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
-    type Input = Input;
-    type Output = Output;
+    type Input = GitStashInput;
+    type Output = GitStashOutput;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
-        let Input { repo, action, index, message, include_untracked } = input;
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: GitStashInput,
+    ) -> Result<GitStashOutput, ToolError> {
+        let GitStashInput { repo, action, index, message, include_untracked } = input;
         let repository = self.0.open(ctx, &repo).await?;
         if message.as_ref().is_some_and(|message| message.contains(['\0', '\n'])) {
             let message = "the name has a line break or a NUL character in it";
@@ -99,30 +103,31 @@ impl Tool for Stash {
         let which = format!("stash@{{{index}}}");
         // `git stash` calls git itself with a pattern that means everything. Callers cannot pass
         // paths.
-        let stash =
-            |verb: &str| repository.change("stash").arg(verb).env("GIT_LITERAL_PATHSPECS", "0");
+        let stash = |verb: &str| {
+            repository.change_command("stash").arg(verb).env("GIT_LITERAL_PATHSPECS", "0")
+        };
         let done = match action {
-            Action::Push => {
+            StashAction::Push => {
                 repository.refuse_filtered(ctx, &[".".to_owned()]).await?;
                 stash("push")
-                    .flag(include_untracked, "--include-untracked")
+                    .arg_if(include_untracked, "--include-untracked")
                     .args(message.map(|message| format!("--message={message}")))
-                    .attempt(ctx)
+                    .run_unchecked(ctx)
                     .await?
             }
-            Action::List => {
-                Printed { code: 0, stdout: Vec::new(), total_bytes: 0, stderr: String::new() }
+            StashAction::List => {
+                GitOutput { code: 0, stdout: Vec::new(), total_bytes: 0, stderr: String::new() }
             }
-            Action::Show => {
-                let show = safe(stash("show").arg("--patch"));
-                show.arg(which).bytes_max(PATCH_BYTES).attempt(ctx).await?
+            StashAction::Show => {
+                let show = without_programs(stash("show").arg("--patch"));
+                show.arg(which).bytes_max(PATCH_BYTES).run_unchecked(ctx).await?
             }
-            Action::Apply => stash("apply").arg(which).attempt(ctx).await?,
-            Action::Pop => stash("pop").arg(which).attempt(ctx).await?,
-            Action::Drop => stash("drop").arg(which).attempt(ctx).await?,
+            StashAction::Apply => stash("apply").arg(which).run_unchecked(ctx).await?,
+            StashAction::Pop => stash("pop").arg(which).run_unchecked(ctx).await?,
+            StashAction::Drop => stash("drop").arg(which).run_unchecked(ctx).await?,
         };
         if done.code != 0 {
-            let said = done.complaint();
+            let said = done.error_text();
             return Err(
                 match said.contains("is not a valid reference") || said.contains("only has") {
                     true => {
@@ -140,20 +145,24 @@ impl Tool for Stash {
                 },
             );
         }
-        let stashes = stashes(ctx, &repository).await?;
+        let stashes = list_stashes(ctx, &repository).await?;
         let message = match action {
-            Action::List => {
+            StashAction::List => {
                 let line =
-                    |entry: &Entry| format!("stash@{{{}}}: {}\n", entry.index, entry.subject);
+                    |entry: &StashEntry| format!("stash@{{{}}}: {}\n", entry.index, entry.subject);
                 stashes.iter().map(line).collect()
             }
-            Action::Push | Action::Show | Action::Apply | Action::Pop | Action::Drop => done.text(),
+            StashAction::Push
+            | StashAction::Show
+            | StashAction::Apply
+            | StashAction::Pop
+            | StashAction::Drop => done.text(),
         };
-        Ok(Output { action, message, stashes })
+        Ok(GitStashOutput { action, message, stashes })
     }
 
-    fn text(output: &Output) -> Text {
-        let text = Text::body(printable::lines(&output.message));
+    fn decode_utf8(output: &GitStashOutput) -> ResultText {
+        let text = ResultText::from_body(printable::escape_lines(&output.message));
         match output.stashes.len() {
             0 => text.with_note("nothing is put away"),
             count => text.with_note(format!("{count} put away")),
@@ -162,15 +171,19 @@ impl Tool for Stash {
 }
 
 /// Lists the stashes, newest first.
-async fn stashes(ctx: &Ctx, repository: &Repository<'_>) -> Result<Vec<Entry>, ToolError> {
-    let list = repository.read("stash").args(["list", "-z", "--no-show-signature", "--no-color"]);
+async fn list_stashes(
+    ctx: &ToolContext,
+    repository: &GitRepository<'_>,
+) -> Result<Vec<StashEntry>, ToolError> {
+    let list =
+        repository.read_command("stash").args(["list", "-z", "--no-show-signature", "--no-color"]);
     let list = list.arg("--format=%H%x00%cI%x00%gs").arg(format!("--max-count={STASHES_MAX}"));
     let fields = list.run(ctx).await?.fields();
-    let entries = fields.chunks_exact(3).enumerate().map(|(index, fields)| Entry {
+    let entries = fields.chunks_exact(3).enumerate().map(|(index, fields)| StashEntry {
         index,
         commit: fields[0].clone(),
         date: fields[1].clone(),
-        subject: printable::line(&fields[2]).into_owned(),
+        subject: printable::escape_line(&fields[2]).into_owned(),
     });
     Ok(entries.collect())
 }

@@ -2,24 +2,24 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
-use super::Git;
-use super::discovery::Repo;
-use super::quoting::Quoting;
+use super::GitContext;
+use super::discovery::RepoFolder;
+use super::quoting::NameQuoting;
 use crate::printable;
 
 const BYTES_MAX: usize = 512 << 10;
 
 /// The `git.status` tool.
-pub(super) struct Status(pub(super) Git);
+pub(super) struct GitStatus(pub(super) GitContext);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Input {
+pub(super) struct GitStatusInput {
     /// A folder of the repository, in the workspace; by default the workspace itself.
     #[serde(default)]
-    repo: Repo,
+    repo: RepoFolder,
     /// Include untracked files.
     #[serde(default = "yes")]
     untracked: bool,
@@ -30,7 +30,7 @@ fn yes() -> bool {
 }
 
 #[derive(Debug, Default, Serialize, JsonSchema)]
-pub(super) struct Output {
+pub(super) struct GitStatusOutput {
     /// Output of `git status --porcelain`.
     porcelain: String,
     /// Branch that is checked out; null if none.
@@ -50,13 +50,13 @@ pub(super) struct Output {
     /// True if nothing is changed or untracked.
     clean: bool,
     /// Changed files in order of path, then untracked files.
-    entries: Vec<Entry>,
+    entries: Vec<StatusEntry>,
     /// True if there are more.
     truncated: bool,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub(super) struct Entry {
+pub(super) struct StatusEntry {
     /// Path from the repository's top folder.
     path: String,
     /// Old path, if renamed or copied.
@@ -67,38 +67,42 @@ pub(super) struct Entry {
     worktree: char,
 }
 
-impl Tool for Status {
+impl Tool for GitStatus {
     const NAME: &'static str = "git.status";
     const TITLE: &'static str = "Git status";
-    const ABOUT: &'static str = "Tells what is changed, staged and unknown in a git repository of \
+    const DESCRIPTION: &'static str = "Tells what is changed, staged and unknown in a git repository of \
         the workspace, and where its branch stands. The text is what `git status --porcelain` \
         prints: two letters, staged and not, and a path from the repository's top folder.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
-    type Input = Input;
-    type Output = Output;
+    type Input = GitStatusInput;
+    type Output = GitStatusOutput;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: GitStatusInput,
+    ) -> Result<GitStatusOutput, ToolError> {
         let repository = self.0.open(ctx, &input.repo).await?;
         let unknown = if input.untracked { "normal" } else { "no" };
         let printed = repository
-            .read("status")
+            .read_command("status")
             .args(["--porcelain=v2", "--branch", "-z", "--ignore-submodules=dirty"])
             .arg(format!("--untracked-files={unknown}"))
             .bytes_max(BYTES_MAX)
             .run(ctx)
             .await?;
-        let quoting = Quoting { beyond_ascii: repository.quotes_paths };
-        let mut output = read(&printed.fields(), quoting);
-        output.truncated = printed.is_cut();
-        output.under_way = repository.under_way();
+        let quoting = NameQuoting { escapes_non_ascii: repository.quotes_paths };
+        let mut output = parse_status(&printed.fields(), quoting);
+        output.truncated = printed.is_truncated();
+        output.under_way = repository.unfinished_operation();
         Ok(output)
     }
 
-    fn text(output: &Output) -> Text {
-        let Output { branch, detached, upstream, ahead, behind, .. } = output;
-        let Output { under_way, clean, truncated, .. } = output;
+    fn decode_utf8(output: &GitStatusOutput) -> ResultText {
+        let GitStatusOutput { branch, detached, upstream, ahead, behind, .. } = output;
+        let GitStatusOutput { under_way, clean, truncated, .. } = output;
         let mut note = match (branch, detached) {
             (Some(branch), _) => format!("on `{}`", branch.escape_debug()),
             (None, _) => "on no branch".to_owned(),
@@ -112,7 +116,7 @@ impl Tool for Status {
         }
         if let Some(what) = under_way {
             note.push_str(&format!("; a {what} is under way"));
-            let is_in_conflict = |it: &&Entry| it.index == 'U' || it.worktree == 'U';
+            let is_in_conflict = |it: &&StatusEntry| it.index == 'U' || it.worktree == 'U';
             match output.entries.iter().filter(is_in_conflict).count() {
                 0 => {}
                 files => note.push_str(&format!(
@@ -127,26 +131,26 @@ impl Tool for Status {
         if *truncated {
             note.push_str("; there is more: leave unknown files out with `untracked: false`");
         }
-        Text::body(output.porcelain.clone()).with_note(note)
+        ResultText::from_body(output.porcelain.clone()).with_note(note)
     }
 }
 
 /// Parses the fields of porcelain format version 2.
-fn read(fields: &[String], quoting: Quoting) -> Output {
-    let mut output = Output::default();
+fn parse_status(fields: &[String], quoting: NameQuoting) -> GitStatusOutput {
+    let mut output = GitStatusOutput::default();
     let mut tracked = Vec::new();
     let mut unknown = Vec::new();
     let mut fields = fields.iter();
     while let Some(field) = fields.next() {
         let (kind, rest) = field.split_once(' ').unwrap_or((field, ""));
         match kind {
-            "#" => header(rest, &mut output),
-            "1" => tracked.extend(entry(rest, 7, None)),
+            "#" => parse_header(rest, &mut output),
+            "1" => tracked.extend(parse_entry(rest, 7, None)),
             // The old path is a separate field.
-            "2" => tracked.extend(entry(rest, 8, fields.next())),
-            "u" => tracked.extend(entry(rest, 9, None)),
+            "2" => tracked.extend(parse_entry(rest, 8, fields.next())),
+            "u" => tracked.extend(parse_entry(rest, 9, None)),
             "?" => {
-                unknown.push(Entry {
+                unknown.push(StatusEntry {
                     path: rest.to_owned(),
                     from: None,
                     index: '?',
@@ -159,11 +163,11 @@ fn read(fields: &[String], quoting: Quoting) -> Output {
     tracked.sort_by(|a, b| a.path.as_bytes().cmp(b.path.as_bytes()));
     tracked.extend(unknown);
     output.clean = tracked.is_empty();
-    for Entry { path, from, index, worktree } in &tracked {
+    for StatusEntry { path, from, index, worktree } in &tracked {
         let from = from.as_ref().map(|from| format!("{} -> ", quoting.quote(from)));
         let from = from.unwrap_or_default();
         let entry = format!("{index}{worktree} {from}{}", quoting.quote(path));
-        output.porcelain.push_str(&printable::line(&entry));
+        output.porcelain.push_str(&printable::escape_line(&entry));
         output.porcelain.push('\n');
     }
     output.entries = tracked;
@@ -171,7 +175,7 @@ fn read(fields: &[String], quoting: Quoting) -> Output {
 }
 
 /// Parses a header line about the branch.
-fn header(line: &str, output: &mut Output) {
+fn parse_header(line: &str, output: &mut GitStatusOutput) {
     let (name, value) = line.split_once(' ').unwrap_or((line, ""));
     match name {
         "branch.oid" => output.commit = (value != "(initial)").then(|| value.to_owned()),
@@ -190,10 +194,10 @@ fn header(line: &str, output: &mut Output) {
 }
 
 /// Parses an entry whose path comes after `before` other fields, separated by spaces.
-fn entry(line: &str, before: usize, from: Option<&String>) -> Option<Entry> {
+fn parse_entry(line: &str, before: usize, from: Option<&String>) -> Option<StatusEntry> {
     let mut letters = line.chars().map(|letter| if letter == '.' { ' ' } else { letter });
     let index = letters.next()?;
     let worktree = letters.next()?;
     let path = line.splitn(before + 1, ' ').nth(before)?.to_owned();
-    Some(Entry { path, from: from.cloned(), index, worktree })
+    Some(StatusEntry { path, from: from.cloned(), index, worktree })
 }

@@ -1,6 +1,6 @@
 //! Checks times for git, which takes any time it cannot parse for the current time.
 
-use crate::world::root::shown;
+use crate::world::root::quoted_path;
 
 const UNITS: [&str; 8] = ["second", "minute", "hour", "day", "week", "fortnight", "month", "year"];
 const DAYS: [&str; 7] =
@@ -25,11 +25,11 @@ const NUMBERS: [&str; 10] =
 const MOMENTS: [&str; 6] = ["now", "today", "yesterday", "noon", "midnight", "tea"];
 
 /// Returns the error message for the invalid time `text`.
-pub(super) fn refusal(text: &str) -> String {
+pub(super) fn invalid_time_message(text: &str) -> String {
     format!(
         "{} is no time: give a date (`2026-01-31`), a date and time (`2026-01-31T12:00:00Z`) or \
          how long ago (`2 weeks ago`, `yesterday`)",
-        shown(text)
+        quoted_path(text)
     )
 }
 
@@ -46,9 +46,9 @@ pub(super) fn is_time(text: &str) -> bool {
     let mut says_when = false;
     let is_apart = |c: char| c.is_whitespace() || c == ',';
     for word in text.split(is_apart).filter(|word| !word.is_empty()) {
-        match read(word) {
-            Some(Word::When) => says_when = true,
-            Some(Word::Beside) => {}
+        match classify_word(word) {
+            Some(TimeWord::Time) => says_when = true,
+            Some(TimeWord::Qualifier) => {}
             None => return false,
         }
     }
@@ -57,40 +57,40 @@ pub(super) fn is_time(text: &str) -> bool {
 
 /// Role of a word in a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Word {
+enum TimeWord {
     /// Names a time.
-    When,
+    Time,
     /// Qualifies a word that names a time.
-    Beside,
+    Qualifier,
 }
 
-fn read(word: &str) -> Option<Word> {
-    if is_named(word) || is_date(word) || is_clock(word) {
-        return Some(Word::When);
+fn classify_word(word: &str) -> Option<TimeWord> {
+    if is_time_name(word) || is_date(word) || is_clock(word) {
+        return Some(TimeWord::Time);
     }
     if let Some((date, time)) = word.split_once('t')
         && is_date(date)
-        && is_zoned(time)
+        && is_time_with_zone(time)
     {
-        return Some(Word::When);
+        return Some(TimeWord::Time);
     }
     if is_number(word) || is_zone(word) || is_ordinal(word) || NUMBERS.contains(&word) {
-        return Some(Word::Beside);
+        return Some(TimeWord::Qualifier);
     }
     if matches!(word, "ago" | "last" | "at" | "am" | "pm") {
-        return Some(Word::Beside);
+        return Some(TimeWord::Qualifier);
     }
     // Handles `2.weeks.ago`.
     let parts: Vec<&str> = word.split('.').collect();
     if parts.len() < 2 || parts.iter().any(|part| part.is_empty()) {
         return None;
     }
-    let read: Option<Vec<Word>> = parts.into_iter().map(read).collect();
-    Some(if read?.contains(&Word::When) { Word::When } else { Word::Beside })
+    let read: Option<Vec<TimeWord>> = parts.into_iter().map(classify_word).collect();
+    Some(if read?.contains(&TimeWord::Time) { TimeWord::Time } else { TimeWord::Qualifier })
 }
 
 /// Returns true for the name of a unit, day, month or moment: `weeks`, `tue`, `jan`, `yesterday`.
-fn is_named(word: &str) -> bool {
+fn is_time_name(word: &str) -> bool {
     let begins = |names: &[&str]| word.len() >= 3 && names.iter().any(|it| it.starts_with(word));
     let unit = word.strip_suffix('s').unwrap_or(word);
     UNITS.contains(&unit) || MOMENTS.contains(&word) || begins(&DAYS) || begins(&MONTHS)
@@ -132,11 +132,11 @@ fn is_clock(word: &str) -> bool {
         Some(hour) => {
             hour.parse().is_ok_and(|hour: u32| (1..=12).contains(&hour)) || is_time_of_day(hour)
         }
-        None => word.contains(':') && is_zoned(word),
+        None => word.contains(':') && is_time_with_zone(word),
     }
 }
 
-fn is_zoned(word: &str) -> bool {
+fn is_time_with_zone(word: &str) -> bool {
     if let Some(time) = word.strip_suffix('z') {
         return is_time_of_day(time);
     }

@@ -2,46 +2,50 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
-use super::Git;
-use super::discovery::Repo;
-use super::staged::Staged;
+use super::GitContext;
+use super::discovery::RepoFolder;
+use super::staged::StagedFiles;
 
 /// The `git.unstage` tool.
-pub(super) struct Unstage(pub(super) Git);
+pub(super) struct GitUnstage(pub(super) GitContext);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Input {
+pub(super) struct GitUnstageInput {
     /// A folder of the repository, in the workspace; by default the workspace itself.
     #[serde(default)]
-    repo: Repo,
+    repo: RepoFolder,
     /// Files and folders, relative to the repository's top folder; all by default.
     #[serde(default)]
     paths: Vec<String>,
 }
 
-impl Tool for Unstage {
+impl Tool for GitUnstage {
     const NAME: &'static str = "git.unstage";
     const TITLE: &'static str = "Git unstage";
-    const ABOUT: &'static str = "Takes files of a git repository back out of what is staged; the \
+    const DESCRIPTION: &'static str = "Takes files of a git repository back out of what is staged; the \
         files themselves stay as they are. Tells all that is still staged.";
     const EFFECTS: Effects = Effects::Changes;
     const IDEMPOTENT: bool = true;
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
-    type Input = Input;
-    type Output = Staged;
+    type Input = GitUnstageInput;
+    type Output = StagedFiles;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Staged, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: GitUnstageInput,
+    ) -> Result<StagedFiles, ToolError> {
         let repository = self.0.open(ctx, &input.repo).await?;
-        let paths = repository.paths(&input.paths, "/paths")?;
-        repository.refuse_unknown(ctx, &paths).await?;
-        repository.change("reset").args(["--quiet", "--"]).args(&paths).run(ctx).await?;
-        repository.staged(ctx).await
+        let paths = repository.resolve_paths(&input.paths, "/paths")?;
+        repository.refuse_unknown_paths(ctx, &paths).await?;
+        repository.change_command("reset").args(["--quiet", "--"]).args(&paths).run(ctx).await?;
+        repository.list_staged(ctx).await
     }
 
-    fn text(output: &Staged) -> Text {
+    fn decode_utf8(output: &StagedFiles) -> ResultText {
         output.text()
     }
 }

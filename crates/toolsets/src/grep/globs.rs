@@ -3,43 +3,43 @@
 use std::path::Path;
 
 use globset::{GlobBuilder, GlobMatcher};
-use toolgate_contract::{ToolError, odd_glob};
+use toolgate_contract::{ToolError, glob_problem};
 
 /// A glob on file names, or on paths if it contains a `/`. A leading `!` negates it.
-pub(crate) struct Glob {
+pub(crate) struct FileGlob {
     glob: GlobMatcher,
     /// True if the glob matches the whole path, not the name alone.
-    whole: bool,
+    matches_path: bool,
     /// True if the glob is negated: files that do not match are selected.
-    pub(crate) not: bool,
+    pub(crate) negated: bool,
 }
 
-impl Glob {
+impl FileGlob {
     /// Parses `glob` for the workspace at `root`. An error points at `pointer` in the input.
-    pub(crate) fn of(glob: &str, root: &Path, pointer: &str) -> Result<Self, ToolError> {
+    pub(crate) fn parse(glob: &str, root: &Path, pointer: &str) -> Result<Self, ToolError> {
         let (not, glob) = glob.strip_prefix('!').map_or((false, glob), |glob| (true, glob));
         let whole = glob.contains('/');
-        let glob = root.to_str().map_or(glob, |root| beneath(glob, root));
+        let glob = root.to_str().map_or(glob, |root| strip_root(glob, root));
         let glob = glob.strip_prefix("./").unwrap_or(glob);
         let glob = glob.strip_prefix('/').unwrap_or(glob);
-        if let Some(why) = odd_glob(glob) {
+        if let Some(why) = glob_problem(glob) {
             return Err(ToolError::invalid(pointer, format!("it is not a glob: {why}")));
         }
         let glob = GlobBuilder::new(glob).literal_separator(true).build().map_err(|err| {
             ToolError::invalid(pointer, format!("it is not a glob: {}", err.kind()))
         })?;
-        Ok(Self { glob: glob.compile_matcher(), whole, not })
+        Ok(Self { glob: glob.compile_matcher(), matches_path: whole, negated: not })
     }
 
     /// Returns true if this glob selects the entry at `path`. It is matched by name, or by its path
     /// from the root or from `start`.
-    pub(crate) fn means(&self, path: &Path, start: &Path) -> bool {
-        self.matches(path, start) != self.not
+    pub(crate) fn selects(&self, path: &Path, start: &Path) -> bool {
+        self.matches(path, start) != self.negated
     }
 
     /// Returns true if the pattern matches, ignoring a leading `!`.
     pub(crate) fn matches(&self, path: &Path, start: &Path) -> bool {
-        if self.whole {
+        if self.matches_path {
             let inner = path.strip_prefix(start).unwrap_or(path);
             self.glob.is_match(path) || self.glob.is_match(inner)
         } else {
@@ -49,7 +49,7 @@ impl Glob {
 }
 
 /// Strips the path of the root from `glob`. The result begins with a slash.
-fn beneath<'g>(glob: &'g str, root: &str) -> &'g str {
+fn strip_root<'g>(glob: &'g str, root: &str) -> &'g str {
     let rest = glob.strip_prefix(root.trim_end_matches('/'));
     rest.filter(|rest| rest.starts_with('/')).unwrap_or(glob)
 }

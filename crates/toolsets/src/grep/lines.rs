@@ -5,9 +5,9 @@ use std::io;
 use grep_regex::RegexMatcher;
 use grep_searcher::{Searcher, Sink, SinkContext, SinkContextKind, SinkMatch};
 
-use super::scan::{Outcome, Scanner};
-use super::span;
-use crate::world::root::{File, Watch};
+use super::find_span;
+use super::scan::{FileScanner, ScanOutcome};
+use crate::world::root::{WorkMonitor, WorkspaceFile};
 
 /// The longest line that is shown whole, in bytes.
 const SHOWN_BYTES_MAX: usize = 500;
@@ -15,20 +15,20 @@ const SHOWN_BYTES_MAX: usize = 500;
 const LEAD_BYTES: usize = 100;
 
 /// The overhead of a match, or of a context line, in an answer, in bytes beside its text.
-pub(crate) const LINE_BYTES: usize = 32;
+pub(crate) const LINE_OVERHEAD_BYTES: usize = 32;
 
 /// The result of searching one file.
 #[derive(Debug)]
-pub(crate) enum Gathered {
+pub(crate) enum FileLines {
     /// The matching lines, up to the limit.
-    Lines(Vec<Line>),
+    Lines(Vec<MatchedLine>),
     /// The file has no lines to show, for this reason.
-    Not(Outcome),
+    Skipped(ScanOutcome),
 }
 
 /// A matching line, without its path.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct MatchedLine {
     pub(crate) number: u64,
     pub(crate) column: u64,
     pub(crate) text: String,
@@ -38,20 +38,22 @@ pub(crate) struct Line {
 
 /// The space that is left in an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Room {
+pub(crate) struct AnswerRoom {
     pub(crate) lines: usize,
     pub(crate) bytes: usize,
 }
 
-impl Line {
+impl MatchedLine {
     /// Returns the size of this line in an answer, in bytes, without its path.
-    pub(crate) fn bytes(&self) -> usize {
+    pub(crate) fn answer_bytes(&self) -> usize {
         let around = self.before.iter().chain(&self.after);
-        LINE_BYTES + self.text.len() + around.map(|line| LINE_BYTES + line.len()).sum::<usize>()
+        LINE_OVERHEAD_BYTES
+            + self.text.len()
+            + around.map(|line| LINE_OVERHEAD_BYTES + line.len()).sum::<usize>()
     }
 }
 
-impl Room {
+impl AnswerRoom {
     /// Returns true if `lines` lines of `bytes` bytes in total are enough, so that the search can
     /// stop.
     ///
@@ -64,36 +66,38 @@ impl Room {
 /// Collects the lines of `file` that match, after line `after`, until they fill `room`.
 ///
 /// The line that fills `room` only shows that there is more.
-pub(crate) fn gather(
-    scanner: &mut Scanner,
+pub(crate) fn collect_lines(
+    scanner: &mut FileScanner,
     matcher: &RegexMatcher,
-    file: File,
+    file: WorkspaceFile,
     after: u64,
-    room: Room,
-    watch: &Watch,
-) -> Gathered {
+    room: AnswerRoom,
+    watch: &WorkMonitor,
+) -> FileLines {
     let path_bytes = file.path().len();
     let before = Vec::new();
     let lines = Vec::new();
-    let mut gather = Gather { matcher, path_bytes, after, room, before, lines, bytes: 0 };
+    let mut gather = LineCollector { matcher, path_bytes, after, room, before, lines, bytes: 0 };
     match scanner.scan(matcher, file, watch, &mut gather) {
-        Outcome::Searched => Gathered::Lines(gather.lines),
-        not @ (Outcome::Binary | Outcome::Unreadable | Outcome::TooLong) => Gathered::Not(not),
+        ScanOutcome::Searched => FileLines::Lines(gather.lines),
+        not @ (ScanOutcome::Binary | ScanOutcome::Unreadable | ScanOutcome::TooLong) => {
+            FileLines::Skipped(not)
+        }
     }
 }
 
-struct Gather<'m> {
+struct LineCollector<'m> {
     matcher: &'m RegexMatcher,
     path_bytes: usize,
     after: u64,
-    room: Room,
+    room: AnswerRoom,
     before: Vec<String>,
-    lines: Vec<Line>,
+    lines: Vec<MatchedLine>,
     /// The size of the lines so far, in bytes.
     bytes: usize,
 }
 
-impl Sink for Gather<'_> {
+impl Sink for LineCollector<'_> {
     type Error = io::Error;
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
@@ -103,10 +107,10 @@ impl Sink for Gather<'_> {
             return Ok(true);
         }
         let bytes = found.bytes();
-        let at = span(self.matcher, bytes).map_or(0, |(at, _)| at);
+        let at = find_span(self.matcher, bytes).map_or(0, |(at, _)| at);
         let column = at as u64 + 1;
-        let line = Line { number, column, text: clip(bytes, at), before, after: Vec::new() };
-        self.bytes += self.path_bytes + line.bytes();
+        let line = MatchedLine { number, column, text: clip(bytes, at), before, after: Vec::new() };
+        self.bytes += self.path_bytes + line.answer_bytes();
         self.lines.push(line);
         Ok(!self.room.is_filled_by(self.lines.len(), self.bytes))
     }
@@ -115,7 +119,7 @@ impl Sink for Gather<'_> {
         let line = clip(context.bytes(), 0);
         match (context.kind(), self.lines.last_mut()) {
             (SinkContextKind::After, Some(last)) => {
-                self.bytes += LINE_BYTES + line.len();
+                self.bytes += LINE_OVERHEAD_BYTES + line.len();
                 last.after.push(line);
             }
             (SinkContextKind::Before, _) => self.before.push(line),

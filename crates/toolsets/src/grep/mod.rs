@@ -8,11 +8,13 @@ mod globs;
 mod scan;
 mod lines;
 mod sweep;
-mod crew;
+mod threads;
 
-pub(crate) use crew::Crew;
-pub(crate) use globs::Glob;
-pub(crate) use lines::{Gathered, LINE_BYTES, Line, Room, clip, gather};
-pub(crate) use pattern::{Case, Pattern, Reach, span};
-pub(crate) use scan::{Outcome, Scanner};
+pub(crate) use globs::FileGlob;
+pub(crate) use lines::{
+    AnswerRoom, FileLines, LINE_OVERHEAD_BYTES, MatchedLine, clip, collect_lines,
+};
+pub(crate) use pattern::{CaseSensitivity, MatchSpan, TextPattern, find_span};
+pub(crate) use scan::{FileScanner, ScanOutcome};
 pub(crate) use sweep::sweep;
+pub(crate) use threads::SearchThreads;

@@ -16,12 +16,12 @@ const REGEX_BYTES_MAX: usize = 8 << 20;
 /// byte.
 const TEXT_BYTES_MAX: usize = 16 << 10;
 /// The size limit of a thread's DFA cache, in bytes. Above it, matching gets slower.
-const STATES_BYTES_MAX: usize = 4 << 20;
+const DFA_BYTES_MAX: usize = 4 << 20;
 
 /// Case sensitivity of a search.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Case {
+pub(crate) enum CaseSensitivity {
     #[default]
     Smart,
     Sensitive,
@@ -30,28 +30,28 @@ pub(crate) enum Case {
 
 /// The span of text that one match may cover.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub(crate) enum MatchSpan {
     #[default]
-    Line,
-    Lines,
+    SingleLine,
+    MultiLine,
 }
 
 /// The text or expression to search for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Pattern<'p> {
+pub(crate) struct TextPattern<'p> {
     pub(crate) text: &'p str,
     /// True to search for the text literally, not as an expression.
     pub(crate) literal: bool,
     /// True to match whole words only.
     pub(crate) word: bool,
-    pub(crate) case: Case,
-    pub(crate) reach: Reach,
+    pub(crate) case: CaseSensitivity,
+    pub(crate) span: MatchSpan,
 }
 
-impl Pattern<'_> {
+impl TextPattern<'_> {
     /// Compiles the pattern. An error points at `/text`.
-    pub(crate) fn matcher(self) -> Result<RegexMatcher, ToolError> {
-        let Self { text, literal, word, case, reach } = self;
+    pub(crate) fn compile(self) -> Result<RegexMatcher, ToolError> {
+        let Self { text, literal, word, case, span: reach } = self;
         if !literal && text.len() > TEXT_BYTES_MAX {
             let message = format!(
                 "it cannot be searched for: an expression has {TEXT_BYTES_MAX} bytes at most, and \
@@ -61,22 +61,22 @@ impl Pattern<'_> {
             return Err(ToolError::invalid("/text", message));
         }
         let mut builder = RegexMatcherBuilder::new();
-        let across = (reach == Reach::Lines).then(|| across_lines(text, literal));
+        let across = (reach == MatchSpan::MultiLine).then(|| across_lines(text, literal));
         let is_as_it_is = literal && across.is_none();
         builder.multi_line(true).fixed_strings(is_as_it_is).word(word).size_limit(REGEX_BYTES_MAX);
-        builder.dfa_size_limit(STATES_BYTES_MAX);
+        builder.dfa_size_limit(DFA_BYTES_MAX);
         // If this is off, `$` also matches before a `\r\n`, and nothing matches the end of a line.
-        builder.crlf(reach == Reach::Line);
+        builder.crlf(reach == MatchSpan::SingleLine);
         match case {
-            Case::Smart => builder.case_smart(true),
-            Case::Sensitive => &mut builder,
-            Case::Insensitive => builder.case_insensitive(true),
+            CaseSensitivity::Smart => builder.case_smart(true),
+            CaseSensitivity::Sensitive => &mut builder,
+            CaseSensitivity::Insensitive => builder.case_insensitive(true),
         };
         builder.build(across.as_deref().unwrap_or(text)).map_err(|err| {
             // The crate draws the expression with a caret. Only the last line names the error.
             let why = err.to_string();
             let why = why.lines().last().unwrap_or_default().trim_start_matches("error: ");
-            let way_out = if text.contains('\n') && reach == Reach::Line {
+            let way_out = if text.contains('\n') && reach == MatchSpan::SingleLine {
                 "a match is within one line; search_text looks across lines with multiline: true"
             } else if literal {
                 "a match is within one line"
@@ -99,7 +99,7 @@ fn across_lines(text: &str, literal: bool) -> String {
     }
     // The matcher reports an invalid expression later.
     let Ok(ast) = Parser::new().parse(text) else { return text.to_owned() };
-    let Ok(ends) = visit(&ast, Ends::default());
+    let Ok(ends) = visit(&ast, LineEndFinder::default());
     let mut across = "(?R)".to_owned();
     let mut at = 0;
     for end in ends {
@@ -112,9 +112,9 @@ fn across_lines(text: &str, literal: bool) -> String {
 
 /// The positions of line ends in an expression, except those in character classes.
 #[derive(Default)]
-struct Ends(Vec<Span>);
+struct LineEndFinder(Vec<Span>);
 
-impl Visitor for Ends {
+impl Visitor for LineEndFinder {
     type Output = Vec<Span>;
     type Err = Infallible;
 
@@ -133,7 +133,7 @@ impl Visitor for Ends {
 }
 
 /// Returns the byte range of the first match in `text`.
-pub(crate) fn span(matcher: &RegexMatcher, text: &[u8]) -> Option<(usize, usize)> {
+pub(crate) fn find_span(matcher: &RegexMatcher, text: &[u8]) -> Option<(usize, usize)> {
     let found = matcher.find(text).ok().flatten()?;
     Some((found.start(), found.end()))
 }

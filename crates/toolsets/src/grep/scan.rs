@@ -10,8 +10,8 @@ use grep_searcher::{
     BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkFinish, SinkMatch,
 };
 
-use super::Reach;
-use crate::world::root::{File, Watch};
+use super::MatchSpan;
+use crate::world::root::{WorkMonitor, WorkspaceFile};
 
 /// The largest file that is read at once, in bytes, which is faster.
 const WHOLE_BYTES_MAX: u64 = 1 << 20;
@@ -19,16 +19,16 @@ const WHOLE_BYTES_MAX: u64 = 1 << 20;
 const LINE_BYTES_MAX: usize = 16 << 20;
 
 /// Reads and searches files.
-pub(crate) struct Scanner {
+pub(crate) struct FileScanner {
     searcher: Searcher,
     text: Vec<u8>,
     /// The number of bytes in `text` that belong to the last file.
-    read: usize,
+    text_len: usize,
 }
 
 /// The outcome of searching one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum ScanOutcome {
     /// The file was searched, fully or until the limit.
     Searched,
     /// The file is not text.
@@ -39,22 +39,22 @@ pub(crate) enum Outcome {
     TooLong,
 }
 
-impl Scanner {
+impl FileScanner {
     /// Returns a scanner that numbers lines and shows `context` lines around a match.
-    pub(crate) fn numbering(context: usize, reach: Reach) -> Self {
+    pub(crate) fn with_line_numbers(context: usize, reach: MatchSpan) -> Self {
         Self::new(context, reach, true)
     }
 
     /// Returns a scanner without line numbers and context, which is faster.
-    pub(crate) fn counting(reach: Reach) -> Self {
+    pub(crate) fn without_line_numbers(reach: MatchSpan) -> Self {
         Self::new(0, reach, false)
     }
 
-    fn new(context: usize, reach: Reach, numbers: bool) -> Self {
+    fn new(context: usize, reach: MatchSpan, numbers: bool) -> Self {
         let mut builder = SearcherBuilder::new();
         match reach {
-            Reach::Line => builder.line_terminator(LineTerminator::crlf()),
-            Reach::Lines => builder.multi_line(true),
+            MatchSpan::SingleLine => builder.line_terminator(LineTerminator::crlf()),
+            MatchSpan::MultiLine => builder.multi_line(true),
         };
         let searcher = builder
             .line_number(numbers)
@@ -63,79 +63,79 @@ impl Scanner {
             .binary_detection(BinaryDetection::quit(0))
             .heap_limit(Some(LINE_BYTES_MAX))
             .build();
-        Self { searcher, text: Vec::new(), read: 0 }
+        Self { searcher, text: Vec::new(), text_len: 0 }
     }
 
     /// Searches `file` and sends each match to `sink`, until `sink` stops the search.
     pub(crate) fn scan<S: Sink<Error = io::Error>>(
         &mut self,
         matcher: &RegexMatcher,
-        file: File,
-        watch: &Watch,
+        file: WorkspaceFile,
+        watch: &WorkMonitor,
         sink: &mut S,
-    ) -> Outcome {
+    ) -> ScanOutcome {
         let bytes = file.meta().size();
-        let mut noting = Noting { sink, binary: false };
+        let mut noting = BinaryFlagSink { sink, binary: false };
         let searched = if bytes <= WHOLE_BYTES_MAX {
-            self.read = 0;
-            let Ok(read) = file.read_whole(&mut self.text) else { return Outcome::Unreadable };
+            self.text_len = 0;
+            let Ok(read) = file.read_whole(&mut self.text) else { return ScanOutcome::Unreadable };
             drop(file);
-            self.read = read;
+            self.text_len = read;
             let text = &self.text[..read];
-            if memchr::memchr(0, text).is_some() && !is_wide(text) {
-                return Outcome::Binary;
+            if memchr::memchr(0, text).is_some() && !is_utf16(text) {
+                return ScanOutcome::Binary;
             }
             self.searcher.search_slice(matcher, text, &mut noting)
         } else {
-            self.read = 0;
+            self.text_len = 0;
             let file = fs::File::from(OwnedFd::from(file)).take(bytes);
-            self.searcher.search_reader(matcher, Watched { file, watch }, &mut noting)
+            self.searcher.search_reader(matcher, CancelableReader { file, watch }, &mut noting)
         };
         match searched {
-            Ok(()) if noting.binary => Outcome::Binary,
-            Ok(()) => Outcome::Searched,
+            Ok(()) if noting.binary => ScanOutcome::Binary,
+            Ok(()) => ScanOutcome::Searched,
             Err(err)
                 if err
                     .get_ref()
                     .is_some_and(|err| err.to_string().contains("allocation limit")) =>
             {
-                Outcome::TooLong
+                ScanOutcome::TooLong
             }
-            Err(_) => Outcome::Unreadable,
+            Err(_) => ScanOutcome::Unreadable,
         }
     }
 
     /// Returns the text of the last file, or nothing if that file was not read at once.
     pub(crate) fn text(&self) -> &[u8] {
-        &self.text[..self.read]
+        &self.text[..self.text_len]
     }
 }
 
 /// Returns true if `text` begins with a UTF-16 byte order mark.
-fn is_wide(text: &[u8]) -> bool {
+fn is_utf16(text: &[u8]) -> bool {
     text.starts_with(&[0xff, 0xfe]) || text.starts_with(&[0xfe, 0xff])
 }
 
 /// A file reader that fails as soon as the call is canceled.
-struct Watched<'w> {
+struct CancelableReader<'w> {
     file: io::Take<fs::File>,
-    watch: &'w Watch,
+    watch: &'w WorkMonitor,
 }
 
-impl Read for Watched<'_> {
+impl Read for CancelableReader<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.watch.check().map_err(|err| io::Error::other(err.message))?;
+        self.watch.check_cancelled().map_err(|err| io::Error::other(err.message))?;
         self.file.read(into)
     }
 }
 
 /// A sink that also records whether the search stopped at binary data.
-struct Noting<'s, S> {
+struct BinaryFlagSink<'s, S> {
     sink: &'s mut S,
     binary: bool,
 }
 
-impl<S: Sink<Error = io::Error>> Sink for Noting<'_, S> {
+impl<S: Sink<Error = io::Error>> Sink for BinaryFlagSink<'_, S> {
     type Error = io::Error;
 
     fn matched(&mut self, searcher: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {

@@ -10,19 +10,21 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use toolgate_contract::ToolError;
 
-use super::Crew;
+use super::SearchThreads;
 use crate::world::Root;
-use crate::world::root::{File, Folder, Kind, Looked, Sight, Watch};
+use crate::world::root::{
+    EntryKind, OpenFolder, WalkFilter, WalkFolder, WorkMonitor, WorkspaceFile,
+};
 
 /// The number of entries of a folder that one thread takes at a time.
 const ENTRIES_AT_ONCE: usize = 256;
 
 /// The result of a sweep.
-pub(crate) struct Swept<T> {
+pub(crate) struct SweepResult<T> {
     /// The result of each thread.
-    pub(crate) shown: Vec<T>,
+    pub(crate) results: Vec<T>,
     /// The number of directories that could not be listed and files that could not be opened.
-    pub(crate) unread: u64,
+    pub(crate) unreadable: u64,
 }
 
 /// Opens each file beneath `folder` if `wanted` accepts its path. Calls `take` with the file and
@@ -33,130 +35,131 @@ pub(crate) struct Swept<T> {
 /// If the call is canceled.
 pub(crate) fn sweep<T: Send>(
     root: &Root,
-    folder: Folder,
-    sight: Sight,
-    watch: &Watch,
+    folder: WalkFolder,
+    sight: WalkFilter,
+    watch: &WorkMonitor,
     wanted: impl Fn(&Path) -> bool + Sync,
     begin: impl Fn() -> T + Sync,
-    take: impl Fn(&mut T, &Path, File) + Sync,
-) -> Result<Swept<T>, ToolError> {
-    let queue = Queue::of(folder);
+    take: impl Fn(&mut T, &Path, WorkspaceFile) + Sync,
+) -> Result<SweepResult<T>, ToolError> {
+    let queue = SweepQueue::new(folder);
     let unread = AtomicU64::new(0);
     let work = || {
         let mut shown = begin();
         while let Some(piece) = queue.next() {
-            let _done = Done(&queue);
-            if watch.check().is_err() {
+            let _done = SweepTaskGuard(&queue);
+            if watch.check_cancelled().is_err() {
                 continue;
             }
             let (folder, looked, from) = match piece {
-                Piece::Folder(mut folder) => match folder.open(root, sight, watch) {
+                SweepTask::Folder(mut folder) => match folder.open_and_list(root, sight, watch) {
                     Ok(looked) => (Arc::new(folder), Arc::new(looked), 0),
                     Err(_) => {
                         unread.fetch_add(1, Ordering::Relaxed);
                         continue;
                     }
                 },
-                Piece::Rest(folder, looked, from) => (folder, looked, from),
+                SweepTask::Rest(folder, looked, from) => (folder, looked, from),
             };
             if from == 0 {
-                queue.leave(&folder, &looked);
+                queue.push_subtasks(&folder, &looked);
             }
             let entries = looked.entries.iter().skip(from).take(ENTRIES_AT_ONCE);
-            let files = entries.filter(|(_, kind)| *kind == Kind::File);
+            let files = entries.filter(|(_, kind)| *kind == EntryKind::File);
             for (name, _) in files {
                 let path = folder.path.join(name);
                 if !wanted(&path) {
                     continue;
                 }
-                match looked.file(name, &path) {
+                match looked.open_file(name, &path) {
                     Ok(file) => take(&mut shown, &path, file),
                     Err(_) => {
                         unread.fetch_add(1, Ordering::Relaxed);
                     }
                 }
-                if watch.check().is_err() {
+                if watch.check_cancelled().is_err() {
                     break;
                 }
             }
         }
         shown
     };
-    let shown = Crew::hire(usize::MAX).each(work);
-    watch.check()?;
-    Ok(Swept { shown, unread: unread.into_inner() })
+    let shown = SearchThreads::reserve(usize::MAX).run_on_each(work);
+    watch.check_cancelled()?;
+    Ok(SweepResult { results: shown, unreadable: unread.into_inner() })
 }
 
 /// A piece of work in the queue.
-enum Piece {
-    Folder(Folder),
+enum SweepTask {
+    Folder(WalkFolder),
     /// The entries of a folder from this index on, at most [`ENTRIES_AT_ONCE`].
-    Rest(Arc<Folder>, Arc<Looked>, usize),
+    Rest(Arc<WalkFolder>, Arc<OpenFolder>, usize),
 }
 
 /// The pieces of work that are left. The newest comes first, so few folders are open at a time.
-struct Queue {
-    state: Mutex<State>,
-    more: Condvar,
+struct SweepQueue {
+    state: Mutex<SweepQueueState>,
+    wake: Condvar,
 }
 
-struct State {
-    pieces: Vec<Piece>,
+struct SweepQueueState {
+    pieces: Vec<SweepTask>,
     /// The number of threads that work on a piece and may queue more.
-    busy: usize,
+    busy_threads: usize,
 }
 
-impl Queue {
-    fn of(folder: Folder) -> Self {
-        let state = State { pieces: vec![Piece::Folder(folder)], busy: 0 };
-        Self { state: Mutex::new(state), more: Condvar::new() }
+impl SweepQueue {
+    fn new(folder: WalkFolder) -> Self {
+        let state = SweepQueueState { pieces: vec![SweepTask::Folder(folder)], busy_threads: 0 };
+        Self { state: Mutex::new(state), wake: Condvar::new() }
     }
 
     /// Returns the next piece, and waits for one while other threads may still queue some. The
-    /// caller must drop a [`Done`] after the piece.
-    fn next(&self) -> Option<Piece> {
+    /// caller must drop a [`SweepTaskGuard`] after the piece.
+    fn next(&self) -> Option<SweepTask> {
         let mut state = self.lock();
         loop {
             if let Some(piece) = state.pieces.pop() {
-                state.busy += 1;
+                state.busy_threads += 1;
                 return Some(piece);
             }
-            if state.busy == 0 {
+            if state.busy_threads == 0 {
                 return None;
             }
-            state = self.more.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     /// Queues the subfolders of `folder`, and its entries beyond the first [`ENTRIES_AT_ONCE`].
-    fn leave(&self, folder: &Arc<Folder>, looked: &Arc<Looked>) {
-        let dirs = looked.entries.iter().filter(|(_, kind)| *kind == Kind::Dir);
-        let inner = dirs.map(|(name, _): &(OsString, Kind)| Piece::Folder(folder.enter(name)));
+    fn push_subtasks(&self, folder: &Arc<WalkFolder>, looked: &Arc<OpenFolder>) {
+        let dirs = looked.entries.iter().filter(|(_, kind)| *kind == EntryKind::Dir);
+        let inner =
+            dirs.map(|(name, _): &(OsString, EntryKind)| SweepTask::Folder(folder.child(name)));
         let rest = (ENTRIES_AT_ONCE..looked.entries.len()).step_by(ENTRIES_AT_ONCE);
-        let rest = rest.map(|from| Piece::Rest(folder.clone(), looked.clone(), from));
+        let rest = rest.map(|from| SweepTask::Rest(folder.clone(), looked.clone(), from));
         let mut state = self.lock();
         let before = state.pieces.len();
         state.pieces.extend(inner.chain(rest));
         if state.pieces.len() > before {
-            self.more.notify_all();
+            self.wake.notify_all();
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SweepQueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Marks a piece as finished on drop, also after a panic, and wakes waiting threads if nothing is
 /// left.
-struct Done<'q>(&'q Queue);
+struct SweepTaskGuard<'q>(&'q SweepQueue);
 
-impl Drop for Done<'_> {
+impl Drop for SweepTaskGuard<'_> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
-        state.busy -= 1;
-        if state.busy == 0 && state.pieces.is_empty() {
-            self.0.more.notify_all();
+        state.busy_threads -= 1;
+        if state.busy_threads == 0 && state.pieces.is_empty() {
+            self.0.wake.notify_all();
         }
     }
 }
@@ -171,7 +174,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::world::root::Start;
+    use crate::world::root::WalkStart;
 
     /// Folders in folders, one of them of more files than are done at once.
     fn tree() -> (TempDir, BTreeSet<PathBuf>) {
@@ -196,20 +199,22 @@ mod tests {
 
     fn swept(
         space: &TempDir,
-        take: impl Fn(&mut Vec<PathBuf>, &Path, File) + Sync,
-    ) -> Result<Swept<Vec<PathBuf>>, ToolError> {
+        take: impl Fn(&mut Vec<PathBuf>, &Path, WorkspaceFile) + Sync,
+    ) -> Result<SweepResult<Vec<PathBuf>>, ToolError> {
         let root = Root::open(space.path()).unwrap();
-        let Start::Folder(folder) = root.start(".").unwrap() else { panic!("it is a folder") };
-        let sight = Sight { ignored: false, hidden: true };
-        sweep(&root, folder, sight, &Watch::default(), |_| true, Vec::new, take)
+        let WalkStart::Folder(folder) = root.walk_start(".").unwrap() else {
+            panic!("it is a folder")
+        };
+        let sight = WalkFilter { include_ignored: false, include_hidden: true };
+        sweep(&root, folder, sight, &WorkMonitor::default(), |_| true, Vec::new, take)
     }
 
     #[test]
     fn each_file_is_taken_once() {
         let (space, all) = tree();
         let swept = swept(&space, |seen, path, _| seen.push(path.to_owned())).unwrap();
-        let seen: Vec<PathBuf> = swept.shown.into_iter().flatten().collect();
-        assert_eq!((seen.len(), swept.unread), (all.len(), 0));
+        let seen: Vec<PathBuf> = swept.results.into_iter().flatten().collect();
+        assert_eq!((seen.len(), swept.unreadable), (all.len(), 0));
         assert_eq!(seen.into_iter().collect::<BTreeSet<_>>(), all);
     }
 

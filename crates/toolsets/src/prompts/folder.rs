@@ -3,14 +3,16 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use toolgate_contract::{AnyPrompt, BoxFuture, Change, Changes, Fault, Hold, Prompts, ToolError};
+use toolgate_contract::{
+    AnyPrompt, BoxFuture, ChangeFeed, PromptSource, ServerChange, ToolError, ToolFault, WatchGuard,
+};
 
-use super::sheet::Sheet;
-use super::written::Written;
-use crate::front_matter::{LeftOut, Wrong};
-use crate::looked::{Looked, Memory, Remembered};
+use super::file_prompt::FileBackedPrompt;
+use super::prompt_file::PromptFile;
+use crate::front_matter::{FileProblem, SkippedFile};
+use crate::workspace_scan::{FileCache, ScanMemory, WorkspaceScan};
 use crate::world::Root;
-use crate::world::root::{Kind, Watch};
+use crate::world::root::{EntryKind, WorkMonitor};
 
 /// The most entries of the folder that are read.
 const ENTRIES_MAX: usize = 500;
@@ -18,101 +20,103 @@ const ENTRIES_MAX: usize = 500;
 const FILE_BYTES_MAX: u64 = 256 << 10;
 
 /// Source of the prompts in a folder. Each request rereads the files that changed.
-pub struct Folder {
+pub struct PromptFolder {
     path: String,
-    looked: Arc<Looked<Read, Sheets>>,
+    looked: Arc<WorkspaceScan<PromptFileResult, PromptFiles>>,
 }
 
 /// The result of reading one file: a prompt or an error.
-pub(super) type Read = Result<Arc<Sheet>, Wrong>;
-pub(super) type Sheets = Vec<Arc<Sheet>>;
+pub(super) type PromptFileResult = Result<Arc<PromptFile>, FileProblem>;
+pub(super) type PromptFiles = Vec<Arc<PromptFile>>;
 
-impl Folder {
+impl PromptFolder {
     /// Creates the source of the prompts in the folder `path` of the workspace `root`.
     pub fn new(root: &Root, path: &str) -> Self {
         let path = path.trim_end_matches('/').to_owned();
         let folder = path.clone();
-        let look = move |root: &Root, memory: &mut _, watch: &_| look(root, &folder, memory, watch);
-        Self { path, looked: Looked::new(root, look) }
+        let look =
+            move |root: &Root, memory: &mut _, watch: &_| refresh(root, &folder, memory, watch);
+        Self { path, looked: WorkspaceScan::new(root, look) }
     }
 }
 
-impl Prompts for Folder {
+impl PromptSource for PromptFolder {
     fn all(&self) -> BoxFuture<'_, Vec<Arc<dyn AnyPrompt>>> {
         Box::pin(async {
-            let now = self.looked.now_alone().await;
-            let sheets = now.or_else(|| self.looked.last()).unwrap_or_default();
-            let written = |sheet: &Arc<_>| Arc::new(Written::new(self.looked.root(), sheet)) as _;
+            let now = self.looked.scan_in_background().await;
+            let sheets = now.or_else(|| self.looked.latest()).unwrap_or_default();
+            let written =
+                |sheet: &Arc<_>| Arc::new(FileBackedPrompt::new(self.looked.root(), sheet)) as _;
             sheets.iter().map(written).collect()
         })
     }
 
-    fn trouble(&self, name: &str) -> Option<String> {
-        let file = file(&self.path, name);
-        self.looked.trouble(|left_out| left_out.file == file)
+    fn unusable_reason(&self, name: &str) -> Option<String> {
+        let file = file_path(&self.path, name);
+        self.looked.left_out_reason(|left_out| left_out.file == file)
     }
 
-    fn watch_list(&self, changes: &Changes) -> Hold {
+    fn watch_list(&self, changes: &ChangeFeed) -> WatchGuard {
         let changes = changes.clone();
-        self.looked.keep_looking(move |_, _| changes.tell(&Change::Prompts))
+        self.looked.subscribe(move |_, _| changes.publish(&ServerChange::Prompts))
     }
 }
 
 /// The kind of file, for error messages.
-const WHAT: &str = "a prompt";
+const ITEM_KIND: &str = "a prompt";
 
 /// Returns the path of the prompt `name` in the folder `path`.
-fn file(path: &str, name: &str) -> String {
+fn file_path(path: &str, name: &str) -> String {
     format!("{path}/{name}.md")
 }
 
 /// Returns the prompts in the folder `path`, sorted by name, and logs the skipped files.
-fn look(
+fn refresh(
     root: &Root,
     path: &str,
-    memory: &mut Memory<Read>,
-    watch: &Watch,
-) -> Result<Sheets, ToolError> {
+    memory: &mut ScanMemory<PromptFileResult>,
+    watch: &WorkMonitor,
+) -> Result<PromptFiles, ToolError> {
     let mut left_out = Vec::new();
-    let sheets = read(root, path, &mut memory.files, &mut left_out, watch)?;
-    memory.files.forget_the_rest();
-    memory.tell(left_out);
+    let sheets = read_folder(root, path, &mut memory.files, &mut left_out, watch)?;
+    memory.files.evict_unused();
+    memory.log_left_out(left_out);
     Ok(sheets)
 }
 
 /// Reads the prompts in the folder `path`, and adds the skipped files to `left_out`.
-pub(super) fn read(
+pub(super) fn read_folder(
     root: &Root,
     path: &str,
-    files: &mut Remembered<Read>,
-    left_out: &mut Vec<LeftOut>,
-    watch: &Watch,
-) -> Result<Sheets, ToolError> {
-    let page = match root.page(path, None, ENTRIES_MAX, watch) {
+    files: &mut FileCache<PromptFileResult>,
+    left_out: &mut Vec<SkippedFile>,
+    watch: &WorkMonitor,
+) -> Result<PromptFiles, ToolError> {
+    let page = match root.list_page(path, None, ENTRIES_MAX, watch) {
         Ok(page) => page,
-        Err(err) if err.fault == Fault::Canceled => return Err(err),
+        Err(err) if err.fault == ToolFault::Canceled => return Err(err),
         // Most workspaces have no such folder, so this is not reported.
-        Err(err) if err.fault == Fault::NotFound => return Ok(Vec::new()),
+        Err(err) if err.fault == ToolFault::NotFound => return Ok(Vec::new()),
         Err(err) => {
-            left_out.push(LeftOut::whole(WHAT, path, err.message));
+            left_out.push(SkippedFile::whole(ITEM_KIND, path, err.message));
             return Ok(Vec::new());
         }
     };
-    if page.left > 0 {
+    if page.remaining > 0 {
         let message = format!("only the first {ENTRIES_MAX} of its entries are read");
-        left_out.push(LeftOut::whole(WHAT, path, message));
+        left_out.push(SkippedFile::whole(ITEM_KIND, path, message));
     }
     let mut sheets = Vec::new();
     for (name, meta) in &page.entries {
         let name = name.to_string_lossy();
-        let is_file = matches!(meta.kind(), Kind::File | Kind::Symlink);
+        let is_file = matches!(meta.kind(), EntryKind::File | EntryKind::Symlink);
         let Some(stem) = name.strip_suffix(".md").filter(|_| is_file) else { continue };
-        let file = file(path, stem);
-        match sheet(root, &file, stem, files, watch) {
+        let file = file_path(path, stem);
+        match read_file(root, &file, stem, files, watch) {
             Ok(Ok(sheet)) => sheets.push(sheet),
-            Ok(Err(wrong)) => left_out.push(wrong.of(WHAT, &file)),
-            Err(err) if err.fault == Fault::Canceled => return Err(err),
-            Err(err) => left_out.push(LeftOut::whole(WHAT, &file, err.message)),
+            Ok(Err(wrong)) => left_out.push(wrong.into_skipped(ITEM_KIND, &file)),
+            Err(err) if err.fault == ToolFault::Canceled => return Err(err),
+            Err(err) => left_out.push(SkippedFile::whole(ITEM_KIND, &file, err.message)),
         }
     }
     sheets.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
@@ -120,23 +124,23 @@ pub(super) fn read(
 }
 
 /// Reads the prompt `name` from the file `path`. Returns its error if it is invalid.
-fn sheet(
+fn read_file(
     root: &Root,
     path: &str,
     name: &str,
-    files: &mut Remembered<Read>,
-    watch: &Watch,
-) -> Result<Read, ToolError> {
+    files: &mut FileCache<PromptFileResult>,
+    watch: &WorkMonitor,
+) -> Result<PromptFileResult, ToolError> {
     let file = root.open_file(path)?;
-    files.of(Path::new(path), &file, || {
+    files.get_or_make(Path::new(path), &file, || {
         let size = file.meta().size();
         if size > FILE_BYTES_MAX {
             let message = format!("it has {size} bytes; a prompt has at most {FILE_BYTES_MAX}");
-            return Ok(Err(Wrong::whole(message)));
+            return Ok(Err(FileProblem::whole(message)));
         }
         Ok(match String::from_utf8(file.read(0, size, watch)?) {
-            Ok(text) => Sheet::read(name, &text).map(Arc::new),
-            Err(_) => Err(Wrong::whole("it is not UTF-8")),
+            Ok(text) => PromptFile::parse(name, &text).map(Arc::new),
+            Err(_) => Err(FileProblem::whole("it is not UTF-8")),
         })
     })
 }

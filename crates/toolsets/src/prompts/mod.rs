@@ -33,11 +33,11 @@
 //! the reason. Requesting the prompt returns the same reason.
 
 mod settings;
-mod sheet;
+mod prompt_file;
 mod template;
-mod written;
-mod taken;
-mod paths;
+mod file_prompt;
+mod included_file;
+mod path_completion;
 mod folder;
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "the tests see to the workspace from outside")]
@@ -45,15 +45,15 @@ mod tests;
 
 use std::sync::Arc;
 
-use toolgate_contract::{AnyPrompt, Prompts};
+use toolgate_contract::{AnyPrompt, PromptSource};
 
 use crate::world::Root;
 
-pub use folder::Folder;
-pub use settings::Settings;
+pub use folder::PromptFolder;
+pub use settings::PromptSettings;
 
-use sheet::Sheet;
-use written::Written;
+use file_prompt::FileBackedPrompt;
+use prompt_file::PromptFile;
 
 /// The built-in prompts, by name.
 const SHIPPED: [(&str, &str); 5] = [
@@ -66,10 +66,10 @@ const SHIPPED: [(&str, &str); 5] = [
 
 /// Returns the sources of prompts that `settings` enable, for the workspace `root`. If two prompts
 /// have the same name, the first source wins.
-pub fn sources(root: &Root, settings: &Settings) -> Vec<Arc<dyn Prompts>> {
-    let mut sources: Vec<Arc<dyn Prompts>> = Vec::new();
+pub fn sources(root: &Root, settings: &PromptSettings) -> Vec<Arc<dyn PromptSource>> {
+    let mut sources: Vec<Arc<dyn PromptSource>> = Vec::new();
     if settings.enabled {
-        sources.push(Arc::new(Folder::new(root, &settings.folder)));
+        sources.push(Arc::new(PromptFolder::new(root, &settings.folder)));
     }
     if settings.enabled && settings.shipped {
         sources.push(Arc::new(shipped(root)));
@@ -81,8 +81,9 @@ pub fn sources(root: &Root, settings: &Settings) -> Vec<Arc<dyn Prompts>> {
 pub fn shipped(root: &Root) -> Vec<Arc<dyn AnyPrompt>> {
     let prompt = |(name, text)| {
         // A test reads all of them.
-        let sheet = Sheet::read(name, text).unwrap_or_else(|wrong| panic!("{name}: {wrong:?}"));
-        Arc::new(Written::new(root, &Arc::new(sheet))) as Arc<dyn AnyPrompt>
+        let sheet =
+            PromptFile::parse(name, text).unwrap_or_else(|wrong| panic!("{name}: {wrong:?}"));
+        Arc::new(FileBackedPrompt::new(root, &Arc::new(sheet))) as Arc<dyn AnyPrompt>
     };
     SHIPPED.into_iter().map(prompt).collect()
 }

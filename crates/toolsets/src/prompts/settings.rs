@@ -3,12 +3,12 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::places;
+use crate::uri_paths;
 
 /// Prompts that the server offers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Settings {
+pub struct PromptSettings {
     /// Switch for all prompts. Default: true.
     pub enabled: bool,
     /// Switch for the built-in prompts. Default: true. A prompt in `folder` replaces the built-in
@@ -19,18 +19,18 @@ pub struct Settings {
     pub folder: String,
 }
 
-impl Default for Settings {
+impl Default for PromptSettings {
     fn default() -> Self {
         Self { enabled: true, shipped: true, folder: ".toolgate/prompts".to_owned() }
     }
 }
 
-impl Settings {
+impl PromptSettings {
     /// Checks the settings.
     ///
     /// # Errors
     /// Describes the invalid setting and its fix.
     pub fn check(&self) -> Result<(), String> {
-        places::check_folder("prompts.folder", &self.folder)
+        uri_paths::check_folder("prompts.folder", &self.folder)
     }
 }

@@ -1,52 +1,53 @@
 //! Parses and fills the text of a prompt: messages by role, arguments and included files.
 
-use toolgate_contract::{Arguments, Role};
+use toolgate_contract::{MessageRole, PromptArguments};
 
-use crate::front_matter::Wrong;
+use crate::front_matter::FileProblem;
 
 /// The text of a prompt with placeholders, in messages by role.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Template(Vec<(Role, Vec<Line>)>);
+pub(super) struct PromptTemplate(Vec<(MessageRole, Vec<TemplateLine>)>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Line {
+enum TemplateLine {
     /// A line of text.
-    Said(Vec<Piece>),
+    Text(Vec<TextPiece>),
     /// A line that includes the file at this path.
-    Taken(Vec<Piece>),
+    Include(Vec<TextPiece>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Piece {
-    Words(String),
+enum TextPiece {
+    Literal(String),
     Argument(String),
 }
 
 /// A part of a filled template.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum FilledPart {
     Text(String),
     /// The path of a file to include.
     File(String),
 }
 
-impl Template {
+impl PromptTemplate {
     /// Parses the template `body`, which starts on the line `first`, of a prompt with `arguments`.
-    pub(super) fn read(body: &str, first: usize, arguments: &[&str]) -> Result<Self, Wrong> {
-        let mut messages = vec![(Role::User, Vec::new())];
+    pub(super) fn parse(body: &str, first: usize, arguments: &[&str]) -> Result<Self, FileProblem> {
+        let mut messages = vec![(MessageRole::User, Vec::new())];
         for (line, text) in (first..).zip(body.lines()) {
-            if let Some(role) = role(text).map_err(|why| Wrong::at(line, why))? {
+            if let Some(role) = parse_role(text).map_err(|why| FileProblem::at_line(line, why))? {
                 messages.push((role, Vec::new()));
                 continue;
             }
-            let read = read(text, arguments).map_err(|why| Wrong::at(line, why))?;
+            let read =
+                parse_line(text, arguments).map_err(|why| FileProblem::at_line(line, why))?;
             if let Some((_, lines)) = messages.last_mut() {
                 lines.push(read);
             }
         }
-        messages.retain(|(_, lines)| lines.iter().any(Line::says_something));
+        messages.retain(|(_, lines)| lines.iter().any(TemplateLine::has_content));
         if messages.is_empty() {
-            return Err(Wrong::at(
+            return Err(FileProblem::at_line(
                 first,
                 "it says nothing: there is no text in it but front matter",
             ));
@@ -55,53 +56,55 @@ impl Template {
     }
 
     /// Checks whether the template includes a file.
-    pub(super) fn takes_in(&self) -> bool {
+    pub(super) fn includes_files(&self) -> bool {
         let mut lines = self.0.iter().flat_map(|(_, lines)| lines);
-        lines.any(|line| matches!(line, Line::Taken(_)))
+        lines.any(|line| matches!(line, TemplateLine::Include(_)))
     }
 
     /// Returns the most bytes of the text filled with `arguments`, without the included files.
-    pub(super) fn bytes(&self, arguments: &Arguments) -> usize {
+    pub(super) fn bytes_max(&self, arguments: &PromptArguments) -> usize {
         let lines = self.0.iter().flat_map(|(_, lines)| lines);
         let pieces = lines.flat_map(|line| match line {
-            Line::Said(pieces) | Line::Taken(pieces) => pieces,
+            TemplateLine::Text(pieces) | TemplateLine::Include(pieces) => pieces,
         });
         let bytes = pieces.map(|piece| match piece {
-            Piece::Words(words) => words.len(),
-            Piece::Argument(name) => arguments.get(name).map_or(0, String::len),
+            TextPiece::Literal(words) => words.len(),
+            TextPiece::Argument(name) => arguments.get(name).map_or(0, String::len),
         });
         bytes.fold(0, usize::saturating_add)
     }
 
     /// Fills the template with `arguments`. Markup in their values has no effect.
-    pub(super) fn fill(&self, arguments: &Arguments) -> Vec<(Role, Part)> {
+    pub(super) fn fill(&self, arguments: &PromptArguments) -> Vec<(MessageRole, FilledPart)> {
         let mut parts = Vec::new();
         for (role, lines) in &self.0 {
-            let mut said = Said::default();
+            let mut said = TextCollector::default();
             for line in lines {
                 match line {
-                    Line::Said(pieces) => said.line(filled(pieces, arguments)),
-                    Line::Taken(pieces) => {
-                        if let Some(path) = filled(pieces, arguments) {
-                            parts.extend(said.end().map(|text| (*role, Part::Text(text))));
-                            parts.push((*role, Part::File(path)));
+                    TemplateLine::Text(pieces) => said.add_line(fill_line(pieces, arguments)),
+                    TemplateLine::Include(pieces) => {
+                        if let Some(path) = fill_line(pieces, arguments) {
+                            parts.extend(
+                                said.take_text().map(|text| (*role, FilledPart::Text(text))),
+                            );
+                            parts.push((*role, FilledPart::File(path)));
                         }
                     }
                 }
             }
-            parts.extend(said.end().map(|text| (*role, Part::Text(text))));
+            parts.extend(said.take_text().map(|text| (*role, FilledPart::Text(text))));
         }
         parts
     }
 }
 
-impl Line {
-    fn says_something(&self) -> bool {
+impl TemplateLine {
+    fn has_content(&self) -> bool {
         match self {
-            Self::Taken(_) => true,
-            Self::Said(pieces) => pieces.iter().any(|piece| match piece {
-                Piece::Words(words) => !words.trim().is_empty(),
-                Piece::Argument(_) => true,
+            Self::Include(_) => true,
+            Self::Text(pieces) => pieces.iter().any(|piece| match piece {
+                TextPiece::Literal(words) => !words.trim().is_empty(),
+                TextPiece::Argument(_) => true,
             }),
         }
     }
@@ -109,14 +112,14 @@ impl Line {
 
 /// Lines that are collected into one text.
 #[derive(Default)]
-struct Said {
+struct TextCollector {
     lines: Vec<String>,
     /// Set if the line before was left out.
     left_out: bool,
 }
 
-impl Said {
-    fn line(&mut self, line: Option<String>) {
+impl TextCollector {
+    fn add_line(&mut self, line: Option<String>) {
         let Some(line) = line else {
             self.left_out = true;
             return;
@@ -130,7 +133,7 @@ impl Said {
     }
 
     /// Returns the collected text, if there is any, and starts a new one.
-    fn end(&mut self) -> Option<String> {
+    fn take_text(&mut self) -> Option<String> {
         let text = std::mem::take(self).lines.join("\n");
         let text = text.trim_matches('\n');
         (!text.trim().is_empty()).then(|| text.to_owned())
@@ -138,32 +141,32 @@ impl Said {
 }
 
 /// Returns the text of a line. `None` if it names an argument without a value.
-fn filled(pieces: &[Piece], arguments: &Arguments) -> Option<String> {
+fn fill_line(pieces: &[TextPiece], arguments: &PromptArguments) -> Option<String> {
     let mut text = String::new();
     for piece in pieces {
         match piece {
-            Piece::Words(words) => text += words,
+            TextPiece::Literal(words) => text += words,
             // An empty argument counts as missing: a form sends it for a field that was not filled
             // in.
-            Piece::Argument(name) => text += arguments.get(name).filter(|it| !it.is_empty())?,
+            TextPiece::Argument(name) => text += arguments.get(name).filter(|it| !it.is_empty())?,
         }
     }
     Some(text)
 }
 
 /// Returns the role whose message starts at `line`, if `line` is a role comment.
-fn role(line: &str) -> Result<Option<Role>, String> {
+fn parse_role(line: &str) -> Result<Option<MessageRole>, String> {
     let comment = line.trim().strip_prefix("<!--").and_then(|rest| rest.strip_suffix("-->"));
     let role = comment.and_then(|comment| comment.trim().strip_prefix("role:"));
     match role.map(str::trim) {
         None => Ok(None),
-        Some("user") => Ok(Some(Role::User)),
-        Some("assistant") => Ok(Some(Role::Assistant)),
+        Some("user") => Ok(Some(MessageRole::User)),
+        Some("assistant") => Ok(Some(MessageRole::Assistant)),
         Some(other) => Err(format!("`{other}` is no role; there are `user` and `assistant`")),
     }
 }
 
-fn read(line: &str, arguments: &[&str]) -> Result<Line, String> {
+fn parse_line(line: &str, arguments: &[&str]) -> Result<TemplateLine, String> {
     let whole = line.trim();
     if let Some(rest) = whole.strip_prefix("![[")
         && let Some(path) = rest.strip_suffix("]]")
@@ -171,20 +174,20 @@ fn read(line: &str, arguments: &[&str]) -> Result<Line, String> {
         if path.trim().is_empty() {
             return Err("`![[]]` names no file".to_owned());
         }
-        return Ok(Line::Taken(pieces(path.trim(), arguments)?));
+        return Ok(TemplateLine::Include(split_pieces(path.trim(), arguments)?));
     }
     if whole.starts_with("![[") {
         let why = "`![[path]]` stands on a line of its own; write `\\![[` for the letters";
         return Err(why.to_owned());
     }
     if whole.starts_with("\\![[") {
-        return Ok(Line::Said(pieces(&line.replacen("\\![[", "![[", 1), arguments)?));
+        return Ok(TemplateLine::Text(split_pieces(&line.replacen("\\![[", "![[", 1), arguments)?));
     }
-    Ok(Line::Said(pieces(line.trim_end(), arguments)?))
+    Ok(TemplateLine::Text(split_pieces(line.trim_end(), arguments)?))
 }
 
 /// Splits `text` into words and placeholders.
-fn pieces(text: &str, arguments: &[&str]) -> Result<Vec<Piece>, String> {
+fn split_pieces(text: &str, arguments: &[&str]) -> Result<Vec<TextPiece>, String> {
     let mut pieces = Vec::new();
     let mut words = String::new();
     let mut rest = text;
@@ -205,25 +208,25 @@ fn pieces(text: &str, arguments: &[&str]) -> Result<Vec<Piece>, String> {
             return Err(format!(
                 "`{{{{{name}}}}}` is no argument{}; name it in the front matter, or write `\\{{{{` \
                  for the letters",
-                meant(name, arguments)
+                suggestion(name, arguments)
             ));
         }
         words += before;
         if !words.is_empty() {
-            pieces.push(Piece::Words(std::mem::take(&mut words)));
+            pieces.push(TextPiece::Literal(std::mem::take(&mut words)));
         }
-        pieces.push(Piece::Argument(name.to_owned()));
+        pieces.push(TextPiece::Argument(name.to_owned()));
         rest = &after[end + 2..];
     }
     words += rest;
     if !words.is_empty() {
-        pieces.push(Piece::Words(words));
+        pieces.push(TextPiece::Literal(words));
     }
     Ok(pieces)
 }
 
 /// Returns `, did you mean …?` if an argument is similar to `name`.
-fn meant(name: &str, arguments: &[&str]) -> String {
+fn suggestion(name: &str, arguments: &[&str]) -> String {
     let near = |known: &&&str| strsim::normalized_damerau_levenshtein(name, known) > 0.55;
     let likeness = |known: &&str| strsim::normalized_damerau_levenshtein(name, known);
     let best = arguments.iter().filter(near).max_by(|a, b| likeness(a).total_cmp(&likeness(b)));

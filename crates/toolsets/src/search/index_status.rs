@@ -6,22 +6,22 @@ use std::time::{Duration, Instant};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
-use super::{Indexed, Service, State, WORKSPACE};
+use super::{IndexReport, IndexState, SearchService, WORKSPACE};
 
 /// The longest wait, in milliseconds.
 const WAIT_MS_MAX: u64 = 600_000;
 
 /// The tool `search.index_status`.
-pub struct IndexStatus {
-    service: Arc<Service>,
+pub struct GetIndexStatus {
+    service: Arc<SearchService>,
 }
 
 /// Input of `search.index_status`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Input {
+pub struct GetIndexStatusInput {
     /// Only this namespace; default: all.
     namespace: Option<String>,
     /// Bring the index of `namespace` (default: the whole workspace) up to date, and wait this many
@@ -33,79 +33,83 @@ pub struct Input {
 
 /// Output of `search.index_status`.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Output {
+pub struct GetIndexStatusOutput {
     /// Status by namespace.
-    namespaces: BTreeMap<String, Indexed>,
+    namespaces: BTreeMap<String, IndexReport>,
     /// The configured embedding model, or null.
     embedding_model: Option<String>,
 }
 
-impl IndexStatus {
+impl GetIndexStatus {
     /// Creates the tool for `service`.
-    pub fn new(service: &Arc<Service>) -> Self {
+    pub fn new(service: &Arc<SearchService>) -> Self {
         Self { service: service.clone() }
     }
 }
 
-impl Tool for IndexStatus {
+impl Tool for GetIndexStatus {
     const NAME: &'static str = "search.index_status";
     const TITLE: &'static str = "Search index status";
-    const ABOUT: &'static str = "Says which namespaces can be searched and how far the index of each \
+    const DESCRIPTION: &'static str = "Says which namespaces can be searched and how far the index of each \
         is: absent (the first search builds it), building, ready. With wait_ms it is built or \
         brought up to date first.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
-    type Input = Input;
-    type Output = Output;
+    type Input = GetIndexStatusInput;
+    type Output = GetIndexStatusOutput;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
-        let Input { namespace, wait_ms } = input;
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: GetIndexStatusInput,
+    ) -> Result<GetIndexStatusOutput, ToolError> {
+        let GetIndexStatusInput { namespace, wait_ms } = input;
         if wait_ms > WAIT_MS_MAX {
             let message = format!("it must be at most {WAIT_MS_MAX}");
             return Err(ToolError::invalid("/wait_ms", message));
         }
-        let embedding_model = self.service.model().await;
+        let embedding_model = self.service.model_name().await;
         if wait_ms > 0 {
             let name = namespace.as_deref().unwrap_or(WORKSPACE);
             let until = (Instant::now() + Duration::from_millis(wait_ms)).min(ctx.deadline);
             self.service.refresh(ctx, name, until).await?;
         }
-        let mut namespaces = self.service.indexed().await;
+        let mut namespaces = self.service.index_reports().await;
         if let Some(name) = namespace {
             namespaces.retain(|known, _| *known == name);
             if namespaces.is_empty() {
-                return Err(self.service.unknown(&name).await);
+                return Err(self.service.unknown_namespace(&name).await);
             }
         }
-        Ok(Output { namespaces, embedding_model })
+        Ok(GetIndexStatusOutput { namespaces, embedding_model })
     }
 
-    fn text(output: &Output) -> Text {
+    fn decode_utf8(output: &GetIndexStatusOutput) -> ResultText {
         let mut body = String::new();
         for (name, indexed) in &output.namespaces {
-            body += &format!("{name}: {}\n", line(indexed));
+            body += &format!("{name}: {}\n", status_line(indexed));
         }
-        Text::body(body)
+        ResultText::from_body(body)
     }
 }
 
 /// Returns the status of an index in one line.
-pub(super) fn line(indexed: &Indexed) -> String {
-    let Indexed { state, files, files_total, chunks, vectors, complete, note } = indexed;
+pub(super) fn status_line(indexed: &IndexReport) -> String {
+    let IndexReport { state, files, files_total, chunks, vectors, complete, note } = indexed;
     let how = match state {
-        State::Absent => return "not indexed yet; the first search does".to_owned(),
-        State::Building => "being built",
-        State::Rebuilding => "being built anew",
-        State::Ready => "ready",
-        State::Following => "kept by another server",
-        State::Away => "away",
+        IndexState::Absent => return "not indexed yet; the first search does".to_owned(),
+        IndexState::Building => "being built",
+        IndexState::Rebuilding => "being built anew",
+        IndexState::Ready => "ready",
+        IndexState::Following => "kept by another server",
+        IndexState::Away => "away",
     };
     let of = files_total.map(|total| format!(" of {total}")).unwrap_or_default();
     let mut line = format!("{how}; {files}{of} files, {chunks} passages");
     if let Some(vectors) = vectors {
         line += &format!(", {vectors} with a vector by the model");
     }
-    if *state == State::Ready && !complete {
+    if *state == IndexState::Ready && !complete {
         line += "; some files are left out since a limit was reached or they cannot be read";
     }
     if let Some(note) = note {

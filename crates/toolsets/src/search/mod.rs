@@ -1,6 +1,6 @@
 //! The `search` toolset: searches a workspace by meaning, by name and by text.
 //!
-//! The tools parse the input. The [`Service`] keeps indexes fresh and searches them, and an
+//! The tools parse the input. The [`SearchService`] keeps indexes fresh and searches them, and an
 //! [engine](engines) stores them.
 
 mod semantic;
@@ -17,27 +17,27 @@ mod tests;
 
 use std::sync::Arc;
 
-use toolgate_contract::{AnyTool, erase};
+use toolgate_contract::{AnyTool, erase_tool};
 
-pub use index_status::IndexStatus;
-pub use names::Names;
-pub use semantic::Semantic;
-pub use service::{Folders, Indexed, Service, State};
-pub(crate) use service::{Found, Hit, Wanted, distinct_tags};
+pub use index_status::GetIndexStatus;
+pub use names::SearchNames;
+pub use semantic::SearchSemantic;
+pub use service::{IndexFolders, IndexReport, IndexState, SearchService};
+pub(crate) use service::{SearchHit, SearchRequest, SearchResult, distinct_tags};
 pub use settings::Settings;
-pub use text::InText;
-pub use upsert::Upsert;
+pub use text::SearchText;
+pub use upsert::UpsertDocuments;
 
 /// The namespace of the whole workspace.
 const WORKSPACE: &str = "workspace";
 
 /// Returns all tools of this toolset, which share `service`.
-pub fn tools(service: &Arc<Service>) -> Vec<Arc<dyn AnyTool>> {
+pub fn tools(service: &Arc<SearchService>) -> Vec<Arc<dyn AnyTool>> {
     vec![
-        erase(Semantic::new(service)),
-        erase(InText::new(service)),
-        erase(Names::new(service)),
-        erase(IndexStatus::new(service)),
-        erase(Upsert::new(service)),
+        erase_tool(SearchSemantic::new(service)),
+        erase_tool(SearchText::new(service)),
+        erase_tool(SearchNames::new(service)),
+        erase_tool(GetIndexStatus::new(service)),
+        erase_tool(UpsertDocuments::new(service)),
     ]
 }

@@ -1,38 +1,38 @@
 //! `search.names`: finds definitions by name.
 
-mod now;
+mod refresh;
 
 use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_chunks::{ChunkKind, Symbol};
-use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
-use toolgate_search::index::{How, Named};
-use toolgate_search::{Filter, Shown};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
+use toolgate_search::index::{NameMatchKind, NamedDefinition};
+use toolgate_search::{ChunkSummary, DocumentFilter};
 
-use super::Indexed;
-use super::service::{Service, beneath, distinct_tags};
+use super::IndexReport;
+use super::service::{SearchService, distinct_tags, resolve_prefix};
 use crate::files::cursor;
-use now::now;
+use refresh::refresh_definitions;
 
 const LIMIT_MAX: usize = 100;
 /// The largest number of definitions to request, which is more than engines return.
-const FOUND_MAX: usize = 20_000;
+const DEFINITIONS_MAX: usize = 20_000;
 /// The number of definitions from which more may exist. Engines cap each kind of match at this
 /// number and do not report that they did.
-const MORE_FROM: usize = 2_000;
+const ENGINE_MATCHES_MAX: usize = 2_000;
 const NAME_BYTES_MAX: usize = 256;
 
 /// The tool `search.names`.
-pub struct Names {
-    service: Arc<Service>,
+pub struct SearchNames {
+    service: Arc<SearchService>,
 }
 
 /// Input of `search.names`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Input {
+pub struct SearchNamesInput {
     /// The name, e.g. `parse_header`, `ParseHeader` or `Session::new`. The beginning of a name,
     /// words of it, or a misspelt name match too.
     name: String,
@@ -47,7 +47,7 @@ pub struct Input {
     /// Only these: functions, types, other code (constants, variables), sections of documents, or
     /// keys of configurations.
     #[serde(default)]
-    kinds: Vec<Sort>,
+    kinds: Vec<DefinitionKind>,
     /// Largest number of definitions.
     #[serde(default = "limit")]
     #[schemars(range(min = 1, max = 100))]
@@ -59,7 +59,7 @@ pub struct Input {
 /// Kind of definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-enum Sort {
+enum DefinitionKind {
     Function,
     Type,
     Code,
@@ -71,7 +71,7 @@ enum Sort {
 /// Similarity of a name to the query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-enum Likeness {
+enum NameLikeness {
     /// Equal.
     Exact,
     /// Equal except for capitals.
@@ -86,7 +86,7 @@ enum Likeness {
 
 /// Output of `search.names`.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Output {
+pub struct SearchNamesOutput {
     /// Best match first: exact, other capitals, prefix, words, misspelt; functions and types before
     /// others.
     definitions: Vec<Definition>,
@@ -96,7 +96,7 @@ pub struct Output {
     /// The `cursor` of the next page; null at the end.
     cursor: Option<String>,
     /// State of the searched index.
-    index: Indexed,
+    index: IndexReport,
 }
 
 /// A definition.
@@ -105,9 +105,9 @@ struct Definition {
     /// The name.
     name: String,
     /// Similarity to the query.
-    likeness: Likeness,
+    likeness: NameLikeness,
     /// The kind.
-    kind: Sort,
+    kind: DefinitionKind,
     /// The enclosing definitions, outermost first.
     container: Vec<String>,
     /// The file, relative to the workspace or to the root of its namespace; for a document, its id.
@@ -128,60 +128,69 @@ struct Definition {
     etag: String,
 }
 
-impl Names {
+impl SearchNames {
     /// Creates the tool for `service`.
-    pub fn new(service: &Arc<Service>) -> Self {
+    pub fn new(service: &Arc<SearchService>) -> Self {
         Self { service: service.clone() }
     }
 }
 
-impl Tool for Names {
+impl Tool for SearchNames {
     const NAME: &'static str = "search.names";
     const TITLE: &'static str = "Search names";
-    const ABOUT: &'static str = "Finds where a function, type, constant, section or key is defined \
+    const DESCRIPTION: &'static str = "Finds where a function, type, constant, section or key is defined \
         by its name: exact, in other capitals, its beginning, words of it, or misspelt. Gives its \
         head, its lines and what it stands in. For where it is used, search_text.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
-    type Input = Input;
-    type Output = Output;
+    type Input = SearchNamesInput;
+    type Output = SearchNamesOutput;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
-        let question = input.check()?;
-        let Input { name, namespace, path_prefix, tags, kinds, limit, cursor } = input;
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: SearchNamesInput,
+    ) -> Result<SearchNamesOutput, ToolError> {
+        let question = input.validate()?;
+        let SearchNamesInput { name, namespace, path_prefix, tags, kinds, limit, cursor } = input;
         let namespace = namespace.as_deref();
         let after = match &cursor {
-            Some(given) => Last::read(&cursor::read(&question, given)?),
-            None => Last::default(),
+            Some(given) => PageEnd::decode(&cursor::decode_cursor(&question, given)?),
+            None => PageEnd::default(),
         };
         // Documents that callers put are in no file.
-        let root = self.service.place(namespace).await.ok().map(|(root, _)| root);
+        let root = self.service.resolve_files(namespace).await.ok().map(|(root, _)| root);
         let prefix = match (path_prefix, &root) {
-            (Some(prefix), Some(root)) => Some(beneath(root, &prefix)?),
+            (Some(prefix), Some(root)) => Some(resolve_prefix(root, &prefix)?),
             (prefix, _) => prefix,
         };
         let prefixes = prefix.into_iter().filter(|it| !it.is_empty()).collect();
-        let filter = Filter { prefixes, tags: distinct_tags(tags, "/tags")? };
-        let named = self.service.named(ctx, namespace, &name, filter, FOUND_MAX);
+        let filter = DocumentFilter { prefixes, tags: distinct_tags(tags, "/tags")? };
+        let named = self.service.find_definitions(ctx, namespace, &name, filter, DEFINITIONS_MAX);
         let (found, index) = named.await?;
-        let may_be_more = found.len() >= MORE_FROM;
-        let is_meant = |it: &Named| kinds.is_empty() || kinds.contains(&Sort::of(it.shown.kind));
-        let found: Vec<Named> = found.into_iter().filter(is_meant).collect();
-        let begin = after.position(&found);
-        let page: Vec<Named> = found.iter().skip(begin).take(limit).cloned().collect();
+        let may_be_more = found.len() >= ENGINE_MATCHES_MAX;
+        let is_meant = |it: &NamedDefinition| {
+            kinds.is_empty() || kinds.contains(&DefinitionKind::from_chunk_kind(it.summary.kind))
+        };
+        let found: Vec<NamedDefinition> = found.into_iter().filter(is_meant).collect();
+        let begin = after.next_index(&found);
+        let page: Vec<NamedDefinition> = found.iter().skip(begin).take(limit).cloned().collect();
         let end = begin + page.len();
         let is_last = end >= found.len();
-        let last = page.last().map(|it| Last::of(end, it));
+        let last = page.last().map(|it| PageEnd::from_named(end, it));
         let definitions = match root {
-            Some(root) => root.work(ctx, |root, watch| now(root, page, watch)).await?,
-            None => page.into_iter().map(Definition::of).collect(),
+            Some(root) => {
+                root.run_blocking(ctx, |root, watch| refresh_definitions(root, page, watch)).await?
+            }
+            None => page.into_iter().map(Definition::from_index).collect(),
         };
-        let cursor = last.filter(|_| !is_last).map(|it| cursor::after(&question, &it.bytes()));
-        Ok(Output { definitions, truncated: !is_last || may_be_more, cursor, index })
+        let cursor =
+            last.filter(|_| !is_last).map(|it| cursor::encode_cursor(&question, &it.encode()));
+        Ok(SearchNamesOutput { definitions, truncated: !is_last || may_be_more, cursor, index })
     }
 
-    fn text(output: &Output) -> Text {
-        let Output { definitions, truncated, cursor, index } = output;
+    fn decode_utf8(output: &SearchNamesOutput) -> ResultText {
+        let SearchNamesOutput { definitions, truncated, cursor, index } = output;
         let mut body = String::new();
         for it in definitions {
             let Definition { name, container, path, line, line_end, head, .. } = it;
@@ -194,7 +203,7 @@ impl Tool for Names {
             1 => "1 definition".to_owned(),
             many => format!("{many} definitions"),
         };
-        if definitions.first().is_some_and(|it| it.likeness == Likeness::Misspelt) {
+        if definitions.first().is_some_and(|it| it.likeness == NameLikeness::Misspelt) {
             note += "; none is called so, these almost are";
         }
         note += &format!("; {} files searched", index.files);
@@ -209,17 +218,17 @@ impl Tool for Names {
             }
             None => {}
         }
-        Text::body(body).with_note(note)
+        ResultText::from_body(body).with_note(note)
     }
 }
 
-impl Input {
+impl SearchNamesInput {
     /// Checks the input. Returns all that determines the results, for the cursor.
     ///
     /// # Errors
     ///
     /// If the name or the limit is invalid.
-    fn check(&self) -> Result<String, ToolError> {
+    fn validate(&self) -> Result<String, ToolError> {
         let Self { name, namespace, path_prefix, tags, kinds, limit, cursor: _ } = self;
         if name.trim().is_empty() || name.len() > NAME_BYTES_MAX {
             let message = format!("it must have from 1 to {NAME_BYTES_MAX} bytes, not all blank");
@@ -234,58 +243,61 @@ impl Input {
 
 /// The last definition of the previous page.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Last {
+struct PageEnd {
     /// The number of definitions up to and including this one.
-    given: usize,
+    count: usize,
     line: u32,
     name: String,
     path: String,
 }
 
-impl Last {
-    fn of(given: usize, named: &Named) -> Self {
-        let Shown { path, first, .. } = &named.shown;
-        Self { given, line: *first, name: named.name.clone(), path: path.clone() }
+impl PageEnd {
+    fn from_named(count: usize, named: &NamedDefinition) -> Self {
+        let ChunkSummary { path, first, .. } = &named.summary;
+        Self { count, line: *first, name: named.name.clone(), path: path.clone() }
     }
 
     /// Returns the position in `found` after this definition. If it is gone, returns the number of
     /// definitions already returned.
-    fn position(&self, found: &[Named]) -> usize {
-        if self.given == 0 {
+    fn next_index(&self, found: &[NamedDefinition]) -> usize {
+        if self.count == 0 {
             return 0;
         }
-        let at = found.iter().position(|it| Self { given: self.given, ..Self::of(0, it) } == *self);
-        at.map_or(self.given, |at| at + 1)
+        let at = found
+            .iter()
+            .position(|it| Self { count: self.count, ..Self::from_named(0, it) } == *self);
+        at.map_or(self.count, |at| at + 1)
     }
 
-    fn bytes(&self) -> Vec<u8> {
-        let Self { given, line, name, path } = self;
+    fn encode(&self) -> Vec<u8> {
+        let Self { count: given, line, name, path } = self;
         format!("{given} {line} {name}\n{path}").into_bytes()
     }
 
-    /// Parses the output of [`Last::bytes`].
-    fn read(bytes: &[u8]) -> Self {
+    /// Parses the output of [`PageEnd::encode`].
+    fn decode(bytes: &[u8]) -> Self {
         let text = String::from_utf8_lossy(bytes);
         let (head, path) = text.split_once('\n').unwrap_or_default();
         let mut words = head.splitn(3, ' ');
-        let given = words.next().and_then(|it| it.parse().ok()).unwrap_or_default();
+        let count = words.next().and_then(|it| it.parse().ok()).unwrap_or_default();
         let line = words.next().and_then(|it| it.parse().ok()).unwrap_or_default();
         let name = words.next().unwrap_or_default().to_owned();
-        Self { given, line, name, path: path.to_owned() }
+        Self { count, line, name, path: path.to_owned() }
     }
 }
 
 impl Definition {
     /// Converts a definition from the index. If small neighbours share a passage, the lines are
     /// those of the passage.
-    fn of(named: Named) -> Self {
-        let Named { shown, name, how } = named;
-        let Shown { path, first, last, kind, names, within, head, lang, tags, etag, .. } = shown;
+    fn from_index(named: NamedDefinition) -> Self {
+        let NamedDefinition { summary: shown, name, match_kind: how } = named;
+        let ChunkSummary { path, first, last, kind, names, within, head, lang, tags, etag, .. } =
+            shown;
         let is_main = names.first() == Some(&name);
         Self {
             name,
-            likeness: Likeness::of(how),
-            kind: Sort::of(kind),
+            likeness: NameLikeness::from_how(how),
+            kind: DefinitionKind::from_chunk_kind(kind),
             container: within,
             path,
             line: first,
@@ -299,9 +311,9 @@ impl Definition {
     }
 
     /// Moves the definition to `symbol`, as the file has it now.
-    fn at(self, symbol: &Symbol) -> Self {
+    fn move_to(self, symbol: &Symbol) -> Self {
         Self {
-            kind: Sort::of(symbol.kind),
+            kind: DefinitionKind::from_chunk_kind(symbol.kind),
             container: symbol.within.clone(),
             line: symbol.line,
             line_start: symbol.first,
@@ -312,8 +324,8 @@ impl Definition {
     }
 }
 
-impl Sort {
-    fn of(kind: ChunkKind) -> Self {
+impl DefinitionKind {
+    fn from_chunk_kind(kind: ChunkKind) -> Self {
         match kind {
             ChunkKind::Function => Self::Function,
             ChunkKind::Type => Self::Type,
@@ -325,14 +337,14 @@ impl Sort {
     }
 }
 
-impl Likeness {
-    fn of(how: How) -> Self {
+impl NameLikeness {
+    fn from_how(how: NameMatchKind) -> Self {
         match how {
-            How::Exact => Self::Exact,
-            How::Case => Self::Case,
-            How::Prefix => Self::Prefix,
-            How::Words => Self::Words,
-            How::Misspelt => Self::Misspelt,
+            NameMatchKind::Exact => Self::Exact,
+            NameMatchKind::CaseInsensitive => Self::Case,
+            NameMatchKind::Prefix => Self::Prefix,
+            NameMatchKind::Words => Self::Words,
+            NameMatchKind::Misspelled => Self::Misspelt,
         }
     }
 }
@@ -347,7 +359,7 @@ mod tests {
 
     #[test]
     fn a_cursor_tells_what_was_given_last() {
-        let last = Last { given: 20, line: 7, name: "a b".into(), path: "x y/ü.rs".into() };
-        assert_eq!(Last::read(&last.bytes()), last);
+        let last = PageEnd { count: 20, line: 7, name: "a b".into(), path: "x y/ü.rs".into() };
+        assert_eq!(PageEnd::decode(&last.encode()), last);
     }
 }

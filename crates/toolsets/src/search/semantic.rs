@@ -5,20 +5,23 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
-use super::index_status::line;
-use super::{Found, Hit, Indexed, Service, State, WORKSPACE, Wanted, distinct_tags};
+use super::index_status::status_line;
+use super::{
+    IndexReport, IndexState, SearchHit, SearchRequest, SearchResult, SearchService, WORKSPACE,
+    distinct_tags,
+};
 
 /// The tool `search.semantic`.
-pub struct Semantic {
-    service: Arc<Service>,
+pub struct SearchSemantic {
+    service: Arc<SearchService>,
 }
 
 /// Input of `search.semantic`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Input {
+pub struct SearchSemanticInput {
     /// The question, in words or as an identifier, e.g. `authentication middleware` or
     /// `parseHeader`.
     query: Option<String>,
@@ -47,18 +50,18 @@ pub struct Input {
 
 /// Output of `search.semantic`.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Output {
+pub struct SearchSemanticOutput {
     /// Best match first.
-    matches: Vec<Match>,
+    matches: Vec<PassageMatch>,
     /// Models that were used.
-    usage: Usage,
+    usage: ModelUsage,
     /// State of the searched index.
-    index: Indexed,
+    index: IndexReport,
 }
 
 /// A passage of a file.
 #[derive(Debug, Serialize, JsonSchema)]
-struct Match {
+struct PassageMatch {
     /// The passage: its file and lines.
     id: String,
     /// Relevance; comparable only within one answer.
@@ -94,7 +97,7 @@ struct Match {
 
 /// Models that found the matches.
 #[derive(Debug, Serialize, JsonSchema)]
-struct Usage {
+struct ModelUsage {
     /// The model of the vectors that were used: the configured or the built-in one.
     embedding_model: Option<String>,
     /// Milliseconds that the configured model took for the query; null if it was not used.
@@ -106,28 +109,32 @@ struct Usage {
     note: Option<String>,
 }
 
-impl Semantic {
+impl SearchSemantic {
     /// Creates the tool for `service`.
-    pub fn new(service: &Arc<Service>) -> Self {
+    pub fn new(service: &Arc<SearchService>) -> Self {
         Self { service: service.clone() }
     }
 }
 
-impl Tool for Semantic {
+impl Tool for SearchSemantic {
     const NAME: &'static str = "search.semantic";
     const TITLE: &'static str = "Search by meaning";
-    const ABOUT: &'static str = "Finds the passages of code and documents that a question in words \
+    const DESCRIPTION: &'static str = "Finds the passages of code and documents that a question in words \
         is about, or that define an identifier, the best first, with their lines. Leaves out \
         binary and generated files, files over 1 MiB and what .gitignore names. For exact text, \
         or every occurrence, use search_text.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
-    type Input = Input;
-    type Output = Output;
+    type Input = SearchSemanticInput;
+    type Output = SearchSemanticOutput;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: SearchSemanticInput,
+    ) -> Result<SearchSemanticOutput, ToolError> {
         let namespace = input.namespace.filter(|it| it != WORKSPACE);
-        let wanted = Wanted {
+        let wanted = SearchRequest {
             query: input.query,
             embedding: input.embedding,
             top_k: input.top_k,
@@ -135,17 +142,23 @@ impl Tool for Semantic {
             path_prefix: input.path_prefix,
             tags: distinct_tags(input.tags, "/tags")?,
             rerank: input.rerank,
-            vectors: input.include_vectors,
+            with_vectors: input.include_vectors,
         };
         let found = self.service.search(ctx, wanted).await?;
-        let Found { hits, embedding_model, embed_time_ms, rerank_model, note, index, .. } = found;
+        let SearchResult {
+            hits, embedding_model, embed_time_ms, rerank_model, note, index, ..
+        } = found;
         let rerank_model = rerank_model.map(str::to_owned);
-        let usage = Usage { embedding_model, embed_time_ms, rerank_model, note };
-        Ok(Output { matches: hits.into_iter().map(Match::of).collect(), usage, index })
+        let usage = ModelUsage { embedding_model, embed_time_ms, rerank_model, note };
+        Ok(SearchSemanticOutput {
+            matches: hits.into_iter().map(PassageMatch::from_hit).collect(),
+            usage,
+            index,
+        })
     }
 
-    fn text(output: &Output) -> Text {
-        let Output { matches, index, .. } = output;
+    fn decode_utf8(output: &SearchSemanticOutput) -> ResultText {
+        let SearchSemanticOutput { matches, index, .. } = output;
         let mut body = String::new();
         for it in matches {
             body += &format!("{}:{}-{}\n{}\n\n", it.path, it.line_start, it.line_end, it.snippet);
@@ -156,25 +169,25 @@ impl Tool for Semantic {
             many => format!("{many} passages"),
         };
         let how = match index.state {
-            State::Ready if index.complete && index.note.is_none() => {
+            IndexState::Ready if index.complete && index.note.is_none() => {
                 format!("{} files searched", index.files)
             }
-            State::Ready
-            | State::Absent
-            | State::Building
-            | State::Rebuilding
-            | State::Following
-            | State::Away => format!("index: {}", line(index)),
+            IndexState::Ready
+            | IndexState::Absent
+            | IndexState::Building
+            | IndexState::Rebuilding
+            | IndexState::Following
+            | IndexState::Away => format!("index: {}", status_line(index)),
         };
         let model = output.usage.note.as_ref().map(|it| format!("; {it}")).unwrap_or_default();
-        Text::body(body).with_note(format!("{found}; {how}{model}"))
+        ResultText::from_body(body).with_note(format!("{found}; {how}{model}"))
     }
 }
 
-impl Match {
-    fn of(hit: Hit) -> Self {
-        let Hit { id, score, path, first, last, symbol, lang, etag, commit, .. } = hit;
-        let Hit { tags, snippet, metadata, vector, .. } = hit;
+impl PassageMatch {
+    fn from_hit(hit: SearchHit) -> Self {
+        let SearchHit { id, score, path, first, last, symbol, lang, etag, commit, .. } = hit;
+        let SearchHit { tags, snippet, metadata, vector, .. } = hit;
         Self {
             id,
             score,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::WORKSPACE;
 use super::embedders::EmbedderSettings;
 use super::engines::settings::EngineSettings;
-use crate::places;
+use crate::uri_paths;
 
 /// Search over the workspace and other folders. Nothing is read before the first search.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -72,7 +72,7 @@ impl Settings {
             }
         }
         for (name, folder) in &self.namespaces {
-            places::check_folder(&format!("search.namespaces.{name}"), folder)?;
+            uri_paths::check_folder(&format!("search.namespaces.{name}"), folder)?;
         }
         for (name, folder) in &self.roots {
             if self.namespaces.contains_key(name) {

@@ -9,26 +9,26 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
-use super::service::Service;
-use crate::grep::Case;
+use super::service::SearchService;
+use crate::grep::CaseSensitivity;
 use crate::world::Root;
-use crate::world::root::Watch;
+use crate::world::root::WorkMonitor;
 
 const LIMIT_MAX: usize = 1000;
 const CONTEXT_MAX: usize = 20;
-const PER_FILE: usize = 5;
+const PER_FILE_DEFAULT: usize = 5;
 
 /// The tool `search.text`.
-pub struct InText {
-    service: Arc<Service>,
+pub struct SearchText {
+    service: Arc<SearchService>,
 }
 
 /// Input of `search.text`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Input {
+pub struct SearchTextInput {
     /// A regular expression (Rust syntax: no look-around, no backreferences).
     text: String,
     /// Take `text` literally, not as a regular expression.
@@ -39,7 +39,7 @@ pub struct Input {
     word: bool,
     /// Case sensitivity; `smart`: only if `text` has a capital letter.
     #[serde(default)]
-    case: Case,
+    case: CaseSensitivity,
     /// Let a match span several lines, e.g. `fn open\([^)]*\)`; `.` still matches within one,
     /// unless the expression begins with `(?s)`.
     #[serde(default)]
@@ -86,10 +86,10 @@ pub struct Input {
 
 /// Output of `search.text`.
 #[derive(Debug, Default, Serialize, JsonSchema)]
-pub struct Output {
+pub struct SearchTextOutput {
     /// Files with matches: definitions first, then most matches; then tests and examples,
     /// documents, and vendored or generated files.
-    files: Vec<InFile>,
+    files: Vec<FileMatches>,
     /// The number of matching lines, or of matches with `multiline`.
     matches_total: u64,
     /// The number of files with matches.
@@ -102,12 +102,12 @@ pub struct Output {
     /// The `cursor` of the next page; null at the end.
     cursor: Option<String>,
     /// Files that could not be searched.
-    skipped: Skipped,
+    skipped: SkippedByReason,
 }
 
 /// A file with matches.
 #[derive(Debug, Serialize, JsonSchema)]
-struct InFile {
+struct FileMatches {
     /// The path, relative to the workspace or to the root of its namespace.
     path: String,
     /// The language, if known.
@@ -117,12 +117,12 @@ struct InFile {
     /// The number of matches in it.
     count: u64,
     /// The matches that are shown, in order.
-    matches: Vec<Match>,
+    matches: Vec<TextMatch>,
 }
 
 /// A match.
 #[derive(Debug, Serialize, JsonSchema)]
-struct Match {
+struct TextMatch {
     /// The line, from 1.
     line: u64,
     /// The last line of a match over several.
@@ -136,7 +136,7 @@ struct Match {
     definition: bool,
     /// The enclosing definition.
     #[serde(skip_serializing_if = "Option::is_none")]
-    symbol: Option<Within>,
+    symbol: Option<EnclosingSymbol>,
     /// The lines before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     before: Vec<String>,
@@ -147,7 +147,7 @@ struct Match {
 
 /// The function, type, section or key that contains a match.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-struct Within {
+struct EnclosingSymbol {
     /// The name.
     name: String,
     /// The kind: `function`, `type`, `code`, `section` or `key`.
@@ -161,7 +161,7 @@ struct Within {
 
 /// Numbers of skipped files, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
-struct Skipped {
+struct SkippedByReason {
     /// Files that are not text.
     binary: u64,
     /// Files and directories that vanished or cannot be read.
@@ -170,40 +170,46 @@ struct Skipped {
     too_long: u64,
 }
 
-impl InText {
+impl SearchText {
     /// Creates the tool for `service`.
-    pub fn new(service: &Arc<Service>) -> Self {
+    pub fn new(service: &Arc<SearchService>) -> Self {
         Self { service: service.clone() }
     }
 }
 
-impl Tool for InText {
+impl Tool for SearchText {
     const NAME: &'static str = "search.text";
     const TITLE: &'static str = "Search for text";
-    const ABOUT: &'static str = "Finds every occurrence of a text or regular expression and counts \
+    const DESCRIPTION: &'static str = "Finds every occurrence of a text or regular expression and counts \
         it, by file, with the function or type each match is in: definitions first, tests, \
         documents and generated files last. Leaves out .git, binary files, what .gitignore names and \
         files known to hold passwords and keys (unless `path` is one). For lines in order of path, or files by name, use files_search; for what code is \
         about, search_semantic.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
-    type Input = Input;
-    type Output = Output;
+    type Input = SearchTextInput;
+    type Output = SearchTextOutput;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
-        within("/limit", input.limit, 1, LIMIT_MAX)?;
-        within("/per_file", input.per_file.unwrap_or(1), 1, LIMIT_MAX)?;
-        within("/context", input.context, 0, CONTEXT_MAX)?;
-        let (root, folder) = self.service.place(input.namespace.as_deref()).await?;
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: SearchTextInput,
+    ) -> Result<SearchTextOutput, ToolError> {
+        check_range("/limit", input.limit, 1, LIMIT_MAX)?;
+        check_range("/per_file", input.per_file.unwrap_or(1), 1, LIMIT_MAX)?;
+        check_range("/context", input.context, 0, CONTEXT_MAX)?;
+        let (root, folder) = self.service.resolve_files(input.namespace.as_deref()).await?;
         let answer_bytes = self.service.answer_bytes();
-        let work = move |root: &Root, watch: &Watch| {
-            page::find(root, &folder, &input, answer_bytes, watch)
+        let work = move |root: &Root, watch: &WorkMonitor| {
+            page::search_text(root, &folder, &input, answer_bytes, watch)
         };
-        root.work(ctx, work).await
+        root.run_blocking(ctx, work).await
     }
 
-    fn text(output: &Output) -> Text {
-        let Output { files, matches_total, files_total, searched, cursor, skipped, .. } = output;
+    fn decode_utf8(output: &SearchTextOutput) -> ResultText {
+        let SearchTextOutput {
+            files, matches_total, files_total, searched, cursor, skipped, ..
+        } = output;
         let mut body = String::new();
         for file in files {
             file.write(&mut body);
@@ -219,7 +225,7 @@ impl Tool for InText {
                 counted(*files_total, "file", "files")
             ),
         };
-        let Skipped { binary, unreadable, too_long } = *skipped;
+        let SkippedByReason { binary, unreadable, too_long } = *skipped;
         let reasons = [
             (binary, "not text"),
             (unreadable, "unreadable or gone"),
@@ -228,20 +234,20 @@ impl Tool for InText {
         for (count, why) in reasons.into_iter().filter(|(count, _)| *count > 0) {
             note += &format!("; {count} skipped ({why})");
         }
-        let left: u64 = files.iter().map(InFile::left).sum();
+        let left: u64 = files.iter().map(FileMatches::unshown_count).sum();
         if left > 0 {
             note += &format!("; {left} more in these files: raise `per_file` or `limit`");
         }
         if let Some(cursor) = cursor {
             note += &format!("; go on with cursor: {cursor}");
         }
-        Text::body(body).with_note(note)
+        ResultText::from_body(body).with_note(note)
     }
 }
 
-impl InFile {
+impl FileMatches {
     /// Returns the number of matches that are not shown, if any match is.
-    fn left(&self) -> u64 {
+    fn unshown_count(&self) -> u64 {
         let shown = self.matches.len() as u64;
         if shown == 0 { 0 } else { self.count.saturating_sub(shown) }
     }
@@ -254,7 +260,7 @@ impl InFile {
             (count, shown) if *count == shown => format!("{path}\n"),
             (count, shown) => format!("{path} ({shown} of {count})\n"),
         };
-        let mut last: Option<&Match> = None;
+        let mut last: Option<&TextMatch> = None;
         let mut is_headed = false;
         for found in matches {
             let is_same = last.is_some_and(|last| last.symbol == found.symbol);
@@ -262,7 +268,7 @@ impl InFile {
                 // A definition names itself, but does not show that the definition above it has
                 // ended.
                 Some(symbol) if !is_same && (is_headed || !found.definition) => {
-                    *body += &symbol.head();
+                    *body += &symbol.heading();
                     is_headed = true;
                 }
                 None if !is_same && is_headed => {
@@ -281,16 +287,16 @@ impl InFile {
     }
 }
 
-impl Within {
+impl EnclosingSymbol {
     /// Returns the heading above the matches in this definition.
-    fn head(&self) -> String {
+    fn heading(&self) -> String {
         let Self { name, kind, container, line } = self;
         let container: String = container.iter().map(|it| format!("{it}.")).collect();
         format!(" in {kind} {container}{name}, line {line}\n")
     }
 }
 
-impl Match {
+impl TextMatch {
     fn last_line(&self) -> u64 {
         self.line_end.unwrap_or(self.line)
     }
@@ -314,7 +320,7 @@ impl Match {
     }
 }
 
-fn within(pointer: &str, given: usize, least: usize, most: usize) -> Result<(), ToolError> {
+fn check_range(pointer: &str, given: usize, least: usize, most: usize) -> Result<(), ToolError> {
     if (least..=most).contains(&given) {
         return Ok(());
     }

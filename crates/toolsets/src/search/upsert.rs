@@ -6,10 +6,10 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
-use super::service::{Document, Upserted};
-use super::{Service, distinct_tags};
+use super::service::{NewDocument, UpsertSummary};
+use super::{SearchService, distinct_tags};
 
 /// Largest number of documents in one call.
 const DOCUMENTS_MAX: usize = 1_000;
@@ -23,19 +23,19 @@ const METADATA_BYTES_MAX: usize = 16 << 10;
 const ID_BYTES_MAX: usize = 512;
 
 /// The tool `search.upsert`.
-pub struct Upsert {
-    service: Arc<Service>,
+pub struct UpsertDocuments {
+    service: Arc<SearchService>,
 }
 
 /// Input of `search.upsert`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Input {
+pub struct UpsertDocumentsInput {
     /// The namespace, created if missing: small letters, digits, `_` and `-`.
     namespace: String,
     /// Documents to put. Each replaces the document with its id.
     #[serde(default)]
-    documents: Vec<Given>,
+    documents: Vec<DocumentInput>,
     /// Ids of documents to remove. Missing and repeated ids are ignored.
     #[serde(default)]
     remove: Vec<String>,
@@ -44,7 +44,7 @@ pub struct Input {
 /// A document: `text` or `json`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Given {
+struct DocumentInput {
     /// The id, e.g. `notes/2024-05.md`. Its ending is the format: `.md` is cut at headings, `.rs`
     /// at functions.
     id: String,
@@ -62,7 +62,7 @@ struct Given {
 
 /// Output of `search.upsert`.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Output {
+pub struct UpsertDocumentsOutput {
     /// New documents.
     added: u64,
     /// Replaced documents.
@@ -73,26 +73,30 @@ pub struct Output {
     documents: u64,
 }
 
-impl Upsert {
+impl UpsertDocuments {
     /// Creates the tool for `service`.
-    pub fn new(service: &Arc<Service>) -> Self {
+    pub fn new(service: &Arc<SearchService>) -> Self {
         Self { service: service.clone() }
     }
 }
 
-impl Tool for Upsert {
+impl Tool for UpsertDocuments {
     const NAME: &'static str = "search.upsert";
     const TITLE: &'static str = "Put documents to be found";
-    const ABOUT: &'static str = "Puts texts or JSON documents into a namespace of their own, where \
+    const DESCRIPTION: &'static str = "Puts texts or JSON documents into a namespace of their own, where \
         search_semantic finds them by meaning (pass the same namespace), and takes others out. They \
         are kept beside the server, not in the workspace.";
     const EFFECTS: Effects = Effects::Changes;
     const IDEMPOTENT: bool = true;
-    type Input = Input;
-    type Output = Output;
+    type Input = UpsertDocumentsInput;
+    type Output = UpsertDocumentsOutput;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
-        let Input { namespace, documents, remove } = input;
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: UpsertDocumentsInput,
+    ) -> Result<UpsertDocumentsOutput, ToolError> {
+        let UpsertDocumentsInput { namespace, documents, remove } = input;
         if documents.is_empty() && remove.is_empty() {
             let message = "there is nothing to do; pass `documents`, or ids to `remove`";
             return Err(ToolError::invalid("/documents", message));
@@ -110,7 +114,7 @@ impl Tool for Upsert {
         let mut ids = BTreeSet::new();
         let mut put = Vec::with_capacity(documents.len());
         for (at, given) in documents.into_iter().enumerate() {
-            let document = given.document(&format!("/documents/{at}"))?;
+            let document = given.parse(&format!("/documents/{at}"))?;
             if remove.contains(&document.id) || !ids.insert(document.id.clone()) {
                 let message = format!("`{}` is named twice; name each id once", document.id);
                 return Err(ToolError::invalid(format!("/documents/{at}/id"), message));
@@ -121,19 +125,19 @@ impl Tool for Upsert {
             upserted = self.service.upsert(&namespace, put, remove.into_iter().collect()) => upserted?,
             () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
         };
-        let Upserted { added, replaced, removed, documents } = upserted;
-        Ok(Output { added, replaced, removed, documents })
+        let UpsertSummary { added, replaced, removed, documents } = upserted;
+        Ok(UpsertDocumentsOutput { added, replaced, removed, documents })
     }
 
-    fn text(output: &Output) -> Text {
-        let Output { added, replaced, removed, documents } = output;
+    fn decode_utf8(output: &UpsertDocumentsOutput) -> ResultText {
+        let UpsertDocumentsOutput { added, replaced, removed, documents } = output;
         let done = format!("{added} added, {replaced} replaced, {removed} removed");
-        Text::body(format!("{done}; {documents} documents in the namespace\n"))
+        ResultText::from_body(format!("{done}; {documents} documents in the namespace\n"))
     }
 }
 
-impl Given {
-    fn document(self, pointer: &str) -> Result<Document, ToolError> {
+impl DocumentInput {
+    fn parse(self, pointer: &str) -> Result<NewDocument, ToolError> {
         let Self { id, text, json, tags, metadata } = self;
         let wrong = |field: &str, why: String| ToolError::invalid(format!("{pointer}{field}"), why);
         if id.trim().is_empty() || id.len() > ID_BYTES_MAX || id.contains(['\0', '\n']) {
@@ -163,6 +167,6 @@ impl Given {
             return Err(wrong("/metadata", why));
         }
         let tags = distinct_tags(tags, &format!("{pointer}/tags"))?;
-        Ok(Document { id, text, sort, tags, metadata })
+        Ok(NewDocument { id, text, sort, tags, metadata })
     }
 }

@@ -5,37 +5,37 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
-use toolgate_contract::{Contents, ResourceSpec, Skill, SkillFile, SkillFiles};
+use toolgate_contract::{ResourceContents, ResourceSpec, Skill, SkillFile, SkillFiles};
 
 use super::{BYTES_MAX, FILES_MAX, SCHEME, SKILL_FILE};
-use crate::front_matter::{self, Wrong};
-use crate::{icons, media, places};
+use crate::front_matter::{self, FileProblem};
+use crate::{icons, media, uri_paths};
 
 /// A skill that the server offers.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Entry {
+pub(super) struct SkillEntry {
     /// The path after `skill://`, e.g. `acme/refunds`.
     pub(super) path: String,
     pub(super) name: String,
     pub(super) about: String,
     pub(super) front_matter: Map<String, Value>,
     /// The skill's files in order of URI, including `SKILL.md`.
-    pub(super) files: Vec<Part>,
+    pub(super) files: Vec<SkillEntryFile>,
 }
 
 /// A file of a skill.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct SkillEntryFile {
     pub(super) uri: String,
     /// The path in the skill's folder.
     pub(super) path: String,
-    pub(super) known: Arc<Known>,
-    pub(super) from: From,
+    pub(super) info: Arc<SkillFileInfo>,
+    pub(super) origin: FileOrigin,
 }
 
 /// The properties of a file's content.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Known {
+pub(super) struct SkillFileInfo {
     digest: String,
     pub(super) bytes: u64,
     is_text: bool,
@@ -45,16 +45,16 @@ pub(super) struct Known {
 
 /// The location of a file's content.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum From {
+pub(super) enum FileOrigin {
     /// Content that is compiled into the server.
-    Program(&'static str),
+    BuiltIn(&'static str),
     /// The path of a file in the workspace, as it was walked.
     Workspace(PathBuf),
 }
 
-impl Known {
+impl SkillFileInfo {
     /// Computes the properties of `content`, from a file called `name`.
-    pub(super) fn of(name: &str, content: &[u8]) -> Self {
+    pub(super) fn from_content(name: &str, content: &[u8]) -> Self {
         let text = std::str::from_utf8(content).ok();
         let hex = Sha256::digest(content).into_iter().map(|byte| format!("{byte:02x}"));
         Self {
@@ -66,53 +66,58 @@ impl Known {
     }
 }
 
-impl Entry {
+impl SkillEntry {
     /// Creates the skill at `path` from `files`, each with its path in the skill's folder. Checks
     /// its `SKILL.md`.
     pub(super) fn new(
         path: &str,
-        files: impl IntoIterator<Item = (String, Arc<Known>, From)>,
-    ) -> Result<Self, Wrong> {
-        let part = |(inner, known, from): (String, _, _)| Part {
-            uri: format!("{SCHEME}{}/{}", places::in_uri(path), places::in_uri(&inner)),
+        files: impl IntoIterator<Item = (String, Arc<SkillFileInfo>, FileOrigin)>,
+    ) -> Result<Self, FileProblem> {
+        let part = |(inner, known, from): (String, _, _)| SkillEntryFile {
+            uri: format!(
+                "{SCHEME}{}/{}",
+                uri_paths::percent_encode_path(path),
+                uri_paths::percent_encode_path(&inner)
+            ),
             path: inner,
-            known,
-            from,
+            info: known,
+            origin: from,
         };
-        let mut files: Vec<Part> = files.into_iter().map(part).collect();
+        let mut files: Vec<SkillEntryFile> = files.into_iter().map(part).collect();
         files.sort_by(|a, b| a.uri.cmp(&b.uri));
         let skill = files.iter().find(|part| part.path == SKILL_FILE);
-        let skill = skill.ok_or_else(|| Wrong::whole("it is no file of its own"))?;
-        let text = skill.known.text.as_deref().ok_or_else(|| Wrong::whole("it is not UTF-8"))?;
-        let (head, front_matter) = head(text)?;
-        let name = said(&front_matter, head, "name")?;
-        let about = said(&front_matter, head, "description")?;
+        let skill = skill.ok_or_else(|| FileProblem::whole("it is no file of its own"))?;
+        let text =
+            skill.info.text.as_deref().ok_or_else(|| FileProblem::whole("it is not UTF-8"))?;
+        let (head, front_matter) = parse_head(text)?;
+        let name = text_value(&front_matter, head, "name")?;
+        let about = text_value(&front_matter, head, "description")?;
         let folder = path.rsplit('/').next().unwrap_or_default();
         if name != folder {
             let why = format!(
                 "its name is `{name}`, and its folder is called `{folder}`; they must be the same"
             );
-            return Err(Wrong::at(line_of(head, "name"), why));
+            return Err(FileProblem::at_line(key_line(head, "name"), why));
         }
         if !is_name(&name) {
             let why = format!(
                 "`{name}` is no name of a skill: a-z, 0-9 and single `-` between them, at most 64"
             );
-            return Err(Wrong::at(line_of(head, "name"), why));
+            return Err(FileProblem::at_line(key_line(head, "name"), why));
         }
         Ok(Self { path: path.to_owned(), name, about, front_matter, files })
     }
 
     /// Returns the URI of the skill's `SKILL.md`.
     pub(super) fn uri(&self) -> String {
-        format!("{SCHEME}{}/{SKILL_FILE}", places::in_uri(&self.path))
+        format!("{SCHEME}{}/{SKILL_FILE}", uri_paths::percent_encode_path(&self.path))
     }
 
     pub(super) fn skill(&self) -> Skill {
-        let file = |part: &Part| SkillFile {
+        let file = |part: &SkillEntryFile| SkillFile {
             uri: part.uri.clone(),
-            digest: part.known.digest.clone(),
-            bytes: part.known.bytes,
+            digest: part.info.digest.clone(),
+            bytes: part.info.bytes,
         };
         Skill {
             uri: self.uri(),
@@ -122,46 +127,48 @@ impl Entry {
     }
 
     /// Returns `part` as an entry in a list of resources.
-    pub(super) fn resource(&self, part: &Part) -> ResourceSpec {
+    pub(super) fn resource(&self, part: &SkillEntryFile) -> ResourceSpec {
         let is_skill = part.path == SKILL_FILE;
         let name = part.path.rsplit('/').next().unwrap_or_default();
         let mut spec = ResourceSpec::new(&part.uri, if is_skill { &self.name } else { name });
         spec.about = is_skill.then(|| self.about.clone());
         spec.media_type = Some(part.media_type());
-        spec.bytes = Some(part.known.bytes);
-        spec.icons = icons::of("skills");
+        spec.bytes = Some(part.info.bytes);
+        spec.icons = icons::for_toolset("skills");
         spec
     }
 }
 
-impl Part {
+impl SkillEntryFile {
     fn media_type(&self) -> String {
-        media::type_of(&self.path, self.known.is_text)
+        media::media_type(&self.path, self.info.is_text)
     }
 
     /// Returns `content` as the content of the resource.
-    pub(super) fn contents(&self, content: Vec<u8>) -> Contents {
+    pub(super) fn contents(&self, content: Vec<u8>) -> ResourceContents {
         media::contents(&self.uri, &self.path, content)
     }
 }
 
-pub(super) fn too_many(count: usize) -> Wrong {
-    Wrong::whole(format!("the skill has {count} files or more; a skill has at most {FILES_MAX}"))
+pub(super) fn too_many_files(count: usize) -> FileProblem {
+    FileProblem::whole(format!(
+        "the skill has {count} files or more; a skill has at most {FILES_MAX}"
+    ))
 }
 
-pub(super) fn too_large(bytes: u64) -> Wrong {
-    Wrong::whole(format!(
+pub(super) fn too_large(bytes: u64) -> FileProblem {
+    FileProblem::whole(format!(
         "the files of the skill have {bytes} bytes or more; a skill has at most {BYTES_MAX}"
     ))
 }
 
 /// Parses the front matter of `text`. Returns its YAML and its values.
-fn head(text: &str) -> Result<(&str, Map<String, Value>), Wrong> {
+fn parse_head(text: &str) -> Result<(&str, Map<String, Value>), FileProblem> {
     let head = front_matter::split(text)?.head;
     match front_matter::parse(head, &[])? {
         Value::Object(said) => Ok((head, said)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            Err(Wrong::at(2, "the front matter is no list of `key: value`"))
+            Err(FileProblem::at_line(2, "the front matter is no list of `key: value`"))
         }
     }
 }
@@ -171,23 +178,28 @@ fn head(text: &str) -> Result<(&str, Map<String, Value>), Wrong> {
 /// # Errors
 /// Fails if the front matter is missing or invalid. The message names the line and the reason.
 pub fn front_matter(text: &str) -> Result<Map<String, Value>, String> {
-    let said = head(text).map(|(_, said)| said);
-    said.map_err(|Wrong { line, message }| format!("line {line}: {message}"))
+    let said = parse_head(text).map(|(_, said)| said);
+    said.map_err(|FileProblem { line, message }| format!("line {line}: {message}"))
 }
 
 /// Returns the value of `key` in the front matter, which must be text.
-fn said(front_matter: &Map<String, Value>, head: &str, key: &str) -> Result<String, Wrong> {
+fn text_value(
+    front_matter: &Map<String, Value>,
+    head: &str,
+    key: &str,
+) -> Result<String, FileProblem> {
     match front_matter.get(key) {
         Some(Value::String(text)) if !text.trim().is_empty() => Ok(text.clone()),
-        Some(_) => {
-            Err(Wrong::at(line_of(head, key), format!("`{key}` is no text; put it in quotes")))
-        }
-        None => Err(Wrong::at(1, format!("the front matter has no `{key}`"))),
+        Some(_) => Err(FileProblem::at_line(
+            key_line(head, key),
+            format!("`{key}` is no text; put it in quotes"),
+        )),
+        None => Err(FileProblem::at_line(1, format!("the front matter has no `{key}`"))),
     }
 }
 
 /// Returns the line of the file on which `key` stands in the front matter.
-fn line_of(head: &str, key: &str) -> usize {
+fn key_line(head: &str, key: &str) -> usize {
     let is_key = |line: &str| line.strip_prefix(key).is_some_and(|rest| rest.starts_with(':'));
     head.lines().position(is_key).map_or(1, |at| at + 2)
 }

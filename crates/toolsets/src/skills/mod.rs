@@ -8,15 +8,15 @@
 
 mod settings;
 mod entry;
-mod gather;
-mod offer;
+mod search;
+mod library;
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "the tests see to the workspace from outside")]
 mod tests;
 
 pub use entry::front_matter;
-pub use offer::Shelf;
-pub use settings::Settings;
+pub use library::SkillLibrary;
+pub use settings::SkillSettings;
 
 /// The prefix of the URI of every skill file.
 const SCHEME: &str = "skill://";

@@ -3,12 +3,12 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::places;
+use crate::uri_paths;
 
 /// Skills that the server offers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Settings {
+pub struct SkillSettings {
     /// Switch for all skills. Default: true.
     pub enabled: bool,
     /// Switch for the built-in skill, which teaches an agent to use toolgate. Default: true.
@@ -19,19 +19,19 @@ pub struct Settings {
     pub folders: Vec<String>,
 }
 
-impl Default for Settings {
+impl Default for SkillSettings {
     fn default() -> Self {
         let folders = ["skills", ".claude/skills", ".agents/skills", ".toolgate/skills"];
         Self { enabled: true, shipped: true, folders: folders.map(str::to_owned).to_vec() }
     }
 }
 
-impl Settings {
+impl SkillSettings {
     /// Checks the settings.
     ///
     /// # Errors
     /// Describes the first invalid setting and its fix.
     pub fn check(&self) -> Result<(), String> {
-        self.folders.iter().try_for_each(|folder| places::check_folder("skills.folders", folder))
+        self.folders.iter().try_for_each(|folder| uri_paths::check_folder("skills.folders", folder))
     }
 }

@@ -11,31 +11,32 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use toolgate_contract::{
-    Caller, Change, Changes, Completing, CompletingOf, Contents, Ctx, Fault, Held, ResourceSpec,
-    Resources, Skill, SkillFile, SkillFiles, Skills,
+    Caller, ChangeFeed, CompletionRequest, CompletionTarget, ResourceContents, ResourceData,
+    ResourceSource, ResourceSpec, ServerChange, Skill, SkillFile, SkillFiles, SkillSource,
+    ToolContext, ToolFault,
 };
 
-use super::entry::{Entry, From, Known};
-use super::{Settings, Shelf, gather};
-use crate::looked::Remembered;
+use super::entry::{FileOrigin, SkillEntry, SkillFileInfo};
+use super::{SkillLibrary, SkillSettings, search};
+use crate::workspace_scan::FileCache;
 use crate::world::Root;
-use crate::world::root::Watch;
+use crate::world::root::WorkMonitor;
 
 struct Bench {
     dir: TempDir,
     root: Root,
-    shelf: Arc<Shelf>,
+    shelf: Arc<SkillLibrary>,
 }
 
 impl Bench {
     fn new() -> Self {
-        Self::with(&Settings { shipped: false, ..Settings::default() })
+        Self::with(&SkillSettings { shipped: false, ..SkillSettings::default() })
     }
 
-    fn with(settings: &Settings) -> Self {
+    fn with(settings: &SkillSettings) -> Self {
         let dir = TempDir::new().unwrap();
         let root = Root::open(dir.path()).unwrap();
-        let shelf = Shelf::new(&root, settings).expect("skills are asked for");
+        let shelf = SkillLibrary::new(&root, settings).expect("skills are asked for");
         Self { dir, root, shelf }
     }
 
@@ -59,27 +60,28 @@ impl Bench {
         self.all().await.into_iter().map(|skill| skill.uri).collect()
     }
 
-    async fn read(&self, uri: &str) -> Contents {
+    async fn read(&self, uri: &str) -> ResourceContents {
         let mut read = self.shelf.read(&ctx(), uri).await.unwrap();
         assert_eq!(read.len(), 1);
         read.remove(0)
     }
 
-    async fn fault(&self, uri: &str) -> Fault {
+    async fn fault(&self, uri: &str) -> ToolFault {
         self.shelf.read(&ctx(), uri).await.unwrap_err().fault
     }
 
     async fn children(&self, uri: &str) -> Vec<(String, String)> {
-        let children = self.shelf.folder(&ctx(), uri, None, 100).await.unwrap();
+        let children = self.shelf.list_folder(&ctx(), uri, None, 100).await.unwrap();
         let child = |spec: ResourceSpec| (spec.uri, spec.media_type.unwrap());
         children.into_iter().map(child).collect()
     }
 
     /// What is left out, as the log tells it.
     fn left_out(&self) -> Vec<String> {
-        let folders = Settings::default().folders;
-        let mut files = Remembered::default();
-        let found = gather::search(&self.root, &folders, &mut files, &Watch::default());
+        let folders = SkillSettings::default().folders;
+        let mut files = FileCache::default();
+        let found =
+            search::search_folders(&self.root, &folders, &mut files, &WorkMonitor::default());
         found.unwrap().1.iter().map(ToString::to_string).collect()
     }
 
@@ -92,8 +94,8 @@ impl Bench {
     }
 }
 
-fn ctx() -> Ctx {
-    Ctx::alone(Caller::local(), Instant::now() + Duration::from_secs(60))
+fn ctx() -> ToolContext {
+    ToolContext::detached(Caller::local(), Instant::now() + Duration::from_secs(60))
 }
 
 fn files(skill: &Skill) -> &[SkillFile] {
@@ -103,10 +105,10 @@ fn files(skill: &Skill) -> &[SkillFile] {
     }
 }
 
-fn bytes(contents: &Contents) -> Vec<u8> {
+fn bytes(contents: &ResourceContents) -> Vec<u8> {
     match &contents.held {
-        Held::Text(text) => text.as_bytes().to_vec(),
-        Held::Bytes(bytes) => bytes.0.to_vec(),
+        ResourceData::Text(text) => text.as_bytes().to_vec(),
+        ResourceData::Bytes(bytes) => bytes.0.to_vec(),
     }
 }
 
@@ -141,8 +143,8 @@ async fn every_file_of_a_skill_reads_as_its_digest_and_size_say() {
     check_files(&bench, &all[0]).await;
     let read = bench.read("skill://pdf/references/a%20b.md").await;
     assert_eq!(read.media_type.as_deref(), Some("text/markdown"));
-    assert_eq!(bench.fault("skill://pdf/.hidden").await, Fault::NotFound);
-    assert_eq!(bench.fault("skill://pdf/../pdf/SKILL.md").await, Fault::NotFound);
+    assert_eq!(bench.fault("skill://pdf/.hidden").await, ToolFault::NotFound);
+    assert_eq!(bench.fault("skill://pdf/../pdf/SKILL.md").await, ToolFault::NotFound);
 }
 
 #[tokio::test]
@@ -234,23 +236,23 @@ async fn why_a_skill_cannot_be_used_is_told_to_whoever_asks_for_it() {
     assert_eq!(bench.uris().await, ["skill://good/SKILL.md"]);
     let place = "`.claude/skills/acme/b a d/SKILL.md:2` cannot be used: its name is `other`";
     for uri in ["skill://acme/b%20a%20d/SKILL.md", "skill://acme/b%20a%20d/more.md"] {
-        let told = bench.shelf.trouble(uri).unwrap();
+        let told = bench.shelf.unusable_reason(uri).unwrap();
         assert!(told.starts_with(place), "{told}");
         let err = bench.shelf.read(&ctx(), uri).await.unwrap_err();
-        assert_eq!((err.fault, err.message), (Fault::NotFound, told));
+        assert_eq!((err.fault, err.message), (ToolFault::NotFound, told));
     }
-    let told = bench.shelf.trouble("skill://good/link").unwrap();
+    let told = bench.shelf.unusable_reason("skill://good/link").unwrap();
     assert!(told.starts_with("`skills/good/link` cannot be used: it is a symlink"), "{told}");
     for uri in ["skill://good/SKILL.md", "skill://nobody/SKILL.md", "skill://acme", "other"] {
-        assert_eq!(bench.shelf.trouble(uri), None, "{uri}");
+        assert_eq!(bench.shelf.unusable_reason(uri), None, "{uri}");
     }
 }
 
 #[test]
 fn a_folder_that_is_none_of_the_workspace_is_refused() {
-    Settings::default().check().unwrap();
+    SkillSettings::default().check().unwrap();
     let folders = vec!["skills".to_owned(), "/etc".to_owned()];
-    let wrong = Settings { folders, ..Settings::default() }.check().unwrap_err();
+    let wrong = SkillSettings { folders, ..SkillSettings::default() }.check().unwrap_err();
     assert!(wrong.starts_with("`skills.folders` names `/etc`, which is outside"), "{wrong}");
 }
 
@@ -298,7 +300,7 @@ async fn a_symlink_may_be_a_skill_of_the_workspace_and_never_leads_out() {
     assert_eq!(bench.uris().await, ["skill://a/SKILL.md"]);
     check_files(&bench, &bench.all().await[0]).await;
     assert_eq!(files(&bench.all().await[0]).len(), 1);
-    assert_eq!(bench.fault("skill://a/link").await, Fault::NotFound);
+    assert_eq!(bench.fault("skill://a/link").await, ToolFault::NotFound);
     let told = bench.left_out();
     let has = |part: &str| told.iter().any(|line| line.contains(part));
     assert!(has("a skill is left out: skills/out: "), "{told:#?}");
@@ -322,7 +324,7 @@ async fn what_changed_is_told_anew() {
     bench.skill("skills/b", "b");
     assert_eq!(bench.read("skill://b/SKILL.md").await.media_type.as_deref(), Some("text/markdown"));
     fs::remove_dir_all(bench.dir.path().join("skills")).unwrap();
-    assert_eq!(bench.fault("skill://b/SKILL.md").await, Fault::NotFound);
+    assert_eq!(bench.fault("skill://b/SKILL.md").await, ToolFault::NotFound);
 }
 
 #[tokio::test]
@@ -331,17 +333,17 @@ async fn whoever_watches_hears_which_file_changed() {
     bench.skill("skills/a", "a");
     bench.put("skills/a/x", "one");
     bench.all().await;
-    let changes = Changes::default();
+    let changes = ChangeFeed::default();
     let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
-    changes.heard_by(move |change| drop(told.send(change.clone())));
+    changes.subscribe(move |change| drop(told.send(change.clone())));
     let _hold = bench.shelf.watch(&ctx(), "skill://a/x", &changes).await.unwrap();
     bench.put("skills/a/x", "two");
     let mut next = async || {
         let change = tokio::time::timeout(Duration::from_secs(20), heard.recv()).await;
         change.expect("told in time").unwrap()
     };
-    assert_eq!(next().await, Change::Resource("skill://a/x".into()));
-    assert_eq!(next().await, Change::Resources);
+    assert_eq!(next().await, ServerChange::Resource("skill://a/x".into()));
+    assert_eq!(next().await, ServerChange::Resources);
 }
 
 #[tokio::test]
@@ -357,11 +359,11 @@ async fn the_list_has_each_skill_by_its_own_name_and_words() {
     assert_eq!(list[0].media_type.as_deref(), Some("text/markdown"));
     assert_eq!(bench.shelf.list(&ctx(), None, 1).await.unwrap(), list[..1]);
     assert_eq!(bench.shelf.list(&ctx(), Some(&list[0].uri), 9).await.unwrap(), list[1..]);
-    let asked = Completing {
-        of: CompletingOf::Template("skill://{+path}".to_owned()),
+    let asked = CompletionRequest {
+        target: CompletionTarget::Template("skill://{+path}".to_owned()),
         argument: "path".to_owned(),
-        so_far: String::new(),
-        others: std::collections::BTreeMap::new(),
+        prefix: String::new(),
+        other_arguments: std::collections::BTreeMap::new(),
     };
     assert_eq!(bench.shelf.templates()[0].uri, "skill://{+path}");
     let paths = bench.shelf.complete(&ctx(), &asked).await.unwrap();
@@ -384,17 +386,21 @@ async fn a_folder_has_its_files_and_folders_and_a_file_is_none() {
         child("skill://acme/a/z.txt", "text/plain"),
     ];
     assert_eq!(bench.children("skill://acme/a").await, inner);
-    let after = bench.shelf.folder(&ctx(), "skill://acme/a", Some(&inner[0].0), 1).await.unwrap();
+    let after =
+        bench.shelf.list_folder(&ctx(), "skill://acme/a", Some(&inner[0].0), 1).await.unwrap();
     assert_eq!((after[0].uri.as_str(), after[0].name.as_str()), ("skill://acme/a/r%20e", "r e"));
-    let fault = async |uri| bench.shelf.folder(&ctx(), uri, None, 1).await.unwrap_err().fault;
-    assert_eq!(fault("skill://acme/a/SKILL.md").await, Fault::Invalid { pointer: "/uri".into() });
-    assert_eq!(fault("skill://nobody").await, Fault::NotFound);
-    assert_eq!(fault("skill://acm").await, Fault::NotFound);
+    let fault = async |uri| bench.shelf.list_folder(&ctx(), uri, None, 1).await.unwrap_err().fault;
+    assert_eq!(
+        fault("skill://acme/a/SKILL.md").await,
+        ToolFault::Invalid { pointer: "/uri".into() }
+    );
+    assert_eq!(fault("skill://nobody").await, ToolFault::NotFound);
+    assert_eq!(fault("skill://acm").await, ToolFault::NotFound);
 }
 
 #[tokio::test]
 async fn the_one_that_comes_along_is_sound_and_a_workspace_s_own_takes_its_place() {
-    let bench = Bench::with(&Settings::default());
+    let bench = Bench::with(&SkillSettings::default());
     let all = bench.all().await;
     assert_eq!(all[0].uri, "skill://toolgate/SKILL.md");
     assert_eq!(files(&all[0]).len(), 3);
@@ -403,17 +409,23 @@ async fn the_one_that_comes_along_is_sound_and_a_workspace_s_own_takes_its_place
     assert!(folder.iter().any(|(_, media)| media == "inode/directory"), "{folder:?}");
     bench.skill("skills/toolgate", "toolgate");
     assert_eq!(files(&bench.all().await[0]).len(), 1);
-    let none = Settings { shipped: false, folders: Vec::new(), ..Settings::default() };
-    assert!(Shelf::new(&bench.root, &none).is_none());
-    assert!(Shelf::new(&bench.root, &Settings { enabled: false, ..Settings::default() }).is_none());
+    let none = SkillSettings { shipped: false, folders: Vec::new(), ..SkillSettings::default() };
+    assert!(SkillLibrary::new(&bench.root, &none).is_none());
+    assert!(
+        SkillLibrary::new(
+            &bench.root,
+            &SkillSettings { enabled: false, ..SkillSettings::default() }
+        )
+        .is_none()
+    );
 }
 
 proptest! {
     #[test]
     fn no_markdown_breaks_the_reader(text in "(---\n)?(name: [a-b]{1,2}\n|description: .{0,20}\n|[a-z]+:.{0,20}\n){0,4}(---\n)?\\PC{0,40}") {
-        let known = Arc::new(Known::of("SKILL.md", text.as_bytes()));
-        let file = ("SKILL.md".to_owned(), known, From::Program(""));
-        if let Ok(entry) = Entry::new("x/a", [file]) {
+        let known = Arc::new(SkillFileInfo::from_content("SKILL.md", text.as_bytes()));
+        let file = ("SKILL.md".to_owned(), known, FileOrigin::BuiltIn(""));
+        if let Ok(entry) = SkillEntry::new("x/a", [file]) {
             prop_assert_eq!(entry.name.as_str(), "a");
             prop_assert!(entry.skill().front_matter.contains_key("description"));
         }

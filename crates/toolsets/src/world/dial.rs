@@ -26,17 +26,17 @@ use tokio_rustls::rustls::{
 
 /// Idle time before TCP keepalive probes start. Probes repeat at a third of it, and three
 /// unanswered ones end the connection.
-const ALIVE_AFTER: Duration = Duration::from_secs(15);
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
 
 /// A byte stream to a server.
-pub enum Dialled {
+pub enum DialedStream {
     /// A TCP connection.
     Port(TcpStream),
     /// A Unix socket connection.
     Socket(UnixStream),
 }
 
-impl AsyncRead for Dialled {
+impl AsyncRead for DialedStream {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -49,7 +49,7 @@ impl AsyncRead for Dialled {
     }
 }
 
-impl AsyncWrite for Dialled {
+impl AsyncWrite for DialedStream {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -78,7 +78,7 @@ impl AsyncWrite for Dialled {
 
 /// The address that a server listens at.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum DialAddress {
     /// A host (a name or an IP address) and a TCP port.
     Port(String, u16),
     /// The path of a Unix socket.
@@ -87,29 +87,29 @@ pub enum Place {
 
 /// The certificate authorities that a TLS client trusts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Trust {
+pub enum CertificateTrust {
     /// The authorities that the system trusts.
     System,
     /// The authorities in a PEM file.
     File(PathBuf),
     /// No check at all: traffic is encrypted, but the server is not authenticated.
-    Anybody,
+    AnyCertificate,
 }
 
 /// Connects to `place` within the time `within`.
 ///
 /// # Errors
 /// A sentence that explains why the connection failed.
-pub async fn dial(place: &Place, within: Duration) -> Result<Dialled, String> {
+pub async fn dial(place: &DialAddress, within: Duration) -> Result<DialedStream, String> {
     let connected = timeout(within, async {
         match place {
-            Place::Port(host, port) => {
+            DialAddress::Port(host, port) => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await?;
                 stream.set_nodelay(true)?;
                 keep_alive(&stream)?;
-                Ok(Dialled::Port(stream))
+                Ok(DialedStream::Port(stream))
             }
-            Place::Socket(path) => Ok(Dialled::Socket(UnixStream::connect(path).await?)),
+            DialAddress::Socket(path) => Ok(DialedStream::Socket(UnixStream::connect(path).await?)),
         }
     });
     match connected.await {
@@ -126,58 +126,62 @@ pub async fn dial(place: &Place, within: Duration) -> Result<Dialled, String> {
 fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     use rustix::net::sockopt;
     sockopt::set_socket_keepalive(stream, true)?;
-    sockopt::set_tcp_keepidle(stream, ALIVE_AFTER)?;
-    sockopt::set_tcp_keepintvl(stream, ALIVE_AFTER / 3)?;
+    sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(stream, KEEPALIVE_IDLE / 3)?;
     sockopt::set_tcp_keepcnt(stream, 3)?;
     Ok(())
 }
 
 /// A TLS client. Cheap to clone.
 #[derive(Clone)]
-pub struct Secure(TlsConnector);
+pub struct TlsClient(TlsConnector);
 
-impl Secure {
+impl TlsClient {
     /// Creates a TLS client that trusts `trust`. It reads certificate files, so it blocks.
     ///
     /// # Errors
     /// If there are no certificates to trust.
-    pub fn new(trust: &Trust) -> Result<Self, String> {
+    pub fn new(trust: &CertificateTrust) -> Result<Self, String> {
         let provider = Arc::new(ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .map_err(|err| err.to_string())?;
         let config = match trust {
-            Trust::System => config.with_root_certificates(system()?),
-            Trust::File(path) => config.with_root_certificates(of_file(path)?),
-            Trust::Anybody => {
-                config.dangerous().with_custom_certificate_verifier(Arc::new(Anybody { provider }))
-            }
+            CertificateTrust::System => config.with_root_certificates(system_roots()?),
+            CertificateTrust::File(path) => config.with_root_certificates(roots_from_file(path)?),
+            CertificateTrust::AnyCertificate => config
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(AnyCertificateVerifier { provider })),
         };
         Ok(Self(TlsConnector::from(Arc::new(config.with_no_client_auth()))))
     }
 
     /// Performs the TLS handshake over `stream` and checks that the server's certificate is for
     /// `host`.
-    pub async fn over(&self, stream: Dialled, host: &str) -> io::Result<TlsStream<Dialled>> {
+    pub async fn connect(
+        &self,
+        stream: DialedStream,
+        host: &str,
+    ) -> io::Result<TlsStream<DialedStream>> {
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let name = ServerName::try_from(host).map_err(io::Error::other)?;
         self.0.connect(name, stream).await
     }
 }
 
-fn system() -> Result<RootCertStore, String> {
+fn system_roots() -> Result<RootCertStore, String> {
     let found = rustls_native_certs::load_native_certs();
     let why = found.errors.first().map_or_else(String::new, |err| format!(": {err}"));
-    roots(found.certs).ok_or_else(|| format!("this system has no certificates to trust{why}"))
+    root_store(found.certs).ok_or_else(|| format!("this system has no certificates to trust{why}"))
 }
 
-fn of_file(path: &Path) -> Result<RootCertStore, String> {
+fn roots_from_file(path: &Path) -> Result<RootCertStore, String> {
     let found = rustls_native_certs::load_certs_from_paths(Some(path), None);
     let why = found.errors.first().map_or_else(String::new, |err| format!(": {err}"));
-    roots(found.certs).ok_or_else(|| format!("{} has no certificates{why}", path.display()))
+    root_store(found.certs).ok_or_else(|| format!("{} has no certificates{why}", path.display()))
 }
 
-fn roots(certificates: Vec<CertificateDer<'static>>) -> Option<RootCertStore> {
+fn root_store(certificates: Vec<CertificateDer<'static>>) -> Option<RootCertStore> {
     let mut roots = RootCertStore::empty();
     let (taken, _) = roots.add_parsable_certificates(certificates);
     (taken > 0).then_some(roots)
@@ -185,11 +189,11 @@ fn roots(certificates: Vec<CertificateDer<'static>>) -> Option<RootCertStore> {
 
 /// A verifier that accepts any certificate and still checks the handshake signatures.
 #[derive(Debug)]
-struct Anybody {
+struct AnyCertificateVerifier {
     provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AnyCertificateVerifier {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

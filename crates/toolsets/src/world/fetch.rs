@@ -30,31 +30,31 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 /// The default time limit of a request, from name lookup to the last byte of the response.
-const WITHIN: Duration = Duration::from_secs(5);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The default limit of a response body, in bytes. The rest of a longer body is not read.
-const ANSWER_BYTES_MAX: usize = 1 << 20;
+const RESPONSE_BYTES_MAX: usize = 1 << 20;
 
 /// An HTTP client. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Fetch {
-    secure: Arc<OnceLock<Result<TlsConnector, String>>>,
+pub struct HttpFetcher {
+    tls: Arc<OnceLock<Result<TlsConnector, String>>>,
 }
 
 /// A POST request. It has no `Debug`, because it holds a secret key.
-pub struct Asked<'a> {
+pub struct JsonPost<'a> {
     /// The JSON body.
     pub json: Vec<u8>,
     /// The secret for the `Authorization: Bearer` header.
     pub key: Option<&'a str>,
     /// The time limit, from name lookup to the last byte of the response.
-    pub within: Duration,
+    pub timeout: Duration,
     /// The most bytes of the response body to read.
     pub answer_bytes_max: usize,
 }
 
 /// The status and body of an HTTP response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answered {
+pub struct HttpResponse {
     /// The HTTP status code.
     pub status: u16,
     /// The body, or its first bytes if it is longer than the limit.
@@ -63,9 +63,9 @@ pub struct Answered {
 
 /// An HTTP response with the headers that concern retries and caching.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct FetchResponse {
     /// The status and body.
-    pub answered: Answered,
+    pub response: HttpResponse,
     /// The value of `Retry-After`: a number of seconds, or a date.
     pub retry_after: Option<String>,
     /// The value of `Cache-Control`.
@@ -74,13 +74,13 @@ pub struct Answer {
 
 /// An `http` or `https` URL to send requests to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
-    is_secure: bool,
+pub struct HttpTarget {
+    is_https: bool,
     authority: Authority,
     path: PathAndQuery,
 }
 
-impl Target {
+impl HttpTarget {
     /// Joins `path` to the path of `url`.
     ///
     /// # Errors
@@ -103,14 +103,14 @@ impl Target {
         }
         let path = format!("{}{path}", url.path().trim_end_matches('/'));
         let path = path.parse().map_err(|err| format!("cannot have the path `{path}`: {err}"))?;
-        Ok(Self { is_secure, authority, path })
+        Ok(Self { is_https: is_secure, authority, path })
     }
 
     /// Parses a whole `url`, including its query.
     ///
     /// # Errors
     /// A phrase that explains why the URL is unusable.
-    pub fn whole(url: &str) -> Result<Self, String> {
+    pub fn from_url(url: &str) -> Result<Self, String> {
         let (plain, query) = match url.split_once('?') {
             Some((plain, query)) => (plain, format!("?{query}")),
             None => (url, String::new()),
@@ -124,10 +124,10 @@ impl Target {
 
     /// Returns `true` if nobody between can read requests: the URL is `https` or the host is
     /// loopback.
-    pub fn is_private(&self) -> bool {
+    pub fn is_encrypted_or_loopback(&self) -> bool {
         let host = self.host();
         let address = host.parse::<IpAddr>();
-        self.is_secure || host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+        self.is_https || host == "localhost" || address.is_ok_and(|address| address.is_loopback())
     }
 
     /// Returns the host. An IPv6 address has no brackets.
@@ -136,47 +136,51 @@ impl Target {
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for HttpTarget {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { is_secure, authority, path } = self;
+        let Self { is_https: is_secure, authority, path } = self;
         let scheme = if *is_secure { "https" } else { "http" };
         write!(out, "{scheme}://{authority}{path}")
     }
 }
 
-impl Fetch {
+impl HttpFetcher {
     /// Sends a GET request to `target`.
     ///
     /// # Errors
     /// A sentence that explains why there is no response.
     pub async fn get(
         &self,
-        target: &Target,
+        target: &HttpTarget,
         within: Duration,
         answer_bytes_max: usize,
-    ) -> Result<Answer, String> {
+    ) -> Result<FetchResponse, String> {
         let request = Request::get(target.path.clone()).body(Full::default());
         let request = request.map_err(|err| err.to_string())?;
         let exchange = self.exchange(target, request, answer_bytes_max);
-        timeout(within, exchange).await.unwrap_or_else(|_| Err(late(within)))
+        timeout(within, exchange).await.unwrap_or_else(|_| Err(timeout_message(within)))
     }
 
     /// Posts `json` to `target` within the default limits and without a key.
     ///
     /// # Errors
     /// A sentence for the log that explains why there is no response.
-    pub async fn post(&self, target: &Target, json: Vec<u8>) -> Result<Answered, String> {
-        let answer_bytes_max = ANSWER_BYTES_MAX;
-        let asked = Asked { json, key: None, within: WITHIN, answer_bytes_max };
-        Ok(self.ask(target, asked).await?.answered)
+    pub async fn post(&self, target: &HttpTarget, json: Vec<u8>) -> Result<HttpResponse, String> {
+        let answer_bytes_max = RESPONSE_BYTES_MAX;
+        let asked = JsonPost { json, key: None, timeout: DEFAULT_TIMEOUT, answer_bytes_max };
+        Ok(self.post_request(target, asked).await?.response)
     }
 
     /// Posts the request `asked` to `target`.
     ///
     /// # Errors
     /// A sentence that explains why there is no response. It never contains the key.
-    pub async fn ask(&self, target: &Target, asked: Asked<'_>) -> Result<Answer, String> {
-        let Asked { json, key, within, answer_bytes_max } = asked;
+    pub async fn post_request(
+        &self,
+        target: &HttpTarget,
+        asked: JsonPost<'_>,
+    ) -> Result<FetchResponse, String> {
+        let JsonPost { json, key, timeout: within, answer_bytes_max } = asked;
         let mut request = Request::post(target.path.clone())
             .header(CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::from(json)))
@@ -188,16 +192,16 @@ impl Fetch {
             request.headers_mut().insert(AUTHORIZATION, bearer);
         }
         let exchange = self.exchange(target, request, answer_bytes_max);
-        timeout(within, exchange).await.unwrap_or_else(|_| Err(late(within)))
+        timeout(within, exchange).await.unwrap_or_else(|_| Err(timeout_message(within)))
     }
 
     async fn exchange(
         &self,
-        target: &Target,
+        target: &HttpTarget,
         mut request: Request<Full<Bytes>>,
         answer_bytes_max: usize,
-    ) -> Result<Answer, String> {
-        let Target { is_secure, authority, .. } = target;
+    ) -> Result<FetchResponse, String> {
+        let HttpTarget { is_https: is_secure, authority, .. } = target;
         let host = target.host();
         let port = authority.port_u16().unwrap_or(if *is_secure { 443 } else { 80 });
         let stream = TcpStream::connect((host, port)).await.map_err(|err| err.to_string())?;
@@ -211,31 +215,31 @@ impl Fetch {
         headers.insert(USER_AGENT, HeaderValue::from_static(agent));
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
         if !is_secure {
-            return over(stream, request, answer_bytes_max).await;
+            return send_over(stream, request, answer_bytes_max).await;
         }
         let name = ServerName::try_from(host.to_owned()).map_err(|err| err.to_string())?;
-        let secure = self.connector().await?;
+        let secure = self.new_tls_connector().await?;
         let stream = secure.connect(name, stream).await.map_err(|err| err.to_string())?;
-        over(stream, request, answer_bytes_max).await
+        send_over(stream, request, answer_bytes_max).await
     }
 
-    async fn connector(&self) -> Result<TlsConnector, String> {
-        if self.secure.get().is_none() {
+    async fn new_tls_connector(&self) -> Result<TlsConnector, String> {
+        if self.tls.get().is_none() {
             // The system's certificates are files.
             let made =
                 tokio::task::spawn_blocking(connector).await.map_err(|err| err.to_string())?;
-            self.secure.get_or_init(|| made);
+            self.tls.get_or_init(|| made);
         }
-        self.secure.get().cloned().unwrap_or_else(|| Err("TLS is away".to_owned()))
+        self.tls.get().cloned().unwrap_or_else(|| Err("TLS is away".to_owned()))
     }
 }
 
 /// Sends one request over `stream` and reads its response.
-async fn over(
+async fn send_over(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     request: Request<Full<Bytes>>,
     answer_bytes_max: usize,
-) -> Result<Answer, String> {
+) -> Result<FetchResponse, String> {
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|err| err.to_string())?;
     let exchange = async move {
@@ -264,10 +268,10 @@ async fn over(
                 body.extend_from_slice(&bytes[..bytes.len().min(room)]);
             }
         }
-        Ok(Answer { answered: Answered { status, body }, retry_after, cache_control })
+        Ok(FetchResponse { response: HttpResponse { status, body }, retry_after, cache_control })
     };
     let mut exchange = std::pin::pin!(exchange);
-    let answered: Result<Answer, hyper::Error> = tokio::select! {
+    let answered: Result<FetchResponse, hyper::Error> = tokio::select! {
         answered = &mut exchange => answered,
         // The exchange ends with the connection at the latest. Bytes that were read before are
         // still there.
@@ -276,7 +280,7 @@ async fn over(
     answered.map_err(|err| err.to_string())
 }
 
-fn late(within: Duration) -> String {
+fn timeout_message(within: Duration) -> String {
     format!("there was no answer within {} s", within.as_secs_f32())
 }
 
@@ -329,8 +333,8 @@ mod tests {
         (url, asked)
     }
 
-    async fn posted(url: &str, path: &str) -> Result<Answered, String> {
-        Fetch::default().post(&Target::new(url, path).unwrap(), b"{}".to_vec()).await
+    async fn posted(url: &str, path: &str) -> Result<HttpResponse, String> {
+        HttpFetcher::default().post(&HttpTarget::new(url, path).unwrap(), b"{}".to_vec()).await
     }
 
     #[tokio::test]
@@ -338,7 +342,7 @@ mod tests {
         let answer = "HTTP/1.1 201 Created\r\ncontent-length: 2\r\n\r\nok".to_owned();
         let (url, asked) = server(answer.into_bytes()).await;
         let answered = posted(&format!("{url}/api/"), "/assets/").await.unwrap();
-        assert_eq!(answered, Answered { status: 201, body: b"ok".to_vec() });
+        assert_eq!(answered, HttpResponse { status: 201, body: b"ok".to_vec() });
         let asked = asked.await.unwrap();
         assert!(asked.starts_with("POST /api/assets/ HTTP/1.1\r\n"), "{asked}");
         assert!(asked.contains("content-type: application/json\r\n"), "{asked}");
@@ -358,10 +362,10 @@ mod tests {
             stream.write_all(format!("{head}keys").as_bytes()).await.unwrap();
             String::from_utf8(asked).unwrap()
         });
-        let target = Target::whole(&url).unwrap();
+        let target = HttpTarget::from_url(&url).unwrap();
         assert_eq!(target.to_string(), url);
-        let got = Fetch::default().get(&target, WITHIN, 3).await.unwrap();
-        assert_eq!(got.answered, Answered { status: 200, body: b"key".to_vec() });
+        let got = HttpFetcher::default().get(&target, DEFAULT_TIMEOUT, 3).await.unwrap();
+        assert_eq!(got.response, HttpResponse { status: 200, body: b"key".to_vec() });
         assert_eq!(got.cache_control.as_deref(), Some("max-age=9"));
         let asked = asked.await.unwrap();
         assert!(asked.starts_with("GET /keys/?p=a%20b HTTP/1.1\r\n"), "{asked}");
@@ -372,7 +376,7 @@ mod tests {
         let answer = "HTTP/1.1 302 Found\r\nlocation: /other\r\ncontent-length: 4\r\n\r\nmove";
         let (url, asked) = server(answer.as_bytes().to_vec()).await;
         let answered = posted(&url, "/").await.unwrap();
-        assert_eq!(answered, Answered { status: 302, body: b"move".to_vec() });
+        assert_eq!(answered, HttpResponse { status: 302, body: b"move".to_vec() });
         asked.await.unwrap();
     }
 
@@ -389,7 +393,7 @@ mod tests {
     #[tokio::test]
     async fn the_beginning_of_a_long_answer_is_read() {
         let mut answer = b"HTTP/1.1 200 OK\r\n\r\n".to_vec();
-        answer.resize(answer.len() + ANSWER_BYTES_MAX + (64 << 10), b'x');
+        answer.resize(answer.len() + RESPONSE_BYTES_MAX + (64 << 10), b'x');
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(async move {
@@ -402,7 +406,7 @@ mod tests {
             let _ = stream.write_all(&answer).await;
         });
         let answered = posted(&url, "/").await.unwrap();
-        assert_eq!((answered.status, answered.body.len()), (200, ANSWER_BYTES_MAX));
+        assert_eq!((answered.status, answered.body.len()), (200, RESPONSE_BYTES_MAX));
     }
 
     #[tokio::test]
@@ -424,7 +428,7 @@ mod tests {
         let before = tokio::time::Instant::now();
         let why = posted(&url, "/").await.unwrap_err();
         assert_eq!(why, "there was no answer within 5 s");
-        assert!(before.elapsed() < WITHIN + Duration::from_millis(100));
+        assert!(before.elapsed() < DEFAULT_TIMEOUT + Duration::from_millis(100));
     }
 
     #[tokio::test]

@@ -4,12 +4,12 @@ pub mod processes;
 pub mod sandbox;
 pub mod root;
 pub mod watch;
-pub mod stirring;
+pub mod folder_signal;
 pub mod fetch;
 pub mod dial;
 
-pub use fetch::Fetch;
-pub use processes::Processes;
-pub use root::{Root, Rules};
+pub use fetch::HttpFetcher;
+pub use processes::ProcessRunner;
+pub use root::{Root, RootRules};
 pub use sandbox::Sandbox;
-pub use watch::Watcher;
+pub use watch::FileWatcher;

@@ -8,7 +8,7 @@
 
 mod program;
 mod environment;
-mod captured;
+mod output_capture;
 mod running;
 mod family;
 mod strays;
@@ -28,39 +28,41 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolgate_contract::Stream;
+use toolgate_contract::OutputStream;
 
-pub(super) use image::{Child, HANDED, HELPER, Image, Streams, end};
+pub(super) use image::{
+    ChildProcess, EXTRA_FD, HELPER_NAME, ProgramImage, StandardStreams, kill_and_wait,
+};
 
-pub use captured::{Captured, Piece};
 pub use environment::refused_variable;
-pub use mark::Mark;
-pub(super) use mark::Tag;
-pub use program::{Missing, Program, nearest};
-pub use running::{Runs, Spoken};
+pub(super) use mark::RunTag;
+pub use mark::ServerMark;
+pub use output_capture::{CapturedOutput, OutputPiece};
+pub use program::{ProgramLookupError, ResolvedProgram, nearest_program};
+pub use running::{OpenProgram, ProgramGuard};
 
-use mark::Worn;
-use spawn::Spawner;
+use mark::TagLimits;
+use spawn::ProgramSpawner;
 
-use super::sandbox::{Held, Inside, Leavings, Sandbox};
+use super::sandbox::{Confinement, Sandbox, SandboxCoverage, SandboxLeftovers};
 
 /// Starts programs. Clones share one spawning thread.
 #[derive(Clone)]
-pub struct Processes(Arc<House>);
+pub struct ProcessRunner(Arc<RunnerState>);
 
-struct House {
+struct RunnerState {
     /// The server's own environment at its start.
     environment: BTreeMap<OsString, OsString>,
-    spawner: Spawner,
+    spawner: ProgramSpawner,
     sandbox: Sandbox,
-    closing: CancellationToken,
-    running: TaskTracker,
+    shutdown: CancellationToken,
+    tasks: TaskTracker,
 }
 
 /// A program to run.
-pub struct Start {
+pub struct ProgramStart {
     /// The executable to run.
-    pub program: Program,
+    pub program: ResolvedProgram,
     /// The arguments, passed on unchanged.
     pub args: Vec<OsString>,
     /// The working directory. An open handle, so that no rename can replace it.
@@ -70,50 +72,50 @@ pub struct Start {
     /// The bytes for standard input. `None` means immediate end of file.
     pub stdin: Option<Vec<u8>>,
     /// The limits of time and output.
-    pub bounds: Bounds,
+    pub bounds: RunLimits,
     /// The confinement. `None` lets the program do everything that the server may.
-    pub inside: Option<Inside>,
+    pub confinement: Option<Confinement>,
 }
 
 /// The limits of one run: its time and how much output is kept.
 #[derive(Debug, Clone, Copy)]
-pub struct Bounds {
+pub struct RunLimits {
     /// The time after which the program is asked to stop.
     pub timeout: Duration,
     /// The time between asking the program to stop and killing it.
     pub grace: Duration,
     /// The bytes of each output stream to keep in memory.
-    pub held_bytes_max: usize,
+    pub memory_bytes_max: usize,
     /// The bytes of each output stream to keep on disk once it exceeds the memory limit.
     pub spool_bytes_max: u64,
 }
 
 /// The result of a run. None of its processes exists any more.
-pub struct Ended {
+pub struct ProgramOutcome {
     /// The exit status of the main process.
     pub status: ExitStatus,
     /// The reason for stopping the program. `None` if it ended by itself.
-    pub stopped: Option<Stopped>,
+    pub stop_reason: Option<StopReason>,
     /// The duration of the run.
-    pub took: Duration,
+    pub duration: Duration,
     /// The output to standard output.
-    pub stdout: Captured,
+    pub stdout: CapturedOutput,
     /// The output to standard error.
-    pub stderr: Captured,
+    pub stderr: CapturedOutput,
     /// The confinement that was in force.
-    pub sandbox: Arc<Held>,
+    pub sandbox: Arc<SandboxCoverage>,
 }
 
 /// The reason for stopping a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stopped {
+pub enum StopReason {
     /// It ran longer than its time limit.
     TimedOut,
     /// The caller cancelled it, or the server is closing.
     Canceled,
 }
 
-impl Processes {
+impl ProcessRunner {
     /// Creates a runner without a sandbox for a server with the environment `environment`.
     ///
     /// It makes this process the one that adopts orphans (a child subreaper), so that no double
@@ -122,18 +124,18 @@ impl Processes {
     /// # Errors
     /// If the system does not support that, or no thread can be started.
     pub fn new(environment: impl IntoIterator<Item = (OsString, OsString)>) -> io::Result<Self> {
-        Self::confined(environment, Sandbox::none())
+        Self::with_sandbox(environment, Sandbox::disabled())
     }
 
     /// Creates a runner that confines programs with `sandbox`.
     ///
     /// # Errors
     /// The errors of [`new`](Self::new).
-    pub fn confined(
+    pub fn with_sandbox(
         environment: impl IntoIterator<Item = (OsString, OsString)>,
         sandbox: Sandbox,
     ) -> io::Result<Self> {
-        Self::begun(environment, sandbox, None)
+        Self::with_leftovers(environment, sandbox, None)
     }
 
     /// Creates a runner that confines programs in `workspace`. First it removes the placeholders
@@ -141,29 +143,29 @@ impl Processes {
     ///
     /// # Errors
     /// The errors of [`new`](Self::new).
-    pub fn confined_in(
+    pub fn with_sandbox_in(
         workspace: &Path,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
         sandbox: Sandbox,
     ) -> io::Result<Self> {
         // A missing folder is reported when it is opened.
-        let leavings = sandbox.leavings(workspace).ok();
-        leavings.iter().for_each(Leavings::sweep);
-        Self::begun(environment, sandbox, leavings)
+        let leavings = sandbox.leftovers(workspace).ok();
+        leavings.iter().for_each(SandboxLeftovers::remove);
+        Self::with_leftovers(environment, sandbox, leavings)
     }
 
-    fn begun(
+    fn with_leftovers(
         environment: impl IntoIterator<Item = (OsString, OsString)>,
         sandbox: Sandbox,
-        leavings: Option<Leavings>,
+        leavings: Option<SandboxLeftovers>,
     ) -> io::Result<Self> {
         family::adopt_orphans()?;
-        Ok(Self(Arc::new(House {
+        Ok(Self(Arc::new(RunnerState {
             environment: environment.into_iter().collect(),
-            spawner: Spawner::start(Mark::new()?, leavings)?,
+            spawner: ProgramSpawner::start(ServerMark::random()?, leavings)?,
             sandbox,
-            closing: CancellationToken::new(),
-            running: TaskTracker::new(),
+            shutdown: CancellationToken::new(),
+            tasks: TaskTracker::new(),
         })))
     }
 
@@ -186,12 +188,12 @@ impl Processes {
     ///
     /// # Errors
     /// If programs cannot be confined on this system.
-    pub fn shows(&self, inside: &Inside, named: &Path) -> io::Result<bool> {
-        self.0.sandbox.shows(inside, named, &self.0.environment)
+    pub fn shows_file(&self, inside: &Confinement, named: &Path) -> io::Result<bool> {
+        self.0.sandbox.shows_file(inside, named, &self.0.environment)
     }
 
     /// Returns the kernel's name and release, for example `Linux 6.8.0`.
-    pub fn system(&self) -> String {
+    pub fn kernel_version(&self) -> String {
         let told = |name: &str| std::fs::read_to_string(format!("/proc/sys/kernel/{name}"));
         let told = ["ostype", "osrelease"].map(|name| told(name).unwrap_or_default());
         let told = told.map(|text| text.trim().to_owned()).join(" ");
@@ -208,10 +210,10 @@ impl Processes {
     /// cancelled before it started.
     pub async fn run(
         &self,
-        start: Start,
+        start: ProgramStart,
         cancel: &CancellationToken,
-        watch: &(dyn Fn(Stream, &[u8]) + Send + Sync),
-    ) -> io::Result<Ended> {
+        watch: &(dyn Fn(OutputStream, &[u8]) + Send + Sync),
+    ) -> io::Result<ProgramOutcome> {
         running::run(self, start, cancel, watch).await
     }
 
@@ -219,12 +221,12 @@ impl Processes {
     ///
     /// # Errors
     /// If the program cannot be started. `Interrupted` if the server is closing.
-    pub async fn open(&self, start: Start) -> io::Result<Spoken> {
+    pub async fn open(&self, start: ProgramStart) -> io::Result<OpenProgram> {
         running::open(self, start).await
     }
 
     /// Returns the mark on all programs of this server, by which they are found after a crash.
-    pub fn mark(&self) -> Mark {
+    pub fn mark(&self) -> ServerMark {
         self.0.spawner.mark()
     }
 
@@ -234,15 +236,15 @@ impl Processes {
     /// Usually that server's keeper has already done so, unless it was killed too. Blocks until
     /// nothing is left, for at most 10 s. Does nothing if `mark` is our own or that of a server
     /// above us.
-    pub fn end_left_by(&self, mark: Mark) -> bool {
-        mark != self.mark() && !mark.is_on(Worn::ours()) && keeper::end_marked(mark)
+    pub fn kill_leftovers_of(&self, mark: ServerMark) -> bool {
+        mark != self.mark() && !mark.matches(TagLimits::read_own()) && keeper::kill_all_marked(mark)
     }
 
     /// Stops all running programs and waits until none is left.
     pub async fn close(&self) {
-        self.0.closing.cancel();
-        self.0.running.close();
-        self.0.running.wait().await;
+        self.0.shutdown.cancel();
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
         self.0.sandbox.close();
     }
 }

@@ -17,12 +17,12 @@ mod place;
 mod replace;
 mod temp;
 mod lock;
-mod look;
+mod entry_details;
 mod entries;
-mod ignores;
+mod ignore_rules;
 mod walk;
 mod tree;
-mod stray;
+mod escaped_paths;
 mod remove;
 mod rename;
 mod copy;
@@ -39,68 +39,68 @@ use rustix::io::Errno;
 use tokio::sync::Semaphore;
 use toolgate_contract::ToolError;
 
-use beneath::Symlinks;
-use lock::Locks;
+use beneath::SymlinkPolicy;
+use lock::DirectoryLocks;
 #[cfg(any(fuzzing, test))]
 pub(crate) use path::check as fuzz_paths;
-use protected::Protected;
+use protected::ProtectedPaths;
 #[cfg(any(fuzzing, test))]
 pub(crate) use protected::check as fuzz_protected;
 
-pub(crate) use copy::{Bounds, Copied};
-pub(crate) use entries::Page;
+pub(crate) use copy::{CopyOptions, CopyTotals};
+pub(crate) use entries::DirectoryPage;
+pub(crate) use entry_details::EntryDetails;
+pub(crate) use escaped_paths::{EscapeReason, EscapedPath, InspectDepth};
 pub use etag::Etag;
-pub use file::File;
-pub use hidden::hide;
-pub(crate) use look::Look;
-pub use meta::{Kind, Meta};
-pub(crate) use meta::{Moment, Stamp};
-pub(crate) use path::shown;
-pub use place::Parents;
-pub(in crate::world) use protected::is_settings_of_others;
-pub(crate) use remove::Extent;
-pub(crate) use rename::Standing;
-pub(crate) use replace::{Existing, Missing, Outcome, Terms};
-pub(crate) use stray::{Heed, Stray, Why};
-pub(crate) use walk::{Folder, Found, Looked, Sight, Start, Walk};
-pub(crate) use work::Watch;
+pub use file::WorkspaceFile;
+pub use hidden::hide_path;
+pub use meta::{EntryKind, EntryMeta};
+pub(crate) use meta::{EntryStamp, FileTime};
+pub(crate) use path::quoted_path;
+pub use place::ParentPolicy;
+pub(in crate::world) use protected::is_foreign_settings;
+pub(crate) use remove::EntryScope;
+pub(crate) use rename::DestinationConflict;
+pub(crate) use replace::{ExistingFile, MissingFile, WriteConditions, WriteOutcome};
+pub(crate) use walk::{OpenFolder, TreeWalk, WalkEntry, WalkFilter, WalkFolder, WalkStart};
+pub(crate) use work::WorkMonitor;
 
 /// A workspace, held open as a directory. Cheap to clone.
 ///
 /// Symlinks that stay inside are followed. All others are refused.
 #[derive(Clone)]
 pub struct Root {
-    held: Arc<Held>,
-    rules: Arc<Ruled>,
+    handle: Arc<RootHandle>,
+    rules: Arc<CompiledRules>,
 }
 
 /// Settings of a workspace that its owner chooses.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rules {
+pub struct RootRules {
     /// Names that can be read but never changed, at any depth.
     pub protected: Vec<String>,
     /// The largest file, in bytes, whose etag is a hash of its content. Default 64 MiB.
     pub hashed_bytes_max: u64,
 }
 
-impl Default for Rules {
+impl Default for RootRules {
     fn default() -> Self {
         Self {
-            protected: protected::DEFAULT.iter().map(|&name| name.to_owned()).collect(),
+            protected: protected::DEFAULT_PROTECTED.iter().map(|&name| name.to_owned()).collect(),
             hashed_bytes_max: 64 << 20,
         }
     }
 }
 
-struct Held {
+struct RootHandle {
     dir: OwnedFd,
     path: PathBuf,
-    locks: Locks,
-    room: Arc<Semaphore>,
+    locks: DirectoryLocks,
+    work_slots: Arc<Semaphore>,
 }
 
-struct Ruled {
-    protected: Protected,
+struct CompiledRules {
+    protected: ProtectedPaths,
     hashed_bytes_max: u64,
 }
 
@@ -112,40 +112,43 @@ impl Root {
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = open(path, flags, Mode::empty())?;
-        beneath::probe(dir.as_fd())?;
-        let path = beneath::whereabouts(dir.as_fd()).map_err(|err| {
+        beneath::check_support(dir.as_fd())?;
+        let path = beneath::path_of_fd(dir.as_fd()).map_err(|err| {
             let why = format!("/proc is needed to tell where files are, and cannot be read: {err}");
             io::Error::new(io::ErrorKind::Unsupported, why)
         })?;
-        hidden::opened(&path);
-        let room = Arc::new(Semaphore::new(work::AT_ONCE));
-        let held = Held { dir, path, locks: Locks::default(), room };
-        Ok(Self { held: Arc::new(held), rules: Arc::new(Ruled::new(&Rules::default())) })
+        hidden::note_root_opened(&path);
+        let room = Arc::new(Semaphore::new(work::CONCURRENT_WORK_MAX));
+        let held = RootHandle { dir, path, locks: DirectoryLocks::default(), work_slots: room };
+        Ok(Self {
+            handle: Arc::new(held),
+            rules: Arc::new(CompiledRules::new(&RootRules::default())),
+        })
     }
 
     /// Opens the directory at `path` as a root of its own, which nothing in it leads out of.
     ///
     /// # Errors
     /// If it is missing, not a directory, or not below this root.
-    pub fn within(&self, path: &str) -> Result<Self, ToolError> {
+    pub fn open_sub_root(&self, path: &str) -> Result<Self, ToolError> {
         let dir = self.open_dir(path)?;
-        let path = beneath::whereabouts(dir.as_fd())
-            .map_err(|err| ToolError::because(format!("`{path}` cannot be opened"), err))?;
-        let locks = Locks::default();
-        let room = self.held.room.clone();
-        let held = Held { dir, path, locks, room };
-        Ok(Self { held: Arc::new(held), rules: self.rules.clone() })
+        let path = beneath::path_of_fd(dir.as_fd())
+            .map_err(|err| ToolError::with_cause(format!("`{path}` cannot be opened"), err))?;
+        let locks = DirectoryLocks::default();
+        let room = self.handle.work_slots.clone();
+        let held = RootHandle { dir, path, locks, work_slots: room };
+        Ok(Self { handle: Arc::new(held), rules: self.rules.clone() })
     }
 
     /// Returns this root with other `rules`.
-    pub fn with_rules(self, rules: &Rules) -> Self {
-        Self { rules: Arc::new(Ruled::new(rules)), ..self }
+    pub fn with_rules(self, rules: &RootRules) -> Self {
+        Self { rules: Arc::new(CompiledRules::new(rules)), ..self }
     }
 
     /// Returns the path at the time of opening, with symlinks resolved. Only for display, never to
     /// open it.
     pub fn path(&self) -> &Path {
-        &self.held.path
+        &self.handle.path
     }
 
     /// Opens the directory at `path` as a handle for entering and lookups (`O_PATH`).
@@ -159,27 +162,27 @@ impl Root {
 
     /// Checks `path` and makes it relative to the root.
     fn relative<'p>(&self, path: &'p str) -> Result<&'p str, ToolError> {
-        path::relative(path, &self.held.path)
+        path::relative_to_root(path, &self.handle.path)
     }
 
     fn resolve(&self, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
-        beneath::open(self.dir(), Path::new(path), flags, Symlinks::Follow)
+        beneath::open(self.dir(), Path::new(path), flags, SymlinkPolicy::Follow)
     }
 
     fn dir(&self) -> BorrowedFd<'_> {
-        self.held.dir.as_fd()
+        self.handle.dir.as_fd()
     }
 }
 
-impl Ruled {
-    fn new(rules: &Rules) -> Self {
-        let Rules { protected, hashed_bytes_max } = rules;
-        Self { protected: Protected::new(protected), hashed_bytes_max: *hashed_bytes_max }
+impl CompiledRules {
+    fn new(rules: &RootRules) -> Self {
+        let RootRules { protected, hashed_bytes_max } = rules;
+        Self { protected: ProtectedPaths::new(protected), hashed_bytes_max: *hashed_bytes_max }
     }
 }
 
 impl fmt::Debug for Root {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Root").field(&self.held.path).finish()
+        f.debug_tuple("Root").field(&self.handle.path).finish()
     }
 }

@@ -10,24 +10,24 @@
 )]
 
 mod settings;
-mod held;
+mod coverage;
 mod view;
-mod guards;
-mod reserved;
-mod orders;
-mod ending;
+mod guarded_paths;
+mod reserved_names;
+mod helper_messages;
+mod exit_pipe;
 mod standby;
 mod layers;
-mod groups;
-mod calls;
+mod cgroups;
+mod seccomp;
 mod plan;
-mod step;
-mod inside;
+mod setup_step;
+mod helper;
 mod kernel;
-mod ways;
+mod capabilities;
 mod confine;
-mod outside;
-mod own;
+mod unconfined_thread;
+mod server_confinement;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -36,64 +36,66 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use globset::{Glob, GlobMatcher};
-use toolgate_contract::odd_glob;
+use toolgate_contract::glob_problem;
 
-pub use held::{Held, Lacking, Layer};
-pub use own::{Reach, enter as confine_server};
+pub use coverage::{MissingLayer, SandboxCoverage, SandboxLayer};
 #[cfg(any(fuzzing, test))]
 pub(crate) use plan::check as fuzz_plans;
-pub use settings::{For, GitFolder, Profile, Require, Settings};
+pub use server_confinement::{ServerAccess, confine_thread as confine_server};
+pub use settings::{
+    GitFolderAccess, ProfileRule, SandboxProfile, SandboxRequirement, SandboxSettings,
+};
 
-pub(super) use confine::{Around, Start};
-pub(crate) use held::Unheld;
-pub(crate) use step::{Failed, Step};
+pub(super) use confine::{ConfinedStart, RunningConfinement};
+pub(crate) use coverage::IncompleteSandbox;
+pub(crate) use setup_step::{SetupFailure, SetupStep};
 
 use super::Root;
-use super::processes::HELPER;
-use guards::Guards;
-use outside::Outside;
-use reserved::Reserved;
-pub(super) use reserved::{Leavings, is_reserved};
-use standby::Idle;
-use ways::Ways;
+use super::processes::HELPER_NAME;
+use capabilities::SandboxCapabilities;
+use guarded_paths::GuardedPaths;
+use reserved_names::ReservedNames;
+pub(super) use reserved_names::{SandboxLeftovers, is_reserved};
+use standby::IdleHelpers;
+use unconfined_thread::UnconfinedThread;
 
 /// The sandbox for programs. Cheap to clone.
 #[derive(Clone)]
-pub struct Sandbox(Arc<Shared>);
+pub struct Sandbox(Arc<SandboxState>);
 
-struct Shared {
-    settings: Settings,
-    beside: Beside,
-    rules: Vec<(GlobMatcher, Profile)>,
-    reserved: Reserved,
-    idle: Idle,
+struct SandboxState {
+    settings: SandboxSettings,
+    paths: SandboxPaths,
+    rules: Vec<(GlobMatcher, SandboxProfile)>,
+    reserved: ReservedNames,
+    idle: IdleHelpers,
     /// A thread that tests this system. `None` if no program is confined.
-    outside: Option<Outside>,
+    unconfined_thread: Option<UnconfinedThread>,
     /// The capabilities of this system, tested before the first confined program.
-    ways: OnceLock<Result<Ways, String>>,
+    capabilities: OnceLock<Result<SandboxCapabilities, String>>,
 }
 
 /// The confinement of one program.
-pub struct Inside {
+pub struct Confinement {
     /// The profile that applies.
-    pub profile: Profile,
+    pub profile: SandboxProfile,
     /// The workspace that the program is confined to.
     pub workspace: Root,
     /// `true` if the program may only read the workspace, even if its profile allows more.
-    pub only_reads: bool,
+    pub read_only: bool,
     /// The repository's `.git` folder, if the program is git and may change it.
-    pub repository: Option<PathBuf>,
+    pub git_folder: Option<PathBuf>,
     /// Additional paths that the program can see.
-    pub seen: Vec<PathBuf>,
+    pub visible_paths: Vec<PathBuf>,
     /// The only files and folders that may be executed. `None` allows everything visible.
-    pub runs: Option<Vec<PathBuf>>,
+    pub executables: Option<Vec<PathBuf>>,
 }
 
-/// Paths that the server supplies to the sandbox in addition to the [`Settings`].
+/// Paths that the server supplies to the sandbox in addition to the [`SandboxSettings`].
 #[derive(Debug, Clone, Default)]
-pub struct Beside {
+pub struct SandboxPaths {
     /// Values of `PATH` in which programs are looked up.
-    pub paths: Vec<String>,
+    pub search_paths: Vec<String>,
     /// Paths relative to the workspace that no program may change.
     pub guarded: Vec<String>,
     /// The server's own folders, as absolute paths. They are hidden from every program that could
@@ -103,63 +105,77 @@ pub struct Beside {
 
 impl Sandbox {
     /// Creates a disabled sandbox: programs run with the server's rights.
-    pub fn none() -> Self {
-        let settings = Settings { profile: Profile::Off, ..Settings::default() };
-        Self::by(settings, Beside::default(), Vec::new(), None)
+    pub fn disabled() -> Self {
+        let settings =
+            SandboxSettings { profile: SandboxProfile::Off, ..SandboxSettings::default() };
+        Self::from_parts(settings, SandboxPaths::default(), Vec::new(), None)
     }
 
-    /// Creates the sandbox that `settings` describe. The executable must call [`enter_if_asked`]
+    /// Creates the sandbox that `settings` describe. The executable must call [`run_helper_if_asked`]
     /// first in `main`.
     ///
     /// # Errors
     /// If the settings are invalid, or no thread can be started.
-    pub fn new(settings: &Settings, beside: Beside) -> Result<Self, String> {
+    pub fn new(settings: &SandboxSettings, beside: SandboxPaths) -> Result<Self, String> {
         settings.check()?;
         let rules = settings.rules.iter().map(|rule| {
             let odd = |why: String| {
                 format!("`{}` in sandbox.for is no pattern of tools: {why}", rule.tools)
             };
-            if let Some(why) = odd_glob(&rule.tools) {
+            if let Some(why) = glob_problem(&rule.tools) {
                 return Err(odd(why));
             }
             let pattern = Glob::new(&rule.tools).map_err(|err| odd(err.to_string()))?;
             Ok((pattern.compile_matcher(), rule.profile))
         });
         let rules = rules.collect::<Result<_, String>>()?;
-        let outside = Outside::start().map_err(|err| err.to_string())?;
-        Ok(Self::by(settings.clone(), beside, rules, Some(outside)))
+        let outside = UnconfinedThread::start().map_err(|err| err.to_string())?;
+        Ok(Self::from_parts(settings.clone(), beside, rules, Some(outside)))
     }
 
     /// Returns the confinement of a program of `tool` in `workspace`. `None` if it is unconfined.
     ///
     /// The first matching rule decides. Without a rule, a tool that `only_reads` may not write
     /// under the `workspace` profile.
-    pub fn inside(&self, tool: &str, only_reads: bool, workspace: &Root) -> Option<Inside> {
+    pub fn confinement_for(
+        &self,
+        tool: &str,
+        only_reads: bool,
+        workspace: &Root,
+    ) -> Option<Confinement> {
         let rule = self.0.rules.iter().find(|(pattern, _)| pattern.is_match(tool));
         let (profile, only_reads) = match (rule, self.0.settings.profile) {
             (Some((_, profile)), _) => (*profile, false),
-            (None, Profile::Workspace) if only_reads => (Profile::ReadOnly, true),
+            (None, SandboxProfile::Workspace) if only_reads => (SandboxProfile::ReadOnly, true),
             (None, profile) => (profile, only_reads),
         };
-        Self::within(profile, only_reads, workspace)
+        Self::new_confinement(profile, only_reads, workspace)
     }
 
     /// Returns the confinement of a program in `workspace` under `profile`. `None` if it is
     /// unconfined.
-    pub fn held_by(&self, profile: Profile, workspace: &Root) -> Option<Inside> {
-        Self::within(profile, false, workspace)
+    pub fn confinement_with(
+        &self,
+        profile: SandboxProfile,
+        workspace: &Root,
+    ) -> Option<Confinement> {
+        Self::new_confinement(profile, false, workspace)
     }
 
-    fn within(profile: Profile, only_reads: bool, workspace: &Root) -> Option<Inside> {
-        let inside = Inside {
+    fn new_confinement(
+        profile: SandboxProfile,
+        only_reads: bool,
+        workspace: &Root,
+    ) -> Option<Confinement> {
+        let inside = Confinement {
             profile,
             workspace: workspace.clone(),
-            only_reads,
-            repository: None,
-            seen: Vec::new(),
-            runs: None,
+            read_only: only_reads,
+            git_folder: None,
+            visible_paths: Vec::new(),
+            executables: None,
         };
-        (profile != Profile::Off).then_some(inside)
+        (profile != SandboxProfile::Off).then_some(inside)
     }
 
     /// Returns the layers of `profile` that are in force for programs in `workspace`. `variables`
@@ -167,15 +183,15 @@ impl Sandbox {
     ///
     /// # Errors
     /// If nothing can be confined on this system.
-    pub fn held(
+    pub fn coverage(
         &self,
-        profile: Profile,
+        profile: SandboxProfile,
         workspace: &Root,
         variables: &BTreeMap<OsString, OsString>,
-    ) -> io::Result<Held> {
+    ) -> io::Result<SandboxCoverage> {
         match profile {
-            Profile::Off => Ok(Held::off()),
-            profile => Ok(self.ways(workspace, variables)?.held(profile)),
+            SandboxProfile::Off => Ok(SandboxCoverage::unconfined()),
+            profile => Ok(self.capabilities(workspace, variables)?.coverage(profile)),
         }
     }
 
@@ -188,29 +204,37 @@ impl Sandbox {
     ///
     /// # Errors
     /// If there is no such folder.
-    pub(super) fn leavings(&self, workspace: &Path) -> io::Result<Leavings> {
+    pub(super) fn leftovers(&self, workspace: &Path) -> io::Result<SandboxLeftovers> {
         // An earlier server may have protected more than this one, so all names are checked.
-        let guards = Guards::of(&self.0.beside.guarded, false);
-        Leavings::of(workspace, guards.reserved())
+        let guards = GuardedPaths::new(&self.0.paths.guarded, false);
+        SandboxLeftovers::open(workspace, guards.reserved_names())
     }
 
-    fn by(
-        settings: Settings,
-        beside: Beside,
-        rules: Vec<(GlobMatcher, Profile)>,
-        outside: Option<Outside>,
+    fn from_parts(
+        settings: SandboxSettings,
+        beside: SandboxPaths,
+        rules: Vec<(GlobMatcher, SandboxProfile)>,
+        outside: Option<UnconfinedThread>,
     ) -> Self {
-        let reserved = Reserved::default();
-        let idle = Idle::default();
+        let reserved = ReservedNames::default();
+        let idle = IdleHelpers::default();
         let ways = OnceLock::new();
-        Self(Arc::new(Shared { settings, beside, rules, reserved, idle, outside, ways }))
+        Self(Arc::new(SandboxState {
+            settings,
+            paths: beside,
+            rules,
+            reserved,
+            idle,
+            unconfined_thread: outside,
+            capabilities: ways,
+        }))
     }
 }
 
 /// Runs the sandbox helper if this process was started as one, and never returns in that case. Call
 /// it first in `main`.
-pub fn enter_if_asked() {
-    if std::env::args_os().next().is_some_and(|name| name == HELPER) {
-        inside::enter();
+pub fn run_helper_if_asked() {
+    if std::env::args_os().next().is_some_and(|name| name == HELPER_NAME) {
+        helper::run_helper();
     }
 }

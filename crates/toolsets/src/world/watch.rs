@@ -4,10 +4,10 @@
 //! find out more. A folder is watched by its handle, so that no path can lead the watch out of the
 //! root.
 
-mod places;
-mod content;
-mod listing;
-mod lookout;
+mod folder_watches;
+mod watched_files;
+mod workspace_listing;
+mod watch_set;
 mod tracker;
 
 use std::collections::BTreeMap;
@@ -24,35 +24,35 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::{Changes, Fault, Hold, ToolError};
+use toolgate_contract::{ChangeFeed, ToolError, ToolFault, WatchGuard};
 
 use super::Root;
-use super::root::Moment;
-use lookout::Lookout;
-use places::Places;
-pub(crate) use tracker::{Looked, News, Tracker};
+use super::root::FileTime;
+use folder_watches::FolderWatches;
+pub(crate) use tracker::{FileChanges, FileTracker, FolderUpdate};
+use watch_set::WatchSet;
 
 /// The delay between an event and looking at files, to collect more events.
-const GATHERED: Duration = Duration::from_millis(50);
+const FILES_DELAY: Duration = Duration::from_millis(50);
 /// The additional delay before the file list is refreshed.
-const LISTED: Duration = Duration::from_millis(150);
+const LIST_DELAY: Duration = Duration::from_millis(150);
 
 /// Watches the files below one root. Clones share one watch.
 #[derive(Clone)]
-pub struct Watcher(Arc<Post>);
+pub struct FileWatcher(Arc<WatcherState>);
 
-struct Post {
+struct WatcherState {
     root: Root,
-    watch: Mutex<Weak<Live>>,
+    watch: Mutex<Weak<ActiveWatch>>,
 }
 
 /// A running watch. It ends when the last subscription drops it.
-struct Live(Arc<Shared>);
+struct ActiveWatch(Arc<WatchShared>);
 
 /// The state that subscriptions share with the watching task.
 #[derive(Default)]
-struct Shared {
-    wanted: Mutex<Wanted>,
+struct WatchShared {
+    requests: Mutex<WatchRequests>,
     /// Wakes the task when the subscriptions change.
     changed: Notify,
     ended: CancellationToken,
@@ -60,39 +60,39 @@ struct Shared {
 
 /// All subscriptions by number.
 #[derive(Default)]
-struct Wanted {
-    next: u64,
-    files: BTreeMap<u64, WantedFile>,
-    lists: BTreeMap<u64, WantedList>,
+struct WatchRequests {
+    last_number: u64,
+    files: BTreeMap<u64, FileWatchRequest>,
+    lists: BTreeMap<u64, ListWatchRequest>,
 }
 
-struct WantedFile {
+struct FileWatchRequest {
     /// The path relative to the root.
     path: String,
     /// The URI to report.
     uri: Arc<str>,
-    changes: Changes,
+    changes: ChangeFeed,
     /// Completed once the file is watched.
     ready: Option<oneshot::Sender<Result<(), ToolError>>>,
 }
 
 #[derive(Clone)]
-struct WantedList {
-    changes: Changes,
+struct ListWatchRequest {
+    changes: ChangeFeed,
     /// Changes from this time on are reported.
-    since: Moment,
+    since: FileTime,
 }
 
 /// A guard that ends one subscription when dropped.
-struct Subscription {
-    live: Arc<Live>,
+struct WatchSubscription {
+    live: Arc<ActiveWatch>,
     number: u64,
 }
 
-impl Watcher {
+impl FileWatcher {
     /// Creates a watcher of `root`. Nothing is watched before the first subscription.
     pub fn new(root: &Root) -> Self {
-        Self(Arc::new(Post { root: root.clone(), watch: Mutex::default() }))
+        Self(Arc::new(WatcherState { root: root.clone(), watch: Mutex::default() }))
     }
 
     /// Notifies `changes` under the name `uri` when the file at `path` changes, appears or
@@ -100,48 +100,53 @@ impl Watcher {
     ///
     /// # Errors
     /// If the system has no free watches.
-    pub async fn file(&self, path: &str, uri: &str, changes: &Changes) -> Result<Hold, ToolError> {
-        let live = self.live().map_err(|err| {
+    pub async fn watch_file(
+        &self,
+        path: &str,
+        uri: &str,
+        changes: &ChangeFeed,
+    ) -> Result<WatchGuard, ToolError> {
+        let live = self.active_watch().map_err(|err| {
             let message = "files cannot be watched now: the system gives no more watches";
             ToolError {
                 cause: Some(err.to_string()),
-                ..ToolError::new(Fault::Unavailable, message)
+                ..ToolError::new(ToolFault::Unavailable, message)
             }
         })?;
         let (ready, watched) = oneshot::channel();
-        let file = WantedFile {
+        let file = FileWatchRequest {
             path: path.to_owned(),
             uri: uri.into(),
             changes: changes.clone(),
             ready: Some(ready),
         };
-        let subscription = Subscription::of(live, |wanted, number| {
+        let subscription = WatchSubscription::new(live, |wanted, number| {
             wanted.files.insert(number, file);
         });
         match watched.await {
-            Ok(watched) => watched.map(|()| Hold::of(subscription)),
+            Ok(watched) => watched.map(|()| WatchGuard::new(subscription)),
             Err(_) => Err(ToolError::failed("the watch ended; subscribe again")),
         }
     }
 
     /// Notifies `changes` when files of the workspace appear or disappear.
-    pub fn list(&self, changes: &Changes) -> Hold {
-        match self.live() {
+    pub fn watch_list(&self, changes: &ChangeFeed) -> WatchGuard {
+        match self.active_watch() {
             Ok(live) => {
-                let list = WantedList { changes: changes.clone(), since: Moment::now() };
-                Hold::of(Subscription::of(live, |wanted, number| {
+                let list = ListWatchRequest { changes: changes.clone(), since: FileTime::now() };
+                WatchGuard::new(WatchSubscription::new(live, |wanted, number| {
                     wanted.lists.insert(number, list);
                 }))
             }
             Err(err) => {
                 tracing::warn!("new files are not told of, since none can be watched: {err}");
-                Hold::nothing()
+                WatchGuard::none()
             }
         }
     }
 
     /// Returns the running watch, or starts one.
-    fn live(&self) -> io::Result<Arc<Live>> {
+    fn active_watch(&self) -> io::Result<Arc<ActiveWatch>> {
         let mut watch = self.0.watch.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(live) = watch.upgrade()
             && !live.0.ended.is_cancelled()
@@ -149,29 +154,29 @@ impl Watcher {
             return Ok(live);
         }
         let runtime = Handle::try_current().map_err(io::Error::other)?;
-        let places = Places::new()?;
-        let queue = readable(places.queue())?;
-        let shared = Arc::new(Shared::default());
-        let lookout = Lookout::new(&self.0.root, places);
-        runtime.spawn(keep(Ending(shared.clone()), queue, lookout));
-        let live = Arc::new(Live(shared));
+        let places = FolderWatches::new()?;
+        let queue = queue_reader(places.queue())?;
+        let shared = Arc::new(WatchShared::default());
+        let lookout = WatchSet::new(&self.0.root, places);
+        runtime.spawn(run_watch(WatchEndGuard(shared.clone()), queue, lookout));
+        let live = Arc::new(ActiveWatch(shared));
         *watch = Arc::downgrade(&live);
         Ok(live)
     }
 }
 
-impl Shared {
-    fn wanted(&self) -> MutexGuard<'_, Wanted> {
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+impl WatchShared {
+    fn requests(&self) -> MutexGuard<'_, WatchRequests> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Subscription {
-    fn of(live: Arc<Live>, want: impl FnOnce(&mut Wanted, u64)) -> Self {
+impl WatchSubscription {
+    fn new(live: Arc<ActiveWatch>, want: impl FnOnce(&mut WatchRequests, u64)) -> Self {
         let number = {
-            let mut wanted = live.0.wanted();
-            wanted.next += 1;
-            let number = wanted.next;
+            let mut wanted = live.0.requests();
+            wanted.last_number += 1;
+            let number = wanted.last_number;
             want(&mut wanted, number);
             number
         };
@@ -180,10 +185,10 @@ impl Subscription {
     }
 }
 
-impl Drop for Subscription {
+impl Drop for WatchSubscription {
     fn drop(&mut self) {
         let shared = &self.live.0;
-        let mut wanted = shared.wanted();
+        let mut wanted = shared.requests();
         wanted.files.remove(&self.number);
         wanted.lists.remove(&self.number);
         drop(wanted);
@@ -191,58 +196,58 @@ impl Drop for Subscription {
     }
 }
 
-impl Drop for Live {
+impl Drop for ActiveWatch {
     fn drop(&mut self) {
         self.0.ended.cancel();
     }
 }
 
 /// A guard that marks the watch as ended when dropped.
-struct Ending(Arc<Shared>);
+struct WatchEndGuard(Arc<WatchShared>);
 
-impl Drop for Ending {
+impl Drop for WatchEndGuard {
     fn drop(&mut self) {
         self.0.ended.cancel();
         // Dropping the senders wakes all subscribers that still wait.
-        self.0.wanted().files.clear();
+        self.0.requests().files.clear();
     }
 }
 
 /// Runs the watch until nobody subscribes any more.
 ///
 /// Files are looked at on blocking threads. At any event rate, the queue is read at most once per
-/// [`GATHERED`].
-async fn keep(shared: Ending, queue: AsyncFd<Arc<OwnedFd>>, mut lookout: Lookout) {
-    let Ending(shared) = &shared;
+/// [`FILES_DELAY`].
+async fn run_watch(shared: WatchEndGuard, queue: AsyncFd<Arc<OwnedFd>>, mut lookout: WatchSet) {
+    let WatchEndGuard(shared) = &shared;
     let mut look_at: Option<Instant> = None;
     let mut list_at: Option<Instant> = None;
     loop {
         let look = tokio::select! {
             biased;
             () = shared.ended.cancelled() => return,
-            () = at(look_at) => {
+            () = sleep_until_due(look_at) => {
                 look_at = None;
-                Look::Files
+                WatchStep::Files
             }
-            () = at(list_at) => {
+            () = sleep_until_due(list_at) => {
                 list_at = None;
-                Look::List
+                WatchStep::List
             }
-            () = shared.changed.notified() => Look::Wanted,
+            () = shared.changed.notified() => WatchStep::Requests,
             ready = queue.readable(), if look_at.is_none() => {
                 let Ok(mut ready) = ready else { return };
                 // The queue is drained later, so events from now on wake this again.
                 ready.clear_ready();
-                look_at = Some(Instant::now() + GATHERED);
+                look_at = Some(Instant::now() + FILES_DELAY);
                 continue;
             }
         };
         let wanted = shared.clone();
         let looked = spawn_blocking(move || {
             match look {
-                Look::Files => lookout.look(),
-                Look::List => lookout.list(),
-                Look::Wanted => lookout.arrange(&wanted),
+                WatchStep::Files => lookout.process_events(),
+                WatchStep::List => lookout.refresh_list(),
+                WatchStep::Requests => lookout.apply_requests(&wanted),
             }
             lookout
         });
@@ -254,26 +259,26 @@ async fn keep(shared: Ending, queue: AsyncFd<Arc<OwnedFd>>, mut lookout: Lookout
             }
         };
         if lookout.is_list_due() && list_at.is_none() {
-            list_at = Some(Instant::now() + LISTED);
+            list_at = Some(Instant::now() + LIST_DELAY);
         }
     }
 }
 
 #[allow(unsafe_code, reason = "tokio watches descriptors it is promised stay open")]
-fn readable(queue: Arc<OwnedFd>) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
+fn queue_reader(queue: Arc<OwnedFd>) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
     // SAFETY: the descriptor is closed when its last owner is dropped, and the watch is one of
     // them. The `Arc` always owns the same descriptor.
     Ok(unsafe { AsyncFd::register_with_interest(queue, Interest::READABLE) }?)
 }
 
 /// The work to do next.
-enum Look {
+enum WatchStep {
     Files,
     List,
-    Wanted,
+    Requests,
 }
 
-async fn at(moment: Option<Instant>) {
+async fn sleep_until_due(moment: Option<Instant>) {
     match moment {
         Some(moment) => sleep_until(moment).await,
         None => pending().await,

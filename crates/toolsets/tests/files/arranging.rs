@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use serde_json::{Value, json};
-use toolgate_toolsets::files::Settings;
+use toolgate_toolsets::files::FileSettings;
 
 use crate::space::Space;
 
@@ -92,7 +92,7 @@ async fn a_file_is_copied_with_its_mode_and_content() {
 
 #[tokio::test]
 async fn a_directory_is_copied_whole_or_not_at_all() {
-    let space = Space::with(&Settings { copy_bytes_max: 10, ..Settings::default() });
+    let space = Space::with(&FileSettings { copy_bytes_max: 10, ..FileSettings::default() });
     space.put("d/a/f", "12345");
     space.put("d/g", "12345");
     assert_eq!(
@@ -148,7 +148,7 @@ async fn a_directory_is_made_once() {
 
 #[tokio::test]
 async fn a_refused_change_makes_no_directories() {
-    let space = Space::with(&Settings { copy_bytes_max: 2, ..Settings::default() });
+    let space = Space::with(&FileSettings { copy_bytes_max: 2, ..FileSettings::default() });
     space.put("mv/f", "12345");
     space.put("kept/f", "");
     for (tool, input) in [

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::json;
-use toolgate_toolsets::files::{self, Settings};
+use toolgate_toolsets::files::{self, FileSettings};
 use toolgate_toolsets::world::Root;
 
 use crate::space::Space;
@@ -209,7 +209,7 @@ async fn a_root_stays_the_directory_it_was_opened_as() {
     // Moved as a whole, it is still the same.
     let elsewhere = space.ws.with_file_name("elsewhere");
     fs::rename(&space.ws, &elsewhere).unwrap();
-    let tools = files::tools(&root, &Settings::default());
+    let tools = files::tools(&root, &FileSettings::default());
     assert_eq!(tools.len(), 12);
     assert!(root.open_file("ok.txt").is_ok());
 }

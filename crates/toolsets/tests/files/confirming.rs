@@ -5,42 +5,44 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, json};
 use toolgate_contract::{
-    AskNow, Askable, Asker, BoxFuture, Caller, Choice, Ctx, Given, Question, Questions, Told,
-    ToolError,
+    Asker, BoxFuture, Caller, ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions,
+    PersonChoice, QuestionSender, QuestionSupport, ToolContext, ToolError,
 };
-use toolgate_toolsets::files::{ConfirmFolders, Settings};
+use toolgate_toolsets::files::{ConfirmFolders, FileSettings};
 
 use crate::space::Space;
 
 /// A person who always answers the same.
 struct Person {
-    says: Choice,
+    says: PersonChoice,
     asked: Mutex<Vec<String>>,
 }
 
-impl AskNow for Person {
-    fn ask(&self, questions: Questions) -> BoxFuture<'_, Result<Given, ToolError>> {
+impl QuestionSender for Person {
+    fn ask(&self, questions: ClientQuestions) -> BoxFuture<'_, Result<ClientAnswers, ToolError>> {
         let answers = questions.into_iter().map(|(key, question)| {
-            let Question::Form { message, .. } = question else { panic!("no form: {question:?}") };
+            let ClientQuestion::Form { message, .. } = question else {
+                panic!("no form: {question:?}")
+            };
             self.asked.lock().unwrap().push(message);
-            (key, Told::Choice(self.says.clone()))
+            (key, ClientAnswer::Choice(self.says.clone()))
         });
-        let answers: Given = answers.collect();
+        let answers: ClientAnswers = answers.collect();
         Box::pin(async move { Ok(answers) })
     }
 }
 
-fn nobody() -> Ctx {
-    Ctx::alone(Caller::local(), Instant::now() + Duration::from_secs(60))
+fn nobody() -> ToolContext {
+    ToolContext::detached(Caller::local(), Instant::now() + Duration::from_secs(60))
 }
 
 /// Deletes `path`, asking somebody who says `says`; why it was refused, and what was asked.
 async fn check(
     confirm_folders: ConfirmFolders,
-    says: Option<Choice>,
+    says: Option<PersonChoice>,
     path: &str,
 ) -> (Result<(), String>, Vec<String>) {
-    let space = Space::with(&Settings { confirm_folders, ..Settings::default() });
+    let space = Space::with(&FileSettings { confirm_folders, ..FileSettings::default() });
     space.put("folder/a", "");
     space.put("folder/.hidden/b", "");
     space.put("folder/.gitignore", "a");
@@ -48,9 +50,9 @@ async fn check(
     space.symlink("folder", "link");
     let is_askable = says.is_some();
     let person =
-        Arc::new(Person { says: says.unwrap_or(Choice::Declined), asked: Mutex::default() });
-    let can = Askable { form: is_askable, ..Askable::default() };
-    let ctx = Ctx { asker: Asker::now(can, person.clone()), ..nobody() };
+        Arc::new(Person { says: says.unwrap_or(PersonChoice::Declined), asked: Mutex::default() });
+    let can = QuestionSupport { form: is_askable, ..QuestionSupport::default() };
+    let ctx = ToolContext { asker: Asker::during_call(can, person.clone()), ..nobody() };
     let input = json!({ "path": path, "recursive": true });
     let deleted = space.run_as(&ctx, "files.delete", input).await;
     assert_eq!(space.has(path), deleted.is_err());
@@ -62,8 +64,8 @@ async fn check(
     (refused, asked)
 }
 
-fn yes() -> Option<Choice> {
-    Some(Choice::Accepted(Map::new()))
+fn yes() -> Option<PersonChoice> {
+    Some(PersonChoice::Accepted(Map::new()))
 }
 
 #[tokio::test]
@@ -78,7 +80,7 @@ async fn a_person_is_told_which_folder_and_how_much_is_in_it() {
 
 #[tokio::test]
 async fn a_folder_stays_that_a_person_wants_to_keep() {
-    for says in [Choice::Declined, Choice::Canceled] {
+    for says in [PersonChoice::Declined, PersonChoice::Canceled] {
         let (deleted, _) = check(ConfirmFolders::WhenAble, Some(says), "folder").await;
         assert!(deleted.unwrap_err().contains("files.confirm_folders"));
     }
@@ -100,7 +102,7 @@ async fn nobody_is_asked_about_a_file_or_a_symlink_or_where_nobody_wants_to_be()
         (ConfirmFolders::Always, "link"),
         (ConfirmFolders::Never, "folder"),
     ] {
-        let (deleted, asked) = check(setting, Some(Choice::Declined), path).await;
+        let (deleted, asked) = check(setting, Some(PersonChoice::Declined), path).await;
         assert_eq!((deleted, asked), (Ok(()), Vec::new()), "{path}");
     }
 }

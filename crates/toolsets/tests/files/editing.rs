@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use toolgate_toolsets::files::Settings;
+use toolgate_toolsets::files::FileSettings;
 
 use crate::space::Space;
 
@@ -347,7 +347,7 @@ async fn an_etag_guards_an_edit() {
 
 #[tokio::test]
 async fn what_is_not_in_a_large_file_is_said_soon() {
-    let space = Space::with(&Settings { write_bytes_max: 32 << 20, ..Settings::default() });
+    let space = Space::with(&FileSettings { write_bytes_max: 32 << 20, ..FileSettings::default() });
     let line = "the same line again and again, with nothing new in it\n";
     space.put("f", line.repeat((2 << 20) / line.len()));
     let old = line.repeat(500) + "but not this";
@@ -362,7 +362,7 @@ async fn what_is_not_in_a_large_file_is_said_soon() {
 
 #[tokio::test]
 async fn a_long_diff_is_cut_and_says_so() {
-    let space = Space::with(&Settings { answer_bytes: 200, ..Settings::default() });
+    let space = Space::with(&FileSettings { answer_bytes: 200, ..FileSettings::default() });
     space.put("f", "old €\n".repeat(1000));
     let edits = json!([{ "old": "old", "new": "new", "replace_all": true }]);
     let edit = space.ok("files.edit", json!({ "path": "f", "edits": edits })).await;

@@ -7,7 +7,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::Effects;
-use toolgate_toolsets::files::{self, Settings};
+use toolgate_toolsets::files::{self, FileSettings};
 use toolgate_toolsets::world::Root;
 
 use crate::space::Space;
@@ -38,7 +38,7 @@ async fn a_full_disk_changes_nothing_and_leaves_nothing() {
         eprintln!("SKIPPED: no tmpfs can be mounted here");
         return;
     };
-    let space = Space::at(small.0.path(), &Settings::default());
+    let space = Space::at(small.0.path(), &FileSettings::default());
     space.put("f", "old");
     space.put("source", vec![b'x'; 400 << 10]);
     let large = "y".repeat(900 << 10);
@@ -93,10 +93,10 @@ async fn a_cancelled_call_stops_and_changes_nothing() {
 fn every_tool_says_what_it_can_change_and_what_each_argument_is() {
     let dir = TempDir::new().unwrap();
     let root = Root::open(dir.path()).unwrap();
-    let tools = files::tools(&root, &Settings::default());
+    let tools = files::tools(&root, &FileSettings::default());
     for tool in &tools {
         let spec = tool.spec();
-        assert!(!spec.about.contains("  "), "{}", spec.id);
+        assert!(!spec.description.contains("  "), "{}", spec.id);
         let properties = spec.input_schema["properties"].as_object().unwrap();
         assert_eq!(spec.input_schema["additionalProperties"], false, "{}", spec.id);
         for (name, property) in properties {
@@ -116,8 +116,8 @@ fn every_tool_says_what_it_can_change_and_what_each_argument_is() {
 
 #[test]
 fn settings_left_out_are_the_default_and_unknown_ones_refused() {
-    let settings: Settings = serde_json::from_value(json!({ "answer_bytes": 1 })).unwrap();
-    assert_eq!(settings, Settings { answer_bytes: 1, ..Settings::default() });
-    assert!(serde_json::from_value::<Settings>(json!({ "answer": 1 })).is_err());
+    let settings: FileSettings = serde_json::from_value(json!({ "answer_bytes": 1 })).unwrap();
+    assert_eq!(settings, FileSettings { answer_bytes: 1, ..FileSettings::default() });
+    assert!(serde_json::from_value::<FileSettings>(json!({ "answer": 1 })).is_err());
     assert!(settings.protected.is_empty() && settings.unprotected.is_empty());
 }

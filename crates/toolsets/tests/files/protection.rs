@@ -3,7 +3,7 @@
 use std::fs;
 
 use serde_json::json;
-use toolgate_toolsets::files::Settings;
+use toolgate_toolsets::files::FileSettings;
 
 use crate::space::Space;
 
@@ -143,7 +143,7 @@ async fn a_directory_that_contains_a_protected_one_is_neither_moved_nor_deleted_
 #[tokio::test]
 async fn settings_say_what_is_protected_paths_included() {
     let protected = vec![".github/workflows".to_owned(), "secret".to_owned()];
-    let space = Space::with(&Settings { protected, ..Settings::default() });
+    let space = Space::with(&FileSettings { protected, ..FileSettings::default() });
     space.put("flows/ci.yml", "a");
     let write = |path: &str| json!({ "path": path, "content": "x" });
     for path in [".github/workflows/ci.yml", "a/.GitHub/Workflows", "secret", "a/Secret/b"] {
@@ -216,10 +216,10 @@ async fn editor_settings_in_a_folder_go_along_with_it_and_are_not_written() {
 
 #[tokio::test]
 async fn protected_settings_guard_trees_and_unprotected_takes_defaults_away() {
-    let mut settings = Settings {
+    let mut settings = FileSettings {
         protected: vec!["secret".into(), ".idea".into()],
         unprotected: vec![".vscode".into(), ".idea".into()],
-        ..Settings::default()
+        ..FileSettings::default()
     };
     settings.protect("conf/mine.toml");
     let space = Space::with(&settings);

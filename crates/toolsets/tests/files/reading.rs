@@ -7,12 +7,16 @@ use std::os::unix::fs::FileExt;
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use toolgate_toolsets::files::Settings;
+use toolgate_toolsets::files::FileSettings;
 
 use crate::space::Space;
 
 fn small() -> Space {
-    Space::with(&Settings { answer_bytes: 100, answer_bytes_max: 1000, ..Settings::default() })
+    Space::with(&FileSettings {
+        answer_bytes: 100,
+        answer_bytes_max: 1000,
+        ..FileSettings::default()
+    })
 }
 
 /// Reads `path` on and on as `next` says, and joins what is given.
@@ -222,7 +226,7 @@ async fn large_files_read_the_same_as_small_ones() {
     // Held in memory, hashed from disk, and not hashed at all.
     let content: String = (0..200_000).map(|at| format!("line {at}\n")).collect();
     for hashed_bytes_max in [64 << 20, 1000] {
-        let space = Space::with(&Settings { hashed_bytes_max, ..Settings::default() });
+        let space = Space::with(&FileSettings { hashed_bytes_max, ..FileSettings::default() });
         space.put("f", &content);
         let etag = space.ok("files.info", json!({ "path": "f" })).await["etag"].clone();
         assert_eq!(etag.as_str().unwrap().starts_with("W/"), hashed_bytes_max == 1000);

@@ -8,18 +8,19 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use toolgate_contract::{
-    Caller, Completing, CompletingOf, Ctx, Fault, Held, ResourceSpec, Resources,
+    Caller, CompletionRequest, CompletionTarget, ResourceData, ResourceSource, ResourceSpec,
+    ToolContext, ToolFault,
 };
-use toolgate_toolsets::files::{self, Settings};
+use toolgate_toolsets::files::{self, FileSettings};
 use toolgate_toolsets::world::Root;
 
 use crate::space::Space;
 
-fn ctx() -> Ctx {
-    Ctx::alone(Caller::local(), Instant::now() + Duration::from_secs(60))
+fn ctx() -> ToolContext {
+    ToolContext::detached(Caller::local(), Instant::now() + Duration::from_secs(60))
 }
 
-fn resources(space: &Space, settings: &Settings) -> Arc<dyn Resources> {
+fn resources(space: &Space, settings: &FileSettings) -> Arc<dyn ResourceSource> {
     files::resources(&Root::open(&space.ws).unwrap(), settings)
 }
 
@@ -27,7 +28,7 @@ fn uri(space: &Space, rest: &str) -> String {
     format!("file://{}/{rest}", space.ws.display())
 }
 
-async fn held(source: &dyn Resources, uri: &str) -> (Option<String>, Held) {
+async fn held(source: &dyn ResourceSource, uri: &str) -> (Option<String>, ResourceData) {
     let mut contents =
         source.read(&ctx(), uri).await.unwrap_or_else(|err| panic!("{uri}: {err:?}"));
     assert_eq!((contents.len(), contents[0].uri.as_str()), (1, uri));
@@ -35,7 +36,7 @@ async fn held(source: &dyn Resources, uri: &str) -> (Option<String>, Held) {
     (contents.media_type, contents.held)
 }
 
-async fn fault(source: &dyn Resources, uri: &str) -> Fault {
+async fn fault(source: &dyn ResourceSource, uri: &str) -> ToolFault {
     let read = source.read(&ctx(), uri).await;
     let err = read.err().unwrap_or_else(|| panic!("{uri} was read"));
     assert!(!err.message.contains("canary"));
@@ -43,7 +44,7 @@ async fn fault(source: &dyn Resources, uri: &str) -> Fault {
 }
 
 /// Every resource, page by page.
-async fn listed(source: &dyn Resources, at_most: usize) -> Vec<ResourceSpec> {
+async fn listed(source: &dyn ResourceSource, at_most: usize) -> Vec<ResourceSpec> {
     let mut all: Vec<ResourceSpec> = Vec::new();
     loop {
         let after = all.last().map(|last| last.uri.clone());
@@ -60,7 +61,7 @@ async fn listed(source: &dyn Resources, at_most: usize) -> Vec<ResourceSpec> {
 #[tokio::test]
 async fn text_is_read_as_text_and_anything_else_as_bytes() {
     let space = Space::new();
-    let source = resources(&space, &Settings::default());
+    let source = resources(&space, &FileSettings::default());
     space.put("src/main.rs", "fn main() {}");
     space.put("Makefile", "é");
     space.put("a.png", b"\x89PNG\xff");
@@ -81,7 +82,10 @@ async fn text_is_read_as_text_and_anything_else_as_bytes() {
         ("large", "text/plain", &"x".repeat(200_000)),
     ] {
         let (kind, held) = held(&*source, &uri(&space, path)).await;
-        assert_eq!((kind.as_deref(), held), (Some(media_type), Held::Text(text.to_owned())));
+        assert_eq!(
+            (kind.as_deref(), held),
+            (Some(media_type), ResourceData::Text(text.to_owned()))
+        );
     }
     for (path, media_type, bytes) in [
         ("a.png", "image/png", &b"\x89PNG\xff"[..]),
@@ -91,7 +95,7 @@ async fn text_is_read_as_text_and_anything_else_as_bytes() {
         ("b.png", "image/png", b"text"),
     ] {
         let (kind, held) = held(&*source, &uri(&space, path)).await;
-        let Held::Bytes(held) = held else { panic!("{path} is text") };
+        let ResourceData::Bytes(held) = held else { panic!("{path} is text") };
         assert_eq!((kind.as_deref(), &held.0[..]), (Some(media_type), bytes));
     }
 }
@@ -99,22 +103,23 @@ async fn text_is_read_as_text_and_anything_else_as_bytes() {
 #[tokio::test]
 async fn what_is_no_file_or_too_large_is_refused_with_the_reason() {
     let space = Space::new();
-    let source = resources(&space, &Settings { answer_bytes_max: 10, ..Settings::default() });
+    let source =
+        resources(&space, &FileSettings { answer_bytes_max: 10, ..FileSettings::default() });
     space.put("folder/ten", "0123456789");
     space.put("eleven", "0123456789a");
     held(&*source, &uri(&space, "folder/ten")).await;
     let err = source.read(&ctx(), &uri(&space, "eleven")).await.unwrap_err();
-    assert_eq!(err.fault, Fault::TooLarge);
+    assert_eq!(err.fault, ToolFault::TooLarge);
     assert!(err.message.contains("files_read") && err.message.contains("`offset`"), "{err:?}");
     for path in ["none", "none/x", "folder", "", "folder/ten/x", &"a".repeat(300)] {
-        assert_eq!(fault(&*source, &uri(&space, path)).await, Fault::NotFound, "{path}");
+        assert_eq!(fault(&*source, &uri(&space, path)).await, ToolFault::NotFound, "{path}");
     }
 }
 
 #[tokio::test]
 async fn no_uri_leads_out_of_the_workspace() {
     let space = Space::new();
-    let source = resources(&space, &Settings::default());
+    let source = resources(&space, &FileSettings::default());
     space.put("a/in", "inside");
     space.symlink(space.evil.join("secret"), "out");
     space.symlink(&space.evil, "evil");
@@ -135,18 +140,21 @@ async fn no_uri_leads_out_of_the_workspace() {
     let escapes = escapes.map(|path| uri(&space, path));
     for uri in escapes.into_iter().chain([evil, hosted, "file:///etc/passwd".to_owned()]) {
         assert!(source.owns(&uri));
-        assert_eq!(fault(&*source, &uri).await, Fault::NotAllowed, "{uri}");
+        assert_eq!(fault(&*source, &uri).await, ToolFault::NotAllowed, "{uri}");
         let changes = Default::default();
         assert!(source.watch(&ctx(), &uri, &changes).await.is_err(), "{uri}");
     }
     assert!(!source.owns("https://example.com/a") && !source.owns("skill://a"));
-    assert_eq!(held(&*source, &uri(&space, "b/in")).await.1, Held::Text("inside".to_owned()));
+    assert_eq!(
+        held(&*source, &uri(&space, "b/in")).await.1,
+        ResourceData::Text("inside".to_owned())
+    );
 }
 
 #[tokio::test]
 async fn every_file_is_listed_once_whatever_the_size_of_a_page() {
     let space = Space::new();
-    let source = resources(&space, &Settings::default());
+    let source = resources(&space, &FileSettings::default());
     let own = ["a b", "a", "a.d/x", "a/y"];
     let own = own.into_iter().filter(|path| *path != "a");
     let mut own: BTreeSet<String> = own.map(str::to_owned).collect();
@@ -186,7 +194,7 @@ async fn every_file_is_listed_once_whatever_the_size_of_a_page() {
 #[tokio::test]
 async fn a_list_goes_on_where_it_was_though_its_last_file_is_gone() {
     let space = Space::new();
-    let source = resources(&space, &Settings::default());
+    let source = resources(&space, &FileSettings::default());
     for name in ["a", "b/c", "d"] {
         space.put(name, "");
     }
@@ -199,14 +207,14 @@ async fn a_list_goes_on_where_it_was_though_its_last_file_is_gone() {
 #[tokio::test]
 async fn a_folder_has_its_children_files_and_folders() {
     let space = Space::new();
-    let source = resources(&space, &Settings::default());
+    let source = resources(&space, &FileSettings::default());
     space.put("f/b.rs", "1");
     space.put("f/a/inner", "");
     space.put("f/c", "");
     space.symlink("../f/c", "f/d");
     space.symlink(&space.evil, "f/out");
     let seen = async |after: Option<String>, at_most| {
-        let page = source.folder(&ctx(), &uri(&space, "f"), after.as_deref(), at_most).await;
+        let page = source.list_folder(&ctx(), &uri(&space, "f"), after.as_deref(), at_most).await;
         let page = page.unwrap().into_iter().map(|spec| (spec.name, spec.media_type, spec.bytes));
         page.collect::<Vec<_>>()
     };
@@ -219,20 +227,20 @@ async fn a_folder_has_its_children_files_and_folders() {
     assert_eq!(seen(None, 10).await, expected);
     assert_eq!(seen(None, 2).await, expected[..2]);
     assert_eq!(seen(Some(uri(&space, "f/b.rs")), 10).await, expected[2..]);
-    let top = source.folder(&ctx(), &uri(&space, ""), None, 10).await.unwrap();
+    let top = source.list_folder(&ctx(), &uri(&space, ""), None, 10).await.unwrap();
     assert_eq!((top.len(), &top[0].uri), (1, &uri(&space, "f")));
     for path in ["f/b.rs", "none"] {
-        let err = source.folder(&ctx(), &uri(&space, path), None, 10).await.unwrap_err();
-        assert_eq!(err.fault, Fault::NotFound, "{path}");
+        let err = source.list_folder(&ctx(), &uri(&space, path), None, 10).await.unwrap_err();
+        assert_eq!(err.fault, ToolFault::NotFound, "{path}");
     }
-    let err = source.folder(&ctx(), &uri(&space, "f/out"), None, 10).await.unwrap_err();
-    assert_eq!(err.fault, Fault::NotAllowed);
+    let err = source.list_folder(&ctx(), &uri(&space, "f/out"), None, 10).await.unwrap_err();
+    assert_eq!(err.fault, ToolFault::NotAllowed);
 }
 
 #[tokio::test]
 async fn a_path_is_completed_from_what_is_there() {
     let space = Space::new();
-    let source = resources(&space, &Settings::default());
+    let source = resources(&space, &FileSettings::default());
     space.put("src/main.rs", "");
     space.put("src/a b#.rs", "");
     space.put("docs/other", "");
@@ -241,11 +249,11 @@ async fn a_path_is_completed_from_what_is_there() {
     let template = source.templates().remove(0);
     assert_eq!(template.uri, uri(&space, "{+path}"));
     let complete = async |of: &str, so_far: &str| {
-        let asked = Completing {
-            of: CompletingOf::Template(of.to_owned()),
+        let asked = CompletionRequest {
+            target: CompletionTarget::Template(of.to_owned()),
             argument: "path".to_owned(),
-            so_far: so_far.to_owned(),
-            others: Default::default(),
+            prefix: so_far.to_owned(),
+            other_arguments: Default::default(),
         };
         source.complete(&ctx(), &asked).await.unwrap()
     };
@@ -264,12 +272,15 @@ async fn a_path_is_completed_from_what_is_there() {
 #[tokio::test]
 async fn what_may_be_read_is_guarded_as_the_tool_that_reads() {
     let space = Space::new();
-    let source = resources(&space, &Settings::default());
+    let source = resources(&space, &FileSettings::default());
     let guard = source.guard();
-    let tools = files::tools(&Root::open(&space.ws).unwrap(), &Settings::default());
+    let tools = files::tools(&Root::open(&space.ws).unwrap(), &FileSettings::default());
     let tool = tools.iter().find(|tool| tool.spec().id == guard.id).expect("there is such a tool");
     assert_eq!(guard.id.as_str(), "files.read");
-    assert_eq!((guard.effects, guard.at_once), (tool.spec().effects, tool.spec().at_once));
+    assert_eq!(
+        (guard.effects, guard.concurrency_max),
+        (tool.spec().effects, tool.spec().concurrency_max)
+    );
 }
 
 proptest! {
@@ -280,13 +291,13 @@ proptest! {
         prop_assume!(name != "." && name != ".." && name != ".git" && name != ".gitignore");
         let space = Space::new();
         space.put(&name, name.as_bytes());
-        let source = resources(&space, &Settings::default());
+        let source = resources(&space, &FileSettings::default());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let all = listed(&*source, 10).await;
             assert_eq!(all.len(), 1, "{name:?}");
             assert_eq!(all[0].name, name);
-            assert_eq!(held(&*source, &all[0].uri).await.1, Held::Text(name.clone()));
+            assert_eq!(held(&*source, &all[0].uri).await.1, ResourceData::Text(name.clone()));
         });
     }
 }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::{AnyTool, Caller, Ctx, Fault, Output, ToolError};
-use toolgate_toolsets::files::{self, Settings};
+use toolgate_contract::{AnyTool, Caller, ToolContext, ToolError, ToolFault, ToolOutput};
+use toolgate_toolsets::files::{self, FileSettings};
 use toolgate_toolsets::world::Root;
 
 /// A workspace `ws` beside a directory `ws_evil` that holds a secret.
@@ -30,24 +30,24 @@ pub(crate) struct Failed {
 
 impl Space {
     pub(crate) fn new() -> Self {
-        Self::with(&Settings::default())
+        Self::with(&FileSettings::default())
     }
 
     /// A workspace in memory, for tests with very many files.
     pub(crate) fn in_memory() -> Self {
         let dir = TempDir::new_in("/dev/shm").unwrap_or_else(|_| TempDir::new().unwrap());
-        let space = Self::at(dir.path(), &Settings::default());
+        let space = Self::at(dir.path(), &FileSettings::default());
         Self { _dir: Some(dir), ..space }
     }
 
-    pub(crate) fn with(settings: &Settings) -> Self {
+    pub(crate) fn with(settings: &FileSettings) -> Self {
         let dir = TempDir::new().unwrap();
         let space = Self::at(dir.path(), settings);
         Self { _dir: Some(dir), ..space }
     }
 
     /// A workspace in the directory `dir`, which is somebody else's to remove.
-    pub(crate) fn at(dir: &Path, settings: &Settings) -> Self {
+    pub(crate) fn at(dir: &Path, settings: &FileSettings) -> Self {
         let ws = dir.join("ws");
         let evil = dir.join("ws_evil");
         fs::create_dir(&ws).unwrap();
@@ -78,7 +78,7 @@ impl Space {
         std::os::unix::fs::symlink(target, self.ws.join(path)).unwrap();
     }
 
-    pub(crate) async fn run(&self, tool: &str, input: Value) -> Result<Output, Failed> {
+    pub(crate) async fn run(&self, tool: &str, input: Value) -> Result<ToolOutput, Failed> {
         self.run_until(tool, input, CancellationToken::new()).await
     }
 
@@ -87,18 +87,18 @@ impl Space {
         tool: &str,
         input: Value,
         cancel: CancellationToken,
-    ) -> Result<Output, Failed> {
+    ) -> Result<ToolOutput, Failed> {
         let deadline = Instant::now() + Duration::from_secs(60);
-        let ctx = Ctx { cancel, ..Ctx::alone(Caller::local(), deadline) };
+        let ctx = ToolContext { cancel, ..ToolContext::detached(Caller::local(), deadline) };
         self.run_as(&ctx, tool, input).await
     }
 
     pub(crate) async fn run_as(
         &self,
-        ctx: &Ctx,
+        ctx: &ToolContext,
         tool: &str,
         input: Value,
-    ) -> Result<Output, Failed> {
+    ) -> Result<ToolOutput, Failed> {
         let tool = self.tools.iter().find(|each| each.spec().id.as_str() == tool).unwrap();
         tool.run(ctx, input).await.map_err(|error| Failed {
             reason: toolgate_contract::CallError::from(error.clone()).reason(),
@@ -159,14 +159,14 @@ impl Space {
 impl Failed {
     pub(crate) fn details(&self) -> &Value {
         match &self.error.fault {
-            Fault::Conflict(details) => details,
+            ToolFault::Conflict(details) => details,
             other => panic!("no conflict: {other:?}"),
         }
     }
 
     pub(crate) fn pointer(&self) -> &str {
         match &self.error.fault {
-            Fault::Invalid { pointer } => pointer,
+            ToolFault::Invalid { pointer } => pointer,
             other => panic!("not invalid input: {other:?}: {}", self.message),
         }
     }

@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::broadcast::Receiver;
 use tokio::time::timeout;
-use toolgate_contract::{Caller, Change, Changes, Ctx, Hold, Resources};
-use toolgate_toolsets::files::{self, Settings};
+use toolgate_contract::{
+    Caller, ChangeFeed, ResourceSource, ServerChange, ToolContext, WatchGuard,
+};
+use toolgate_toolsets::files::{self, FileSettings};
 use toolgate_toolsets::world::Root;
 
 use crate::space::Space;
@@ -24,18 +26,18 @@ const QUIET: Duration = Duration::from_millis(400);
 /// A workspace that is listened to.
 struct Watched {
     space: Space,
-    source: Arc<dyn Resources>,
-    changes: Changes,
-    heard: Receiver<Change>,
+    source: Arc<dyn ResourceSource>,
+    changes: ChangeFeed,
+    heard: Receiver<ServerChange>,
 }
 
 impl Watched {
     fn new() -> Self {
         let space = Space::new();
-        let source = files::resources(&Root::open(&space.ws).unwrap(), &Settings::default());
-        let changes = Changes::default();
+        let source = files::resources(&Root::open(&space.ws).unwrap(), &FileSettings::default());
+        let changes = ChangeFeed::default();
         let (told, heard) = tokio::sync::broadcast::channel(1024);
-        changes.heard_by(move |change| drop(told.send(change.clone())));
+        changes.subscribe(move |change| drop(told.send(change.clone())));
         Self { space, source, changes, heard }
     }
 
@@ -43,13 +45,13 @@ impl Watched {
         format!("file://{}/{path}", self.space.ws.display())
     }
 
-    async fn watch(&self, path: &str) -> Hold {
-        let ctx = Ctx::alone(Caller::local(), Instant::now() + Duration::from_secs(60));
+    async fn watch(&self, path: &str) -> WatchGuard {
+        let ctx = ToolContext::detached(Caller::local(), Instant::now() + Duration::from_secs(60));
         self.source.watch(&ctx, &self.uri(path), &self.changes).await.expect("it is watched")
     }
 
     /// Watches the list, and waits until files that come are told of.
-    async fn watch_list(&mut self) -> Hold {
+    async fn watch_list(&mut self) -> WatchGuard {
         let hold = self.source.watch_list(&self.changes);
         // From the moment of the subscription on, whether all is watched by now or not.
         self.space.put("first", "");
@@ -60,18 +62,18 @@ impl Watched {
 
     /// The next thing told is that the file at `path` has changed.
     async fn hears(&mut self, path: &str) {
-        let expected = Change::Resource(self.uri(path).into());
+        let expected = ServerChange::Resource(self.uri(path).into());
         let heard = timeout(SOON, self.heard.recv()).await;
         assert_eq!(heard.expect("nothing was told").unwrap(), expected);
     }
 
     async fn hears_list(&mut self) {
         let heard = timeout(SOON, self.heard.recv()).await;
-        assert_eq!(heard.expect("nothing was told").unwrap(), Change::Resources);
+        assert_eq!(heard.expect("nothing was told").unwrap(), ServerChange::Resources);
     }
 
     /// Everything that is told until it is quiet.
-    async fn rest(&mut self) -> Vec<Change> {
+    async fn rest(&mut self) -> Vec<ServerChange> {
         let mut rest = Vec::new();
         while let Ok(heard) = timeout(QUIET, self.heard.recv()).await {
             rest.push(heard.unwrap());
@@ -338,6 +340,6 @@ async fn so_much_that_the_kernel_forgets_some_of_it_is_told_as_all() {
         }
     }
     let rest = it.rest().await;
-    assert!(rest.contains(&Change::Resources), "{rest:?}");
-    assert!(rest.contains(&Change::Resource(it.uri("f").into())), "{rest:?}");
+    assert!(rest.contains(&ServerChange::Resources), "{rest:?}");
+    assert!(rest.contains(&ServerChange::Resource(it.uri("f").into())), "{rest:?}");
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 use serde_json::{Value, json};
-use toolgate_toolsets::files::Settings;
+use toolgate_toolsets::files::FileSettings;
 
 use crate::space::Space;
 
@@ -75,7 +75,7 @@ async fn a_stale_etag_is_a_conflict_with_both() {
 
 #[tokio::test]
 async fn weak_etags_guard_large_files_too() {
-    let space = Space::with(&Settings { hashed_bytes_max: 1, ..Settings::default() });
+    let space = Space::with(&FileSettings { hashed_bytes_max: 1, ..FileSettings::default() });
     space.put("f", "old");
     let old = etag(&space, "f").await;
     assert!(old.as_str().unwrap().starts_with("W/"));
@@ -202,7 +202,7 @@ async fn a_symlink_inside_stays_one_and_its_target_is_replaced() {
 
 #[tokio::test]
 async fn content_over_the_limit_is_refused() {
-    let space = Space::with(&Settings { write_bytes_max: 10, ..Settings::default() });
+    let space = Space::with(&FileSettings { write_bytes_max: 10, ..FileSettings::default() });
     space.ok("files.write", json!({ "path": "f", "content": "0123456789" })).await;
     let failed = space.fails("files.write", json!({ "path": "g", "content": "0123456789a" })).await;
     assert_eq!(failed.reason, "too_large");

@@ -7,7 +7,7 @@ use http::header::{HOST, HeaderName, HeaderValue, ORIGIN};
 use http::{Request, StatusCode};
 
 /// Header by which browsers report the relation between a page and the target of its request.
-const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Accepted `Host` names and page origins.
 ///
@@ -16,7 +16,7 @@ const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// exactly. An embedded request (`<img>`) has no `Origin`, but its `Sec-Fetch-Site` names a foreign
 /// site.
 #[derive(Debug, Clone)]
-pub struct Admission {
+pub struct AdmissionRules {
     hosts: HashSet<String>,
     origins: HashSet<String>,
     /// Scheme of the server's own origin.
@@ -24,18 +24,18 @@ pub struct Admission {
 }
 
 /// Rejection of a request.
-pub(crate) struct Refusal {
+pub(crate) struct AdmissionRefusal {
     pub(crate) status: StatusCode,
     pub(crate) why: String,
 }
 
-impl Admission {
+impl AdmissionRules {
     /// Accepts requests to the loopback names at the port of `addr`, to `hosts`, and from
     /// `origins`.
     pub fn new(addr: SocketAddr, hosts: &[String], origins: &[String]) -> Self {
         let mut hosts: HashSet<String> = hosts.iter().cloned().collect();
         let port = addr.port();
-        for name in own_names(addr) {
+        for name in default_names(addr) {
             hosts.insert(format!("{name}:{port}"));
             if port == 80 {
                 hosts.insert(name);
@@ -45,23 +45,23 @@ impl Admission {
     }
 
     /// Switches to https as the scheme of `addr`.
-    pub fn secured(mut self, addr: SocketAddr) -> Self {
+    pub fn with_tls(mut self, addr: SocketAddr) -> Self {
         if addr.port() == 443 {
-            self.hosts.extend(own_names(addr));
+            self.hosts.extend(default_names(addr));
         }
         Self { scheme: "https://", ..self }
     }
 
-    pub(crate) fn check<B>(&self, request: &Request<B>) -> Result<(), Refusal> {
+    pub(crate) fn check<B>(&self, request: &Request<B>) -> Result<(), AdmissionRefusal> {
         let mut hosts = request.headers().get_all(HOST).iter();
         let (Some(host), None) = (hosts.next(), hosts.next()) else {
             let why = "a request names one host, in one `Host` header\n".to_owned();
-            return Err(Refusal { status: StatusCode::BAD_REQUEST, why });
+            return Err(AdmissionRefusal { status: StatusCode::BAD_REQUEST, why });
         };
         let host = String::from_utf8_lossy(host.as_bytes());
         let target = request.uri().authority().map(|authority| authority.as_str());
         if !self.hosts.contains(host.as_ref()) || target.is_some_and(|target| target != host) {
-            return Err(forbidden("Host", &host, "server.allowed_hosts"));
+            return Err(forbid("Host", &host, "server.allowed_hosts"));
         }
         let mut says_origin = false;
         for origin in request.headers().get_all(ORIGIN) {
@@ -70,34 +70,34 @@ impl Admission {
             let own = origin.strip_prefix(self.scheme);
             let own = own.is_some_and(|host| self.hosts.contains(host));
             if !own && !self.origins.contains(origin.as_ref()) {
-                return Err(forbidden("Origin", &origin, "server.allowed_origins"));
+                return Err(forbid("Origin", &origin, "server.allowed_origins"));
             }
         }
-        let sites = request.headers().get_all(SITE);
+        let sites = request.headers().get_all(FETCH_SITE);
         let is_own = |site: &HeaderValue| matches!(site.as_bytes(), b"same-origin" | b"none");
         if !says_origin && !sites.iter().all(is_own) {
             let why = "a page of another site asks for it, and does not say which; open the \
                        address itself, or have the page say its `Origin`\n";
-            return Err(Refusal { status: StatusCode::FORBIDDEN, why: why.to_owned() });
+            return Err(AdmissionRefusal { status: StatusCode::FORBIDDEN, why: why.to_owned() });
         }
         Ok(())
     }
 }
 
-fn forbidden(header: &str, value: &str, setting: &str) -> Refusal {
+fn forbid(header: &str, value: &str, setting: &str) -> AdmissionRefusal {
     let why = format!(
         "the {header} `{value}` is not known here; if it should be, add it to `{setting}`\n"
     );
-    Refusal { status: StatusCode::FORBIDDEN, why }
+    AdmissionRefusal { status: StatusCode::FORBIDDEN, why }
 }
 
 /// Returns the names that a server at `addr` always accepts.
-fn own_names(addr: SocketAddr) -> [String; 4] {
-    ["localhost", "127.0.0.1", "[::1]", &literal(addr)].map(str::to_owned)
+fn default_names(addr: SocketAddr) -> [String; 4] {
+    ["localhost", "127.0.0.1", "[::1]", &address_literal(addr)].map(str::to_owned)
 }
 
 /// Returns the address as a `Host` header writes it.
-fn literal(addr: SocketAddr) -> String {
+fn address_literal(addr: SocketAddr) -> String {
     match addr {
         SocketAddr::V4(addr) => addr.ip().to_string(),
         SocketAddr::V6(addr) => format!("[{}]", addr.ip()),
@@ -110,7 +110,7 @@ mod tests {
 
     fn check(headers: &[(&str, &str)]) -> u16 {
         let admission =
-            Admission::new(([127, 0, 0, 1], 8000).into(), &[], &["https://a.example".into()]);
+            AdmissionRules::new(([127, 0, 0, 1], 8000).into(), &[], &["https://a.example".into()]);
         let request =
             headers.iter().fold(Request::builder().uri("/mcp"), |r, (n, v)| r.header(*n, *v));
         let request = request.body(()).expect("a request");
@@ -143,8 +143,8 @@ mod tests {
 
     #[test]
     fn over_tls_the_own_pages_are_those_that_came_over_tls() {
-        let admission = Admission::new(([127, 0, 0, 1], 443).into(), &[], &[]);
-        let admission = admission.secured(([127, 0, 0, 1], 443).into());
+        let admission = AdmissionRules::new(([127, 0, 0, 1], 443).into(), &[], &[]);
+        let admission = admission.with_tls(([127, 0, 0, 1], 443).into());
         for (host, origin, admitted) in [
             ("localhost", "https://localhost", true),
             ("localhost:443", "https://localhost:443", true),

@@ -8,25 +8,25 @@ use http::header::{
 use http::{HeaderMap, Method, Request};
 
 /// Cross-origin data of a request from a page.
-pub(super) struct Visitor {
+pub(super) struct PageOrigin {
     origin: HeaderValue,
-    preflight: Option<Preflight>,
+    preflight: Option<CorsPreflight>,
 }
 
 /// CORS preflight request.
-struct Preflight {
+struct CorsPreflight {
     method: HeaderValue,
     headers: Option<HeaderValue>,
 }
 
-impl Visitor {
+impl PageOrigin {
     /// Reads the origin of an accepted `request`. Returns `None` if no page sent it.
-    pub(super) fn of<B>(request: &Request<B>) -> Option<Self> {
+    pub(super) fn from_request<B>(request: &Request<B>) -> Option<Self> {
         let headers = request.headers();
         let origin = headers.get(ORIGIN)?.clone();
         let method = headers.get(ACCESS_CONTROL_REQUEST_METHOD);
         let method = method.filter(|_| request.method() == Method::OPTIONS);
-        let preflight = method.map(|method| Preflight {
+        let preflight = method.map(|method| CorsPreflight {
             method: method.clone(),
             headers: headers.get(ACCESS_CONTROL_REQUEST_HEADERS).cloned(),
         });
@@ -34,19 +34,19 @@ impl Visitor {
     }
 
     /// Returns true if the request is a preflight.
-    pub(super) fn only_asks(&self) -> bool {
+    pub(super) fn is_preflight(&self) -> bool {
         self.preflight.is_some()
     }
 
     /// Adds the CORS headers to a response.
-    pub(super) fn allow(self, headers: &mut HeaderMap) {
+    pub(super) fn add_headers(self, headers: &mut HeaderMap) {
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, self.origin);
         headers.insert(VARY, HeaderValue::from_static("origin"));
         match self.preflight {
             None => {
                 headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("*"));
             }
-            Some(Preflight { method, headers: asked }) => {
+            Some(CorsPreflight { method, headers: asked }) => {
                 headers.insert(ACCESS_CONTROL_ALLOW_METHODS, method);
                 headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
                 if let Some(asked) = asked {

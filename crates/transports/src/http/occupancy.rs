@@ -5,21 +5,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Counter of connections and streams. Clones share the counts, also between listeners.
 #[derive(Debug, Clone, Default)]
-pub struct Occupancy(Arc<Counts>);
+pub struct OccupancyCounter(Arc<OccupancyCounts>);
 
 #[derive(Debug, Default)]
-struct Counts {
+struct OccupancyCounts {
     connections: AtomicUsize,
     streams: AtomicUsize,
 }
 
 /// Counted connection or stream, until it is dropped.
-pub(super) struct Counted {
-    counts: Arc<Counts>,
-    which: fn(&Counts) -> &AtomicUsize,
+pub(super) struct OccupancyGuard {
+    counts: Arc<OccupancyCounts>,
+    counter: fn(&OccupancyCounts) -> &AtomicUsize,
 }
 
-impl Occupancy {
+impl OccupancyCounter {
     /// Returns the number of connections, WebSockets included.
     pub fn connections(&self) -> usize {
         self.0.connections.load(Ordering::Relaxed)
@@ -30,22 +30,22 @@ impl Occupancy {
         self.0.streams.load(Ordering::Relaxed)
     }
 
-    pub(super) fn connection(&self) -> Counted {
-        self.one_more(|counts| &counts.connections)
+    pub(super) fn count_connection(&self) -> OccupancyGuard {
+        self.increment(|counts| &counts.connections)
     }
 
-    pub(super) fn stream(&self) -> Counted {
-        self.one_more(|counts| &counts.streams)
+    pub(super) fn count_stream(&self) -> OccupancyGuard {
+        self.increment(|counts| &counts.streams)
     }
 
-    fn one_more(&self, which: fn(&Counts) -> &AtomicUsize) -> Counted {
+    fn increment(&self, which: fn(&OccupancyCounts) -> &AtomicUsize) -> OccupancyGuard {
         which(&self.0).fetch_add(1, Ordering::Relaxed);
-        Counted { counts: self.0.clone(), which }
+        OccupancyGuard { counts: self.0.clone(), counter: which }
     }
 }
 
-impl Drop for Counted {
+impl Drop for OccupancyGuard {
     fn drop(&mut self) {
-        (self.which)(&self.counts).fetch_sub(1, Ordering::Relaxed);
+        (self.counter)(&self.counts).fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -12,130 +12,131 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Free bytes of each connection.
-const FREE_BYTES: usize = 64 << 10;
+const UNCOUNTED_UNSENT_BYTES: usize = 64 << 10;
 /// Time without progress after which a client counts as stuck.
-const STUCK: Duration = Duration::from_secs(1);
+const STUCK_AFTER: Duration = Duration::from_secs(1);
 
 /// Unsent bytes of all connections of a listener.
-pub(super) struct Unsent {
+pub(super) struct UnsentBytes {
     bytes_max: usize,
-    held: Mutex<Held>,
+    state: Mutex<UnsentState>,
 }
 
 #[derive(Default)]
-struct Held {
-    next: u64,
-    all: usize,
-    of: HashMap<u64, Owing>,
+struct UnsentState {
+    next_number: u64,
+    bytes_total: usize,
+    accounts: HashMap<u64, UnsentEntry>,
 }
 
-struct Owing {
+struct UnsentEntry {
     bytes: usize,
     /// Time of the last progress, or of the first counted byte.
-    took: Instant,
-    cut_off: CancellationToken,
+    progress_at: Instant,
+    disconnect: CancellationToken,
 }
 
 /// Account of one connection, closed on drop.
-pub(crate) struct Owed {
-    unsent: Arc<Unsent>,
+pub(crate) struct UnsentAccount {
+    unsent: Arc<UnsentBytes>,
     number: u64,
     bytes: AtomicUsize,
-    cut_off: CancellationToken,
+    disconnect: CancellationToken,
 }
 
-impl Unsent {
+impl UnsentBytes {
     pub(super) fn new(bytes_max: usize) -> Arc<Self> {
-        Arc::new(Self { bytes_max, held: Mutex::default() })
+        Arc::new(Self { bytes_max, state: Mutex::default() })
     }
 
     /// Opens the account of a new connection.
-    pub(super) fn owed(self: &Arc<Self>) -> Arc<Owed> {
-        let mut held = self.held();
-        held.next += 1;
-        let number = held.next;
+    pub(super) fn open_account(self: &Arc<Self>) -> Arc<UnsentAccount> {
+        let mut held = self.lock_state();
+        held.next_number += 1;
+        let number = held.next_number;
         let unsent = self.clone();
-        Arc::new(Owed {
+        Arc::new(UnsentAccount {
             unsent,
             number,
             bytes: AtomicUsize::new(0),
-            cut_off: CancellationToken::new(),
+            disconnect: CancellationToken::new(),
         })
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_state(&self) -> MutexGuard<'_, UnsentState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Owed {
+impl UnsentAccount {
     /// Adds `bytes` that wait to be sent.
-    pub(super) fn more(&self, bytes: usize) {
+    pub(super) fn add(&self, bytes: usize) {
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        if before + bytes > FREE_BYTES {
+        if before + bytes > UNCOUNTED_UNSENT_BYTES {
             self.count(before + bytes, false);
         }
     }
 
     /// Subtracts `bytes` that were written. Response heads are not counted.
-    pub(super) fn took(&self, bytes: usize) {
+    pub(super) fn subtract(&self, bytes: usize) {
         let less = |owed: usize| Some(owed.saturating_sub(bytes));
         let before = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         let before = before.unwrap_or_default();
-        if before > FREE_BYTES {
+        if before > UNCOUNTED_UNSENT_BYTES {
             self.count(before.saturating_sub(bytes), true);
         }
     }
 
     /// Waits until the connection must be closed.
-    pub(super) async fn cut_off(&self) {
-        self.cut_off.cancelled().await;
+    pub(super) async fn wait_disconnected(&self) {
+        self.disconnect.cancelled().await;
     }
 
     fn count(&self, owed: usize, took: bool) {
         let now = Instant::now();
-        let mut held = self.unsent.held();
-        let Held { all, of, .. } = &mut *held;
-        let owing = of.entry(self.number).or_insert_with(|| Owing {
+        let mut held = self.unsent.lock_state();
+        let UnsentState { bytes_total: all, accounts: of, .. } = &mut *held;
+        let owing = of.entry(self.number).or_insert_with(|| UnsentEntry {
             bytes: 0,
-            took: now,
-            cut_off: self.cut_off.clone(),
+            progress_at: now,
+            disconnect: self.disconnect.clone(),
         });
         *all -= owing.bytes;
-        owing.bytes = owed.saturating_sub(FREE_BYTES);
+        owing.bytes = owed.saturating_sub(UNCOUNTED_UNSENT_BYTES);
         *all += owing.bytes;
         if took {
-            owing.took = now;
+            owing.progress_at = now;
         }
         if owing.bytes == 0 {
             of.remove(&self.number);
         }
-        while held.all > self.unsent.bytes_max && held.cut_one_off(now) {}
+        while held.bytes_total > self.unsent.bytes_max && held.disconnect_largest(now) {}
     }
 }
 
-impl Held {
+impl UnsentState {
     /// Closes the connection with the most unsent bytes, stuck ones first. Returns false if there
     /// is none to close.
     ///
     /// A client that reads is kept if it is the only one with unsent bytes.
-    fn cut_one_off(&mut self, now: Instant) -> bool {
-        let is_stuck = |owing: &Owing| now.saturating_duration_since(owing.took) >= STUCK;
-        let most = self.of.iter().max_by_key(|(_, owing)| (is_stuck(owing), owing.bytes));
-        let most = most.filter(|(_, owing)| is_stuck(owing) || self.of.len() > 1);
+    fn disconnect_largest(&mut self, now: Instant) -> bool {
+        let is_stuck =
+            |owing: &UnsentEntry| now.saturating_duration_since(owing.progress_at) >= STUCK_AFTER;
+        let most = self.accounts.iter().max_by_key(|(_, owing)| (is_stuck(owing), owing.bytes));
+        let most = most.filter(|(_, owing)| is_stuck(owing) || self.accounts.len() > 1);
         let Some(number) = most.map(|(number, _)| *number) else { return false };
-        let Some(owing) = self.of.remove(&number) else { return false };
-        self.all -= owing.bytes;
-        owing.cut_off.cancel();
+        let Some(owing) = self.accounts.remove(&number) else { return false };
+        self.bytes_total -= owing.bytes;
+        owing.disconnect.cancel();
         true
     }
 }
 
-impl Drop for Owed {
+impl Drop for UnsentAccount {
     fn drop(&mut self) {
-        let mut held = self.unsent.held();
-        if let Some(owing) = held.of.remove(&self.number) {
-            held.all -= owing.bytes;
+        let mut held = self.unsent.lock_state();
+        if let Some(owing) = held.accounts.remove(&self.number) {
+            held.bytes_total -= owing.bytes;
         }
     }
 }
@@ -147,35 +148,35 @@ mod tests {
 
     use super::*;
 
-    fn is_cut_off(owed: &Owed) -> bool {
-        owed.cut_off().now_or_never().is_some()
+    fn is_cut_off(owed: &UnsentAccount) -> bool {
+        owed.wait_disconnected().now_or_never().is_some()
     }
 
     #[tokio::test(start_paused = true)]
     async fn of_those_that_do_not_read_the_one_that_is_owed_most_is_cut_off() {
-        let unsent = Unsent::new(1000);
-        let [stuck, more, reads, small] = [(); 4].map(|()| unsent.owed());
-        small.more(FREE_BYTES);
-        stuck.more(FREE_BYTES + 300);
-        more.more(FREE_BYTES + 400);
-        advance(STUCK).await;
-        reads.more(FREE_BYTES + 500);
+        let unsent = UnsentBytes::new(1000);
+        let [stuck, more, reads, small] = [(); 4].map(|()| unsent.open_account());
+        small.add(UNCOUNTED_UNSENT_BYTES);
+        stuck.add(UNCOUNTED_UNSENT_BYTES + 300);
+        more.add(UNCOUNTED_UNSENT_BYTES + 400);
+        advance(STUCK_AFTER).await;
+        reads.add(UNCOUNTED_UNSENT_BYTES + 500);
         let cut = || [&stuck, &more, &reads, &small].map(|owed| is_cut_off(owed));
         assert_eq!(cut(), [false, true, false, false]);
-        reads.took(100);
-        reads.more(350);
+        reads.subtract(100);
+        reads.add(350);
         assert_eq!(cut(), [true, true, false, false]);
         // Alone it is owed as much as it is, while it reads.
-        reads.more(1000);
+        reads.add(1000);
         assert!(!is_cut_off(&reads));
-        advance(STUCK).await;
-        reads.took(1);
+        advance(STUCK_AFTER).await;
+        reads.subtract(1);
         assert!(!is_cut_off(&reads));
-        advance(STUCK).await;
-        reads.more(1);
+        advance(STUCK_AFTER).await;
+        reads.add(1);
         assert!(is_cut_off(&reads));
         drop((stuck, more, reads, small));
-        let held = unsent.held();
-        assert_eq!((held.all, held.of.len()), (0, 0));
+        let held = unsent.lock_state();
+        assert_eq!((held.bytes_total, held.accounts.len()), (0, 0));
     }
 }

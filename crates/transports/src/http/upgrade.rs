@@ -8,50 +8,50 @@ use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use toolgate_contract::Reply;
 
-use super::sent::{Sent, plain, whole};
+use super::response_body::{ResponseBody, reply_response, text_response};
 
 /// Valid WebSocket request.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct WebSocketRequest {
     accept: HeaderValue,
 }
 
 /// Invalid WebSocket request.
 #[derive(Debug)]
-pub(super) enum Misasked {
+pub(super) enum HandshakeError {
     /// Unsupported protocol version.
     Version,
     /// Missing or malformed key.
     Key,
 }
 
-impl Asked {
+impl WebSocketRequest {
     /// Parses the handshake of `request`. Returns `None` if it requests no WebSocket.
-    pub(super) fn by<B>(request: &Request<B>) -> Result<Option<Self>, Misasked> {
+    pub(super) fn from_request<B>(request: &Request<B>) -> Result<Option<Self>, HandshakeError> {
         let headers = request.headers();
         let asks = request.method() == Method::GET
             && request.version() == Version::HTTP_11
-            && lists(headers, CONNECTION, "upgrade")
-            && lists(headers, UPGRADE, "websocket");
+            && header_lists(headers, CONNECTION, "upgrade")
+            && header_lists(headers, UPGRADE, "websocket");
         if !asks {
             return Ok(None);
         }
-        if only(headers, SEC_WEBSOCKET_VERSION) != Some(b"13") {
-            return Err(Misasked::Version);
+        if single_header(headers, SEC_WEBSOCKET_VERSION) != Some(b"13") {
+            return Err(HandshakeError::Version);
         }
-        let key = only(headers, SEC_WEBSOCKET_KEY).filter(|key| is_key(key));
+        let key = single_header(headers, SEC_WEBSOCKET_KEY).filter(|key| is_key(key));
         let accept = key.and_then(|key| HeaderValue::from_str(&derive_accept_key(key)).ok());
-        accept.map(|accept| Some(Self { accept })).ok_or(Misasked::Key)
+        accept.map(|accept| Some(Self { accept })).ok_or(HandshakeError::Key)
     }
 }
 
-impl Misasked {
+impl HandshakeError {
     /// Returns the error response.
-    pub(super) fn refusal(&self) -> Response<Sent> {
+    pub(super) fn refusal(&self) -> Response<ResponseBody> {
         match self {
             Self::Version => {
                 let why = "the version of WebSockets spoken here is 13\n";
-                let mut refusal = plain(StatusCode::UPGRADE_REQUIRED, why);
+                let mut refusal = text_response(StatusCode::UPGRADE_REQUIRED, why);
                 let headers = refusal.headers_mut();
                 headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
                 headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
@@ -60,15 +60,15 @@ impl Misasked {
             }
             Self::Key => {
                 let why = "a WebSocket is asked for with one `Sec-WebSocket-Key` of 16 bytes\n";
-                plain(StatusCode::BAD_REQUEST, why)
+                text_response(StatusCode::BAD_REQUEST, why)
             }
         }
     }
 }
 
 /// Returns the response that switches to WebSockets.
-pub(super) fn switching(asked: &Asked) -> Response<Sent> {
-    let mut response = whole(Reply::empty(101));
+pub(super) fn switching_response(asked: &WebSocketRequest) -> Response<ResponseBody> {
+    let mut response = reply_response(Reply::empty(101));
     let headers = response.headers_mut();
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
@@ -77,13 +77,13 @@ pub(super) fn switching(asked: &Asked) -> Response<Sent> {
 }
 
 /// Returns true if the list header `name` contains `word`.
-fn lists(headers: &HeaderMap, name: HeaderName, word: &str) -> bool {
+fn header_lists(headers: &HeaderMap, name: HeaderName, word: &str) -> bool {
     let lists = headers.get_all(name).into_iter().filter_map(|list| list.to_str().ok());
     lists.flat_map(|list| list.split(',')).any(|entry| entry.trim().eq_ignore_ascii_case(word))
 }
 
 /// Returns the value of the header `name` if it occurs exactly once.
-fn only(headers: &HeaderMap, name: HeaderName) -> Option<&[u8]> {
+fn single_header(headers: &HeaderMap, name: HeaderName) -> Option<&[u8]> {
     let mut values = headers.get_all(name).into_iter();
     match (values.next(), values.next()) {
         (Some(value), None) => Some(value.as_bytes().trim_ascii()),

@@ -15,30 +15,30 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// Longest wait at the end for blocking tasks that cannot be cancelled.
-const LEAVE: Duration = Duration::from_millis(200);
+const SHUTDOWN_WAIT_MAX: Duration = Duration::from_millis(200);
 
 /// Pool of one thread per processor, each with its own runtime. Clones share the pool.
 #[derive(Debug, Clone)]
-pub struct Workers(Arc<Inner>);
+pub struct WorkerPool(Arc<WorkerPoolState>);
 
 #[derive(Debug)]
-struct Inner {
-    all: Vec<Worker>,
+struct WorkerPoolState {
+    workers: Vec<PoolWorker>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    over: CancellationToken,
+    stop: CancellationToken,
 }
 
 #[derive(Debug)]
-struct Worker {
+struct PoolWorker {
     runtime: Handle,
     /// Number of connections that it serves.
-    serves: AtomicUsize,
+    connections: AtomicUsize,
 }
 
 /// Count of one connection at a worker, released on drop.
-struct Place(Workers, usize);
+struct WorkerConnection(WorkerPool, usize);
 
-impl Workers {
+impl WorkerPool {
     /// Starts the threads. They stop by [`end`](Self::end), or when the last clone is dropped.
     ///
     /// # Errors
@@ -51,22 +51,29 @@ impl Workers {
         let mut threads = Vec::new();
         for _ in 0..available_parallelism().map_or(1, usize::from) {
             let runtime = Builder::new_current_thread().enable_all().build()?;
-            all.push(Worker { runtime: runtime.handle().clone(), serves: AtomicUsize::new(0) });
+            all.push(PoolWorker {
+                runtime: runtime.handle().clone(),
+                connections: AtomicUsize::new(0),
+            });
             let over = over.clone();
             let thread = std::thread::Builder::new().name("connections".to_owned());
             threads.push(thread.spawn(move || {
                 runtime.block_on(over.cancelled());
-                runtime.shutdown_timeout(LEAVE);
+                runtime.shutdown_timeout(SHUTDOWN_WAIT_MAX);
             })?);
         }
         guard.disarm();
-        Ok(Self(Arc::new(Inner { all, threads: Mutex::new(threads), over })))
+        Ok(Self(Arc::new(WorkerPoolState {
+            workers: all,
+            threads: Mutex::new(threads),
+            stop: over,
+        })))
     }
 
     /// Stops the threads and everything that still runs on them.
     pub fn end(self) {
         let Self(inner) = &self;
-        inner.over.cancel();
+        inner.stop.cancel();
         let threads =
             std::mem::take(&mut *inner.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
@@ -75,7 +82,7 @@ impl Workers {
     }
 
     /// Serves `stream` with `serve` on the worker with the fewest connections.
-    pub(super) fn take<F>(
+    pub(super) fn serve<F>(
         &self,
         stream: TcpStream,
         connections: &TaskTracker,
@@ -85,10 +92,10 @@ impl Workers {
         F: Future<Output = ()> + Send,
     {
         let Self(inner) = self;
-        let serves = |at: &usize| inner.all[*at].serves.load(Ordering::Relaxed);
-        let at = (0..inner.all.len()).min_by_key(serves).expect("there is one at least");
-        inner.all[at].serves.fetch_add(1, Ordering::Relaxed);
-        let place = Place(self.clone(), at);
+        let serves = |at: &usize| inner.workers[*at].connections.load(Ordering::Relaxed);
+        let at = (0..inner.workers.len()).min_by_key(serves).expect("there is one at least");
+        inner.workers[at].connections.fetch_add(1, Ordering::Relaxed);
+        let place = WorkerConnection(self.clone(), at);
         // A stream gets its events from the runtime that it is registered with.
         let stream = stream.into_std()?;
         let served = async move {
@@ -98,21 +105,21 @@ impl Workers {
                 Err(err) => tracing::warn!("a connection was not accepted: {err}"),
             }
         };
-        connections.spawn_on(served, &inner.all[at].runtime);
+        connections.spawn_on(served, &inner.workers[at].runtime);
         Ok(())
     }
 }
 
-impl Drop for Inner {
+impl Drop for WorkerPoolState {
     fn drop(&mut self) {
-        self.over.cancel();
+        self.stop.cancel();
     }
 }
 
-impl Drop for Place {
+impl Drop for WorkerConnection {
     fn drop(&mut self) {
-        let Self(Workers(inner), at) = self;
-        inner.all[*at].serves.fetch_sub(1, Ordering::Relaxed);
+        let Self(WorkerPool(inner), at) = self;
+        inner.workers[*at].connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -125,8 +132,8 @@ mod tests {
 
     #[tokio::test]
     async fn each_connection_stays_on_the_thread_that_had_fewest() {
-        let workers = Workers::start().expect("threads");
-        let count = workers.0.all.len();
+        let workers = WorkerPool::start().expect("threads");
+        let count = workers.0.workers.len();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let addr = listener.local_addr().expect("an address");
         let connections = TaskTracker::new();
@@ -141,7 +148,7 @@ mod tests {
                 let _ = stream.readable().await;
                 let _ = told.send((before, std::thread::current().id()));
             };
-            workers.take(stream, &connections, serve).expect("it is taken");
+            workers.serve(stream, &connections, serve).expect("it is taken");
         }
         drop(clients);
         connections.close();

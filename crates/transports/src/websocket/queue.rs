@@ -9,30 +9,30 @@ use bytes::Bytes;
 
 /// Queue with a single consumer, and a single waiting producer at a time.
 #[derive(Debug)]
-pub(super) struct Queue {
-    inner: Mutex<Inner>,
+pub(super) struct MessageQueue {
+    inner: Mutex<MessageQueueState>,
     messages_max: usize,
     bytes_max: usize,
 }
 
 #[derive(Debug)]
-struct Inner {
-    waiting: VecDeque<Bytes>,
+struct MessageQueueState {
+    messages: VecDeque<Bytes>,
     bytes: usize,
-    state: State,
-    taker: Option<Waker>,
-    giver: Option<Waker>,
+    status: QueueStatus,
+    consumer: Option<Waker>,
+    producer: Option<Waker>,
 }
 
 /// State of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum QueueStatus {
     /// More messages may arrive.
     Open,
     /// No more messages arrive. Queued ones may still be taken.
     Ended,
     /// The consumer was too slow, and all messages were dropped.
-    Overflown {
+    Overflowed {
         /// Number of dropped messages.
         waiting: usize,
     },
@@ -40,47 +40,47 @@ pub(super) enum State {
 
 /// Reason why a message was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(super) enum PushRefusal {
     Full,
     Ended,
 }
 
-impl Queue {
+impl MessageQueue {
     /// Creates a queue with room while fewer than `messages_max` messages with fewer than
     /// `bytes_max` bytes wait.
     pub(super) fn new(messages_max: usize, bytes_max: usize) -> Self {
-        let inner = Inner {
-            waiting: VecDeque::new(),
+        let inner = MessageQueueState {
+            messages: VecDeque::new(),
             bytes: 0,
-            state: State::Open,
-            taker: None,
-            giver: None,
+            status: QueueStatus::Open,
+            consumer: None,
+            producer: None,
         };
         Self { inner: Mutex::new(inner), messages_max, bytes_max }
     }
 
     /// Adds `message` if there is room.
-    pub(super) fn offer(&self, message: Bytes) -> Result<(), Refused> {
+    pub(super) fn try_push(&self, message: Bytes) -> Result<(), PushRefusal> {
         let mut inner = self.lock();
-        if inner.state != State::Open {
-            return Err(Refused::Ended);
+        if inner.status != QueueStatus::Open {
+            return Err(PushRefusal::Ended);
         }
         if !self.has_room(&inner) {
-            return Err(Refused::Full);
+            return Err(PushRefusal::Full);
         }
         inner.bytes += message.len();
-        inner.waiting.push_back(message);
-        wake(inner.taker.take());
+        inner.messages.push_back(message);
+        wake(inner.consumer.take());
         Ok(())
     }
 
     /// Adds `message` as soon as there is room.
-    pub(super) async fn push(&self, message: Bytes) -> Result<(), Refused> {
+    pub(super) async fn push(&self, message: Bytes) -> Result<(), PushRefusal> {
         loop {
             poll_fn(|cx| self.poll_room(cx)).await;
-            match self.offer(message.clone()) {
+            match self.try_push(message.clone()) {
                 // A producer that did not wait took the room.
-                Err(Refused::Full) => {}
+                Err(PushRefusal::Full) => {}
                 done => return done,
             }
         }
@@ -89,10 +89,10 @@ impl Queue {
     /// Completes when there is room, or the queue has ended.
     pub(super) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut inner = self.lock();
-        if inner.state != State::Open || self.has_room(&inner) {
+        if inner.status != QueueStatus::Open || self.has_room(&inner) {
             return Poll::Ready(());
         }
-        inner.giver = Some(cx.waker().clone());
+        inner.producer = Some(cx.waker().clone());
         Poll::Pending
     }
 
@@ -104,39 +104,39 @@ impl Queue {
     /// Polls for the next message, as [`pop`](Self::pop) does.
     pub(super) fn poll_pop(&self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let mut inner = self.lock();
-        if let Some(message) = inner.waiting.pop_front() {
+        if let Some(message) = inner.messages.pop_front() {
             inner.bytes -= message.len();
-            wake(inner.giver.take());
+            wake(inner.producer.take());
             return Poll::Ready(Some(message));
         }
-        if inner.state != State::Open {
+        if inner.status != QueueStatus::Open {
             return Poll::Ready(None);
         }
-        inner.taker = Some(cx.waker().clone());
+        inner.consumer = Some(cx.waker().clone());
         Poll::Pending
     }
 
     /// Returns the state and registers the consumer's waker for its change.
-    pub(super) fn watch(&self, cx: &mut Context<'_>) -> State {
+    pub(super) fn poll_status(&self, cx: &mut Context<'_>) -> QueueStatus {
         let mut inner = self.lock();
-        inner.taker = Some(cx.waker().clone());
-        inner.state
+        inner.consumer = Some(cx.waker().clone());
+        inner.status
     }
 
     /// Accepts no more messages.
     pub(super) fn end(&self) {
         let mut inner = self.lock();
-        if inner.state == State::Open {
-            inner.become_now(State::Ended);
+        if inner.status == QueueStatus::Open {
+            inner.set_status(QueueStatus::Ended);
         }
     }
 
     /// Ends the queue because its consumer is too slow, and drops all messages.
     pub(super) fn overflow(&self) {
         let mut inner = self.lock();
-        if inner.state == State::Open {
+        if inner.status == QueueStatus::Open {
             let waiting = inner.clear();
-            inner.become_now(State::Overflown { waiting });
+            inner.set_status(QueueStatus::Overflowed { waiting });
         }
     }
 
@@ -146,26 +146,26 @@ impl Queue {
         self.lock().clear();
     }
 
-    fn has_room(&self, inner: &Inner) -> bool {
-        inner.waiting.len() < self.messages_max && inner.bytes < self.bytes_max
+    fn has_room(&self, inner: &MessageQueueState) -> bool {
+        inner.messages.len() < self.messages_max && inner.bytes < self.bytes_max
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, MessageQueueState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
+impl MessageQueueState {
     /// Drops all messages and returns their number.
     fn clear(&mut self) -> usize {
         self.bytes = 0;
-        std::mem::take(&mut self.waiting).len()
+        std::mem::take(&mut self.messages).len()
     }
 
-    fn become_now(&mut self, state: State) {
-        self.state = state;
-        wake(self.taker.take());
-        wake(self.giver.take());
+    fn set_status(&mut self, state: QueueStatus) {
+        self.status = state;
+        wake(self.consumer.take());
+        wake(self.producer.take());
     }
 }
 

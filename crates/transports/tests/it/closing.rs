@@ -8,13 +8,13 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_util::sync::CancellationToken;
-use toolgate_transports::http::Bounds;
-use toolgate_transports::websocket::{Close, Gone};
+use toolgate_transports::http::HttpBounds;
+use toolgate_transports::websocket::{ClientGone, CloseReason};
 
 use crate::served::{ASKING, Goodbye, Server, bounds, echo, goodbye, read_head, soon, waits};
 
 /// What a client is told by a talker that ends with `close`.
-async fn told(close: Close) -> Goodbye {
+async fn told(close: CloseReason) -> Goodbye {
     let server = Server::talking(bounds(), move |_| std::future::ready(close.clone())).await;
     server.connect().await.hear_out().await.1
 }
@@ -29,11 +29,11 @@ async fn reporting() -> (Server, mpsc::Receiver<&'static str>) {
                 assert_eq!(message, "here");
                 report.send("came").await.expect("the test listens");
             }
-            socket.outbox.closed().await;
-            assert_eq!(socket.outbox.say("are you there?".into()), Err(Gone));
-            assert_eq!(socket.outbox.send("are you there?".into()).await, Err(Gone));
+            socket.outbox.wait_closed().await;
+            assert_eq!(socket.outbox.try_send("are you there?".into()), Err(ClientGone));
+            assert_eq!(socket.outbox.send("are you there?".into()).await, Err(ClientGone));
             report.send("left").await.expect("the test listens");
-            Close::normal()
+            CloseReason::normal()
         }
     })
     .await;
@@ -42,15 +42,15 @@ async fn reporting() -> (Server, mpsc::Receiver<&'static str>) {
 
 #[tokio::test]
 async fn a_client_is_told_why_a_talk_ended() {
-    assert_eq!(told(Close::normal()).await, goodbye(1000, ""));
-    assert_eq!(told(Close::policy("not you")).await, goodbye(1008, "not you"));
-    assert_eq!(told(Close::failed("oh")).await, goodbye(1011, "oh"));
+    assert_eq!(told(CloseReason::normal()).await, goodbye(1000, ""));
+    assert_eq!(told(CloseReason::policy_violation("not you")).await, goodbye(1008, "not you"));
+    assert_eq!(told(CloseReason::internal_error("oh")).await, goodbye(1011, "oh"));
 }
 
 #[tokio::test]
 async fn a_long_reason_is_cut_between_letters() {
     let reason = "ö".repeat(100);
-    assert_eq!(told(Close::policy(reason)).await, goodbye(1008, &"ö".repeat(61)));
+    assert_eq!(told(CloseReason::policy_violation(reason)).await, goodbye(1008, &"ö".repeat(61)));
 }
 
 #[tokio::test]
@@ -94,7 +94,7 @@ async fn what_a_client_said_before_it_vanished_is_heard() {
 async fn a_talker_that_stays_after_its_client_left_is_dropped() {
     let dropped = CancellationToken::new();
     let tells = dropped.clone();
-    let brief = Bounds { drain: Duration::from_millis(50), ..bounds() };
+    let brief = HttpBounds { drain: Duration::from_millis(50), ..bounds() };
     let server = Server::talking(brief, move |_socket| {
         let guard = tells.clone().drop_guard();
         async move {
@@ -114,10 +114,10 @@ async fn a_talker_that_panics_closes_its_own_conversation_only() {
     let server = Server::talking(bounds(), |mut socket| async move {
         match socket.inbox.next().await {
             Some(message) if message == "panic" => panic!("as the test wants"),
-            Some(message) => socket.outbox.say(message).expect("there"),
+            Some(message) => socket.outbox.try_send(message).expect("there"),
             None => {}
         }
-        Close::normal()
+        CloseReason::normal()
     })
     .await;
     let mut first = server.connect().await;
@@ -141,7 +141,7 @@ async fn a_server_that_stops_says_so() {
 
 #[tokio::test]
 async fn who_talks_on_while_the_server_stops_is_cut() {
-    let brief = Bounds { drain: Duration::from_millis(50), ..bounds() };
+    let brief = HttpBounds { drain: Duration::from_millis(50), ..bounds() };
     let server = Server::talking(brief, |_socket| std::future::pending()).await;
     let mut client = server.connect().await;
     server.stop().await;
@@ -164,7 +164,7 @@ async fn a_client_that_does_not_say_goodbye_is_not_waited_for_long() {
 
 #[tokio::test]
 async fn a_websocket_takes_the_place_of_a_connection() {
-    let server = Server::talking(Bounds { connections_max: 1, ..bounds() }, echo).await;
+    let server = Server::talking(HttpBounds { connections_max: 1, ..bounds() }, echo).await;
     let mut client = server.connect().await;
     let mut second = server.send_head("GET /talk", ASKING).await;
     assert!(waits(second.readable()).await, "there is room for one");
@@ -188,7 +188,9 @@ async fn what_comes_with_the_request_is_heard() {
 
 #[tokio::test]
 async fn a_close_while_messages_come_is_still_heard() {
-    let server = Server::talking(bounds(), |_| std::future::ready(Close::policy("enough"))).await;
+    let server =
+        Server::talking(bounds(), |_| std::future::ready(CloseReason::policy_violation("enough")))
+            .await;
     let mut client = server.connect().await;
     for _ in 0..50 {
         if client.0.send(Message::text("x".repeat(10_000))).await.is_err() {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use toolgate_contract::{Body, OpenFile, Reply};
-use toolgate_transports::http::{Bounds, Outgoing, SentEvent};
+use toolgate_contract::{OpenFile, Reply, ReplyBody};
+use toolgate_transports::http::{HttpBounds, OutgoingResponse, ServerSentEvent};
 
 use crate::served::{Server, bounds, read_head, soon};
 
@@ -21,9 +21,9 @@ fn file(length: usize, bytes: u64) -> Reply {
         handle: Arc::new(handle),
         bytes,
         media_type: "image/png".to_owned(),
-        held: None,
+        guard: None,
     };
-    Reply { body: Body::File(file), ..Reply::empty(200) }
+    Reply { body: ReplyBody::File(file), ..Reply::empty(200) }
 }
 
 fn letters(length: usize) -> Vec<u8> {
@@ -32,16 +32,18 @@ fn letters(length: usize) -> Vec<u8> {
 
 /// The head and the body of the answer to `line` where it is answered with `reply`.
 async fn ask(line: &str, reply: Reply) -> (String, String) {
-    let server = Server::start(bounds(), move |_| Outgoing::Whole(reply.clone())).await;
+    let server = Server::start(bounds(), move |_| OutgoingResponse::Single(reply.clone())).await;
     let answer = server.ask(line, "").await;
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
     (head.to_owned(), body.to_owned())
 }
 
 /// What an answer of events is, byte for byte.
-async fn events(made: fn(Bytes) -> SentEvent) -> String {
+async fn events(made: fn(Bytes) -> ServerSentEvent) -> String {
     let server = Server::start(bounds(), move |_| {
-        Outgoing::Events(stream::iter(["{}", "[1]"]).map(Bytes::from).map(made).boxed())
+        OutgoingResponse::AnswerStream(
+            stream::iter(["{}", "[1]"]).map(Bytes::from).map(made).boxed(),
+        )
     })
     .await;
     let answer = server.ask("GET /talk", "").await;
@@ -69,7 +71,8 @@ async fn of_a_file_that_grew_what_was_promised_is_sent() {
 #[tokio::test]
 async fn a_file_that_shrank_cuts_the_connection() {
     for length in [0, 10, 100_000] {
-        let server = Server::start(bounds(), move |_| Outgoing::Whole(file(length, 200_000))).await;
+        let server =
+            Server::start(bounds(), move |_| OutgoingResponse::Single(file(length, 200_000))).await;
         let answer = server.ask("GET /file", "").await;
         // The head may be cut off with the rest.
         let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
@@ -97,21 +100,22 @@ async fn who_asks_for_the_head_of_a_file_gets_no_body() {
 async fn named_events_bear_their_name() {
     let all =
         "19\r\nevent: message\ndata: {}\n\n\r\n1A\r\nevent: message\ndata: [1]\n\n\r\n0\r\n\r\n";
-    assert_eq!(events(SentEvent::message).await, all);
+    assert_eq!(events(ServerSentEvent::message).await, all);
 }
 
 #[tokio::test]
 async fn plain_events_are_nothing_but_their_message() {
     assert_eq!(
-        events(SentEvent::plain).await,
+        events(ServerSentEvent::plain).await,
         "A\r\ndata: {}\n\n\r\nB\r\ndata: [1]\n\n\r\n0\r\n\r\n"
     );
 }
 
 #[tokio::test]
 async fn quiet_events_say_that_they_live() {
-    let brief = Bounds { keep_alive: Duration::from_millis(20), ..bounds() };
-    let server = Server::start(brief, |_| Outgoing::Events(stream::pending().boxed())).await;
+    let brief = HttpBounds { keep_alive: Duration::from_millis(20), ..bounds() };
+    let server =
+        Server::start(brief, |_| OutgoingResponse::AnswerStream(stream::pending().boxed())).await;
     let mut answer = server.send_head("GET /talk", "").await;
     read_head(&mut answer).await;
     let mut comments = [0; 16];
@@ -121,10 +125,10 @@ async fn quiet_events_say_that_they_live() {
 
 #[tokio::test]
 async fn an_event_can_say_by_what_to_come_back_and_when() {
-    let made = |data| SentEvent {
+    let made = |data| ServerSentEvent {
         id: Some("7-0".to_owned()),
         retry: Some(Duration::from_millis(1500)),
-        ..SentEvent::plain(data)
+        ..ServerSentEvent::plain(data)
     };
     let all = "1e\r\nid: 7-0\nretry: 1500\ndata: {}\n\n\r\n1f\r\nid: 7-0\nretry: 1500\ndata: [1]\n\n\r\n0\r\n\r\n";
     assert_eq!(events(made).await.to_lowercase(), all.to_lowercase());
@@ -132,7 +136,7 @@ async fn an_event_can_say_by_what_to_come_back_and_when() {
 
 #[tokio::test]
 async fn requests_without_a_body_take_no_room_for_one_while_they_wait() {
-    let server = Server::start(bounds(), |_| Outgoing::Whole(Reply::json("{}"))).await;
+    let server = Server::start(bounds(), |_| OutgoingResponse::Single(Reply::json("{}"))).await;
     let mut waiting = Vec::new();
     for _ in 0..20 {
         waiting.push(server.send_head("GET /never", "").await);

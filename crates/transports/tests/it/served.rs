@@ -13,14 +13,17 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::{WebSocketStream, client_async};
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::{BoxFuture, Head, Reply};
-use toolgate_transports::http::{Admission, Bounds, Exchange, Incoming, Outgoing, Unread, serve};
-use toolgate_transports::websocket::{Close, Socket, Talk};
+use toolgate_contract::{BoxFuture, FrameHead, Reply};
+use toolgate_transports::http::{
+    AdmissionRules, HttpApplication, HttpBounds, OutgoingResponse, ReceivedRequest, UnreadReason,
+    serve,
+};
+use toolgate_transports::websocket::{CloseReason, SocketConversation, SocketHandle};
 
 /// Bounds no test meets by chance.
-pub(crate) fn bounds() -> Bounds {
-    Bounds {
-        occupancy: toolgate_transports::http::Occupancy::default(),
+pub(crate) fn bounds() -> HttpBounds {
+    HttpBounds {
+        occupancy: toolgate_transports::http::OccupancyCounter::default(),
         body_bytes_max: 64 << 10,
         body_time_max: Duration::from_secs(10),
         unsent_bytes_max: 32 << 20,
@@ -56,14 +59,14 @@ pub(crate) struct Server {
 impl Server {
     /// Answers every message with `answer`.
     pub(crate) async fn start(
-        bounds: Bounds,
-        answer: impl Fn(&Incoming) -> Outgoing + Send + Sync + 'static,
+        bounds: HttpBounds,
+        answer: impl Fn(&ReceivedRequest) -> OutgoingResponse + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
         let addr = listener.local_addr().expect("an address");
         let shutdown = CancellationToken::new();
         let room = Arc::new(Room(Box::new(answer)));
-        let admission = Admission::new(addr, &[], &[]);
+        let admission = AdmissionRules::new(addr, &[], &[]);
         let serving = serve(listener, room, admission, bounds, shutdown.clone());
         let task = tokio::spawn(async move { serving.await.expect("served") });
         Self { addr, shutdown, task }
@@ -71,11 +74,11 @@ impl Server {
 
     /// Has every client talk with `talk`.
     pub(crate) async fn talking<Talking>(
-        bounds: Bounds,
-        talk: impl Fn(Socket) -> Talking + Clone + Send + Sync + 'static,
+        bounds: HttpBounds,
+        talk: impl Fn(SocketHandle) -> Talking + Clone + Send + Sync + 'static,
     ) -> Self
     where
-        Talking: Future<Output = Close> + Send + 'static,
+        Talking: Future<Output = CloseReason> + Send + 'static,
     {
         Self::start(bounds, move |_| socket(talk.clone())).await
     }
@@ -130,41 +133,45 @@ pub(crate) async fn read_head(stream: &mut TcpStream) -> String {
 }
 
 /// A conversation held by `talk`.
-pub(crate) fn socket<Talking>(talk: impl FnOnce(Socket) -> Talking + Send + 'static) -> Outgoing
+pub(crate) fn socket<Talking>(
+    talk: impl FnOnce(SocketHandle) -> Talking + Send + 'static,
+) -> OutgoingResponse
 where
-    Talking: Future<Output = Close> + Send + 'static,
+    Talking: Future<Output = CloseReason> + Send + 'static,
 {
-    Outgoing::Socket(Box::new(Talker(move |socket| -> BoxFuture<'static, Close> {
+    OutgoingResponse::Socket(Box::new(Talker(move |socket| -> BoxFuture<'static, CloseReason> {
         Box::pin(talk(socket))
     })))
 }
 
 /// Says back what it hears.
-pub(crate) async fn echo(mut socket: Socket) -> Close {
+pub(crate) async fn echo(mut socket: SocketHandle) -> CloseReason {
     loop {
         tokio::select! {
             message = socket.inbox.next() => match message {
                 Some(message) => drop(socket.outbox.send(message).await),
-                None => return Close::normal(),
+                None => return CloseReason::normal(),
             },
-            () = socket.stopping.cancelled() => return Close::going_away("the server is stopping"),
+            () = socket.stopping.cancelled() => return CloseReason::going_away("the server is stopping"),
         }
     }
 }
 
 struct Talker<F>(F);
 
-impl<F: FnOnce(Socket) -> BoxFuture<'static, Close> + Send> Talk for Talker<F> {
-    fn talk(self: Box<Self>, socket: Socket) -> BoxFuture<'static, Close> {
+impl<F: FnOnce(SocketHandle) -> BoxFuture<'static, CloseReason> + Send> SocketConversation
+    for Talker<F>
+{
+    fn run(self: Box<Self>, socket: SocketHandle) -> BoxFuture<'static, CloseReason> {
         (self.0)(socket)
     }
 }
 
-type Answer = Box<dyn Fn(&Incoming) -> Outgoing + Send + Sync>;
+type Answer = Box<dyn Fn(&ReceivedRequest) -> OutgoingResponse + Send + Sync>;
 
 struct Room(Answer);
 
-impl Exchange for Room {
+impl HttpApplication for Room {
     fn serves(&self, path: &str) -> bool {
         path != "/nowhere"
     }
@@ -173,16 +180,20 @@ impl Exchange for Room {
         vec!["/talk"]
     }
 
-    fn exchange<'a>(&'a self, incoming: &'a Incoming) -> BoxFuture<'a, Outgoing> {
+    fn handle<'a>(&'a self, incoming: &'a ReceivedRequest) -> BoxFuture<'a, OutgoingResponse> {
         Box::pin(async {
             match &incoming.frame.head {
-                Head::Http { path, .. } if path == "/never" => std::future::pending().await,
-                Head::Http { .. } | Head::Line => (self.0)(incoming),
+                FrameHead::Http { path, .. } if path == "/never" => std::future::pending().await,
+                FrameHead::Http { .. } | FrameHead::Line => (self.0)(incoming),
             }
         })
     }
 
-    fn unread<'a>(&'a self, _head: &'a Head, _why: &'a Unread) -> BoxFuture<'a, Option<Reply>> {
+    fn answer_unread<'a>(
+        &'a self,
+        _head: &'a FrameHead,
+        _why: &'a UnreadReason,
+    ) -> BoxFuture<'a, Option<Reply>> {
         Box::pin(async { None })
     }
 }

@@ -8,35 +8,35 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use toolgate_contract::Reply;
-use toolgate_transports::http::{Bounds, Outgoing};
-use toolgate_transports::websocket::{Close, Gone, Outbox, Socket};
+use toolgate_transports::http::{HttpBounds, OutgoingResponse};
+use toolgate_transports::websocket::{ClientGone, CloseReason, SocketHandle, SocketOutbox};
 
 use crate::served::{Client, Goodbye, Server, bounds, goodbye, soon};
 
 /// A server where everybody hears what the test says.
 struct Lectern {
     server: Server,
-    audience: Arc<Mutex<Vec<Outbox>>>,
+    audience: Arc<Mutex<Vec<SocketOutbox>>>,
 }
 
 impl Lectern {
-    async fn start(bounds: Bounds) -> Self {
+    async fn start(bounds: HttpBounds) -> Self {
         let audience = Arc::new(Mutex::new(Vec::new()));
         let seats = audience.clone();
-        let listen = move |mut socket: Socket| {
+        let listen = move |mut socket: SocketHandle| {
             let seats = seats.clone();
             async move {
                 seats.lock().expect("seats").push(socket.outbox.clone());
-                socket.outbox.say("welcome".into()).expect("there");
+                socket.outbox.try_send("welcome".into()).expect("there");
                 while socket.inbox.next().await.is_some() {}
-                Close::normal()
+                CloseReason::normal()
             }
         };
         Self { server: Server::talking(bounds, listen).await, audience }
     }
 
     /// A client, and how it is spoken to.
-    async fn seat(&self) -> (Client, Outbox) {
+    async fn seat(&self) -> (Client, SocketOutbox) {
         let mut client = self.server.connect().await;
         assert_eq!(client.hear().await, "welcome");
         (client, self.audience.lock().expect("seats").pop().expect("a seat"))
@@ -45,7 +45,7 @@ impl Lectern {
 
 /// What a client that reads nothing is told at last, while one that reads misses nothing.
 async fn check(socket_waiting_messages: usize, socket_waiting_bytes: usize) -> Goodbye {
-    let bounds = Bounds { socket_waiting_messages, socket_waiting_bytes, ..bounds() };
+    let bounds = HttpBounds { socket_waiting_messages, socket_waiting_bytes, ..bounds() };
     let lectern = Lectern::start(bounds).await;
     let (mut slow, to_slow) = lectern.seat().await;
     let (mut fast, to_fast) = lectern.seat().await;
@@ -54,12 +54,12 @@ async fn check(socket_waiting_messages: usize, socket_waiting_bytes: usize) -> G
     while !dropped || said.len() < 200 {
         assert!(said.len() < 5_000, "a client that reads nothing is still there");
         let text = format!("{:060000}", said.len());
-        dropped = to_slow.say(text.clone().into()) == Err(Gone);
-        to_fast.say(text.clone().into()).expect("there");
+        dropped = to_slow.try_send(text.clone().into()) == Err(ClientGone);
+        to_fast.try_send(text.clone().into()).expect("there");
         assert!(fast.hear().await == text);
         said.push(text);
     }
-    soon(to_slow.closed()).await;
+    soon(to_slow.wait_closed()).await;
     let (heard, goodbye) = slow.hear_out().await;
     assert!(said.starts_with(&heard), "what is heard is heard in order");
     goodbye
@@ -80,10 +80,10 @@ async fn a_client_for_whom_too_many_bytes_wait_is_dropped_and_the_others_are_not
 #[tokio::test]
 async fn a_client_that_is_dropped_ends_its_talk_though_it_never_reads() {
     let minute = Duration::from_secs(60);
-    let patient = Bounds { write_time_max: minute, drain: minute, ..bounds() };
+    let patient = HttpBounds { write_time_max: minute, drain: minute, ..bounds() };
     let lectern = Lectern::start(patient).await;
     let (_slow, to_slow) = lectern.seat().await;
-    while to_slow.say("x".repeat(60_000).into()).is_ok() {
+    while to_slow.try_send("x".repeat(60_000).into()).is_ok() {
         tokio::task::yield_now().await;
     }
     // Nothing else would end before a minute.
@@ -92,7 +92,7 @@ async fn a_client_that_is_dropped_ends_its_talk_though_it_never_reads() {
 
 #[tokio::test]
 async fn an_answer_waits_for_a_slow_client() {
-    let narrow = Bounds { socket_waiting_messages: 2, socket_waiting_bytes: 1000, ..bounds() };
+    let narrow = HttpBounds { socket_waiting_messages: 2, socket_waiting_bytes: 1000, ..bounds() };
     let text = |n: usize| format!("{n:050000}");
     let server = Server::talking(narrow, move |socket| async move {
         let sends = |n: usize| {
@@ -102,7 +102,7 @@ async fn an_answer_waits_for_a_slow_client() {
         for n in 0..400 {
             sends(n).await.expect("there");
         }
-        Close::normal()
+        CloseReason::normal()
     })
     .await;
     let heard = server.connect().await.hear_out().await;
@@ -111,7 +111,7 @@ async fn an_answer_waits_for_a_slow_client() {
 
 #[tokio::test]
 async fn answers_of_many_that_wait_all_arrive() {
-    let narrow = Bounds { socket_waiting_messages: 1, ..bounds() };
+    let narrow = HttpBounds { socket_waiting_messages: 1, ..bounds() };
     let server = Server::talking(narrow, move |socket| async move {
         let sends = (0..100).map(|n: usize| {
             let outbox = socket.outbox.clone();
@@ -120,7 +120,7 @@ async fn answers_of_many_that_wait_all_arrive() {
         for sent in sends.collect::<Vec<_>>() {
             sent.await.expect("no panic").expect("there");
         }
-        Close::normal()
+        CloseReason::normal()
     })
     .await;
     let (mut heard, told) = server.connect().await.hear_out().await;
@@ -131,7 +131,7 @@ async fn answers_of_many_that_wait_all_arrive() {
 
 #[tokio::test]
 async fn a_client_that_reads_nothing_is_cut_in_the_end() {
-    let impatient = Bounds { write_time_max: Duration::from_millis(200), ..bounds() };
+    let impatient = HttpBounds { write_time_max: Duration::from_millis(200), ..bounds() };
     let (ended, mut over) = mpsc::channel(1);
     let server = Server::talking(impatient, move |mut socket| {
         let ended = ended.clone();
@@ -140,7 +140,7 @@ async fn a_client_that_reads_nothing_is_cut_in_the_end() {
             while socket.outbox.send(text.clone()).await.is_ok() {}
             while socket.inbox.next().await.is_some() {}
             ended.send(()).await.expect("the test listens");
-            Close::normal()
+            CloseReason::normal()
         }
     })
     .await;
@@ -150,16 +150,16 @@ async fn a_client_that_reads_nothing_is_cut_in_the_end() {
 
 #[tokio::test]
 async fn a_client_that_stops_in_the_middle_of_a_message_is_cut() {
-    let impatient = Bounds { write_time_max: Duration::from_millis(200), ..bounds() };
+    let impatient = HttpBounds { write_time_max: Duration::from_millis(200), ..bounds() };
     let (ended, mut over) = mpsc::channel(1);
     let server = Server::talking(impatient, move |mut socket| {
         let ended = ended.clone();
         async move {
             // More than sockets hold, and nothing after it.
-            socket.outbox.say("x".repeat(30 << 20).into()).expect("there");
+            socket.outbox.try_send("x".repeat(30 << 20).into()).expect("there");
             while socket.inbox.next().await.is_some() {}
             ended.send(()).await.expect("the test listens");
-            Close::normal()
+            CloseReason::normal()
         }
     })
     .await;
@@ -172,7 +172,8 @@ async fn who_asks_and_does_not_read_is_cut_off_when_others_need_the_room() {
     const ANSWER: usize = 16 << 20;
     let whole = Bytes::from(vec![b' '; ANSWER]);
     let server =
-        Server::start(bounds(), move |_| Outgoing::Whole(Reply::json(whole.clone()))).await;
+        Server::start(bounds(), move |_| OutgoingResponse::Single(Reply::json(whole.clone())))
+            .await;
     let ask = async || server.send_head("GET /talk", "connection: close\r\n").await;
     let mut crowd = Vec::new();
     for _ in 0..8 {

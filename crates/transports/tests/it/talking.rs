@@ -9,8 +9,8 @@ use tokio::sync::{Notify, mpsc};
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::frame::Frame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
-use toolgate_transports::http::Bounds;
-use toolgate_transports::websocket::Close;
+use toolgate_transports::http::HttpBounds;
+use toolgate_transports::websocket::CloseReason;
 
 use crate::served::{Server, bounds, echo, goodbye, soon, waits};
 
@@ -33,9 +33,9 @@ async fn a_large_message_arrives_whole_and_others_in_their_order() {
     let server = Server::talking(bounds(), move |socket| {
         let large = said.clone();
         async move {
-            socket.outbox.say("before".into()).expect("there");
-            socket.outbox.say(large.into()).expect("there");
-            Close::normal()
+            socket.outbox.try_send("before".into()).expect("there");
+            socket.outbox.try_send(large.into()).expect("there");
+            CloseReason::normal()
         }
     })
     .await;
@@ -69,7 +69,7 @@ async fn a_ping_is_answered_while_the_talker_is_busy() {
         async move {
             let _inbox = socket.inbox;
             work.notified().await;
-            Close::normal()
+            CloseReason::normal()
         }
     })
     .await;
@@ -90,7 +90,7 @@ async fn who_waits_for_a_message_in_vain_misses_none() {
                 biased;
                 message = socket.inbox.next() => match message {
                     Some(message) => drop(socket.outbox.send(message).await),
-                    None => return Close::normal(),
+                    None => return CloseReason::normal(),
                 },
                 () = tokio::task::yield_now() => {}
             }
@@ -136,7 +136,7 @@ async fn nothing_more_is_read_while_the_talker_has_enough_to_read() {
 #[tokio::test]
 async fn a_quiet_client_that_answers_pings_stays() {
     let keep_alive = Duration::from_millis(300);
-    let server = Server::talking(Bounds { keep_alive, ..bounds() }, echo).await;
+    let server = Server::talking(HttpBounds { keep_alive, ..bounds() }, echo).await;
     let mut client = server.connect().await;
     for _ in 0..5 {
         let message = soon(client.0.next()).await.expect("a ping").expect("a ping");
@@ -150,13 +150,13 @@ async fn a_quiet_client_that_answers_pings_stays() {
 async fn a_client_that_answers_no_ping_is_given_up() {
     let keep_alive = Duration::from_millis(60);
     let (ended, mut over) = mpsc::channel(1);
-    let server = Server::talking(Bounds { keep_alive, ..bounds() }, move |mut socket| {
+    let server = Server::talking(HttpBounds { keep_alive, ..bounds() }, move |mut socket| {
         let ended = ended.clone();
         async move {
             assert_eq!(socket.inbox.next().await, None);
-            socket.outbox.closed().await;
+            socket.outbox.wait_closed().await;
             ended.send(()).await.expect("the test listens");
-            Close::normal()
+            CloseReason::normal()
         }
     })
     .await;
@@ -171,7 +171,7 @@ async fn a_client_whom_nobody_reads_is_not_blamed_for_silence() {
     let keep_alive = Duration::from_millis(300);
     let go = Arc::new(Notify::new());
     let gone = go.clone();
-    let server = Server::talking(Bounds { keep_alive, ..bounds() }, move |socket| {
+    let server = Server::talking(HttpBounds { keep_alive, ..bounds() }, move |socket| {
         let go = gone.clone();
         async move {
             go.notified().await;

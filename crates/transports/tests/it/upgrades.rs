@@ -1,7 +1,7 @@
 //! Who gets a WebSocket, and what the others are told.
 
-use toolgate_contract::{Head, Reply};
-use toolgate_transports::http::Outgoing;
+use toolgate_contract::{FrameHead, Reply};
+use toolgate_transports::http::OutgoingResponse;
 
 use crate::served::{ASKING, Server, bounds, echo, read_head, socket};
 
@@ -9,7 +9,7 @@ use crate::served::{ASKING, Server, bounds, echo, read_head, socket};
 async fn check(line: &str, headers: &str) -> String {
     let server = Server::start(bounds(), |incoming| match incoming.upgrade {
         true => socket(echo),
-        false => Outgoing::Whole(Reply::json("{}")),
+        false => OutgoingResponse::Single(Reply::json("{}")),
     })
     .await;
     let mut stream = server.send_head(line, headers).await;
@@ -88,7 +88,9 @@ async fn the_room_may_refuse_and_its_status_is_heard() {
     for refused in [401, 404] {
         let server = Server::start(bounds(), move |incoming| {
             assert!(incoming.upgrade);
-            Outgoing::Whole(Reply::empty(refused).with_header("www-authenticate", "Bearer"))
+            OutgoingResponse::Single(
+                Reply::empty(refused).with_header("www-authenticate", "Bearer"),
+            )
         })
         .await;
         let mut stream = server.send_head("GET /talk", ASKING).await;
@@ -108,10 +110,10 @@ async fn a_conversation_nobody_asked_for_is_a_fault_of_the_server() {
 #[tokio::test]
 async fn the_room_is_told_the_path_and_the_query_as_they_came() {
     let server = Server::start(bounds(), |incoming| {
-        let Head::Http { method, path, query, .. } = &incoming.frame.head else {
+        let FrameHead::Http { method, path, query, .. } = &incoming.frame.head else {
             panic!("this is HTTP")
         };
-        Outgoing::Whole(Reply::json(format!("{method} {path} {query}")))
+        OutgoingResponse::Single(Reply::json(format!("{method} {path} {query}")))
     })
     .await;
     let answer = server.ask("GET /a%20b/c?d=%2F&e", "").await;

@@ -11,27 +11,27 @@ use rustls_pki_types::PrivatePkcs8KeyDer;
 use rustls_pki_types::pem::PemObject;
 use serde_json::{Value, json};
 
-use super::discovery::Server;
-use super::signing_in::random;
+use super::discovery::AuthorizationServer;
+use super::sign_in::random_token;
 
 /// Lifetime of an assertion, in seconds.
-const GOOD: u64 = 60;
+const LIFETIME_SECS: u64 = 60;
 
 /// A private key with its optional key id.
-pub(crate) struct Key {
-    pair: Pair,
+pub(crate) struct SigningKey {
+    pair: SigningKeyPair,
     id: Option<String>,
 }
 
 /// A key pair, by algorithm.
-enum Pair {
+enum SigningKeyPair {
     P256(EcdsaKeyPair),
     P384(EcdsaKeyPair),
     Rsa(RsaKeyPair),
     Ed25519(Ed25519KeyPair),
 }
 
-impl Key {
+impl SigningKey {
     /// Reads the key in `pem`, with the key id `id`.
     ///
     /// # Errors
@@ -49,10 +49,12 @@ impl Key {
         let random = SystemRandom::new();
         let curve = |of| EcdsaKeyPair::from_pkcs8(of, der, &random).ok();
         let pair = None
-            .or_else(|| curve(&ECDSA_P256_SHA256_FIXED_SIGNING).map(Pair::P256))
-            .or_else(|| curve(&ECDSA_P384_SHA384_FIXED_SIGNING).map(Pair::P384))
-            .or_else(|| RsaKeyPair::from_pkcs8(der).ok().map(Pair::Rsa))
-            .or_else(|| Ed25519KeyPair::from_pkcs8_maybe_unchecked(der).ok().map(Pair::Ed25519));
+            .or_else(|| curve(&ECDSA_P256_SHA256_FIXED_SIGNING).map(SigningKeyPair::P256))
+            .or_else(|| curve(&ECDSA_P384_SHA384_FIXED_SIGNING).map(SigningKeyPair::P384))
+            .or_else(|| RsaKeyPair::from_pkcs8(der).ok().map(SigningKeyPair::Rsa))
+            .or_else(|| {
+                Ed25519KeyPair::from_pkcs8_maybe_unchecked(der).ok().map(SigningKeyPair::Ed25519)
+            });
         let pair = pair.ok_or(
             "`oauth.client_key` is of no kind that is known: P-256 or P-384 with its public key, \
              Ed25519, or RSA of 2,048 to 4,096 bits",
@@ -66,7 +68,12 @@ impl Key {
     /// # Errors
     ///
     /// Returns an error if there are no random numbers or the key cannot sign.
-    pub(crate) fn shows(&self, client: &str, server: &Server, now: u64) -> Result<String, String> {
+    pub(crate) fn sign_assertion(
+        &self,
+        client: &str,
+        server: &AuthorizationServer,
+        now: u64,
+    ) -> Result<String, String> {
         let mut header = json!({ "alg": self.algorithm(server), "typ": "JWT" });
         if let Some(id) = &self.id {
             header["kid"] = json!(id);
@@ -75,9 +82,9 @@ impl Key {
             "iss": client,
             "sub": client,
             "aud": server.issuer,
-            "jti": random()?,
+            "jti": random_token()?,
             "iat": now,
-            "exp": now + GOOD,
+            "exp": now + LIFETIME_SECS,
         });
         let part = |part: &Value| URL_SAFE_NO_PAD.encode(part.to_string());
         let signed = format!("{}.{}", part(&header), part(&claims));
@@ -87,12 +94,12 @@ impl Key {
     }
 
     /// Returns the JWS name of the algorithm.
-    fn algorithm(&self, server: &Server) -> &'static str {
+    fn algorithm(&self, server: &AuthorizationServer) -> &'static str {
         match self.pair {
-            Pair::P256(_) => "ES256",
-            Pair::P384(_) => "ES384",
-            Pair::Ed25519(_) => "EdDSA",
-            Pair::Rsa(_) => {
+            SigningKeyPair::P256(_) => "ES256",
+            SigningKeyPair::P384(_) => "ES384",
+            SigningKeyPair::Ed25519(_) => "EdDSA",
+            SigningKeyPair::Rsa(_) => {
                 let takes = server.token_endpoint_auth_signing_alg_values_supported.as_deref();
                 let takes = takes.unwrap_or_default();
                 let takes = |wanted: &str| takes.iter().any(|one| one == wanted);
@@ -104,13 +111,15 @@ impl Key {
     fn signature(
         &self,
         signed: &[u8],
-        server: &Server,
+        server: &AuthorizationServer,
     ) -> Result<Vec<u8>, ring::error::Unspecified> {
         let random = SystemRandom::new();
         match &self.pair {
-            Pair::P256(pair) | Pair::P384(pair) => Ok(pair.sign(&random, signed)?.as_ref().into()),
-            Pair::Ed25519(pair) => Ok(pair.sign(signed).as_ref().into()),
-            Pair::Rsa(pair) => {
+            SigningKeyPair::P256(pair) | SigningKeyPair::P384(pair) => {
+                Ok(pair.sign(&random, signed)?.as_ref().into())
+            }
+            SigningKeyPair::Ed25519(pair) => Ok(pair.sign(signed).as_ref().into()),
+            SigningKeyPair::Rsa(pair) => {
                 let mut signature = vec![0; pair.public().modulus_len()];
                 match self.algorithm(server) {
                     "PS256" => pair.sign(&RSA_PSS_SHA256, &random, signed, &mut signature)?,
@@ -133,8 +142,11 @@ mod tests {
         format!("-----BEGIN PRIVATE KEY-----\n{body}\n-----END PRIVATE KEY-----\n")
     }
 
-    fn server() -> Server {
-        Server { issuer: "https://login.example".to_owned(), ..Server::default() }
+    fn server() -> AuthorizationServer {
+        AuthorizationServer {
+            issuer: "https://login.example".to_owned(),
+            ..AuthorizationServer::default()
+        }
     }
 
     #[test]
@@ -143,8 +155,8 @@ mod tests {
         let random = SystemRandom::new();
         let der = EcdsaKeyPair::generate_pkcs8(of, &random).expect("a key");
         let in_one_line = pem(der.as_ref()).replace('\n', "\\n");
-        let key = Key::read(&in_one_line, Some("first".to_owned())).expect("it is one");
-        let shown = key.shows("it", &server(), 100).expect("it signs");
+        let key = SigningKey::read(&in_one_line, Some("first".to_owned())).expect("it is one");
+        let shown = key.sign_assertion("it", &server(), 100).expect("it signs");
         let (signed, signature) = shown.rsplit_once('.').expect("three parts");
         let signature = URL_SAFE_NO_PAD.decode(signature).expect("base 64");
         let public = EcdsaKeyPair::from_pkcs8(of, der.as_ref(), &random).expect("a key");
@@ -159,7 +171,7 @@ mod tests {
         assert_eq!([claims("iss"), claims("sub")], ["it", "it"]);
         assert_eq!(claims("aud"), "https://login.example");
         assert_eq!([claims("iat"), claims("exp")], [100, 160]);
-        let again = key.shows("it", &server(), 100).expect("it signs");
+        let again = key.sign_assertion("it", &server(), 100).expect("it signs");
         assert_ne!(shown.split('.').nth(1), again.split('.').nth(1), "each has an id of its own");
     }
 
@@ -169,12 +181,13 @@ mod tests {
         let p384 = EcdsaKeyPair::generate_pkcs8(&ECDSA_P384_SHA384_FIXED_SIGNING, &random);
         let edwards = Ed25519KeyPair::generate_pkcs8(&random);
         for (der, algorithm) in [(p384, "ES384"), (edwards, "EdDSA")] {
-            let key = Key::read(&pem(der.expect("a key").as_ref()), None).expect("it is one");
+            let key =
+                SigningKey::read(&pem(der.expect("a key").as_ref()), None).expect("it is one");
             assert_eq!(key.algorithm(&server()), algorithm);
-            assert!(key.shows("it", &server(), 0).is_ok());
+            assert!(key.sign_assertion("it", &server(), 0).is_ok());
         }
         for none in ["hunter2", &pem(b"hunter2")] {
-            let why = Key::read(none, None).err().expect("it is none");
+            let why = SigningKey::read(none, None).err().expect("it is none");
             assert!(why.contains("`oauth.client_key`") && !why.contains("hunter2"), "{why}");
         }
     }

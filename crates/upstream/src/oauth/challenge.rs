@@ -1,8 +1,8 @@
 //! Parses the `WWW-Authenticate` header of an upstream.
 
-/// A `Bearer` challenge.
+/// A `BearerToken` challenge.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Challenge {
+pub(crate) struct BearerChallenge {
     /// URL of the protected resource metadata (RFC 9728).
     pub(crate) resource_metadata: Option<String>,
     /// Scopes that a token needs.
@@ -10,10 +10,10 @@ pub(crate) struct Challenge {
     pub(crate) error: Option<String>,
 }
 
-impl Challenge {
-    /// Parses the `Bearer` challenge in `text`, which may hold several challenges. Returns an empty
+impl BearerChallenge {
+    /// Parses the `BearerToken` challenge in `text`, which may hold several challenges. Returns an empty
     /// one if there is none.
-    pub(crate) fn read(text: &str) -> Self {
+    pub(crate) fn parse(text: &str) -> Self {
         let mut read = Self::default();
         let mut is_bearer = false;
         for part in parts(text) {
@@ -47,7 +47,7 @@ impl Challenge {
     }
 
     /// Returns true if the token is valid but lacks a scope.
-    pub(crate) fn wants_more(&self) -> bool {
+    pub(crate) fn lacks_scope(&self) -> bool {
         self.error.as_deref() == Some("insufficient_scope")
     }
 }
@@ -95,23 +95,23 @@ mod tests {
     fn a_challenge_is_read_among_others() {
         let text = r#"Basic realm="a, b", Bearer error="insufficient_scope", scope="a b",
             resource_metadata="https://x.example/a\"b""#;
-        let read = Challenge::read(text);
+        let read = BearerChallenge::parse(text);
         assert_eq!(read.resource_metadata.as_deref(), Some("https://x.example/a\"b"));
         assert_eq!(read.scopes, ["a", "b"]);
-        assert!(read.wants_more());
+        assert!(read.lacks_scope());
     }
 
     #[test]
     fn parameters_of_another_scheme_are_not_taken_for_a_bearer_s() {
-        let read = Challenge::read(r#"Bearer, Digest scope="a", resource_metadata="b""#);
-        assert_eq!(read, Challenge::default());
-        assert_eq!(Challenge::read("bearer scope=a").scopes, ["a"]);
+        let read = BearerChallenge::parse(r#"Bearer, Digest scope="a", resource_metadata="b""#);
+        assert_eq!(read, BearerChallenge::default());
+        assert_eq!(BearerChallenge::parse("bearer scope=a").scopes, ["a"]);
     }
 
     proptest! {
         #[test]
         fn anything_can_be_read(text in ".{0,200}") {
-            Challenge::read(&text);
+            BearerChallenge::parse(&text);
         }
     }
 }

@@ -4,14 +4,14 @@
 use http::Uri;
 use serde::{Deserialize, Serialize};
 
-use super::challenge::Challenge;
-use super::fetch::Fetcher;
-use super::settings::{Grant, OAuth};
-use super::steps::Steps;
+use super::challenge::BearerChallenge;
+use super::fetch::OAuthFetcher;
+use super::settings::{OAuthGrant, OAuthSettings};
+use super::steps::StepReporter;
 
 /// Protected resource metadata of an upstream (RFC 9728).
 #[derive(Debug, Deserialize)]
-struct Resource {
+struct ResourceMetadata {
     resource: String,
     #[serde(default)]
     authorization_servers: Vec<String>,
@@ -21,7 +21,7 @@ struct Resource {
 
 /// Metadata of an authorization server (RFC 8414).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Server {
+pub(crate) struct AuthorizationServer {
     pub(crate) issuer: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) authorization_endpoint: Option<String>,
@@ -45,12 +45,12 @@ pub(crate) struct Server {
 
 /// The authorization server of an upstream, with the scopes to request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Found {
+pub(crate) struct DiscoveredServer {
     /// Resource identifier of the upstream.
     pub(crate) resource: String,
     /// Scopes that a token needs, according to the upstream or the settings.
     pub(crate) scopes: Vec<String>,
-    pub(crate) server: Server,
+    pub(crate) server: AuthorizationServer,
 }
 
 /// Discovers the authorization server of the upstream at `url`, which answered with `challenge`.
@@ -58,58 +58,64 @@ pub(crate) struct Found {
 /// # Errors
 ///
 /// Returns the reason if a document is missing or invalid.
-pub(crate) async fn find(
-    fetcher: &Fetcher,
+pub(crate) async fn discover(
+    fetcher: &OAuthFetcher,
     url: &str,
-    challenge: &Challenge,
-    settings: &OAuth,
-    steps: &mut Steps<'_>,
-) -> Result<Found, String> {
-    let described = resource(fetcher, url, challenge, steps).await?;
+    challenge: &BearerChallenge,
+    settings: &OAuthSettings,
+    steps: &mut StepReporter<'_>,
+) -> Result<DiscoveredServer, String> {
+    let described = fetch_resource_metadata(fetcher, url, challenge, steps).await?;
     let scopes = |supported: Vec<String>| match () {
         () if !settings.scopes.is_empty() => settings.scopes.clone(),
         () if !challenge.scopes.is_empty() => challenge.scopes.clone(),
         () => supported,
     };
-    let Some(Resource { resource, authorization_servers, scopes_supported }) = described else {
+    let Some(ResourceMetadata { resource, authorization_servers, scopes_supported }) = described
+    else {
         // Before 2025-06-18 an MCP server was its own authorization server.
         let origin = origin(url)?;
         let issuer = settings.issuer.clone().unwrap_or_else(|| origin.clone());
-        let server = match server(fetcher, &issuer, steps).await? {
+        let server = match fetch_server_metadata(fetcher, &issuer, steps).await? {
             Some(server) => server,
-            None if settings.issuer.is_some() => return Err(none(&issuer)),
+            None if settings.issuer.is_some() => return Err(no_metadata(&issuer)),
             None => {
                 let said = "nothing is published there; asked at /authorize and /token, as \
                             2025-03-26 has it";
-                steps.done("the authorization server", &Ok(said.to_owned()));
-                at_its_places(&origin)
+                steps.report("the authorization server", &Ok(said.to_owned()));
+                default_endpoints(&origin)
             }
         };
-        return Ok(Found { resource: url.to_owned(), scopes: scopes(Vec::new()), server });
+        return Ok(DiscoveredServer {
+            resource: url.to_owned(),
+            scopes: scopes(Vec::new()),
+            server,
+        });
     };
     let issuer = match &settings.issuer {
         None => authorization_servers.first().ok_or("the upstream names no authorization server"),
         Some(wanted) => authorization_servers
             .iter()
-            .find(|it| is_same(it, wanted))
+            .find(|it| is_same_issuer(it, wanted))
             .ok_or("the upstream does not name the authorization server that `oauth.issuer` says"),
     };
     let issuer = issuer.map_err(|why| format!("{why}; it names {authorization_servers:?}"))?;
-    let found = server(fetcher, issuer, steps).await?.ok_or_else(|| none(issuer))?;
-    Ok(Found { resource, scopes: scopes(scopes_supported), server: found })
+    let found =
+        fetch_server_metadata(fetcher, issuer, steps).await?.ok_or_else(|| no_metadata(issuer))?;
+    Ok(DiscoveredServer { resource, scopes: scopes(scopes_supported), server: found })
 }
 
-fn none(issuer: &str) -> String {
+fn no_metadata(issuer: &str) -> String {
     format!("`{issuer}` publishes nothing of itself, neither by RFC 8414 nor by OpenID Connect")
 }
 
 /// Fetches the protected resource metadata of the upstream at `url`, if it has any.
-async fn resource(
-    fetcher: &Fetcher,
+async fn fetch_resource_metadata(
+    fetcher: &OAuthFetcher,
     url: &str,
-    challenge: &Challenge,
-    steps: &mut Steps<'_>,
-) -> Result<Option<Resource>, String> {
+    challenge: &BearerChallenge,
+    steps: &mut StepReporter<'_>,
+) -> Result<Option<ResourceMetadata>, String> {
     let at = match &challenge.resource_metadata {
         Some(named) => vec![named.clone()],
         None => well_known(url, "oauth-protected-resource")?,
@@ -123,7 +129,7 @@ async fn resource(
             if !said.status.is_success() {
                 return Err(format!("`{place}` answers {}", said.status));
             }
-            let read: Resource = said.json().map_err(|why| format!("`{place}`: {why}"))?;
+            let read: ResourceMetadata = said.json().map_err(|why| format!("`{place}`: {why}"))?;
             if !covers(&read.resource, url) {
                 return Err(format!(
                     "`{place}` describes `{}`, which is another than `{url}`",
@@ -142,7 +148,7 @@ async fn resource(
             Ok(None) => Ok(format!("`{place}`: nothing")),
             Err(why) => Err(why.clone()),
         };
-        steps.done("who gives tokens", &told);
+        steps.report("who gives tokens", &told);
         if let Some(read) = read? {
             return Ok(Some(read));
         }
@@ -151,11 +157,11 @@ async fn resource(
 }
 
 /// Fetches the metadata of the authorization server `issuer`, if it publishes any.
-async fn server(
-    fetcher: &Fetcher,
+async fn fetch_server_metadata(
+    fetcher: &OAuthFetcher,
     issuer: &str,
-    steps: &mut Steps<'_>,
-) -> Result<Option<Server>, String> {
+    steps: &mut StepReporter<'_>,
+) -> Result<Option<AuthorizationServer>, String> {
     let mut places = well_known(issuer, "oauth-authorization-server")?;
     places.truncate(1);
     places.extend(well_known(issuer, "openid-configuration")?.into_iter().take(1));
@@ -168,8 +174,10 @@ async fn server(
         let read = said.and_then(|said| match said.status.is_success() {
             false => Ok(None),
             true => {
-                let read: Server = said.json().map_err(|why| format!("`{place}`: {why}"))?;
-                sound(fetcher, &read, issuer).map_err(|why| format!("`{place}`: {why}"))?;
+                let read: AuthorizationServer =
+                    said.json().map_err(|why| format!("`{place}`: {why}"))?;
+                check_metadata(fetcher, &read, issuer)
+                    .map_err(|why| format!("`{place}`: {why}"))?;
                 Ok(Some(read))
             }
         });
@@ -178,7 +186,7 @@ async fn server(
             Ok(None) => Ok(format!("`{place}`: nothing")),
             Err(why) => Err(why.clone()),
         };
-        steps.done("the authorization server", &told);
+        steps.report("the authorization server", &told);
         if let Some(read) = read? {
             return Ok(Some(read));
         }
@@ -187,8 +195,12 @@ async fn server(
 }
 
 /// Checks the issuer and the endpoints of an authorization server.
-fn sound(fetcher: &Fetcher, server: &Server, issuer: &str) -> Result<(), String> {
-    if !is_same(&server.issuer, issuer) {
+fn check_metadata(
+    fetcher: &OAuthFetcher,
+    server: &AuthorizationServer,
+    issuer: &str,
+) -> Result<(), String> {
+    if !is_same_issuer(&server.issuer, issuer) {
         return Err(format!("it is `{}`, not `{issuer}`", server.issuer));
     }
     if server.token_endpoint.is_empty() {
@@ -199,10 +211,10 @@ fn sound(fetcher: &Fetcher, server: &Server, issuer: &str) -> Result<(), String>
     endpoints.map(String::as_str).try_for_each(|url| fetcher.check(url))
 }
 
-impl Server {
+impl AuthorizationServer {
     /// Checks that the server supports PKCE with S256, so that an intercepted code is useless.
-    pub(crate) fn check_code(&self, grant: Grant) -> Result<(), String> {
-        if grant != Grant::AuthorizationCode {
+    pub(crate) fn check_pkce(&self, grant: OAuthGrant) -> Result<(), String> {
+        if grant != OAuthGrant::AuthorizationCode {
             return Ok(());
         }
         if self.authorization_endpoint.is_none() {
@@ -220,15 +232,15 @@ impl Server {
 
 /// Returns the default endpoints of an authorization server of 2025-03-26 that publishes no
 /// metadata.
-fn at_its_places(origin: &str) -> Server {
-    Server {
+fn default_endpoints(origin: &str) -> AuthorizationServer {
+    AuthorizationServer {
         issuer: origin.to_owned(),
         authorization_endpoint: Some(format!("{origin}/authorize")),
         token_endpoint: format!("{origin}/token"),
         registration_endpoint: Some(format!("{origin}/register")),
         // The revision 2025-03-26 requires PKCE of every server.
         code_challenge_methods_supported: vec!["S256".to_owned()],
-        ..Server::default()
+        ..AuthorizationServer::default()
     }
 }
 
@@ -256,7 +268,7 @@ fn well_known(url: &str, name: &str) -> Result<Vec<String>, String> {
 }
 
 /// Returns true if two issuers are equal, ignoring the trailing slash of a URL without a path.
-pub(crate) fn is_same(one: &str, other: &str) -> bool {
+pub(crate) fn is_same_issuer(one: &str, other: &str) -> bool {
     let bare = |url: &str| match (origin(url), path(url).is_empty()) {
         (Ok(origin), true) => url.strip_suffix('/').filter(|it| *it == origin).map(str::to_owned),
         _ => None,
@@ -299,11 +311,11 @@ mod tests {
 
     #[test]
     fn issuers_are_compared_as_they_are_written() {
-        assert!(is_same("https://a.example", "https://a.example/"));
-        assert!(is_same("https://a.example/b", "https://a.example/b"));
+        assert!(is_same_issuer("https://a.example", "https://a.example/"));
+        assert!(is_same_issuer("https://a.example/b", "https://a.example/b"));
         for other in ["https://a.example/b/", "https://A.example/b", "https://a.example:443/b"] {
-            assert!(!is_same("https://a.example/b", other), "{other}");
+            assert!(!is_same_issuer("https://a.example/b", other), "{other}");
         }
-        assert!(!is_same("https://a.example", "https://A.example"));
+        assert!(!is_same_issuer("https://a.example", "https://A.example"));
     }
 }

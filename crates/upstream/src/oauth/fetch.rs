@@ -14,59 +14,59 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use tokio_util::task::AbortOnDropHandle;
-use toolgate_dialects::mcp::upstream::{Era, Revision, discover};
+use toolgate_dialects::mcp::upstream::{ProtocolEra, Revision, discover_params};
 
 use crate::message;
-use crate::settings::Transport;
-use crate::wires::site::{challenges, place};
-use crate::world::World;
+use crate::settings::UpstreamTransport;
+use crate::transports::site::{challenges, parse_address};
+use crate::world::UpstreamWorld;
 
 /// Timeout of one request.
-const WITHIN: Duration = Duration::from_secs(15);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 /// Most bytes of an answer.
 const BYTES_MAX: usize = 256 << 10;
 
 /// HTTP client for authorization. It follows no redirects.
-pub(crate) struct Fetcher {
-    world: Arc<dyn World>,
+pub(crate) struct OAuthFetcher {
+    world: Arc<dyn UpstreamWorld>,
     private_network: bool,
     /// True if the upstream is on this machine. Only then may its authorization server be, too.
-    is_near: bool,
+    is_upstream_local: bool,
     /// Hosts that the settings name: the upstream's and the authorization server's.
     hosts: Vec<String>,
 }
 
 /// An HTTP response.
-pub(crate) struct Said {
+pub(crate) struct FetchedResponse {
     pub(crate) status: StatusCode,
     pub(crate) body: Bytes,
 }
 
-impl Said {
+impl FetchedResponse {
     /// Parses the body as JSON.
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, String> {
         serde_json::from_slice(&self.body).map_err(|err| err.to_string())
     }
 }
 
-impl Fetcher {
+impl OAuthFetcher {
     /// Creates a client for the upstream at `url`, with the authorization server `issuer` if that
     /// is set.
     ///
     /// # Errors
     ///
     /// Returns an error if a URL is invalid.
-    pub(crate) fn of(
-        world: Arc<dyn World>,
+    pub(crate) fn new(
+        world: Arc<dyn UpstreamWorld>,
         url: &str,
         issuer: Option<&str>,
         private_network: bool,
     ) -> Result<Self, String> {
-        let host = |url| Ok::<_, String>(place(url, private_network)?.0.host);
+        let host = |url| Ok::<_, String>(parse_address(url, private_network)?.0.host);
         let mut hosts = vec![host(url)?];
-        let is_near = is_near(&hosts[0]);
+        let is_near = is_this_machine(&hosts[0]);
         hosts.extend(issuer.map(host).transpose()?);
-        Ok(Self { world, private_network, is_near, hosts })
+        Ok(Self { world, private_network, is_upstream_local: is_near, hosts })
     }
 
     /// Checks that secrets may be sent to `url`.
@@ -74,9 +74,9 @@ impl Fetcher {
     /// Refuses unencrypted URLs to other machines. Refuses URLs on this machine if the upstream is
     /// on another.
     pub(crate) fn check(&self, url: &str) -> Result<(), String> {
-        let (place, _) = place(url, self.private_network)?;
-        match (is_near(&place.host), place.secure) {
-            (true, _) if !self.is_near => {
+        let (place, _) = parse_address(url, self.private_network)?;
+        match (is_this_machine(&place.host), place.secure) {
+            (true, _) if !self.is_upstream_local => {
                 Err(format!("`{url}` is on this machine, where the upstream is not"))
             }
             (false, false) => Err(format!("`{url}` is not encrypted; it must be `https`")),
@@ -85,26 +85,30 @@ impl Fetcher {
     }
 
     /// Sends a GET request.
-    pub(crate) async fn get(&self, url: &str) -> Result<Said, String> {
-        self.ask(Method::GET, url, "", None, Bytes::new()).await
+    pub(crate) async fn get(&self, url: &str) -> Result<FetchedResponse, String> {
+        self.send(Method::GET, url, "", None, Bytes::new()).await
     }
 
     /// Posts a form with `fields`.
-    pub(crate) async fn form(
+    pub(crate) async fn post_form(
         &self,
         url: &str,
         authorization: Option<HeaderValue>,
         fields: &[(&str, &str)],
-    ) -> Result<Said, String> {
+    ) -> Result<FetchedResponse, String> {
         let form = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
         let kind = "application/x-www-form-urlencoded";
-        self.ask(Method::POST, url, kind, authorization, form.into()).await
+        self.send(Method::POST, url, kind, authorization, form.into()).await
     }
 
     /// Posts `value` as JSON.
-    pub(crate) async fn json(&self, url: &str, value: &serde_json::Value) -> Result<Said, String> {
+    pub(crate) async fn post_json(
+        &self,
+        url: &str,
+        value: &serde_json::Value,
+    ) -> Result<FetchedResponse, String> {
         let body = value.to_string().into();
-        self.ask(Method::POST, url, "application/json", None, body).await
+        self.send(Method::POST, url, "application/json", None, body).await
     }
 
     /// Sends a request without a token to the upstream at `url`. Returns the status and the
@@ -112,59 +116,63 @@ impl Fetcher {
     pub(crate) async fn probe(
         &self,
         url: &str,
-        transport: Transport,
+        transport: UpstreamTransport,
     ) -> Result<(u16, Option<String>), String> {
         let (method, body) = match transport {
-            Transport::Http => {
-                let newest = Revision::newest(Era::Stateless);
-                (Method::POST, message::written(Some(1), "server/discover", &discover(newest)))
+            UpstreamTransport::Http => {
+                let newest = Revision::newest(ProtocolEra::Stateless);
+                (
+                    Method::POST,
+                    message::encode_message(Some(1), "server/discover", &discover_params(newest)),
+                )
             }
-            Transport::Sse | Transport::WebSocket => (Method::GET, Bytes::new()),
+            UpstreamTransport::Sse | UpstreamTransport::WebSocket => (Method::GET, Bytes::new()),
         };
         let probed = async {
             let (head, _, _connection) =
-                self.sent(method, url, "application/json", None, body).await?;
+                self.send_head(method, url, "application/json", None, body).await?;
             Ok((head.status.as_u16(), challenges(&head.headers)))
         };
-        let late = |_| Err(format!("it does not answer within {} s", WITHIN.as_secs()));
-        let probed = tokio::time::timeout(WITHIN, probed).await.unwrap_or_else(late);
+        let late = |_| Err(format!("it does not answer within {} s", REQUEST_TIMEOUT.as_secs()));
+        let probed = tokio::time::timeout(REQUEST_TIMEOUT, probed).await.unwrap_or_else(late);
         probed.map_err(|why| format!("`{url}`: {why}"))
     }
 
-    async fn ask(
+    async fn send(
         &self,
         method: Method,
         url: &str,
         kind: &'static str,
         authorization: Option<HeaderValue>,
         body: Bytes,
-    ) -> Result<Said, String> {
+    ) -> Result<FetchedResponse, String> {
         self.check(url)?;
-        let asked = self.asked(method, url, kind, authorization, body);
-        let late = |_| Err(format!("it does not answer within {} s", WITHIN.as_secs()));
-        let said = tokio::time::timeout(WITHIN, asked).await.unwrap_or_else(late);
+        let asked = self.send_and_read(method, url, kind, authorization, body);
+        let late = |_| Err(format!("it does not answer within {} s", REQUEST_TIMEOUT.as_secs()));
+        let said = tokio::time::timeout(REQUEST_TIMEOUT, asked).await.unwrap_or_else(late);
         said.map_err(|why| format!("`{url}`: {why}"))
     }
 
-    async fn asked(
+    async fn send_and_read(
         &self,
         method: Method,
         url: &str,
         kind: &'static str,
         authorization: Option<HeaderValue>,
         body: Bytes,
-    ) -> Result<Said, String> {
-        let (head, body, _connection) = self.sent(method, url, kind, authorization, body).await?;
+    ) -> Result<FetchedResponse, String> {
+        let (head, body, _connection) =
+            self.send_head(method, url, kind, authorization, body).await?;
         let body = Limited::new(body, BYTES_MAX).collect().await.map_err(|err| err.to_string())?;
         if head.status.is_redirection() {
             return Err(format!("it leads elsewhere ({}), which is not followed", head.status));
         }
-        Ok(Said { status: head.status, body: body.to_bytes() })
+        Ok(FetchedResponse { status: head.status, body: body.to_bytes() })
     }
 
     /// Sends a request and returns the head and body. The connection lives as long as the returned
     /// handle.
-    async fn sent(
+    async fn send_head(
         &self,
         method: Method,
         url: &str,
@@ -172,9 +180,9 @@ impl Fetcher {
         authorization: Option<HeaderValue>,
         body: Bytes,
     ) -> Result<(Parts, Incoming, AbortOnDropHandle<()>), String> {
-        let (mut place, uri) = place(url, self.private_network)?;
+        let (mut place, uri) = parse_address(url, self.private_network)?;
         // A host that the settings do not name must not resolve to this machine.
-        place.near &= self.is_near || self.hosts.contains(&place.host);
+        place.may_be_local &= self.is_upstream_local || self.hosts.contains(&place.host);
         let plain = HeaderValue::from_static;
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;
@@ -203,7 +211,7 @@ impl Fetcher {
 }
 
 /// Returns true if `host` is this machine.
-fn is_near(host: &str) -> bool {
+fn is_this_machine(host: &str) -> bool {
     // An unspecified address (`0.0.0.0`) connects to this machine.
     let is_own = |address: IpAddr| address.is_loopback() || address.is_unspecified();
     let address = host.parse::<IpAddr>();
@@ -214,24 +222,27 @@ fn is_near(host: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use toolgate_contract::{BoxFuture, Hold};
+    use toolgate_contract::{BoxFuture, WatchGuard};
 
     use super::*;
-    use crate::world::{self, Place, Program, Started};
+    use crate::world::{self, NetworkAddress, ProgramToStart, RunningProgram};
 
     /// Nothing is there; why says whether a name might have led to this machine.
     struct Nowhere;
 
-    impl World for Nowhere {
-        fn start<'a>(&'a self, _: &'a Program) -> BoxFuture<'a, Result<Started, String>> {
+    impl UpstreamWorld for Nowhere {
+        fn start<'a>(
+            &'a self,
+            _: &'a ProgramToStart,
+        ) -> BoxFuture<'a, Result<RunningProgram, String>> {
             Box::pin(async { Err("nothing".to_owned()) })
         }
 
         fn dial<'a>(
             &'a self,
-            place: &'a Place,
-        ) -> BoxFuture<'a, Result<Box<dyn world::Bytes>, String>> {
-            Box::pin(async { Err(format!("near: {}", place.near)) })
+            place: &'a NetworkAddress,
+        ) -> BoxFuture<'a, Result<Box<dyn world::ByteStream>, String>> {
+            Box::pin(async { Err(format!("near: {}", place.may_be_local)) })
         }
 
         fn variable(&self, _: &str) -> Option<String> {
@@ -246,8 +257,8 @@ mod tests {
             Ok(())
         }
 
-        fn hold_secret<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Hold, String>> {
-            Box::pin(async { Ok(Hold::nothing()) })
+        fn hold_secret<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<WatchGuard, String>> {
+            Box::pin(async { Ok(WatchGuard::none()) })
         }
 
         fn front_matter(
@@ -266,8 +277,9 @@ mod tests {
             ("https://a.example/mcp", "https://c.example/token", true),
             ("http://127.0.0.1:1/mcp", "https://b.example/token", true),
         ] {
-            let fetcher = Fetcher::of(Arc::new(Nowhere), upstream, Some("https://c.example"), true)
-                .expect("a URL");
+            let fetcher =
+                OAuthFetcher::new(Arc::new(Nowhere), upstream, Some("https://c.example"), true)
+                    .expect("a URL");
             let why = fetcher.get(asked).await.map(drop).expect_err("nothing is there");
             assert!(why.ends_with(&format!("near: {near}")), "{why}");
         }
@@ -275,7 +287,7 @@ mod tests {
 
     #[test]
     fn an_upstream_far_away_names_nothing_that_is_not_encrypted_or_on_this_machine() {
-        let of = |url| Fetcher::of(Arc::new(Nowhere), url, None, true).expect("a URL");
+        let of = |url| OAuthFetcher::new(Arc::new(Nowhere), url, None, true).expect("a URL");
         let far = of("https://a.example/mcp");
         let near = of("http://127.0.0.1:1/mcp");
         assert!(far.check("https://b.example/token").is_ok());

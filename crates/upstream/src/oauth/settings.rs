@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 /// `toolgate login NAME`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct OAuth {
+pub struct OAuthSettings {
     /// Identity that tokens are requested for. `authorization_code` is a person, who signs in once
     /// with `toolgate login NAME`. `client_credentials` is this server. `token_exchange` is each
     /// caller: the authorization server exchanges the caller's token for one of the upstream, and
     /// requests without a caller use this server's own token.
-    pub grant: Grant,
+    pub grant: OAuthGrant,
     /// Client id of toolgate at the authorization server: an id, or the `https:` URL of a client
     /// metadata document. By default, toolgate registers itself if the server allows that.
     pub client_id: Option<String>,
@@ -40,7 +40,7 @@ pub struct OAuth {
 /// Identity that tokens are requested for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Grant {
+pub enum OAuthGrant {
     /// A person, who signs in once.
     #[default]
     AuthorizationCode,
@@ -50,14 +50,14 @@ pub enum Grant {
     TokenExchange,
 }
 
-impl OAuth {
+impl OAuthSettings {
     /// Checks the settings.
     ///
     /// # Errors
     ///
     /// Returns the invalid setting and the fix.
     pub(crate) fn check(&self) -> Result<(), String> {
-        let needs_client = self.grant != Grant::AuthorizationCode;
+        let needs_client = self.grant != OAuthGrant::AuthorizationCode;
         let has_proof = self.client_secret.is_some() || self.client_key.is_some();
         if needs_client && (self.client_id.is_none() || !has_proof) {
             return Err("`oauth.grant` says that this server is let in by itself: say \
@@ -87,7 +87,7 @@ impl OAuth {
                         `oauth.client_id`"
                 .to_owned());
         }
-        if self.audience.is_some() && self.grant != Grant::TokenExchange {
+        if self.audience.is_some() && self.grant != OAuthGrant::TokenExchange {
             return Err("`oauth.audience` is said in a token exchange alone".to_owned());
         }
         Ok(())
@@ -100,36 +100,41 @@ mod tests {
 
     #[test]
     fn who_has_a_secret_names_the_authorization_server_that_is_told_it() {
-        let known = || OAuth {
+        let known = || OAuthSettings {
             client_id: Some("a".to_owned()),
             client_secret: Some("b".to_owned()),
-            ..OAuth::default()
+            ..OAuthSettings::default()
         };
-        for grant in [Grant::AuthorizationCode, Grant::ClientCredentials, Grant::TokenExchange] {
-            let why = OAuth { grant, ..known() }.check().expect_err("it names none");
+        for grant in [
+            OAuthGrant::AuthorizationCode,
+            OAuthGrant::ClientCredentials,
+            OAuthGrant::TokenExchange,
+        ] {
+            let why = OAuthSettings { grant, ..known() }.check().expect_err("it names none");
             assert!(why.contains("`oauth.issuer`"), "{why}");
             let issuer = Some("https://login.example".to_owned());
-            assert_eq!(OAuth { grant, issuer, ..known() }.check(), Ok(()));
+            assert_eq!(OAuthSettings { grant, issuer, ..known() }.check(), Ok(()));
         }
-        assert_eq!(OAuth { client_secret: None, ..known() }.check(), Ok(()));
+        assert_eq!(OAuthSettings { client_secret: None, ..known() }.check(), Ok(()));
     }
 
     #[test]
     fn who_is_let_in_without_a_person_names_the_authorization_server_also_with_a_key() {
-        let known = |grant| OAuth {
+        let known = |grant| OAuthSettings {
             grant,
             client_id: Some("a".to_owned()),
             client_key: Some("${KEY}".to_owned()),
-            ..OAuth::default()
+            ..OAuthSettings::default()
         };
-        assert_eq!(known(Grant::AuthorizationCode).check(), Ok(()));
-        for grant in [Grant::ClientCredentials, Grant::TokenExchange] {
+        assert_eq!(known(OAuthGrant::AuthorizationCode).check(), Ok(()));
+        for grant in [OAuthGrant::ClientCredentials, OAuthGrant::TokenExchange] {
             let why = known(grant).check().expect_err("it names none");
             assert!(why.contains("`oauth.issuer`"), "{why}");
             let issuer = Some("https://login.example".to_owned());
-            assert_eq!(OAuth { issuer, ..known(grant) }.check(), Ok(()));
+            assert_eq!(OAuthSettings { issuer, ..known(grant) }.check(), Ok(()));
         }
-        let both = OAuth { client_secret: Some("b".to_owned()), ..known(Grant::default()) };
+        let both =
+            OAuthSettings { client_secret: Some("b".to_owned()), ..known(OAuthGrant::default()) };
         assert!(both.check().is_err_and(|why| why.contains("say one")));
     }
 }

@@ -1,20 +1,21 @@
 //! Reports the steps of authorization as they happen.
 
-use crate::pins::unseen::line;
+use crate::pins::invisible::escape_line;
 
 /// Callback that receives the subject and the outcome of each step.
-pub type Told<'a> = dyn FnMut(&str, &Result<String, String>) + Send + 'a;
+pub type StepCallback<'a> = dyn FnMut(&str, &Result<String, String>) + Send + 'a;
 
 /// Reporter of authorization steps. It does nothing without a callback.
 #[derive(Default)]
-pub(crate) struct Steps<'a>(pub(crate) Option<&'a mut Told<'a>>);
+pub(crate) struct StepReporter<'a>(pub(crate) Option<&'a mut StepCallback<'a>>);
 
-impl Steps<'_> {
+impl StepReporter<'_> {
     /// Reports a step.
-    pub(crate) fn done(&mut self, what: &str, outcome: &Result<String, String>) {
+    pub(crate) fn report(&mut self, what: &str, outcome: &Result<String, String>) {
         if let Some(told) = &mut self.0 {
             // Parts of the text come from other servers, and it goes to a terminal.
-            let outcome = outcome.as_ref().map(|said| line(said)).map_err(|why| line(why));
+            let outcome =
+                outcome.as_ref().map(|said| escape_line(said)).map_err(|why| escape_line(why));
             told(what, &outcome);
         }
     }

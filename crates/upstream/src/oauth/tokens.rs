@@ -9,40 +9,40 @@ use http::HeaderValue;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::assertion::Key;
-use super::discovery::Server;
-use super::fetch::Fetcher;
-use crate::pins::unseen::line;
+use super::assertion::SigningKey;
+use super::discovery::AuthorizationServer;
+use super::fetch::OAuthFetcher;
+use crate::pins::invisible::escape_line;
 
 /// Seconds before its expiry at which a token is no longer used.
-const EARLY: u64 = 30;
+const EXPIRY_MARGIN_SECS: u64 = 30;
 
 /// The `client_assertion_type` of a signed assertion.
-const ASSERTION: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
+const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
 
 /// An OAuth client at an authorization server.
 #[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct Client {
+pub(crate) struct OAuthClient {
     pub(crate) id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) secret: Option<String>,
-    shows: Shows,
+    shows: ClientAuthMethod,
     /// Signing key. It is never stored.
     #[serde(skip)]
-    key: Option<Arc<Key>>,
+    key: Option<Arc<SigningKey>>,
 }
 
 /// Credential that proves the identity of a client.
 #[derive(Clone)]
-pub(crate) enum Proof {
+pub(crate) enum ClientCredential {
     Nothing,
     Secret(String),
-    Key(Arc<Key>),
+    Key(Arc<SigningKey>),
 }
 
 /// Token endpoint authentication method.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-enum Shows {
+enum ClientAuthMethod {
     #[serde(rename = "none")]
     Nothing,
     #[serde(rename = "client_secret_basic")]
@@ -55,33 +55,41 @@ enum Shows {
 
 /// Response of the registration endpoint (RFC 7591).
 #[derive(Deserialize)]
-struct Registered {
+struct RegistrationResponse {
     client_id: String,
     client_secret: Option<String>,
-    token_endpoint_auth_method: Option<Shows>,
+    token_endpoint_auth_method: Option<ClientAuthMethod>,
 }
 
-impl Client {
+impl OAuthClient {
     /// Creates the client with the known id `id`.
-    pub(crate) fn known(server: &Server, id: String, proof: &Proof) -> Self {
+    pub(crate) fn with_id(
+        server: &AuthorizationServer,
+        id: String,
+        proof: &ClientCredential,
+    ) -> Self {
         let (secret, key) = match proof {
-            Proof::Nothing => (None, None),
-            Proof::Secret(secret) => (Some(secret.clone()), None),
-            Proof::Key(key) => (None, Some(key.clone())),
+            ClientCredential::Nothing => (None, None),
+            ClientCredential::Secret(secret) => (Some(secret.clone()), None),
+            ClientCredential::Key(key) => (None, Some(key.clone())),
         };
-        let shows = if key.is_some() { Shows::Signed } else { Shows::to(server, secret.is_some()) };
+        let shows = if key.is_some() {
+            ClientAuthMethod::Signed
+        } else {
+            ClientAuthMethod::for_server(server, secret.is_some())
+        };
         Self { id, secret, shows, key }
     }
 
     /// Returns true if the client must sign but has no key.
     pub(crate) fn lacks_its_key(&self) -> bool {
-        self.shows == Shows::Signed && self.key.is_none()
+        self.shows == ClientAuthMethod::Signed && self.key.is_none()
     }
 
     /// Registers a client with `server` for the redirect URL `redirect` (RFC 7591).
     pub(crate) async fn register(
-        fetcher: &Fetcher,
-        server: &Server,
+        fetcher: &OAuthFetcher,
+        server: &AuthorizationServer,
         redirect: &str,
         scopes: &[String],
     ) -> Result<Self, String> {
@@ -94,7 +102,11 @@ impl Client {
         };
         let listed = server.token_endpoint_auth_methods_supported.as_deref();
         let is_public = listed.is_none_or(|all| all.iter().any(|method| method == "none"));
-        let shows = if is_public { Shows::Nothing } else { Shows::to(server, true) };
+        let shows = if is_public {
+            ClientAuthMethod::Nothing
+        } else {
+            ClientAuthMethod::for_server(server, true)
+        };
         let mut asked = json!({
             "client_name": "toolgate",
             "application_type": "native",
@@ -106,14 +118,17 @@ impl Client {
         if !scopes.is_empty() {
             asked["scope"] = scopes.join(" ").into();
         }
-        let said = fetcher.json(at, &asked).await?;
+        let said = fetcher.post_json(at, &asked).await?;
         if !said.status.is_success() {
-            return Err(format!("`{at}` does not register us: {}", denied(&said.body)));
+            return Err(format!("`{at}` does not register us: {}", error_in_body(&said.body)));
         }
-        let registered: Registered = said.json().map_err(|why| format!("`{at}`: {why}"))?;
+        let registered: RegistrationResponse =
+            said.json().map_err(|why| format!("`{at}`: {why}"))?;
         let secret = registered.client_secret.filter(|secret| !secret.is_empty());
         let shows = registered.token_endpoint_auth_method.unwrap_or_else(|| match shows {
-            Shows::Nothing if secret.is_some() => Shows::to(server, true),
+            ClientAuthMethod::Nothing if secret.is_some() => {
+                ClientAuthMethod::for_server(server, true)
+            }
             shows => shows,
         });
         let registered = Self { id: registered.client_id, secret, shows, key: None };
@@ -127,8 +142,8 @@ impl Client {
     }
 }
 
-impl Shows {
-    fn to(server: &Server, has_secret: bool) -> Self {
+impl ClientAuthMethod {
+    fn for_server(server: &AuthorizationServer, has_secret: bool) -> Self {
         let listed = server.token_endpoint_auth_methods_supported.as_deref();
         let has = |method: &str| listed.is_none_or(|all| all.iter().any(|it| it == method));
         match has_secret {
@@ -142,7 +157,7 @@ impl Shows {
 
 /// OAuth tokens.
 #[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct Tokens {
+pub(crate) struct OAuthTokens {
     pub(crate) access: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) refresh: Option<String>,
@@ -154,14 +169,14 @@ pub(crate) struct Tokens {
     pub(crate) scopes: Vec<String>,
 }
 
-impl Tokens {
+impl OAuthTokens {
     /// Returns true if the access token stays valid for at least 30 seconds.
-    pub(crate) fn is_good(&self) -> bool {
-        self.until.is_none_or(|until| now() + EARLY < until)
+    pub(crate) fn is_valid(&self) -> bool {
+        self.until.is_none_or(|until| now() + EXPIRY_MARGIN_SECS < until)
     }
 
     /// Returns the remaining lifetime, if it is known.
-    pub(crate) fn left(&self) -> Option<Duration> {
+    pub(crate) fn remaining(&self) -> Option<Duration> {
         self.until.map(|until| Duration::from_secs(until.saturating_sub(now())))
     }
 
@@ -180,14 +195,14 @@ fn now() -> u64 {
 
 /// A refused token request.
 #[derive(Debug)]
-pub(crate) struct Denied {
+pub(crate) struct TokenDenied {
     /// True if the grant is no longer valid (`invalid_grant`).
-    pub(crate) is_over: bool,
-    pub(crate) why: String,
+    pub(crate) is_grant_invalid: bool,
+    pub(crate) reason: String,
 }
 
 #[derive(Deserialize)]
-struct Response {
+struct TokenResponse {
     access_token: String,
     token_type: String,
     expires_in: Option<f64>,
@@ -196,20 +211,20 @@ struct Response {
 }
 
 #[derive(Deserialize)]
-struct Refusal {
+struct OAuthErrorBody {
     error: String,
     error_description: Option<String>,
 }
 
 /// Requests tokens from `server` as `client` with the `fields` of a grant and the requested
 /// `scopes`.
-pub(crate) async fn ask(
-    fetcher: &Fetcher,
-    server: &Server,
-    client: &Client,
+pub(crate) async fn request_tokens(
+    fetcher: &OAuthFetcher,
+    server: &AuthorizationServer,
+    client: &OAuthClient,
     fields: &[(&str, &str)],
     scopes: &[String],
-) -> Result<Tokens, Denied> {
+) -> Result<OAuthTokens, TokenDenied> {
     let mut fields = fields.to_vec();
     let scope = scopes.join(" ");
     if !scope.is_empty() {
@@ -218,47 +233,48 @@ pub(crate) async fn ask(
     let mut authorization = None;
     let assertion;
     match (&client.secret, client.shows) {
-        (_, Shows::Signed) => {
-            let denied = |why| Denied { is_over: false, why };
+        (_, ClientAuthMethod::Signed) => {
+            let denied = |why| TokenDenied { is_grant_invalid: false, reason: why };
             let key = client.key.as_ref();
             let key = key.ok_or_else(|| denied("`oauth.client_key` is gone".to_owned()))?;
-            assertion = key.shows(&client.id, server, now()).map_err(denied)?;
+            assertion = key.sign_assertion(&client.id, server, now()).map_err(denied)?;
             fields.extend([
                 ("client_id", &*client.id),
-                ("client_assertion_type", ASSERTION),
+                ("client_assertion_type", ASSERTION_TYPE),
                 ("client_assertion", &assertion),
             ]);
         }
-        (Some(secret), Shows::Basic) => {
+        (Some(secret), ClientAuthMethod::Basic) => {
             let said = |text: &str| -> String {
                 form_urlencoded::byte_serialize(text.as_bytes()).collect()
             };
             let both = STANDARD.encode(format!("{}:{}", said(&client.id), said(secret)));
             authorization = HeaderValue::try_from(format!("Basic {both}")).ok();
         }
-        (Some(secret), Shows::Post) => {
+        (Some(secret), ClientAuthMethod::Post) => {
             fields.extend([("client_id", &*client.id), ("client_secret", secret)]);
         }
-        (_, Shows::Nothing) | (None, _) => fields.push(("client_id", &client.id)),
+        (_, ClientAuthMethod::Nothing) | (None, _) => fields.push(("client_id", &client.id)),
     }
-    let said = fetcher.form(&server.token_endpoint, authorization, &fields).await;
-    let said = said.map_err(|why| Denied { is_over: false, why })?;
+    let said = fetcher.post_form(&server.token_endpoint, authorization, &fields).await;
+    let said = said.map_err(|why| TokenDenied { is_grant_invalid: false, reason: why })?;
     if !said.status.is_success() {
-        let refusal: Result<Refusal, _> = said.json();
+        let refusal: Result<OAuthErrorBody, _> = said.json();
         let is_over = refusal.is_ok_and(|refusal| refusal.error == "invalid_grant");
-        let why = format!("`{}` gives no token: {}", server.token_endpoint, denied(&said.body));
-        return Err(Denied { is_over, why });
+        let why =
+            format!("`{}` gives no token: {}", server.token_endpoint, error_in_body(&said.body));
+        return Err(TokenDenied { is_grant_invalid: is_over, reason: why });
     }
-    let odd = |why: String| Denied {
-        is_over: false,
-        why: format!("`{}` answers with no token: {why}", server.token_endpoint),
+    let odd = |why: String| TokenDenied {
+        is_grant_invalid: false,
+        reason: format!("`{}` answers with no token: {why}", server.token_endpoint),
     };
-    let response: Response = said.json().map_err(odd)?;
+    let response: TokenResponse = said.json().map_err(odd)?;
     if !response.token_type.eq_ignore_ascii_case("bearer") {
         return Err(odd(format!("its `token_type` is `{}`", response.token_type)));
     }
     let scopes = response.scope.map(|all| all.split_whitespace().map(str::to_owned).collect());
-    Ok(Tokens {
+    Ok(OAuthTokens {
         access: response.access_token,
         refresh: response.refresh_token,
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "seconds")]
@@ -268,10 +284,10 @@ pub(crate) async fn ask(
 }
 
 /// Returns the error in an authorization server's answer, safe for terminals.
-fn denied(body: &[u8]) -> String {
-    line(&match serde_json::from_slice(body) {
-        Ok(Refusal { error, error_description: Some(more) }) => format!("{error}: {more}"),
-        Ok(Refusal { error, error_description: None }) => error,
+fn error_in_body(body: &[u8]) -> String {
+    escape_line(&match serde_json::from_slice(body) {
+        Ok(OAuthErrorBody { error, error_description: Some(more) }) => format!("{error}: {more}"),
+        Ok(OAuthErrorBody { error, error_description: None }) => error,
         Err(_) => {
             let text = String::from_utf8_lossy(&body[..body.len().min(200)]);
             match text.trim() {
@@ -286,16 +302,23 @@ fn denied(body: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn server(methods: Option<&[&str]>) -> Server {
+    fn server(methods: Option<&[&str]>) -> AuthorizationServer {
         let methods = methods.map(|all| all.iter().map(|it| (*it).to_owned()).collect());
-        Server { token_endpoint_auth_methods_supported: methods, ..Server::default() }
+        AuthorizationServer {
+            token_endpoint_auth_methods_supported: methods,
+            ..AuthorizationServer::default()
+        }
     }
 
     #[test]
     fn a_client_shows_who_it_is_as_the_server_wants_it() {
         let shows = |methods, secret: bool| {
-            let proof = if secret { Proof::Secret("b".to_owned()) } else { Proof::Nothing };
-            let client = Client::known(&server(methods), "a".into(), &proof);
+            let proof = if secret {
+                ClientCredential::Secret("b".to_owned())
+            } else {
+                ClientCredential::Nothing
+            };
+            let client = OAuthClient::with_id(&server(methods), "a".into(), &proof);
             serde_json::to_value(client).expect("JSON")["shows"].clone()
         };
         assert_eq!(shows(None, true), "client_secret_basic");
@@ -309,10 +332,10 @@ mod tests {
 
     #[test]
     fn a_refusal_is_told_as_it_is_said() {
-        assert_eq!(denied(br#"{"error":"a","error_description":"b"}"#), "a: b");
-        assert_eq!(denied(b"<html>"), "<html>");
-        assert_eq!(denied(b" "), "it does not say why");
+        assert_eq!(error_in_body(br#"{"error":"a","error_description":"b"}"#), "a: b");
+        assert_eq!(error_in_body(b"<html>"), "<html>");
+        assert_eq!(error_in_body(b" "), "it does not say why");
         let acts = br#"{"error":"a","error_description":"\u001b]0;b\u0007\u202e"}"#;
-        assert_eq!(denied(acts), "a: \\u{1b}]0;b\\u{7}\\u{202e}");
+        assert_eq!(error_in_body(acts), "a: \\u{1b}]0;b\\u{7}\\u{202e}");
     }
 }

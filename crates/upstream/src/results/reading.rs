@@ -5,25 +5,25 @@ use std::collections::VecDeque;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;
-use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
-use super::{Results, Whole, piece};
+use super::{ResultStore, StoredData, piece};
 
 /// Default number of bytes per read.
-const PIECE: usize = 16 << 10;
-const PIECE_MAX: usize = 256 << 10;
+const READ_BYTES: usize = 16 << 10;
+const READ_BYTES_MAX: usize = 256 << 10;
 /// Most matches per search.
-const PLACES_MAX: usize = 50;
+const MATCHES_MAX: usize = 50;
 /// Most bytes shown of a match's line, and of the part before the match.
-pub(super) const LINE: usize = 300;
-const BEFORE: usize = 100;
+pub(super) const LINE_BYTES: usize = 300;
+const BEFORE_BYTES: usize = 100;
 
-pub(super) struct Read(pub(super) Results);
+pub(super) struct ReadResult(pub(super) ResultStore);
 
 /// Part of a result to read.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ReadInput {
+pub(super) struct ResultReadInput {
     /// The result's id or `result://` URI.
     pub(super) id: String,
     /// First byte to read.
@@ -39,7 +39,7 @@ pub(super) struct ReadInput {
 
 /// Part of a result.
 #[derive(Serialize, JsonSchema)]
-pub(super) struct Part {
+pub(super) struct ResultPart {
     /// Size of the whole in bytes.
     pub(super) total: usize,
     /// Requested part.
@@ -50,33 +50,37 @@ pub(super) struct Part {
     pub(super) next: Option<usize>,
     /// Matches; at most 50.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) found: Option<Vec<Found>>,
+    pub(super) found: Option<Vec<ResultMatch>>,
 }
 
 /// A match.
 #[derive(Serialize, JsonSchema)]
-pub(super) struct Found {
+pub(super) struct ResultMatch {
     /// Offset of the match.
     pub(super) offset: usize,
     /// Text around it on its line.
     pub(super) line: String,
 }
 
-impl Tool for Read {
+impl Tool for ReadResult {
     const NAME: &'static str = "results.read";
     const TITLE: &'static str = "Read a long result";
-    const ABOUT: &'static str = "Reads on in a result that was too long to be given at once, or \
+    const DESCRIPTION: &'static str = "Reads on in a result that was too long to be given at once, or \
                                  finds a text in it. The result's id stands in its note.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
-    type Input = ReadInput;
-    type Output = Part;
+    type Input = ResultReadInput;
+    type Output = ResultPart;
 
-    async fn run(&self, ctx: &Ctx, input: ReadInput) -> Result<Part, ToolError> {
-        let ReadInput { id, offset, bytes, find } = input;
-        let text = match self.0.of(&ctx.caller, &id)? {
-            (_, Whole::Text(text)) => text,
-            (spec, Whole::Bytes(_)) => {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: ResultReadInput,
+    ) -> Result<ResultPart, ToolError> {
+        let ResultReadInput { id, offset, bytes, find } = input;
+        let text = match self.0.find(&ctx.caller, &id)? {
+            (_, StoredData::Text(text)) => text,
+            (spec, StoredData::Bytes(_)) => {
                 let media_type = spec.media_type.as_deref().unwrap_or("binary");
                 let message =
                     format!("it is {media_type}, no text: read the resource {}", spec.uri);
@@ -85,23 +89,23 @@ impl Tool for Read {
         };
         let total = text.len();
         if let Some(find) = find.filter(|find| !find.is_empty()) {
-            let looked = spawn_blocking(move || (places(&text, offset, &find), text)).await;
+            let looked = spawn_blocking(move || (find_matches(&text, offset, &find), text)).await;
             let (places, text) =
-                looked.map_err(|err| ToolError::because("the search broke off", err))?;
-            let next = places.get(PLACES_MAX - 1).map(|(_, end)| *end).filter(|end| *end < total);
+                looked.map_err(|err| ToolError::with_cause("the search broke off", err))?;
+            let next = places.get(MATCHES_MAX - 1).map(|(_, end)| *end).filter(|end| *end < total);
             let found = places.into_iter();
-            let found =
-                found.map(|(at, _)| Found { offset: at, line: around(&text, at).to_owned() });
-            return Ok(Part { total, text: None, next, found: Some(found.collect()) });
+            let found = found
+                .map(|(at, _)| ResultMatch { offset: at, line: line_around(&text, at).to_owned() });
+            return Ok(ResultPart { total, text: None, next, found: Some(found.collect()) });
         }
-        let part = piece(&text, offset, bytes.unwrap_or(PIECE).clamp(4, PIECE_MAX));
+        let part = piece(&text, offset, bytes.unwrap_or(READ_BYTES).clamp(4, READ_BYTES_MAX));
         let end = text.floor_char_boundary(offset.min(total)) + part.len();
         let next = (end < total).then_some(end);
-        Ok(Part { total, text: Some(part.to_owned()), next, found: None })
+        Ok(ResultPart { total, text: Some(part.to_owned()), next, found: None })
     }
 
-    fn text(output: &Part) -> Text {
-        let Part { total, text, next, found } = output;
+    fn decode_utf8(output: &ResultPart) -> ResultText {
+        let ResultPart { total, text, next, found } = output;
         let body = match (text, found) {
             (Some(text), _) if text.is_empty() => format!("Nothing more: it has {total} bytes."),
             (None, Some(found)) if found.is_empty() => {
@@ -115,19 +119,18 @@ impl Tool for Read {
             (None, None) => String::new(),
         };
         match next {
-            Some(next) => {
-                Text::body(body).with_note(format!("Go on at `offset` {next} of {total}."))
-            }
-            None => Text::body(body),
+            Some(next) => ResultText::from_body(body)
+                .with_note(format!("Go on at `offset` {next} of {total}.")),
+            None => ResultText::from_body(body),
         }
     }
 }
 
-/// Finds at most [`PLACES_MAX`] matches of `sought` in `text` from the byte `from` on, ignoring
+/// Finds at most [`MATCHES_MAX`] matches of `sought` in `text` from the byte `from` on, ignoring
 /// case. Returns their byte ranges.
 ///
 /// Runs in linear time (Knuth, Morris, Pratt).
-pub(super) fn places(text: &str, from: usize, sought: &str) -> Vec<(usize, usize)> {
+pub(super) fn find_matches(text: &str, from: usize, sought: &str) -> Vec<(usize, usize)> {
     let sought: Vec<char> = sought.chars().flat_map(char::to_lowercase).collect();
     // Failure table of Knuth, Morris and Pratt.
     let mut again = vec![0; sought.len()];
@@ -156,7 +159,7 @@ pub(super) fn places(text: &str, from: usize, sought: &str) -> Vec<(usize, usize
                 places.push((starts[0], at + letter.len_utf8()));
                 have = 0;
                 starts.clear();
-                if places.len() == PLACES_MAX {
+                if places.len() == MATCHES_MAX {
                     return places;
                 }
             }
@@ -166,11 +169,11 @@ pub(super) fn places(text: &str, from: usize, sought: &str) -> Vec<(usize, usize
 }
 
 /// Returns the text around `at` on its line.
-fn around(text: &str, at: usize) -> &str {
-    let start = text.ceil_char_boundary(at.saturating_sub(BEFORE));
+fn line_around(text: &str, at: usize) -> &str {
+    let start = text.ceil_char_boundary(at.saturating_sub(BEFORE_BYTES));
     let before = &text[start..at];
     let start = before.rfind('\n').map_or(start, |end| start + end + 1);
-    let line = piece(text, start, LINE);
+    let line = piece(text, start, LINE_BYTES);
     let end = line[at - start..].find('\n').map_or(line.len(), |end| at - start + end);
     line[..end].trim_end()
 }

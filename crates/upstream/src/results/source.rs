@@ -2,17 +2,18 @@
 
 use serde_json::{Value, json};
 use toolgate_contract::{
-    BoxFuture, Contents, Ctx, ResourceSpec, ResourceTemplate, Resources, ToolError, ToolSpec,
+    BoxFuture, ResourceContents, ResourceSource, ResourceSpec, ResourceTemplate, ToolContext,
+    ToolError, ToolSpec,
 };
 
-use super::{Results, SCHEME, Whole};
+use super::{ResultStore, SCHEME, StoredData};
 
-pub(super) struct Source {
-    pub(super) results: Results,
+pub(super) struct StoredResults {
+    pub(super) results: ResultStore,
     pub(super) guard: ToolSpec,
 }
 
-impl Resources for Source {
+impl ResourceSource for StoredResults {
     fn guard(&self) -> &ToolSpec {
         &self.guard
     }
@@ -21,18 +22,18 @@ impl Resources for Source {
         uri.starts_with(SCHEME)
     }
 
-    fn asked(&self, uri: &str) -> Value {
+    fn policy_input(&self, uri: &str) -> Value {
         json!({ "id": uri })
     }
 
     fn list<'a>(
         &'a self,
-        ctx: &'a Ctx,
+        ctx: &'a ToolContext,
         after: Option<&'a str>,
         at_most: usize,
     ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
-        let all = self.results.all();
-        let own = all.kept.iter().filter(|kept| kept.whose == ctx.caller);
+        let all = self.results.lock();
+        let own = all.kept.iter().filter(|kept| kept.caller == ctx.caller);
         let mut own: Vec<_> = own.map(|kept| kept.spec.clone()).collect();
         drop(all);
         own.sort_by(|a, b| a.uri.cmp(&b.uri));
@@ -43,20 +44,20 @@ impl Resources for Source {
 
     fn templates(&self) -> Vec<ResourceTemplate> {
         let about = "A result, or a part of one, that was too long to be given at once.";
-        vec![ResourceTemplate::new("result://{id}", "result").about(about)]
+        vec![ResourceTemplate::new("result://{id}", "result").with_description(about)]
     }
 
     fn read<'a>(
         &'a self,
-        ctx: &'a Ctx,
+        ctx: &'a ToolContext,
         uri: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Contents>, ToolError>> {
+    ) -> BoxFuture<'a, Result<Vec<ResourceContents>, ToolError>> {
         Box::pin(async move {
-            let (spec, whole) = self.results.of(&ctx.caller, uri)?;
+            let (spec, whole) = self.results.find(&ctx.caller, uri)?;
             let media_type = spec.media_type.unwrap_or_default();
             Ok(vec![match whole {
-                Whole::Text(text) => Contents::text(uri, media_type, &*text),
-                Whole::Bytes(bytes) => Contents::bytes(uri, media_type, bytes),
+                StoredData::Text(text) => ResourceContents::text(uri, media_type, &*text),
+                StoredData::Bytes(bytes) => ResourceContents::bytes(uri, media_type, bytes),
             }])
         })
     }

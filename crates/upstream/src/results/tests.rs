@@ -4,37 +4,38 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use toolgate_contract::{
-    Caller, Content, Contents, Ctx, Ending, Held, MetaFields, Output, Shape, Text, Tool, ToolError,
-    ToolId,
+    CallEnding, Caller, ContentBlock, ContentBody, MetaFields, ResourceContents, ResourceData,
+    ResultText, Tool, ToolContext, ToolError, ToolId, ToolOutput,
 };
 
-use super::reading::{LINE, Part, Read, ReadInput, places};
-use super::{Budget, KEPT_BYTES, Results};
+use super::reading::{LINE_BYTES, ReadResult, ResultPart, ResultReadInput, find_matches};
+use super::{ResultBudget, ResultStore, STORE_BYTES_MAX};
 
-const BUDGET: Budget = Budget { text_bytes: 10_000, media_bytes: 1000, promised: false };
-const ALL: Budget = Budget { text_bytes: 0, media_bytes: 0, promised: false };
+const BUDGET: ResultBudget =
+    ResultBudget { text_bytes: 10_000, media_bytes: 1000, is_schema_promised: false };
+const ALL: ResultBudget = ResultBudget { text_bytes: 0, media_bytes: 0, is_schema_promised: false };
 
-fn ctx(name: &str) -> Ctx {
-    Ctx::alone(Caller::named(name), Instant::now() + Duration::from_secs(5))
+fn ctx(name: &str) -> ToolContext {
+    ToolContext::detached(Caller::with_key(name), Instant::now() + Duration::from_secs(5))
 }
 
 /// Ann's answer, cut.
-fn cut(results: &Results, output: Output, budget: Budget) -> Output {
+fn cut(results: &ResultStore, output: ToolOutput, budget: ResultBudget) -> ToolOutput {
     let tool = ToolId::new("a.b").expect("an id");
     results.cut(&ctx("ann"), &tool, output, budget).expect("it is kept")
 }
 
 /// An answer that has no structured value.
-fn shows(body: impl Into<String>, content: Vec<Content>) -> Output {
-    let output = Output::new(Value::Null, Text::body(body), Ending::Done);
-    Output { structured: false, content, ..output }
+fn shows(body: impl Into<String>, content: Vec<ContentBlock>) -> ToolOutput {
+    let output = ToolOutput::new(Value::Null, ResultText::from_body(body), CallEnding::Done);
+    ToolOutput { structured: false, content, ..output }
 }
 
-fn gives(value: Value, body: impl Into<String>) -> Output {
-    Output::new(value, Text::body(body), Ending::Done)
+fn gives(value: Value, body: impl Into<String>) -> ToolOutput {
+    ToolOutput::new(value, ResultText::from_body(body), CallEnding::Done)
 }
 
-fn long() -> Output {
+fn long() -> ToolOutput {
     let lines: Vec<_> = (0..5000).map(|at| format!("line {at} é")).collect();
     shows(lines.join("\n"), Vec::new())
 }
@@ -44,16 +45,16 @@ fn rows(count: usize) -> Value {
 }
 
 /// The URIs that a result links to.
-fn links(output: &Output) -> Vec<String> {
-    let link = |one: &Content| match &one.shown {
-        Shape::Link(spec) => Some(spec.uri.clone()),
+fn links(output: &ToolOutput) -> Vec<String> {
+    let link = |one: &ContentBlock| match &one.shown {
+        ContentBody::Link(spec) => Some(spec.uri.clone()),
         _ => None,
     };
     output.content.iter().filter_map(link).collect()
 }
 
 /// What Ann has at `uri`.
-async fn kept(results: &Results, uri: &str) -> Contents {
+async fn kept(results: &ResultStore, uri: &str) -> ResourceContents {
     let resources = results.resources();
     let ctx = ctx("ann");
     let mut read = resources.read(&ctx, uri).await.expect("it is kept");
@@ -61,20 +62,20 @@ async fn kept(results: &Results, uri: &str) -> Contents {
 }
 
 /// The text that Ann has at `uri`, and its media type.
-async fn text(results: &Results, uri: &str) -> (String, String) {
-    let Contents { media_type, held, .. } = kept(results, uri).await;
-    let Held::Text(text) = held else { panic!("{held:?}") };
+async fn text(results: &ResultStore, uri: &str) -> (String, String) {
+    let ResourceContents { media_type, held, .. } = kept(results, uri).await;
+    let ResourceData::Text(text) = held else { panic!("{held:?}") };
     (text, media_type.expect("a type"))
 }
 
-async fn read(results: &Results, input: Value) -> Result<Part, ToolError> {
-    let input: ReadInput = serde_json::from_value(input).expect("input");
-    Read(results.clone()).run(&ctx("ann"), input).await
+async fn read(results: &ResultStore, input: Value) -> Result<ResultPart, ToolError> {
+    let input: ResultReadInput = serde_json::from_value(input).expect("input");
+    ReadResult(results.clone()).run(&ctx("ann"), input).await
 }
 
 #[tokio::test]
 async fn a_long_result_is_cut_and_read_on_to_its_end() {
-    let results = Results::default();
+    let results = ResultStore::default();
     let whole = long().text.body;
     let output = cut(&results, long(), BUDGET);
     assert!(output.text.body.len() < 10_000);
@@ -95,7 +96,7 @@ async fn a_long_result_is_cut_and_read_on_to_its_end() {
 
 #[tokio::test]
 async fn what_is_sought_is_found_with_where_to_read_on() {
-    let results = Results::default();
+    let results = ResultStore::default();
     let output = cut(&results, long(), BUDGET);
     let input = json!({ "id": links(&output)[0], "find": "LINE 4321" });
     let found = read(&results, input).await.expect("places").found.expect("places");
@@ -105,7 +106,7 @@ async fn what_is_sought_is_found_with_where_to_read_on() {
 
 #[tokio::test]
 async fn each_place_in_a_long_line_is_told_with_what_stands_around_it() {
-    let results = Results::default();
+    let results = ResultStore::default();
     let items: Vec<_> = (0..2000).map(|at| json!({ "name": format!("Äpfel {at}é") })).collect();
     let whole = json!(items).to_string();
     let output = cut(&results, shows(whole.clone(), Vec::new()), BUDGET);
@@ -117,7 +118,7 @@ async fn each_place_in_a_long_line_is_told_with_what_stands_around_it() {
         for found in part.found.expect("places") {
             assert!(whole[found.offset..].starts_with("Äpfel 19"));
             let piece = &whole[found.offset..found.offset + 9];
-            assert!(found.line.contains(piece) && found.line.len() <= LINE, "{}", found.line);
+            assert!(found.line.contains(piece) && found.line.len() <= LINE_BYTES, "{}", found.line);
             all.push(found.offset);
         }
         match part.next {
@@ -127,14 +128,14 @@ async fn each_place_in_a_long_line_is_told_with_what_stands_around_it() {
     }
     // 19, 190 to 199, 1900 to 1999.
     assert_eq!((all.len(), all.is_sorted()), (111, true));
-    assert_eq!(places("aabaaabaaaab", 0, "AAAB"), [(3, 7), (8, 12)]);
+    assert_eq!(find_matches("aabaaabaaaab", 0, "AAAB"), [(3, 7), (8, 12)]);
 }
 
 #[tokio::test]
 async fn nobody_reads_the_result_of_another() {
-    let results = Results::default();
-    let picture = vec![Content::image("image/png", vec![7; 2000])];
-    let output = cut(&results, Output { content: picture, ..long() }, BUDGET);
+    let results = ResultStore::default();
+    let picture = vec![ContentBlock::image("image/png", vec![7; 2000])];
+    let output = cut(&results, ToolOutput { content: picture, ..long() }, BUDGET);
     let resources = results.resources();
     let bob = ctx("bob");
     assert_eq!(links(&output).len(), 2);
@@ -147,7 +148,7 @@ async fn nobody_reads_the_result_of_another() {
 
 #[tokio::test]
 async fn a_structured_value_that_was_not_promised_is_kept_as_json_and_no_longer_structured() {
-    let results = Results::default();
+    let results = ResultStore::default();
     let value = json!({ "rows": rows(400), "count": 400 });
     let pretty = serde_json::to_string_pretty(&value).expect("JSON");
     // Its JSON as the server writes it, and no text at all.
@@ -163,7 +164,7 @@ async fn a_structured_value_that_was_not_promised_is_kept_as_json_and_no_longer_
 
 #[tokio::test]
 async fn a_text_that_the_value_holds_by_one_name_is_kept_once() {
-    let results = Results::default();
+    let results = ResultStore::default();
     let lines = long().text.body;
     let list = rows(400);
     for (value, body, media_type) in [
@@ -179,7 +180,7 @@ async fn a_text_that_the_value_holds_by_one_name_is_kept_once() {
 
 #[tokio::test]
 async fn of_a_text_and_a_value_that_say_different_things_the_longer_is_cut() {
-    let results = Results::default();
+    let results = ResultStore::default();
     let value = json!({ "rows": rows(400) });
     let output = cut(&results, gives(value.clone(), "400 rows."), BUDGET);
     assert!(!output.structured && output.text.body.starts_with("400 rows.\n{\"rows\":"));
@@ -193,12 +194,12 @@ async fn of_a_text_and_a_value_that_say_different_things_the_longer_is_cut() {
 
 #[test]
 fn what_was_promised_stays_structured_and_whole() {
-    let results = Results::default();
-    let promised = Budget { promised: true, ..BUDGET };
+    let results = ResultStore::default();
+    let promised = ResultBudget { is_schema_promised: true, ..BUDGET };
     let value = json!({ "rows": rows(400) });
     let output = cut(&results, gives(value.clone(), "400 rows."), promised);
     assert_eq!((output.structured, output.value), (true, value.clone()));
-    assert_eq!((output.text, output.content), (Text::body("400 rows."), Vec::new()));
+    assert_eq!((output.text, output.content), (ResultText::from_body("400 rows."), Vec::new()));
     // Its text is cut as any.
     let output = cut(&results, gives(value.clone(), value.to_string()), promised);
     assert_eq!((output.structured, output.value), (true, value));
@@ -207,16 +208,16 @@ fn what_was_promised_stays_structured_and_whole() {
 
 #[tokio::test]
 async fn of_texts_that_are_embedded_the_largest_are_kept_as_what_they_are() {
-    let results = Results::default();
+    let results = ResultStore::default();
     let embedded = |name: &str, bytes| {
         let text = name.repeat(bytes);
-        Content::resource(Contents::text(format!("x:{name}"), "text/csv", text))
+        ContentBlock::resource(ResourceContents::text(format!("x:{name}"), "text/csv", text))
     };
     let content = vec![embedded("a", 7000), embedded("b", 9000), embedded("c", 100)];
     let output = cut(&results, shows("three files", content.clone()), BUDGET);
     assert_eq!(output.text.body, "three files");
     assert_eq!((&output.content[0], &output.content[2]), (&content[0], &content[2]));
-    let Shape::Link(link) = &output.content[1].shown else { panic!("{output:?}") };
+    let ContentBody::Link(link) = &output.content[1].shown else { panic!("{output:?}") };
     assert_eq!(link.media_type.as_deref(), Some("text/csv"));
     let note = output.text.note.expect("a note");
     assert!(note.contains("`x:b`") && note.contains(&link.uri), "{note}");
@@ -225,9 +226,10 @@ async fn of_texts_that_are_embedded_the_largest_are_kept_as_what_they_are() {
 
 #[tokio::test]
 async fn many_short_texts_that_are_embedded_are_one_with_the_text() {
-    let results = Results::default();
-    let row = |at| Contents::text(format!("x:{at}"), "text/plain", format!("row {at} is here"));
-    let content = (0..1000).map(|at| Content::resource(row(at))).collect();
+    let results = ResultStore::default();
+    let row =
+        |at| ResourceContents::text(format!("x:{at}"), "text/plain", format!("row {at} is here"));
+    let content = (0..1000).map(|at| ContentBlock::resource(row(at))).collect();
     let output = cut(&results, shows("A thousand:", content), BUDGET);
     let [uri] = &links(&output)[..] else { panic!("{output:?}") };
     assert_eq!(output.content.len(), 1);
@@ -239,16 +241,16 @@ async fn many_short_texts_that_are_embedded_are_one_with_the_text() {
 #[tokio::test]
 async fn links_stand_for_the_largest_of_pictures_sounds_and_files_until_the_rest_is_within_bounds()
 {
-    let results = Results::default();
-    let file = Contents::bytes("x:it", "application/pdf", vec![3; 7000]);
+    let results = ResultStore::default();
+    let file = ResourceContents::bytes("x:it", "application/pdf", vec![3; 7000]);
     let content = vec![
-        Content::image("image/png", vec![1; 6000]),
-        Content::audio("audio/wav", vec![2; 8000]),
-        Content::resource(file),
-        Content::text("and a text"),
-        Content::image("image/gif", vec![4; 3000]),
+        ContentBlock::image("image/png", vec![1; 6000]),
+        ContentBlock::audio("audio/wav", vec![2; 8000]),
+        ContentBlock::resource(file),
+        ContentBlock::text("and a text"),
+        ContentBlock::image("image/gif", vec![4; 3000]),
     ];
-    let budget = Budget { media_bytes: 10_100, ..BUDGET };
+    let budget = ResultBudget { media_bytes: 10_100, ..BUDGET };
     let output = cut(&results, shows("", content.clone()), budget);
     for at in [0, 3, 4] {
         assert_eq!(output.content[at], content[at]);
@@ -257,7 +259,7 @@ async fn links_stand_for_the_largest_of_pictures_sounds_and_files_until_the_rest
     for (uri, media_type, data) in
         [(sound, "audio/wav", vec![2; 8000]), (file, "application/pdf", vec![3; 7000])]
     {
-        assert_eq!(kept(&results, uri).await, Contents::bytes(uri, media_type, data));
+        assert_eq!(kept(&results, uri).await, ResourceContents::bytes(uri, media_type, data));
         let why = read(&results, json!({ "id": uri })).await.err().expect("no text").message;
         assert!(why.contains(media_type) && why.contains(uri.as_str()), "{why}");
     }
@@ -267,28 +269,28 @@ async fn links_stand_for_the_largest_of_pictures_sounds_and_files_until_the_rest
 
 #[test]
 fn what_is_short_or_has_no_bounds_is_left_as_it_is() {
-    let results = Results::default();
-    let picture = || vec![Content::image("image/png", vec![1; 2000])];
+    let results = ResultStore::default();
+    let picture = || vec![ContentBlock::image("image/png", vec![1; 2000])];
     let value = json!({ "rows": rows(20) });
-    let short = Output { content: picture(), ..gives(value.clone(), value.to_string()) };
-    let wide = Budget { media_bytes: 2000, ..BUDGET };
-    for (output, budget) in [(Output { content: picture(), ..long() }, ALL), (short, wide)] {
+    let short = ToolOutput { content: picture(), ..gives(value.clone(), value.to_string()) };
+    let wide = ResultBudget { media_bytes: 2000, ..BUDGET };
+    for (output, budget) in [(ToolOutput { content: picture(), ..long() }, ALL), (short, wide)] {
         let body = output.text.body.clone();
         let content = output.content.clone();
         let structured = output.structured;
         let cut = cut(&results, output, budget);
-        assert_eq!((cut.text, cut.content), (Text::body(body), content));
+        assert_eq!((cut.text, cut.content), (ResultText::from_body(body), content));
         assert_eq!(cut.structured, structured);
     }
 }
 
 #[test]
 fn pictures_that_are_kept_take_the_place_of_older_results() {
-    let results = Results::default();
-    let bytes = KEPT_BYTES / 2 - 1024;
-    let picture = || shows("", vec![Content::image("image/png", vec![0; bytes])]);
+    let results = ResultStore::default();
+    let bytes = STORE_BYTES_MAX / 2 - 1024;
+    let picture = || shows("", vec![ContentBlock::image("image/png", vec![0; bytes])]);
     let uris = [0; 3].map(|_| links(&cut(&results, picture(), BUDGET)).remove(0));
-    let is_there = |uri: &String| results.of(&Caller::named("ann"), uri).is_ok();
+    let is_there = |uri: &String| results.find(&Caller::with_key("ann"), uri).is_ok();
     assert_eq!(uris.each_ref().map(is_there), [false, true, true]);
 }
 
@@ -297,14 +299,16 @@ fn an_answer_of_very_many_parts_is_short_once_it_is_cut() {
     let embedded = |at: usize| {
         let uri = format!("file:///{at}/{}", "x".repeat(4000));
         let text = "y".repeat(7000);
-        Content::resource(Contents::text(uri, "text/plain", text))
+        ContentBlock::resource(ResourceContents::text(uri, "text/plain", text))
     };
-    let results = Results::default();
+    let results = ResultStore::default();
     let many = shows("", (0..2000).map(embedded).collect());
     let cut = cut(&results, many, BUDGET);
-    let said = |one: &Content| match &one.shown {
-        Shape::Link(spec) => spec.uri.len() + spec.about.as_ref().map_or(0, String::len),
-        Shape::Resource(Contents { uri, held: Held::Text(text), .. }) => uri.len() + text.len(),
+    let said = |one: &ContentBlock| match &one.shown {
+        ContentBody::Link(spec) => spec.uri.len() + spec.about.as_ref().map_or(0, String::len),
+        ContentBody::Resource(ResourceContents { uri, held: ResourceData::Text(text), .. }) => {
+            uri.len() + text.len()
+        }
         other => panic!("{other:?}"),
     };
     let note = cut.text.note.as_ref().map_or(0, String::len);
@@ -314,16 +318,21 @@ fn an_answer_of_very_many_parts_is_short_once_it_is_cut() {
 
 #[test]
 fn what_an_upstream_says_of_what_is_kept_counts_too() {
-    let results = Results::default();
+    let results = ResultStore::default();
     for _ in 0..100 {
         let uri = "u".repeat(1 << 20);
         let media_type = Some("m".repeat(1 << 20));
-        let held = Held::Text("y".repeat(20_000));
-        let one = Content::resource(Contents { uri, media_type, held, meta: MetaFields::new() });
+        let held = ResourceData::Text("y".repeat(20_000));
+        let one = ContentBlock::resource(ResourceContents {
+            uri,
+            media_type,
+            held,
+            meta: MetaFields::new(),
+        });
         drop(cut(&results, shows("", vec![one]), BUDGET));
     }
-    let all = results.all();
-    let said = |one: &super::Kept| one.spec.media_type.as_ref().map_or(0, String::len);
+    let all = results.lock();
+    let said = |one: &super::StoredResult| one.spec.media_type.as_ref().map_or(0, String::len);
     assert!(all.kept.iter().map(said).sum::<usize>() < 10_000);
-    assert_eq!(all.bytes, all.kept.iter().map(super::Kept::bytes).sum::<usize>());
+    assert_eq!(all.bytes, all.kept.iter().map(super::StoredResult::bytes).sum::<usize>());
 }

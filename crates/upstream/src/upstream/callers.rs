@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use blake3::{Hash, Hasher};
-use toolgate_contract::{AnyTool, Bearer, Caller, Ctx, Fault, ToolError};
+use toolgate_contract::{AnyTool, BearerToken, Caller, ToolContext, ToolError, ToolFault};
 
-use super::{Keeps, State, Upstream};
-use crate::listing::Listing;
-use crate::oauth::Grant;
-use crate::pins::{OnChange, Pinned};
-use crate::settings::{Settings, SharedBy};
+use super::{Upstream, UpstreamHost, UpstreamState};
+use crate::listing::UpstreamListing;
+use crate::oauth::OAuthGrant;
+use crate::pins::{PinPolicy, PinReaction};
+use crate::settings::{ConnectionSharing, UpstreamSettings};
 
 /// Most callers or sessions with their own connections, per upstream.
 const CALLERS_MAX: usize = 256;
@@ -20,19 +20,19 @@ const IDLE_MS: u64 = 300_000;
 
 /// Owner of an upstream instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Whose {
+pub(crate) enum InstanceOwner {
     /// All callers.
-    All,
+    Shared,
     /// One caller or session, with the bearer token that is exchanged for it.
-    One(Option<Bearer>),
+    Caller(Option<BearerToken>),
 }
 
-impl Whose {
+impl InstanceOwner {
     /// Returns the bearer token that the connection is authorized for.
-    pub(super) fn bearer(&self) -> Option<Bearer> {
+    pub(super) fn bearer(&self) -> Option<BearerToken> {
         match self {
-            Self::All => None,
-            Self::One(bearer) => bearer.clone(),
+            Self::Shared => None,
+            Self::Caller(bearer) => bearer.clone(),
         }
     }
 }
@@ -42,49 +42,49 @@ impl Whose {
 /// The key is a hash of the caller and, if that is exchanged, of the bearer token, because the next
 /// token may allow less.
 #[derive(Default)]
-pub(super) struct Callers(Mutex<VecDeque<Theirs>>);
+pub(super) struct CallerInstances(Mutex<VecDeque<CallerInstance>>);
 
 /// The instance of one caller or session.
-struct Theirs {
-    of: Hash,
+struct CallerInstance {
+    key: Hash,
     /// The session, if the instance belongs to one.
     session: Option<Arc<str>>,
     upstream: Arc<Upstream>,
 }
 
-impl Callers {
+impl CallerInstances {
     /// Closes all instances.
     pub(super) fn close(&self) {
-        let all = std::mem::take(&mut *self.all());
+        let all = std::mem::take(&mut *self.lock());
         all.iter().for_each(|theirs| theirs.upstream.close());
     }
 
     /// Returns the state of each instance.
-    pub(super) fn states(&self) -> impl Iterator<Item = State> {
-        let all: Vec<_> = self.all().iter().map(|theirs| theirs.upstream.clone()).collect();
+    pub(super) fn states(&self) -> impl Iterator<Item = UpstreamState> {
+        let all: Vec<_> = self.lock().iter().map(|theirs| theirs.upstream.clone()).collect();
         all.into_iter().map(|upstream| upstream.state())
     }
 
-    fn all(&self) -> MutexGuard<'_, VecDeque<Theirs>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<CallerInstance>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Upstream {
     /// Returns the caller's own instance, if callers do not share one.
-    pub(crate) fn of(&self, ctx: &Ctx) -> Result<Option<Arc<Self>>, ToolError> {
-        if self.whose != Whose::All {
+    pub(crate) fn instance_for(&self, ctx: &ToolContext) -> Result<Option<Arc<Self>>, ToolError> {
+        if self.owner != InstanceOwner::Shared {
             return Ok(None);
         }
-        let bearer = self.bearer_of(&ctx.caller)?;
+        let bearer = self.exchanged_bearer(&ctx.caller)?;
         let shared_by = self.settings.shared_by;
-        let session = ctx.session.as_ref().filter(|_| shared_by == SharedBy::Session);
+        let session = ctx.session.as_ref().filter(|_| shared_by == ConnectionSharing::Session);
         let key = match (shared_by, bearer) {
-            (SharedBy::All, None) => return Ok(None),
-            (SharedBy::All, Some(bearer)) => vec![bearer.said()],
-            (SharedBy::Caller | SharedBy::Session, bearer) => {
+            (ConnectionSharing::All, None) => return Ok(None),
+            (ConnectionSharing::All, Some(bearer)) => vec![bearer.as_str()],
+            (ConnectionSharing::Caller | ConnectionSharing::Session, bearer) => {
                 let session = session.map_or("", |session| session);
-                vec![&*ctx.caller.name, session, bearer.map_or("", Bearer::said)]
+                vec![&*ctx.caller.name, session, bearer.map_or("", BearerToken::as_str)]
             }
         };
         let mut hasher = Hasher::new();
@@ -92,17 +92,17 @@ impl Upstream {
             hasher.update(&part.len().to_le_bytes()).update(part.as_bytes());
         }
         let key = hasher.finalize();
-        let mut all = self.callers.all();
-        let known = all.iter().position(|theirs| theirs.of == key).and_then(|at| all.remove(at));
+        let mut all = self.callers.lock();
+        let known = all.iter().position(|theirs| theirs.key == key).and_then(|at| all.remove(at));
         let theirs = known.unwrap_or_else(|| {
             let idle_ms = if self.settings.idle_ms == 0 { IDLE_MS } else { self.settings.idle_ms };
-            let settings = Settings { idle_ms, ..self.settings.clone() };
+            let settings = UpstreamSettings { idle_ms, ..self.settings.clone() };
             let results = self.results.clone();
             let claims = self.claims.clone();
-            let handed = (self.world.clone(), Arc::new(Nothing) as _, results, claims);
-            let of = (Some(self), Whose::One(bearer.cloned()));
+            let handed = (self.world.clone(), Arc::new(NoStorage) as _, results, claims);
+            let of = (Some(self), InstanceOwner::Caller(bearer.cloned()));
             let upstream = Self::new(&self.name, settings, handed, self.changes.clone(), of);
-            Theirs { of: key, session: session.cloned(), upstream }
+            CallerInstance { key, session: session.cloned(), upstream }
         });
         let upstream = theirs.upstream.clone();
         all.push_back(theirs);
@@ -113,19 +113,23 @@ impl Upstream {
     }
 
     /// Closes the instances of `session`, which has ended.
-    pub(crate) fn left(&self, session: &str) {
+    pub(crate) fn end_session(&self, session: &str) {
         let mut gone = Vec::new();
-        self.callers.all().retain(|theirs| {
+        self.callers.lock().retain(|theirs| {
             let is_over = theirs.session.as_deref() == Some(session);
             gone.extend(is_over.then(|| theirs.upstream.clone()));
             !is_over
         });
-        gone.iter().for_each(|upstream| upstream.let_go());
+        gone.iter().for_each(|upstream| upstream.close_when_unused());
     }
 
     /// Returns the bearer token of `caller` if it is exchanged for this upstream.
-    fn bearer_of<'a>(&self, caller: &'a Caller) -> Result<Option<&'a Bearer>, ToolError> {
-        let exchanges = |oauth: &crate::oauth::OAuth| oauth.grant == Grant::TokenExchange;
+    fn exchanged_bearer<'a>(
+        &self,
+        caller: &'a Caller,
+    ) -> Result<Option<&'a BearerToken>, ToolError> {
+        let exchanges =
+            |oauth: &crate::oauth::OAuthSettings| oauth.grant == OAuthGrant::TokenExchange;
         if !self.settings.oauth.as_ref().is_some_and(exchanges) {
             return Ok(None);
         }
@@ -135,27 +139,27 @@ impl Upstream {
                  by a token of an authorization server",
                 self.name
             );
-            ToolError::new(Fault::NotAllowed, message)
+            ToolError::new(ToolFault::NotAllowed, message)
         };
         caller.bearer.as_ref().ok_or_else(none).map(Some)
     }
 }
 
 /// Storage of an instance that belongs to one caller. It keeps and offers nothing.
-pub(super) struct Nothing;
+pub(super) struct NoStorage;
 
-impl Keeps for Nothing {
-    fn known(&self, _: &str) -> Option<(Listing, Duration)> {
+impl UpstreamHost for NoStorage {
+    fn stored_listing(&self, _: &str) -> Option<(UpstreamListing, Duration)> {
         None
     }
 
-    fn keep(&self, _: &str, _: &Listing) {}
+    fn store_listing(&self, _: &str, _: &UpstreamListing) {}
 
-    fn pinned(&self) -> Pinned {
-        Pinned { lock: Ok(None), on_change: OnChange::default() }
+    fn pins(&self) -> PinPolicy {
+        PinPolicy { lock: Ok(None), on_change: PinReaction::default() }
     }
 
-    fn is_own(&self, _: &str) -> bool {
+    fn is_own_toolset(&self, _: &str) -> bool {
         false
     }
 
@@ -163,5 +167,5 @@ impl Keeps for Nothing {
         false
     }
 
-    fn offer(&self, _: &str, _: Vec<Arc<dyn AnyTool>>) {}
+    fn set_tools(&self, _: &str, _: Vec<Arc<dyn AnyTool>>) {}
 }

@@ -6,45 +6,59 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
-use toolgate_contract::{Askable, BoxFuture, Ctx, Kind, ToolError};
-use toolgate_dialects::mcp::upstream::{Beside, Era, TASKS, Tasks};
+use toolgate_contract::{BoxFuture, QuestionKind, QuestionSupport, ToolContext, ToolError};
+use toolgate_dialects::mcp::upstream::{
+    ProtocolEra, RequestMetadata, TASKS_EXTENSION, TaskSupport,
+};
 
 use super::Upstream;
-use super::visits::Visits;
-use crate::carried::{self, Begun, Driven, Rounded, Whence};
-use crate::hearing::Hearing;
-use crate::link::{Asks, Link};
+use super::visits::PageVisits;
+use crate::call_driver::{self, DriveOutcome, RoundOutcome, RoundStart, StartedCall};
+use crate::connection::{UpstreamConnection, UpstreamRequest};
 use crate::message::RpcError;
-use crate::wire::Trouble;
+use crate::server_requests::CallReceiver;
+use crate::transport::RequestFailure;
 
 /// Method that calls a tool.
 const TOOLS_CALL: &str = "tools/call";
 
 impl Upstream {
     /// Sends a request for `ctx` and drives it to its result, including questions and tasks.
-    pub(crate) async fn carry(&self, ctx: &Ctx, asked: Asked) -> Result<Value, ToolError> {
-        let begun = self.begin(ctx, asked).await?;
-        self.ended(ctx, begun).await
+    pub(crate) async fn call(
+        &self,
+        ctx: &ToolContext,
+        asked: CallRequest,
+    ) -> Result<Value, ToolError> {
+        let begun = self.start_call(ctx, asked).await?;
+        self.wait_for_result(ctx, begun).await
     }
 
     /// Sends a request for `ctx` and drives it until it has a result or becomes a task.
-    pub(crate) async fn begin(&self, ctx: &Ctx, asked: Asked) -> Result<Begun, ToolError> {
-        if let Some(theirs) = self.of(ctx)? {
-            return Box::pin(theirs.begin(ctx, asked)).await;
+    pub(crate) async fn start_call(
+        &self,
+        ctx: &ToolContext,
+        asked: CallRequest,
+    ) -> Result<StartedCall, ToolError> {
+        if let Some(theirs) = self.instance_for(ctx)? {
+            return Box::pin(theirs.start_call(ctx, asked)).await;
         }
         let work = async {
-            let _place = self.places.acquire().await.map_err(|_| ToolError::canceled())?;
+            let _place = self.permits.acquire().await.map_err(|_| ToolError::canceled())?;
             // A suspended call resumes on its own connection.
-            let link = self.link().await?;
-            self.is_called_as_agreed(&link, &asked).await?;
+            let link = self.connection().await?;
+            self.check_called_pin(&link, &asked).await?;
             match link.revision.era {
-                Era::Session => {
-                    carried::in_one(&self.lasting.parking, ctx, self.in_session(ctx, asked, link))
-                        .await
+                ProtocolEra::Session => {
+                    call_driver::drive_to_end(
+                        &self.lasting.suspended,
+                        ctx,
+                        self.session_call(ctx, asked, link),
+                    )
+                    .await
                 }
-                Era::Stateless => {
-                    let (rounds, params) = Rounds::of(self.this(), ctx, asked, link, None);
-                    rounds.ended(ctx, Whence::Start(params)).await
+                ProtocolEra::Stateless => {
+                    let (rounds, params) = RoundCall::new(self.this(), ctx, asked, link, None);
+                    rounds.drive_to_end(ctx, RoundStart::Start(params)).await
                 }
             }
         };
@@ -57,34 +71,34 @@ impl Upstream {
 
     /// Drives a request for at most `within`. A call that is still running then continues with its
     /// own permit.
-    pub(crate) async fn begin_in_time(
+    pub(crate) async fn start_call_for(
         &self,
-        ctx: &Ctx,
-        asked: Asked,
+        ctx: &ToolContext,
+        asked: CallRequest,
         within: Duration,
-    ) -> Result<Driven, ToolError> {
-        if let Some(theirs) = self.of(ctx)? {
-            return Box::pin(theirs.begin_in_time(ctx, asked, within)).await;
+    ) -> Result<DriveOutcome, ToolError> {
+        if let Some(theirs) = self.instance_for(ctx)? {
+            return Box::pin(theirs.start_call_for(ctx, asked, within)).await;
         }
         let work = async {
-            let link = self.link().await?;
-            self.is_called_as_agreed(&link, &asked).await?;
+            let link = self.connection().await?;
+            self.check_called_pin(&link, &asked).await?;
             match link.revision.era {
-                Era::Session => {
-                    let begin = self.in_session(ctx, asked, link);
-                    let places = self.places.clone();
+                ProtocolEra::Session => {
+                    let begin = self.session_call(ctx, asked, link);
+                    let places = self.permits.clone();
                     let begin = |hearing| -> BoxFuture<'static, _> {
                         Box::pin(async move {
                             let _place = places.acquire_owned().await;
                             begin(hearing).await
                         })
                     };
-                    carried::in_time(&self.lasting.parking, ctx, begin, within).await
+                    call_driver::drive_for(&self.lasting.suspended, ctx, begin, within).await
                 }
-                Era::Stateless => {
-                    let places = Some(self.places.clone());
-                    let (rounds, params) = Rounds::of(self.this(), ctx, asked, link, places);
-                    rounds.carried(ctx, Whence::Start(params), Some(within)).await
+                ProtocolEra::Stateless => {
+                    let places = Some(self.permits.clone());
+                    let (rounds, params) = RoundCall::new(self.this(), ctx, asked, link, places);
+                    rounds.drive(ctx, RoundStart::Start(params), Some(within)).await
                 }
             }
         };
@@ -96,15 +110,21 @@ impl Upstream {
     }
 
     /// Continues a call that was started before.
-    pub(crate) async fn go_on(&self, ctx: &Ctx, driven: Driven) -> Result<Begun, ToolError> {
+    pub(crate) async fn continue_call(
+        &self,
+        ctx: &ToolContext,
+        driven: DriveOutcome,
+    ) -> Result<StartedCall, ToolError> {
         let work = async {
             match driven {
-                Driven::Done(begun) => Ok(begun),
-                Driven::Going(going) => carried::go_on(&self.lasting.parking, ctx, going).await,
-                Driven::Sent(sent) => {
+                DriveOutcome::Done(begun) => Ok(begun),
+                DriveOutcome::Running(going) => {
+                    call_driver::drive_running(&self.lasting.suspended, ctx, going).await
+                }
+                DriveOutcome::Unanswered(sent) => {
                     let (rounds, sent) = *sent;
-                    rounds.hearing.tells(ctx.events.clone());
-                    rounds.ended(ctx, Whence::Sent(sent)).await
+                    rounds.receiver.redirect_events(ctx.events.clone());
+                    rounds.drive_to_end(ctx, RoundStart::Unanswered(sent)).await
                 }
             }
         };
@@ -116,72 +136,85 @@ impl Upstream {
     }
 
     /// Checks the pin of the tool that `asked` calls.
-    async fn is_called_as_agreed(&self, link: &Link, asked: &Asked) -> Result<(), ToolError> {
+    async fn check_called_pin(
+        &self,
+        link: &UpstreamConnection,
+        asked: &CallRequest,
+    ) -> Result<(), ToolError> {
         match asked.method == TOOLS_CALL {
-            true => self.is_as_agreed(link, &asked.name).await,
+            true => self.check_pin(link, &asked.target).await,
             false => Ok(()),
         }
     }
 
-    fn in_session(
+    fn session_call(
         &self,
-        ctx: &Ctx,
-        asked: Asked,
-        link: Arc<Link>,
-    ) -> impl FnOnce(Arc<Hearing>) -> BoxFuture<'static, Result<Begun, ToolError>> + use<> {
-        let Asked { method, mut params, name, as_task, .. } = asked;
+        ctx: &ToolContext,
+        asked: CallRequest,
+        link: Arc<UpstreamConnection>,
+    ) -> impl FnOnce(Arc<CallReceiver>) -> BoxFuture<'static, Result<StartedCall, ToolError>> + use<>
+    {
+        let CallRequest { method, mut params, target: name, as_task, .. } = asked;
         let this = self.this();
         let trace = ctx.trace.clone();
-        let tells = ctx.events.is_watched();
+        let tells = ctx.events.has_receiver();
         let caller = ctx.caller.clone();
         let session = ctx.session.clone();
-        let lines = ctx.events.lines();
-        let can = ctx.asker.can();
-        let calls_again = ctx.asker.calls_again();
-        let apart = self.asks.load(Ordering::Acquire) && can != Askable::default();
-        if as_task && link.revision.tasks == Tasks::Param {
+        let lines = ctx.events.log_level();
+        let can = ctx.asker.supported();
+        let calls_again = ctx.asker.repeats_calls();
+        let apart = self.has_asked.load(Ordering::Acquire) && can != QuestionSupport::default();
+        if as_task && link.revision.tasks == TaskSupport::Param {
             params.insert("task".into(), json!({}));
         }
-        move |hearing: Arc<Hearing>| -> BoxFuture<'static, _> {
-            hearing.has_folders(this.folders());
+        move |hearing: Arc<CallReceiver>| -> BoxFuture<'static, _> {
+            hearing.set_folders(this.folders());
             Box::pin(async move {
                 let mut lane = match apart {
-                    true => Some(this.lanes.take(&this, (&caller, session), can).await?),
+                    true => Some(this.dedicated.take(&this, (&caller, session), can).await?),
                     false => None,
                 };
-                let mut link = lane.as_ref().map_or(link, |lane| lane.link.clone());
+                let mut link = lane.as_ref().map_or(link, |lane| lane.connection.clone());
                 if lane.is_some() && method == TOOLS_CALL {
-                    this.is_as_agreed(&link, &name).await?;
+                    this.check_pin(&link, &name).await?;
                 }
-                link.logs(lines).await;
+                link.set_log_level(lines).await;
                 let mut is_anew = false;
-                let mut visits = Visits::new();
+                let mut visits = PageVisits::new();
                 let asked = loop {
-                    let visits_pages = hearing.can(Kind::Visit);
-                    let repeats = visits_pages || link.wire.tells_who_asks();
+                    let visits_pages = hearing.supports(QuestionKind::Visit);
+                    let repeats = visits_pages || link.transport.requests_show_call();
                     let repeated = repeats.then(|| params.clone());
-                    let beside = Beside { trace: trace.as_ref(), ..Beside::default() };
-                    let asks = Asks { beside, tells, ..Asks::of(method, params) };
+                    let beside =
+                        RequestMetadata { trace: trace.as_ref(), ..RequestMetadata::default() };
+                    let asks = UpstreamRequest {
+                        meta: beside,
+                        wants_progress: tells,
+                        ..UpstreamRequest::new(method, params)
+                    };
                     // The upstream did nothing yet for a request that is repeated here.
-                    params = match (link.ask(asks.about(&name), hearing.clone()).await, repeated) {
-                        (Err(Trouble::SessionGone), Some(params)) if !is_anew => {
+                    params = match (
+                        link.request(asks.with_target(&name), hearing.clone()).await,
+                        repeated,
+                    ) {
+                        (Err(RequestFailure::SessionGone), Some(params)) if !is_anew => {
                             is_anew = true;
-                            link = this.link().await?;
+                            link = this.connection().await?;
                             if method == TOOLS_CALL {
-                                this.is_as_agreed(&link, &name).await?;
+                                this.check_pin(&link, &name).await?;
                             }
                             params
                         }
-                        (Err(Trouble::Refused(error)), Some(params))
-                            if visits_pages && Visits::are_wanted(&error) =>
+                        (Err(RequestFailure::Refused(error)), Some(params))
+                            if visits_pages && PageVisits::is_required(&error) =>
                         {
-                            visits.done(&this, &hearing, &error).await?;
+                            visits.complete(&this, &hearing, &error).await?;
                             params
                         }
-                        (Err(Trouble::Refused(error)), _)
-                            if calls_again && Visits::are_wanted(&error) =>
+                        (Err(RequestFailure::Refused(error)), _)
+                            if calls_again && PageVisits::is_required(&error) =>
                         {
-                            return Err(ToolError::cannot_ask(Kind::Visit));
+                            return Err(ToolError::cannot_ask(QuestionKind::Visit));
                         }
                         (asked, _) => break asked,
                     };
@@ -190,15 +223,15 @@ impl Upstream {
                 if !asked.as_ref().is_ok_and(is_task)
                     && let Some(lane) = lane.take()
                 {
-                    lane.done();
+                    lane.finish();
                 }
-                let first = asked.map_err(|trouble| this.failed(method, trouble))?;
-                match hearing.lacked() {
+                let first = asked.map_err(|trouble| this.tool_error(method, trouble))?;
+                match hearing.missing_capability() {
                     // A server can usually work without roots.
-                    Some(kind) if kind != Kind::Roots && first["isError"] == true => {
+                    Some(kind) if kind != QuestionKind::Roots && first["isError"] == true => {
                         Err(ToolError::cannot_ask(kind))
                     }
-                    _ => Ok(Begun::of(first, link, lane)),
+                    _ => Ok(StartedCall::new(first, link, lane)),
                 }
             })
         }
@@ -206,76 +239,96 @@ impl Upstream {
 }
 
 /// A call in the stateless protocol. It ends with its questions and is repeated with the answers.
-pub(crate) struct Rounds {
+pub(crate) struct RoundCall {
     upstream: Arc<Upstream>,
-    link: Arc<Link>,
-    hearing: Arc<Hearing>,
+    connection: Arc<UpstreamConnection>,
+    receiver: Arc<CallReceiver>,
     method: &'static str,
-    name: String,
+    target: String,
     as_task: bool,
-    mirrored: Vec<(String, String)>,
+    header_params: Vec<(String, String)>,
     /// Permits for each request of the call, if it takes them one by one.
-    places: Option<Arc<Semaphore>>,
+    permits: Option<Arc<Semaphore>>,
 }
 
-impl Rounds {
+impl RoundCall {
     /// Creates the call for `asked` over `link`. Returns it with the parameters of its first
     /// request.
-    fn of(
+    fn new(
         upstream: Arc<Upstream>,
-        ctx: &Ctx,
-        asked: Asked,
-        link: Arc<Link>,
+        ctx: &ToolContext,
+        asked: CallRequest,
+        link: Arc<UpstreamConnection>,
         places: Option<Arc<Semaphore>>,
     ) -> (Self, Map<String, Value>) {
-        let Asked { method, params, name, as_task, mirrored } = asked;
-        let hearing = Hearing::now(ctx);
-        (Self { upstream, link, hearing, method, name, as_task, mirrored, places }, params)
+        let CallRequest { method, params, target: name, as_task, header_params: mirrored } = asked;
+        let hearing = CallReceiver::for_live_caller(ctx);
+        (
+            Self {
+                upstream,
+                connection: link,
+                receiver: hearing,
+                method,
+                target: name,
+                as_task,
+                header_params: mirrored,
+                permits: places,
+            },
+            params,
+        )
     }
 
     /// Drives the call until it has a result or becomes a task.
-    async fn ended(self, ctx: &Ctx, from: Whence) -> Result<Begun, ToolError> {
-        match self.carried(ctx, from, None).await? {
-            Driven::Done(begun) => Ok(begun),
-            Driven::Going(_) | Driven::Sent(_) => unreachable!("it has all the time it takes"),
+    async fn drive_to_end(
+        self,
+        ctx: &ToolContext,
+        from: RoundStart,
+    ) -> Result<StartedCall, ToolError> {
+        match self.drive(ctx, from, None).await? {
+            DriveOutcome::Done(begun) => Ok(begun),
+            DriveOutcome::Running(_) | DriveOutcome::Unanswered(_) => {
+                unreachable!("it has all the time it takes")
+            }
         }
     }
 
     /// Drives the call until an answer takes longer than `within`.
-    async fn carried(
+    async fn drive(
         self,
-        ctx: &Ctx,
-        from: Whence,
+        ctx: &ToolContext,
+        from: RoundStart,
         within: Option<Duration>,
-    ) -> Result<Driven, ToolError> {
+    ) -> Result<DriveOutcome, ToolError> {
         let send = |params| self.send(ctx, params);
         let folders = self.upstream.folders();
-        match carried::in_rounds(ctx, from, within, folders.as_ref(), send).await? {
-            Rounded::Done(first) => Ok(Driven::Done(Begun::of(first, self.link, None))),
-            Rounded::Sent(sent) => Ok(Driven::Sent(Box::new((self, sent)))),
+        match call_driver::drive_rounds(ctx, from, within, folders.as_ref(), send).await? {
+            RoundOutcome::Done(first) => {
+                Ok(DriveOutcome::Done(StartedCall::new(first, self.connection, None)))
+            }
+            RoundOutcome::Unanswered(sent) => Ok(DriveOutcome::Unanswered(Box::new((self, sent)))),
         }
     }
 
     /// Sends one request of the call.
     fn send(
         &self,
-        ctx: &Ctx,
+        ctx: &ToolContext,
         params: Map<String, Value>,
     ) -> impl Future<Output = Result<Value, ToolError>> + Send + 'static + use<> {
         let upstream = self.upstream.clone();
-        let link = self.link.clone();
-        let hearing = self.hearing.clone();
+        let link = self.connection.clone();
+        let hearing = self.receiver.clone();
         let method = self.method;
-        let name = self.name.clone();
+        let name = self.target.clone();
         let as_task = self.as_task;
-        let mirrored = self.mirrored.clone();
-        let places = self.places.clone();
+        let mirrored = self.header_params.clone();
+        let places = self.permits.clone();
         let trace = ctx.trace.clone();
-        let can = ctx.asker.can();
-        let log = ctx.events.lines();
-        let tells = ctx.events.is_watched();
-        let can = Askable { roots: can.roots || self.upstream.folders().is_some(), ..can };
-        let calls_again = ctx.asker.calls_again();
+        let can = ctx.asker.supported();
+        let log = ctx.events.log_level();
+        let tells = ctx.events.has_receiver();
+        let can = QuestionSupport { roots: can.roots || self.upstream.folders().is_some(), ..can };
+        let calls_again = ctx.asker.repeats_calls();
         async move {
             let _place = match places {
                 Some(places) => places.acquire_owned().await.ok(),
@@ -283,40 +336,54 @@ impl Rounds {
             };
             let asks = |params, tasks| {
                 let trace = trace.as_ref();
-                let beside = Beside { can, tasks, log, trace, ..Beside::default() };
+                let beside = RequestMetadata {
+                    questions: can,
+                    accepts_tasks: tasks,
+                    log_level: log,
+                    trace,
+                    ..RequestMetadata::default()
+                };
                 let mirrored = mirrored.clone();
-                Asks { beside, tells, mirrored, ..Asks::of(method, params) }.about(&name)
+                UpstreamRequest {
+                    meta: beside,
+                    wants_progress: tells,
+                    header_params: mirrored,
+                    ..UpstreamRequest::new(method, params)
+                }
+                .with_target(&name)
             };
             let again = Map::clone(&params);
-            let asked = match link.ask(asks(params, as_task), hearing.clone()).await {
+            let asked = match link.request(asks(params, as_task), hearing.clone()).await {
                 // Nothing was done yet. The caller accepts no jobs, so the task is treated as a
                 // call.
-                Err(Trouble::Refused(error)) if !as_task && !calls_again && needs_tasks(&error) => {
-                    link.ask(asks(again, true), hearing).await
+                Err(RequestFailure::Refused(error))
+                    if !as_task && !calls_again && needs_tasks(&error) =>
+                {
+                    link.request(asks(again, true), hearing).await
                 }
                 asked => asked,
             };
-            asked.map_err(|trouble| upstream.failed(method, trouble))
+            asked.map_err(|trouble| upstream.tool_error(method, trouble))
         }
     }
 }
 
 /// A request on behalf of a call.
-pub(crate) struct Asked {
+pub(crate) struct CallRequest {
     pub(crate) method: &'static str,
     pub(crate) params: Map<String, Value>,
     /// Target of the request: a tool, a prompt or a URI.
-    pub(crate) name: String,
+    pub(crate) target: String,
     /// True if the request may become a task.
     pub(crate) as_task: bool,
     /// Arguments that are repeated in headers, if the revision supports that.
-    pub(crate) mirrored: Vec<(String, String)>,
+    pub(crate) header_params: Vec<(String, String)>,
 }
 
-impl Asked {
+impl CallRequest {
     /// Creates a request of `method` for the target `name`.
-    pub(crate) fn of(method: &'static str, name: &str, params: Map<String, Value>) -> Self {
-        Self { method, params, name: name.to_owned(), as_task: false, mirrored: Vec::new() }
+    pub(crate) fn new(method: &'static str, name: &str, params: Map<String, Value>) -> Self {
+        Self { method, params, target: name.to_owned(), as_task: false, header_params: Vec::new() }
     }
 }
 
@@ -324,5 +391,5 @@ impl Asked {
 fn needs_tasks(error: &RpcError) -> bool {
     let required = error.data.as_ref().and_then(|data| data.get("requiredCapabilities"));
     let extensions = required.and_then(|required| required.get("extensions"));
-    error.code == -32021 && extensions.is_some_and(|all| all.get(TASKS).is_some())
+    error.code == -32021 && extensions.is_some_and(|all| all.get(TASKS_EXTENSION).is_some())
 }

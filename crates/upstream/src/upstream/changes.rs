@@ -8,34 +8,34 @@ use std::time::{Duration, Instant};
 use futures_util::{StreamExt, stream};
 use serde_json::{Map, Value, json};
 use tokio::task::JoinHandle;
-use toolgate_contract::{BoxFuture, Change, Hold, ToolError};
-use toolgate_dialects::mcp::upstream::Era;
+use toolgate_contract::{BoxFuture, ServerChange, ToolError, WatchGuard};
+use toolgate_dialects::mcp::upstream::ProtocolEra;
 
-use super::{Upstream, Whose};
-use crate::hearing::{Deaf, VISITED};
-use crate::link::{Asks, Link};
-use crate::listing::GOOD_FOR;
+use super::{InstanceOwner, Upstream};
+use crate::connection::{UpstreamConnection, UpstreamRequest};
+use crate::listing::LIFETIME;
 use crate::message::RpcError;
-use crate::wire::{Hears, LISTEN, Trouble};
+use crate::server_requests::{ELICITATION_COMPLETE, NoReceiver};
+use crate::transport::{LISTEN, MessageReceiver, RequestFailure};
 
 /// First and longest pause before a listening stream is opened again.
-const AGAIN: Duration = Duration::from_millis(500);
-const AGAIN_MAX: Duration = Duration::from_secs(30);
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Timeout of a subscription request.
-const WITHIN: Duration = Duration::from_secs(30);
+const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Most subscriptions that are renewed at once on a new connection.
-const AT_ONCE: usize = 8;
+const RENEWED_AT_ONCE: usize = 8;
 /// Duration after which a stream counts as stable.
-const LASTED: Duration = Duration::from_secs(10);
+const STABLE_AFTER: Duration = Duration::from_secs(10);
 
 /// The listening request of the stateless protocol.
-pub(super) struct Listening {
+pub(super) struct ListenRequest {
     wanted: String,
-    over: Weak<Link>,
+    connection: Weak<UpstreamConnection>,
     task: JoinHandle<()>,
 }
 
-impl Drop for Listening {
+impl Drop for ListenRequest {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -44,17 +44,17 @@ impl Drop for Listening {
 impl Upstream {
     /// Opens a listening request for changes of lists and of watched resources (stateless
     /// protocol).
-    pub(super) fn listen(&self, link: &Arc<Link>) {
+    pub(super) fn listen(&self, link: &Arc<UpstreamConnection>) {
         // The lock is held so that the later of two requests knows all watched URIs.
         let mut listening = self.listening.lock().unwrap_or_else(PoisonError::into_inner);
-        let uris = self.watched.uris();
+        let uris = self.watches.uris();
         let mut wanted = Map::new();
         for (capability, flag) in [
             ("tools", "toolsListChanged"),
             ("prompts", "promptsListChanged"),
             ("resources", "resourcesListChanged"),
         ] {
-            if link.does(capability, "listChanged") {
+            if link.has_option(capability, "listChanged") {
                 wanted.insert(flag.into(), json!(true));
             }
         }
@@ -70,52 +70,52 @@ impl Upstream {
         let this = self.this.clone();
         let link = Arc::downgrade(link);
         if listening.as_ref().is_some_and(|before| {
-            before.wanted == key && before.over.ptr_eq(&link) && !before.task.is_finished()
+            before.wanted == key && before.connection.ptr_eq(&link) && !before.task.is_finished()
         }) {
             return;
         }
         // A connection that is no longer in use is not kept for listening.
-        if !self.live().is_some_and(|live| link.ptr_eq(&Arc::downgrade(&live))) {
+        if !self.live_connection().is_some_and(|live| link.ptr_eq(&Arc::downgrade(&live))) {
             return;
         }
-        let task = tokio::spawn(listens(this, link.clone(), params));
-        *listening = Some(Listening { wanted: key, over: link, task });
+        let task = tokio::spawn(keep_listening(this, link.clone(), params));
+        *listening = Some(ListenRequest { wanted: key, connection: link, task });
     }
 
     /// Ends the listening request over `link`, which is being closed.
-    pub(super) fn listens_no_more(&self, link: &Arc<Link>) {
+    pub(super) fn stop_listening(&self, link: &Arc<UpstreamConnection>) {
         let mut listening = self.listening.lock().unwrap_or_else(PoisonError::into_inner);
-        listening.take_if(|listening| listening.over.ptr_eq(&Arc::downgrade(link)));
+        listening.take_if(|listening| listening.connection.ptr_eq(&Arc::downgrade(link)));
     }
 
     /// Watches the resource `uri` until the returned hold is dropped.
-    pub(crate) async fn watch(&self, uri: &str) -> Result<Hold, ToolError> {
+    pub(crate) async fn watch(&self, uri: &str) -> Result<WatchGuard, ToolError> {
         // A second watcher waits for the outcome of the first subscription.
-        let _one = self.watched.asking(uri).lock_owned().await;
-        let link = self.link().await?;
-        let first = self.watched.more(uri);
-        let keeps = (self.whose != Whose::All).then(|| self.this());
-        let of = self.watched.clone();
-        let watching = Watching { of, uri: uri.to_owned(), _keeps: keeps };
+        let _one = self.watches.request_lock(uri).lock_owned().await;
+        let link = self.connection().await?;
+        let first = self.watches.add_watcher(uri);
+        let keeps = (self.owner != InstanceOwner::Shared).then(|| self.this());
+        let of = self.watches.clone();
+        let watching = UpstreamWatch { counts: of, uri: uri.to_owned(), _instance: keeps };
         if first {
             self.subscribe(&link, uri, true).await?;
         }
-        Ok(Hold::of(watching))
+        Ok(WatchGuard::new(watching))
     }
 
     /// Returns true if any resource is watched.
     pub(super) fn is_watched(&self) -> bool {
-        !self.watched.all().is_empty()
+        !self.watches.lock().is_empty()
     }
 
     /// Reconnects in the background while resources are watched, with growing pauses.
-    pub(crate) fn goes_on_watching(&self) {
+    pub(crate) fn reconnect_to_watch(&self) {
         if !self.is_watched() {
             return;
         }
         let this = self.this.clone();
         tokio::spawn(async move {
-            let mut pause = AGAIN;
+            let mut pause = RETRY_PAUSE;
             loop {
                 let Some(upstream) = this.upgrade() else { return };
                 // A caller's own instance may have been dropped for another caller's.
@@ -127,21 +127,21 @@ impl Upstream {
                 if is_over || !upstream.is_watched() {
                     return;
                 }
-                match upstream.link().await {
+                match upstream.connection().await {
                     Ok(_) => return,
                     Err(why) => tracing::warn!("{}", why.message),
                 }
                 drop(upstream);
                 tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(AGAIN_MAX);
+                pause = (pause * 2).min(RETRY_PAUSE_MAX);
             }
         });
     }
 
     /// Subscribes to all watched resources over the new connection `link` and reports them as
     /// changed, because notifications may have been missed.
-    pub(super) fn watch_again(&self, link: &Arc<Link>) {
-        let uris = self.watched.uris();
+    pub(super) fn renew_watches(&self, link: &Arc<UpstreamConnection>) {
+        let uris = self.watches.uris();
         if uris.is_empty() {
             return;
         }
@@ -152,33 +152,42 @@ impl Upstream {
                 let this = this.clone();
                 let link = link.clone();
                 async move {
-                    let _one = this.watched.asking(&uri).lock_owned().await;
+                    let _one = this.watches.request_lock(&uri).lock_owned().await;
                     match this.subscribe(&link, &uri, true).await {
-                        Ok(()) => this.changes.tell(&Change::Resource(uri.into())),
+                        Ok(()) => this.changes.publish(&ServerChange::Resource(uri.into())),
                         Err(why) => {
                             tracing::warn!("`{uri}` is not told of any more: {}", why.message);
                         }
                     }
                 }
             };
-            stream::iter(uris).for_each_concurrent(AT_ONCE, again).await;
+            stream::iter(uris).for_each_concurrent(RENEWED_AT_ONCE, again).await;
         });
     }
 
-    async fn subscribe(&self, link: &Arc<Link>, uri: &str, is: bool) -> Result<(), ToolError> {
+    async fn subscribe(
+        &self,
+        link: &Arc<UpstreamConnection>,
+        uri: &str,
+        is: bool,
+    ) -> Result<(), ToolError> {
         match link.revision.era {
-            Era::Stateless => {
+            ProtocolEra::Stateless => {
                 self.listen(link);
                 Ok(())
             }
-            Era::Session => {
+            ProtocolEra::Session => {
                 let method = if is { "resources/subscribe" } else { "resources/unsubscribe" };
                 let params = Map::from_iter([("uri".to_owned(), json!(uri))]);
-                let asks = Asks::of(method, params).about(uri);
-                let asked = tokio::time::timeout(WITHIN, link.ask(asks, Arc::new(Deaf))).await;
-                let late = |_| Err(Trouble::Lost("it does not answer".to_owned()));
+                let asks = UpstreamRequest::new(method, params).with_target(uri);
+                let asked = tokio::time::timeout(
+                    SUBSCRIBE_TIMEOUT,
+                    link.request(asks, Arc::new(NoReceiver)),
+                )
+                .await;
+                let late = |_| Err(RequestFailure::Lost("it does not answer".to_owned()));
                 let asked = asked.unwrap_or_else(late);
-                asked.map(drop).map_err(|trouble| self.failed(method, trouble))
+                asked.map(drop).map_err(|trouble| self.tool_error(method, trouble))
             }
         }
     }
@@ -186,28 +195,32 @@ impl Upstream {
 
 /// Listens over `link` with `params`, and again whenever the request ends, until it is refused.
 /// Lists are refreshed after each gap.
-async fn listens(of: Weak<Upstream>, link: Weak<Link>, params: Map<String, Value>) {
-    let mut pause = AGAIN;
+async fn keep_listening(
+    of: Weak<Upstream>,
+    link: Weak<UpstreamConnection>,
+    params: Map<String, Value>,
+) {
+    let mut pause = RETRY_PAUSE;
     let mut is_again = false;
     loop {
         let Some(over) = link.upgrade() else { return };
-        let hears: Arc<dyn Hears> = Arc::new(OfNobody(of.clone()));
-        let gone = over.wire.gone().clone();
+        let hears: Arc<dyn MessageReceiver> = Arc::new(ConnectionReceiver(of.clone()));
+        let gone = over.transport.closed().clone();
         let begun = Instant::now();
         let look = async {
             if let Some(upstream) = of.upgrade().filter(|_| is_again) {
-                upstream.look_again();
+                upstream.refresh();
             }
             std::future::pending::<()>().await;
         };
         tokio::select! {
             // The listening request must start before the lists are refreshed.
             biased;
-            ended = over.ask(Asks::of(LISTEN, params.clone()).unused(), hears) => {
-                if matches!(ended, Err(Trouble::Refused(_))) {
+            ended = over.request(UpstreamRequest::new(LISTEN, params.clone()).without_use(), hears) => {
+                if matches!(ended, Err(RequestFailure::Refused(_))) {
                     // A refused request brings no notifications, even if the server declared them.
                     if let Some(upstream) = of.upgrade() {
-                        upstream.looks_later(&over, Some(GOOD_FOR));
+                        upstream.refresh_later(&over, Some(LIFETIME));
                     }
                     return;
                 }
@@ -216,37 +229,37 @@ async fn listens(of: Weak<Upstream>, link: Weak<Link>, params: Map<String, Value
             () = look => {}
         }
         drop(over);
-        if begun.elapsed() > LASTED {
-            pause = AGAIN;
+        if begun.elapsed() > STABLE_AFTER {
+            pause = RETRY_PAUSE;
         }
         tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(AGAIN_MAX);
+        pause = (pause * 2).min(RETRY_PAUSE_MAX);
         is_again = true;
     }
 }
 
 /// Counts of the watchers of each URI. They outlive a change of the upstream's settings.
 #[derive(Default)]
-pub(super) struct Watched {
+pub(super) struct WatchCounts {
     counts: Mutex<BTreeMap<String, usize>>,
     /// Locks that admit one subscription request per URI at a time, because their order matters.
-    asking: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
+    request_locks: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
     /// The upstream as it is served now.
-    of: RwLock<Weak<Upstream>>,
+    upstream: RwLock<Weak<Upstream>>,
 }
 
-impl Watched {
-    pub(super) fn is_of(&self, upstream: &Arc<Upstream>) {
-        *self.of.write().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(upstream);
+impl WatchCounts {
+    pub(super) fn set_upstream(&self, upstream: &Arc<Upstream>) {
+        *self.upstream.write().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(upstream);
     }
 
-    fn all(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the lock for subscription requests of `uri`.
-    fn asking(&self, uri: &str) -> Arc<tokio::sync::Mutex<()>> {
-        let mut all = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+    fn request_lock(&self, uri: &str) -> Arc<tokio::sync::Mutex<()>> {
+        let mut all = self.request_locks.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(one) = all.get(uri).and_then(Weak::upgrade) {
             return one;
         }
@@ -257,53 +270,54 @@ impl Watched {
     }
 
     fn uris(&self) -> Vec<String> {
-        self.all().keys().cloned().collect()
+        self.lock().keys().cloned().collect()
     }
 
     /// Adds a watcher of `uri`. Returns true if it is the first.
-    fn more(&self, uri: &str) -> bool {
-        let mut all = self.all();
+    fn add_watcher(&self, uri: &str) -> bool {
+        let mut all = self.lock();
         let times = all.entry(uri.to_owned()).or_default();
         *times += 1;
         *times == 1
     }
 
     /// Removes a watcher of `uri`. Returns true if it was the last.
-    fn less(&self, uri: &str) -> bool {
-        let mut all = self.all();
+    fn remove_watcher(&self, uri: &str) -> bool {
+        let mut all = self.lock();
         let Some(times) = all.get_mut(uri) else { return false };
         *times -= 1;
         *times == 0 && all.remove(uri).is_some()
     }
 
     fn upstream(&self) -> Option<Arc<Upstream>> {
-        self.of.read().unwrap_or_else(PoisonError::into_inner).upgrade()
+        self.upstream.read().unwrap_or_else(PoisonError::into_inner).upgrade()
     }
 }
 
 /// A watched resource. Dropping it ends the watch.
-struct Watching {
-    of: Arc<Watched>,
+struct UpstreamWatch {
+    counts: Arc<WatchCounts>,
     uri: String,
     /// The caller's own instance, kept alive while it is watched.
-    _keeps: Option<Arc<Upstream>>,
+    _instance: Option<Arc<Upstream>>,
 }
 
-impl Drop for Watching {
+impl Drop for UpstreamWatch {
     fn drop(&mut self) {
-        if !self.of.less(&self.uri) {
+        if !self.counts.remove_watcher(&self.uri) {
             return;
         }
-        let Some(upstream) = self.of.upstream() else { return };
-        let (Some(link), Ok(runtime)) = (upstream.live(), tokio::runtime::Handle::try_current())
+        let Some(upstream) = self.counts.upstream() else { return };
+        let (Some(link), Ok(runtime)) =
+            (upstream.live_connection(), tokio::runtime::Handle::try_current())
         else {
             return;
         };
         let uri = std::mem::take(&mut self.uri);
         runtime.spawn(async move {
-            let _one = upstream.watched.asking(&uri).lock_owned().await;
+            let _one = upstream.watches.request_lock(&uri).lock_owned().await;
             // Another caller may watch it by now.
-            if !upstream.watched.all().contains_key(&uri) {
+            if !upstream.watches.lock().contains_key(&uri) {
                 let _ = upstream.subscribe(&link, &uri, false).await;
             }
         });
@@ -311,48 +325,50 @@ impl Drop for Watching {
 }
 
 /// Receiver of messages that belong to no call.
-pub(super) struct OfNobody(pub(super) Weak<Upstream>);
+pub(super) struct ConnectionReceiver(pub(super) Weak<Upstream>);
 
-impl Hears for OfNobody {
-    fn asks(&self) {
+impl MessageReceiver for ConnectionReceiver {
+    fn record_question(&self) {
         if let Some(upstream) = self.0.upgrade() {
-            upstream.asks.store(true, Ordering::Release);
+            upstream.has_asked.store(true, Ordering::Release);
         }
     }
 
-    fn missed(&self) {
+    fn record_missed(&self) {
         if let Some(upstream) = self.0.upgrade() {
-            upstream.may_be_another();
-            upstream.look_again();
+            upstream.invalidate_checks();
+            upstream.refresh();
         }
     }
 
-    fn unheard(&self) {
+    fn record_unheard(&self) {
         if let Some(upstream) = self.0.upgrade() {
-            upstream.is_unheard();
+            upstream.record_unheard();
         }
     }
 
-    fn said(&self, method: &str, params: &Value) {
+    fn notify(&self, method: &str, params: &Value) {
         let Some(upstream) = self.0.upgrade() else { return };
         match method {
-            "notifications/tools/list_changed" => upstream.has_changed(Change::Tools),
-            "notifications/prompts/list_changed" => upstream.has_changed(Change::Prompts),
-            "notifications/resources/list_changed" => upstream.has_changed(Change::Resources),
-            VISITED => upstream.visited.notify_waiters(),
+            "notifications/tools/list_changed" => upstream.record_change(ServerChange::Tools),
+            "notifications/prompts/list_changed" => upstream.record_change(ServerChange::Prompts),
+            "notifications/resources/list_changed" => {
+                upstream.record_change(ServerChange::Resources);
+            }
+            ELICITATION_COMPLETE => upstream.visit_completed.notify_waiters(),
             "notifications/resources/updated" => {
                 let uri = params.get("uri").and_then(Value::as_str);
                 // An upstream cannot announce changes of this server's own resources.
                 let Some(served) = upstream.lasting.upstream() else { return };
-                if let Some(uri) = uri.filter(|uri| !served.keeps.is_own_uri(uri)) {
-                    upstream.changes.tell(&Change::Resource(uri.into()));
+                if let Some(uri) = uri.filter(|uri| !served.host.is_own_uri(uri)) {
+                    upstream.changes.publish(&ServerChange::Resource(uri.into()));
                 }
             }
             _ => {}
         }
     }
 
-    fn asked(
+    fn answer_request(
         self: Arc<Self>,
         method: String,
         _params: Value,

@@ -6,44 +6,45 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use toolgate_contract::{Askable, Fault, ToolError};
-use toolgate_dialects::mcp::upstream::{Era, REVISIONS, Revision};
+use toolgate_contract::{QuestionSupport, ToolError, ToolFault};
+use toolgate_dialects::mcp::upstream::{ProtocolEra, REVISIONS, Revision};
 
-use super::changes::OfNobody;
-use super::failed::told;
-use super::{State, Upstream};
-use crate::link::Link;
-use crate::oauth::Credentials;
-use crate::settings::{Settings, Transport};
-use crate::wire::{Hears, Trouble, Wire};
-use crate::wires::http::Http;
-use crate::wires::site::Site;
-use crate::wires::{lines, sse, websocket};
-use crate::world::Program;
+use super::changes::ConnectionReceiver;
+use super::failures::describe_failure;
+use super::{Upstream, UpstreamState};
+use crate::connection::UpstreamConnection;
+use crate::oauth::UpstreamCredentials;
+use crate::settings::{UpstreamSettings, UpstreamTransport};
+use crate::transport::{MessageReceiver, RequestFailure, TransportConnection};
+use crate::transports::http::HttpTransport;
+use crate::transports::site::UpstreamSite;
+use crate::transports::{lines, sse, websocket};
+use crate::world::ProgramToStart;
 
 /// First pause after a failed start, and the number of times it doubles.
 const BACK_OFF: Duration = Duration::from_millis(500);
 const BACK_OFF_DOUBLES: u32 = 6;
 /// Duration after which a server counts as started.
-const LIVED: Duration = Duration::from_secs(10);
+const STARTED_AFTER: Duration = Duration::from_secs(10);
 /// Capabilities of a connection that several callers share.
-const ANY: Askable = Askable { form: true, visit: true, sample: true, tools: true, roots: true };
+const SHARED_CAPABILITIES: QuestionSupport =
+    QuestionSupport { form: true, visit: true, sample: true, tools: true, roots: true };
 /// Interval of the idle check.
-const LOOK: Duration = Duration::from_secs(1);
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Recent failures to connect.
 #[derive(Default)]
-pub(super) struct Failed {
-    times: u32,
+pub(super) struct ConnectFailures {
+    count: u32,
     not_before: Option<Instant>,
     why: String,
 }
 
-impl Failed {
+impl ConnectFailures {
     /// Records a failure and sets the next pause.
-    fn again(&mut self, why: &str) {
-        self.times += 1;
-        let doubled = BACK_OFF * 2_u32.pow((self.times - 1).min(BACK_OFF_DOUBLES));
+    fn record(&mut self, why: &str) {
+        self.count += 1;
+        let doubled = BACK_OFF * 2_u32.pow((self.count - 1).min(BACK_OFF_DOUBLES));
         self.not_before = Some(Instant::now() + doubled);
         why.clone_into(&mut self.why);
     }
@@ -53,142 +54,150 @@ impl Upstream {
     /// Closes all connections for good.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        self.lanes.close();
+        self.dedicated.close();
         self.callers.close();
-        self.let_go();
+        self.close_when_unused();
     }
 
     /// Closes the connections as soon as no call uses them.
-    pub(super) fn let_go(&self) {
-        self.lanes.let_go();
-        let now = self.now.write().unwrap_or_else(PoisonError::into_inner).take();
+    pub(super) fn close_when_unused(&self) {
+        self.dedicated.drop_idle();
+        let now = self.shared_connection.write().unwrap_or_else(PoisonError::into_inner).take();
         drop(self.listening.lock().unwrap_or_else(PoisonError::into_inner).take());
         drop(now);
     }
 
-    pub(super) fn live(&self) -> Option<Arc<Link>> {
-        let now = self.now.read().unwrap_or_else(PoisonError::into_inner);
-        now.clone().filter(|link| !link.wire.gone().is_cancelled())
+    pub(super) fn live_connection(&self) -> Option<Arc<UpstreamConnection>> {
+        let now = self.shared_connection.read().unwrap_or_else(PoisonError::into_inner);
+        now.clone().filter(|link| !link.transport.closed().is_cancelled())
     }
 
     /// Returns the best state of this instance and of the callers' own instances.
-    pub(crate) fn state(&self) -> State {
-        let own = match self.live() {
-            Some(link) if link.is_in_trouble() => State::Failing,
-            Some(_) => State::Connected,
-            None if self.failing.load(Ordering::Acquire) => State::Failing,
-            None => State::Idle,
+    pub(crate) fn state(&self) -> UpstreamState {
+        let own = match self.live_connection() {
+            Some(link) if link.is_in_trouble() => UpstreamState::Failing,
+            Some(_) => UpstreamState::Connected,
+            None if self.failing.load(Ordering::Acquire) => UpstreamState::Failing,
+            None => UpstreamState::Idle,
         };
-        self.callers.states().fold(own, State::max)
+        self.callers.states().fold(own, UpstreamState::max)
     }
 
     /// Returns the current connection, or connects.
-    pub(crate) async fn link(&self) -> Result<Arc<Link>, ToolError> {
-        if let Some(link) = self.live() {
+    pub(crate) async fn connection(&self) -> Result<Arc<UpstreamConnection>, ToolError> {
+        if let Some(link) = self.live_connection() {
             return Ok(link);
         }
         // Connecting continues even if the first caller stops waiting.
         let this = self.this();
-        let connected = tokio::spawn(async move { this.linked().await }).await;
-        connected.unwrap_or_else(|err| Err(self.away(&err.to_string())))
+        let connected = tokio::spawn(async move { this.connect_shared().await }).await;
+        connected.unwrap_or_else(|err| Err(self.unavailable(&err.to_string())))
     }
 
-    async fn linked(&self) -> Result<Arc<Link>, ToolError> {
+    async fn connect_shared(&self) -> Result<Arc<UpstreamConnection>, ToolError> {
         let mut failed = self.connecting.lock().await;
-        if let Some(link) = self.live() {
+        if let Some(link) = self.live_connection() {
             return Ok(link);
         }
-        self.rested(&failed)?;
-        self.unheard.store(false, Ordering::Release);
+        self.check_pause(&failed)?;
+        self.is_unheard.store(false, Ordering::Release);
         let within = Duration::from_millis(self.settings.start_ms);
-        let connected = match tokio::time::timeout(within, self.connect(ANY)).await {
+        let connected = match tokio::time::timeout(within, self.connect(SHARED_CAPABILITIES)).await
+        {
             Ok(connected) => connected,
             Err(_) => Err(format!("it did not begin within {} ms", within.as_millis())),
         };
         self.failing.store(connected.is_err(), Ordering::Release);
         match connected {
-            Ok(_) if self.closed.load(Ordering::Acquire) => Err(self.away("the server stops")),
+            Ok(_) if self.closed.load(Ordering::Acquire) => {
+                Err(self.unavailable("the server stops"))
+            }
             Ok(link) => {
                 let link = Arc::new(link);
-                *self.now.write().unwrap_or_else(PoisonError::into_inner) = Some(link.clone());
+                *self.shared_connection.write().unwrap_or_else(PoisonError::into_inner) =
+                    Some(link.clone());
                 if self.closed.load(Ordering::Acquire) {
-                    self.let_go();
-                    return Err(self.away("the server stops"));
+                    self.close_when_unused();
+                    return Err(self.unavailable("the server stops"));
                 }
-                self.watch_over(&link);
-                self.watch_again(&link);
-                self.look_again();
-                self.hurry.notify_one();
+                self.supervise(&link);
+                self.renew_watches(&link);
+                self.refresh();
+                self.refresh_signal.notify_one();
                 Ok(link)
             }
             Err(why) => {
-                failed.again(&why);
-                self.is_not_listed();
-                Err(self.away(&why))
+                failed.record(&why);
+                self.record_list_failure();
+                Err(self.unavailable(&why))
             }
         }
     }
 
-    fn away(&self, why: &str) -> ToolError {
+    fn unavailable(&self, why: &str) -> ToolError {
         let message = format!("the upstream `{}` is away: {why}", self.name);
-        ToolError::new(Fault::Unavailable, message)
+        ToolError::new(ToolFault::Unavailable, message)
     }
 
     /// Returns an error while the pause after a failure lasts.
-    fn rested(&self, failed: &Failed) -> Result<(), ToolError> {
+    fn check_pause(&self, failed: &ConnectFailures) -> Result<(), ToolError> {
         let wait = failed.not_before.and_then(|at| at.checked_duration_since(Instant::now()));
         match wait.filter(|wait| !wait.is_zero()) {
             None => Ok(()),
             Some(wait) => {
                 let ms = wait.as_millis();
-                Err(self.away(&format!("{}; it is tried again in {ms} ms", failed.why)))
+                Err(self.unavailable(&format!("{}; it is tried again in {ms} ms", failed.why)))
             }
         }
     }
 
     /// Opens a dedicated connection with the capabilities `can`.
-    pub(crate) async fn another(&self, can: Askable) -> Result<Arc<Link>, ToolError> {
+    pub(crate) async fn connect_dedicated(
+        &self,
+        can: QuestionSupport,
+    ) -> Result<Arc<UpstreamConnection>, ToolError> {
         // The shared connection shows if the server can start at all.
-        self.link().await?;
-        self.rested(&*self.connecting.lock().await)?;
+        self.connection().await?;
+        self.check_pause(&*self.connecting.lock().await)?;
         let within = Duration::from_millis(self.settings.start_ms);
         let connected = tokio::time::timeout(within, self.connect(can)).await;
         let connected = connected.unwrap_or_else(|_| Err("it did not begin in time".to_owned()));
         match connected {
             Ok(link) => {
                 let link = Arc::new(link);
-                self.watch_over(&link);
+                self.supervise(&link);
                 Ok(link)
             }
             Err(why) => {
-                self.connecting.lock().await.again(&why);
+                self.connecting.lock().await.record(&why);
                 let message =
                     format!("another of the upstream `{}` does not begin: {why}", self.name);
-                Err(ToolError::new(Fault::Unavailable, message))
+                Err(ToolError::new(ToolFault::Unavailable, message))
             }
         }
     }
 
-    async fn connect(&self, can: Askable) -> Result<Link, String> {
-        let can = Askable { roots: can.roots || !self.settings.roots.is_empty(), ..can };
-        let hears: Arc<dyn Hears> = Arc::new(OfNobody(self.this.clone()));
+    async fn connect(&self, can: QuestionSupport) -> Result<UpstreamConnection, String> {
+        let can = QuestionSupport { roots: can.roots || !self.settings.roots.is_empty(), ..can };
+        let hears: Arc<dyn MessageReceiver> = Arc::new(ConnectionReceiver(self.this.clone()));
         let wanted = match &self.settings.revision {
             None => None,
-            Some(name) => Some(revision(name)?),
+            Some(name) => Some(revision_named(name)?),
         };
-        let wire = self.wire(hears.clone()).await?;
-        match Link::agree(wire.clone(), wanted, can, &hears).await {
+        let wire = self.open_transport(hears.clone()).await?;
+        match UpstreamConnection::negotiate(wire.clone(), wanted, can, &hears).await {
             Ok(link) => Ok(link),
             // A server that exits on an unknown method is started again with the older handshake.
-            Err(Trouble::Lost(_) | Trouble::NotSent(_))
-                if wanted.is_none() && wire.gone().is_cancelled() =>
+            Err(RequestFailure::Lost(_) | RequestFailure::NotSent(_))
+                if wanted.is_none() && wire.closed().is_cancelled() =>
             {
-                let newest = Revision::newest(Era::Session);
-                let wire = self.wire(hears.clone()).await?;
-                let agreed = Link::agree(wire.clone(), Some(newest), can, &hears).await;
-                agreed.map_err(|trouble| told(&trouble))
+                let newest = Revision::newest(ProtocolEra::Session);
+                let wire = self.open_transport(hears.clone()).await?;
+                let agreed =
+                    UpstreamConnection::negotiate(wire.clone(), Some(newest), can, &hears).await;
+                agreed.map_err(|trouble| describe_failure(&trouble))
             }
-            Err(trouble) => Err(told(&trouble)),
+            Err(trouble) => Err(describe_failure(&trouble)),
         }
     }
 
@@ -202,18 +211,21 @@ impl Upstream {
         (!roots.is_empty()).then(|| json!({ "roots": roots }))
     }
 
-    async fn wire(&self, hears: Arc<dyn Hears>) -> Result<Arc<dyn Wire>, String> {
-        let Settings { command, env, keep_env, cwd, url, headers, .. } = &self.settings;
+    async fn open_transport(
+        &self,
+        hears: Arc<dyn MessageReceiver>,
+    ) -> Result<Arc<dyn TransportConnection>, String> {
+        let UpstreamSettings { command, env, keep_env, cwd, url, headers, .. } = &self.settings;
         let bytes_max = self.settings.message_bytes;
         let values = |of: &BTreeMap<String, String>| {
             let value = |(name, value): (&String, &String)| {
-                Ok((name.clone(), filled(value, |name| self.world.variable(name))?))
+                Ok((name.clone(), fill_variables(value, |name| self.world.variable(name))?))
             };
             of.iter().map(value).collect::<Result<BTreeMap<_, _>, String>>()
         };
         if let Some(url) = url {
-            let url = filled(url, |name| self.world.variable(name))?;
-            let site = Site {
+            let url = fill_variables(url, |name| self.world.variable(name))?;
+            let site = UpstreamSite {
                 world: self.world.clone(),
                 private_network: self.settings.private_network,
                 headers: values(headers)?,
@@ -222,13 +234,14 @@ impl Upstream {
                 bytes_max,
             };
             return match self.settings.transport {
-                Transport::Http => Ok(Arc::new(Http::new(site, hears)?)),
-                Transport::Sse => Ok(Arc::new(sse::open(site, hears).await?)),
-                Transport::WebSocket => Ok(Arc::new(websocket::open(site, hears).await?)),
+                UpstreamTransport::Http => Ok(Arc::new(HttpTransport::new(site, hears)?)),
+                UpstreamTransport::Sse => Ok(Arc::new(sse::open(site, hears).await?)),
+                UpstreamTransport::WebSocket => Ok(Arc::new(websocket::open(site, hears).await?)),
             };
         }
-        let command = command.iter().map(|part| filled(part, |name| self.world.variable(name)));
-        let program = Program {
+        let command =
+            command.iter().map(|part| fill_variables(part, |name| self.world.variable(name)));
+        let program = ProgramToStart {
             command: command.collect::<Result<_, _>>()?,
             env: values(env)?,
             keep_env: keep_env.clone(),
@@ -240,8 +253,8 @@ impl Upstream {
     }
 
     /// Returns the OAuth credentials for `url`, unless `headers` sets `Authorization`.
-    fn credentials(&self, url: &str) -> Result<Option<Arc<Credentials>>, String> {
-        if self.settings.says_authorization() {
+    fn credentials(&self, url: &str) -> Result<Option<Arc<UpstreamCredentials>>, String> {
+        if self.settings.has_authorization() {
             return Ok(None);
         }
         if let Some(known) = self.credentials.get() {
@@ -250,14 +263,14 @@ impl Upstream {
         let at = (&*self.name, url, self.settings.private_network);
         let oauth = self.settings.oauth.as_ref();
         let world = self.world.clone();
-        let made = Arc::new(Credentials::new(at, oauth, world, self.whose.bearer())?);
+        let made = Arc::new(UpstreamCredentials::new(at, oauth, world, self.owner.bearer())?);
         Ok(Some(self.credentials.get_or_init(|| made).clone()))
     }
 
     /// Closes `link` when it is idle for too long, and reports when it breaks.
-    fn watch_over(&self, link: &Arc<Link>) {
+    fn supervise(&self, link: &Arc<UpstreamConnection>) {
         let this = self.this.clone();
-        let gone = link.wire.gone().clone();
+        let gone = link.transport.closed().clone();
         // Held weakly, so that the connection ends with its last user.
         let link = Arc::downgrade(link);
         let idle = self.settings.idle_ms;
@@ -266,16 +279,16 @@ impl Upstream {
             let over = |idle: u64, of: Duration| idle > 0 && of >= Duration::from_millis(idle);
             let done = async {
                 loop {
-                    tokio::time::sleep(LOOK).await;
+                    tokio::time::sleep(IDLE_CHECK_INTERVAL).await;
                     let Some(link) = link.upgrade() else { return };
-                    let Some(of) = link.idle() else { continue };
+                    let Some(of) = link.idle_time() else { continue };
                     let Some(this) = this.upgrade() else { return };
                     // A connection that delivers notifications is never idle.
-                    let is_idle = over(idle, of) && !this.tells_over(&link);
+                    let is_idle = over(idle, of) && !this.delivers_notifications(&link);
                     let is_over = is_idle || over(lifetime, link.since.elapsed());
                     // A dedicated connection is closed once its call returns it.
-                    if is_over && this.lets_go(&link) {
-                        this.goes_on_watching();
+                    if is_over && this.forget_connection(&link) {
+                        this.reconnect_to_watch();
                         return;
                     }
                 }
@@ -286,46 +299,46 @@ impl Upstream {
             };
             let (Some(this), Some(link)) = (this.upgrade(), link.upgrade()) else { return };
             if broke {
-                this.lets_go(&link);
+                this.forget_connection(&link);
             }
             // The end of a remote session does not count as a failed start.
-            let is_well = !broke || link.wire.tells_who_asks();
+            let is_well = !broke || link.transport.requests_show_call();
             if is_well || this.closed.load(Ordering::Acquire) {
                 if broke {
-                    this.goes_on_watching();
+                    this.reconnect_to_watch();
                 }
                 return;
             }
-            let why = link.wire.why();
+            let why = link.transport.closed_reason();
             tracing::warn!("the upstream `{}` is gone: {why}", this.name);
             let mut failed = this.connecting.lock().await;
-            failed.times = if link.since.elapsed() < LIVED { failed.times + 1 } else { 0 };
-            let doubles = failed.times.saturating_sub(1).min(BACK_OFF_DOUBLES);
+            failed.count = if link.since.elapsed() < STARTED_AFTER { failed.count + 1 } else { 0 };
+            let doubles = failed.count.saturating_sub(1).min(BACK_OFF_DOUBLES);
             failed.not_before =
-                (failed.times > 0).then(|| Instant::now() + BACK_OFF * 2_u32.pow(doubles));
+                (failed.count > 0).then(|| Instant::now() + BACK_OFF * 2_u32.pow(doubles));
             failed.why = why;
-            this.failing.store(this.live().is_none(), Ordering::Release);
+            this.failing.store(this.live_connection().is_none(), Ordering::Release);
             drop(failed);
-            this.goes_on_watching();
+            this.reconnect_to_watch();
         });
     }
 
     /// Returns true if `link` delivers notifications of watched resources.
-    fn tells_over(&self, link: &Arc<Link>) -> bool {
-        self.is_watched() && self.live().is_some_and(|live| Arc::ptr_eq(&live, link))
+    fn delivers_notifications(&self, link: &Arc<UpstreamConnection>) -> bool {
+        self.is_watched() && self.live_connection().is_some_and(|live| Arc::ptr_eq(&live, link))
     }
 
     /// Drops `link` unless a call uses it exclusively. Returns true if it was known.
-    fn lets_go(&self, link: &Arc<Link>) -> bool {
-        let mut now = self.now.write().unwrap_or_else(PoisonError::into_inner);
+    fn forget_connection(&self, link: &Arc<UpstreamConnection>) -> bool {
+        let mut now = self.shared_connection.write().unwrap_or_else(PoisonError::into_inner);
         let was_now = now.take_if(|now| Arc::ptr_eq(now, link)).is_some();
         drop(now);
-        self.listens_no_more(link);
-        was_now || self.lanes.lets_go(link)
+        self.stop_listening(link);
+        was_now || self.dedicated.remove_idle(link)
     }
 }
 
-pub(crate) fn revision(name: &str) -> Result<&'static Revision, String> {
+pub(crate) fn revision_named(name: &str) -> Result<&'static Revision, String> {
     REVISIONS.iter().find(|revision| revision.name == name).ok_or_else(|| {
         let known: Vec<_> = REVISIONS.iter().map(|revision| revision.name).collect();
         format!("no revision is called `{name}`; there is {}", known.join(", "))
@@ -333,12 +346,12 @@ pub(crate) fn revision(name: &str) -> Result<&'static Revision, String> {
 }
 
 /// Returns the names of the variables in `text`.
-pub fn named(text: &str) -> impl Iterator<Item = &str> {
+pub fn variable_names(text: &str) -> impl Iterator<Item = &str> {
     text.split("${").skip(1).filter_map(|after| Some(after.split_once('}')?.0))
 }
 
 /// Replaces each `${NAME}` in `text` by the server's environment variable.
-pub(crate) fn filled(
+pub(crate) fn fill_variables(
     text: &str,
     variable: impl Fn(&str) -> Option<String>,
 ) -> Result<String, String> {
@@ -362,8 +375,8 @@ mod tests {
     #[test]
     fn variables_stand_where_they_are_named() {
         let set = |name: &str| (name == "A").then(|| "1".to_owned());
-        assert_eq!(filled("x${A}y${A}", set), Ok("x1y1".to_owned()));
-        assert_eq!(filled("$A ${A", set), Ok("$A ${A".to_owned()));
-        assert!(filled("${B}", set).is_err_and(|why| why.contains("`B`")));
+        assert_eq!(fill_variables("x${A}y${A}", set), Ok("x1y1".to_owned()));
+        assert_eq!(fill_variables("$A ${A", set), Ok("$A ${A".to_owned()));
+        assert!(fill_variables("${B}", set).is_err_and(|why| why.contains("`B`")));
     }
 }

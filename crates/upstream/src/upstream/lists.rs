@@ -6,69 +6,72 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio_util::task::AbortOnDropHandle;
-use toolgate_contract::{AnyTool, Change, fold};
-use toolgate_dialects::mcp::upstream::Era;
+use toolgate_contract::{AnyTool, ServerChange, fold_name};
+use toolgate_dialects::mcp::upstream::ProtocolEra;
 
-use super::failed::told;
-use super::{Upstream, Whose};
-use crate::link::Link;
-use crate::listing::{GOOD_FOR, Listing};
-use crate::pins::{Judged, Pinned};
-use crate::settings::Settings;
-use crate::skills::Shelved;
-use crate::tool::RemoteTool;
-use crate::wire::Trouble;
+use super::failures::describe_failure;
+use super::{InstanceOwner, Upstream};
+use crate::connection::UpstreamConnection;
+use crate::listing::{LIFETIME, UpstreamListing};
+use crate::pins::{PinPolicy, ServedTool};
+use crate::settings::UpstreamSettings;
+use crate::skills::SkillIndex;
+use crate::tool::UpstreamTool;
+use crate::transport::RequestFailure;
 use crate::{instructions, names};
 
 /// Pause in which list changes are collected.
-const GATHER: Duration = Duration::from_millis(200);
+const GATHER_PAUSE: Duration = Duration::from_millis(200);
 /// Longest such pause, for an upstream that announces changes that are none, and the number of
 /// refreshes before the pause grows.
-const GATHER_MAX: Duration = Duration::from_secs(30);
-const IN_VAIN: u32 = 10;
+const GATHER_PAUSE_MAX: Duration = Duration::from_secs(30);
+const UNCHANGED_MAX: u32 = 10;
 /// First pause before an unknown listing is requested again, and the number of times it doubles.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
-const ASK_AGAIN_DOUBLES: u32 = 8;
+const RELIST_PAUSE: Duration = Duration::from_secs(1);
+const RELIST_DOUBLES: u32 = 8;
 
 impl Upstream {
     /// Records that listing failed. Waiting callers go on without it, and an unknown listing is
     /// requested again with growing pauses.
-    pub(super) fn is_not_listed(&self) {
+    pub(super) fn record_list_failure(&self) {
         self.listed.send_replace(true);
         let is_known = || self.has_listed.load(Ordering::Acquire);
-        if self.whose != Whose::All || is_known() || self.asking.swap(true, Ordering::AcqRel) {
+        if self.owner != InstanceOwner::Shared
+            || is_known()
+            || self.is_relisting.swap(true, Ordering::AcqRel)
+        {
             return;
         }
         let this = self.this.clone();
         tokio::spawn(async move {
             for times in 0_u32.. {
-                let wait = ASK_AGAIN * 2_u32.pow(times.min(ASK_AGAIN_DOUBLES));
+                let wait = RELIST_PAUSE * 2_u32.pow(times.min(RELIST_DOUBLES));
                 tokio::time::sleep(wait).await;
                 let Some(this) = this.upgrade() else { return };
                 if this.has_listed.load(Ordering::Acquire) || this.closed.load(Ordering::Acquire) {
                     break;
                 }
-                if this.link().await.is_ok() {
-                    this.look_again();
+                if this.connection().await.is_ok() {
+                    this.refresh();
                 }
             }
         });
     }
 
     /// Waits until the listing is known or the start timeout expires.
-    pub(crate) async fn is_listed(&self) {
+    pub(crate) async fn wait_listed(&self) {
         let mut listed = self.listed.subscribe();
         if *listed.borrow() {
-            self.renew();
+            self.refresh_if_old();
             return;
         }
         let this = self.this();
         tokio::spawn(async move {
-            match this.link().await {
-                Ok(_) => this.look_again(),
+            match this.connection().await {
+                Ok(_) => this.refresh(),
                 Err(why) => {
                     tracing::warn!("{}", why.message);
-                    this.is_not_listed();
+                    this.record_list_failure();
                 }
             }
         });
@@ -79,35 +82,41 @@ impl Upstream {
                 self.name,
                 within.as_millis()
             );
-            self.is_not_listed();
+            self.record_list_failure();
         }
     }
 
     /// Refreshes a listing that is only known from long ago, in the background.
-    pub(crate) fn renew(&self) {
-        if !self.old.load(Ordering::Acquire) || self.renewing.swap(true, Ordering::AcqRel) {
+    pub(crate) fn refresh_if_old(&self) {
+        if !self.is_old.load(Ordering::Acquire)
+            || self.has_begun_renewal.swap(true, Ordering::AcqRel)
+        {
             return;
         }
         let this = self.this();
         tokio::spawn(async move {
-            if let Err(why) = this.link().await {
+            if let Err(why) = this.connection().await {
                 tracing::warn!("{}; what it had is listed", why.message);
             }
         });
     }
 
     /// Connects if needed and lists everything.
-    pub(crate) async fn ask_all(&self) -> Result<Listing, String> {
-        let link = self.link().await.map_err(|why| why.message)?;
-        let listed = self.listed_over(&link).await;
-        listed.map(|(listing, _)| listing).map_err(|trouble| told(&trouble))
+    pub(crate) async fn list(&self) -> Result<UpstreamListing, String> {
+        let link = self.connection().await.map_err(|why| why.message)?;
+        let listed = self.list_over(&link).await;
+        listed.map(|(listing, _)| listing).map_err(|trouble| describe_failure(&trouble))
     }
 
     /// Lists everything over `link`. The second value is the lifetime of the listing.
-    async fn listed_over(&self, link: &Link) -> Result<(Listing, Option<Duration>), Trouble> {
+    async fn list_over(
+        &self,
+        link: &UpstreamConnection,
+    ) -> Result<(UpstreamListing, Option<Duration>), RequestFailure> {
         let within = Duration::from_millis(self.settings.start_ms);
-        let listed = tokio::time::timeout(within, Listing::of(&self.name, link)).await;
-        listed.unwrap_or_else(|_| Err(Trouble::Lost("it does not answer".to_owned())))
+        let listed =
+            tokio::time::timeout(within, UpstreamListing::list_all(&self.name, link)).await;
+        listed.unwrap_or_else(|_| Err(RequestFailure::Lost("it does not answer".to_owned())))
     }
 
     /// Returns true if the upstream may have a tool called `name`.
@@ -115,22 +124,22 @@ impl Upstream {
         let Some(name) = name.filter(|_| !self.prefix().is_empty()) else { return true };
         let begins = format!("{}.", self.prefix());
         // A name of maximal length may have lost part of its prefix.
-        name.len() >= names::NAME_MAX || fold(name).starts_with(&*fold(&begins))
+        name.len() >= names::NAME_MAX || fold_name(name).starts_with(&*fold_name(&begins))
     }
 
     /// Returns true if the listing is known or its request failed.
-    pub(crate) fn is_known(&self) -> bool {
+    pub(crate) fn is_listing_known(&self) -> bool {
         *self.listed.borrow()
     }
 
     /// Refreshes the listing in the background.
-    pub(crate) fn look_again(&self) {
-        if self.whose != Whose::All || self.retired.load(Ordering::Acquire) {
+    pub(crate) fn refresh(&self) {
+        if self.owner != InstanceOwner::Shared || self.retired.load(Ordering::Acquire) {
             // Only the current shared instance refreshes the listing.
             return;
         }
-        self.stale.store(true, Ordering::Release);
-        if self.looking.swap(true, Ordering::AcqRel) {
+        self.wants_refresh.store(true, Ordering::Release);
+        if self.is_refreshing.swap(true, Ordering::AcqRel) {
             return;
         }
         let this = self.this.clone();
@@ -138,71 +147,73 @@ impl Upstream {
             let mut in_vain = 0_u32;
             loop {
                 let Some(this) = this.upgrade() else { return };
-                if !this.stale.swap(false, Ordering::AcqRel) {
+                if !this.wants_refresh.swap(false, Ordering::AcqRel) {
                     break;
                 }
-                let Some(link) = this.live() else { break };
-                let said = this.said.lock().unwrap_or_else(PoisonError::into_inner).split_off(0);
-                match this.listed_over(&link).await {
+                let Some(link) = this.live_connection() else { break };
+                let said =
+                    this.announced.lock().unwrap_or_else(PoisonError::into_inner).split_off(0);
+                match this.list_over(&link).await {
                     Ok((listing, good_for)) => {
-                        let is_other = this.has(listing, said);
+                        let is_other = this.update_listing(listing, said);
                         in_vain = if is_other { 0 } else { in_vain + 1 };
-                        let unheard = this.unheard.load(Ordering::Acquire).then_some(GOOD_FOR);
-                        this.looks_later(&link, good_for.or(unheard));
+                        let unheard = this.is_unheard.load(Ordering::Acquire).then_some(LIFETIME);
+                        this.refresh_later(&link, good_for.or(unheard));
                     }
                     Err(_) if this.closed.load(Ordering::Acquire) => break,
                     Err(trouble) => {
-                        let why = told(&trouble);
+                        let why = describe_failure(&trouble);
                         tracing::warn!("the upstream `{}` does not list: {why}", this.name);
-                        this.is_not_listed();
-                        this.looks_later(&link, Some(GOOD_FOR));
+                        this.record_list_failure();
+                        this.refresh_later(&link, Some(LIFETIME));
                     }
                 }
                 this.listed.send_replace(true);
-                if link.revision.era == Era::Stateless {
+                if link.revision.era == ProtocolEra::Stateless {
                     this.listen(&link);
                 }
                 // The upstream is not kept alive during the pause.
-                let hurry = this.hurry.clone();
+                let hurry = this.refresh_signal.clone();
                 drop((this, link));
-                let doubles = in_vain.saturating_sub(IN_VAIN).min(ASK_AGAIN_DOUBLES);
-                let pause = (GATHER * 2_u32.pow(doubles)).min(GATHER_MAX);
+                let doubles = in_vain.saturating_sub(UNCHANGED_MAX).min(RELIST_DOUBLES);
+                let pause = (GATHER_PAUSE * 2_u32.pow(doubles)).min(GATHER_PAUSE_MAX);
                 if tokio::time::timeout(pause, hurry.notified()).await.is_ok() {
                     in_vain = 0;
                 }
             }
             let Some(this) = this.upgrade() else { return };
-            this.looking.store(false, Ordering::Release);
-            if this.stale.load(Ordering::Acquire) {
-                this.look_again();
+            this.is_refreshing.store(false, Ordering::Release);
+            if this.wants_refresh.load(Ordering::Acquire) {
+                this.refresh();
             }
         });
     }
 
     /// Schedules a refresh after `good_for`, if `link` is still in use then.
-    pub(super) fn looks_later(&self, link: &Arc<Link>, good_for: Option<Duration>) {
+    pub(super) fn refresh_later(&self, link: &Arc<UpstreamConnection>, good_for: Option<Duration>) {
         let Some(good_for) = good_for else { return };
         let this = self.this.clone();
         let link = Arc::downgrade(link);
         let later = tokio::spawn(async move {
             tokio::time::sleep(good_for).await;
             let Some(this) = this.upgrade() else { return };
-            if this.live().is_some_and(|live| link.ptr_eq(&Arc::downgrade(&live))) {
-                this.look_again();
+            if this.live_connection().is_some_and(|live| link.ptr_eq(&Arc::downgrade(&live))) {
+                this.refresh();
             }
         });
-        let mut looks = self.later.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut looks = self.scheduled_refresh.lock().unwrap_or_else(PoisonError::into_inner);
         *looks = Some(AbortOnDropHandle::new(later));
     }
 
     /// Stores a new listing and announces its changes. Returns true if it differs.
-    fn has(&self, listing: Listing, mut said: Vec<Change>) -> bool {
+    fn update_listing(&self, listing: UpstreamListing, mut said: Vec<ServerChange>) -> bool {
         if self.retired.load(Ordering::Acquire) {
             return false;
         }
         self.has_listed.store(true, Ordering::Release);
         let before = self.listing();
-        let tools = before.tools != listing.tools || before.manner() != listing.manner();
+        let tools =
+            before.tools != listing.tools || before.call_properties() != listing.call_properties();
         let resources = before.resources != listing.resources
             || before.templates != listing.templates
             || before.skills != listing.skills;
@@ -210,35 +221,37 @@ impl Upstream {
         let is_other = *before != listing;
         let instructs = before.instructions != listing.instructions;
         if tools {
-            self.may_be_another();
+            self.invalidate_checks();
         }
         // An unchanged listing is stored as well, to renew its age.
-        let was_old = self.old.swap(false, Ordering::AcqRel);
+        let was_old = self.is_old.swap(false, Ordering::AcqRel);
         if is_other || was_old {
-            self.keeps.keep(&self.kept_as, &listing);
+            self.host.store_listing(&self.listing_key, &listing);
             if resources {
-                self.claims.has(&self.name, &listing);
-                self.tell_of_refused(&listing);
+                self.claims.record(&self.name, &listing);
+                self.warn_refused(&listing);
             }
             if before.skills != listing.skills {
-                let shelved = Arc::new(Shelved::of(&self.name, &listing));
-                *self.shelved.write().unwrap_or_else(PoisonError::into_inner) = shelved;
+                let shelved = Arc::new(SkillIndex::from_listing(&self.name, &listing));
+                *self.skills.write().unwrap_or_else(PoisonError::into_inner) = shelved;
             }
             *self.listing.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(listing);
         }
-        if tools || !self.offered() {
+        if tools || !self.is_offered() {
             // Offering tools announces the change.
             self.offer();
-            said.retain(|change| *change != Change::Tools);
+            said.retain(|change| *change != ServerChange::Tools);
         } else if instructs {
             self.offer();
         }
-        for (changed, change) in [(resources, Change::Resources), (prompts, Change::Prompts)] {
+        for (changed, change) in
+            [(resources, ServerChange::Resources), (prompts, ServerChange::Prompts)]
+        {
             if changed && !said.contains(&change) {
                 said.push(change);
             }
         }
-        said.iter().for_each(|change| self.changes.tell(change));
+        said.iter().for_each(|change| self.changes.publish(change));
         is_other
     }
 
@@ -250,43 +263,43 @@ impl Upstream {
     }
 
     /// Records that notifications do not arrive, so that lists are refreshed at intervals.
-    pub(super) fn is_unheard(&self) {
-        self.unheard.store(true, Ordering::Release);
-        if let Some(link) = self.live() {
-            self.looks_later(&link, Some(GOOD_FOR));
+    pub(super) fn record_unheard(&self) {
+        self.is_unheard.store(true, Ordering::Release);
+        if let Some(link) = self.live_connection() {
+            self.refresh_later(&link, Some(LIFETIME));
         }
     }
 
     /// Records the announced `change` and refreshes the listing.
-    pub(super) fn has_changed(&self, change: Change) {
-        self.may_be_another();
-        if self.whose != Whose::All {
+    pub(super) fn record_change(&self, change: ServerChange) {
+        self.invalidate_checks();
+        if self.owner != InstanceOwner::Shared {
             // Only the shared instance refreshes the listing.
             if let Some(served) = self.lasting.upstream() {
-                served.has_changed(change);
+                served.record_change(change);
             }
             return;
         }
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said = self.announced.lock().unwrap_or_else(PoisonError::into_inner);
         if !said.contains(&change) {
             said.push(change);
         }
         drop(said);
-        self.look_again();
+        self.refresh();
     }
 
     /// Refreshes the listing and the catalog, and waits for it.
-    pub(crate) async fn look(&self) {
-        if let Ok(link) = self.link().await
-            && let Ok((listing, _)) = self.listed_over(&link).await
+    pub(crate) async fn refresh_now(&self) {
+        if let Ok(link) = self.connection().await
+            && let Ok((listing, _)) = self.list_over(&link).await
         {
-            self.has(listing, Vec::new());
+            self.update_listing(listing, Vec::new());
         }
         self.offer();
     }
 
     /// Returns the reason why calls of the tool `name` are refused, if they are.
-    pub(crate) fn withholds(&self, name: &str) -> Option<String> {
+    pub(crate) fn withheld_reason(&self, name: &str) -> Option<String> {
         let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(tool) = tools.iter().find(|tool| tool.name() == name) else {
             return Some(format!("`{name}` of the upstream `{}` is not there any more", self.name));
@@ -294,7 +307,7 @@ impl Upstream {
         tool.withheld().map(str::to_owned)
     }
 
-    fn offered(&self) -> bool {
+    fn is_offered(&self) -> bool {
         let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
         !tools.is_empty() || self.listing().tools.is_empty()
     }
@@ -308,70 +321,74 @@ impl Upstream {
         }
         let listing = self.listing();
         if self.has_listed.load(Ordering::Acquire) {
-            self.tell_of_vain(&listing);
+            self.warn_unmatched(&listing);
         }
         let serves = |entry: &&Value| self.serves(entry["name"].as_str().unwrap_or_default());
         let served = listing.tools.iter().filter(serves);
-        let pinned = self.keeps.pinned();
-        let judged = pinned.judge(&self.name, served);
+        let pinned = self.host.pins();
+        let judged = pinned.served_tools(&self.name, served);
         // An unreadable lock file is reported with the tools.
         if self.settings.instructions
             && pinned.lock.is_ok()
-            && let Err(why) = pinned.agrees_to(&self.name, listing.instructions.as_deref())
+            && let Err(why) = pinned.check_instructions(&self.name, listing.instructions.as_deref())
         {
             tracing::warn!("{why}");
         }
         let tools: Vec<_> = self
-            .told_apart(judged)
+            .without_ambiguous(judged)
             .filter_map(|judged| {
-                let same = known.iter().find(|tool| tool.is(&judged, listing.manner()));
-                same.cloned().or_else(|| RemoteTool::new(self, judged).map(Arc::new))
+                let same =
+                    known.iter().find(|tool| tool.is_made_from(&judged, listing.call_properties()));
+                same.cloned().or_else(|| UpstreamTool::new(self, judged).map(Arc::new))
             })
             .collect();
-        let is_same = |(a, b): (&Arc<RemoteTool>, &Arc<RemoteTool>)| Arc::ptr_eq(a, b);
+        let is_same = |(a, b): (&Arc<UpstreamTool>, &Arc<UpstreamTool>)| Arc::ptr_eq(a, b);
         if !tools.is_empty() && tools.len() == known.len() && tools.iter().zip(&*known).all(is_same)
         {
             return;
         }
         known.clone_from(&tools);
         let tools = tools.into_iter().map(|tool| tool as Arc<dyn AnyTool>).collect();
-        self.keeps.offer(&self.name, tools);
+        self.host.set_tools(&self.name, tools);
     }
 
     /// Returns the instructions for clients, if they match their pin in `pinned`.
-    pub(crate) fn instructions(&self, pinned: &Pinned) -> Option<String> {
+    pub(crate) fn instructions(&self, pinned: &PinPolicy) -> Option<String> {
         let listing = self.listing();
         let said = listing.instructions.as_deref().filter(|_| self.settings.instructions)?;
-        pinned.tells(&self.name, said).then(|| instructions::told(&self.name, self.prefix(), said))
+        pinned
+            .passes_instructions(&self.name, said)
+            .then(|| instructions::quote_instructions(&self.name, self.prefix(), said))
     }
 
     /// Removes tools whose names would be spelled alike, and those that would pass for the server's
     /// own.
-    fn told_apart(&self, judged: Vec<Judged>) -> impl Iterator<Item = Judged> {
-        let name = |judged: &Judged| judged.entry["name"].as_str().unwrap_or_default().to_owned();
+    fn without_ambiguous(&self, judged: Vec<ServedTool>) -> impl Iterator<Item = ServedTool> {
+        let name =
+            |judged: &ServedTool| judged.entry["name"].as_str().unwrap_or_default().to_owned();
         let names: Vec<_> = judged.iter().map(name).collect();
         let names: Vec<_> = names.iter().map(String::as_str).collect();
-        let alone = names::alone(self.prefix(), &names);
+        let alone = names::are_unique(self.prefix(), &names);
         for (name, _) in names.iter().zip(&alone).filter(|(_, alone)| !**alone) {
             tracing::warn!(
                 "the tool `{}` is not served: the upstream `{}` lists others that are spelled like \
                  its `{name}`, or the same twice; have it rename them, or leave them out by \
                  `without`",
-                names::tool(self.prefix(), name),
+                names::tool_id(self.prefix(), name),
                 self.name
             );
         }
-        let served = names.iter().zip(alone).map(|(name, alone)| alone && !self.is_ours(name));
+        let served = names.iter().zip(alone).map(|(name, alone)| alone && !self.is_own_tool(name));
         let served: Vec<_> = served.collect();
         judged.into_iter().zip(served).filter_map(|(judged, served)| served.then_some(judged))
     }
 
     /// Returns true, with a warning, if the tool `name` would pass for one of the server's own
     /// toolsets.
-    fn is_ours(&self, name: &str) -> bool {
-        let id = names::tool(self.prefix(), name);
+    fn is_own_tool(&self, name: &str) -> bool {
+        let id = names::tool_id(self.prefix(), name);
         let has_toolset = self.prefix().is_empty() && id.as_str().contains('.');
-        let is_ours = has_toolset && self.keeps.is_own(id.toolset());
+        let is_ours = has_toolset && self.host.is_own_toolset(id.toolset());
         if is_ours {
             tracing::warn!(
                 "the tool `{id}` of the upstream `{}` is not served: it would be taken for one of \
@@ -383,10 +400,10 @@ impl Upstream {
     }
 
     /// Logs the resources of `listing` that are refused because their URIs belong to this server.
-    fn tell_of_refused(&self, listing: &Listing) {
+    fn warn_refused(&self, listing: &UpstreamListing) {
         let of = |all: &[Value], key| {
             let uris = all.iter().filter_map(|entry| Some(entry.get(key)?.as_str()?.to_owned()));
-            uris.filter(|uri| self.keeps.is_own_uri(uri)).collect::<Vec<_>>()
+            uris.filter(|uri| self.host.is_own_uri(uri)).collect::<Vec<_>>()
         };
         let uris = of(&listing.resources, "uri").into_iter();
         let mut refused = uris.chain(of(&listing.templates, "uriTemplate"));
@@ -401,12 +418,12 @@ impl Upstream {
     }
 
     /// Logs patterns in the settings that match no tool of `listing`.
-    fn tell_of_vain(&self, listing: &Listing) {
+    fn warn_unmatched(&self, listing: &UpstreamListing) {
         let has = |pattern: &str| {
             let mut names = listing.tools.iter().filter_map(|entry| entry["name"].as_str());
-            names.any(|name| is_like(pattern, name))
+            names.any(|name| matches_pattern(pattern, name))
         };
-        let Settings { tools, without, .. } = &self.settings;
+        let UpstreamSettings { tools, without, .. } = &self.settings;
         for (setting, patterns) in [("tools", tools), ("without", without)] {
             for pattern in patterns.iter().filter(|pattern| *pattern != "*" && !has(pattern)) {
                 tracing::warn!(
@@ -418,13 +435,14 @@ impl Upstream {
     }
 
     fn serves(&self, name: &str) -> bool {
-        let any = |patterns: &[String]| patterns.iter().any(|pattern| is_like(pattern, name));
+        let any =
+            |patterns: &[String]| patterns.iter().any(|pattern| matches_pattern(pattern, name));
         any(&self.settings.tools) && !any(&self.settings.without)
     }
 }
 
 /// Returns true if `name` matches `pattern`, in which `*` matches any text.
-fn is_like(pattern: &str, name: &str) -> bool {
+fn matches_pattern(pattern: &str, name: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut name) = name.strip_prefix(start) else { return false };
     let mut parts: Vec<_> = rest.split('*').collect();
@@ -443,10 +461,22 @@ mod tests {
 
     #[test]
     fn patterns_are_names_with_anything_between() {
-        assert!(is_like("*", "") && is_like("get_*", "get_x") && is_like("a*b*c", "a1b2c"));
-        assert!(!is_like("get_*", "set_x") && !is_like("a", "ab") && !is_like("a*b", "ac"));
-        assert!(is_like("**", "x") && is_like("*b*b", "bb") && !is_like("*b*b", "b"));
+        assert!(
+            matches_pattern("*", "")
+                && matches_pattern("get_*", "get_x")
+                && matches_pattern("a*b*c", "a1b2c")
+        );
+        assert!(
+            !matches_pattern("get_*", "set_x")
+                && !matches_pattern("a", "ab")
+                && !matches_pattern("a*b", "ac")
+        );
+        assert!(
+            matches_pattern("**", "x")
+                && matches_pattern("*b*b", "bb")
+                && !matches_pattern("*b*b", "b")
+        );
         // What is tried part by part, each way, takes hours.
-        assert!(!is_like(&"*_".repeat(50), &"_".repeat(40)));
+        assert!(!matches_pattern(&"*_".repeat(50), &"_".repeat(40)));
     }
 }

@@ -6,25 +6,25 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tokio::time::timeout;
-use toolgate_contract::{Choice, Fault, Given, Told, ToolError};
+use toolgate_contract::{ClientAnswer, ClientAnswers, PersonChoice, ToolError, ToolFault};
 
 use super::Upstream;
-use crate::hearing::Hearing;
 use crate::message::RpcError;
+use crate::server_requests::CallReceiver;
 
 /// Error code of such a refusal. Nothing was done by then.
 const URL_ELICITATION_REQUIRED: i64 = -32042;
 /// Most pages per refusal, and most refusals per call.
 const PAGES_MAX: usize = 16;
-const TIMES_MAX: usize = 64;
+const REFUSALS_MAX: usize = 64;
 /// Time that a caller who agreed has for the visit, before the page is offered again.
-const PATIENCE: Duration = Duration::from_secs(30);
+const VISIT_WAIT: Duration = Duration::from_secs(30);
 /// First and longest pause before the call is repeated without a notification.
-const PAUSE: Duration = Duration::from_millis(200);
-const PAUSE_MAX: Duration = Duration::from_secs(5);
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// The page visits of one call.
-pub(super) struct Visits {
+pub(super) struct PageVisits {
     /// Ids of the visits that the caller agreed to.
     agreed: BTreeSet<String>,
     since: Instant,
@@ -32,13 +32,13 @@ pub(super) struct Visits {
     times: usize,
 }
 
-impl Visits {
+impl PageVisits {
     pub(super) fn new() -> Self {
-        Self { agreed: BTreeSet::new(), since: Instant::now(), pause: PAUSE, times: 0 }
+        Self { agreed: BTreeSet::new(), since: Instant::now(), pause: RETRY_PAUSE, times: 0 }
     }
 
     /// Returns true if `error` requires a page visit.
-    pub(super) fn are_wanted(error: &RpcError) -> bool {
+    pub(super) fn is_required(error: &RpcError) -> bool {
         error.code == URL_ELICITATION_REQUIRED
     }
 
@@ -47,47 +47,48 @@ impl Visits {
     /// # Errors
     ///
     /// Returns an error if the caller declines, or if the server asks for too many visits.
-    pub(super) async fn done(
+    pub(super) async fn complete(
         &mut self,
         upstream: &Upstream,
-        hearing: &Hearing,
+        hearing: &CallReceiver,
         error: &RpcError,
     ) -> Result<(), ToolError> {
         let pages = error.data.as_ref().and_then(|data| data["elicitations"].as_array());
         let pages = pages.map(Vec::as_slice).unwrap_or_default();
         self.times += 1;
-        if pages.is_empty() || pages.len() > PAGES_MAX || self.times > TIMES_MAX {
+        if pages.is_empty() || pages.len() > PAGES_MAX || self.times > REFUSALS_MAX {
             let message = &error.message;
             return Err(ToolError::failed(format!(
                 "it wants a page to be visited first and names none, too many, or wants it again \
                  and again: {message}"
             )));
         }
-        let open: Vec<_> = pages.iter().filter(|page| !self.agreed.contains(&name(page))).collect();
-        if open.is_empty() && self.since.elapsed() < PATIENCE {
-            let _ = timeout(self.pause, upstream.visited.notified()).await;
-            self.pause = (self.pause * 2).min(PAUSE_MAX);
+        let open: Vec<_> =
+            pages.iter().filter(|page| !self.agreed.contains(&visit_id(page))).collect();
+        if open.is_empty() && self.since.elapsed() < VISIT_WAIT {
+            let _ = timeout(self.pause, upstream.visit_completed.notified()).await;
+            self.pause = (self.pause * 2).min(RETRY_PAUSE_MAX);
             return Ok(());
         }
         let open = if open.is_empty() { pages.iter().collect() } else { open };
-        let given = hearing.visits(&open).await?;
-        if !have_agreed(&given) {
+        let given = hearing.ask_visits(&open).await?;
+        if !all_accepted(&given) {
             let why = &error.message;
             let message = format!("nobody went to the page that it wants to be visited: {why}");
-            return Err(ToolError::new(Fault::NotAllowed, message));
+            return Err(ToolError::new(ToolFault::NotAllowed, message));
         }
-        self.agreed.extend(open.into_iter().map(name));
-        (self.since, self.pause) = (Instant::now(), PAUSE);
+        self.agreed.extend(open.into_iter().map(visit_id));
+        (self.since, self.pause) = (Instant::now(), RETRY_PAUSE);
         Ok(())
     }
 }
 
 /// Returns the id of the visit, or its URL.
-fn name(page: &Value) -> String {
+fn visit_id(page: &Value) -> String {
     let name = page["elicitationId"].as_str().or_else(|| page["url"].as_str());
     name.unwrap_or_default().to_owned()
 }
 
-fn have_agreed(given: &Given) -> bool {
-    given.values().all(|told| matches!(told, Told::Choice(Choice::Accepted(_))))
+fn all_accepted(given: &ClientAnswers) -> bool {
+    given.values().all(|told| matches!(told, ClientAnswer::Choice(PersonChoice::Accepted(_))))
 }

@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use toolgate_contract::{
-    Body, Caller, Choice, Given, Happened, Job, JobEvent, JobId, JobState, Question, Reply,
-    Request, Told, ToolId, Watched,
+    Caller, ClientAnswer, ClientAnswers, ClientQuestion, HostRequest, JobEvent, JobEventKind,
+    JobId, JobSnapshot, JobState, JobStreamItem, PersonChoice, Reply, ReplyBody, ToolId,
 };
 
 use super::super::META_CAPABILITIES;
-use super::super::hearing::Hearing;
-use super::super::message::Id;
+use super::super::encoder::{McpEncoder, McpRequestKind};
+use super::super::message::RequestId;
+use super::super::request_notifications::RequestNotifications;
 use super::super::revision::{REVISIONS, Revision};
-use super::super::ticket::{Asked, McpTicket};
-use super::{About, EXTENSION};
-use crate::json::Params;
-use crate::{Facts, Ticket};
+use super::{EXTENSION, TaskRequest};
+use crate::json::RpcParams;
+use crate::{AnswerEncoder, ServerInfo};
 
 /// The revision whose tasks are an extension.
 pub(crate) const EXTENDED: &Revision = &REVISIONS[0];
@@ -23,12 +23,12 @@ pub(crate) const EXTENDED: &Revision = &REVISIONS[0];
 pub(crate) const PARAM: &Revision = &REVISIONS[1];
 
 /// A server that has all there is.
-pub(crate) fn facts() -> Facts {
-    Facts {
+pub(crate) fn facts() -> ServerInfo {
+    ServerInfo {
         name: "toolgate".into(),
         title: "Toolgate".into(),
         version: "1".into(),
-        about: "Serves.".into(),
+        description: "Serves.".into(),
         instructions: "Ask.".into(),
         jobs: true,
         resources: true,
@@ -37,17 +37,17 @@ pub(crate) fn facts() -> Facts {
         http_sse: false,
         card: None,
         zyra_body_bytes_max: None,
-        keys: false,
+        requires_auth: false,
         tls: false,
     }
 }
 
 /// A job that asks for folders.
-pub(crate) fn asking(state: JobState) -> Job {
+pub(crate) fn asking(state: JobState) -> JobSnapshot {
     let at = json!("2026-01-02T03:04:05Z");
     let at = || serde_json::from_value(at.clone()).expect("a time");
-    Job {
-        id: JobId::of(7),
+    JobSnapshot {
+        id: JobId::from_bits(7),
         tool: ToolId::new("test.ask").expect("an id"),
         caller: Caller::local(),
         state,
@@ -57,25 +57,32 @@ pub(crate) fn asking(state: JobState) -> Job {
         attempts: 1,
         progress: 0.0,
         message: None,
-        keep: std::time::Duration::from_secs(60),
+        keep_for: std::time::Duration::from_secs(60),
         last_event: 3,
         artefacts: Vec::new(),
-        asks: [("where".to_owned(), Question::Roots)].into(),
+        questions: [("where".to_owned(), ClientQuestion::Roots)].into(),
         outcome: None,
     }
 }
 
 /// The ticket of a request that asks for `asked`.
-pub(crate) fn ticket(revision: &'static Revision, asked: Asked) -> McpTicket {
-    let id = Id::Text("a".into());
+pub(crate) fn ticket(revision: &'static Revision, asked: McpRequestKind) -> McpEncoder {
+    let id = RequestId::Text("a".into());
     let facts = Arc::new(facts());
-    let hearing = Hearing::read(&id, &Params::default(), revision, facts.clone(), None);
-    McpTicket { id, revision, facts, asked, hearing: hearing.expect("nothing to hear") }
+    let hearing =
+        RequestNotifications::parse(&id, &RpcParams::default(), revision, facts.clone(), None);
+    McpEncoder {
+        id,
+        revision,
+        facts,
+        kind: asked,
+        notifications: hearing.expect("nothing to hear"),
+    }
 }
 
 /// The JSON of a reply.
 pub(crate) fn said(reply: Reply) -> Value {
-    let Body::Json(bytes) = reply.body else { panic!("no JSON") };
+    let ReplyBody::Json(bytes) = reply.body else { panic!("no JSON") };
     serde_json::from_slice(&bytes).expect("JSON")
 }
 
@@ -86,7 +93,7 @@ fn server() -> Value {
 
 fn task() -> Value {
     json!({
-        "taskId": JobId::of(7).to_string(),
+        "taskId": JobId::from_bits(7).to_string(),
         "status": "input_required",
         "createdAt": "2026-01-02T03:04:05.000Z",
         "lastUpdatedAt": "2026-01-02T03:04:05.000Z",
@@ -106,50 +113,51 @@ fn with(mut object: Value, more: Value) -> Value {
 
 #[test]
 fn a_task_that_asks_shows_its_questions_to_whoever_asks_how_it_is() {
-    let ticket = ticket(EXTENDED, Asked::About(About::Get));
+    let ticket = ticket(EXTENDED, McpRequestKind::TaskRequest(TaskRequest::Get));
     let asks = json!({
         "inputRequests": { "where": { "method": "roots/list", "params": {} } },
         "resultType": "complete",
         "_meta": server()
     });
-    let got = said(ticket.about(About::Get, &asking(JobState::Running)));
+    let got = said(ticket.task_reply(TaskRequest::Get, &asking(JobState::Running)));
     assert_eq!(got["result"], with(task(), asks));
-    assert_eq!(ticket.detailed(&asking(JobState::Running))["status"], "input_required");
+    assert_eq!(ticket.detailed_task(&asking(JobState::Running))["status"], "input_required");
 }
 
 #[test]
 fn a_task_that_has_ended_asks_nothing() {
-    let ticket = ticket(EXTENDED, Asked::About(About::Get));
-    let got = said(ticket.about(About::Get, &asking(JobState::Canceled)));
+    let ticket = ticket(EXTENDED, McpRequestKind::TaskRequest(TaskRequest::Get));
+    let got = said(ticket.task_reply(TaskRequest::Get, &asking(JobState::Canceled)));
     assert_eq!(got["result"]["status"], "cancelled");
     assert_eq!(got["result"].get("inputRequests"), None);
 }
 
 #[test]
 fn the_answer_to_a_call_that_became_a_task_carries_no_questions() {
-    let call = said(ticket(EXTENDED, Asked::Task).created(&asking(JobState::Running)));
+    let call =
+        said(ticket(EXTENDED, McpRequestKind::Task).task_created_reply(&asking(JobState::Running)));
     assert_eq!(call["result"], with(task(), json!({ "resultType": "task", "_meta": server() })));
 }
 
 #[test]
 fn where_a_task_is_a_parameter_it_says_that_it_asks_and_not_what() {
-    let ticket = ticket(PARAM, Asked::About(About::Get));
-    let got = said(ticket.about(About::Get, &asking(JobState::Running)));
+    let ticket = ticket(PARAM, McpRequestKind::TaskRequest(TaskRequest::Get));
+    let got = said(ticket.task_reply(TaskRequest::Get, &asking(JobState::Running)));
     assert_eq!(got["result"]["status"], "input_required");
     assert_eq!(got["result"].get("inputRequests"), None);
 }
 
 #[test]
 fn whoever_made_a_task_is_told_when_it_asks_and_when_it_was_told() {
-    let ticket = ticket(PARAM, Asked::Task);
-    let watch = ticket.follow(&asking(JobState::Running)).expect("it is followed");
+    let ticket = ticket(PARAM, McpRequestKind::Task);
+    let watch = ticket.job_encoder(&asking(JobState::Running)).expect("it is followed");
     let at = serde_json::from_value(json!("2026-01-02T03:04:06Z")).expect("a time");
     for (open, status) in [(2, "input_required"), (0, "working")] {
-        let event = JobEvent { seq: 4, at, what: Happened::Asks { open } };
-        let told = watch.told(&Watched::Event(Arc::new(event))).expect("words");
+        let event = JobEvent { seq: 4, at, kind: JobEventKind::Asks { open } };
+        let told = watch.encode_item(&JobStreamItem::Event(Arc::new(event))).expect("words");
         let told: Value = serde_json::from_slice(&told).expect("JSON");
         assert_eq!(told["method"], "notifications/tasks/status");
-        assert_eq!(told["params"]["taskId"], JobId::of(7).to_string());
+        assert_eq!(told["params"]["taskId"], JobId::from_bits(7).to_string());
         assert_eq!(told["params"]["status"], status);
         assert_eq!(told["params"]["createdAt"], "2026-01-02T03:04:05.000Z");
         assert_eq!(told["params"]["lastUpdatedAt"], "2026-01-02T03:04:06.000Z");
@@ -158,12 +166,12 @@ fn whoever_made_a_task_is_told_when_it_asks_and_when_it_was_told() {
 }
 
 /// What a `tasks/update` with `params` asks, of a client that declares the extension.
-fn update(params: Value) -> Result<Request, i32> {
+fn update(params: Value) -> Result<HostRequest, i32> {
     let capabilities = json!({ "extensions": { EXTENSION: {} } });
     let params = with(params, json!({ "_meta": { META_CAPABILITIES: capabilities } }));
     let params = params.as_object().expect("an object");
-    About::Update
-        .read(EXTENDED, &Id::Text("a".into()), &params.clone().into())
+    TaskRequest::Update
+        .parse(EXTENDED, &RequestId::Text("a".into()), &params.clone().into())
         .map_err(|failure| failure.code)
 }
 
@@ -171,10 +179,11 @@ fn update(params: Value) -> Result<Request, i32> {
 fn an_update_tells_a_task_what_it_asked() {
     let responses = json!({ "yes": { "action": "decline" }, "unknown": { "shape": 1 } });
     let request = update(json!({ "taskId": "t", "inputResponses": responses }));
-    let given = Given::from([("yes".to_owned(), Told::Choice(Choice::Declined))]);
-    assert_eq!(request, Ok(Request::TellJob { id: "t".into(), given }));
-    let ack = ticket(EXTENDED, Asked::About(About::Update));
-    let ack = said(ack.about(About::Update, &asking(JobState::Running)));
+    let given =
+        ClientAnswers::from([("yes".to_owned(), ClientAnswer::Choice(PersonChoice::Declined))]);
+    assert_eq!(request, Ok(HostRequest::AnswerJob { id: "t".into(), given }));
+    let ack = ticket(EXTENDED, McpRequestKind::TaskRequest(TaskRequest::Update));
+    let ack = said(ack.task_reply(TaskRequest::Update, &asking(JobState::Running)));
     assert_eq!(ack["result"], json!({ "resultType": "complete", "_meta": server() }));
 }
 
@@ -192,9 +201,9 @@ fn an_update_without_answers_is_refused() {
 
 #[test]
 fn a_request_of_tasks_that_does_not_declare_them_is_told_what_to_declare() {
-    let id = Id::Text("a".into());
-    for about in [About::Get, About::Update, About::Cancel] {
-        let failure = about.read(EXTENDED, &id, &Params::default()).expect_err("it is refused");
+    let id = RequestId::Text("a".into());
+    for about in [TaskRequest::Get, TaskRequest::Update, TaskRequest::Cancel] {
+        let failure = about.parse(EXTENDED, &id, &RpcParams::default()).expect_err("it is refused");
         assert_eq!(failure.code, -32021);
         let required = json!({ "requiredCapabilities": { "extensions": { EXTENSION: {} } } });
         assert_eq!(failure.data.as_deref(), Some(&required));

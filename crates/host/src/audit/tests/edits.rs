@@ -46,15 +46,15 @@ fn edits() -> impl Strategy<Value = Edit> {
 struct Log {
     folder: tempfile::TempDir,
     path: PathBuf,
-    key: Key,
+    key: AuditKey,
 }
 
 impl Log {
     fn of(lines: usize, pad: usize, bytes_max: u64) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.jsonl");
-        let key = Key::of(&[7; 32]);
-        let mut chain = Chain::open(&path, key.clone(), 20, bytes_max).expect("a file");
+        let key = AuditKey::from_secret(&[7; 32]);
+        let mut chain = ChainedLog::open(&path, key.clone(), 20, bytes_max).expect("a file");
         let bodies: Vec<_> = (0..lines)
             .map(|number| {
                 format!("{{\"n\":{number},\"pad\":\"{}\"}}", "x".repeat(number % (pad + 1)))
@@ -62,23 +62,24 @@ impl Log {
             .collect();
         for bodies in bodies.chunks(3) {
             let bodies: Vec<_> = bodies.iter().map(String::as_bytes).collect();
-            chain.add(&bodies).expect("it is written");
+            chain.open_append(&bodies).expect("it is written");
         }
         Self { folder, path, key }
     }
 
     fn files(&self) -> Vec<PathBuf> {
-        let all = (1..20).rev().map(|number| aside(&self.path, number)).chain([self.path.clone()]);
+        let all =
+            (1..20).rev().map(|number| rotated_path(&self.path, number)).chain([self.path.clone()]);
         all.filter(|path| path.exists()).collect()
     }
 
     fn state(&self) -> Vec<(PathBuf, Vec<u8>)> {
-        let head = file::head_of(&self.path);
+        let head = file::head_path(&self.path);
         let files = self.files().into_iter().chain([head]);
         files.filter_map(|path| Some((path.clone(), fs::read(&path).ok()?))).collect()
     }
 
-    fn verify(&self) -> Result<Whole, Broken> {
+    fn verify(&self) -> Result<IntactAuditLog, BrokenAuditLog> {
         verify(&self.path, &self.key).expect("it is read")
     }
 
@@ -96,7 +97,7 @@ impl Log {
                 lines.concat()
             });
         };
-        let head = file::head_of(&self.path);
+        let head = file::head_path(&self.path);
         match *edit {
             Edit::Bit { file, at, bit } => change(file, &|mut text| {
                 let at = at % text.len();
@@ -170,7 +171,7 @@ proptest! {
     ) {
         let log = Log::of(lines, pad, bytes_max);
         let whole = log.verify().expect("whole");
-        prop_assert_eq!(whole.until, lines as u64);
+        prop_assert_eq!(whole.last_seq, lines as u64);
         // As many files as are kept and no more; what was let go of is not missed.
         prop_assert!(log.files().len() <= 21);
     }
@@ -209,10 +210,10 @@ fn a_record_that_was_cut_off_is_ended_and_told_and_cannot_be_edited_either() {
     fs::write(&log.path, &text).expect("written");
     assert_eq!(log.verify().expect("whole").torn_bytes, 10);
 
-    let mut chain = Chain::open(&log.path, log.key.clone(), 20, u64::MAX).expect("a file");
-    chain.add(&[b"{\"n\":6}"]).expect("written");
+    let mut chain = ChainedLog::open(&log.path, log.key.clone(), 20, u64::MAX).expect("a file");
+    chain.open_append(&[b"{\"n\":6}"]).expect("written");
     let whole = log.verify().expect("whole");
-    assert_eq!((whole.until, whole.torn_bytes), (7, 0));
+    assert_eq!((whole.last_seq, whole.torn_bytes), (7, 0));
     let text = fs::read_to_string(&log.path).expect("there");
     assert!(text.contains("\"log\":\"recovered\",\"torn_bytes\":10"), "{text}");
 
@@ -224,22 +225,22 @@ fn a_record_that_was_cut_off_is_ended_and_told_and_cannot_be_edited_either() {
 #[test]
 fn lines_that_were_laid_before_a_kill_and_not_told_of_by_the_head_are_gone_on_from() {
     let log = Log::of(5, 0, u64::MAX);
-    let head = file::head_of(&log.path);
+    let head = file::head_path(&log.path);
     let old = fs::read(&head).expect("there");
-    let open = || Chain::open(&log.path, log.key.clone(), 20, u64::MAX).expect("a file");
-    open().add(&[b"{\"n\":5}", b"{\"n\":6}"]).expect("written");
+    let open = || ChainedLog::open(&log.path, log.key.clone(), 20, u64::MAX).expect("a file");
+    open().open_append(&[b"{\"n\":5}", b"{\"n\":6}"]).expect("written");
     fs::write(&head, old).expect("written");
-    assert_eq!(log.verify().expect("whole").until, 7);
-    open().add(&[b"{\"n\":7}"]).expect("written");
-    assert_eq!(log.verify().expect("whole").until, 8);
+    assert_eq!(log.verify().expect("whole").last_seq, 7);
+    open().open_append(&[b"{\"n\":7}"]).expect("written");
+    assert_eq!(log.verify().expect("whole").last_seq, 8);
 }
 
 #[test]
 fn a_cut_tail_is_found_after_servers_went_on_too() {
     let log = Log::of(5, 0, u64::MAX);
     log.edit(&Edit::Drop { file: 0, line: 4 });
-    let mut chain = Chain::open(&log.path, log.key.clone(), 20, u64::MAX).expect("a file");
-    chain.add(&[b"{\"n\":5}"]).expect("written");
+    let mut chain = ChainedLog::open(&log.path, log.key.clone(), 20, u64::MAX).expect("a file");
+    chain.open_append(&[b"{\"n\":5}"]).expect("written");
     let broken = log.verify().expect_err("broken");
     assert_eq!((broken.line, broken.seq), (5, 5), "{broken}");
 }
@@ -248,14 +249,14 @@ fn a_cut_tail_is_found_after_servers_went_on_too() {
 fn a_head_that_was_removed_or_another_s_is_found_after_servers_went_on_too() {
     for other_key in [false, true] {
         let log = Log::of(5, 0, u64::MAX);
-        let head = file::head_of(&log.path);
-        let open = |key: Key| Chain::open(&log.path, key, 20, u64::MAX).expect("a file");
+        let head = file::head_path(&log.path);
+        let open = |key: AuditKey| ChainedLog::open(&log.path, key, 20, u64::MAX).expect("a file");
         if other_key {
-            drop(open(Key::of(&[8; 32])));
+            drop(open(AuditKey::from_secret(&[8; 32])));
         } else {
             fs::remove_file(&head).expect("there");
         }
-        open(log.key.clone()).add(&[b"{\"n\":5}"]).expect("written");
+        open(log.key.clone()).open_append(&[b"{\"n\":5}"]).expect("written");
         let broken = log.verify().expect_err("broken");
         assert!(broken.why.contains("nothing before this line is proven"), "{broken}");
     }
@@ -264,38 +265,38 @@ fn a_head_that_was_removed_or_another_s_is_found_after_servers_went_on_too() {
 #[test]
 fn a_log_from_before_there_were_chains_is_put_aside() {
     let log = Log::of(0, 0, u64::MAX);
-    let head = file::head_of(&log.path);
+    let head = file::head_path(&log.path);
     fs::remove_file(&head).expect("there");
     fs::write(&log.path, "{\"outcome\":\"ok\"}\n").expect("written");
-    let mut chain = Chain::open(&log.path, log.key.clone(), 20, u64::MAX).expect("a file");
-    chain.add(&[b"{\"n\":0}"]).expect("written");
+    let mut chain = ChainedLog::open(&log.path, log.key.clone(), 20, u64::MAX).expect("a file");
+    chain.open_append(&[b"{\"n\":0}"]).expect("written");
     let whole = log.verify().expect("whole");
-    assert_eq!((whole.from, whole.until), (1, 2));
-    assert_eq!(whole.unchecked, [aside(&log.path, 1)]);
+    assert_eq!((whole.first_seq, whole.last_seq), (1, 2));
+    assert_eq!(whole.unchecked, [rotated_path(&log.path, 1)]);
 }
 
 #[test]
 fn what_is_let_go_of_is_not_missed_and_what_is_kept_is() {
     let log = Log::of(0, 0, u64::MAX);
     for keep in [1, 3] {
-        let mut chain = Chain::open(&log.path, log.key.clone(), keep, 400).expect("a file");
+        let mut chain = ChainedLog::open(&log.path, log.key.clone(), keep, 400).expect("a file");
         for _ in 0..40 {
-            chain.add(&[b"{\"n\":0}"]).expect("written");
+            chain.open_append(&[b"{\"n\":0}"]).expect("written");
         }
         let whole = log.verify().expect("whole");
-        assert!(whole.from > 20 && whole.unchecked.is_empty(), "{whole:?}");
+        assert!(whole.first_seq > 20 && whole.unchecked.is_empty(), "{whole:?}");
     }
-    fs::remove_file(aside(&log.path, 3)).expect("there");
+    fs::remove_file(rotated_path(&log.path, 3)).expect("there");
     assert!(log.verify().expect_err("broken").why.contains("the oldest that is kept"));
 }
 
 #[test]
 fn a_head_that_goes_while_a_server_runs_is_made_again() {
     let log = Log::of(0, 0, u64::MAX);
-    let mut chain = Chain::open(&log.path, log.key.clone(), 20, u64::MAX).expect("a file");
-    chain.add(&[b"{\"n\":0}"]).expect("written");
+    let mut chain = ChainedLog::open(&log.path, log.key.clone(), 20, u64::MAX).expect("a file");
+    chain.open_append(&[b"{\"n\":0}"]).expect("written");
     log.edit(&Edit::NoHead);
-    chain.add(&[b"{\"n\":1}"]).expect("written");
-    assert_eq!(log.verify().expect("whole").until, 2);
+    chain.open_append(&[b"{\"n\":1}"]).expect("written");
+    assert_eq!(log.verify().expect("whole").last_seq, 2);
     assert!(log.folder.path().exists());
 }

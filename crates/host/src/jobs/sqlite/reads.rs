@@ -5,10 +5,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
 use serde::de::DeserializeOwned;
-use toolgate_contract::{Caller, Job, JobEvent, JobId, JobPage, JobState, Questions, ToolId};
+use toolgate_contract::{
+    Caller, ClientQuestions, JobEvent, JobId, JobPage, JobSnapshot, JobState, ToolId,
+};
 
-use super::schema::{EVENTS_MAX, Trouble, nanos, timestamp};
-use super::standing::caller_of;
+use super::schema::{EVENTS_MAX, SqliteFailure, timestamp_from_nanos, unix_nanos};
+use super::stored_caller::restore_caller;
 
 /// Largest number of jobs that are removed at once.
 const DUE_MAX: i64 = 1000;
@@ -16,13 +18,13 @@ const DUE_MAX: i64 = 1000;
 const COLUMNS: &str = "id, tool, caller, state, created, updated, started, attempts, progress, \
                        message, keep, last_event, artefacts, standing";
 
-pub(super) fn job(db: &Connection, id: JobId) -> Result<Option<Job>, Trouble> {
+pub(super) fn job(db: &Connection, id: JobId) -> Result<Option<JobSnapshot>, SqliteFailure> {
     let mut statement =
         db.prepare_cached(&format!("SELECT {COLUMNS}, outcome FROM jobs WHERE id = ?1"))?;
     let mut rows = statement.query([id.bits().to_be_bytes()])?;
     let Some(row) = rows.next()? else { return Ok(None) };
-    let mut job = job_of(row)?;
-    job.outcome = text_or_none(row, 14)?.map(parsed).transpose()?;
+    let mut job = job_from_row(row)?;
+    job.outcome = optional_text(row, 14)?.map(parse_json).transpose()?;
     Ok(Some(job))
 }
 
@@ -31,7 +33,7 @@ pub(super) fn events(
     id: JobId,
     after: u64,
     bytes_max: usize,
-) -> Result<Vec<JobEvent>, Trouble> {
+) -> Result<Vec<JobEvent>, SqliteFailure> {
     let sql = "SELECT place & 4294967295, at, what FROM events \
                WHERE place > ?2 + (SELECT n << 32 FROM jobs WHERE id = ?1) \
                AND place < (SELECT (n + 1) << 32 FROM jobs WHERE id = ?1) ORDER BY place";
@@ -41,10 +43,14 @@ pub(super) fn events(
     let mut events = Vec::new();
     let mut bytes = 0;
     while let Some(row) = rows.next()? {
-        let what = row.get_ref(2)?.as_str().map_err(unfit)?;
+        let what = row.get_ref(2)?.as_str().map_err(column_error)?;
         bytes += what.len();
         let seq = row.get::<_, i64>(0)?.cast_unsigned();
-        events.push(JobEvent { seq, at: timestamp(row.get(1)?)?, what: parsed(what)? });
+        events.push(JobEvent {
+            seq,
+            at: timestamp_from_nanos(row.get(1)?)?,
+            kind: parse_json(what)?,
+        });
         if bytes >= bytes_max {
             break;
         }
@@ -57,7 +63,7 @@ pub(super) fn list(
     caller: Option<&Caller>,
     after: Option<JobId>,
     size: usize,
-) -> Result<JobPage, Trouble> {
+) -> Result<JobPage, SqliteFailure> {
     let whose = if caller.is_some() { "caller = ?1" } else { "?1 IS NULL" };
     // If that job was removed since, older ones mostly were too, so the page is empty.
     let place = match after {
@@ -78,21 +84,22 @@ pub(super) fn list(
             page.next = page.jobs.last().map(|job| job.id);
             break;
         }
-        page.jobs.push(job_of(row)?);
+        page.jobs.push(job_from_row(row)?);
     }
     Ok(page)
 }
 
 /// Returns the jobs to remove: the expired ones and, beyond `ended_max`, the oldest of the callers
 /// with most jobs.
-pub(super) fn due(
+pub(super) fn jobs_to_remove(
     db: &Connection,
     now: Timestamp,
     ended_max: usize,
-) -> Result<Vec<JobId>, Trouble> {
+) -> Result<Vec<JobId>, SqliteFailure> {
     let late = "SELECT id FROM jobs WHERE until < ?1 ORDER BY until LIMIT ?2";
     let mut late = db.prepare_cached(late)?;
-    let rows = late.query_map(params![nanos(now), DUE_MAX], |row| row.get(0).map(id_of))?;
+    let rows =
+        late.query_map(params![unix_nanos(now), DUE_MAX], |row| row.get(0).map(id_from_bytes))?;
     let mut due = rows.collect::<Result<Vec<_>, _>>()?;
     let count = "SELECT count(*) FROM jobs WHERE ended IS NOT NULL";
     let ended: i64 = db.prepare_cached(count)?.query_row((), |row| row.get(0))?;
@@ -104,7 +111,7 @@ pub(super) fn due(
                      (PARTITION BY caller ORDER BY ended DESC, n DESC) AS nth \
                      FROM jobs WHERE ended IS NOT NULL) ORDER BY nth DESC, ended, n LIMIT ?1";
     let mut statement = db.prepare_cached(beyond_it)?;
-    let rows = statement.query_map([beyond.min(DUE_MAX)], |row| row.get(0).map(id_of))?;
+    let rows = statement.query_map([beyond.min(DUE_MAX)], |row| row.get(0).map(id_from_bytes))?;
     due.extend(rows.collect::<Result<Vec<_>, _>>()?);
     due.sort_unstable();
     due.dedup();
@@ -112,56 +119,57 @@ pub(super) fn due(
 }
 
 /// Converts a row of [`COLUMNS`] to a job without its outcome.
-fn job_of(row: &Row<'_>) -> Result<Job, Trouble> {
-    let text = |column: usize| row.get_ref(column)?.as_str().map_err(unfit);
+fn job_from_row(row: &Row<'_>) -> Result<JobSnapshot, SqliteFailure> {
+    let text = |column: usize| row.get_ref(column)?.as_str().map_err(column_error);
     let started: Option<i64> = row.get(6)?;
-    Ok(Job {
-        id: id_of(row.get(0)?),
-        tool: tool_of(text(1)?)?,
-        caller: caller_of(text(2)?, text_or_none(row, 13)?)?,
-        state: state_of(text(3)?)?,
-        created: timestamp(row.get(4)?)?,
-        updated: timestamp(row.get(5)?)?,
-        started: started.map(timestamp).transpose()?,
+    Ok(JobSnapshot {
+        id: id_from_bytes(row.get(0)?),
+        tool: parse_tool(text(1)?)?,
+        caller: restore_caller(text(2)?, optional_text(row, 13)?)?,
+        state: parse_state(text(3)?)?,
+        created: timestamp_from_nanos(row.get(4)?)?,
+        updated: timestamp_from_nanos(row.get(5)?)?,
+        started: started.map(timestamp_from_nanos).transpose()?,
         attempts: row.get(7)?,
         progress: row.get(8)?,
         message: row.get(9)?,
-        keep: Duration::from_nanos(row.get::<_, i64>(10)?.cast_unsigned()),
+        keep_for: Duration::from_nanos(row.get::<_, i64>(10)?.cast_unsigned()),
         last_event: row.get::<_, i64>(11)?.cast_unsigned(),
-        artefacts: parsed(text(12)?)?,
-        asks: Questions::new(),
+        artefacts: parse_json(text(12)?)?,
+        questions: ClientQuestions::new(),
         outcome: None,
     })
 }
 
-pub(super) fn id_of(bytes: [u8; 16]) -> JobId {
-    JobId::of(u128::from_be_bytes(bytes))
+pub(super) fn id_from_bytes(bytes: [u8; 16]) -> JobId {
+    JobId::from_bits(u128::from_be_bytes(bytes))
 }
 
-pub(super) fn tool_of(text: &str) -> Result<ToolId, Trouble> {
-    ToolId::foreign(text).ok_or_else(|| Trouble::Said(format!("no tool can be named `{text}`")))
+pub(super) fn parse_tool(text: &str) -> Result<ToolId, SqliteFailure> {
+    ToolId::foreign(text)
+        .ok_or_else(|| SqliteFailure::Invalid(format!("no tool can be named `{text}`")))
 }
 
-pub(super) fn state_of(text: &str) -> Result<JobState, Trouble> {
+pub(super) fn parse_state(text: &str) -> Result<JobState, SqliteFailure> {
     use JobState::{Canceled, Failed, Queued, Running, Succeeded};
     let states = [Queued, Running, Succeeded, Failed, Canceled];
     let found = states.into_iter().find(|state| state.as_str() == text);
-    found.ok_or_else(|| Trouble::Said(format!("no job can be `{text}`")))
+    found.ok_or_else(|| SqliteFailure::Invalid(format!("no job can be `{text}`")))
 }
 
-pub(super) fn parsed<T: DeserializeOwned>(json: &str) -> Result<T, Trouble> {
-    serde_json::from_str(json).map_err(Trouble::from)
+pub(super) fn parse_json<T: DeserializeOwned>(json: &str) -> Result<T, SqliteFailure> {
+    serde_json::from_str(json).map_err(SqliteFailure::from)
 }
 
 /// Returns the text in `column`, or `None` for NULL.
-pub(super) fn text_or_none<'r>(
+pub(super) fn optional_text<'r>(
     row: &'r Row<'_>,
     column: usize,
-) -> Result<Option<&'r str>, Trouble> {
-    row.get_ref(column)?.as_str_or_null().map_err(unfit)
+) -> Result<Option<&'r str>, SqliteFailure> {
+    row.get_ref(column)?.as_str_or_null().map_err(column_error)
 }
 
 /// Converts an error about a column of the wrong type.
-pub(super) fn unfit(err: rusqlite::types::FromSqlError) -> Trouble {
+pub(super) fn column_error(err: rusqlite::types::FromSqlError) -> SqliteFailure {
     rusqlite::Error::from(err).into()
 }

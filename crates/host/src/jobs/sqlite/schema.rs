@@ -9,37 +9,37 @@ use std::time::Duration;
 use jiff::Timestamp;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use crate::jobs::store::StoreError;
+use crate::jobs::store::JobStoreError;
 
 /// Application id in the file header, by which foreign files are detected: `tgJ1`.
-const APPLICATION: i64 = 0x7467_4a31;
+const APPLICATION_ID: i64 = 0x7467_4a31;
 /// Migration scripts; each one leads from the version equal to its index to the next.
-const STEPS: [&str; 3] =
+const MIGRATIONS: [&str; 3] =
     [include_str!("schema/1.sql"), include_str!("schema/2.sql"), include_str!("schema/3.sql")];
 /// Number of the last possible event of a job. A row key has 32 bits for the job and 32 for the
 /// event.
 pub(super) const EVENTS_MAX: i64 = (1 << 32) - 1;
 /// Longest wait while another server writes.
-const BUSY: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 5000 });
+const BUSY_TIMEOUT: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 5000 });
 
 /// Reasons why an operation on the file failed.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum SqliteFailure {
     /// Error of SQLite.
     Sqlite(rusqlite::Error),
     /// Invalid request, or invalid data in the file.
-    Said(String),
+    Invalid(String),
 }
 
-impl Trouble {
+impl SqliteFailure {
     /// Returns the error with the file name, in words for a person.
-    pub(super) fn about(&self, file: &Path) -> StoreError {
+    pub(super) fn to_store_error(&self, file: &Path) -> JobStoreError {
         let file = file.display();
         let err = match self {
-            Self::Said(sentence) => return StoreError(sentence.clone()),
+            Self::Invalid(sentence) => return JobStoreError(sentence.clone()),
             Self::Sqlite(err) => err,
         };
-        StoreError(match err.sqlite_error_code() {
+        JobStoreError(match err.sqlite_error_code() {
             Some(ErrorCode::DiskFull) => format!("the disk of `{file}` is full"),
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
                 format!("another program keeps `{file}` locked")
@@ -55,26 +55,26 @@ impl Trouble {
     }
 }
 
-impl From<rusqlite::Error> for Trouble {
+impl From<rusqlite::Error> for SqliteFailure {
     fn from(err: rusqlite::Error) -> Self {
         Self::Sqlite(err)
     }
 }
 
-impl From<io::Error> for Trouble {
+impl From<io::Error> for SqliteFailure {
     fn from(err: io::Error) -> Self {
-        Self::Said(err.to_string())
+        Self::Invalid(err.to_string())
     }
 }
 
-impl From<serde_json::Error> for Trouble {
+impl From<serde_json::Error> for SqliteFailure {
     fn from(err: serde_json::Error) -> Self {
-        Self::Said(format!("what it holds cannot be read: {err}"))
+        Self::Invalid(format!("what it holds cannot be read: {err}"))
     }
 }
 
 /// Opens `file` for writing, and creates or migrates it if needed.
-pub(super) fn open(file: &Path) -> Result<Connection, Trouble> {
+pub(super) fn open(file: &Path) -> Result<Connection, SqliteFailure> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(file) {
         Err(err) if err.kind() != io::ErrorKind::AlreadyExists => return Err(err.into()),
         Err(_) | Ok(_) => {}
@@ -84,17 +84,17 @@ pub(super) fn open(file: &Path) -> Result<Connection, Trouble> {
     folder.lock()?;
     let db = connect(file)?;
     let version = version(&db, file)?;
-    if version < STEPS.len() {
-        bring_up(&db, file, version)?;
+    if version < MIGRATIONS.len() {
+        migrate(&db, file, version)?;
     }
     Ok(db)
 }
 
 /// Connects to `file`, which must exist.
-pub(super) fn connect(file: &Path) -> Result<Connection, Trouble> {
+pub(super) fn connect(file: &Path) -> Result<Connection, SqliteFailure> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(file, flags)?;
-    db.busy_timeout(BUSY)?;
+    db.busy_timeout(BUSY_TIMEOUT)?;
     db.set_prepared_statement_cache_capacity(48);
     // A cache of 1 MiB, temporary data in memory, and at most 8 MiB of WAL left on the disk after a
     // burst.
@@ -105,60 +105,60 @@ pub(super) fn connect(file: &Path) -> Result<Connection, Trouble> {
     Ok(db)
 }
 
-fn version(db: &Connection, file: &Path) -> Result<usize, Trouble> {
+fn version(db: &Connection, file: &Path) -> Result<usize, SqliteFailure> {
     let number = |name| db.query_row(&format!("PRAGMA {name}"), (), |row| row.get::<_, i64>(0));
     let tables = || db.query_row("SELECT count(*) FROM sqlite_schema", (), |row| row.get(0));
     let version = number("user_version")?;
     let application = number("application_id")?;
-    if application != APPLICATION && (version, application, tables()?) != (0, 0, 0_i64) {
+    if application != APPLICATION_ID && (version, application, tables()?) != (0, 0, 0_i64) {
         let file = file.display();
-        return Err(Trouble::Said(format!(
+        return Err(SqliteFailure::Invalid(format!(
             "`{file}` is another program's; move it away and a new one is made"
         )));
     }
     match usize::try_from(version) {
-        Ok(version) if version <= STEPS.len() => Ok(version),
-        Ok(_) | Err(_) => Err(Trouble::Said(format!(
+        Ok(version) if version <= MIGRATIONS.len() => Ok(version),
+        Ok(_) | Err(_) => Err(SqliteFailure::Invalid(format!(
             "`{}` has version {version}, and this toolgate knows {} at most; use a newer one, or \
              move the file away and a new one is made",
             file.display(),
-            STEPS.len(),
+            MIGRATIONS.len(),
         ))),
     }
 }
 
 /// Creates the tables, or runs the migrations since `version`.
-fn bring_up(db: &Connection, file: &Path, version: usize) -> Result<(), Trouble> {
+fn migrate(db: &Connection, file: &Path, version: usize) -> Result<(), SqliteFailure> {
     // This setting takes effect only in an empty file, and then persists.
     db.execute_batch("PRAGMA auto_vacuum = INCREMENTAL")?;
     let mode: String = db.query_row("PRAGMA journal_mode = WAL", (), |row| row.get(0))?;
     if mode != "wal" {
-        return Err(Trouble::Said(format!(
+        return Err(SqliteFailure::Invalid(format!(
             "the disk of `{}` cannot be shared between servers; use a local one",
             file.display(),
         )));
     }
-    let steps = STEPS[version..].concat();
-    let latest = STEPS.len();
+    let steps = MIGRATIONS[version..].concat();
+    let latest = MIGRATIONS.len();
     db.execute_batch(&format!(
         "BEGIN IMMEDIATE; {steps} PRAGMA user_version = {latest}; \
-         PRAGMA application_id = {APPLICATION}; COMMIT"
+         PRAGMA application_id = {APPLICATION_ID}; COMMIT"
     ))?;
     Ok(())
 }
 
 /// Converts a time to nanoseconds since the Unix epoch, saturating.
-pub(super) fn nanos(at: Timestamp) -> i64 {
+pub(super) fn unix_nanos(at: Timestamp) -> i64 {
     let nanos = at.as_nanosecond();
     i64::try_from(nanos).unwrap_or(if nanos < 0 { i64::MIN } else { i64::MAX })
 }
 
 /// Converts a duration to nanoseconds, up to 292 years.
-pub(super) fn nanos_of(duration: Duration) -> i64 {
+pub(super) fn duration_nanos(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
 }
 
 /// Converts nanoseconds written by [`nanos`] to a time.
-pub(super) fn timestamp(nanos: i64) -> Result<Timestamp, Trouble> {
-    Timestamp::from_nanosecond(nanos.into()).map_err(|err| Trouble::Said(err.to_string()))
+pub(super) fn timestamp_from_nanos(nanos: i64) -> Result<Timestamp, SqliteFailure> {
+    Timestamp::from_nanosecond(nanos.into()).map_err(|err| SqliteFailure::Invalid(err.to_string()))
 }

@@ -9,29 +9,29 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Tries to create the file, if another server removes it as abandoned.
-const TRIES: usize = 8;
+const REGISTER_TRIES: usize = 8;
 
 /// Id of a server in the rows of its jobs.
-pub(super) type Owner = i64;
+pub(super) type ServerId = i64;
 
 /// Registration of this server in the folder.
-pub(super) struct Server {
-    pub(super) owner: Owner,
+pub(super) struct ServerRegistration {
+    pub(super) owner: ServerId,
     path: PathBuf,
     /// Kept locked.
     _file: File,
 }
 
-impl Server {
+impl ServerRegistration {
     /// Registers a server in `folder`, which is created if needed.
-    pub(super) fn enter(folder: &Path, mark: u64) -> io::Result<Self> {
+    pub(super) fn register(folder: &Path, mark: u64) -> io::Result<Self> {
         let servers = folder.join("servers");
         DirBuilder::new().recursive(true).mode(0o700).create(&servers)?;
         let random = getrandom::u64().map_err(io::Error::other)? >> 1;
-        let owner = Owner::try_from(random).map_err(io::Error::other)?;
-        let path = servers.join(name(owner));
+        let owner = ServerId::try_from(random).map_err(io::Error::other)?;
+        let path = servers.join(file_name(owner));
         let made = path.with_extension("new");
-        for _ in 0..TRIES {
+        for _ in 0..REGISTER_TRIES {
             // Locked before it gets its final name, or others would take this server for dead.
             let mut file =
                 OpenOptions::new().write(true).create_new(true).mode(0o600).open(&made)?;
@@ -48,7 +48,7 @@ impl Server {
     }
 
     /// Removes the registration.
-    pub(super) fn leave(&self) {
+    pub(super) fn unregister(&self) {
         if let Err(err) = std::fs::remove_file(&self.path) {
             tracing::warn!("`{}` cannot be removed: {err}", self.path.display());
         }
@@ -57,7 +57,7 @@ impl Server {
     /// Returns the dead servers among those with a file and among `owners`.
     ///
     /// `owners` must have been read before this call, or a new server might count as dead.
-    pub(super) fn gone(&self, owners: Vec<Owner>) -> io::Result<Vec<Gone>> {
+    pub(super) fn dead_servers(&self, owners: Vec<ServerId>) -> io::Result<Vec<DeadServer>> {
         let mut alive = vec![self.owner];
         let mut gone = Vec::new();
         for entry in std::fs::read_dir(self.path.parent().unwrap_or(Path::new(".")))? {
@@ -65,22 +65,29 @@ impl Server {
             if path == self.path {
                 continue;
             }
-            let named = path.file_name().and_then(|name| owner(name.to_str()?));
-            match (look(&path)?, named) {
-                (Found::Free(file), Some(owner)) => {
-                    gone.push(Gone { owner, mark: mark(&file), file: Some((path, file)) });
+            let named = path.file_name().and_then(|name| parse_file_name(name.to_str()?));
+            match (inspect_file(&path)?, named) {
+                (ServerFileState::Unlocked(file), Some(owner)) => {
+                    gone.push(DeadServer {
+                        owner,
+                        mark: read_mark(&file),
+                        file: Some((path, file)),
+                    });
                 }
                 // A server that died during its registration.
-                (Found::Free(_), None) if path.extension().is_some_and(|it| it == "new") => {
-                    remove(&path);
+                (ServerFileState::Unlocked(_), None)
+                    if path.extension().is_some_and(|it| it == "new") =>
+                {
+                    remove_if_exists(&path);
                 }
-                (Found::Locked, Some(owner)) => alive.push(owner),
-                (Found::Free(_) | Found::Locked, None) | (Found::Nothing, _) => {}
+                (ServerFileState::Locked, Some(owner)) => alive.push(owner),
+                (ServerFileState::Unlocked(_) | ServerFileState::Locked, None)
+                | (ServerFileState::Missing, _) => {}
             }
         }
         for owner in owners {
             if !alive.contains(&owner) && gone.iter().all(|gone| gone.owner != owner) {
-                gone.push(Gone { owner, mark: None, file: None });
+                gone.push(DeadServer { owner, mark: None, file: None });
             }
         }
         Ok(gone)
@@ -88,44 +95,44 @@ impl Server {
 }
 
 /// A dead server. While this is kept, no other server takes over its jobs.
-pub(super) struct Gone {
-    pub(super) owner: Owner,
+pub(super) struct DeadServer {
+    pub(super) owner: ServerId,
     pub(super) mark: Option<u64>,
     /// Kept locked.
     file: Option<(PathBuf, File)>,
 }
 
-impl Gone {
+impl DeadServer {
     /// Removes its file, after its jobs were taken over.
-    pub(super) fn bury(self) {
+    pub(super) fn remove_file(self) {
         if let Some((path, _locked)) = &self.file {
-            remove(path);
+            remove_if_exists(path);
         }
     }
 }
 
-enum Found {
-    Nothing,
+enum ServerFileState {
+    Missing,
     Locked,
-    Free(File),
+    Unlocked(File),
 }
 
-fn look(path: &Path) -> io::Result<Found> {
+fn inspect_file(path: &Path) -> io::Result<ServerFileState> {
     let file = match File::open(path) {
         Ok(file) => file,
-        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
+        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(ServerFileState::Missing),
         Err(err) => return Err(err),
     };
     match file.try_lock() {
         // It may have been removed since it was opened, with its jobs taken over.
-        Ok(()) if file.metadata()?.nlink() == 0 => Ok(Found::Nothing),
-        Ok(()) => Ok(Found::Free(file)),
-        Err(TryLockError::WouldBlock) => Ok(Found::Locked),
+        Ok(()) if file.metadata()?.nlink() == 0 => Ok(ServerFileState::Missing),
+        Ok(()) => Ok(ServerFileState::Unlocked(file)),
+        Err(TryLockError::WouldBlock) => Ok(ServerFileState::Locked),
         Err(TryLockError::Error(err)) => Err(err),
     }
 }
 
-fn remove(path: &Path) {
+fn remove_if_exists(path: &Path) {
     match std::fs::remove_file(path) {
         Err(err) if err.kind() != io::ErrorKind::NotFound => {
             tracing::warn!("`{}` cannot be removed: {err}", path.display());
@@ -136,17 +143,17 @@ fn remove(path: &Path) {
 
 /// Reads the mark. It is missing if the machine stopped before it was on disk; then no programs
 /// survived either.
-fn mark(mut file: &File) -> Option<u64> {
+fn read_mark(mut file: &File) -> Option<u64> {
     let mut text = String::new();
     file.read_to_string(&mut text).ok()?;
     text.parse().ok()
 }
 
-fn name(owner: Owner) -> String {
+fn file_name(owner: ServerId) -> String {
     format!("{owner:016x}")
 }
 
-fn owner(name: &str) -> Option<Owner> {
-    let owner = Owner::from_str_radix(name, 16).ok()?;
-    (self::name(owner) == name).then_some(owner)
+fn parse_file_name(name: &str) -> Option<ServerId> {
+    let owner = ServerId::from_str_radix(name, 16).ok()?;
+    (file_name(owner) == name).then_some(owner)
 }

@@ -18,7 +18,8 @@ use rusqlite::Connection;
 use serde_json::json;
 use tempfile::TempDir;
 use toolgate_contract::{
-    Artefact, CallError, Ending, Happened, JobState, Level, Output, Stream, Text, ToolId,
+    CallEnding, CallError, JobArtefact, JobEventKind, JobState, LogLevel, OutputStream, ResultText,
+    ToolId, ToolOutput,
 };
 
 use super::*;
@@ -39,7 +40,7 @@ fn at(second: i64) -> Timestamp {
 }
 
 fn id(number: u128) -> JobId {
-    JobId::of(number << 64 | number)
+    JobId::from_bits(number << 64 | number)
 }
 
 fn job(number: u128) -> NewJob {
@@ -47,29 +48,35 @@ fn job(number: u128) -> NewJob {
         id: id(number),
         tool: ToolId::new("exec.run").expect("an id"),
         input: json!({ "number": u64::try_from(number).expect("small") }),
-        caller: Caller::named("ada"),
+        caller: Caller::with_key("ada"),
         dialect: "test".into(),
         priority: 3,
         created: at(0),
         keep: Duration::from_secs(60),
-        asking: crate::jobs::store::Answered::default(),
+        answers: crate::jobs::store::CallerAnswers::default(),
     }
 }
 
-fn printed(text: &str) -> Happened {
-    Happened::Output { stream: Stream::Stdout, text: text.to_owned() }
+fn printed(text: &str) -> JobEventKind {
+    JobEventKind::Output { stream: OutputStream::Stdout, text: text.to_owned() }
 }
 
-fn end(second: i64, before: Vec<Said>) -> End {
-    let output = Output::new(json!(1), Text::body("one"), Ending::Done);
-    let artefacts = vec![Artefact {
+fn end(second: i64, before: Vec<TimedEvent>) -> JobEnd {
+    let output = ToolOutput::new(json!(1), ResultText::from_body("one"), CallEnding::Done);
+    let artefacts = vec![JobArtefact {
         name: "a.png".to_owned(),
         path: "out/a.png".to_owned(),
         bytes: 3,
         modified: at(second),
         media_type: "image/png".to_owned(),
     }];
-    End { at: at(second), state: JobState::Succeeded, outcome: Ok(output), artefacts, before }
+    JobEnd {
+        at: at(second),
+        state: JobState::Succeeded,
+        outcome: Ok(output),
+        artefacts,
+        last_events: before,
+    }
 }
 
 /// Runs the test `name` of this file again, in a process of its own, started by `starter`.
@@ -95,9 +102,9 @@ fn commits(folder: &TempDir) -> usize {
 
 impl SqliteStore {
     /// Takes over all there is, as a server does that has nothing to end first.
-    async fn adopt_all(&self) -> Result<Adopted, StoreError> {
+    async fn adopt_all(&self) -> Result<AdoptedJobs, JobStoreError> {
         let mut adopted = self.adopt(Arc::new(|_| true)).await?;
-        std::mem::replace(&mut adopted.bury, Box::new(|| ()))();
+        std::mem::replace(&mut adopted.forget_servers, Box::new(|| ()))();
         Ok(adopted)
     }
 }
@@ -110,7 +117,7 @@ async fn what_was_acknowledged_outlives_a_server_that_is_killed() {
             store.accept(job(number)).await.expect("it is accepted");
         }
         store.begin(id(1), at(1)).await.expect("it begins");
-        store.append(id(1), vec![(at(2), printed("half"))]).await.expect("it is added");
+        store.append_events(id(1), vec![(at(2), printed("half"))]).await.expect("it is added");
         store.finish(id(2), end(2, vec![])).await.expect("it ends");
         println!("\nacknowledged");
         std::thread::park_timeout(Duration::from_secs(60));
@@ -134,7 +141,7 @@ async fn what_was_acknowledged_outlives_a_server_that_is_killed() {
     assert_eq!(adopted.jobs[0].state, JobState::Running);
     assert_eq!(adopted.jobs[1].state, JobState::Queued);
     let last = store.events(id(1), 2, 1).await.expect("events");
-    assert_eq!(last[0].what, printed("half"));
+    assert_eq!(last[0].kind, printed("half"));
     let begun = store.begin(id(20), at(9)).await.expect("it begins").expect("it is there");
     assert_eq!((begun.input, begun.attempt), (json!({ "number": 20 }), 1));
 }
@@ -150,9 +157,10 @@ async fn a_job_begins_once_and_ends_once() {
     assert!(twice.contains("is there already"), "{twice}");
 
     let begun = join_all((0..8).map(|_| store.begin(id(1), at(1)))).await;
-    let begun: Vec<Begun> = begun.into_iter().filter_map(|begun| begun.expect("one")).collect();
+    let begun: Vec<StartedJob> =
+        begun.into_iter().filter_map(|begun| begun.expect("one")).collect();
     assert_eq!(
-        begun.iter().map(|begun| (begun.attempt, begun.event)).collect::<Vec<_>>(),
+        begun.iter().map(|begun| (begun.attempt, begun.start_event)).collect::<Vec<_>>(),
         [(1, 2)]
     );
     let ends = (0..8).map(|_| store.finish(id(1), end(2, vec![(at(2), printed("last"))])));
@@ -164,7 +172,8 @@ async fn a_job_begins_once_and_ends_once() {
     assert_eq!((ended.state, ended.last_event, ended.updated), (JobState::Succeeded, 4, at(2)));
     assert_eq!(ended.outcome.expect("one").expect("an output").text.body, "one");
     assert_eq!(ended.artefacts, end(2, vec![]).artefacts);
-    let late = store.append(id(1), vec![(at(3), printed("late"))]).await.expect_err("it ended");
+    let late =
+        store.append_events(id(1), vec![(at(3), printed("late"))]).await.expect_err("it ended");
     assert!(late.to_string().contains("has ended"), "{late}");
 }
 
@@ -177,11 +186,11 @@ async fn events_are_numbered_without_gaps() {
     store.begin(id(1), at(1)).await.expect("it begins");
     let three =
         || vec![(at(2), printed("one")), (at(2), printed("two")), (at(2), printed("three"))];
-    let added = join_all((0..20).map(|_| store.append(id(1), three()))).await;
+    let added = join_all((0..20).map(|_| store.append_events(id(1), three()))).await;
     let mut first: Vec<u64> = added.into_iter().map(|first| first.expect("it is added")).collect();
     first.sort_unstable();
     assert_eq!(first, (0..20).map(|turn| 3 + 3 * turn).collect::<Vec<u64>>());
-    assert_eq!(store.append(id(1), vec![]).await.expect("nothing"), 63);
+    assert_eq!(store.append_events(id(1), vec![]).await.expect("nothing"), 63);
 
     let mut seen = Vec::new();
     let mut after = 0;
@@ -274,16 +283,20 @@ async fn only_what_was_kept_long_enough_is_forgotten() {
         let second = i64::try_from(number).expect("small");
         store.finish(id(number), end(second, vec![(at(1), printed("x"))])).await.expect("it ends");
     }
-    assert_eq!(store.forget(at(61), 4).await.expect("an answer"), [], "the minute is not over");
-    assert_eq!(store.forget(at(62), 4).await.expect("an answer"), [id(1)]);
-    assert_eq!(store.forget(at(62), 2).await.expect("an answer"), [id(2)], "one too many");
-    assert_eq!(store.forget(at(9999), 9).await.expect("an answer").len(), 2);
+    assert_eq!(
+        store.remove_expired(at(61), 4).await.expect("an answer"),
+        [],
+        "the minute is not over"
+    );
+    assert_eq!(store.remove_expired(at(62), 4).await.expect("an answer"), [id(1)]);
+    assert_eq!(store.remove_expired(at(62), 2).await.expect("an answer"), [id(2)], "one too many");
+    assert_eq!(store.remove_expired(at(9999), 9).await.expect("an answer").len(), 2);
     let page = store.list(None, None, 10).await.expect("a page");
     assert!(page.jobs.iter().map(|job| job.id).eq([id(6), id(5)]), "they have not ended");
     assert_eq!(store.events(id(1), 0, 100).await.expect("events"), []);
     drop(store);
 
-    let db = Connection::open(folder.path().join(FILE)).expect("a database");
+    let db = Connection::open(folder.path().join(FILE_NAME)).expect("a database");
     let count = |table: &str| -> i64 {
         db.query_row(&format!("SELECT count(*) FROM {table}"), (), |row| row.get(0)).expect("it")
     };
@@ -297,12 +310,12 @@ async fn what_is_forgotten_gives_its_room_back() {
     store.accept(job(1)).await.expect("it is accepted");
     let megabyte = vec![(at(1), printed(&"x".repeat(1 << 16))); 16];
     for _ in 0..24 {
-        store.append(id(1), megabyte.clone()).await.expect("it is added");
+        store.append_events(id(1), megabyte.clone()).await.expect("it is added");
     }
     store.finish(id(1), end(2, vec![])).await.expect("it ends");
-    assert_eq!(store.forget(at(9999), 0).await.expect("an answer"), [id(1)]);
+    assert_eq!(store.remove_expired(at(9999), 0).await.expect("an answer"), [id(1)]);
     drop(store);
-    let bytes = std::fs::metadata(folder.path().join(FILE)).expect("a file").len();
+    let bytes = std::fs::metadata(folder.path().join(FILE_NAME)).expect("a file").len();
     assert!(bytes < 6 << 20, "{bytes} of 24 MiB");
 }
 
@@ -326,13 +339,13 @@ async fn one_that_fails_does_not_fail_those_it_is_committed_with() {
     let accepted = join_all(numbers.map(|number| store.accept(job(number)))).await;
     assert_eq!(accepted.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, true, false, true]);
     // One that fails half way.
-    let half = store.writer.ask(Durability::Written, 0, |session: &Session| {
+    let half = store.writer.submit(Durability::Written, 0, |session: &WriterSession| {
         session.db.execute("INSERT INTO forgotten (job) VALUES (1)", ())?;
-        Err::<(), _>(schema::Trouble::Said("half".to_owned()))
+        Err::<(), _>(schema::SqliteFailure::Invalid("half".to_owned()))
     });
     let (half, whole) = tokio::join!(half, store.accept(job(4)));
     assert!(half.is_err() && whole.is_ok());
-    while store.writer.ask(Durability::Written, 0, writes::sweep).await.expect("it sweeps") {}
+    while store.writer.submit(Durability::Written, 0, writes::sweep).await.expect("it sweeps") {}
     assert_eq!(store.list(None, None, 10).await.expect("a page").jobs.len(), 4);
     assert_eq!(store.events(id(1), 0, 100).await.expect("events").len(), 1);
 }
@@ -344,16 +357,16 @@ async fn where_the_transaction_is_lost_all_in_it_are_told_and_nothing_is_stored(
     let (go, wait) = std::sync::mpsc::channel();
     let (started, start) = std::sync::mpsc::channel();
     // While the first is done the others gather.
-    let first = store.writer.ask(Durability::Written, 0, move |_: &Session| {
-        started.send(()).map_err(|err| schema::Trouble::Said(err.to_string()))?;
-        wait.recv().map_err(|err| schema::Trouble::Said(err.to_string()))
+    let first = store.writer.submit(Durability::Written, 0, move |_: &WriterSession| {
+        started.send(()).map_err(|err| schema::SqliteFailure::Invalid(err.to_string()))?;
+        wait.recv().map_err(|err| schema::SqliteFailure::Invalid(err.to_string()))
     });
     let mut first = Box::pin(first);
     assert!((&mut first).now_or_never().is_none(), "it waits");
     start.recv().expect("it is being done");
-    let lost = store.writer.ask(Durability::Written, 0, |session: &Session| {
+    let lost = store.writer.submit(Durability::Written, 0, |session: &WriterSession| {
         session.db.execute_batch("ROLLBACK")?;
-        Err::<(), _>(schema::Trouble::Said("the disk failed".to_owned()))
+        Err::<(), _>(schema::SqliteFailure::Invalid("the disk failed".to_owned()))
     });
     let (first, before, lost, after, _) =
         tokio::join!(first, store.accept(job(1)), lost, store.accept(job(2)), async move {
@@ -373,11 +386,11 @@ async fn a_job_has_nothing_of_one_that_is_half_forgotten() {
     let store = open(&folder);
     store.accept(job(1)).await.expect("it is accepted");
     store.finish(id(1), end(1, vec![(at(1), printed("x")); 9])).await.expect("it ends");
-    let forget = |session: &Session| writes::forget(session, &[id(1)]);
-    let forgotten = store.writer.ask(Durability::Written, 0, forget).await;
+    let forget = |session: &WriterSession| writes::remove_jobs(session, &[id(1)]);
+    let forgotten = store.writer.submit(Durability::Written, 0, forget).await;
     assert_eq!(forgotten.expect("it is forgotten"), [id(1)]);
     store.accept(job(2)).await.expect("it is accepted");
-    assert_eq!(store.forget(at(2), 9).await.expect("the rest goes"), []);
+    assert_eq!(store.remove_expired(at(2), 9).await.expect("the rest goes"), []);
     assert_eq!(store.events(id(2), 0, 100).await.expect("events").len(), 1);
     assert!(store.begin(id(2), at(3)).await.expect("an answer").is_some());
 }
@@ -392,7 +405,7 @@ async fn only_what_must_be_durable_waits_for_the_disk() {
         (Durability::Written, 1),
         (Durability::Durable, 2),
     ] {
-        let asked = store.writer.ask(durability, 0, |session: &Session| {
+        let asked = store.writer.submit(durability, 0, |session: &WriterSession| {
             Ok(session.db.query_row("PRAGMA synchronous", (), |row| row.get::<_, i64>(0))?)
         });
         assert_eq!(asked.await.expect("a level"), level);
@@ -416,7 +429,7 @@ async fn while_another_writes_one_can_read_and_afterwards_write() {
     let folder = folder();
     let store = open(&folder);
     store.accept(job(1)).await.expect("it is accepted");
-    let other = Connection::open(folder.path().join(FILE)).expect("a database");
+    let other = Connection::open(folder.path().join(FILE_NAME)).expect("a database");
     other.execute_batch("BEGIN IMMEDIATE").expect("a lock");
     let (refused, read) = tokio::join!(store.accept(job(2)), async {
         let began = Instant::now();
@@ -458,7 +471,7 @@ async fn on_a_small_disk(folder: &Path) {
     let some = || vec![(at(1), printed(&"x".repeat(20_000)))];
     let mut added = 0;
     let refused = loop {
-        match store.append(id(1), some()).await {
+        match store.append_events(id(1), some()).await {
             Ok(_) => added += 1,
             Err(err) => break err.to_string(),
         }
@@ -472,7 +485,7 @@ async fn on_a_small_disk(folder: &Path) {
 
     std::fs::remove_file(&filler).expect("room");
     store.accept(job(900)).await.expect("it is accepted");
-    store.append(id(1), some()).await.expect("it is added");
+    store.append_events(id(1), some()).await.expect("it is added");
     store.finish(id(1), end(3, vec![])).await.expect("it ends");
     drop(store);
     let store = SqliteStore::open(&folder.join("jobs"), 1).expect("a store");
@@ -489,7 +502,7 @@ fn refusal(folder: &TempDir) -> String {
 #[test]
 fn a_file_that_is_none_of_jobs_is_refused_and_left_alone() {
     let folder = folder();
-    let file = folder.path().join(FILE);
+    let file = folder.path().join(FILE_NAME);
     let text = "these are not jobs ".repeat(100);
     std::fs::write(&file, &text).expect("a file");
     let refused = refusal(&folder);
@@ -511,7 +524,7 @@ fn a_file_that_is_none_of_jobs_is_refused_and_left_alone() {
 fn a_file_of_a_newer_toolgate_is_refused() {
     let folder = folder();
     drop(open(&folder));
-    let db = Connection::open(folder.path().join(FILE)).expect("a database");
+    let db = Connection::open(folder.path().join(FILE_NAME)).expect("a database");
     db.execute_batch("PRAGMA user_version = 99").expect("a version");
     drop(db);
     let refused = refusal(&folder);
@@ -526,7 +539,7 @@ async fn a_damaged_file_is_told_and_not_taken_for_an_empty_one() {
         store.accept(job(number)).await.expect("it is accepted");
     }
     drop(store);
-    let file = std::fs::OpenOptions::new().write(true).open(folder.path().join(FILE));
+    let file = std::fs::OpenOptions::new().write(true).open(folder.path().join(FILE_NAME));
     let file = file.expect("the file");
     let bytes = file.metadata().expect("its size").len();
     for page in 2..bytes / 4096 {
@@ -561,7 +574,7 @@ fn a_folder_that_several_open_first_at_once_has_one_store() {
             opened.into_iter().map(|opened| opened.join().expect("a store")).collect()
         });
         assert_eq!(opened.len(), 8);
-        assert!(SqliteStore::is_in(folder.path()));
+        assert!(SqliteStore::exists_in(folder.path()));
     }
 }
 
@@ -574,10 +587,10 @@ async fn what_a_server_may_not_go_on_with_stays_for_one_that_may() {
     }
     drop(one);
     let two = SqliteStore::open(folder.path(), 8).expect("it opens");
-    let may: May = Arc::new(|orphan| orphan.id == id(2));
+    let may: AdoptFilter = Arc::new(|orphan| orphan.id == id(2));
     let adopted = two.adopt(may).await.expect("it adopts");
     assert_eq!(adopted.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [id(2)]);
-    (adopted.bury)();
+    (adopted.forget_servers)();
     let adopted = two.adopt_all().await.expect("it adopts");
     assert_eq!(adopted.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [id(1)]);
 }
@@ -590,7 +603,7 @@ async fn a_mark_is_told_again_until_what_it_marks_is_ended() {
     std::fs::write(left, "5").expect("a server's file");
     let marks = || async {
         let adopted = store.adopt(Arc::new(|_| true)).await.expect("it adopts");
-        (adopted.marks, adopted.bury)
+        (adopted.marks, adopted.forget_servers)
     };
     let (first, bury) = marks().await;
     drop(bury);

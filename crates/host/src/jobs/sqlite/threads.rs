@@ -11,19 +11,19 @@ use std::time::Duration;
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
-use super::schema::{self, Trouble};
-use super::servers::Server;
-use crate::jobs::store::StoreError;
+use super::schema::{self, SqliteFailure};
+use super::servers::ServerRegistration;
+use crate::jobs::store::JobStoreError;
 
 /// Capacity of each queue. Further requests wait.
-const QUEUE: usize = 256;
+const QUEUE_MAX: usize = 256;
 /// Approximate size of one transaction in bytes. It fits in the connection's cache, so each page is
 /// written once.
 pub(super) const BATCH_BYTES: usize = 512 << 10;
 /// Number of reader threads.
-const READERS: usize = 2;
+const READER_COUNT: usize = 2;
 /// Longest wait for unwritten requests when the store is dropped.
-const END_MAX: Duration = Duration::from_secs(10);
+const END_WAIT: Duration = Duration::from_secs(10);
 
 /// Durability of a write when it is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,40 +35,40 @@ pub(super) enum Durability {
 }
 
 /// Handle of the writer thread.
-pub(super) struct Writer {
+pub(super) struct WriterThread {
     // Declared before `_end`, because the thread ends when its queue is dropped.
-    queue: mpsc::Sender<Write>,
-    _end: End,
+    queue: mpsc::Sender<WriteRequest>,
+    _end: ThreadJoinGuard,
 }
 
 /// A write request, which shares a transaction with others.
-struct Write {
+struct WriteRequest {
     durability: Durability,
     /// Approximate size in bytes.
     bytes: usize,
-    work: Box<Work>,
+    work: Box<WriteWork>,
 }
 
 /// Function that does the write, or receives the error of a failed transaction start.
-type Work = dyn FnOnce(Result<&Session, StoreError>) -> Tried + Send;
+type WriteWork = dyn FnOnce(Result<&WriterSession, JobStoreError>) -> WriteAttempt + Send;
 
 /// Result of one write before the commit.
-struct Tried {
-    failed: Option<StoreError>,
+struct WriteAttempt {
+    failure: Option<JobStoreError>,
     /// Function that sends the answer, given the outcome of the commit.
-    answer: Box<dyn FnOnce(Result<(), StoreError>)>,
+    answer: Box<dyn FnOnce(Result<(), JobStoreError>)>,
 }
 
-impl Writer {
-    pub(super) fn start(mut session: Session) -> io::Result<Self> {
-        let (queue, mut asked) = mpsc::channel(QUEUE);
-        let (end, alive) = End::new();
-        thread("jobs-write", move || {
+impl WriterThread {
+    pub(super) fn start(mut session: WriterSession) -> io::Result<Self> {
+        let (queue, mut asked) = mpsc::channel(QUEUE_MAX);
+        let (end, alive) = ThreadJoinGuard::new();
+        spawn_thread("jobs-write", move || {
             let mut waiting = Vec::new();
-            while asked.blocking_recv_many(&mut waiting, QUEUE) > 0 {
-                session.write(&mut waiting);
+            while asked.blocking_recv_many(&mut waiting, QUEUE_MAX) > 0 {
+                session.write_waiting(&mut waiting);
             }
-            session.server.leave();
+            session.server.unregister();
             drop(session);
             drop(alive);
         })?;
@@ -76,55 +76,58 @@ impl Writer {
     }
 
     /// Runs `work`, which writes about `bytes`, atomically and commits it.
-    pub(super) fn ask<T: Send + 'static>(
+    pub(super) fn submit<T: Send + 'static>(
         &self,
         durability: Durability,
         bytes: usize,
-        work: impl FnOnce(&Session) -> Result<T, Trouble> + Send + 'static,
-    ) -> impl Future<Output = Result<T, StoreError>> + Send {
-        self.ask_then(durability, bytes, work, |done| done)
+        work: impl FnOnce(&WriterSession) -> Result<T, SqliteFailure> + Send + 'static,
+    ) -> impl Future<Output = Result<T, JobStoreError>> + Send {
+        self.submit_then(durability, bytes, work, |done| done)
     }
 
-    /// Runs and commits `work` like [`Writer::ask`], then runs `then` on the writer thread.
-    pub(super) fn ask_then<T: Send + 'static, U: Send + 'static>(
+    /// Runs and commits `work` like [`WriterThread::submit`], then runs `then` on the writer thread.
+    pub(super) fn submit_then<T: Send + 'static, U: Send + 'static>(
         &self,
         durability: Durability,
         bytes: usize,
-        work: impl FnOnce(&Session) -> Result<T, Trouble> + Send + 'static,
+        work: impl FnOnce(&WriterSession) -> Result<T, SqliteFailure> + Send + 'static,
         then: impl FnOnce(T) -> U + Send + 'static,
-    ) -> impl Future<Output = Result<U, StoreError>> + Send {
+    ) -> impl Future<Output = Result<U, JobStoreError>> + Send {
         let (reply, answer) = oneshot::channel();
-        let work = Box::new(move |session: Result<&Session, StoreError>| {
-            let done = session.and_then(|session| session.whole(work));
+        let work = Box::new(move |session: Result<&WriterSession, JobStoreError>| {
+            let done = session.and_then(|session| session.run_atomically(work));
             let failed = done.as_ref().err().cloned();
-            let answer = Box::new(move |committed: Result<(), StoreError>| {
+            let answer = Box::new(move |committed: Result<(), JobStoreError>| {
                 // The receiver may have been dropped.
                 let _ = reply.send(committed.and(done).map(then));
             });
-            Tried { failed, answer }
+            WriteAttempt { failure: failed, answer }
         });
         async move {
-            self.queue.send(Write { durability, bytes, work }).await.map_err(|_| ended())?;
-            answer.await.unwrap_or_else(|_| Err(ended()))
+            self.queue
+                .send(WriteRequest { durability, bytes, work })
+                .await
+                .map_err(|_| ended_error())?;
+            answer.await.unwrap_or_else(|_| Err(ended_error()))
         }
     }
 }
 
 /// State of the writer thread.
-pub(super) struct Session {
+pub(super) struct WriterSession {
     pub(super) db: Connection,
     pub(super) file: Arc<Path>,
-    pub(super) server: Server,
+    pub(super) server: ServerRegistration,
     /// Current setting of the connection.
     pub(super) durability: Option<Durability>,
 }
 
-impl Session {
+impl WriterSession {
     /// Runs the waiting writes in as few transactions as their size allows.
-    fn write(&mut self, waiting: &mut Vec<Write>) {
+    fn write_waiting(&mut self, waiting: &mut Vec<WriteRequest>) {
         while !waiting.is_empty() {
             let mut bytes = 0;
-            let fits = |write: &&Write| {
+            let fits = |write: &&WriteRequest| {
                 let fits = bytes < BATCH_BYTES;
                 bytes += write.bytes;
                 fits
@@ -135,28 +138,28 @@ impl Session {
     }
 
     /// Runs `batch` in one transaction.
-    fn transact(&mut self, batch: Vec<Write>) {
+    fn transact(&mut self, batch: Vec<WriteRequest>) {
         let durability = batch.iter().map(|write| write.durability).max();
-        let mut outcome = self.start(durability.unwrap_or(Durability::Written));
+        let mut outcome = self.begin_transaction(durability.unwrap_or(Durability::Written));
         let mut answers = Vec::with_capacity(batch.len());
         for write in batch {
             let tried = (write.work)(outcome.clone().map(|()| &*self));
             answers.push(tried.answer);
             // After a disk error SQLite rolls back the whole transaction.
             if outcome.is_ok() && self.db.is_autocommit() {
-                outcome = Err(tried.failed.unwrap_or_else(ended));
+                outcome = Err(tried.failure.unwrap_or_else(ended_error));
             }
         }
-        let outcome = outcome.and_then(|()| self.run("COMMIT"));
+        let outcome = outcome.and_then(|()| self.execute("COMMIT"));
         if !self.db.is_autocommit() {
-            let _ = self.run("ROLLBACK");
+            let _ = self.execute("ROLLBACK");
         }
         for answer in answers {
             answer(outcome.clone());
         }
     }
 
-    fn start(&mut self, durability: Durability) -> Result<(), StoreError> {
+    fn begin_transaction(&mut self, durability: Durability) -> Result<(), JobStoreError> {
         if self.durability != Some(durability) {
             let level = match durability {
                 Durability::Written => "NORMAL",
@@ -164,60 +167,63 @@ impl Session {
             };
             // Not cached: a pragma may act when it is prepared, not when it is run.
             let set = self.db.execute_batch(&format!("PRAGMA synchronous = {level}"));
-            set.map_err(|err| Trouble::from(err).about(&self.file))?;
+            set.map_err(|err| SqliteFailure::from(err).to_store_error(&self.file))?;
             self.durability = Some(durability);
         }
-        self.run("BEGIN IMMEDIATE")
+        self.execute("BEGIN IMMEDIATE")
     }
 
     /// Runs `work` in a savepoint, and rolls back if it fails.
-    fn whole<T>(&self, work: impl FnOnce(&Self) -> Result<T, Trouble>) -> Result<T, StoreError> {
-        self.run("SAVEPOINT one")?;
-        let done = work(self).map_err(|err| err.about(&self.file));
-        let undone = if done.is_ok() { Ok(()) } else { self.run("ROLLBACK TO one") };
-        if let Err(err) = undone.and_then(|()| self.run("RELEASE one")) {
+    fn run_atomically<T>(
+        &self,
+        work: impl FnOnce(&Self) -> Result<T, SqliteFailure>,
+    ) -> Result<T, JobStoreError> {
+        self.execute("SAVEPOINT one")?;
+        let done = work(self).map_err(|err| err.to_store_error(&self.file));
+        let undone = if done.is_ok() { Ok(()) } else { self.execute("ROLLBACK TO one") };
+        if let Err(err) = undone.and_then(|()| self.execute("RELEASE one")) {
             // A half-done write must not be committed with the others.
-            let _ = self.run("ROLLBACK");
+            let _ = self.execute("ROLLBACK");
             return Err(done.err().unwrap_or(err));
         }
         done
     }
 
-    fn run(&self, sql: &str) -> Result<(), StoreError> {
+    fn execute(&self, sql: &str) -> Result<(), JobStoreError> {
         let ran = self.db.prepare_cached(sql).and_then(|mut statement| statement.execute(()));
-        ran.map(drop).map_err(|err| Trouble::from(err).about(&self.file))
+        ran.map(drop).map_err(|err| SqliteFailure::from(err).to_store_error(&self.file))
     }
 }
 
 /// Handle of the reader threads.
-pub(super) struct Readers {
+pub(super) struct ReaderThreads {
     // Declared before `_end`, because the threads end when their queue is dropped.
-    queue: mpsc::Sender<Read>,
+    queue: mpsc::Sender<ReadRequest>,
     file: Arc<Path>,
-    _end: End,
+    _end: ThreadJoinGuard,
 }
 
 /// A read request.
-type Read = Box<dyn FnOnce(Result<&Connection, StoreError>) + Send>;
+type ReadRequest = Box<dyn FnOnce(Result<&Connection, JobStoreError>) + Send>;
 
-impl Readers {
+impl ReaderThreads {
     pub(super) fn start(file: &Arc<Path>) -> io::Result<Self> {
-        let (queue, asked) = mpsc::channel::<Read>(QUEUE);
+        let (queue, asked) = mpsc::channel::<ReadRequest>(QUEUE_MAX);
         let asked = Arc::new(Mutex::new(asked));
-        let (end, alive) = End::new();
-        for _ in 0..READERS {
+        let (end, alive) = ThreadJoinGuard::new();
+        for _ in 0..READER_COUNT {
             let file = file.clone();
             let asked = asked.clone();
             let alive = alive.clone();
-            thread("jobs-read", move || {
+            spawn_thread("jobs-read", move || {
                 // Connected when needed, because servers with one caller hardly ever read.
                 let mut open = None;
-                while let Some(read) = next(&asked) {
+                while let Some(read) = next_request(&asked) {
                     let db = match open.take() {
                         Some(db) => Ok(db),
-                        None => schema::connect(&file).map_err(|err| err.about(&file)),
+                        None => schema::connect(&file).map_err(|err| err.to_store_error(&file)),
                     };
-                    read(db.as_ref().map_err(StoreError::clone));
+                    read(db.as_ref().map_err(JobStoreError::clone));
                     open = db.ok();
                 }
                 drop(open);
@@ -228,38 +234,38 @@ impl Readers {
     }
 
     /// Returns `trouble` with the file name, in words for a person.
-    pub(super) fn told(&self, trouble: &Trouble) -> StoreError {
-        trouble.about(&self.file)
+    pub(super) fn store_error(&self, trouble: &SqliteFailure) -> JobStoreError {
+        trouble.to_store_error(&self.file)
     }
 
     /// Runs `work` on the last commit.
-    pub(super) fn ask<T: Send + 'static>(
+    pub(super) fn submit<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Connection) -> Result<T, Trouble> + Send + 'static,
-    ) -> impl Future<Output = Result<T, StoreError>> + Send {
+        work: impl FnOnce(&Connection) -> Result<T, SqliteFailure> + Send + 'static,
+    ) -> impl Future<Output = Result<T, JobStoreError>> + Send {
         let (reply, answer) = oneshot::channel();
         let file = self.file.clone();
-        let read: Read = Box::new(move |db| {
-            let done = db.and_then(|db| work(db).map_err(|err| err.about(&file)));
+        let read: ReadRequest = Box::new(move |db| {
+            let done = db.and_then(|db| work(db).map_err(|err| err.to_store_error(&file)));
             // The receiver may have been dropped.
             let _ = reply.send(done);
         });
         async move {
-            self.queue.send(read).await.map_err(|_| ended())?;
-            answer.await.unwrap_or_else(|_| Err(ended()))
+            self.queue.send(read).await.map_err(|_| ended_error())?;
+            answer.await.unwrap_or_else(|_| Err(ended_error()))
         }
     }
 }
 
 /// Returns the next request for any idle reader, or `None` if the queue is closed.
-fn next(asked: &Mutex<mpsc::Receiver<Read>>) -> Option<Read> {
+fn next_request(asked: &Mutex<mpsc::Receiver<ReadRequest>>) -> Option<ReadRequest> {
     asked.lock().unwrap_or_else(PoisonError::into_inner).blocking_recv()
 }
 
 /// Waits in its drop until all threads have ended, for 10 s at most.
-struct End(Mutex<std::sync::mpsc::Receiver<Infallible>>);
+struct ThreadJoinGuard(Mutex<std::sync::mpsc::Receiver<Infallible>>);
 
-impl End {
+impl ThreadJoinGuard {
     /// Creates the guard, and the sender that each thread must drop last.
     fn new() -> (Self, std::sync::mpsc::Sender<Infallible>) {
         let (alive, end) = std::sync::mpsc::channel();
@@ -267,23 +273,23 @@ impl End {
     }
 }
 
-impl Drop for End {
+impl Drop for ThreadJoinGuard {
     fn drop(&mut self) {
         let end = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
-        match end.recv_timeout(END_MAX) {
+        match end.recv_timeout(END_WAIT) {
             Err(RecvTimeoutError::Timeout) => {
-                tracing::error!("the job store did not end within {} s", END_MAX.as_secs());
+                tracing::error!("the job store did not end within {} s", END_WAIT.as_secs());
             }
             Err(RecvTimeoutError::Disconnected) => {}
         }
     }
 }
 
-fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+fn spawn_thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let builder = std::thread::Builder::new().name(name.into()).stack_size(1 << 20);
     builder.spawn(work).map(drop)
 }
 
-fn ended() -> StoreError {
-    StoreError("it has ended".to_owned())
+fn ended_error() -> JobStoreError {
+    JobStoreError("it has ended".to_owned())
 }

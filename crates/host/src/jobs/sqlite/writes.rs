@@ -3,14 +3,18 @@
 use jiff::Timestamp;
 use rusqlite::{OptionalExtension, Row, params};
 use serde_json::Value;
-use toolgate_contract::{Given, Happened, JobId, JobState};
+use toolgate_contract::{ClientAnswers, JobEventKind, JobId, JobState};
 
-use super::reads::{id_of, parsed, state_of, text_or_none, tool_of, unfit};
-use super::schema::{EVENTS_MAX, Trouble, nanos, nanos_of, timestamp};
-use super::servers::Gone;
-use super::standing::{caller_of, standing};
-use super::threads::Session;
-use crate::jobs::store::{Answered, Begun, End, May, NewJob, Orphan, Said};
+use super::reads::{
+    column_error, id_from_bytes, optional_text, parse_json, parse_state, parse_tool,
+};
+use super::schema::{EVENTS_MAX, SqliteFailure, duration_nanos, timestamp_from_nanos, unix_nanos};
+use super::servers::DeadServer;
+use super::stored_caller::{caller_to_json, restore_caller};
+use super::threads::WriterSession;
+use crate::jobs::store::{
+    AdoptFilter, CallerAnswers, JobEnd, NewJob, OrphanJob, StartedJob, TimedEvent,
+};
 
 /// Number of events removed in one step, so that other requests come between.
 const SWEEP_STEP: usize = 128;
@@ -19,7 +23,11 @@ const SHRINK_STEP: i64 = 256;
 /// Number of free pages that stay in the file for reuse.
 const FREE_PAGES_MAX: i64 = 1024;
 
-pub(super) fn accept(session: &Session, job: &NewJob, input: &str) -> Result<(), Trouble> {
+pub(super) fn accept(
+    session: &WriterSession,
+    job: &NewJob,
+    input: &str,
+) -> Result<(), SqliteFailure> {
     // A job number is not reused while data of its previous job remains.
     let sql = "INSERT INTO jobs (n, id, tool, caller, dialect, priority, state, owner, created, \
                updated, keep, last_event, standing) VALUES (\
@@ -34,91 +42,106 @@ pub(super) fn accept(session: &Session, job: &NewJob, input: &str) -> Result<(),
         job.dialect,
         job.priority,
         session.server.owner,
-        nanos(job.created),
-        nanos_of(job.keep),
-        standing(&job.caller)?,
+        unix_nanos(job.created),
+        duration_nanos(job.keep),
+        caller_to_json(&job.caller)?,
     ]);
     inserted.map_err(|err| match err.sqlite_error_code() {
         Some(rusqlite::ErrorCode::ConstraintViolation) => {
-            Trouble::Said(format!("job {} is there already", job.id))
+            SqliteFailure::Invalid(format!("job {} is there already", job.id))
         }
         Some(_) | None => err.into(),
     })?;
     let n = session.db.last_insert_rowid();
-    let asking = (job.asking != Answered::default())
-        .then(|| serde_json::to_string(&job.asking))
+    let asking = (job.answers != CallerAnswers::default())
+        .then(|| serde_json::to_string(&job.answers))
         .transpose()?;
     let sql = "INSERT INTO inputs (job, input, asking) VALUES (?1, ?2, ?3)";
     session.db.prepare_cached(sql)?.execute(params![n, input, asking])?;
-    let lines = Lines::of(&[(job.created, Happened::Queued)])?;
-    add(session, n, 0, &lines)
+    let lines = EventRows::from_events(&[(job.created, JobEventKind::Queued)])?;
+    insert_events(session, n, 0, &lines)
 }
 
-pub(super) fn begin(session: &Session, id: JobId, at: Timestamp) -> Result<Option<Begun>, Trouble> {
+pub(super) fn begin(
+    session: &WriterSession,
+    id: JobId,
+    at: Timestamp,
+) -> Result<Option<StartedJob>, SqliteFailure> {
     let sql = "UPDATE jobs SET state = 'running', started = ?2, attempts = attempts + 1 \
                WHERE id = ?1 AND state = 'queued' AND owner = ?3 \
                RETURNING n, last_event, tool, caller, dialect, attempts, standing";
-    let found = session
-        .db
-        .prepare_cached(sql)?
-        .query_row(params![id.bits().to_be_bytes(), nanos(at), session.server.owner], |row| {
-            Ok((row.get(0)?, row.get(1)?, begun(row)?))
-        });
+    let found =
+        session.db.prepare_cached(sql)?.query_row(
+            params![id.bits().to_be_bytes(), unix_nanos(at), session.server.owner],
+            |row| Ok((row.get(0)?, row.get(1)?, started_row(row)?)),
+        );
     let Some((n, last, begun)) = found.optional()? else { return Ok(None) };
     let (tool, caller, dialect, attempt, standing) = begun;
-    add(session, n, last, &Lines::of(&[(at, Happened::Started { attempt })])?)?;
+    insert_events(
+        session,
+        n,
+        last,
+        &EventRows::from_events(&[(at, JobEventKind::Started { attempt })])?,
+    )?;
     let sql = "SELECT input, asking FROM inputs WHERE job = ?1";
     let stored =
         session.db.prepare_cached(sql)?.query_row([n], |row| Ok((row.get(0)?, row.get(1)?)));
     let (input, asking): (String, Option<String>) = stored?;
-    Ok(Some(Begun {
-        tool: tool_of(&tool)?,
-        input: parsed::<Value>(&input)?,
-        caller: caller_of(&caller, standing.as_deref())?,
+    Ok(Some(StartedJob {
+        tool: parse_tool(&tool)?,
+        input: parse_json::<Value>(&input)?,
+        caller: restore_caller(&caller, standing.as_deref())?,
         dialect: dialect.into(),
-        asking: asking.map_or_else(|| Ok(Answered::default()), |asking| parsed(&asking))?,
+        answers: asking
+            .map_or_else(|| Ok(CallerAnswers::default()), |asking| parse_json(&asking))?,
         attempt,
-        event: (last + 1).cast_unsigned(),
+        start_event: (last + 1).cast_unsigned(),
     }))
 }
 
-type BegunRow = (String, String, String, u32, Option<String>);
+type StartedRow = (String, String, String, u32, Option<String>);
 
-fn begun(row: &Row<'_>) -> rusqlite::Result<BegunRow> {
+fn started_row(row: &Row<'_>) -> rusqlite::Result<StartedRow> {
     Ok((row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?, row.get(6)?))
 }
 
-pub(super) fn requeue(session: &Session, id: JobId, at: Timestamp) -> Result<(), Trouble> {
+pub(super) fn requeue(
+    session: &WriterSession,
+    id: JobId,
+    at: Timestamp,
+) -> Result<(), SqliteFailure> {
     let sql = "UPDATE jobs SET state = 'queued', updated = ?2 \
                WHERE id = ?1 AND state = 'running' AND owner = ?3";
     session.db.prepare_cached(sql)?.execute(params![
         id.bits().to_be_bytes(),
-        nanos(at),
+        unix_nanos(at),
         session.server.owner
     ])?;
     Ok(())
 }
 
 /// Events in the form in which they are stored.
-pub(super) struct Lines {
+pub(super) struct EventRows {
     /// Time and JSON of each event.
     rows: Vec<(i64, String)>,
     /// Last reported progress and message.
     progress: Option<(f64, Option<String>)>,
 }
 
-impl Lines {
-    pub(super) fn of(said: &[Said]) -> Result<Self, Trouble> {
+impl EventRows {
+    pub(super) fn from_events(said: &[TimedEvent]) -> Result<Self, SqliteFailure> {
         let mut progress = None;
         let mut rows = Vec::with_capacity(said.len());
         for (at, what) in said {
-            if let Happened::Progress { fraction, message } = what {
+            if let JobEventKind::Progress { fraction, message } = what {
                 if !fraction.is_finite() {
-                    return Err(Trouble::Said(format!("a progress of {fraction} is none")));
+                    return Err(SqliteFailure::Invalid(format!(
+                        "a progress of {fraction} is none"
+                    )));
                 }
                 progress = Some((*fraction, message.clone()));
             }
-            rows.push((nanos(*at), serde_json::to_string(what)?));
+            rows.push((unix_nanos(*at), serde_json::to_string(what)?));
         }
         Ok(Self { rows, progress })
     }
@@ -129,23 +152,32 @@ impl Lines {
     }
 }
 
-pub(super) fn append(session: &Session, id: JobId, lines: &Lines) -> Result<u64, Trouble> {
-    let Some((n, last)) = unended(session, id)? else {
-        return Err(Trouble::Said(format!("job {id} has ended or is not there")));
+pub(super) fn append(
+    session: &WriterSession,
+    id: JobId,
+    lines: &EventRows,
+) -> Result<u64, SqliteFailure> {
+    let Some((n, last)) = unended_row(session, id)? else {
+        return Err(SqliteFailure::Invalid(format!("job {id} has ended or is not there")));
     };
-    add(session, n, last, lines)?;
+    insert_events(session, n, last, lines)?;
     Ok((last + 1).cast_unsigned())
 }
 
 /// Adds answers to those stored with the job. Earlier answers stay.
-pub(super) fn tell(session: &Session, id: JobId, given: &Given) -> Result<(), Trouble> {
+pub(super) fn add_answers(
+    session: &WriterSession,
+    id: JobId,
+    given: &ClientAnswers,
+) -> Result<(), SqliteFailure> {
     let sql = "SELECT job, asking FROM inputs WHERE job = (SELECT n FROM jobs WHERE id = ?1)";
     let mut statement = session.db.prepare_cached(sql)?;
     let found = statement
         .query_row([id.bits().to_be_bytes()], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
     let Some((n, asking)): Option<(i64, Option<String>)> = found else { return Ok(()) };
-    let mut asking: Answered = asking.map_or_else(|| Ok(Answered::default()), |it| parsed(&it))?;
+    let mut asking: CallerAnswers =
+        asking.map_or_else(|| Ok(CallerAnswers::default()), |it| parse_json(&it))?;
     for (key, told) in given {
         asking.given.entry(key.clone()).or_insert_with(|| told.clone());
     }
@@ -156,27 +188,27 @@ pub(super) fn tell(session: &Session, id: JobId, given: &Given) -> Result<(), Tr
 }
 
 /// End of a job in the form in which it is stored.
-pub(super) struct Ending {
+pub(super) struct StoredEnd {
     at: i64,
     state: JobState,
     outcome: String,
     artefacts: String,
-    lines: Lines,
+    lines: EventRows,
 }
 
-impl Ending {
-    pub(super) fn of(end: End) -> Result<Self, Trouble> {
-        let End { at, state, outcome, artefacts, before: mut said } = end;
+impl StoredEnd {
+    pub(super) fn from_end(end: JobEnd) -> Result<Self, SqliteFailure> {
+        let JobEnd { at, state, outcome, artefacts, last_events: mut said } = end;
         if !state.is_terminal() {
-            return Err(Trouble::Said(format!("no job ends {}", state.as_str())));
+            return Err(SqliteFailure::Invalid(format!("no job ends {}", state.as_str())));
         }
-        said.push((at, Happened::Finished { state }));
+        said.push((at, JobEventKind::Finished { state }));
         Ok(Self {
-            at: nanos(at),
+            at: unix_nanos(at),
             state,
             outcome: serde_json::to_string(&outcome)?,
             artefacts: serde_json::to_string(&artefacts)?,
-            lines: Lines::of(&said)?,
+            lines: EventRows::from_events(&said)?,
         })
     }
 
@@ -187,12 +219,12 @@ impl Ending {
 }
 
 pub(super) fn finish(
-    session: &Session,
+    session: &WriterSession,
     id: JobId,
-    ending: &Ending,
-) -> Result<Option<u64>, Trouble> {
-    let Some((n, last)) = unended(session, id)? else { return Ok(None) };
-    add(session, n, last, &ending.lines)?;
+    ending: &StoredEnd,
+) -> Result<Option<u64>, SqliteFailure> {
+    let Some((n, last)) = unended_row(session, id)? else { return Ok(None) };
+    insert_events(session, n, last, &ending.lines)?;
     let sql = "UPDATE jobs SET state = ?2, ended = ?3, outcome = ?4, artefacts = ?5, \
                until = CASE WHEN keep > 9223372036854775807 - max(?3, 0) \
                THEN 9223372036854775807 ELSE ?3 + keep END WHERE n = ?1";
@@ -209,7 +241,7 @@ pub(super) fn finish(
 }
 
 /// Returns the row number and last event of a job that has not ended.
-fn unended(session: &Session, id: JobId) -> Result<Option<(i64, i64)>, Trouble> {
+fn unended_row(session: &WriterSession, id: JobId) -> Result<Option<(i64, i64)>, SqliteFailure> {
     let sql = "SELECT n, last_event FROM jobs WHERE id = ?1 AND ended IS NULL";
     let mut statement = session.db.prepare_cached(sql)?;
     let found =
@@ -218,14 +250,19 @@ fn unended(session: &Session, id: JobId) -> Result<Option<(i64, i64)>, Trouble> 
 }
 
 /// Adds events after event `last`.
-fn add(session: &Session, n: i64, last: i64, lines: &Lines) -> Result<(), Trouble> {
+fn insert_events(
+    session: &WriterSession,
+    n: i64,
+    last: i64,
+    lines: &EventRows,
+) -> Result<(), SqliteFailure> {
     let sql = "INSERT INTO events (place, at, what) VALUES ((?1 << 32) + ?2, ?3, ?4)";
     let mut insert = session.db.prepare_cached(sql)?;
     let mut seq = last;
     for (at, what) in &lines.rows {
         seq += 1;
         if seq > EVENTS_MAX {
-            return Err(Trouble::Said("a job has too many events".to_owned()));
+            return Err(SqliteFailure::Invalid("a job has too many events".to_owned()));
         }
         insert.execute(params![n, seq, at, what])?;
     }
@@ -241,11 +278,14 @@ fn add(session: &Session, n: i64, last: i64, lines: &Lines) -> Result<(), Troubl
 
 /// Takes over jobs of dead servers. Returns these jobs and servers; remove the servers after the
 /// commit.
-pub(super) fn adopt(session: &Session, may: &May) -> Result<Taken, Trouble> {
+pub(super) fn adopt(
+    session: &WriterSession,
+    may: &AdoptFilter,
+) -> Result<JobTakeover, SqliteFailure> {
     let sql = "SELECT DISTINCT owner FROM jobs WHERE ended IS NULL";
     let mut statement = session.db.prepare(sql)?;
     let owners = statement.query_map((), |row| row.get(0))?.collect::<Result<_, _>>()?;
-    let gone = session.server.gone(owners)?;
+    let gone = session.server.dead_servers(owners)?;
 
     let mut orphans = Vec::new();
     let sql = "SELECT n, id, tool, priority, state, caller, created, attempts, last_event, \
@@ -255,13 +295,16 @@ pub(super) fn adopt(session: &Session, may: &May) -> Result<Taken, Trouble> {
     for gone in &gone {
         let mut rows = statement.query([gone.owner])?;
         while let Some(row) = rows.next()? {
-            let orphan = Orphan {
-                id: id_of(row.get(1)?),
-                tool: tool_of(row.get_ref(2)?.as_str().map_err(unfit)?)?,
+            let orphan = OrphanJob {
+                id: id_from_bytes(row.get(1)?),
+                tool: parse_tool(row.get_ref(2)?.as_str().map_err(column_error)?)?,
                 priority: row.get(3)?,
-                state: state_of(row.get_ref(4)?.as_str().map_err(unfit)?)?,
-                caller: caller_of(row.get_ref(5)?.as_str().map_err(unfit)?, text_or_none(row, 9)?)?,
-                created: timestamp(row.get(6)?)?,
+                state: parse_state(row.get_ref(4)?.as_str().map_err(column_error)?)?,
+                caller: restore_caller(
+                    row.get_ref(5)?.as_str().map_err(column_error)?,
+                    optional_text(row, 9)?,
+                )?,
+                created: timestamp_from_nanos(row.get(6)?)?,
                 attempts: row.get(7)?,
                 last_event: row.get::<_, i64>(8)?.cast_unsigned(),
             };
@@ -274,17 +317,20 @@ pub(super) fn adopt(session: &Session, may: &May) -> Result<Taken, Trouble> {
     for (n, _) in &orphans {
         take.execute([*n, session.server.owner])?;
     }
-    Ok(Taken { jobs: orphans.into_iter().map(|(_, orphan)| orphan).collect(), gone })
+    Ok(JobTakeover { jobs: orphans.into_iter().map(|(_, orphan)| orphan).collect(), servers: gone })
 }
 
 /// Jobs that were taken over, and their former servers.
-pub(super) struct Taken {
-    pub(super) jobs: Vec<Orphan>,
-    pub(super) gone: Vec<Gone>,
+pub(super) struct JobTakeover {
+    pub(super) jobs: Vec<OrphanJob>,
+    pub(super) servers: Vec<DeadServer>,
 }
 
 /// Removes those `ids` that still exist, except for the data that [`sweep`] removes.
-pub(super) fn forget(session: &Session, ids: &[JobId]) -> Result<Vec<JobId>, Trouble> {
+pub(super) fn remove_jobs(
+    session: &WriterSession,
+    ids: &[JobId],
+) -> Result<Vec<JobId>, SqliteFailure> {
     let sql = "DELETE FROM jobs WHERE id = ?1 AND ended IS NOT NULL RETURNING n";
     let mut delete = session.db.prepare_cached(sql)?;
     let sql = "INSERT INTO forgotten (job) VALUES (?1)";
@@ -301,7 +347,7 @@ pub(super) fn forget(session: &Session, ids: &[JobId]) -> Result<Vec<JobId>, Tro
 }
 
 /// Removes some data of forgotten jobs. Returns true if more may remain.
-pub(super) fn sweep(session: &Session) -> Result<bool, Trouble> {
+pub(super) fn sweep(session: &WriterSession) -> Result<bool, SqliteFailure> {
     let db = &session.db;
     let mut room = SWEEP_STEP;
     while room > 0 {
@@ -322,7 +368,7 @@ pub(super) fn sweep(session: &Session) -> Result<bool, Trouble> {
 }
 
 /// Returns some free pages to the disk. Returns true if more may remain.
-pub(super) fn shrink(session: &Session) -> Result<bool, Trouble> {
+pub(super) fn shrink(session: &WriterSession) -> Result<bool, SqliteFailure> {
     let db = &session.db;
     let free: i64 = db.query_row("PRAGMA freelist_count", (), |row| row.get(0))?;
     let step = SHRINK_STEP.min(free - FREE_PAGES_MAX);

@@ -2,12 +2,12 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
-use super::{Handle, Told, refusal};
+use super::{JobView, JobsHandle, tool_error};
 
 /// Tool that stops jobs.
-pub(super) struct Cancel(pub(super) Handle);
+pub(super) struct CancelJob(pub(super) JobsHandle);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -16,21 +16,21 @@ pub(super) struct Input {
     job_id: String,
 }
 
-impl Tool for Cancel {
+impl Tool for CancelJob {
     const NAME: &'static str = "jobs.cancel";
     const TITLE: &'static str = "Cancel job";
-    const ABOUT: &'static str = "Stops a job with every program it runs, and tells how it is then. \
+    const DESCRIPTION: &'static str = "Stops a job with every program it runs, and tells how it is then. \
         A job that has ended cannot be cancelled.";
     const EFFECTS: Effects = Effects::Changes;
     type Input = Input;
-    type Output = Told;
+    type Output = JobView;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Told, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Input) -> Result<JobView, ToolError> {
         let job = self.0.jobs()?.cancel(&ctx.caller, &input.job_id).await;
-        job.map(Told::of).map_err(|err| refusal(err, "/job_id"))
+        job.map(JobView::from_job).map_err(|err| tool_error(err, "/job_id"))
     }
 
-    fn text(output: &Told) -> Text {
-        Text::body(output.line())
+    fn decode_utf8(output: &JobView) -> ResultText {
+        ResultText::from_body(output.summary_line())
     }
 }

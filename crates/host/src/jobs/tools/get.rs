@@ -5,15 +5,15 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio::time::timeout;
-use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
-use super::{Handle, Told, refusal};
+use super::{JobView, JobsHandle, tool_error};
 
 /// Longest wait of a call in milliseconds.
 const WAIT_MS_MAX: u64 = 50_000;
 
 /// Tool that returns jobs.
-pub(super) struct Get(pub(super) Handle);
+pub(super) struct GetJob(pub(super) JobsHandle);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -26,20 +26,20 @@ pub(super) struct Input {
     wait_ms: u64,
 }
 
-impl Tool for Get {
+impl Tool for GetJob {
     const NAME: &'static str = "jobs.get";
     const TITLE: &'static str = "Get job";
-    const ABOUT: &'static str = "Tells how a job is: its state, how far it is, and once it has \
+    const DESCRIPTION: &'static str = "Tells how a job is: its state, how far it is, and once it has \
         ended its result or error and the files it left. Set `wait_ms` to wait for its end \
         instead of asking again and again.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = Input;
-    type Output = Told;
+    type Output = JobView;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Told, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Input) -> Result<JobView, ToolError> {
         let jobs = self.0.jobs()?;
         let wait = Duration::from_millis(input.wait_ms);
-        let ended = timeout(wait, jobs.ended(&ctx.caller, &input.job_id, &ctx.asker));
+        let ended = timeout(wait, jobs.wait_until_ended(&ctx.caller, &input.job_id, &ctx.asker));
         let job = tokio::select! {
             ended = ended => match ended {
                 Ok(ended) => ended,
@@ -47,11 +47,11 @@ impl Tool for Get {
             },
             () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
         };
-        job.map(Told::of).map_err(|err| refusal(err, "/job_id"))
+        job.map(JobView::from_job).map_err(|err| tool_error(err, "/job_id"))
     }
 
-    fn text(output: &Told) -> Text {
+    fn decode_utf8(output: &JobView) -> ResultText {
         let result = output.result.as_ref().map(|result| format!("\n{result:#}"));
-        Text::body(output.line() + &result.unwrap_or_default())
+        ResultText::from_body(output.summary_line() + &result.unwrap_or_default())
     }
 }

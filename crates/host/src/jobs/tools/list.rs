@@ -2,15 +2,15 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_contract::{Ctx, Effects, JobId, Text, Tool, ToolError};
+use toolgate_contract::{Effects, JobId, ResultText, Tool, ToolContext, ToolError};
 
-use super::{Handle, Told, refusal};
+use super::{JobView, JobsHandle, tool_error};
 
 /// Number of jobs in one page.
-const PAGE: usize = 50;
+const PAGE_SIZE: usize = 50;
 
 /// Tool that lists jobs.
-pub(super) struct List(pub(super) Handle);
+pub(super) struct ListJobs(pub(super) JobsHandle);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -23,33 +23,33 @@ pub(super) struct Input {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Output {
     /// The jobs, newest first, without results.
-    jobs: Vec<Told>,
+    jobs: Vec<JobView>,
     /// Value of `after` for the next page; null on the last page.
     next: Option<String>,
 }
 
-impl Tool for List {
+impl Tool for ListJobs {
     const NAME: &'static str = "jobs.list";
     const TITLE: &'static str = "List jobs";
-    const ABOUT: &'static str = "Lists your jobs, newest first, fifty at a time.";
+    const DESCRIPTION: &'static str = "Lists your jobs, newest first, fifty at a time.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = Input;
     type Output = Output;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Input) -> Result<Output, ToolError> {
         let after = input.after.map(|id| id.parse::<JobId>()).transpose();
         let after = after.map_err(|err| ToolError::invalid("/after", err.to_string()))?;
-        let page = self.0.jobs()?.list(Some(&ctx.caller), after, PAGE).await;
-        let page = page.map_err(|err| refusal(err, "/after"))?;
+        let page = self.0.jobs()?.list(Some(&ctx.caller), after, PAGE_SIZE).await;
+        let page = page.map_err(|err| tool_error(err, "/after"))?;
         Ok(Output {
-            jobs: page.jobs.into_iter().map(Told::of).collect(),
+            jobs: page.jobs.into_iter().map(JobView::from_job).collect(),
             next: page.next.map(|id| id.to_string()),
         })
     }
 
-    fn text(output: &Output) -> Text {
-        let lines: Vec<_> = output.jobs.iter().map(Told::line).collect();
-        let text = Text::body(lines.join("\n"));
+    fn decode_utf8(output: &Output) -> ResultText {
+        let lines: Vec<_> = output.jobs.iter().map(JobView::summary_line).collect();
+        let text = ResultText::from_body(lines.join("\n"));
         match &output.next {
             Some(next) => text.with_note(format!("more with `after`: `{next}`")),
             None if output.jobs.is_empty() => text.with_note("no jobs"),

@@ -2,17 +2,19 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_contract::{Ctx, Effects, Happened, Stream, Text, Tool, ToolError};
+use toolgate_contract::{
+    Effects, JobEventKind, OutputStream, ResultText, Tool, ToolContext, ToolError,
+};
 
-use super::{Handle, refusal};
+use super::{JobsHandle, tool_error};
 
 /// Default size of one answer in bytes.
-const BYTES: usize = 32 << 10;
+const BYTES_DEFAULT: usize = 32 << 10;
 /// Largest size of one answer in bytes.
 const BYTES_MAX: usize = 1 << 20;
 
 /// Tool that reads the output of jobs.
-pub(super) struct Output(pub(super) Handle);
+pub(super) struct ReadJobOutput(pub(super) JobsHandle);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -29,9 +31,9 @@ pub(super) struct Input {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Printed {
+pub(super) struct JobOutputPage {
     /// The printed pieces, in order.
-    pieces: Vec<Piece>,
+    pieces: Vec<JobOutputPiece>,
     /// Value of `after` to read on.
     next: u64,
     /// True if the job has ended and this is the rest.
@@ -39,7 +41,7 @@ pub(super) struct Printed {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-struct Piece {
+struct JobOutputPiece {
     /// The stream.
     stream: StreamName,
     /// The text.
@@ -53,38 +55,39 @@ enum StreamName {
     Stderr,
 }
 
-impl Tool for Output {
+impl Tool for ReadJobOutput {
     const NAME: &'static str = "jobs.output";
     const TITLE: &'static str = "Read job output";
-    const ABOUT: &'static str = "Reads what a job's program has printed so far, from the beginning \
+    const DESCRIPTION: &'static str = "Reads what a job's program has printed so far, from the beginning \
         or from where the last answer ended. Works while the job runs and after.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = Input;
-    type Output = Printed;
+    type Output = JobOutputPage;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Printed, ToolError> {
-        let bytes = input.max_bytes.unwrap_or(BYTES);
-        let page = self.0.jobs()?.page(&ctx.caller, &input.job_id, input.after, bytes).await;
-        let (job, events) = page.map_err(|err| refusal(err, "/job_id"))?;
+    async fn run(&self, ctx: &ToolContext, input: Input) -> Result<JobOutputPage, ToolError> {
+        let bytes = input.max_bytes.unwrap_or(BYTES_DEFAULT);
+        let page = self.0.jobs()?.read_events(&ctx.caller, &input.job_id, input.after, bytes).await;
+        let (job, events) = page.map_err(|err| tool_error(err, "/job_id"))?;
         let next = events.last().map_or(input.after, |last| last.seq);
-        let mut pieces: Vec<Piece> = Vec::new();
+        let mut pieces: Vec<JobOutputPiece> = Vec::new();
         for event in events {
-            let Happened::Output { stream, text } = event.what else { continue };
+            let JobEventKind::Output { stream, text } = event.kind else { continue };
             let stream = match stream {
-                Stream::Stdout => StreamName::Stdout,
-                Stream::Stderr => StreamName::Stderr,
+                OutputStream::Stdout => StreamName::Stdout,
+                OutputStream::Stderr => StreamName::Stderr,
             };
             match pieces.last_mut().filter(|last| last.stream == stream) {
                 Some(last) => last.text.push_str(&text),
-                None => pieces.push(Piece { stream, text }),
+                None => pieces.push(JobOutputPiece { stream, text }),
             }
         }
-        Ok(Printed { pieces, next, ended: job.state.is_terminal() && next >= job.last_event })
+        Ok(JobOutputPage { pieces, next, ended: job.state.is_terminal() && next >= job.last_event })
     }
 
-    fn text(output: &Printed) -> Text {
-        let text =
-            Text::body(output.pieces.iter().map(|piece| piece.text.as_str()).collect::<String>());
+    fn decode_utf8(output: &JobOutputPage) -> ResultText {
+        let text = ResultText::from_body(
+            output.pieces.iter().map(|piece| piece.text.as_str()).collect::<String>(),
+        );
         if output.ended {
             text.with_note("the job has ended; this is all")
         } else {

@@ -4,14 +4,15 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use toolgate_contract::{
-    Ahead, Answer, Beside, Call, Ctx, Effects, EventSink, JobTerms, Text, Tool, ToolError, fold,
+    CallMetadata, Effects, EventSink, HostAnswer, JobOptions, ResultText, StartedWork, Tool,
+    ToolCall, ToolContext, ToolError, fold_name,
 };
 
-use super::{Handle, Told, refusal};
-use crate::jobs::{AskLater, Wanted};
+use super::{JobView, JobsHandle, tool_error};
+use crate::jobs::{JobRequest, LateQuestions};
 
 /// Tool that starts jobs.
-pub(super) struct Start(pub(super) Handle);
+pub(super) struct StartJob(pub(super) JobsHandle);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -23,24 +24,24 @@ pub(super) struct Input {
     arguments: Map<String, Value>,
 }
 
-impl Tool for Start {
+impl Tool for StartJob {
     const NAME: &'static str = "jobs.start";
     const TITLE: &'static str = "Start job";
-    const ABOUT: &'static str = "Calls any of the other tools as a job: it answers at once with the \
+    const DESCRIPTION: &'static str = "Calls any of the other tools as a job: it answers at once with the \
         job's id, and the work goes on for as long as the server runs, whoever disconnects; what \
         waits is run by the next server of the folder. Use it for work that takes longer than a few \
         seconds; look after it with jobs_get, jobs_output and jobs_cancel.";
     /// The started tool is checked by its own effects, and waits for its own slot.
     const EFFECTS: Effects = Effects::Changes;
     type Input = Input;
-    type Output = Told;
+    type Output = JobView;
 
-    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Told, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Input) -> Result<JobView, ToolError> {
         let jobs = self.0.jobs()?;
-        if fold(&input.tool) == fold(Self::NAME) {
+        if fold_name(&input.tool) == fold_name(Self::NAME) {
             return Err(ToolError::invalid("/tool", "a job that only starts a job is none"));
         }
-        let call = Call {
+        let call = ToolCall {
             tool: input.tool,
             input: Value::Object(input.arguments),
             caller: ctx.caller.clone(),
@@ -49,21 +50,21 @@ impl Tool for Start {
             events: EventSink::none(),
             job: None,
             asker: ctx.asker.clone(),
-            beside: Beside { trace: ctx.trace.clone(), ..Beside::default() },
-            within: None,
-            ahead: Ahead::default(),
+            metadata: CallMetadata { trace: ctx.trace.clone(), ..CallMetadata::default() },
+            time_limit: None,
+            started_work: StartedWork::default(),
         };
         // Questions of the job reach clients whose protocol has jobs, not these tools.
-        let terms = JobTerms::default();
-        let later = AskLater::Never;
-        let started = jobs.start(Wanted { call, terms, later }).await;
-        match started.map_err(|err| refusal(err, "/arguments"))? {
-            Answer::Job(job) => Ok(Told::of(*job)),
-            _ => Err(ToolError::because("the job was not started", "answered with no job")),
+        let terms = JobOptions::default();
+        let later = LateQuestions::Never;
+        let started = jobs.start(JobRequest { call, terms, late_questions: later }).await;
+        match started.map_err(|err| tool_error(err, "/arguments"))? {
+            HostAnswer::Job(job) => Ok(JobView::from_job(*job)),
+            _ => Err(ToolError::with_cause("the job was not started", "answered with no job")),
         }
     }
 
-    fn text(output: &Told) -> Text {
-        Text::body(output.line()).with_note("jobs_get waits for its result")
+    fn decode_utf8(output: &JobView) -> ResultText {
+        ResultText::from_body(output.summary_line()).with_note("jobs_get waits for its result")
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::*;
 
 fn fill(folder: &Path) {
-    let (index, _) = Index::open(Place::Folder(folder), None).unwrap();
+    let (index, _) = SearchIndex::open(IndexLocation::Folder(folder), None).unwrap();
     let mut writer = index.writer().unwrap().unwrap();
     for at in 0..60 {
         let text =
@@ -18,7 +18,7 @@ fn fill(folder: &Path) {
     }
     writer.remove("src/3.rs").unwrap();
     writer.commit().unwrap();
-    writer.rest().unwrap();
+    writer.finish().unwrap();
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {
@@ -48,17 +48,17 @@ fn check(break_it: impl Fn(&[u8]) -> Option<Vec<u8>>, what: &str) {
             Some(bytes) => fs::write(&file, bytes).unwrap(),
             None => fs::remove_file(&file).unwrap(),
         }
-        let (index, begun) = Index::open(Place::Folder(folder.path()), None).unwrap();
+        let (index, begun) = SearchIndex::open(IndexLocation::Folder(folder.path()), None).unwrap();
         let now = index.snapshot().unwrap();
         let found = find(&now, "alpha");
         let told = format!("{what}: {} {begun:?}", file.display());
         match &begun {
-            Begun::Kept => assert_eq!(found.len(), 59, "{told}"),
-            Begun::Rebuilt(why) => {
+            IndexOpenOutcome::Existing => assert_eq!(found.len(), 59, "{told}"),
+            IndexOpenOutcome::Rebuilt(why) => {
                 rebuilt += 1;
                 assert!(found.is_empty() && !why.is_empty(), "{told}");
             }
-            Begun::New => assert!(file.ends_with("index.json"), "{told}"),
+            IndexOpenOutcome::Created => assert!(file.ends_with("index.json"), "{told}"),
         }
         let mut writer = index.writer().unwrap().unwrap();
         Doc::new("new.rs", "gamma", &[]).put(&mut writer, b"1");
@@ -120,8 +120,8 @@ fn another_version_is_made_anew_and_said_so() {
     for (from, to) in [("\"format\":4", "\"format\":99"), ("\"words\":\"", "\"words\":\"x")] {
         assert!(ours.contains(from));
         fs::write(&header, ours.replace(from, to)).unwrap();
-        let (_, begun) = Index::open(Place::Folder(folder.path()), None).unwrap();
-        let Begun::Rebuilt(why) = begun else { panic!("{begun:?}") };
+        let (_, begun) = SearchIndex::open(IndexLocation::Folder(folder.path()), None).unwrap();
+        let IndexOpenOutcome::Rebuilt(why) = begun else { panic!("{begun:?}") };
         assert!(why.contains("format 99") || why.contains("another version"), "{why}");
         assert_eq!(fs::read_to_string(&header).unwrap(), ours);
         fill(folder.path());
@@ -131,20 +131,20 @@ fn another_version_is_made_anew_and_said_so() {
 #[test]
 fn another_version_that_is_in_use_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
-    let (index, _) = Index::open(Place::Folder(folder.path()), None).unwrap();
+    let (index, _) = SearchIndex::open(IndexLocation::Folder(folder.path()), None).unwrap();
     let writer = index.writer().unwrap().unwrap();
     fs::write(folder.path().join("index.json"), "{}").unwrap();
-    let Err(err) = Index::open(Place::Folder(folder.path()), None) else { panic!() };
+    let Err(err) = SearchIndex::open(IndexLocation::Folder(folder.path()), None) else { panic!() };
     assert!(matches!(err, IndexError::Busy(_)), "{err}");
     drop(writer);
-    let (_, begun) = Index::open(Place::Folder(folder.path()), None).unwrap();
-    assert!(matches!(begun, Begun::Rebuilt(_)));
+    let (_, begun) = SearchIndex::open(IndexLocation::Folder(folder.path()), None).unwrap();
+    assert!(matches!(begun, IndexOpenOutcome::Rebuilt(_)));
 }
 
 #[test]
 fn files_cut_short_under_an_open_index_are_damage_and_no_crash() {
     let folder = tempfile::tempdir().unwrap();
-    let (index, _) = Index::open(Place::Folder(folder.path()), None).unwrap();
+    let (index, _) = SearchIndex::open(IndexLocation::Folder(folder.path()), None).unwrap();
     let mut writer = index.writer().unwrap().unwrap();
     // Large enough that files are read where they are, not held.
     for at in 0..4_000 {
@@ -154,7 +154,7 @@ fn files_cut_short_under_an_open_index_are_damage_and_no_crash() {
             .put(&mut writer, b"1");
     }
     writer.commit().unwrap();
-    writer.rest().unwrap();
+    writer.finish().unwrap();
     drop(writer);
     let now = index.snapshot().unwrap();
     for file in files(&folder.path().join("words")) {
@@ -163,15 +163,16 @@ fn files_cut_short_under_an_open_index_are_damage_and_no_crash() {
     }
     let mut damaged = 0;
     for query in ["alpha7", "w7x", "w31x w38x", "src rs"] {
-        let question = match now.question(query) {
+        let question = match now.weigh_question(query) {
             Ok(question) => question,
             Err(err) => {
                 damaged += u32::from(matches!(err, IndexError::Damaged(_)));
                 continue;
             }
         };
-        let filter = Filter::default();
-        let sought = Sought { near: None, model: None, filter: &filter, limit: 50 };
+        let filter = DocumentFilter::default();
+        let sought =
+            CandidateQuery { static_vector: None, model_vector: None, filter: &filter, limit: 50 };
         match now.candidates(Some(&question), &sought, &|| true) {
             Ok(_) => {}
             Err(IndexError::Damaged(_)) => damaged += 1,
@@ -185,7 +186,7 @@ fn files_cut_short_under_an_open_index_are_damage_and_no_crash() {
         Err(err) => assert!(matches!(err, IndexError::Damaged(_)), "{err}"),
     }
     drop((now, index));
-    Index::remove(Place::Folder(folder.path())).unwrap();
-    let (_, begun) = Index::open(Place::Folder(folder.path()), None).unwrap();
-    assert_eq!(begun, Begun::New);
+    SearchIndex::remove(IndexLocation::Folder(folder.path())).unwrap();
+    let (_, begun) = SearchIndex::open(IndexLocation::Folder(folder.path()), None).unwrap();
+    assert_eq!(begun, IndexOpenOutcome::Created);
 }

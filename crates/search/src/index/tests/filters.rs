@@ -39,13 +39,13 @@ proptest! {
         }
         writer.commit().unwrap();
         let now = index.snapshot().unwrap();
-        let filter = Filter {
+        let filter = DocumentFilter {
             prefixes: prefixes.into_iter().map(str::to_owned).collect(),
             tags: wanted.into_iter().map(str::to_owned).collect(),
         };
-        let question = now.question("word").unwrap();
-        let all = ask(&now, &question, &Filter::default(), usize::MAX);
-        let fits = |it: &&Candidate| filter.fits(&it.shown.path, &it.shown.tags);
+        let question = now.weigh_question("word").unwrap();
+        let all = ask(&now, &question, &DocumentFilter::default(), usize::MAX);
+        let fits = |it: &&Candidate| filter.matches(&it.summary.path, &it.summary.tags);
         let mut fitting: Vec<u64> = all.candidates.iter().filter(fits).map(|it| it.key).collect();
         let found = ask(&now, &question, &filter, usize::MAX);
         let mut keys: Vec<u64> = found.candidates.iter().map(|it| it.key).collect();
@@ -55,14 +55,14 @@ proptest! {
         prop_assert_eq!(found.total, keys.len() as u64);
         let few = ask(&now, &question, &filter, limit);
         prop_assert_eq!(few.candidates.len(), limit.min(keys.len()));
-        let names = now.named("word", &filter, usize::MAX).unwrap();
+        let names = now.find_named("word", &filter, usize::MAX).unwrap();
         prop_assert_eq!(names.len(), keys.len());
-        prop_assert!(names.iter().all(|it| filter.fits(&it.shown.path, &it.shown.tags)));
+        prop_assert!(names.iter().all(|it| filter.matches(&it.summary.path, &it.summary.tags)));
         // By static vectors the same are found: every chunk here has one.
-        let near = crate::static_model::query("word filler").unwrap();
-        let sought = Sought { near: Some(&near), model: None, filter: &filter, limit: 1_000 };
+        let near = crate::static_model::embed_query("word filler").unwrap();
+        let sought = CandidateQuery { static_vector: Some(&near), model_vector: None, filter: &filter, limit: 1_000 };
         let near = now.candidates(None, &sought, &|| true).unwrap();
-        prop_assert!(near.candidates.iter().all(|it| filter.fits(&it.shown.path, &it.shown.tags)));
+        prop_assert!(near.candidates.iter().all(|it| filter.matches(&it.summary.path, &it.summary.tags)));
         prop_assert_eq!(near.candidates.len(), keys.len());
     }
 }

@@ -9,12 +9,15 @@ mod ranking;
 mod speed;
 mod writing;
 
-use toolgate_chunks::{Chunk, ChunkKind};
+use toolgate_chunks::{ChunkKind, TextChunk};
 
-use super::{Begun, Found, Index, IndexError, Place, Snapshot, Sought, Unembedded, Which, Writer};
-use crate::document::borrowed;
-use crate::rank::{Candidate, Question};
-use crate::{ChunkHash, Document, Filter, Space};
+use super::{
+    CandidateQuery, FoundCandidates, IndexError, IndexLocation, IndexOpenOutcome, IndexSnapshot,
+    SearchIndex, SearchIndexWriter, UnembeddedChunk, VectorSource,
+};
+use crate::document::borrow_texts;
+use crate::rank::{Candidate, WeighedQuestion};
+use crate::{ChunkHash, DocumentFilter, IndexDocument, VectorSpace};
 
 /// A document of which each paragraph is a chunk: its first line is the head, and the first word
 /// of that its name.
@@ -30,7 +33,7 @@ impl Doc {
         Self { path: path.to_owned(), text: text.to_owned(), tags }
     }
 
-    pub(super) fn chunks(&self) -> Vec<Chunk> {
+    pub(super) fn chunks(&self) -> Vec<TextChunk> {
         let mut chunks = Vec::new();
         let mut at = 0;
         let mut line = 1;
@@ -39,7 +42,7 @@ impl Doc {
             let head = text.lines().next().unwrap_or_default();
             let name = head.split_whitespace().next();
             if !text.is_empty() {
-                chunks.push(Chunk {
+                chunks.push(TextChunk {
                     first: line,
                     last: line + lines - 1,
                     bytes: at..at + text.len(),
@@ -56,15 +59,19 @@ impl Doc {
         chunks
     }
 
-    pub(super) fn put(&self, writer: &mut Writer, stamp: &[u8]) {
+    pub(super) fn put(&self, writer: &mut SearchIndexWriter, stamp: &[u8]) {
         let chunks = self.chunks();
         writer.put(&self.document(stamp, &chunks)).unwrap();
     }
 
-    pub(super) fn document<'t>(&'t self, stamp: &'t [u8], chunks: &'t [Chunk]) -> Document<'t> {
-        Document {
+    pub(super) fn document<'t>(
+        &'t self,
+        stamp: &'t [u8],
+        chunks: &'t [TextChunk],
+    ) -> IndexDocument<'t> {
+        IndexDocument {
             path: &self.path,
-            stamp,
+            fingerprint: stamp,
             etag: "e",
             commit: None,
             lang: Some("text"),
@@ -77,12 +84,12 @@ impl Doc {
     pub(super) fn hashes(&self) -> Vec<ChunkHash> {
         let chunks = self.chunks();
         let document = self.document(b"", &chunks);
-        chunks.iter().map(|it| ChunkHash::of(&borrowed(&document.texts(it)))).collect()
+        chunks.iter().map(|it| ChunkHash::for_texts(&borrow_texts(&document.texts(it)))).collect()
     }
 }
 
-pub(super) fn filled(docs: &[Doc]) -> (Index, Snapshot) {
-    let (index, _) = Index::open(Place::Memory, None).unwrap();
+pub(super) fn filled(docs: &[Doc]) -> (SearchIndex, IndexSnapshot) {
+    let (index, _) = SearchIndex::open(IndexLocation::Memory, None).unwrap();
     let mut writer = index.writer().unwrap().unwrap();
     docs.iter().for_each(|doc| doc.put(&mut writer, b"1"));
     writer.commit().unwrap();
@@ -90,28 +97,29 @@ pub(super) fn filled(docs: &[Doc]) -> (Index, Snapshot) {
     (index, snapshot)
 }
 
-pub(super) fn find(snapshot: &Snapshot, query: &str) -> Vec<Candidate> {
-    ask(snapshot, &snapshot.question(query).unwrap(), &Filter::default(), 100).candidates
+pub(super) fn find(snapshot: &IndexSnapshot, query: &str) -> Vec<Candidate> {
+    ask(snapshot, &snapshot.weigh_question(query).unwrap(), &DocumentFilter::default(), 100)
+        .candidates
 }
 
 pub(super) fn ask(
-    snapshot: &Snapshot,
-    question: &Question,
-    filter: &Filter,
+    snapshot: &IndexSnapshot,
+    question: &WeighedQuestion,
+    filter: &DocumentFilter,
     limit: usize,
-) -> Found {
-    let sought = Sought { near: None, model: None, filter, limit };
+) -> FoundCandidates {
+    let sought = CandidateQuery { static_vector: None, model_vector: None, filter, limit };
     snapshot.candidates(Some(question), &sought, &|| true).unwrap()
 }
 
 pub(super) fn paths(candidates: &[Candidate]) -> Vec<&str> {
-    candidates.iter().map(|it| it.shown.path.as_str()).collect()
+    candidates.iter().map(|it| it.summary.path.as_str()).collect()
 }
 
 #[test]
 fn a_document_is_found_once_committed_and_replaced_by_its_path() {
-    let (index, begun) = Index::open(Place::Memory, None).unwrap();
-    assert_eq!(begun, Begun::New);
+    let (index, begun) = SearchIndex::open(IndexLocation::Memory, None).unwrap();
+    assert_eq!(begun, IndexOpenOutcome::Created);
     let mut writer = index.writer().unwrap().unwrap();
     assert!(index.writer().unwrap().is_none(), "one writes at a time");
     let before = index.snapshot().unwrap();
@@ -122,11 +130,11 @@ fn a_document_is_found_once_committed_and_replaced_by_its_path() {
     let now = index.snapshot().unwrap();
     assert_eq!((now.counts().documents, now.counts().chunks), (2, 2));
     let known = now.documents().unwrap();
-    assert_eq!(known["empty.txt"].stamp, b"2", "what has no chunks is remembered too");
+    assert_eq!(known["empty.txt"].fingerprint, b"2", "what has no chunks is remembered too");
     let found = find(&now, "beta");
     let [found] = &found[..] else { panic!("{found:?}") };
-    assert_eq!((found.shown.first, found.shown.last), (4, 4));
-    assert_eq!(found.shown.names, ["beta"]);
+    assert_eq!((found.summary.first, found.summary.last), (4, 4));
+    assert_eq!(found.summary.names, ["beta"]);
     assert_eq!(found.counts, [[1, 0, 0, 1, 0, 1]]);
 
     Doc::new("a.txt", "gamma three", &[]).put(&mut writer, b"3");
@@ -145,7 +153,7 @@ fn a_document_is_found_once_committed_and_replaced_by_its_path() {
 
 #[test]
 fn a_path_put_twice_before_a_commit_is_there_once() {
-    let (index, _) = Index::open(Place::Memory, None).unwrap();
+    let (index, _) = SearchIndex::open(IndexLocation::Memory, None).unwrap();
     let mut writer = index.writer().unwrap().unwrap();
     Doc::new("a.txt", "alpha", &[]).put(&mut writer, b"1");
     Doc::new("a.txt", "beta", &[]).put(&mut writer, b"2");
@@ -160,20 +168,20 @@ fn a_path_put_twice_before_a_commit_is_there_once() {
 #[test]
 fn a_thousand_small_commits_leave_few_segments_and_rest_ends_the_threads() {
     let folder = tempfile::tempdir().unwrap();
-    let (index, _) = Index::open(Place::Folder(folder.path()), None).unwrap();
+    let (index, _) = SearchIndex::open(IndexLocation::Folder(folder.path()), None).unwrap();
     let mut writer = index.writer().unwrap().unwrap();
     for at in 0..300 {
         let path = format!("src/{}.txt", at % 40);
         Doc::new(&path, &format!("word{at} here\n\nother{at} there"), &[]).put(&mut writer, b"1");
         writer.commit().unwrap();
     }
-    writer.rest().unwrap();
+    writer.finish().unwrap();
     let now = index.snapshot().unwrap();
     assert_eq!((now.counts().documents, now.counts().chunks), (40, 80));
-    assert!(now.inner.parts.len() <= 8, "{} segments", now.inner.parts.len());
+    assert!(now.inner.segments.len() <= 8, "{} segments", now.inner.segments.len());
     assert_eq!(find(&now, "299").len(), 2);
     assert!(find(&now, "100").is_empty());
-    assert!(writer.is_at_rest());
+    assert!(writer.is_idle());
     Doc::new("src/again.txt", "again", &[]).put(&mut writer, b"1");
     writer.commit().unwrap();
     assert_eq!(find(&index.snapshot().unwrap(), "again").len(), 1, "it works again after a rest");
@@ -181,10 +189,10 @@ fn a_thousand_small_commits_leave_few_segments_and_rest_ends_the_threads() {
 
 #[test]
 fn vectors_are_given_by_hash_and_found_by_likeness() {
-    let space = Space { model: "test".to_owned(), dimensions: 4 };
+    let space = VectorSpace { model: "test".to_owned(), dimensions: 4 };
     let folder = tempfile::tempdir().unwrap();
-    let place = Place::Folder(folder.path());
-    let (index, _) = Index::open(place, Some(&space)).unwrap();
+    let place = IndexLocation::Folder(folder.path());
+    let (index, _) = SearchIndex::open(place, Some(&space)).unwrap();
     let mut writer = index.writer().unwrap().unwrap();
     let docs = [Doc::new("a.txt", "alpha\n\nbeta", &["x"]), Doc::new("b.txt", "gamma", &["y"])];
     docs.iter().for_each(|doc| doc.put(&mut writer, b"1"));
@@ -194,43 +202,55 @@ fn vectors_are_given_by_hash_and_found_by_likeness() {
     let [alpha, beta] = docs[0].hashes()[..] else { panic!() };
     let gamma = docs[1].hashes()[0];
     assert_eq!(hashes, [gamma, beta, alpha], "the newest first");
-    assert!(matches!(&without[0], Unembedded { path, first: 1, last: 1, .. } if path == "b.txt"));
+    assert!(
+        matches!(&without[0], UnembeddedChunk { path, first: 1, last: 1, .. } if path == "b.txt")
+    );
 
-    let err = writer.give(&[(gamma, vec![1.0, 0.0])]).unwrap_err();
+    let err = writer.add_vectors(&[(gamma, vec![1.0, 0.0])]).unwrap_err();
     assert!(matches!(err, IndexError::Refused(_)), "{err}");
     let unit = |at: usize| (0..4).map(|it| if it == at { 1.0 } else { 0.0 }).collect::<Vec<f32>>();
-    writer.give(&[(gamma, unit(0)), (alpha, unit(1))]).unwrap();
+    writer.add_vectors(&[(gamma, unit(0)), (alpha, unit(1))]).unwrap();
     let now = index.snapshot().unwrap();
     assert_eq!(now.counts().with_vectors, 2);
     assert_eq!(now.unembedded(10).unwrap().len(), 1);
 
     let asked = unit(0);
-    let all = Filter::default();
-    let sought = |filter| Sought { near: None, model: Some(&asked), filter, limit: 1 };
+    let all = DocumentFilter::default();
+    let sought = |filter| CandidateQuery {
+        static_vector: None,
+        model_vector: Some(&asked),
+        filter,
+        limit: 1,
+    };
     let found = now.candidates(None, &sought(&all), &|| true).unwrap().candidates;
     assert_eq!(paths(&found), ["b.txt"]);
-    assert!((found[0].model.unwrap() - 1.0).abs() < 0.01);
-    assert!(now.vector(found[0].key, Which::Model).unwrap()[0] > 0.99);
-    let only = Filter { prefixes: vec!["a".to_owned()], tags: Vec::new() };
+    assert!((found[0].model_cosine.unwrap() - 1.0).abs() < 0.01);
+    assert!(now.vector(found[0].key, VectorSource::Model).unwrap()[0] > 0.99);
+    let only = DocumentFilter { prefixes: vec!["a".to_owned()], tags: Vec::new() };
     let found = now.candidates(None, &sought(&only), &|| true).unwrap().candidates;
     assert_eq!(paths(&found), ["a.txt"], "the filter comes before the best are taken");
 
     drop((writer, index, now));
-    let (index, begun) = Index::open(place, Some(&space)).unwrap();
-    assert_eq!(begun, Begun::Kept);
+    let (index, begun) = SearchIndex::open(place, Some(&space)).unwrap();
+    assert_eq!(begun, IndexOpenOutcome::Existing);
     assert_eq!(index.snapshot().unwrap().counts().with_vectors, 2);
-    let other = Space { model: "other".to_owned(), dimensions: 3 };
-    let (index, begun) = Index::open(place, Some(&other)).unwrap();
-    assert_eq!(begun, Begun::Kept, "another model's vectors are none of the words' business");
+    let other = VectorSpace { model: "other".to_owned(), dimensions: 3 };
+    let (index, begun) = SearchIndex::open(place, Some(&other)).unwrap();
+    assert_eq!(
+        begun,
+        IndexOpenOutcome::Existing,
+        "another model's vectors are none of the words' business"
+    );
     assert_eq!(index.snapshot().unwrap().counts().with_vectors, 0);
 }
 
 #[test]
 fn what_is_not_wanted_any_more_ends_early() {
     let (_, now) = filled(&[Doc::new("a.txt", "alpha", &[])]);
-    let question = now.question("alpha").unwrap();
-    let filter = Filter::default();
-    let sought = Sought { near: None, model: None, filter: &filter, limit: 1 };
+    let question = now.weigh_question("alpha").unwrap();
+    let filter = DocumentFilter::default();
+    let sought =
+        CandidateQuery { static_vector: None, model_vector: None, filter: &filter, limit: 1 };
     let err = now.candidates(Some(&question), &sought, &|| false).unwrap_err();
     assert_eq!(err, IndexError::Canceled);
 }

@@ -1,9 +1,9 @@
 //! Definitions are found by what they are called.
 
 use super::*;
-use crate::index::How;
+use crate::index::NameMatchKind;
 
-fn check(query: &str, expected: &[(&str, How)]) {
+fn check(query: &str, expected: &[(&str, NameMatchKind)]) {
     let docs = [
         Doc::new(
             "src/parse.rs",
@@ -14,10 +14,12 @@ fn check(query: &str, expected: &[(&str, How)]) {
         Doc::new("src/other.rs", "new g\n\ntokenizer h", &["rust"]),
     ];
     let (_index, now) = filled(&docs);
-    let named = now.named(query, &Filter::default(), 10).unwrap();
-    let found: Vec<(String, How)> =
-        named.into_iter().map(|it| (format!("{}:{}", it.shown.path, it.name), it.how)).collect();
-    let expected: Vec<(String, How)> =
+    let named = now.find_named(query, &DocumentFilter::default(), 10).unwrap();
+    let found: Vec<(String, NameMatchKind)> = named
+        .into_iter()
+        .map(|it| (format!("{}:{}", it.summary.path, it.name), it.match_kind))
+        .collect();
+    let expected: Vec<(String, NameMatchKind)> =
         expected.iter().map(|(name, how)| ((*name).to_owned(), *how)).collect();
     assert_eq!(found, expected, "{query}");
 }
@@ -27,18 +29,21 @@ fn the_very_name_comes_before_what_is_like_it() {
     check(
         "parse_header",
         &[
-            ("src/parse.rs:parse_header", How::Exact),
-            ("src/parse.rs:parse_header_map", How::Prefix),
-            ("src/parse.rs:ParseHeader", How::Words),
-            ("src/session.rs:headerParser", How::Words),
+            ("src/parse.rs:parse_header", NameMatchKind::Exact),
+            ("src/parse.rs:parse_header_map", NameMatchKind::Prefix),
+            ("src/parse.rs:ParseHeader", NameMatchKind::Words),
+            ("src/session.rs:headerParser", NameMatchKind::Words),
         ],
     );
     check(
         "parseheader",
-        &[("src/parse.rs:ParseHeader", How::Case), ("src/parse.rs:parse_header", How::Words)],
+        &[
+            ("src/parse.rs:ParseHeader", NameMatchKind::CaseInsensitive),
+            ("src/parse.rs:parse_header", NameMatchKind::Words),
+        ],
     );
-    check("tokeniser", &[("src/other.rs:tokenizer", How::Misspelt)]);
-    check("Sesion", &[("src/session.rs:Session", How::Misspelt)]);
+    check("tokeniser", &[("src/other.rs:tokenizer", NameMatchKind::Misspelled)]);
+    check("Sesion", &[("src/session.rs:Session", NameMatchKind::Misspelled)]);
     check("nex", &[]);
     check("  ", &[]);
 }
@@ -47,7 +52,10 @@ fn the_very_name_comes_before_what_is_like_it() {
 fn what_stands_before_the_name_tells_which_is_meant() {
     check(
         "Session::new()",
-        &[("src/session.rs:new", How::Exact), ("src/other.rs:new", How::Exact)],
+        &[("src/session.rs:new", NameMatchKind::Exact), ("src/other.rs:new", NameMatchKind::Exact)],
     );
-    check("other.new", &[("src/other.rs:new", How::Exact), ("src/session.rs:new", How::Exact)]);
+    check(
+        "other.new",
+        &[("src/other.rs:new", NameMatchKind::Exact), ("src/session.rs:new", NameMatchKind::Exact)],
+    );
 }

@@ -57,16 +57,18 @@ fn say(told: &str) {
     std::io::stdout().flush().unwrap();
 }
 
-fn put_all(writer: &mut Writer, version: u64) {
+fn put_all(writer: &mut SearchIndexWriter, version: u64) {
     for at in 0..FILES {
         let text = format!("version {version}\n\nfile of {version}");
         Doc::new(&format!("f{at}.txt"), &text, &[]).put(writer, &version.to_le_bytes());
     }
 }
 
-fn version(snapshot: &Snapshot) -> Option<u64> {
+fn version(snapshot: &IndexSnapshot) -> Option<u64> {
     let documents = snapshot.documents().unwrap();
-    let version = |it: &super::super::Known| u64::from_le_bytes(it.stamp[..].try_into().unwrap());
+    let version = |it: &super::super::KnownDocument| {
+        u64::from_le_bytes(it.fingerprint[..].try_into().unwrap())
+    };
     let versions: Vec<u64> = documents.values().map(version).collect();
     assert!(versions.is_empty() || versions.len() == FILES, "{} files", versions.len());
     assert!(versions.windows(2).all(|pair| pair[0] == pair[1]), "{versions:?}");
@@ -77,7 +79,7 @@ fn version(snapshot: &Snapshot) -> Option<u64> {
 #[ignore = "run by other tests, as a process of its own"]
 fn writes_version_after_version() {
     let folder = std::env::var_os(FOLDER).unwrap();
-    let (index, begun) = Index::open(Place::Folder(folder.as_ref()), None).unwrap();
+    let (index, begun) = SearchIndex::open(IndexLocation::Folder(folder.as_ref()), None).unwrap();
     let mut writer = index.writer().unwrap().expect("the one before is dead");
     say(&format!("begun {begun:?}"));
     let mut next = version(&index.snapshot().unwrap()).unwrap_or_default() + 1;
@@ -93,7 +95,7 @@ fn writes_version_after_version() {
 #[ignore = "run by other tests, as a process of its own"]
 fn reads_what_another_writes() {
     let folder = std::env::var_os(FOLDER).unwrap();
-    let (index, begun) = Index::open(Place::Folder(folder.as_ref()), None).unwrap();
+    let (index, begun) = SearchIndex::open(IndexLocation::Folder(folder.as_ref()), None).unwrap();
     assert!(index.writer().unwrap().is_none(), "another writes");
     say(&format!("begun {begun:?}"));
     let mut last = None;
@@ -113,13 +115,13 @@ fn reads_what_another_writes() {
 #[test]
 fn a_writer_killed_at_any_moment_leaves_its_last_commit() {
     let folder = tempfile::tempdir().unwrap();
-    drop(Index::open(Place::Folder(folder.path()), None).unwrap());
+    drop(SearchIndex::open(IndexLocation::Folder(folder.path()), None).unwrap());
     let mut seed = u64::from(std::process::id());
     let mut last = 0;
     for round in 0..10 {
         let (writer, lines) = start("writes_version_after_version", folder.path());
         let wait = Duration::from_secs(30);
-        assert_eq!(lines.recv_timeout(wait).unwrap(), "begun Kept", "round {round}");
+        assert_eq!(lines.recv_timeout(wait).unwrap(), "begun Existing", "round {round}");
         let mut told: u64 = lines.recv_timeout(wait).unwrap().parse().unwrap();
         assert_eq!(told, last + 1, "round {round} goes on where the last was killed");
         // Anywhere in the next commits: while words or vectors are written, or segments merged.
@@ -132,8 +134,8 @@ fn a_writer_killed_at_any_moment_leaves_its_last_commit() {
         }
         drop(writer);
         told = lines.iter().last().map_or(told, |it| it.parse().unwrap());
-        let (index, begun) = Index::open(Place::Folder(folder.path()), None).unwrap();
-        assert_eq!(begun, Begun::Kept, "round {round}");
+        let (index, begun) = SearchIndex::open(IndexLocation::Folder(folder.path()), None).unwrap();
+        assert_eq!(begun, IndexOpenOutcome::Existing, "round {round}");
         let now = index.snapshot().unwrap();
         last = version(&now).unwrap();
         assert!(
@@ -143,26 +145,26 @@ fn a_writer_killed_at_any_moment_leaves_its_last_commit() {
         assert_eq!(find(&now, &last.to_string()).len(), CHUNKS, "round {round}");
     }
     // What the killed left is cleared away by the next.
-    let (index, _) = Index::open(Place::Folder(folder.path()), None).unwrap();
+    let (index, _) = SearchIndex::open(IndexLocation::Folder(folder.path()), None).unwrap();
     let mut writer = index.writer().unwrap().unwrap();
     put_all(&mut writer, last + 1);
     writer.commit().unwrap();
-    writer.rest().unwrap();
+    writer.finish().unwrap();
     let files = std::fs::read_dir(folder.path().join("words")).unwrap().count();
-    let segments = index.snapshot().unwrap().inner.parts.len();
+    let segments = index.snapshot().unwrap().inner.segments.len();
     assert!(files <= 8 * segments + 8, "{files} files of {segments} segments");
 }
 
 #[test]
 fn what_one_process_writes_another_reads_and_takes_over_when_it_is_killed() {
     let folder = tempfile::tempdir().unwrap();
-    let (index, _) = Index::open(Place::Folder(folder.path()), None).unwrap();
+    let (index, _) = SearchIndex::open(IndexLocation::Folder(folder.path()), None).unwrap();
     let mut writer = index.writer().unwrap().unwrap();
     put_all(&mut writer, 1);
     writer.commit().unwrap();
     let (reader, lines) = start("reads_what_another_writes", folder.path());
     let wait = Duration::from_secs(30);
-    assert_eq!(lines.recv_timeout(wait).unwrap(), "begun Kept");
+    assert_eq!(lines.recv_timeout(wait).unwrap(), "begun Existing");
     assert_eq!(lines.recv_timeout(wait).unwrap(), format!("1 {CHUNKS}"));
     for next in 2..12 {
         put_all(&mut writer, next);
@@ -174,7 +176,7 @@ fn what_one_process_writes_another_reads_and_takes_over_when_it_is_killed() {
     assert_eq!(version(&index.snapshot().unwrap()), Some(11), "a reader's death changes nothing");
     drop(writer);
     let (other, lines) = start("writes_version_after_version", folder.path());
-    assert_eq!(lines.recv_timeout(wait).unwrap(), "begun Kept");
+    assert_eq!(lines.recv_timeout(wait).unwrap(), "begun Existing");
     lines.recv_timeout(wait).unwrap();
     assert!(index.writer().unwrap().is_none(), "now the other writes");
     drop(other);

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use tantivy::fieldnorm::FieldNormReader;
 
 use super::*;
-use crate::rank::{ALL, FIELDS, bm25f, count};
+use crate::rank::{ALL_FIELDS, FIELDS, bm25f, count_words};
 
 const WORDS: [&str; 12] = [
     "parse",
@@ -46,8 +46,8 @@ proptest! {
             .map(|(at, text)| Doc::new(&format!("src/file_{at}.rs"), text, &[]))
             .collect();
         let (_index, now) = filled(&docs);
-        let question = now.question(&query.join(" ")).unwrap();
-        let averages = now.averages();
+        let question = now.weigh_question(&query.join(" ")).unwrap();
+        let averages = now.statistics();
         let mut scores = Vec::new();
         let mut all_lengths = [0.0_f32; FIELDS];
         for doc in &docs {
@@ -55,8 +55,8 @@ proptest! {
             for chunk in &chunks {
                 let document = doc.document(b"", &chunks);
                 let texts = document.texts(chunk);
-                let (counts, lengths) = count(&question, &borrowed(&texts));
-                for field in ALL {
+                let (counts, lengths) = count_words(&question, &borrow_texts(&texts));
+                for field in ALL_FIELDS {
                     all_lengths[field as usize] += lengths[field as usize] as f32;
                 }
                 let score = bm25f::score(&question, &averages, &counts, &lengths.map(about));
@@ -67,19 +67,19 @@ proptest! {
         }
         // Texts that are all empty have no chunk.
         let chunks = averages.chunks.max(1) as f32;
-        for field in ALL {
+        for field in ALL_FIELDS {
             let ours = averages.lengths[field as usize];
             let theirs = all_lengths[field as usize] / chunks;
             prop_assert!((ours - theirs).abs() <= 0.001 * theirs.max(1.0), "{field:?} {ours} {theirs}");
         }
         scores.sort_by(|a, b| b.3.total_cmp(&a.3));
-        let found = ask(&now, &question, &Filter::default(), limit);
+        let found = ask(&now, &question, &DocumentFilter::default(), limit);
         prop_assert_eq!(found.total, scores.len() as u64);
         prop_assert_eq!(found.candidates.len(), limit.min(scores.len()));
         // Which of equals is taken is left open.
         let least = scores.get(limit - 1).map_or(0.0, |it| it.3) * 0.9999;
         for candidate in &found.candidates {
-            let shown = &candidate.shown;
+            let shown = &candidate.summary;
             let same = |it: &&(String, u32, Vec<[u16; FIELDS]>, f32)| it.0 == shown.path && it.1 == shown.first;
             let (_, _, counts, score) = scores.iter().find(same).unwrap();
             prop_assert_eq!(counts, &candidate.counts);
@@ -97,19 +97,20 @@ fn several_segments_rank_as_one() {
         })
         .collect();
     let (_one, at_once) = filled(&docs);
-    let (index, _) = Index::open(Place::Memory, None).unwrap();
+    let (index, _) = SearchIndex::open(IndexLocation::Memory, None).unwrap();
     let mut writer = index.writer().unwrap().unwrap();
     for few in docs.chunks(7) {
         few.iter().for_each(|doc| doc.put(&mut writer, b"1"));
         writer.commit().unwrap();
     }
     let in_parts = index.snapshot().unwrap();
-    assert!(in_parts.inner.parts.len() > 1);
-    assert_eq!(in_parts.averages(), at_once.averages());
-    let sorted = |snapshot: &Snapshot| {
-        let question = snapshot.question("parse header").unwrap();
-        let found = ask(snapshot, &question, &Filter::default(), 10);
-        let mut paths: Vec<String> = found.candidates.into_iter().map(|it| it.shown.path).collect();
+    assert!(in_parts.inner.segments.len() > 1);
+    assert_eq!(in_parts.statistics(), at_once.statistics());
+    let sorted = |snapshot: &IndexSnapshot| {
+        let question = snapshot.weigh_question("parse header").unwrap();
+        let found = ask(snapshot, &question, &DocumentFilter::default(), 10);
+        let mut paths: Vec<String> =
+            found.candidates.into_iter().map(|it| it.summary.path).collect();
         paths.sort();
         paths
     };

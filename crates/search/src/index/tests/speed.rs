@@ -54,13 +54,18 @@ fn peak_mib() -> u64 {
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
 }
 
-fn one(snapshot: &Snapshot, query: &str) -> usize {
-    let question = snapshot.question(query).unwrap();
-    let near = static_model::query(query);
-    let filter = Filter::default();
-    let sought = Sought { near: near.as_deref(), model: None, filter: &filter, limit: 150 };
+fn one(snapshot: &IndexSnapshot, query: &str) -> usize {
+    let question = snapshot.weigh_question(query).unwrap();
+    let near = static_model::embed_query(query);
+    let filter = DocumentFilter::default();
+    let sought = CandidateQuery {
+        static_vector: near.as_deref(),
+        model_vector: None,
+        filter: &filter,
+        limit: 150,
+    };
     let found = snapshot.candidates(Some(&question), &sought, &|| true).unwrap();
-    rank(&question, &snapshot.averages(), &found.candidates, true, 10).len()
+    rank(&question, &snapshot.statistics(), &found.candidates, true, 10).len()
 }
 
 /// How long this thread has been on a core: what a machine that does nothing else would take.
@@ -75,22 +80,23 @@ fn unheard(number: u8) -> String {
 }
 
 /// How long each part of an answer takes: words alone, vectors alone, ranking alone.
-fn parts_of_one(snapshot: &Snapshot, query: &str) -> [Duration; 4] {
-    let filter = Filter::default();
+fn parts_of_one(snapshot: &IndexSnapshot, query: &str) -> [Duration; 4] {
+    let filter = DocumentFilter::default();
     let at = Instant::now();
-    let question = snapshot.question(query).unwrap();
+    let question = snapshot.weigh_question(query).unwrap();
     let asked = at.elapsed();
-    let sought = Sought { near: None, model: None, filter: &filter, limit: 150 };
+    let sought =
+        CandidateQuery { static_vector: None, model_vector: None, filter: &filter, limit: 150 };
     let at = Instant::now();
     let found = snapshot.candidates(Some(&question), &sought, &|| true).unwrap();
     let words = at.elapsed();
-    let near = static_model::query(query);
-    let sought = Sought { near: near.as_deref(), ..sought };
+    let near = static_model::embed_query(query);
+    let sought = CandidateQuery { static_vector: near.as_deref(), ..sought };
     let at = Instant::now();
     snapshot.candidates(None, &sought, &|| true).unwrap();
     let vectors = at.elapsed();
     let at = Instant::now();
-    rank(&question, &snapshot.averages(), &found.candidates, true, 10);
+    rank(&question, &snapshot.statistics(), &found.candidates, true, 10);
     [asked, words, vectors, at.elapsed()]
 }
 
@@ -112,8 +118,8 @@ fn a_million_lines() {
     // Read again one by one, so that memory is the index's.
     let paths: Vec<PathBuf> = all.into_iter().map(|(path, _)| path).collect();
     let folder = tempfile::tempdir().unwrap();
-    let place = Place::Folder(folder.path());
-    let (index, _) = Index::open(place, None).unwrap();
+    let place = IndexLocation::Folder(folder.path());
+    let (index, _) = SearchIndex::open(place, None).unwrap();
     let mut writer = index.writer().unwrap().unwrap();
     let begun = Instant::now();
     let mut chunking = Duration::ZERO;
@@ -127,9 +133,9 @@ fn a_million_lines() {
         let chunks = toolgate_chunks::chunks(&path, &text);
         chunking += at.elapsed();
         let at = Instant::now();
-        let document = Document {
+        let document = IndexDocument {
             path: &path,
-            stamp: b"0123456789abcdef",
+            fingerprint: b"0123456789abcdef",
             etag: "0123456789abcdef",
             commit: None,
             lang: Some("rust"),
@@ -155,9 +161,9 @@ fn a_million_lines() {
         begun.elapsed()
     );
     let at = Instant::now();
-    writer.rest().unwrap();
+    writer.finish().unwrap();
     println!("rest {:?}; RSS peak {} MiB", at.elapsed(), peak_mib());
-    let size = |name: &str| crate::index::folder::bytes(&folder.path().join(name));
+    let size = |name: &str| crate::index::directory::folder_bytes(&folder.path().join(name));
     println!(
         "words {:.3} of the text, static vectors {:.3}",
         size("words") as f64 / bytes as f64,
@@ -171,7 +177,7 @@ fn a_million_lines() {
     }
     println!("{ends:?}");
     let now = index.snapshot().unwrap();
-    println!("{:?}, {} segments", now.counts(), now.inner.parts.len());
+    println!("{:?}, {} segments", now.counts(), now.inner.segments.len());
     for query in QUERIES {
         one(&now, query);
         let times = (0..11).map(|_| {
@@ -193,7 +199,7 @@ fn a_million_lines() {
         println!("           question, words, vectors, rank {parts:.2?}");
     }
     let at = Instant::now();
-    let named = now.named("parse_heder", &Filter::default(), 10).unwrap().len();
+    let named = now.find_named("parse_heder", &DocumentFilter::default(), 10).unwrap().len();
     println!("{:>10.2?} {named} names, misspelt", at.elapsed());
     let at = Instant::now();
     now.documents().unwrap();
@@ -212,7 +218,7 @@ fn a_million_lines() {
     println!("{:>10.2?} of that until it is committed", median(committed));
     let longest = commits.iter().max().copied();
     println!("{:>10.2?} from a file put until it is found; longest {longest:?}", median(commits));
-    writer.rest().unwrap();
+    writer.finish().unwrap();
     for _ in 0..3 {
         let cold = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "index::tests::speed::one_cold", "--ignored", "--nocapture"])
@@ -229,7 +235,7 @@ fn a_million_lines() {
 fn one_cold() {
     let folder = std::env::var_os(COLD).unwrap();
     let at = Instant::now();
-    let (index, _) = Index::open(Place::Folder(folder.as_ref()), None).unwrap();
+    let (index, _) = SearchIndex::open(IndexLocation::Folder(folder.as_ref()), None).unwrap();
     let opened = at.elapsed();
     let now = index.snapshot().unwrap();
     let found = one(&now, QUERIES[0]);

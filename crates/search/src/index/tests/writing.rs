@@ -3,12 +3,12 @@
 use std::fs::{self, File};
 use std::time::{Duration, SystemTime};
 
-use super::super::folder::Folder;
+use super::super::directory::IndexDirectory;
 use super::*;
 
 #[test]
 fn a_document_larger_than_all_that_may_wait_is_taken_in() {
-    let (index, _) = Index::open(Place::Memory, None).unwrap();
+    let (index, _) = SearchIndex::open(IndexLocation::Memory, None).unwrap();
     let mut writer = index.writer().unwrap().unwrap();
     // Each chunk carries the whole path.
     let path = format!("{}.rs", "-".repeat(15_000));
@@ -25,13 +25,13 @@ fn a_document_larger_than_all_that_may_wait_is_taken_in() {
 fn two_heads_written_within_one_tick_are_told_apart() {
     let folder = tempfile::tempdir().unwrap();
     let head = folder.path().join("meta.json");
-    let words = Folder::make(folder.path()).unwrap();
+    let words = IndexDirectory::open_or_create(folder.path()).unwrap();
     let tick = SystemTime::now();
     let mut stamps = Vec::new();
     for text in ["one", "three"] {
         fs::write(&head, text).unwrap();
         File::options().write(true).open(&head).unwrap().set_modified(tick).unwrap();
-        stamps.push(words.stamp().unwrap());
+        stamps.push(words.commit_stamp().unwrap());
     }
     assert_ne!(stamps[0], stamps[1]);
 }
@@ -39,7 +39,7 @@ fn two_heads_written_within_one_tick_are_told_apart() {
 #[test]
 fn a_commit_that_fails_leaves_the_one_before_and_the_next_goes_on_from_there() {
     let folder = tempfile::tempdir().unwrap();
-    let (index, _) = Index::open(Place::Folder(folder.path()), None).unwrap();
+    let (index, _) = SearchIndex::open(IndexLocation::Folder(folder.path()), None).unwrap();
     let mut writer = index.writer().unwrap().unwrap();
     Doc::new("a.rs", "alpha", &[]).put(&mut writer, b"1");
     writer.commit().unwrap();
@@ -65,26 +65,29 @@ fn a_commit_that_fails_leaves_the_one_before_and_the_next_goes_on_from_there() {
 fn what_is_removed_though_it_is_gone_already_is_begun_anew() {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().join("index");
-    drop(Index::open(Place::Folder(&place), None).unwrap());
+    drop(SearchIndex::open(IndexLocation::Folder(&place), None).unwrap());
     fs::remove_dir_all(&place).unwrap();
-    Index::remove(Place::Folder(&place)).unwrap();
-    assert_eq!(Index::open(Place::Folder(&place), None).unwrap().1, Begun::New);
+    SearchIndex::remove(IndexLocation::Folder(&place)).unwrap();
+    assert_eq!(
+        SearchIndex::open(IndexLocation::Folder(&place), None).unwrap().1,
+        IndexOpenOutcome::Created
+    );
 }
 
 #[test]
 fn whoever_writes_tells_whether_all_is_in_it_and_for_how_long_it_was_silent() {
     let folder = tempfile::tempdir().unwrap();
-    let (index, _) = Index::open(Place::Folder(folder.path()), None).unwrap();
+    let (index, _) = SearchIndex::open(IndexLocation::Folder(folder.path()), None).unwrap();
     assert!(!index.leader().unwrap().complete);
     let writer = index.writer().unwrap().unwrap();
-    writer.tell(true).unwrap();
+    writer.publish_status(true).unwrap();
     let told = File::options().write(true).open(folder.path().join("leader.json")).unwrap();
     told.set_modified(SystemTime::now() - Duration::from_secs(60)).unwrap();
     let leader = index.leader().unwrap();
-    assert_eq!((leader.complete, leader.process), (true, Some(std::process::id())));
-    assert!(leader.silent > Duration::from_secs(50), "{leader:?}");
-    writer.pulse().unwrap().beat();
-    assert!(index.leader().unwrap().silent < Duration::from_secs(50));
-    writer.tell(false).unwrap();
+    assert_eq!((leader.complete, leader.process_id), (true, Some(std::process::id())));
+    assert!(leader.silent_for > Duration::from_secs(50), "{leader:?}");
+    writer.heartbeat().unwrap().beat();
+    assert!(index.leader().unwrap().silent_for < Duration::from_secs(50));
+    writer.publish_status(false).unwrap();
     assert!(!index.leader().unwrap().complete);
 }

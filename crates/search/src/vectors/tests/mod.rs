@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn space(dimensions: usize) -> Space {
-    Space { model: "toy-1".to_owned(), dimensions }
+fn space(dimensions: usize) -> VectorSpace {
+    VectorSpace { model: "toy-1".to_owned(), dimensions }
 }
 
 /// Numbers from -1 to 1 that look random, the same for the same `seed`.
@@ -43,13 +43,13 @@ fn cosine(a: &[f32], b: &[f32]) -> f32 {
 }
 
 fn refused(vector: Vec<f32>) -> String {
-    let store = Store::in_memory(&space(4), Precision::Fine).unwrap();
-    let asked = store.now().query(&vector).unwrap_err();
+    let store = VectorStore::in_memory(&space(4), Precision::Fine).unwrap();
+    let asked = store.snapshot().prepare_query(&vector).unwrap_err();
     let VectorsError::Refused(why) = store.append(&[(hash(1), vector)]).unwrap_err() else {
         panic!("not refused");
     };
     assert_eq!(asked.to_string(), why);
-    assert!(store.now().is_empty());
+    assert!(store.snapshot().is_empty());
     why
 }
 
@@ -68,16 +68,16 @@ fn what_is_no_vector_of_the_space_is_refused_with_a_sentence() {
         refused(vec![0.0; 4]),
         "every number of the vector is 0; such a vector points nowhere"
     );
-    let why = Store::in_memory(&space(0), Precision::Fine).unwrap_err().to_string();
+    let why = VectorStore::in_memory(&space(0), Precision::Fine).unwrap_err().to_string();
     assert_eq!(why, "vectors of `toy-1` have 0 numbers; from 1 to 65535 can be kept");
 }
 
 #[test]
 fn a_batch_with_a_bad_vector_leaves_nothing_behind() {
-    let store = Store::in_memory(&space(4), Precision::Fine).unwrap();
+    let store = VectorStore::in_memory(&space(4), Precision::Fine).unwrap();
     let batch = [(hash(1), vec![1.0; 4]), (hash(2), vec![f32::NAN; 4])];
     store.append(&batch).unwrap_err();
-    assert!(store.now().is_empty());
+    assert!(store.snapshot().is_empty());
 }
 
 proptest! {
@@ -88,9 +88,9 @@ proptest! {
         let scale = 10_f32.powi(size);
         let vector: Vec<f32> = noise(seed, dimensions).iter().map(|it| it * scale).collect();
         prop_assume!(vector.iter().any(|it| *it != 0.0));
-        let store = Store::in_memory(&space(dimensions), Precision::Fine).unwrap();
+        let store = VectorStore::in_memory(&space(dimensions), Precision::Fine).unwrap();
         store.append(&[(hash(1), vector)]).unwrap();
-        let now = store.now();
+        let now = store.snapshot();
         let slot = now.slot_of(hash(1)).unwrap();
         let kept = now.vector(slot).unwrap();
         // Half a step of a byte is the most a number is off by, before all are made length 1.
@@ -106,23 +106,23 @@ proptest! {
         // And so a cosine, by at most that times the sum of the other's numbers.
         let other = noise(seed ^ 1, dimensions);
         prop_assume!(other.iter().any(|it| *it != 0.0));
-        let told = now.cosine(&now.query(&other).unwrap(), slot).unwrap();
+        let told = now.cosine(&now.prepare_query(&other).unwrap(), slot).unwrap();
         prop_assert!((told - cosine(&other, &was)).abs() <= half * sum(&other) + longer + 1e-4);
     }
 
     #[test]
     fn a_coarsely_kept_vector_points_about_where_it_pointed(seed: u64, dimensions in 64_usize..500) {
         let vector = noise(seed, dimensions);
-        let store = Store::in_memory(&space(dimensions), Precision::Coarse).unwrap();
+        let store = VectorStore::in_memory(&space(dimensions), Precision::Coarse).unwrap();
         store.append(&[(hash(1), vector.clone())]).unwrap();
-        let now = store.now();
+        let now = store.snapshot();
         let slot = now.slot_of(hash(1)).unwrap();
         let kept = now.vector(slot).unwrap();
         prop_assert!((kept.iter().map(|it| it * it).sum::<f32>() - 1.0).abs() < 1e-4);
         prop_assert!(cosine(&kept, &vector) > 0.93, "{}", cosine(&kept, &vector));
         // What is told is the cosine to what is kept, but for the steps a query is told in.
         let other = noise(seed ^ 1, dimensions);
-        let told = now.cosine(&now.query(&other).unwrap(), slot).unwrap();
+        let told = now.cosine(&now.prepare_query(&other).unwrap(), slot).unwrap();
         prop_assert!((told - cosine(&other, &kept)).abs() < 0.02, "{}", told);
     }
 }

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use super::*;
 
 /// The `k` largest cosines over the vectors as they are kept, by hand.
-fn by_hand(now: &Vectors, query: &[f32], live: &Slots, k: usize) -> Vec<u32> {
+fn by_hand(now: &VectorSnapshot, query: &[f32], live: &SlotSet, k: usize) -> Vec<u32> {
     let mut all: Vec<(u32, f32)> =
         live.iter().map(|slot| (slot, cosine(query, &now.vector(slot).unwrap()))).collect();
     all.sort_by(|(_, a), (_, b)| b.total_cmp(a));
@@ -19,13 +19,13 @@ fn shared(found: &[(u32, f32)], wanted: &[u32]) -> usize {
 
 #[test]
 fn of_few_exactly_the_nearest_are_found() {
-    let store = Store::in_memory(&space(64), Precision::Fine).unwrap();
+    let store = VectorStore::in_memory(&space(64), Precision::Fine).unwrap();
     vectors(0..2_000, 64).chunks(300).for_each(|part| store.append(part).unwrap());
-    let now = store.now();
-    let live = Slots::all(now.len());
+    let now = store.snapshot();
+    let live = SlotSet::full(now.len());
     for seed in 0..20 {
         let query = noise(seed + 9_000, 64);
-        let found = now.nearest(&now.query(&query).unwrap(), &live, 10, &|| true).unwrap();
+        let found = now.nearest(&now.prepare_query(&query).unwrap(), &live, 10, &|| true).unwrap();
         assert!(found.is_sorted_by(|(_, a), (_, b)| a >= b));
         let wanted = by_hand(&now, &query, &live, 10);
         // Two that are as near to the last digit may change places.
@@ -40,18 +40,19 @@ fn of_few_exactly_the_nearest_are_found() {
 
 #[test]
 fn of_many_nearly_all_of_the_nearest_are_found_and_none_that_is_not_live() {
-    let store = Store::in_memory(&space(256), Precision::Fine).unwrap();
+    let store = VectorStore::in_memory(&space(256), Precision::Fine).unwrap();
     vectors(0..12_000, 256).chunks(3_000).for_each(|part| store.append(part).unwrap());
-    let now = store.now();
-    let every_third: Slots = (0..12_000).step_by(3).collect();
-    for live in [Slots::all(now.len()), every_third] {
+    let now = store.snapshot();
+    let every_third: SlotSet = (0..12_000).step_by(3).collect();
+    for live in [SlotSet::full(now.len()), every_third] {
         let mut found_of_all = 0;
         for number in 0..30 {
             // Near to one, as a question is to what answers it.
             let (_, near) = &vectors(number * 131..number * 131 + 1, 256)[0];
             let off = noise(number + 5_000, 256);
             let query: Vec<f32> = near.iter().zip(&off).map(|(a, b)| a + b).collect();
-            let found = now.nearest(&now.query(&query).unwrap(), &live, 10, &|| true).unwrap();
+            let found =
+                now.nearest(&now.prepare_query(&query).unwrap(), &live, 10, &|| true).unwrap();
             assert_eq!(found.len(), 10);
             assert!(found.iter().all(|(slot, _)| live.contains(*slot)));
             found_of_all += shared(&found, &by_hand(&now, &query, &live, 10));
@@ -62,16 +63,16 @@ fn of_many_nearly_all_of_the_nearest_are_found_and_none_that_is_not_live() {
 
 #[test]
 fn none_and_more_than_there_are_can_be_asked_for() {
-    let store = Store::in_memory(&space(8), Precision::Fine).unwrap();
-    let now = store.now();
-    let query = now.query(&[1.0; 8]).unwrap();
-    assert_eq!(now.nearest(&query, &Slots::all(5), 10, &|| true).unwrap(), []);
+    let store = VectorStore::in_memory(&space(8), Precision::Fine).unwrap();
+    let now = store.snapshot();
+    let query = now.prepare_query(&[1.0; 8]).unwrap();
+    assert_eq!(now.nearest(&query, &SlotSet::full(5), 10, &|| true).unwrap(), []);
     store.append(&vectors(0..3, 8)).unwrap();
-    let now = store.now();
-    assert_eq!(now.nearest(&query, &Slots::all(3), 0, &|| true).unwrap(), []);
-    assert_eq!(now.nearest(&query, &Slots::none(3), 10, &|| true).unwrap(), []);
+    let now = store.snapshot();
+    assert_eq!(now.nearest(&query, &SlotSet::full(3), 0, &|| true).unwrap(), []);
+    assert_eq!(now.nearest(&query, &SlotSet::empty(3), 10, &|| true).unwrap(), []);
     assert_eq!(
-        now.nearest(&query, &Slots::all(1_000), usize::MAX / 16, &|| true).unwrap().len(),
+        now.nearest(&query, &SlotSet::full(1_000), usize::MAX / 16, &|| true).unwrap().len(),
         3
     );
     assert_eq!(now.cosine(&query, 3), None);
@@ -82,13 +83,13 @@ fn none_and_more_than_there_are_can_be_asked_for() {
 fn a_search_that_nobody_wants_any_more_ends() {
     // Of few, each is compared; of many, their codes.
     for (count, turns) in [(5_000, 1), (10_000, 2)] {
-        let store = Store::in_memory(&space(128), Precision::Fine).unwrap();
+        let store = VectorStore::in_memory(&space(128), Precision::Fine).unwrap();
         store.append(&vectors(0..count, 128)).unwrap();
-        let now = store.now();
-        let query = now.query(&[1.0; 128]).unwrap();
+        let now = store.snapshot();
+        let query = now.prepare_query(&[1.0; 128]).unwrap();
         let asked = Cell::new(0);
         let wanted = || asked.replace(asked.get() + 1) < turns;
-        let ended = now.nearest(&query, &Slots::all(now.len()), 10, &wanted);
+        let ended = now.nearest(&query, &SlotSet::full(now.len()), 10, &wanted);
         assert!(matches!(ended, Err(VectorsError::Canceled)));
         assert_eq!(asked.get(), turns + 1);
     }

@@ -6,11 +6,11 @@ use std::fs;
 use super::*;
 
 /// What `store` has, by hash; and that each can be found by it.
-fn all(store: &Store) -> BTreeMap<ChunkHash, Vec<f32>> {
-    let now = store.now();
+fn all(store: &VectorStore) -> BTreeMap<ChunkHash, Vec<f32>> {
+    let now = store.snapshot();
     let slots = 0..u32::try_from(now.len()).unwrap();
     let each = slots.map(|slot| {
-        let hash = now.hash_of(slot).unwrap();
+        let hash = now.hash_at(slot).unwrap();
         assert_eq!(now.slot_of(hash), Some(slot));
         (hash, now.vector(slot).unwrap())
     });
@@ -28,9 +28,9 @@ proptest! {
     ) {
         let folder = tempfile::tempdir().unwrap();
         let store = if on_disk {
-            Store::open(folder.path(), &space(8), Precision::Fine).unwrap().0
+            VectorStore::open(folder.path(), &space(8), Precision::Fine).unwrap().0
         } else {
-            Store::in_memory(&space(8), Precision::Fine).unwrap()
+            VectorStore::in_memory(&space(8), Precision::Fine).unwrap()
         };
         let mut wanted = BTreeMap::new();
         let mut number = 0;
@@ -46,16 +46,16 @@ proptest! {
         for (hash, vector) in &wanted {
             prop_assert!(cosine(vector, &kept[hash]) > 0.999);
         }
-        prop_assert!(store.now().blocks().len() <= 8);
+        prop_assert!(store.snapshot().blocks().len() <= 8);
 
         let stays = |hash: ChunkHash| hash.0 % 5 != forgotten;
         let gone = store.retain(&stays).unwrap();
         let left: BTreeMap<_, _> = kept.into_iter().filter(|(hash, _)| stays(*hash)).collect();
         prop_assert_eq!(gone, wanted.len() - left.len());
         prop_assert_eq!(&all(&store), &left);
-        prop_assert!(store.now().blocks().len() <= 1);
+        prop_assert!(store.snapshot().blocks().len() <= 1);
         if on_disk {
-            let (again, told) = Store::open(folder.path(), &space(8), Precision::Fine).unwrap();
+            let (again, told) = VectorStore::open(folder.path(), &space(8), Precision::Fine).unwrap();
             prop_assert_eq!(told, Vec::<String>::new());
             prop_assert_eq!(&all(&again), &left);
         }
@@ -65,12 +65,12 @@ proptest! {
 #[test]
 fn a_reader_sees_what_was_appended_when_it_looks_and_keeps_its_moment() {
     let folder = tempfile::tempdir().unwrap();
-    let (writer, _) = Store::open(folder.path(), &space(8), Precision::Fine).unwrap();
-    let (reader, _) = Store::open(folder.path(), &space(8), Precision::Fine).unwrap();
+    let (writer, _) = VectorStore::open(folder.path(), &space(8), Precision::Fine).unwrap();
+    let (reader, _) = VectorStore::open(folder.path(), &space(8), Precision::Fine).unwrap();
     writer.append(&vectors(0..10, 8)).unwrap();
-    assert!(reader.now().is_empty());
+    assert!(reader.snapshot().is_empty());
     assert_eq!(reader.refresh().unwrap(), Vec::<String>::new());
-    let before = reader.now();
+    let before = reader.snapshot();
     assert_eq!(before.len(), 10);
     writer.append(&vectors(10..20, 8)).unwrap();
     writer.retain(&|it| it == hash(15)).unwrap();
@@ -80,14 +80,14 @@ fn a_reader_sees_what_was_appended_when_it_looks_and_keeps_its_moment() {
     assert_eq!(all(&reader).into_keys().collect::<Vec<_>>(), [hash(15)]);
     writer.retain(&|_| false).unwrap();
     reader.refresh().unwrap();
-    assert!(reader.now().is_empty());
+    assert!(reader.snapshot().is_empty());
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
 #[test]
 fn readers_are_not_disturbed_by_a_writer() {
     let folder = tempfile::tempdir().unwrap();
-    let (writer, _) = Store::open(folder.path(), &space(8), Precision::Fine).unwrap();
+    let (writer, _) = VectorStore::open(folder.path(), &space(8), Precision::Fine).unwrap();
     writer.append(&vectors(0..5, 8)).unwrap();
     std::thread::scope(|scope| {
         let writing = scope.spawn(|| {
@@ -98,26 +98,26 @@ fn readers_are_not_disturbed_by_a_writer() {
                 }
             }
         });
-        let (reader, _) = Store::open(folder.path(), &space(8), Precision::Fine).unwrap();
+        let (reader, _) = VectorStore::open(folder.path(), &space(8), Precision::Fine).unwrap();
         while !writing.is_finished() {
             assert_eq!(reader.refresh().unwrap(), Vec::<String>::new());
-            let now = reader.now();
-            let query = now.query(&[1.0; 8]).unwrap();
-            let found = now.nearest(&query, &Slots::all(now.len()), 3, &|| true).unwrap();
+            let now = reader.snapshot();
+            let query = now.prepare_query(&[1.0; 8]).unwrap();
+            let found = now.nearest(&query, &SlotSet::full(now.len()), 3, &|| true).unwrap();
             assert_eq!(found.len(), now.len().min(3));
         }
         reader.refresh().unwrap();
-        assert_eq!(reader.now().len(), 200);
+        assert_eq!(reader.snapshot().len(), 200);
     });
 }
 
 #[test]
 fn a_vector_at_a_time_leaves_few_blocks() {
-    let store = Store::in_memory(&space(8), Precision::Fine).unwrap();
+    let store = VectorStore::in_memory(&space(8), Precision::Fine).unwrap();
     let mut most = 0;
     for number in 0..2_000 {
         store.append(&vectors(number..number + 1, 8)).unwrap();
-        most = most.max(store.now().blocks().len());
+        most = most.max(store.snapshot().blocks().len());
     }
     assert!(most <= 11, "{most} blocks");
     assert_eq!(all(&store).len(), 2_000);

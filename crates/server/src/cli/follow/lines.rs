@@ -7,85 +7,85 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::{JoinHandle, spawn_blocking};
-use toolgate_contract::Stream;
+use toolgate_contract::OutputStream;
 
-use super::Said;
-use super::words::{Unfinished, plain, says_again};
+use super::WorkUpdate;
+use super::terminal_text::{IncompleteLine, plain_line, repeats_line};
 
 /// Most updates that wait to be written.
 const WAITING: usize = 256;
 
 /// A thread that writes lines, with its queue.
-pub(in crate::cli) struct Lines {
-    mouth: Mouth,
+pub(in crate::cli) struct LineDisplay {
+    sender: UpdateSender,
     writing: JoinHandle<()>,
 }
 
 /// Sender of updates to the writing thread.
 #[derive(Clone)]
-pub(in crate::cli) struct Mouth {
+pub(in crate::cli) struct UpdateSender {
     /// Queue of updates. `None` ends the thread.
-    said: Sender<Option<Said>>,
+    queue: Sender<Option<WorkUpdate>>,
     /// Number of updates that found the queue full.
     lost: Arc<AtomicUsize>,
 }
 
-impl Lines {
+impl LineDisplay {
     pub(super) fn begin() -> Self {
         let (said, waiting) = channel(WAITING);
         let lost = Arc::new(AtomicUsize::new(0));
-        let mouth = Mouth { said, lost: lost.clone() };
+        let sender = UpdateSender { queue: said, lost: lost.clone() };
         let writing = spawn_blocking(move || {
-            let mut writer = Writer::new(io::BufWriter::new(io::stderr()));
+            let mut writer = UpdateWriter::new(io::BufWriter::new(io::stderr()));
             // A closed pipe and a full disk are not errors of the call.
             let _ = writer.write_all_of(waiting, &lost);
         });
-        Self { mouth, writing }
+        Self { sender, writing }
     }
 
-    pub(super) fn mouth(&self) -> Mouth {
-        self.mouth.clone()
+    pub(super) fn sender(&self) -> UpdateSender {
+        self.sender.clone()
     }
 
-    pub(super) async fn say(&self, said: Said) {
+    pub(super) async fn send(&self, said: WorkUpdate) {
         // A closed queue means that nobody reads any more.
-        let _ = self.mouth.said.send(Some(said)).await;
+        let _ = self.sender.queue.send(Some(said)).await;
     }
 
     pub(super) async fn end(self) {
-        let _ = self.mouth.said.send(None).await;
+        let _ = self.sender.queue.send(None).await;
         let _ = self.writing.await;
     }
 }
 
-impl Mouth {
-    pub(super) fn try_say(&self, said: Said) {
-        if self.said.try_send(Some(said)).is_err() {
+impl UpdateSender {
+    pub(super) fn try_send(&self, said: WorkUpdate) {
+        if self.queue.try_send(Some(said)).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
-struct Writer<W> {
+struct UpdateWriter<W> {
     out: W,
-    stdout: Unfinished,
-    stderr: Unfinished,
+    stdout: IncompleteLine,
+    stderr: IncompleteLine,
     /// Last complete line of output. Progress that repeats it is not printed.
-    last: String,
+    last_line: String,
     /// Last progress line.
-    told: String,
+    last_progress: String,
 }
 
-impl<W: Write> Writer<W> {
+impl<W: Write> UpdateWriter<W> {
     fn new(out: W) -> Self {
-        let (stdout, stderr) = <(Unfinished, Unfinished)>::default();
-        Self { out, stdout, stderr, last: String::new(), told: String::new() }
+        let (stdout, stderr) = <(IncompleteLine, IncompleteLine)>::default();
+        Self { out, stdout, stderr, last_line: String::new(), last_progress: String::new() }
     }
 
     /// Writes updates until the queue ends.
     fn write_all_of(
         &mut self,
-        mut waiting: Receiver<Option<Said>>,
+        mut waiting: Receiver<Option<WorkUpdate>>,
         lost: &AtomicUsize,
     ) -> io::Result<()> {
         loop {
@@ -112,26 +112,29 @@ impl<W: Write> Writer<W> {
         self.out.flush()
     }
 
-    fn write(&mut self, said: &Said) -> io::Result<()> {
+    fn write(&mut self, said: &WorkUpdate) -> io::Result<()> {
         match said {
-            Said::Begun { attempt: 0 | 1 } => Ok(()),
-            Said::Begun { attempt } => {
-                self.told.clear();
+            WorkUpdate::Restarted { attempt: 0 | 1 } => Ok(()),
+            WorkUpdate::Restarted { attempt } => {
+                self.last_progress.clear();
                 writeln!(self.out, "begun again: attempt {attempt}")
             }
-            Said::Progress { fraction, message } => self.progress(*fraction, message.as_deref()),
-            Said::Printed { stream, text } => self.printed(*stream, text),
-            Said::Log { level, message } => {
-                writeln!(self.out, "{}: {}", word(*level), plain(message))
+            WorkUpdate::Progress { fraction, message } => {
+                self.progress(*fraction, message.as_deref())
             }
-            Said::Left { path } => writeln!(self.out, "left: {}", plain(path)),
+            WorkUpdate::Printed { stream, text } => self.printed(*stream, text),
+            WorkUpdate::Log { level, message } => {
+                writeln!(self.out, "{}: {}", level_name(*level), plain_line(message))
+            }
+            WorkUpdate::LeftFile { path } => writeln!(self.out, "left: {}", plain_line(path)),
         }
     }
 
     fn progress(&mut self, fraction: Option<f64>, message: Option<&str>) -> io::Result<()> {
-        let seen = [self.last.as_str(), self.stdout.held(), self.stderr.held()];
-        let message = message.filter(|message| !seen.iter().any(|line| says_again(message, line)));
-        let message = message.map(plain).filter(|message| !message.is_empty());
+        let seen = [self.last_line.as_str(), self.stdout.text(), self.stderr.text()];
+        let message =
+            message.filter(|message| !seen.iter().any(|line| repeats_line(message, line)));
+        let message = message.map(plain_line).filter(|message| !message.is_empty());
         let percent = fraction.map(|fraction| format!("{:.0} %", fraction * 100.0));
         let line = match (percent, message) {
             (None, None) => return Ok(()),
@@ -139,26 +142,26 @@ impl<W: Write> Writer<W> {
             (None, Some(message)) => message,
             (Some(percent), Some(message)) => format!("{percent} {message}"),
         };
-        if line == self.told {
+        if line == self.last_progress {
             return Ok(());
         }
         writeln!(self.out, "progress: {line}")?;
-        self.told = line;
+        self.last_progress = line;
         Ok(())
     }
 
-    fn printed(&mut self, stream: Stream, text: &str) -> io::Result<()> {
+    fn printed(&mut self, stream: OutputStream, text: &str) -> io::Result<()> {
         let unfinished = match stream {
-            Stream::Stdout => &mut self.stdout,
-            Stream::Stderr => &mut self.stderr,
+            OutputStream::Stdout => &mut self.stdout,
+            OutputStream::Stderr => &mut self.stderr,
         };
         let out = &mut self.out;
-        let last = &mut self.last;
+        let last = &mut self.last_line;
         let mut done = Ok(());
         unfinished.take(text, |line| {
             if done.is_ok() {
                 line.clone_into(last);
-                done = writeln!(out, "{}: {}", name(stream), plain(line));
+                done = writeln!(out, "{}: {}", stream_name(stream), plain_line(line));
             }
         });
         done
@@ -166,67 +169,67 @@ impl<W: Write> Writer<W> {
 
     fn flush_unfinished(&mut self) -> io::Result<()> {
         for (stream, unfinished) in
-            [(Stream::Stdout, &mut self.stdout), (Stream::Stderr, &mut self.stderr)]
+            [(OutputStream::Stdout, &mut self.stdout), (OutputStream::Stderr, &mut self.stderr)]
         {
-            if !unfinished.held().is_empty() {
-                writeln!(self.out, "{}: {}", name(stream), plain(unfinished.held()))?;
-                unfinished.forget();
+            if !unfinished.text().is_empty() {
+                writeln!(self.out, "{}: {}", stream_name(stream), plain_line(unfinished.text()))?;
+                unfinished.clear();
             }
         }
         Ok(())
     }
 }
 
-fn name(stream: Stream) -> &'static str {
+fn stream_name(stream: OutputStream) -> &'static str {
     match stream {
-        Stream::Stdout => "stdout",
-        Stream::Stderr => "stderr",
+        OutputStream::Stdout => "stdout",
+        OutputStream::Stderr => "stderr",
     }
 }
 
 /// Returns the level as the prefix of a line.
-pub(super) fn word(level: toolgate_contract::Level) -> &'static str {
-    use toolgate_contract::Level;
+pub(super) fn level_name(level: toolgate_contract::LogLevel) -> &'static str {
+    use toolgate_contract::LogLevel;
     match level {
-        Level::Debug => "debug",
-        Level::Info => "info",
-        Level::Notice => "notice",
-        Level::Warning => "warning",
-        Level::Error => "error",
-        Level::Critical => "critical",
-        Level::Alert => "alert",
-        Level::Emergency => "emergency",
+        LogLevel::Debug => "debug",
+        LogLevel::Info => "info",
+        LogLevel::Notice => "notice",
+        LogLevel::Warning => "warning",
+        LogLevel::Error => "error",
+        LogLevel::Critical => "critical",
+        LogLevel::Alert => "alert",
+        LogLevel::Emergency => "emergency",
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use toolgate_contract::Level;
+    use toolgate_contract::LogLevel;
 
     use super::*;
 
-    fn written(said: impl IntoIterator<Item = Said>) -> String {
-        let mut writer = Writer::new(Vec::new());
+    fn written(said: impl IntoIterator<Item = WorkUpdate>) -> String {
+        let mut writer = UpdateWriter::new(Vec::new());
         said.into_iter().for_each(|said| writer.write(&said).unwrap());
         writer.flush_unfinished().unwrap();
         String::from_utf8(writer.out).unwrap()
     }
 
-    fn printed(stream: Stream, text: &str) -> Said {
-        Said::Printed { stream, text: text.to_owned() }
+    fn printed(stream: OutputStream, text: &str) -> WorkUpdate {
+        WorkUpdate::Printed { stream, text: text.to_owned() }
     }
 
     #[test]
     fn each_thing_said_is_a_line_with_a_word_before_it() {
         let said = [
-            printed(Stream::Stdout, "one\ntw"),
-            printed(Stream::Stderr, "\u{1b}[31mbad\u{1b}[0m\n"),
-            printed(Stream::Stdout, "o\n"),
-            Said::Progress { fraction: Some(0.4), message: Some("linking".to_owned()) },
-            Said::Log { level: Level::Warning, message: "odd\nthing".to_owned() },
-            Said::Left { path: "out.png".to_owned() },
-            Said::Begun { attempt: 2 },
-            printed(Stream::Stdout, "no end"),
+            printed(OutputStream::Stdout, "one\ntw"),
+            printed(OutputStream::Stderr, "\u{1b}[31mbad\u{1b}[0m\n"),
+            printed(OutputStream::Stdout, "o\n"),
+            WorkUpdate::Progress { fraction: Some(0.4), message: Some("linking".to_owned()) },
+            WorkUpdate::Log { level: LogLevel::Warning, message: "odd\nthing".to_owned() },
+            WorkUpdate::LeftFile { path: "out.png".to_owned() },
+            WorkUpdate::Restarted { attempt: 2 },
+            printed(OutputStream::Stdout, "no end"),
         ];
         let lines = "stdout: one\nstderr: bad\nstdout: two\nprogress: 40 % linking\n\
                      warning: odd thing\nleft: out.png\nbegun again: attempt 2\nstdout: no end\n";
@@ -235,12 +238,12 @@ mod tests {
 
     #[test]
     fn progress_that_says_nothing_new_is_not_told() {
-        let progress = |fraction, message: &str| Said::Progress {
+        let progress = |fraction, message: &str| WorkUpdate::Progress {
             fraction,
             message: Some(message.to_owned()).filter(|message| !message.is_empty()),
         };
         let said = [
-            printed(Stream::Stdout, "50%\nhalf"),
+            printed(OutputStream::Stdout, "50%\nhalf"),
             progress(None, "50%"),
             progress(Some(0.5), "50%"),
             progress(Some(0.502), ""),

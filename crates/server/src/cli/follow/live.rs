@@ -10,48 +10,48 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressState, 
 use rustix::process::getpgrp;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr};
 use toolgate::config;
-use toolgate_contract::Stream;
+use toolgate_contract::OutputStream;
 
-use super::Said;
-use super::lines::word;
-use super::words::{Unfinished, clock, cut, plain, says_again};
+use super::WorkUpdate;
+use super::lines::level_name;
+use super::terminal_text::{IncompleteLine, cut_to_width, format_clock, plain_line, repeats_line};
 
 /// Most lines of output that are shown.
-const TAIL: usize = 5;
+const TAIL_LINES: usize = 5;
 /// Interval between redraws.
 const TICK: Duration = Duration::from_millis(100);
 const SPINNER: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 
 /// A progress bar on the terminal.
-pub(in crate::cli) struct Live {
-    bar: Bar,
-    _quiet: Option<Quiet>,
+pub(in crate::cli) struct LiveDisplay {
+    bar: ProgressView,
+    _quiet: Option<ControlEchoGuard>,
 }
 
 /// Handle that hides, shows and ends the bar.
 #[derive(Clone)]
-pub(in crate::cli) struct Bar {
-    view: View,
-    drawn: Arc<Mutex<Drawn>>,
+pub(in crate::cli) struct ProgressView {
+    view: SharedScene,
+    drawn: Arc<Mutex<DrawState>>,
 }
 
 /// Drawing state of the bar.
-enum Drawn {
-    Yes(ProgressBar),
+enum DrawState {
+    Visible(ProgressBar),
     /// Hidden, because the terminal is used for something else.
-    Aside,
+    Hidden,
     /// Ended for good.
     Ended,
 }
 
 /// Guard that hides the bar until it is dropped.
-pub(in crate::cli) struct Aside<'a>(&'a Bar);
+pub(in crate::cli) struct HiddenBar<'a>(&'a ProgressView);
 
 /// Contents of the bar. Clones share them.
 #[derive(Clone)]
-pub(in crate::cli) struct View(Arc<Mutex<Scene>>);
+pub(in crate::cli) struct SharedScene(Arc<Mutex<ProgressScene>>);
 
-struct Scene {
+struct ProgressScene {
     name: String,
     since: Instant,
     fraction: Option<f64>,
@@ -59,82 +59,82 @@ struct Scene {
     tail: VecDeque<String>,
     /// Last complete line of output.
     last: String,
-    stdout: Unfinished,
-    stderr: Unfinished,
+    stdout: IncompleteLine,
+    stderr: IncompleteLine,
 }
 
 /// Guard that turns off the echo of control keys, because `^C` would shift the bar.
-struct Quiet;
+struct ControlEchoGuard;
 
-impl Live {
+impl LiveDisplay {
     /// Creates a bar if standard error is a terminal in the foreground.
     pub(super) fn begin(name: &str, running_for: Duration) -> Option<Self> {
         let dumb =
             config::environment().iter().any(|(name, value)| name == "TERM" && value == "dumb");
-        if dumb || !is_ours() {
+        if dumb || !is_foreground_terminal() {
             return None;
         }
-        let view = View::new(name, running_for);
-        let quiet = Quiet::begin();
-        let drawn = Arc::new(Mutex::new(Drawn::Yes(view.draw()?)));
-        Some(Self { bar: Bar { view, drawn }, _quiet: quiet })
+        let view = SharedScene::new(name, running_for);
+        let quiet = ControlEchoGuard::turn_off();
+        let drawn = Arc::new(Mutex::new(DrawState::Visible(view.draw()?)));
+        Some(Self { bar: ProgressView { view, drawn }, _quiet: quiet })
     }
 
-    pub(super) fn view(&self) -> View {
+    pub(super) fn view(&self) -> SharedScene {
         self.bar.view.clone()
     }
 
-    pub(super) fn bar(&self) -> Bar {
+    pub(super) fn draw_bar(&self) -> ProgressView {
         self.bar.clone()
     }
 
     pub(super) fn end(self) {
-        self.bar.turn(Drawn::Ended);
+        self.bar.set_state(DrawState::Ended);
     }
 }
 
-impl Bar {
+impl ProgressView {
     /// Hides the bar until the returned guard is dropped.
-    pub(in crate::cli) fn aside(&self) -> Aside<'_> {
-        self.turn(Drawn::Aside);
-        Aside(self)
+    pub(in crate::cli) fn hide(&self) -> HiddenBar<'_> {
+        self.set_state(DrawState::Hidden);
+        HiddenBar(self)
     }
 
-    fn turn(&self, other: Drawn) {
+    fn set_state(&self, other: DrawState) {
         let mut drawn = self.drawn.lock().unwrap_or_else(PoisonError::into_inner);
         match &*drawn {
-            Drawn::Yes(bar) => bar.finish_and_clear(),
-            Drawn::Aside => {}
-            Drawn::Ended => return,
+            DrawState::Visible(bar) => bar.finish_and_clear(),
+            DrawState::Hidden => {}
+            DrawState::Ended => return,
         }
         *drawn = other;
     }
 }
 
-impl Drop for Aside<'_> {
+impl Drop for HiddenBar<'_> {
     fn drop(&mut self) {
         if let Some(bar) = self.0.view.draw() {
-            self.0.turn(Drawn::Yes(bar));
+            self.0.set_state(DrawState::Visible(bar));
         }
     }
 }
 
-impl View {
+impl SharedScene {
     fn new(name: &str, running_for: Duration) -> Self {
         let now = Instant::now();
-        Self(Arc::new(Mutex::new(Scene {
-            name: plain(name),
+        Self(Arc::new(Mutex::new(ProgressScene {
+            name: plain_line(name),
             since: now.checked_sub(running_for).unwrap_or(now),
             fraction: None,
             message: None,
             tail: VecDeque::new(),
             last: String::new(),
-            stdout: Unfinished::default(),
-            stderr: Unfinished::default(),
+            stdout: IncompleteLine::default(),
+            stderr: IncompleteLine::default(),
         })))
     }
 
-    pub(super) fn take(&self, said: Said) {
+    pub(super) fn take(&self, said: WorkUpdate) {
         self.scene().take(said);
     }
 
@@ -145,10 +145,10 @@ impl View {
         let style = ProgressStyle::with_template("{head}{tail:.dim}")
             .ok()?
             .with_key("head", move |_: &ProgressState, out: &mut dyn Write| {
-                let _ = out.write_str(&head.scene().head(columns().0));
+                let _ = out.write_str(&head.scene().head(terminal_size().0));
             })
             .with_key("tail", move |_: &ProgressState, out: &mut dyn Write| {
-                let (columns, rows) = columns();
+                let (columns, rows) = terminal_size();
                 let _ = out.write_str(&tail.scene().tail(columns, rows));
             });
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
@@ -157,39 +157,41 @@ impl View {
         Some(bar)
     }
 
-    fn scene(&self) -> MutexGuard<'_, Scene> {
+    fn scene(&self) -> MutexGuard<'_, ProgressScene> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Scene {
-    fn take(&mut self, said: Said) {
+impl ProgressScene {
+    fn take(&mut self, said: WorkUpdate) {
         match said {
-            Said::Begun { attempt } => {
+            WorkUpdate::Restarted { attempt } => {
                 (self.fraction, self.message) = (None, None);
                 if attempt > 1 {
-                    self.push(&format!("begun again: attempt {attempt}"));
+                    self.push_line(&format!("begun again: attempt {attempt}"));
                 }
             }
-            Said::Progress { fraction, message } => {
+            WorkUpdate::Progress { fraction, message } => {
                 self.fraction = fraction.or(self.fraction);
                 self.message = message;
             }
-            Said::Printed { stream, text } => self.printed(stream, &text),
-            Said::Log { level, message } => self.push(&format!("{}: {message}", word(level))),
-            Said::Left { path } => self.push(&format!("left: {path}")),
+            WorkUpdate::Printed { stream, text } => self.printed(stream, &text),
+            WorkUpdate::Log { level, message } => {
+                self.push_line(&format!("{}: {message}", level_name(level)));
+            }
+            WorkUpdate::LeftFile { path } => self.push_line(&format!("left: {path}")),
         }
     }
 
-    fn printed(&mut self, stream: Stream, text: &str) {
+    fn printed(&mut self, stream: OutputStream, text: &str) {
         let unfinished = match stream {
-            Stream::Stdout => &mut self.stdout,
-            Stream::Stderr => &mut self.stderr,
+            OutputStream::Stdout => &mut self.stdout,
+            OutputStream::Stderr => &mut self.stderr,
         };
         // Only the last lines of long output will be visible.
         let mut text = text;
-        if let Some((end, _)) = text.rmatch_indices('\n').nth(TAIL) {
-            unfinished.forget();
+        if let Some((end, _)) = text.rmatch_indices('\n').nth(TAIL_LINES) {
+            unfinished.clear();
             text = &text[end + 1..];
         }
         let tail = &mut self.tail;
@@ -200,7 +202,7 @@ impl Scene {
         });
     }
 
-    fn push(&mut self, line: &str) {
+    fn push_line(&mut self, line: &str) {
         push(&mut self.tail, line);
     }
 
@@ -209,41 +211,45 @@ impl Scene {
         let elapsed = self.since.elapsed();
         let beat = elapsed.as_millis() / TICK.as_millis();
         let spinner = usize::try_from(beat).map_or(' ', |beat| SPINNER[beat % SPINNER.len()]);
-        let mut head = format!("{spinner} {}  ", cut(&self.name, (columns / 3).max(8)));
+        let mut head = format!("{spinner} {}  ", cut_to_width(&self.name, (columns / 3).max(8)));
         if let Some(fraction) = self.fraction {
             let _ = write!(head, "{} {:>3.0} %  ", bar(fraction, columns / 5), fraction * 100.0);
         }
-        head.push_str(&clock(elapsed));
-        let below = [self.last.as_str(), self.stdout.held(), self.stderr.held()];
+        head.push_str(&format_clock(elapsed));
+        let below = [self.last.as_str(), self.stdout.text(), self.stderr.text()];
         let message = self.message.as_deref().unwrap_or_default();
-        if !below.iter().any(|line| says_again(message, line)) {
-            let _ = write!(head, "  {}", plain(message));
+        if !below.iter().any(|line| repeats_line(message, line)) {
+            let _ = write!(head, "  {}", plain_line(message));
         }
         let head = head.trim_end();
-        cut(head, columns)
+        cut_to_width(head, columns)
     }
 
     /// Returns the last lines of output, each after a line break.
     fn tail(&self, columns: usize, rows: usize) -> String {
         let lines: Vec<_> = self.shown().collect();
-        let room = TAIL.min(rows.saturating_sub(2));
+        let room = TAIL_LINES.min(rows.saturating_sub(2));
         let shown = &lines[lines.len().saturating_sub(room)..];
-        shown.iter().map(|line| format!("\n{}", cut(&format!("  {line}"), columns))).collect()
+        shown
+            .iter()
+            .map(|line| format!("\n{}", cut_to_width(&format!("  {line}"), columns)))
+            .collect()
     }
 
     fn shown(&self) -> impl Iterator<Item = String> {
-        let unfinished = [&self.stdout, &self.stderr].map(|unfinished| plain(unfinished.held()));
+        let unfinished =
+            [&self.stdout, &self.stderr].map(|unfinished| plain_line(unfinished.text()));
         let unfinished = unfinished.into_iter().filter(|line| !line.trim().is_empty());
         self.tail.iter().cloned().chain(unfinished)
     }
 }
 
 fn push(tail: &mut VecDeque<String>, line: &str) {
-    let line = plain(line);
+    let line = plain_line(line);
     if line.trim().is_empty() {
         return;
     }
-    if tail.len() == TAIL {
+    if tail.len() == TAIL_LINES {
         tail.pop_front();
     }
     tail.push_back(line);
@@ -263,7 +269,7 @@ fn bar(fraction: f64, columns: usize) -> String {
 }
 
 /// Returns the width and height of the terminal.
-fn columns() -> (usize, usize) {
+fn terminal_size() -> (usize, usize) {
     match tcgetwinsize(stderr()) {
         Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col.into(), size.ws_row.into()),
         Ok(_) | Err(_) => (80, 24),
@@ -272,12 +278,12 @@ fn columns() -> (usize, usize) {
 
 /// Returns true if standard error is a terminal and this process is in its foreground. A bar of a
 /// background process would overwrite another program's screen.
-fn is_ours() -> bool {
+fn is_foreground_terminal() -> bool {
     stderr().is_terminal() && tcgetpgrp(stderr()).is_ok_and(|group| group == getpgrp())
 }
 
-impl Quiet {
-    fn begin() -> Option<Self> {
+impl ControlEchoGuard {
+    fn turn_off() -> Option<Self> {
         let mut modes = tcgetattr(stderr()).ok()?;
         if !modes.local_modes.contains(LocalModes::ECHOCTL) {
             return None;
@@ -288,10 +294,10 @@ impl Quiet {
     }
 }
 
-impl Drop for Quiet {
+impl Drop for ControlEchoGuard {
     fn drop(&mut self) {
         if let Ok(mut modes) = tcgetattr(stderr())
-            && is_ours()
+            && is_foreground_terminal()
         {
             modes.local_modes.insert(LocalModes::ECHOCTL);
             let _ = tcsetattr(stderr(), OptionalActions::Now, &modes);
@@ -303,20 +309,20 @@ impl Drop for Quiet {
 mod tests {
     use super::*;
 
-    fn scene(said: impl IntoIterator<Item = Said>) -> Scene {
-        let view = View::new("say_hello", Duration::from_secs(7));
+    fn scene(said: impl IntoIterator<Item = WorkUpdate>) -> ProgressScene {
+        let view = SharedScene::new("say_hello", Duration::from_secs(7));
         said.into_iter().for_each(|said| view.take(said));
         Arc::into_inner(view.0).unwrap().into_inner().unwrap()
     }
 
-    fn printed(text: &str) -> Said {
-        Said::Printed { stream: Stream::Stdout, text: text.to_owned() }
+    fn printed(text: &str) -> WorkUpdate {
+        WorkUpdate::Printed { stream: OutputStream::Stdout, text: text.to_owned() }
     }
 
     #[test]
     fn a_bar_is_drawn_where_it_is_known_how_far_it_is() {
-        let far = |fraction| Said::Progress { fraction, message: Some("linking".to_owned()) };
-        let head = |said: Said, columns| scene([said]).head(columns)["⠋".len()..].to_owned();
+        let far = |fraction| WorkUpdate::Progress { fraction, message: Some("linking".to_owned()) };
+        let head = |said: WorkUpdate, columns| scene([said]).head(columns)["⠋".len()..].to_owned();
         assert_eq!(head(far(None), 80), " say_hello  0:07  linking");
         assert_eq!(head(far(Some(0.5)), 80), " say_hello  ████████░░░░░░░░  50 %  0:07  linking");
         assert_eq!(head(far(Some(0.5)), 40), " say_hello  ████░░░░  50 %  0:07  link…");
@@ -335,8 +341,10 @@ mod tests {
 
     #[test]
     fn a_message_that_is_shown_below_is_not_shown_twice() {
-        let message =
-            |message: &str| Said::Progress { fraction: None, message: Some(message.to_owned()) };
+        let message = |message: &str| WorkUpdate::Progress {
+            fraction: None,
+            message: Some(message.to_owned()),
+        };
         let head = scene([printed("50%\n"), message("50%")]).head(80);
         assert_eq!(&head["⠋".len()..], " say_hello  0:07");
     }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// An imported program.
-pub(super) struct Imported {
+pub(super) struct ImportedPack {
     /// Name of the pack.
     pub(super) name: &'static str,
     /// Text of the file.
@@ -15,7 +15,7 @@ pub(super) struct Imported {
 }
 
 /// A command to write.
-pub(super) struct Command {
+pub(super) struct PackCommand {
     /// Id in the form `stage.command`.
     pub(super) id: String,
     pub(super) about: String,
@@ -23,58 +23,66 @@ pub(super) struct Command {
     pub(super) artefacts: Vec<String>,
     /// True if the command replaces the built-in tool with the same id.
     pub(super) replaces: bool,
-    pub(super) arguments: Vec<Argument>,
+    pub(super) arguments: Vec<PackArgument>,
 }
 
 /// An argument to write.
-pub(super) struct Argument {
+pub(super) struct PackArgument {
     pub(super) name: String,
     /// Type, in the notation of packs.
     pub(super) note: String,
     pub(super) about: String,
     /// Value that the program assumes if the argument is missing.
-    pub(super) assumed: Option<Value>,
+    pub(super) default: Option<Value>,
     pub(super) aliases: Vec<String>,
     /// True if a list follows its option once, instead of an option per item.
-    pub(super) is_spread: bool,
+    pub(super) is_list_after_option: bool,
     /// True if a single `-` is a valid value.
-    pub(super) is_dash: bool,
+    pub(super) accepts_dash: bool,
 }
 
-impl Command {
+impl PackCommand {
     /// Returns the command's table.
-    pub(super) fn write(&self) -> String {
+    pub(super) fn to_toml(&self) -> String {
         let Self { id, about, argv, artefacts, replaces, arguments } = self;
-        let mut text = format!("\n[command.{}]\nabout = {}\n", string(id), string(about));
-        text += &format!("argv = {}\n", strings(argv));
+        let mut text = format!("\n[command.{}]\nabout = {}\n", toml_string(id), toml_string(about));
+        text += &format!("argv = {}\n", toml_strings(argv));
         if *replaces {
             text += "replaces = true\n";
         }
         if !artefacts.is_empty() {
-            text += &format!("artefacts = {}\n", strings(artefacts));
+            text += &format!("artefacts = {}\n", toml_strings(artefacts));
         }
         if !arguments.is_empty() {
-            text += &format!("[command.{}.args]\n", string(id));
+            text += &format!("[command.{}.args]\n", toml_string(id));
         }
         for argument in arguments {
-            text += &format!("{} = {}\n", argument.name, argument.write());
+            text += &format!("{} = {}\n", argument.name, argument.to_toml());
         }
         text
     }
 }
 
-impl Argument {
-    fn write(&self) -> String {
-        let Self { note, about, assumed, aliases, is_spread, is_dash, .. } = self;
-        let mut fields = vec![format!("type = {}", string(note))];
+impl PackArgument {
+    fn to_toml(&self) -> String {
+        let Self {
+            note,
+            about,
+            default: assumed,
+            aliases,
+            is_list_after_option: is_spread,
+            accepts_dash: is_dash,
+            ..
+        } = self;
+        let mut fields = vec![format!("type = {}", toml_string(note))];
         if !about.is_empty() {
-            fields.push(format!("about = {}", string(about)));
+            fields.push(format!("about = {}", toml_string(about)));
         }
         if let Some(assumed) = assumed {
-            fields.push(format!("assumed = {}", inline(assumed)));
+            fields.push(format!("assumed = {}", toml_inline(assumed)));
         }
         if !aliases.is_empty() {
-            fields.push(format!("aliases = {}", strings(aliases)));
+            fields.push(format!("aliases = {}", toml_strings(aliases)));
         }
         if *is_spread {
             fields.push("many = \"spread\"".to_owned());
@@ -83,28 +91,28 @@ impl Argument {
             fields.push("dash = \"alone\"".to_owned());
         }
         match &fields[..] {
-            [_] => string(note),
+            [_] => toml_string(note),
             fields => format!("{{ {} }}", fields.join(", ")),
         }
     }
 }
 
 /// Returns `text` as a TOML string on one line. JSON strings are valid TOML, except for DEL.
-pub(super) fn string(text: &str) -> String {
+pub(super) fn toml_string(text: &str) -> String {
     Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }
 
-fn strings(texts: &[String]) -> String {
-    let texts: Vec<String> = texts.iter().map(|text| string(text)).collect();
+fn toml_strings(texts: &[String]) -> String {
+    let texts: Vec<String> = texts.iter().map(|text| toml_string(text)).collect();
     format!("[{}]", texts.join(", "))
 }
 
 /// Returns a value without nulls as TOML on one line.
-fn inline(value: &Value) -> String {
+fn toml_inline(value: &Value) -> String {
     match value {
-        Value::String(text) => string(text),
+        Value::String(text) => toml_string(text),
         Value::Array(items) => {
-            let items: Vec<String> = items.iter().map(inline).collect();
+            let items: Vec<String> = items.iter().map(toml_inline).collect();
             format!("[{}]", items.join(", "))
         }
         other => other.to_string(),

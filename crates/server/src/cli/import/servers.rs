@@ -9,9 +9,9 @@ use anyhow::{Context, anyhow, bail};
 use jsonc_parser::{ParseOptions, parse_to_serde_value};
 use serde_json::{Map, Value};
 use toml::Table;
-use toolgate::config::FILE_NAME;
+use toolgate::config::SETTINGS_FILE_NAME;
 
-use crate::cli::{complain, print, secrets};
+use crate::cli::{complain, print, secret_detection};
 
 /// The known clients and their files. `~` is the home folder, and relative paths are in the
 /// workspace.
@@ -37,10 +37,10 @@ const CLIENTS: [(&str, &[&str]); 5] = [
 ];
 
 /// JSON pointers to the servers in such a file.
-const PLACES: [&str; 4] = ["/mcpServers", "/servers", "/context_servers", "/mcp/servers"];
+const SERVER_POINTERS: [&str; 4] = ["/mcpServers", "/servers", "/context_servers", "/mcp/servers"];
 
 /// Reason why toolgate itself is not imported.
-const ITSELF: &str = "it is toolgate itself, which could start itself for ever; write the table by \
+const IS_TOOLGATE_ITSELF: &str = "it is toolgate itself, which could start itself for ever; write the table by \
                       hand if it serves another folder";
 
 #[derive(clap::Args)]
@@ -52,7 +52,7 @@ Examples:
 
 Secrets are not copied, of variables and headers, of arguments and of addresses: where one stands,
 `${NAME}` is written, and it is said which variable is to be set. After `--to toolgate.toml`, `toolgate trust` vouches for the file.")]
-pub(super) struct Args {
+pub(super) struct ImportServersArgs {
     /// A client (claude, claude-desktop, cursor, vscode, zed) or a file; by default all clients
     from: Vec<String>,
     /// Append the upstreams to this file instead of printing them
@@ -63,22 +63,23 @@ pub(super) struct Args {
     root: PathBuf,
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &ImportServersArgs) -> anyhow::Result<ExitCode> {
     let mut taken = match &args.to {
         Some(file) => names_in(file)?,
         None => Vec::new(),
     };
     let mut text = String::new();
-    let mut secrets = Secrets::new();
-    for (file, content) in files(args)? {
+    let mut secrets = VariableSecrets::new();
+    for (file, content) in read_files(args)? {
         for (name, server) in servers(&content, &args.root) {
-            let mut upstream = match Upstream::of(&name, &server, &args.root, &secrets) {
-                Ok(upstream) => upstream,
-                Err(why) => {
-                    complain(&format!("not taken over: `{name}` of {}: {why}", file.display()));
-                    continue;
-                }
-            };
+            let mut upstream =
+                match ImportedUpstream::from_client(&name, &server, &args.root, &secrets) {
+                    Ok(upstream) => upstream,
+                    Err(why) => {
+                        complain(&format!("not taken over: `{name}` of {}: {why}", file.display()));
+                        continue;
+                    }
+                };
             if taken.contains(&upstream.name) {
                 let file = file.display();
                 let name = &upstream.name;
@@ -90,7 +91,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             for note in std::mem::take(&mut upstream.notes) {
                 complain(&format!("{}: {note}", upstream.name));
             }
-            text += &format!("\n# From {}\n{}", file.display(), upstream.write()?);
+            text += &format!("\n# From {}\n{}", file.display(), upstream.to_toml()?);
         }
     }
     if text.is_empty() {
@@ -101,7 +102,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Some(file) => {
             append(file, &text)?;
             complain(&format!("written to {}", file.display()));
-            if file.file_name().is_some_and(|name| name == FILE_NAME) {
+            if file.file_name().is_some_and(|name| name == SETTINGS_FILE_NAME) {
                 complain("read it; then `toolgate trust` vouches for it");
             }
         }
@@ -111,7 +112,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// Reads the requested files.
 #[allow(clippy::disallowed_methods, reason = "the person's own files")]
-fn files(args: &Args) -> anyhow::Result<Vec<(PathBuf, Value)>> {
+fn read_files(args: &ImportServersArgs) -> anyhow::Result<Vec<(PathBuf, Value)>> {
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     let known = |(_, files): &(&str, &'static [&'static str])| *files;
     let mut wanted = Vec::new();
@@ -159,34 +160,39 @@ fn servers(content: &Value, root: &Path) -> Vec<(String, Value)> {
     {
         tables.push(&project["mcpServers"]);
     }
-    tables.extend(PLACES.iter().filter_map(|place| content.pointer(place)));
+    tables.extend(SERVER_POINTERS.iter().filter_map(|place| content.pointer(place)));
     let servers = tables.into_iter().filter_map(Value::as_object).flatten();
     servers.map(|(name, server)| (name.clone(), server.clone())).collect()
 }
 
 /// The secrets that variables replace, by variable name, for all upstreams.
-type Secrets = BTreeMap<String, String>;
+type VariableSecrets = BTreeMap<String, String>;
 
 /// An upstream to write.
-struct Upstream {
+struct ImportedUpstream {
     name: String,
     table: Table,
     /// Notes for the user, one sentence each.
     notes: Vec<String>,
-    secrets: Secrets,
+    secrets: VariableSecrets,
     /// Path that replaces a client's `${workspaceFolder}`.
     folder: String,
 }
 
-impl Upstream {
+impl ImportedUpstream {
     /// Converts a client's entry for the server `name`. Returns the reason if that is impossible.
-    fn of(name: &str, server: &Value, root: &Path, secrets: &Secrets) -> Result<Self, String> {
+    fn from_client(
+        name: &str,
+        server: &Value,
+        root: &Path,
+        secrets: &VariableSecrets,
+    ) -> Result<Self, String> {
         let server = server.as_object().ok_or("it is no table")?;
         let table = Table::new();
         let notes = Vec::new();
         let folder = ".".to_owned();
         let secrets = secrets.clone();
-        let mut this = Self { name: sound(name), table, notes, secrets, folder };
+        let mut this = Self { name: upstream_name(name), table, notes, secrets, folder };
         this.read(server, root).map(|()| this)
     }
 
@@ -209,10 +215,10 @@ impl Upstream {
         match (text("command"), url) {
             (Some(command), _) => {
                 if Path::new(command).file_stem().is_some_and(|name| name == "toolgate") {
-                    return Err(ITSELF.to_owned());
+                    return Err(IS_TOOLGATE_ITSELF.to_owned());
                 }
                 if let Some(cwd) = text("cwd") {
-                    let filled = this.filled(cwd);
+                    let filled = this.convert_variables(cwd);
                     // A relative path would be wrong in any other folder.
                     if filled != "." {
                         let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
@@ -230,7 +236,8 @@ impl Upstream {
                 }
                 let before = std::iter::once("").chain(words.iter().map(String::as_str));
                 let words = words.iter().zip(before);
-                let words: Vec<_> = words.map(|(word, before)| this.word(word, before)).collect();
+                let words: Vec<_> =
+                    words.map(|(word, before)| this.convert_word(word, before)).collect();
                 // Programs start in an empty folder unless `cwd` is set.
                 let is_near = |word: &String| {
                     matches!(&**word, "." | "..")
@@ -241,11 +248,11 @@ impl Upstream {
                     this.put("cwd", ".".to_owned());
                 }
                 this.put("command", words);
-                let env = this.named(server.get("env"), |name, _| name.to_owned());
+                let env = this.convert_named(server.get("env"), |name, _| name.to_owned());
                 this.put_table("env", env);
             }
             (None, Some(url)) => {
-                let url_filled = this.word(url, "");
+                let url_filled = this.convert_word(url, "");
                 this.put("url", url_filled);
                 let path = url.split(['?', '#']).next().unwrap_or_default();
                 let transport = match text("type").or(text("transport")) {
@@ -260,7 +267,7 @@ impl Upstream {
                     this.put("transport", transport);
                 }
                 let upstream = this.name.clone();
-                let headers = this.named(server.get("headers"), |header, _| {
+                let headers = this.convert_named(server.get("headers"), |header, _| {
                     format!("{upstream}_{header}").to_uppercase().replace('-', "_")
                 });
                 this.put_table("headers", headers);
@@ -276,7 +283,7 @@ impl Upstream {
                 this.notes.push(format!("`{key}` is not taken over"));
             }
         }
-        let settings = this.table.clone().try_into::<toolgate_upstream::Settings>();
+        let settings = this.table.clone().try_into::<toolgate_upstream::UpstreamSettings>();
         let settings = settings.map_err(|why| why.message().to_owned())?;
         settings.check()
     }
@@ -292,7 +299,11 @@ impl Upstream {
     }
 
     /// Converts variables or headers. A secret is replaced by the variable that `variable` names.
-    fn named(&mut self, all: Option<&Value>, variable: impl Fn(&str, &str) -> String) -> Table {
+    fn convert_named(
+        &mut self,
+        all: Option<&Value>,
+        variable: impl Fn(&str, &str) -> String,
+    ) -> Table {
         let all = all.and_then(Value::as_object).into_iter().flatten();
         let mut table = Table::new();
         for (name, value) in all {
@@ -301,13 +312,13 @@ impl Upstream {
                 Value::Null => continue,
                 other => other.to_string(),
             };
-            let value = match secrets::is_in(name, &value) {
+            let value = match secret_detection::has_secret(name, &value) {
                 true => {
-                    let variable = self.instead(variable(name, &value), &value, name);
+                    let variable = self.variable_for(variable(name, &value), &value, name);
                     let scheme = ["Bearer ", "Basic "].into_iter().find(|it| value.starts_with(it));
                     format!("{}{variable}", scheme.unwrap_or_default())
                 }
-                false => self.filled(&value),
+                false => self.convert_variables(&value),
             };
             table.insert(name.clone(), value.into());
         }
@@ -315,27 +326,29 @@ impl Upstream {
     }
 
     /// Replaces the secrets in `word`, a URL or the argument after `before`, by variables.
-    fn word(&mut self, word: &str, before: &str) -> String {
+    fn convert_word(&mut self, word: &str, before: &str) -> String {
         let mut clean = String::new();
         let mut at = 0;
-        for secrets::Found { at: part, name } in secrets::in_word(word, before) {
+        for secret_detection::FoundSecret { range: part, name } in
+            secret_detection::secrets_in_word(word, before)
+        {
             let called = if name.is_empty() { "secret" } else { &name };
             let is_variable = word[..part.start].ends_with('=')
                 && name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
             let variable = match is_variable && !name.is_empty() {
                 true => name.clone(),
-                false => sound(&format!("{}_{called}", self.name)).to_uppercase(),
+                false => upstream_name(&format!("{}_{called}", self.name)).to_uppercase(),
             };
             clean += &word[at..part.start];
-            clean += &self.instead(variable, &word[part.clone()], called);
+            clean += &self.variable_for(variable, &word[part.clone()], called);
             at = part.end;
         }
-        self.filled(&(clean + &word[at..]))
+        self.convert_variables(&(clean + &word[at..]))
     }
 
     /// Returns a reference to the variable for the secret `value` of `name`. Picks a similar name
     /// if `variable` is taken by another secret.
-    fn instead(&mut self, variable: String, value: &str, name: &str) -> String {
+    fn variable_for(&mut self, variable: String, value: &str, name: &str) -> String {
         let own = format!("{}_", self.name.to_uppercase());
         let own = (!variable.starts_with(&own)).then(|| own + &variable);
         let others = (2..).map(|turn| format!("{variable}_{turn}"));
@@ -352,7 +365,7 @@ impl Upstream {
     }
 
     /// Converts the variable syntax of clients in `text`.
-    fn filled(&mut self, text: &str) -> String {
+    fn convert_variables(&mut self, text: &str) -> String {
         let mut filled = String::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once("${") {
@@ -361,7 +374,7 @@ impl Upstream {
             match what.split_once(':') {
                 Some(("env", name)) => filled += &format!("${{{name}}}"),
                 Some(("input", name)) => {
-                    let name = sound(name).to_uppercase();
+                    let name = upstream_name(name).to_uppercase();
                     self.notes.push(format!("set the variable `{name}` where toolgate starts"));
                     filled += &format!("${{{name}}}");
                 }
@@ -386,14 +399,14 @@ impl Upstream {
     }
 
     /// Returns the upstream's table.
-    fn write(&self) -> anyhow::Result<String> {
+    fn to_toml(&self) -> anyhow::Result<String> {
         let one = BTreeMap::from([(&self.name, &self.table)]);
         Ok(toml::to_string(&BTreeMap::from([("upstream", one)]))?)
     }
 }
 
 /// Converts `name` into a valid upstream name: a-z, 0-9 and `_`.
-fn sound(name: &str) -> String {
+fn upstream_name(name: &str) -> String {
     let sound = |c: char| match c.to_ascii_lowercase() {
         c if c.is_ascii_alphanumeric() => c,
         _ => '_',
@@ -423,164 +436,4 @@ fn append(file: &Path, text: &str) -> anyhow::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[track_caller]
-    fn check(server: &Value, table: &str, notes: &[&str]) {
-        let secrets = &Secrets::new();
-        let upstream = Upstream::of("Git Hub", server, Path::new("/"), secrets).unwrap();
-        assert_eq!(upstream.name, "git_hub");
-        assert_eq!(upstream.table, table.parse::<Table>().unwrap());
-        assert_eq!(upstream.notes, notes);
-    }
-
-    #[test]
-    fn what_each_client_writes_becomes_what_is_written_here() {
-        check(
-            &json!({ "command": "npx", "args": ["-y", "x", "${workspaceFolder}/a", "${userHome}"],
-                    "env": { "LEVEL": "debug", "HOST": "${env:HOST}" } }),
-            "command = ['npx', '-y', 'x', './a', '${HOME}']\ncwd = '.'\n\
-             env = { LEVEL = 'debug', HOST = '${HOST}' }",
-            &[],
-        );
-        check(
-            &json!({ "command": { "path": "x", "args": ["y"], "env": { "A": 1 } }, "settings": {} }),
-            "command = ['x', 'y']\nenv = { A = '1' }",
-            &[],
-        );
-        check(
-            &json!({ "type": "http", "url": "https://a.example/mcp", "disabled": true }),
-            "url = 'https://a.example/mcp'\nenabled = false",
-            &[],
-        );
-        check(
-            &json!({ "url": "https://a.example/sse/" }),
-            "url = 'https://a.example/sse/'\ntransport = 'sse'",
-            &[],
-        );
-    }
-
-    #[test]
-    fn a_secret_is_referred_to_and_not_copied() {
-        check(
-            &json!({ "command": "x", "env": { "GITHUB_TOKEN": "ghp_1", "API_KEY": "${KEY:-k}" } }),
-            "command = ['x']\nenv = { GITHUB_TOKEN = '${GITHUB_TOKEN}', API_KEY = '${KEY}' }",
-            &[
-                "set the variable `GITHUB_TOKEN` where toolgate starts: the value of \
-                 `GITHUB_TOKEN` was not copied",
-                "set the variable `KEY`; where it is not set, `k` was assumed",
-            ],
-        );
-        check(
-            &json!({ "url": "https://a/mcp", "headers": { "Authorization": "Bearer s3cret" } }),
-            "url = 'https://a/mcp'\n\
-             headers = { Authorization = 'Bearer ${GIT_HUB_AUTHORIZATION}' }",
-            &["set the variable `GIT_HUB_AUTHORIZATION` where toolgate starts: the value of \
-               `Authorization` was not copied"],
-        );
-        check(
-            &json!({ "url": "https://a/mcp", "headers": { "X-Key": "${input:the-key}" } }),
-            "url = 'https://a/mcp'\nheaders = { X-Key = '${THE_KEY}' }",
-            &["set the variable `THE_KEY` where toolgate starts"],
-        );
-    }
-
-    #[test]
-    fn a_secret_in_an_argument_an_address_or_a_variable_of_any_name_is_not_copied() {
-        check(
-            &json!({ "command": "x", "args": ["--api-key", "s3cret", "-e", "B_TOKEN=s3cret"],
-                    "env": { "DATABASE_URL": "postgres://ann:s3cret@db/x", "LEVEL": "debug",
-                             "OF_GH": "0123456789abcdef0123456789abcdef" } }),
-            "command = ['x', '--api-key', '${GIT_HUB_API_KEY}', '-e', 'B_TOKEN=${B_TOKEN}']\n\
-             env = { DATABASE_URL = '${DATABASE_URL}', LEVEL = 'debug', OF_GH = '${OF_GH}' }",
-            &[
-                "set the variable `GIT_HUB_API_KEY` where toolgate starts: the value of `api-key` \
-                 was not copied",
-                "set the variable `B_TOKEN` where toolgate starts: the value of `B_TOKEN` was not \
-                 copied",
-                "set the variable `DATABASE_URL` where toolgate starts: the value of \
-                 `DATABASE_URL` was not copied",
-                "set the variable `OF_GH` where toolgate starts: the value of `OF_GH` was not \
-                 copied",
-            ],
-        );
-        check(
-            &json!({ "url": "https://a.example/mcp?token=one&key=two" }),
-            "url = 'https://a.example/mcp?token=${GIT_HUB_TOKEN}&key=${GIT_HUB_KEY}'",
-            &[
-                "set the variable `GIT_HUB_TOKEN` where toolgate starts: the value of `token` was \
-                 not copied",
-                "set the variable `GIT_HUB_KEY` where toolgate starts: the value of `key` was not \
-                 copied",
-            ],
-        );
-        check(
-            &json!({ "command": "x", "args": ["--token", "one", "--token", "two"] }),
-            "command = ['x', '--token', '${GIT_HUB_TOKEN}', '--token', '${GIT_HUB_TOKEN_2}']",
-            &[
-                "set the variable `GIT_HUB_TOKEN` where toolgate starts: the value of `token` was \
-                 not copied",
-                "set the variable `GIT_HUB_TOKEN_2` where toolgate starts: the value of `token` \
-                 was not copied",
-            ],
-        );
-    }
-
-    #[test]
-    fn what_is_no_server_is_told() {
-        let itself = json!({ "command": "/usr/bin/toolgate", "args": ["stdio"] });
-        for (odd, expected) in
-            [(json!({}), "neither"), (json!("npx x"), "no table"), (itself, "toolgate itself")]
-        {
-            let why = Upstream::of("x", &odd, Path::new("/"), &Secrets::new()).err();
-            assert!(why.unwrap().contains(expected));
-        }
-    }
-
-    #[test]
-    fn what_is_written_oddly_is_taken_over_as_it_is_meant() {
-        check(
-            &json!({ "command": "${workspaceFolder}/s", "cwd": "${workspaceFolder}/sub",
-                    "args": ["--port", 8080, true, ["x"]], "env": { "A": null } }),
-            "command = ['//s', '--port', '8080', 'true']\ncwd = './sub'",
-            &["its argument `[\"x\"]` is not taken over"],
-        );
-        check(
-            &json!({ "enabled": false, "command": { "path": "x" } }),
-            "command = ['x']\nenabled = false",
-            &[],
-        );
-    }
-
-    #[test]
-    fn two_servers_with_one_variable_of_two_values_have_one_each() {
-        let mut secrets = Secrets::new();
-        let mut token = |name: &str, value: &str| {
-            let server = json!({ "command": "x", "env": { "DB_PASS": value } });
-            let upstream = Upstream::of(name, &server, Path::new("/"), &secrets).unwrap();
-            secrets.clone_from(&upstream.secrets);
-            upstream.table["env"]["DB_PASS"].as_str().unwrap().to_owned()
-        };
-        assert_eq!(token("work", "one"), "${DB_PASS}");
-        assert_eq!(token("home", "two"), "${HOME_DB_PASS}");
-        assert_eq!(token("again", "one"), "${DB_PASS}");
-    }
-
-    #[test]
-    fn servers_are_found_where_each_client_has_them() {
-        let one = json!({ "a": { "command": "x" } });
-        for content in [
-            json!({ "mcpServers": one }),
-            json!({ "servers": one, "inputs": [] }),
-            json!({ "context_servers": one }),
-            json!({ "mcp": { "servers": one } }),
-            json!({ "projects": { "/": { "mcpServers": one } } }),
-        ] {
-            let found = servers(&content, Path::new("/"));
-            assert!(found.len() == 1 && found[0].0 == "a", "{content}");
-        }
-    }
-}
+mod tests;

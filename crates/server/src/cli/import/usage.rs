@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 /// The number of values of an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Values {
+pub(super) enum OptionValues {
     None,
     One,
     /// Zero or one.
-    Perhaps,
+    Optional,
     Exactly(usize),
     /// Any number, or at least one.
     Many,
@@ -16,16 +16,16 @@ pub(super) enum Values {
 
 /// A parsed usage line.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Usage {
+pub(super) struct UsageLine {
     /// Values by option name, as printed and in its long form.
-    pub(super) options: BTreeMap<String, Values>,
+    pub(super) options: BTreeMap<String, OptionValues>,
     /// Groups of options of which exactly one is required.
     pub(super) choices: Vec<Vec<String>>,
 }
 
-impl Usage {
+impl UsageLine {
     /// Parses the output of a program, from `usage:` to the next empty line.
-    pub(super) fn read(printed: &str) -> Option<Self> {
+    pub(super) fn parse(printed: &str) -> Option<Self> {
         let (_, usage) = printed.split_once("usage: ")?;
         let usage = usage.split("\n\n").next().unwrap_or_default();
         // An error follows on a line without indentation.
@@ -54,19 +54,19 @@ impl Usage {
             let name = after.first().copied().unwrap_or_default();
             let is_value = |token: &str| !token.starts_with(['-', '[', ']', '(', ')', '|']);
             let values = match after {
-                ["[", _, "...", "]", ..] => Values::Many,
-                ["[", inner, "]", ..] if is_value(inner) => Values::Perhaps,
-                [first, "[", _, "...", "]", ..] if is_value(first) => Values::Many,
+                ["[", _, "...", "]", ..] => OptionValues::Many,
+                ["[", inner, "]", ..] if is_value(inner) => OptionValues::Optional,
+                [first, "[", _, "...", "]", ..] if is_value(first) => OptionValues::Many,
                 [first, ..] if is_value(first) => {
                     match after.iter().take_while(|token| *token == first).count() {
-                        1 => Values::One,
-                        more => Values::Exactly(more),
+                        1 => OptionValues::One,
+                        more => OptionValues::Exactly(more),
                     }
                 }
-                _ => Values::None,
+                _ => OptionValues::None,
             };
             self.options.insert((*option).to_owned(), values);
-            if values != Values::None && !option.starts_with("--") {
+            if values != OptionValues::None && !option.starts_with("--") {
                 let full = format!("--{}", name.to_lowercase().replace('_', "-"));
                 self.options.entry(full).or_insert(values);
             }
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_usage_line_tells_how_many_values_options_take() {
-        let usage = Usage::read(
+        let usage = UsageLine::parse(
             "usage: zyra x [-h] -i INPUT [--raw] [--inputs INPUTS [INPUTS ...]]\n\
              \x20             [--extent EXTENT EXTENT EXTENT EXTENT] [--tint [TINT]] [--any [ANY ...]]\n\
              \x20             (--url URL | --bucket BUCKET) [-o OUTPUT]\n\
@@ -97,14 +97,14 @@ mod tests {
         )
         .unwrap();
         let of = |option: &str| usage.options.get(option).copied();
-        assert_eq!(of("-h"), Some(Values::None));
-        assert_eq!(of("--input"), Some(Values::One));
-        assert_eq!(of("--raw"), Some(Values::None));
-        assert_eq!(of("--inputs"), Some(Values::Many));
-        assert_eq!(of("--extent"), Some(Values::Exactly(4)));
-        assert_eq!(of("--tint"), Some(Values::Perhaps));
-        assert_eq!(of("--any"), Some(Values::Many));
-        assert_eq!(of("--output"), Some(Values::One));
+        assert_eq!(of("-h"), Some(OptionValues::None));
+        assert_eq!(of("--input"), Some(OptionValues::One));
+        assert_eq!(of("--raw"), Some(OptionValues::None));
+        assert_eq!(of("--inputs"), Some(OptionValues::Many));
+        assert_eq!(of("--extent"), Some(OptionValues::Exactly(4)));
+        assert_eq!(of("--tint"), Some(OptionValues::Optional));
+        assert_eq!(of("--any"), Some(OptionValues::Many));
+        assert_eq!(of("--output"), Some(OptionValues::One));
         assert_eq!(of("--this"), None);
         assert_eq!(usage.choices, [["--url", "--bucket"]]);
     }
@@ -112,8 +112,8 @@ mod tests {
     #[test]
     fn an_error_after_it_is_no_part_of_it() {
         let printed = "usage: zyra x [-h] --dir DIR\nzyra x: error: required: --dir --other\n";
-        let usage = Usage::read(printed).unwrap();
+        let usage = UsageLine::parse(printed).unwrap();
         assert_eq!(usage.options.len(), 2);
-        assert_eq!(Usage::read("Traceback"), None);
+        assert_eq!(UsageLine::parse("Traceback"), None);
     }
 }

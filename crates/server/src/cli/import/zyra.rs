@@ -13,8 +13,8 @@ use std::thread::ScopedJoinHandle;
 use anyhow::{Context, bail};
 use serde_json::{Map, Value};
 
-use super::pack::{Argument, Command, Imported};
-use super::usage::{Usage, Values};
+use super::pack::{ImportedPack, PackArgument, PackCommand};
+use super::usage::{OptionValues, UsageLine};
 
 const HEAD: &str = r#"# Zyra's commands, as `toolgate import zyra` wrote them; edit a copy, or import again.
 #
@@ -81,11 +81,11 @@ const SEARCHES: [(&str, &str, &[&str]); 2] = [
 ];
 
 /// Creates the pack from the program `from` or from a file with its manifest.
-pub(super) fn import(from: Option<&Path>) -> anyhow::Result<Imported> {
+pub(super) fn import(from: Option<&Path>) -> anyhow::Result<ImportedPack> {
     let from = from.unwrap_or(Path::new("zyra"));
-    let (manifest, program) = match manifest_in(from)? {
+    let (manifest, program) = match read_manifest(from)? {
         Some(manifest) => (manifest, None),
-        None => (manifest_of(from)?, Some(from)),
+        None => (run_for_manifest(from)?, Some(from)),
     };
     let mut commands = Vec::new();
     let mut left_out = Vec::new();
@@ -105,17 +105,17 @@ pub(super) fn import(from: Option<&Path>) -> anyhow::Result<Imported> {
         }
         commands.push(command(words, said, &usage));
     }
-    commands.extend(SEARCHES.map(|(id, about, argv)| search(id, about, argv)));
+    commands.extend(SEARCHES.map(|(id, about, argv)| search_command(id, about, argv)));
     commands.sort_by(|one, other| one.id.cmp(&other.id));
     let mut text = HEAD.to_owned();
-    text.extend(commands.iter().map(Command::write));
+    text.extend(commands.iter().map(PackCommand::to_toml));
     let commands = commands.into_iter().map(|command| command.id).collect();
-    Ok(Imported { name: "zyra", text, commands, left_out })
+    Ok(ImportedPack { name: "zyra", text, commands, left_out })
 }
 
 /// Reads the manifest in the file `from`. Returns `None` if it is not a JSON file.
 #[allow(clippy::disallowed_methods, reason = "the person's own file, named on the command line")]
-fn manifest_in(from: &Path) -> anyhow::Result<Option<Map<String, Value>>> {
+fn read_manifest(from: &Path) -> anyhow::Result<Option<Map<String, Value>>> {
     if from.extension().is_none_or(|it| it != "json") {
         return Ok(None);
     }
@@ -135,7 +135,7 @@ fn parse(text: &str) -> anyhow::Result<Map<String, Value>> {
 
 /// Runs the program to write its manifest.
 #[allow(clippy::disallowed_methods, reason = "a file of our own, read once")]
-fn manifest_of(program: &Path) -> anyhow::Result<Map<String, Value>> {
+fn run_for_manifest(program: &Path) -> anyhow::Result<Map<String, Value>> {
     let folder = std::env::temp_dir().join(format!("toolgate-import-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let file: PathBuf = folder.join("manifest.json");
@@ -156,7 +156,7 @@ fn manifest_of(program: &Path) -> anyhow::Result<Map<String, Value>> {
 fn usages<'m>(
     program: &Path,
     manifest: &'m Map<String, Value>,
-) -> anyhow::Result<BTreeMap<&'m str, Option<Usage>>> {
+) -> anyhow::Result<BTreeMap<&'m str, Option<UsageLine>>> {
     let at_once = std::thread::available_parallelism().map_or(2, NonZero::get);
     let all: Vec<&str> = manifest.keys().map(String::as_str).collect();
     let mut usages = BTreeMap::new();
@@ -175,13 +175,13 @@ fn usages<'m>(
 }
 
 /// Reads the usage of a command. A command without working `--help` prints it in its error.
-fn usage(program: &Path, words: &str) -> anyhow::Result<Option<Usage>> {
+fn usage(program: &Path, words: &str) -> anyhow::Result<Option<UsageLine>> {
     let words = || words.split(' ').map(Into::into);
     let help = run(program, words().chain(["--help".into()]).collect())?;
-    if let Some(usage) = Usage::read(&help) {
+    if let Some(usage) = UsageLine::parse(&help) {
         return Ok(Some(usage));
     }
-    Ok(Usage::read(&run(program, words().collect())?))
+    Ok(UsageLine::parse(&run(program, words().collect())?))
 }
 
 /// Runs the program and returns both of its outputs.
@@ -201,12 +201,12 @@ fn run(program: &Path, words: Vec<std::ffi::OsString>) -> anyhow::Result<String>
 }
 
 /// Converts the command `words` of the manifest.
-fn command(words: &str, said: &Value, usage: &Usage) -> Command {
+fn command(words: &str, said: &Value, usage: &UsageLine) -> PackCommand {
     let (stage, name) = words.split_once(' ').unwrap_or((words, words));
     let mut argv: Vec<String> = words.split(' ').map(str::to_owned).collect();
     let mut arguments = Vec::new();
     for positional in said["positionals"].as_array().into_iter().flatten() {
-        let argument = placed(positional);
+        let argument = positional_argument(positional);
         let name = &argument.name;
         argv.push(match (argument.note.contains("[]"), argument.note.ends_with('!')) {
             (true, _) => format!("{{{name}...}}"),
@@ -220,10 +220,10 @@ fn command(words: &str, said: &Value, usage: &Usage) -> Command {
     arguments.extend(
         options
             .filter(|(option, _)| *option != "--help")
-            .map(|(option, said)| optional(option, said, usage)),
+            .map(|(option, said)| option_argument(option, said, usage)),
     );
-    alias(words, &mut arguments);
-    let named = |names: &[&str], argument: &&Argument| names.contains(&argument.name.as_str());
+    add_aliases(words, &mut arguments);
+    let named = |names: &[&str], argument: &&PackArgument| names.contains(&argument.name.as_str());
     let files = arguments.iter().filter(|argument| named(&FILES, argument));
     let files = files.filter(|argument| argument.name != "path" || words == "decimate local");
     let folders = arguments.iter().filter(|argument| named(&FOLDERS, argument));
@@ -235,7 +235,7 @@ fn command(words: &str, said: &Value, usage: &Usage) -> Command {
         Some(rest) if rest == words => format!("Runs `zyra {words}`."),
         Some(_) | None => about.to_owned(),
     };
-    Command {
+    PackCommand {
         id: format!("{stage}.{name}"),
         about,
         argv,
@@ -246,60 +246,62 @@ fn command(words: &str, said: &Value, usage: &Usage) -> Command {
 }
 
 /// Converts a positional argument.
-fn placed(said: &Value) -> Argument {
+fn positional_argument(said: &Value) -> PackArgument {
     let is_many = matches!(said["nargs"].as_str(), Some("*" | "+"));
     let list = if is_many { "[]" } else { "" };
     let required = if said["required"] == true { "!" } else { "" };
     let is_choice = said["choices"].is_array();
-    Argument {
+    PackArgument {
         name: text(&said["name"]),
-        note: format!("{}{list}{required}", kind(said)),
+        note: format!("{}{list}{required}", type_note(said)),
         about: text(&said["help"]),
-        assumed: None,
+        default: None,
         aliases: Vec::new(),
-        is_spread: false,
+        is_list_after_option: false,
         // A single `-` reads standard input, as in a pipe.
-        is_dash: !is_choice,
+        accepts_dash: !is_choice,
     }
 }
 
 /// Converts an option.
-fn optional(option: &str, said: &Value, usage: &Usage) -> Argument {
+fn option_argument(option: &str, said: &Value, usage: &UsageLine) -> PackArgument {
     let help = said.as_str().map_or_else(|| text(&said["help"]), str::to_owned);
     let default = Some(&said["default"]).filter(|default| !default.is_null());
     let of_default = match default.and_then(Value::as_array) {
-        Some(items) if items.is_empty() => Values::One,
-        Some(items) => Values::Exactly(items.len()),
-        None if said["type"] == "bool" => Values::None,
-        None if option == "--inputs" => Values::Many,
-        None => Values::One,
+        Some(items) if items.is_empty() => OptionValues::One,
+        Some(items) => OptionValues::Exactly(items.len()),
+        None if said["type"] == "bool" => OptionValues::None,
+        None if option == "--inputs" => OptionValues::Many,
+        None => OptionValues::One,
     };
     let values = usage.options.get(option).copied().unwrap_or(of_default);
     let is_repeated = help.contains("repeat") || default.is_some_and(Value::is_array);
     let (note, is_spread) = match values {
-        Values::None => ("flag".to_owned(), false),
-        Values::One | Values::Perhaps if is_repeated => (format!("{}[]", kind(said)), false),
-        Values::One | Values::Perhaps => (kind(said), false),
-        Values::Exactly(count) => (format!("{}[{count}]", kind(said)), true),
-        Values::Many => (format!("{}[]", kind(said)), true),
+        OptionValues::None => ("flag".to_owned(), false),
+        OptionValues::One | OptionValues::Optional if is_repeated => {
+            (format!("{}[]", type_note(said)), false)
+        }
+        OptionValues::One | OptionValues::Optional => (type_note(said), false),
+        OptionValues::Exactly(count) => (format!("{}[{count}]", type_note(said)), true),
+        OptionValues::Many => (format!("{}[]", type_note(said)), true),
     };
     let required = if said["required"] == true { "!" } else { "" };
     let is_told = |default: &&Value| {
         **default != false && **default != "" && default.as_array().is_none_or(|it| !it.is_empty())
     };
-    Argument {
+    PackArgument {
         name: option.trim_start_matches('-').replace('-', "_"),
         note: format!("{note}{required}"),
         about: help,
-        assumed: default.filter(is_told).cloned(),
+        default: default.filter(is_told).cloned(),
         aliases: Vec::new(),
-        is_spread,
-        is_dash: false,
+        is_list_after_option: is_spread,
+        accepts_dash: false,
     }
 }
 
 /// Returns the type of one value, in the notation of packs.
-fn kind(said: &Value) -> String {
+fn type_note(said: &Value) -> String {
     if let Some(choices) = said["choices"].as_array() {
         let choices: Vec<String> = choices.iter().map(text).collect();
         return choices.join("|");
@@ -321,7 +323,7 @@ fn text(value: &Value) -> String {
 }
 
 /// Adds the aliases that Zyra's API accepts.
-fn alias(words: &str, arguments: &mut [Argument]) {
+fn add_aliases(words: &str, arguments: &mut [PackArgument]) {
     let own = ALIASES_OF.iter().find(|(command, _)| *command == words);
     let own = own.map_or(&[][..], |(_, aliases)| aliases);
     // A command may write to `path` instead of `output`.
@@ -340,21 +342,21 @@ fn alias(words: &str, arguments: &mut [Argument]) {
 }
 
 /// Creates one of the searches.
-fn search(id: &str, about: &str, argv: &[&str]) -> Command {
-    let argument = |name: &str, note: &str, about: &str| Argument {
+fn search_command(id: &str, about: &str, argv: &[&str]) -> PackCommand {
+    let argument = |name: &str, note: &str, about: &str| PackArgument {
         name: name.to_owned(),
         note: note.to_owned(),
         about: about.to_owned(),
-        assumed: None,
+        default: None,
         aliases: Vec::new(),
-        is_spread: false,
-        is_dash: false,
+        is_list_after_option: false,
+        accepts_dash: false,
     };
-    let limit = Argument {
-        assumed: Some(10.into()),
+    let limit = PackArgument {
+        default: Some(10.into()),
         ..argument("limit", "integer", "At most so many results.")
     };
-    Command {
+    PackCommand {
         id: id.to_owned(),
         about: about.to_owned(),
         argv: argv.iter().copied().chain(["{options}"]).map(str::to_owned).collect(),

@@ -1,7 +1,7 @@
 //! Finds jobs by an id or its beginning.
 
-use toolgate_contract::{CallError, Job, JobId};
-use toolgate_host::Jobs;
+use toolgate_contract::{CallError, JobId, JobSnapshot};
+use toolgate_host::JobService;
 
 use super::PAGE;
 
@@ -10,10 +10,13 @@ const DIGITS_MIN: usize = 4;
 /// Most jobs that an error lists.
 const NAMED_MAX: usize = 5;
 /// Largest edit distance of a suggested id.
-const LETTERS: usize = 2;
+const EDITS_MAX: usize = 2;
 
 /// Returns the newest `limit` jobs with their outcomes, and whether there are older ones.
-pub(super) async fn newest(jobs: &Jobs, limit: usize) -> Result<(Vec<Job>, bool), CallError> {
+pub(super) async fn newest_jobs(
+    jobs: &JobService,
+    limit: usize,
+) -> Result<(Vec<JobSnapshot>, bool), CallError> {
     let mut found = Vec::new();
     let mut after = None;
     while found.len() < limit {
@@ -36,7 +39,7 @@ pub(super) async fn newest(jobs: &Jobs, limit: usize) -> Result<(Vec<Job>, bool)
 }
 
 /// Returns the job with the id `id`, or the only one whose id starts with it.
-pub(super) async fn job(jobs: &Jobs, id: &str) -> Result<Job, CallError> {
+pub(super) async fn find_job(jobs: &JobService, id: &str) -> Result<JobSnapshot, CallError> {
     let id = id.to_ascii_lowercase();
     let digits = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_hexdigit());
     // The host suggests similar ids for a complete one.
@@ -54,7 +57,7 @@ pub(super) async fn job(jobs: &Jobs, id: &str) -> Result<Job, CallError> {
     match meant.as_slice() {
         [one] => jobs.get(None, one).await,
         [] => {
-            let nearest = nearest(&id, &ids);
+            let nearest = suggestion(&id, &ids);
             let message =
                 format!("no job's id begins with `{id}`{nearest}; `toolgate jobs` lists them");
             Err(CallError::NotFound { message })
@@ -76,7 +79,7 @@ pub(super) async fn job(jobs: &Jobs, id: &str) -> Result<Job, CallError> {
 }
 
 /// Returns the error that there are no jobs, with an example that starts one.
-pub(super) fn none_here() -> CallError {
+pub(super) fn no_jobs_error() -> CallError {
     let message = "there are no jobs here. A running server starts one, e.g.\n  \
                    toolgate call jobs_start '{\"tool\":\"exec_run\",\"arguments\":{\"command\":\"make\"}}' \
                    --url http://127.0.0.1:8000/mcp";
@@ -84,7 +87,7 @@ pub(super) fn none_here() -> CallError {
 }
 
 /// Returns all job ids, newest first.
-async fn ids(jobs: &Jobs) -> Result<Vec<String>, CallError> {
+async fn ids(jobs: &JobService) -> Result<Vec<String>, CallError> {
     let mut ids = Vec::new();
     let mut after: Option<JobId> = None;
     loop {
@@ -97,10 +100,10 @@ async fn ids(jobs: &Jobs) -> Result<Vec<String>, CallError> {
     }
 }
 
-fn nearest(asked: &str, ids: &[String]) -> String {
+fn suggestion(asked: &str, ids: &[String]) -> String {
     let begins = ids.iter().filter_map(|id| id.get(..asked.len()));
     let near = begins.map(|id| (strsim::damerau_levenshtein(asked, id), id));
     let nearest =
-        near.min_by_key(|(letters, _)| *letters).filter(|(letters, _)| *letters <= LETTERS);
+        near.min_by_key(|(letters, _)| *letters).filter(|(letters, _)| *letters <= EDITS_MAX);
     nearest.map(|(_, id)| format!(", did you mean `{id}`?")).unwrap_or_default()
 }

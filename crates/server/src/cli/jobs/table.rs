@@ -4,22 +4,24 @@ use std::io::{IsTerminal, stdout};
 
 use jiff::Timestamp;
 use rustix::termios::tcgetwinsize;
-use toolgate_contract::{Job, fold};
+use toolgate_contract::{JobSnapshot, fold_name};
 
-use super::told::{between, error, far, ran};
-use crate::cli::follow::words::{ago, columns, cut, padded, plain, spoken};
+use super::describe::{error, progress_text, running_time, time_between};
+use crate::cli::follow::terminal_text::{
+    cut_to_width, format_age, format_duration, pad_to_width, plain_line, text_width,
+};
 
 const HEADS: [&str; 7] = ["JOB", "TOOL", "STATE", "FAR", "WHEN", "RAN", "SAYS"];
 /// Columns that are dropped first on a narrow terminal.
-const SPARED: [usize; 3] = [5, 3, 4];
+const DROPPED_FIRST: [usize; 3] = [5, 3, 4];
 /// Smallest width of the last column before others are dropped.
-const SAYS_MIN: usize = 12;
+const MESSAGE_WIDTH_MIN: usize = 12;
 /// Number of id digits that are shown.
 const DIGITS: usize = 8;
 const GAP: &str = "  ";
 
 /// Formats the table, at most as wide as the terminal.
-pub(super) fn of(jobs: &[Job]) -> String {
+pub(super) fn format_table(jobs: &[JobSnapshot]) -> String {
     let width = if stdout().is_terminal() {
         tcgetwinsize(stdout()).ok().map(|size| usize::from(size.ws_col)).filter(|width| *width > 0)
     } else {
@@ -27,38 +29,38 @@ pub(super) fn of(jobs: &[Job]) -> String {
     };
     let now = Timestamp::now();
     let rows = jobs.iter().map(|job| row(job, now)).collect();
-    lines(rows, width)
+    format_rows(rows, width)
 }
 
 /// Returns the first digits of a job's id, enough to identify it.
-pub(super) fn short(job: &Job) -> String {
+pub(super) fn short_id(job: &JobSnapshot) -> String {
     job.id.to_string().chars().take(DIGITS).collect()
 }
 
-fn row(job: &Job, now: Timestamp) -> [String; 7] {
+fn row(job: &JobSnapshot, now: Timestamp) -> [String; 7] {
     let says = error(job).map(ToString::to_string).or_else(|| job.message.clone());
     let says = says.unwrap_or_default();
     [
-        short(job),
-        fold(job.tool.as_str()).into_owned(),
+        short_id(job),
+        fold_name(job.tool.as_str()).into_owned(),
         job.state.as_str().to_owned(),
-        far(job),
-        ago(between(job.created, now)),
-        ran(job, now).map(spoken).unwrap_or_default(),
+        progress_text(job),
+        format_age(time_between(job.created, now)),
+        running_time(job, now).map(format_duration).unwrap_or_default(),
         // The first line summarizes an error of several lines.
-        plain(says.lines().next().unwrap_or_default()),
+        plain_line(says.lines().next().unwrap_or_default()),
     ]
 }
 
-fn lines(mut rows: Vec<[String; 7]>, width: Option<usize>) -> String {
+fn format_rows(mut rows: Vec<[String; 7]>, width: Option<usize>) -> String {
     rows.insert(0, HEADS.map(str::to_owned));
-    let wide = |column: usize| rows.iter().map(|row| columns(&row[column])).max().unwrap_or(0);
+    let wide = |column: usize| rows.iter().map(|row| text_width(&row[column])).max().unwrap_or(0);
     let widths: Vec<usize> = (0..HEADS.len()).map(wide).collect();
     let mut shown: Vec<usize> = (0..HEADS.len()).collect();
     if let Some(width) = width {
         let last = HEADS.len() - 1;
-        let says = SAYS_MIN.min(widths[last]);
-        for spared in SPARED {
+        let says = MESSAGE_WIDTH_MIN.min(widths[last]);
+        for spared in DROPPED_FIRST {
             let fixed: usize =
                 shown.iter().filter(|it| **it != last).map(|it| widths[*it] + GAP.len()).sum();
             if fixed + says > width {
@@ -67,10 +69,10 @@ fn lines(mut rows: Vec<[String; 7]>, width: Option<usize>) -> String {
         }
     }
     let line = |row: &[String; 7]| {
-        let cells = shown.iter().map(|column| padded(&row[*column], widths[*column]));
+        let cells = shown.iter().map(|column| pad_to_width(&row[*column], widths[*column]));
         let line = cells.collect::<Vec<_>>().join(GAP);
         let line = line.trim_end();
-        format!("{}\n", width.map_or_else(|| line.to_owned(), |width| cut(line, width)))
+        format!("{}\n", width.map_or_else(|| line.to_owned(), |width| cut_to_width(line, width)))
     };
     rows.iter().map(line).collect()
 }
@@ -96,12 +98,12 @@ mod tests {
     fn a_table_is_as_wide_as_what_is_in_it_or_as_the_terminal() {
         let wide = "JOB       TOOL       STATE    FAR   WHEN       RAN         SAYS\n\
                     3f9a0c11  say_hello  running  40 %  3 min ago  2 min 50 s  linking it all\n";
-        assert_eq!(lines(rows(), None), wide);
-        assert_eq!(lines(rows(), Some(80)), wide);
+        assert_eq!(format_rows(rows(), None), wide);
+        assert_eq!(format_rows(rows(), Some(80)), wide);
         let narrow = "JOB       TOOL       STATE    SAYS\n\
                       3f9a0c11  say_hello  running  linking i…\n";
-        assert_eq!(lines(rows(), Some(40)), narrow);
-        let tiny = lines(rows(), Some(12));
-        assert!(tiny.lines().all(|line| columns(line) <= 12), "{tiny}");
+        assert_eq!(format_rows(rows(), Some(40)), narrow);
+        let tiny = format_rows(rows(), Some(12));
+        assert!(tiny.lines().all(|line| text_width(line) <= 12), "{tiny}");
     }
 }

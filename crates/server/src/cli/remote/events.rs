@@ -2,30 +2,30 @@
 
 /// Parser of server-sent events.
 #[derive(Default)]
-pub(super) struct Events {
+pub(super) struct EventParser {
     /// Incomplete line.
     line: Vec<u8>,
     /// Data of the incomplete event.
     data: Option<String>,
 }
 
-impl Events {
+impl EventParser {
     /// Returns the data of each event that `bytes` complete.
-    pub(super) fn take(&mut self, bytes: &[u8]) -> Vec<String> {
+    pub(super) fn parse(&mut self, bytes: &[u8]) -> Vec<String> {
         let mut ended = Vec::new();
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             self.line.extend_from_slice(piece);
             if piece.ends_with(b"\n") {
                 let line = std::mem::take(&mut self.line);
                 ended.extend(
-                    self.read(String::from_utf8_lossy(&line).trim_end_matches(['\r', '\n'])),
+                    self.read_line(String::from_utf8_lossy(&line).trim_end_matches(['\r', '\n'])),
                 );
             }
         }
         ended
     }
 
-    fn read(&mut self, line: &str) -> Option<String> {
+    fn read_line(&mut self, line: &str) -> Option<String> {
         if line.is_empty() {
             return self.data.take();
         }
@@ -47,8 +47,8 @@ impl Events {
 #[cfg(any(fuzzing, test))]
 pub(super) fn check_any_chunking(bytes: &[u8]) {
     let read = |size: usize| {
-        let mut events = Events::default();
-        bytes.chunks(size).flat_map(|chunk| events.take(chunk)).collect::<Vec<_>>()
+        let mut events = EventParser::default();
+        bytes.chunks(size).flat_map(|chunk| events.parse(chunk)).collect::<Vec<_>>()
     };
     let whole = read(bytes.len().max(1));
     for size in [1, 3] {
@@ -57,10 +57,10 @@ pub(super) fn check_any_chunking(bytes: &[u8]) {
 }
 
 #[cfg(test)]
-type Target = fn(&[u8]);
+type EventFuzzTarget = fn(&[u8]);
 
 #[cfg(test)]
-const TARGETS: &[(&str, Target)] = &[("server_sent_events", check_any_chunking)];
+const TARGETS: &[(&str, EventFuzzTarget)] = &[("server_sent_events", check_any_chunking)];
 
 #[cfg(test)]
 #[path = "../../../../../fuzz/src/kept_inputs.rs"]
@@ -75,9 +75,9 @@ mod tests {
         let stream =
             ": hello\n\nid: 1\ndata: {\"a\":\ndata: 1}\n\nevent: x\r\ndata:two\r\n\r\ndata: half";
         for cut in 0..stream.len() {
-            let mut events = Events::default();
+            let mut events = EventParser::default();
             let (first, second) = stream.as_bytes().split_at(cut);
-            let all = [events.take(first), events.take(second)].concat();
+            let all = [events.parse(first), events.parse(second)].concat();
             assert_eq!(all, ["{\"a\":\n1}", "two"], "cut at {cut}");
         }
     }

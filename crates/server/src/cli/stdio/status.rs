@@ -19,29 +19,29 @@ const ENDPOINTS: [&str; 2] = ["stdio", "stdio://"];
 
 /// Style of status reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Status {
+pub(super) enum StatusStyle {
     /// Plain messages, and a ready file if the configuration names one.
     Plain,
     /// The lines that Synesthetic's clients parse, and the ready file.
     Synesthetic,
 }
 
-impl Status {
+impl StatusStyle {
     /// Returns the style for `dialect`.
-    pub(super) fn of(dialect: &str) -> Self {
+    pub(super) fn for_dialect(dialect: &str) -> Self {
         if dialect == "synesthetic" { Self::Synesthetic } else { Self::Plain }
     }
 
     /// Holds back the log, because the first line must report readiness or failure.
-    pub(super) fn begins(self) {
+    pub(super) fn hold_log(self) {
         match self {
             Self::Plain => {}
-            Self::Synesthetic => telemetry::hold(),
+            Self::Synesthetic => telemetry::hold_log(),
         }
     }
 
     /// Checks `config` against the dialect's requirements and applies them.
-    pub(super) fn check(self, config: &mut Config) -> anyhow::Result<()> {
+    pub(super) fn prepare_config(self, config: &mut Config) -> anyhow::Result<()> {
         match self {
             Self::Plain => Ok(()),
             Self::Synesthetic => {
@@ -50,34 +50,34 @@ impl Status {
                     bail!("Only STDIO transport is supported");
                 }
                 // Synesthetic's tools are offered even without assets.
-                config.assets.owner.always = true;
+                config.assets.owner.always_offered = true;
                 Ok(())
             }
         }
     }
 
     /// Reports a failed start.
-    pub(super) fn not_set_up(self, err: anyhow::Error) -> anyhow::Result<ExitCode> {
+    pub(super) fn report_failure(self, err: anyhow::Error) -> anyhow::Result<ExitCode> {
         match self {
             Self::Plain => Err(err),
             Self::Synesthetic => {
                 let detail = format!("{err:#}").replace(['\n', '\r'], " ");
                 say(&format!("mcp:error reason=setup_failed detail={detail}"));
-                telemetry::let_go();
+                telemetry::release_log();
                 Ok(ExitCode::from(2))
             }
         }
     }
 
     /// Reports that the server is ready, when it is about to read its first line.
-    pub(super) fn is_ready(self, root: &Path, config: &Config, ready: &OnceLock<ReadyFile>) {
+    pub(super) fn report_ready(self, root: &Path, config: &Config, ready: &OnceLock<ReadyFile>) {
         let asked = config.contracts.ready_file.as_deref();
         let path = match self {
             Self::Plain => asked,
             Self::Synesthetic => Some(asked.unwrap_or(Path::new(READY_FILE))),
         };
         // The ready line still reports readiness if the file cannot be written.
-        let failed = path.and_then(|path| match ReadyFile::put(path) {
+        let failed = path.and_then(|path| match ReadyFile::create(path) {
             Ok(file) => {
                 let _ = ready.set(file);
                 None
@@ -87,7 +87,7 @@ impl Status {
         if self == Self::Synesthetic {
             let schemas = schemas_dir(root, config);
             say(&format!("mcp:ready mode=stdio schemas_dir={}", schemas.display()));
-            telemetry::let_go();
+            telemetry::release_log();
         }
         if let Some((path, err)) = failed {
             tracing::warn!("the ready file {} cannot be written: {err}", path.display());
@@ -95,7 +95,7 @@ impl Status {
     }
 
     /// Reports the end.
-    pub(super) fn ended(self) {
+    pub(super) fn report_end(self) {
         match self {
             Self::Plain => {}
             Self::Synesthetic => say("mcp:shutdown mode=stdio"),

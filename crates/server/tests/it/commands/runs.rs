@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use serde_json::json;
-use toolgate_contract::{Ending, LeftFile};
+use toolgate_contract::{CallEnding, ProducedFile};
 
 use super::{Bench, installed};
 
@@ -20,7 +20,7 @@ fn field() -> Vec<u8> {
     file
 }
 
-fn first_bytes(file: &LeftFile, count: usize) -> Vec<u8> {
+fn first_bytes(file: &ProducedFile, count: usize) -> Vec<u8> {
     let mut bytes = vec![0; count];
     file.handle.read_exact_at(&mut bytes, 0).unwrap();
     bytes
@@ -37,7 +37,7 @@ async fn a_heatmap_is_drawn_and_left() {
     });
     let (output, left) = bench.call("visualize.heatmap", input).await;
     let output = output.unwrap();
-    assert_eq!(output.ending, Ending::Done, "{}", output.value);
+    assert_eq!(output.ending, CallEnding::Done, "{}", output.value);
     assert_eq!(output.value["artefacts"], json!(["heatmap.png"]));
     let [png] = &left[..] else { panic!("{left:?}") };
     let head = first_bytes(png, 24);
@@ -71,7 +71,7 @@ async fn frames_are_described() {
     });
     let (output, left) = bench.call("transform.metadata", input).await;
     let output = output.unwrap();
-    assert_eq!(output.ending, Ending::Done, "{}", output.value);
+    assert_eq!(output.ending, CallEnding::Done, "{}", output.value);
     let [file] = &left[..] else { panic!("{left:?}: {}", output.value) };
     assert_eq!(file.path, "meta/frames.json");
     let text = fs::read_to_string(bench.workspace.path().join(&file.path)).unwrap();
@@ -85,7 +85,7 @@ async fn a_file_that_is_missing_fails_with_what_zyra_says() {
     let bench = Bench::with(&installed("zyra"));
     let (output, left) = bench.call("process.decode_grib2", json!({"input": "no.grib2"})).await;
     let output = output.unwrap();
-    assert_eq!((output.ending, left.len()), (Ending::ProgramFailed, 0));
+    assert_eq!((output.ending, left.len()), (CallEnding::ProgramFailed, 0));
     assert_eq!(output.value["exit_code"], 1);
     let stderr = output.value["stderr"].as_str().unwrap();
     assert!(stderr.contains("No such file or directory: 'no.grib2'"), "{stderr}");

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use toolgate_contract::{Ctx, Ending, Event, EventSink, Fault, Stream};
+use toolgate_contract::{CallEnding, CallEvent, EventSink, OutputStream, ToolContext, ToolFault};
 
 use super::{Bench, ctx, one, read};
 
@@ -14,7 +14,9 @@ async fn the_exit_codes_that_are_no_failure_are_the_declared_ones() {
         "argv = [\"{code}\"]\nsuccess = [0, 3]\n\
         [command.\"x.y\".args]\ncode = \"integer!\"\n",
     );
-    for (code, ending) in [(0, Ending::Done), (3, Ending::Done), (1, Ending::ProgramFailed)] {
+    for (code, ending) in
+        [(0, CallEnding::Done), (3, CallEnding::Done), (1, CallEnding::ProgramFailed)]
+    {
         let output = bench.call(json!({"code": code})).await.unwrap();
         assert_eq!((&output.value["exit_code"], output.ending), (&json!(code), ending));
     }
@@ -25,7 +27,7 @@ async fn a_signal_is_never_a_success() {
     let bench = Bench::script("kill -SEGV $$", "argv = []\nsuccess = [139]\n");
     let output = bench.call(json!({})).await.unwrap();
     assert_eq!(output.value["signal"], "SIGSEGV");
-    assert_eq!(output.ending, Ending::ProgramFailed);
+    assert_eq!(output.ending, CallEnding::ProgramFailed);
 }
 
 #[tokio::test]
@@ -42,7 +44,7 @@ async fn a_command_that_never_ends_is_stopped_with_all_it_started() {
         (&output.value["timed_out"], &output.value["exit_code"]),
         (&json!(true), &json!(-1))
     );
-    assert_eq!(output.ending, Ending::ProgramFailed);
+    assert_eq!(output.ending, CallEnding::ProgramFailed);
     let note = output.text.note.unwrap();
     assert!(note.contains("the `deadline_ms` of the command gives it longer"), "{note}");
     assert!(!lives(&length), "something goes on");
@@ -68,7 +70,7 @@ async fn a_cancelled_call_ends_the_command() {
         tokio::time::sleep(Duration::from_millis(200)).await;
         cancel.cancel();
     });
-    assert_eq!(outcome.unwrap_err().fault, Fault::Canceled);
+    assert_eq!(outcome.unwrap_err().fault, ToolFault::Canceled);
     assert!(!lives(&length), "something goes on");
 }
 
@@ -84,7 +86,7 @@ async fn bytes_that_are_no_text_are_kept_and_said() {
         .unwrap()
         .iter()
         .filter_map(|event| match event {
-            Event::Chunk { stream: Stream::Stdout, text } => Some(text.as_str()),
+            CallEvent::ProgramOutput { stream: OutputStream::Stdout, text } => Some(text.as_str()),
             _ => None,
         })
         .collect();
@@ -98,11 +100,11 @@ async fn two_gibibytes_are_passed_on_in_little_memory() {
     let most = resident_kib();
     let count = heard.clone();
     let events = EventSink::new(move |event| {
-        if let Event::Chunk { text, .. } = event {
+        if let CallEvent::ProgramOutput { text, .. } = event {
             *count.lock().unwrap() += text.len() as u64;
         }
     });
-    let ctx = Ctx { events, ..ctx() };
+    let ctx = ToolContext { events, ..ctx() };
     let mut run = std::pin::pin!(bench.tool("x.y").run(&ctx, json!({})));
     let mut peak = most;
     let output = loop {
@@ -127,7 +129,7 @@ async fn progress_is_read_off_what_it_prints() {
     bench.call(json!({})).await.unwrap();
     let events = bench.events.lock().unwrap();
     let progress = events.iter().filter_map(|event| match event {
-        Event::Progress { done, total, .. } => Some((*done, total.unwrap())),
+        CallEvent::Progress { done, total, .. } => Some((*done, total.unwrap())),
         _ => None,
     });
     assert_eq!(progress.collect::<Vec<_>>(), [(10.0, 100.0), (50.0, 100.0), (100.0, 100.0)]);
@@ -158,7 +160,7 @@ async fn a_program_that_is_missing_is_said_to_be_at_the_call() {
         let declared = read(&one(program, &format!("argv = []\n{rest}"))).unwrap();
         let bench = Bench::with(tempfile::TempDir::new().unwrap(), declared);
         let err = bench.call(json!({})).await.unwrap_err();
-        assert_eq!(err.fault, Fault::Unavailable);
+        assert_eq!(err.fault, ToolFault::Unavailable);
         err.message
     };
     let message = check("no-such-zyra", "program_env = \"ZYRA\"").await;
@@ -188,7 +190,7 @@ async fn a_program_that_is_missing_is_said_to_be_at_the_call() {
 async fn a_directory_that_is_missing_is_said_to_be() {
     let bench = Bench::script("echo", "argv = []\ncwd = \"no/such\"\n");
     let err = bench.call(json!({})).await.unwrap_err();
-    assert_eq!(err.fault, Fault::Unavailable);
+    assert_eq!(err.fault, ToolFault::Unavailable);
     assert!(
         err.message.starts_with("the directory `no/such` that it starts in"),
         "{}",

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use super::super::{Settings, Source, declared};
+use super::super::{CommandSettings, DeclarationSource, load_commands};
 use super::{one, read};
 
 /// Checks that the text is refused at `place` with a message that has `part` in it.
@@ -94,18 +94,23 @@ fn a_pack_is_a_file_or_a_folder_of_files_and_has_defaults() {
     );
     put("a.toml", "[command.'a.one']\nabout = 'One.'\nprogram = 'r'\nargv = []\n");
     put("notes.txt", "not a pack");
-    let configuration =
-        Source { file: folder.path().join("toolgate.toml"), text: "[server]\nx = 1\n".into() };
-    let packs = |packs: &[&str]| Settings {
+    let configuration = DeclarationSource {
+        file: folder.path().join("toolgate.toml"),
+        text: "[server]\nx = 1\n".into(),
+    };
+    let packs = |packs: &[&str]| CommandSettings {
         packs: packs.iter().map(Into::into).collect(),
         programs: [("r".to_owned(), "opt/r".to_owned())].into(),
     };
-    let all = declared(
+    let all = load_commands(
         &packs(&["."]),
-        Some(&Source { file: folder.path().join("x/toolgate.toml"), ..configuration.clone() }),
+        Some(&DeclarationSource {
+            file: folder.path().join("x/toolgate.toml"),
+            ..configuration.clone()
+        }),
     );
     assert!(all.unwrap_err().to_string().contains("the pack cannot be read"));
-    let all = declared(&packs(&["."]), Some(&configuration)).unwrap();
+    let all = load_commands(&packs(&["."]), Some(&configuration)).unwrap();
     let ids: Vec<&str> = all.iter().map(|declared| declared.id()).collect();
     assert_eq!(ids, ["a.one", "b.one", "b.two"]);
     let at = |index: usize| all[index].program.at.as_str();
@@ -114,10 +119,10 @@ fn a_pack_is_a_file_or_a_folder_of_files_and_has_defaults() {
     assert_eq!(at(2), "q");
     assert_eq!(all[2].env, [("A".into(), "a".into()), ("B".into(), "b".into())]);
     assert_eq!(all[1].title, "B one");
-    let err = declared(&packs(&["b.toml", "b.toml"]), Some(&configuration)).unwrap_err();
+    let err = load_commands(&packs(&["b.toml", "b.toml"]), Some(&configuration)).unwrap_err();
     assert!(err.message.contains("declared twice"), "{err}");
     put("a.toml", "[defaults]\nabout = 'x'\n");
-    let err = declared(&packs(&["a.toml"]), Some(&configuration)).unwrap_err();
+    let err = load_commands(&packs(&["a.toml"]), Some(&configuration)).unwrap_err();
     assert_eq!((err.line, err.column), (2, 9));
     assert!(err.message.starts_with("`about` is for one command"), "{err}");
 }

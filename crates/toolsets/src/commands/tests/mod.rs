@@ -15,23 +15,25 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 use tempfile::TempDir;
-use toolgate_contract::{AnyTool, Caller, Ctx, Event, EventSink, Fault, Output, ToolError};
+use toolgate_contract::{
+    AnyTool, CallEvent, Caller, EventSink, ToolContext, ToolError, ToolFault, ToolOutput,
+};
 
-use super::{Declared, LoadError, Settings, Source, declared, tools};
+use super::{CommandSettings, DeclarationSource, DeclaredCommand, LoadError, load_commands, tools};
 use crate::exec;
-use crate::world::{Processes, Root};
+use crate::world::{ProcessRunner, Root};
 
 /// A workspace with small programs and the commands that a configuration declares.
 struct Bench {
     tools: Vec<Arc<dyn AnyTool>>,
     workspace: TempDir,
-    events: Arc<Mutex<Vec<Event>>>,
+    events: Arc<Mutex<Vec<CallEvent>>>,
 }
 
 /// The commands that a configuration with the text `text` declares.
-fn read(text: &str) -> Result<Vec<Declared>, LoadError> {
-    let source = Source { file: PathBuf::from("toolgate.toml"), text: text.to_owned() };
-    declared(&Settings::default(), Some(&source))
+fn read(text: &str) -> Result<Vec<DeclaredCommand>, LoadError> {
+    let source = DeclarationSource { file: PathBuf::from("toolgate.toml"), text: text.to_owned() };
+    load_commands(&CommandSettings::default(), Some(&source))
 }
 
 /// One command, `x.y`, that runs `program` as `rest` says.
@@ -50,12 +52,13 @@ impl Bench {
         Self::with(workspace, declared.expect("the declaration is sound"))
     }
 
-    fn with(workspace: TempDir, declared: Vec<Declared>) -> Self {
+    fn with(workspace: TempDir, declared: Vec<DeclaredCommand>) -> Self {
         let secret: (OsString, OsString) = ("MCP_CANARY_SECRET".into(), "canary".into());
         let own = std::env::vars_os().chain([secret, ("KEPT".into(), "kept".into())]);
-        let processes = Processes::new(own).expect("programs can be started");
+        let processes = ProcessRunner::new(own).expect("programs can be started");
         let root = Root::open(workspace.path()).expect("the workspace opens");
-        let programs = exec::Programs::new(&root, &processes, &exec::Settings::default());
+        let programs =
+            exec::WorkspacePrograms::new(&root, &processes, &exec::ExecSettings::default());
         let tools = programs.tools().into_iter().chain(tools(&programs, declared)).collect();
         Self { tools, workspace, events: Arc::default() }
     }
@@ -64,17 +67,17 @@ impl Bench {
         self.tools.iter().find(|tool| tool.spec().id.as_str() == id).expect("the tool is there")
     }
 
-    async fn call(&self, input: Value) -> Result<Output, ToolError> {
+    async fn call(&self, input: Value) -> Result<ToolOutput, ToolError> {
         let heard = self.events.clone();
         let events = EventSink::new(move |event| heard.lock().expect("no panic").push(event));
-        self.tool("x.y").run(&Ctx { events, ..ctx() }, input).await
+        self.tool("x.y").run(&ToolContext { events, ..ctx() }, input).await
     }
 
     /// The files that were handed over, with what is in them.
     fn left(&self) -> Vec<(String, String)> {
         let mut left = Vec::new();
         for event in self.events.lock().expect("no panic").iter() {
-            if let Event::Left(file) = event {
+            if let CallEvent::FileProduced(file) = event {
                 let mut text = String::new();
                 std::io::Read::read_to_string(&mut &*file.handle, &mut text).expect("it is read");
                 left.push((file.path.clone(), text));
@@ -84,8 +87,8 @@ impl Bench {
     }
 }
 
-fn ctx() -> Ctx {
-    Ctx::alone(Caller::local(), Instant::now() + Duration::from_secs(610))
+fn ctx() -> ToolContext {
+    ToolContext::detached(Caller::local(), Instant::now() + Duration::from_secs(610))
 }
 
 fn object(value: Value) -> Map<String, Value> {
@@ -96,16 +99,16 @@ fn object(value: Value) -> Map<String, Value> {
 }
 
 /// The words a result says were run, without the program.
-fn words(output: &Output) -> Vec<String> {
+fn words(output: &ToolOutput) -> Vec<String> {
     let argv = output.value["argv"].as_array().expect("argv is an array").iter().skip(1);
     argv.map(|word| word.as_str().expect("a word is a string").to_owned()).collect()
 }
 
 /// Where a refusal points, and what it says.
-fn refusal(outcome: Result<Output, ToolError>) -> (String, String) {
+fn refusal(outcome: Result<ToolOutput, ToolError>) -> (String, String) {
     let err = outcome.expect_err("it is refused");
     match err.fault {
-        Fault::Invalid { pointer } => (pointer, err.message),
+        ToolFault::Invalid { pointer } => (pointer, err.message),
         other => panic!("{other:?}: {}", err.message),
     }
 }

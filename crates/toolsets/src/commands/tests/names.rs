@@ -13,7 +13,7 @@ const TWO: &str = "argv = [\"{file_or_url}\", \"{options}\"]\n[command.\"x.y\".a
 fn other_names_become_the_argument_s_own() {
     let bench = Bench::script("echo", TWO);
     let check = |input: Value, expected: Value| {
-        assert_eq!(bench.tool("x.y").normalised(input.clone()), expected, "{input}");
+        assert_eq!(bench.tool("x.y").normalize_input(input.clone()), expected, "{input}");
     };
     check(json!({"file": "f", "tile_zoom": 3}), json!({"file_or_url": "f", "tile-zoom": 3}));
     check(json!({"file-or-url": "f"}), json!({"file_or_url": "f"}));
@@ -74,7 +74,7 @@ fn a_tool_says_what_its_file_says() {
     );
     assert_eq!(spec.title, "Why");
     assert_eq!((spec.effects, spec.idempotent), (Effects::Reads, true));
-    assert_eq!((spec.at_once, spec.priority), (Some(2), -1));
+    assert_eq!((spec.concurrency_max, spec.priority), (Some(2), -1));
     assert_eq!(spec.deadline.unwrap().as_secs(), 15);
     let output = spec.output_schema.as_ref().unwrap();
     let fields: Vec<&str> =

@@ -5,18 +5,18 @@ use proptest::option;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use super::super::argument::Given;
-use super::super::template::Item;
+use super::super::argument::ArgumentValues;
+use super::super::template::ArgvItem;
 use super::{Bench, object, one, read, refusal, words};
 
 /// The words that the `argv` and `args` of `rest` make of `input`; refusals as pointer and text.
 fn render(rest: &str, input: Value) -> Result<Vec<String>, (String, String)> {
     let declared = read(&one("p", rest)).unwrap().remove(0);
     let input = object(declared.normalised(input));
-    let given = Given::new(&declared.arguments, &input);
+    let given = ArgumentValues::new(&declared.arguments, &input);
     let mut argv = Vec::new();
     for item in &declared.argv {
-        if let Err(err) = Item::render(item, &given, &declared.rest, &mut argv) {
+        if let Err(err) = ArgvItem::render(item, &given, &declared.rest, &mut argv) {
             return Err(refusal(Err(err)));
         }
     }

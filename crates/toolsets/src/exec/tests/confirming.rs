@@ -6,45 +6,47 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    AskNow, Askable, Asker, BoxFuture, Choice, Ctx, Fault, Given, Question, Questions, Told,
-    ToolError, Trace,
+    Asker, BoxFuture, ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions, PersonChoice,
+    QuestionSender, QuestionSupport, ToolContext, ToolError, ToolFault, TraceContext,
 };
 
 use super::{Bench, ctx};
-use crate::exec::Settings;
+use crate::exec::ExecSettings;
 
 /// A person who always answers the same.
 struct Person {
-    says: Choice,
+    says: PersonChoice,
     asked: Mutex<Vec<(String, String)>>,
 }
 
-impl AskNow for Person {
-    fn ask(&self, questions: Questions) -> BoxFuture<'_, Result<Given, ToolError>> {
+impl QuestionSender for Person {
+    fn ask(&self, questions: ClientQuestions) -> BoxFuture<'_, Result<ClientAnswers, ToolError>> {
         let answers = questions.into_iter().map(|(key, question)| {
-            let Question::Form { message, .. } = question else { panic!("no form: {question:?}") };
+            let ClientQuestion::Form { message, .. } = question else {
+                panic!("no form: {question:?}")
+            };
             self.asked.lock().unwrap().push((key.clone(), message));
-            (key, Told::Choice(self.says.clone()))
+            (key, ClientAnswer::Choice(self.says.clone()))
         });
-        let answers: Given = answers.collect();
+        let answers: ClientAnswers = answers.collect();
         Box::pin(async move { Ok(answers) })
     }
 }
 
-fn person(says: Choice) -> (Arc<Person>, Ctx) {
+fn person(says: PersonChoice) -> (Arc<Person>, ToolContext) {
     let person = Arc::new(Person { says, asked: Mutex::default() });
-    let can = Askable { form: true, ..Askable::default() };
-    let asker = Asker::now(can, person.clone());
-    (person, Ctx { asker, ..ctx() })
+    let can = QuestionSupport { form: true, ..QuestionSupport::default() };
+    let asker = Asker::during_call(can, person.clone());
+    (person, ToolContext { asker, ..ctx() })
 }
 
-fn yes() -> Choice {
-    Choice::Accepted(Map::new())
+fn yes() -> PersonChoice {
+    PersonChoice::Accepted(Map::new())
 }
 
 fn bench(confirm: &[&str]) -> Bench {
     let confirm = confirm.iter().map(|&pattern| pattern.to_owned()).collect();
-    Bench::with(&Settings { confirm, ..Settings::default() })
+    Bench::with(&ExecSettings { confirm, ..ExecSettings::default() })
 }
 
 /// How often a person is asked when `input` is run where `confirm` is set.
@@ -90,21 +92,21 @@ async fn what_is_asked_before_the_work_is_not_asked_again_by_it() {
     let bench = bench(&["true"]);
     let (person, ctx) = person(yes());
     let tool = bench.tools.iter().find(|tool| tool.spec().id.as_str() == "exec.run").unwrap();
-    assert!(tool.looks_before());
+    assert!(tool.has_prepare());
     let input = json!({ "command": "true" });
-    tool.before(&ctx, &input).await.expect("they agree");
+    tool.prepare(&ctx, &input).await.expect("they agree");
     tool.run(&ctx, input).await.expect("it runs");
     assert_eq!(person.asked.lock().unwrap().len(), 1);
 }
 
 #[tokio::test]
 async fn nothing_runs_that_a_person_declines_or_leaves_unanswered() {
-    for says in [Choice::Declined, Choice::Canceled] {
+    for says in [PersonChoice::Declined, PersonChoice::Canceled] {
         let bench = bench(&["touch"]);
         let (_, ctx) = person(says);
         let input = json!({ "command": "touch", "args": ["made"] });
         let err = bench.call("exec.run", &ctx, input).await.expect_err("it is refused");
-        assert_eq!(err.fault, Fault::NotAllowed);
+        assert_eq!(err.fault, ToolFault::NotAllowed);
         assert!(err.message.contains("exec.confirm"), "{}", err.message);
         assert!(!bench.workspace.path().join("made").exists());
     }
@@ -115,7 +117,7 @@ async fn nothing_runs_where_a_person_is_to_be_asked_and_cannot_be() {
     let bench = bench(&["touch"]);
     let input = json!({ "command": "touch", "args": ["made"] });
     let err = bench.run(input).await.expect_err("it is refused");
-    assert_eq!(err.fault, Fault::NotAllowed);
+    assert_eq!(err.fault, ToolFault::NotAllowed);
     assert!(err.message.contains("no way to ask") && err.message.contains("exec.confirm"));
     assert!(!bench.workspace.path().join("made").exists());
     bench.run(json!({ "command": "true" })).await.expect("others run");
@@ -124,14 +126,15 @@ async fn nothing_runs_where_a_person_is_to_be_asked_and_cannot_be() {
 #[tokio::test]
 async fn a_client_that_answers_later_is_told_the_question_and_nothing_is_run() {
     let bench = bench(&["touch"]);
-    let can = Askable { form: true, ..Askable::default() };
-    let later = Ctx { asker: Asker::again(can, Given::new()), ..ctx() };
+    let can = QuestionSupport { form: true, ..QuestionSupport::default() };
+    let later = ToolContext { asker: Asker::on_repeat(can, ClientAnswers::new()), ..ctx() };
     let input = json!({ "command": "touch", "args": ["made"] });
     let err = bench.call("exec.run", &later, input.clone()).await.expect_err("it asks");
-    let Fault::Asks(questions) = err.fault else { panic!("{err:?}") };
+    let ToolFault::Asks(questions) = err.fault else { panic!("{err:?}") };
     assert!(!bench.workspace.path().join("made").exists());
-    let given: Given = questions.into_keys().map(|key| (key, Told::Choice(yes()))).collect();
-    let again = Ctx { asker: Asker::again(can, given), ..ctx() };
+    let given: ClientAnswers =
+        questions.into_keys().map(|key| (key, ClientAnswer::Choice(yes()))).collect();
+    let again = ToolContext { asker: Asker::on_repeat(can, given), ..ctx() };
     bench.call("exec.run", &again, input).await.expect("it runs");
     assert!(bench.workspace.path().join("made").exists());
 }
@@ -157,7 +160,7 @@ async fn another_name_for_a_program_does_not_get_round_the_question() {
     for command in ["./tool", "./other", "./../../../../../..{}/tool"] {
         let command = command.replace("{}", bench.workspace.path().to_str().unwrap());
         let err = bench.run(json!({ "command": command })).await.expect_err("it is refused");
-        assert_eq!(err.fault, Fault::NotAllowed, "{command}: {err:?}");
+        assert_eq!(err.fault, ToolFault::NotAllowed, "{command}: {err:?}");
     }
 }
 
@@ -166,7 +169,7 @@ async fn what_is_too_long_to_be_shown_whole_is_not_run() {
     let (person, ctx) = person(yes());
     let input = json!({ "command": "echo", "args": ["x".repeat(9000)] });
     let err = bench(&["echo"]).call("exec.run", &ctx, input).await.expect_err("it is refused");
-    assert_eq!(err.fault, Fault::NotAllowed);
+    assert_eq!(err.fault, ToolFault::NotAllowed);
     assert!(person.asked.lock().unwrap().is_empty());
 }
 
@@ -174,11 +177,11 @@ async fn what_is_too_long_to_be_shown_whole_is_not_run() {
 async fn a_program_goes_on_with_the_trace_of_its_call() {
     const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let traced = |state: Option<&str>| {
-        let trace = Trace::of(PARENT, state, Some("user=ada"));
-        Ctx { trace: Some(trace.expect("it is well-formed")), ..ctx() }
+        let trace = TraceContext::parse(PARENT, state, Some("user=ada"));
+        ToolContext { trace: Some(trace.expect("it is well-formed")), ..ctx() }
     };
     let bench = Bench::new();
-    let lines = async |ctx: &Ctx, env: Value| {
+    let lines = async |ctx: &ToolContext, env: Value| {
         let input = json!({ "command": "env", "env": env });
         let ran = bench.call("exec.run", ctx, input).await.expect("env runs");
         let is_trace = |line: &&str| line.contains("TRACE") || line.contains("BAGGAGE");
@@ -208,20 +211,20 @@ async fn a_person_sees_what_a_symlink_leads_to_and_a_yes_is_none_to_where_it_lea
     };
     lead_to("/usr/bin/touch");
     let input = json!({ "command": "./tool", "args": ["made"] });
-    let can = Askable { form: true, ..Askable::default() };
-    let asked = async |given: Given| {
-        let ctx = Ctx { asker: Asker::again(can, given), ..ctx() };
+    let can = QuestionSupport { form: true, ..QuestionSupport::default() };
+    let asked = async |given: ClientAnswers| {
+        let ctx = ToolContext { asker: Asker::on_repeat(can, given), ..ctx() };
         let err = bench.call("exec.run", &ctx, input.clone()).await.expect_err("it asks");
-        let Fault::Asks(questions) = err.fault else { panic!("{err:?}") };
+        let ToolFault::Asks(questions) = err.fault else { panic!("{err:?}") };
         questions.into_iter().next().expect("a question")
     };
-    let (key, question) = asked(Given::new()).await;
-    let Question::Form { message, .. } = question else { panic!("no form") };
+    let (key, question) = asked(ClientAnswers::new()).await;
+    let ClientQuestion::Form { message, .. } = question else { panic!("no form") };
     let real = std::fs::canonicalize("/usr/bin/touch").unwrap();
     assert!(message.contains(&format!("The program is {real:?}")), "{message}");
     std::fs::write(bench.workspace.path().join("made"), "").unwrap();
     lead_to("/usr/bin/rm");
-    let (other, _) = asked(Given::from([(key.clone(), Told::Choice(yes()))])).await;
+    let (other, _) = asked(ClientAnswers::from([(key.clone(), ClientAnswer::Choice(yes()))])).await;
     assert_ne!(other, key);
     assert!(bench.workspace.path().join("made").exists());
 }

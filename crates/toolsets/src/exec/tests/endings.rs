@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tokio::time::timeout;
-use toolgate_contract::{Ctx, Ending, Fault};
+use toolgate_contract::{CallEnding, ToolContext, ToolFault};
 
 use super::{Bench, ctx, lives, odd_sleep, until, zombies};
 
@@ -13,7 +13,7 @@ use super::{Bench, ctx, lives, odd_sleep, until, zombies};
 async fn a_program_that_fails_has_a_result() {
     let ran = Bench::new().sh("echo out; echo err >&2; exit 3").await;
     assert_eq!(ran.exit_code(), 3);
-    assert_eq!(ran.ending, Ending::ProgramFailed);
+    assert_eq!(ran.ending, CallEnding::ProgramFailed);
     assert_eq!(ran.value["stderr"], "err\n");
     assert_eq!(ran.text.body, "out\nstderr:\nerr\n");
     let note = ran.text.note.unwrap();
@@ -24,7 +24,7 @@ async fn a_program_that_fails_has_a_result() {
 async fn a_program_ended_by_a_signal_says_which() {
     let ran = Bench::new().sh("kill -SEGV $$").await;
     assert_eq!((ran.exit_code(), &ran.value["signal"]), (139, &json!("SIGSEGV")));
-    assert_eq!(ran.ending, Ending::ProgramFailed);
+    assert_eq!(ran.ending, CallEnding::ProgramFailed);
     assert!(ran.text.note.unwrap().starts_with("ended by SIGSEGV, exit code 139, after "));
 }
 
@@ -36,7 +36,7 @@ async fn what_was_printed_before_the_timeout_is_in_the_result() {
         bench.run(json!({"command": script, "shell": true, "timeout_ms": 1500})).await.unwrap();
     assert_eq!((ran.exit_code(), &ran.value["timed_out"]), (-1, &json!(true)));
     assert_eq!(ran.stdout(), "hello\nbye\n");
-    assert_eq!(ran.ending, Ending::ProgramFailed);
+    assert_eq!(ran.ending, CallEnding::ProgramFailed);
     let note = ran.text.note.unwrap();
     assert!(note.starts_with("timed out and was stopped after "), "{note}");
     assert!(note.ends_with(" ms; timeout_ms gives it longer, up to 600000"), "{note}");
@@ -132,7 +132,7 @@ async fn a_cancelled_call_leaves_nothing_and_says_so() {
         Instant::now()
     };
     let (ran, cancelled) = tokio::join!(call, cancel);
-    assert_eq!(ran.unwrap_err().fault, Fault::Canceled);
+    assert_eq!(ran.unwrap_err().fault, ToolFault::Canceled);
     assert!(cancelled.elapsed() < Duration::from_secs(10), "{:?}", cancelled.elapsed());
     assert!(!lives(&sleep), "something survives");
 }
@@ -140,11 +140,11 @@ async fn a_cancelled_call_leaves_nothing_and_says_so() {
 #[tokio::test]
 async fn a_call_cancelled_before_it_began_starts_nothing() {
     let bench = Bench::new();
-    let ctx: Ctx = ctx();
+    let ctx: ToolContext = ctx();
     ctx.cancel.cancel();
     let evil = bench.forbidden();
     let ran = bench.call("exec.run", &ctx, json!({"command": "touch", "args": [evil]})).await;
-    assert_eq!(ran.unwrap_err().fault, Fault::Canceled);
+    assert_eq!(ran.unwrap_err().fault, ToolFault::Canceled);
     assert!(!bench.outside.path().join("touched").exists());
 }
 
@@ -228,7 +228,7 @@ async fn closing_ends_all_that_runs() {
         assert!(!lives(&sleep), "something survives");
     };
     let (ran, ()) = tokio::join!(call, close);
-    assert_eq!(ran.unwrap_err().fault, Fault::Canceled);
+    assert_eq!(ran.unwrap_err().fault, ToolFault::Canceled);
 }
 
 #[tokio::test]

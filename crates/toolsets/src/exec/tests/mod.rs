@@ -17,15 +17,17 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use toolgate_contract::{AnyTool, Caller, Ctx, Ending, Fault, Text, ToolError};
+use toolgate_contract::{
+    AnyTool, CallEnding, Caller, ResultText, ToolContext, ToolError, ToolFault,
+};
 
-use super::{Settings, tools};
-use crate::world::{Processes, Root};
+use super::{ExecSettings, tools};
+use crate::world::{ProcessRunner, Root};
 
 /// A workspace with a directory beside it that is none of its business.
 struct Bench {
     tools: Vec<Arc<dyn AnyTool>>,
-    processes: Processes,
+    processes: ProcessRunner,
     workspace: TempDir,
     outside: TempDir,
 }
@@ -34,19 +36,19 @@ struct Bench {
 #[derive(Debug)]
 struct Ran {
     value: Value,
-    text: Text,
-    ending: Ending,
+    text: ResultText,
+    ending: CallEnding,
 }
 
 impl Bench {
     fn new() -> Self {
-        Self::with(&Settings::default())
+        Self::with(&ExecSettings::default())
     }
 
-    fn with(settings: &Settings) -> Self {
+    fn with(settings: &ExecSettings) -> Self {
         let secret: (OsString, OsString) = ("MCP_CANARY_SECRET".into(), "canary".into());
         let own = std::env::vars_os().chain([secret]);
-        let processes = Processes::new(own).expect("programs can be started");
+        let processes = ProcessRunner::new(own).expect("programs can be started");
         let workspace = TempDir::new().expect("a temporary directory");
         let outside = TempDir::new().expect("a temporary directory");
         let root = Root::open(workspace.path()).expect("the workspace opens");
@@ -62,7 +64,7 @@ impl Bench {
         self.run(json!({"command": "sh", "args": ["-c", script]})).await.expect("the script runs")
     }
 
-    async fn call(&self, tool: &str, ctx: &Ctx, input: Value) -> Result<Ran, ToolError> {
+    async fn call(&self, tool: &str, ctx: &ToolContext, input: Value) -> Result<Ran, ToolError> {
         let tool = self.tools.iter().find(|known| known.spec().id.as_str() == tool);
         let output = tool.expect("the tool is there").run(ctx, input).await?;
         Ok(Ran { value: output.value, text: output.text, ending: output.ending })
@@ -91,25 +93,25 @@ impl Ran {
     }
 }
 
-fn ctx() -> Ctx {
-    Ctx::alone(Caller::local(), Instant::now() + Duration::from_secs(610))
+fn ctx() -> ToolContext {
+    ToolContext::detached(Caller::local(), Instant::now() + Duration::from_secs(610))
 }
 
 /// Where a refusal points, if it is about the input.
 fn pointer(err: &ToolError) -> Option<&str> {
     match &err.fault {
-        Fault::Invalid { pointer } => Some(pointer),
-        Fault::NotAllowed
-        | Fault::NotFound
-        | Fault::Conflict(_)
-        | Fault::TooLarge
-        | Fault::Limited(_)
-        | Fault::Unavailable
-        | Fault::Canceled
-        | Fault::Asks(_)
-        | Fault::CannotAsk(_)
-        | Fault::Refused { .. }
-        | Fault::Failed => None,
+        ToolFault::Invalid { pointer } => Some(pointer),
+        ToolFault::NotAllowed
+        | ToolFault::NotFound
+        | ToolFault::Conflict(_)
+        | ToolFault::TooLarge
+        | ToolFault::Limited(_)
+        | ToolFault::Unavailable
+        | ToolFault::Canceled
+        | ToolFault::Asks(_)
+        | ToolFault::CannotAsk(_)
+        | ToolFault::Refused { .. }
+        | ToolFault::Failed => None,
     }
 }
 

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use toolgate_contract::{Caller, Ctx, Fault};
+use toolgate_contract::{Caller, ToolContext, ToolFault};
 
 use super::{Bench, Ran, ctx, pointer, until};
-use crate::exec::Settings;
+use crate::exec::ExecSettings;
 
 /// The bytes of a string in a result.
 fn bytes(text: &Value, encoding: &Value) -> Vec<u8> {
@@ -193,7 +193,8 @@ async fn cut_bytes_and_characters_can_be_read_whole() {
 
 #[tokio::test]
 async fn what_was_too_much_to_keep_is_counted_and_skipped() {
-    let settings = Settings { spool_bytes_max: 1000, output_bytes: 100, ..Settings::default() };
+    let settings =
+        ExecSettings { spool_bytes_max: 1000, output_bytes: 100, ..ExecSettings::default() };
     let bench = Bench::with(&settings);
     let ran = bench.run(json!({"command": "seq", "args": ["1000"]})).await.unwrap();
     let cut = &ran.value["stdout_extent"]["cut"];
@@ -219,7 +220,8 @@ async fn what_was_too_much_to_keep_is_counted_and_skipped() {
 
 #[tokio::test]
 async fn without_room_on_disk_both_ends_are_kept_still() {
-    let settings = Settings { spool_bytes_max: 0, output_bytes: 100, ..Settings::default() };
+    let settings =
+        ExecSettings { spool_bytes_max: 0, output_bytes: 100, ..ExecSettings::default() };
     let bench = Bench::with(&settings);
     let ran = bench.run(json!({"command": "seq", "args": ["1000"]})).await.unwrap();
     let cut = &ran.value["stdout_extent"]["cut"];
@@ -236,20 +238,20 @@ async fn without_room_on_disk_both_ends_are_kept_still() {
 
 #[tokio::test]
 async fn an_unknown_an_expired_and_another_ones_output_are_the_same() {
-    let bench = Bench::with(&Settings { kept_runs_max: 2, ..Settings::default() });
+    let bench = Bench::with(&ExecSettings { kept_runs_max: 2, ..ExecSettings::default() });
     let mut ids = Vec::new();
     for _ in 0..3 {
         let ran = bench.sh("seq 1 10000").await;
         ids.push(ran.value["output_id"].clone());
     }
-    let read = async |ctx: Ctx, id: &Value| {
+    let read = async |ctx: ToolContext, id: &Value| {
         bench.call("exec.output", &ctx, json!({"output_id": id})).await
     };
-    let other = || Ctx { caller: Caller::named("other"), ..ctx() };
+    let other = || ToolContext { caller: Caller::with_key("other"), ..ctx() };
     let unknown = json!("0".repeat(32));
     for (ctx, id) in [(ctx(), &unknown), (ctx(), &ids[0]), (other(), &ids[2])] {
         let err = read(ctx, id).await.unwrap_err();
-        assert_eq!(err.fault, Fault::NotFound);
+        assert_eq!(err.fault, ToolFault::NotFound);
         let id = id.as_str().unwrap();
         assert_eq!(
             err.message.replace(id, "ID"),
@@ -261,7 +263,7 @@ async fn an_unknown_an_expired_and_another_ones_output_are_the_same() {
 
 #[tokio::test]
 async fn kept_outputs_stay_within_their_room() {
-    let settings = Settings { kept_bytes_max: 100_000, ..Settings::default() };
+    let settings = ExecSettings { kept_bytes_max: 100_000, ..ExecSettings::default() };
     let bench = Bench::with(&settings);
     let first = bench.sh("head -c 60000 /dev/zero").await.value["output_id"].clone();
     let second = bench.sh("head -c 60000 /dev/zero").await.value["output_id"].clone();

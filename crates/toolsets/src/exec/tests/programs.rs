@@ -4,14 +4,14 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use serde_json::json;
-use toolgate_contract::Fault;
+use toolgate_contract::ToolFault;
 
 use super::{Bench, pointer};
-use crate::exec::Settings;
+use crate::exec::ExecSettings;
 
 fn only(programs: &[&str]) -> Bench {
     let allow = programs.iter().map(|&name| name.to_owned()).collect();
-    Bench::with(&Settings { allow, ..Settings::default() })
+    Bench::with(&ExecSettings { allow, ..ExecSettings::default() })
 }
 
 async fn refusal(bench: &Bench, command: &str) -> String {
@@ -22,8 +22,10 @@ async fn refusal(bench: &Bench, command: &str) -> String {
 
 #[tokio::test]
 async fn an_unknown_program_is_named_after_the_nearest_name() {
-    let bench =
-        Bench::with(&Settings { path: Some("/usr/bin:/bin".into()), ..Settings::default() });
+    let bench = Bench::with(&ExecSettings {
+        path: Some("/usr/bin:/bin".into()),
+        ..ExecSettings::default()
+    });
     let message = refusal(&bench, "pritnf").await;
     assert_eq!(message, "did you mean `printf`? no program is named `pritnf` in PATH");
     let message = refusal(&bench, "xyzzy-plugh").await;
@@ -37,14 +39,15 @@ async fn a_whole_command_line_gets_a_hint() {
     let advice = "pass its arguments separately in `args`, or set `shell` to true";
     assert_eq!(message, format!("{advice}{said}"));
     // What is refused is not advised.
-    let off = Bench::with(&Settings { shell: false, ..Settings::default() });
+    let off = Bench::with(&ExecSettings { shell: false, ..ExecSettings::default() });
     let message = refusal(&off, "echo hello world").await;
     assert_eq!(message, format!("pass its arguments separately in `args`{said}"));
 }
 
 #[tokio::test]
 async fn for_what_only_a_shell_has_there_is_another_way() {
-    let bench = Bench::with(&Settings { path: Some("/nowhere".into()), ..Settings::default() });
+    let bench =
+        Bench::with(&ExecSettings { path: Some("/nowhere".into()), ..ExecSettings::default() });
     for (command, way) in [
         ("cd", "`cwd`"),
         ("cd src", "`cwd`"),
@@ -56,7 +59,8 @@ async fn for_what_only_a_shell_has_there_is_another_way() {
         let message = refusal(&bench, command).await;
         assert!(message.contains(way) && message.contains("`shell: true`"), "{message}");
     }
-    let off = Settings { shell: false, path: Some("/nowhere".into()), ..Settings::default() };
+    let off =
+        ExecSettings { shell: false, path: Some("/nowhere".into()), ..ExecSettings::default() };
     let message = refusal(&Bench::with(&off), "cd").await;
     assert_eq!(
         message,
@@ -91,8 +95,10 @@ async fn a_path_is_relative_to_the_directory_the_program_starts_in() {
 
 #[tokio::test]
 async fn a_name_is_never_sought_in_the_workspace() {
-    let bench =
-        Bench::with(&Settings { path: Some(".::/usr/bin:/bin".into()), ..Settings::default() });
+    let bench = Bench::with(&ExecSettings {
+        path: Some(".::/usr/bin:/bin".into()),
+        ..ExecSettings::default()
+    });
     bench.put("ls", "#!/bin/sh\necho mine");
     let ran = bench.run(json!({"command": "ls", "args": ["-d", "."]})).await.expect("it runs");
     assert_eq!(ran.stdout(), ".\n");
@@ -110,7 +116,7 @@ async fn only_what_is_allowed_runs_whatever_it_is_called() {
     let copy = workspace.join("ls").to_str().unwrap().to_owned();
     for command in ["sh", "./ls", &copy, "./echo", "./dir", "/proc/self/root/bin/sh", "../ls"] {
         let err = bench.run(json!({"command": command, "args": ["-c", "echo"]})).await.unwrap_err();
-        assert_eq!(err.fault, Fault::NotAllowed, "{command}");
+        assert_eq!(err.fault, ToolFault::NotAllowed, "{command}");
         assert!(err.message.ends_with("what may is: ls, /bin/echo"), "{}", err.message);
     }
     for command in ["ls", "/bin/ls", "real/ls", "/proc/self/root/bin/ls", "echo"] {
@@ -130,17 +136,17 @@ async fn what_is_allowed_and_absent_is_said_to_be_absent() {
 async fn a_program_of_many_names_runs_only_under_the_one_allowed() {
     let many = tempfile::TempDir::new().unwrap();
     let path = many.path().to_str().unwrap();
-    let settings = Settings {
+    let settings = ExecSettings {
         allow: vec!["harmless".into()],
         path: Some(format!("{path}:/usr/bin:/bin")),
-        ..Settings::default()
+        ..ExecSettings::default()
     };
     let bench = Bench::with(&settings);
     fs::copy("/bin/sh", many.path().join("harmless")).unwrap();
     symlink("harmless", many.path().join("shell")).unwrap();
     let script = json!(["-c", "echo $0"]);
     let err = bench.run(json!({"command": "shell", "args": script})).await.unwrap_err();
-    assert_eq!(err.fault, Fault::NotAllowed);
+    assert_eq!(err.fault, ToolFault::NotAllowed);
     let ran = bench.run(json!({"command": "harmless", "args": script})).await.unwrap();
     assert_eq!(ran.stdout(), "harmless\n");
 }
@@ -148,8 +154,8 @@ async fn a_program_of_many_names_runs_only_under_the_one_allowed() {
 #[tokio::test]
 async fn a_shell_runs_only_where_it_is_allowed() {
     let script = json!({"command": "echo hi", "shell": true});
-    let off = Bench::with(&Settings { shell: false, ..Settings::default() });
-    assert_eq!(off.run(script.clone()).await.unwrap_err().fault, Fault::NotAllowed);
-    assert_eq!(only(&["echo"]).run(script.clone()).await.unwrap_err().fault, Fault::NotAllowed);
+    let off = Bench::with(&ExecSettings { shell: false, ..ExecSettings::default() });
+    assert_eq!(off.run(script.clone()).await.unwrap_err().fault, ToolFault::NotAllowed);
+    assert_eq!(only(&["echo"]).run(script.clone()).await.unwrap_err().fault, ToolFault::NotAllowed);
     assert_eq!(only(&["sh"]).run(script).await.unwrap().stdout(), "hi\n");
 }

@@ -5,10 +5,10 @@ use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 
 use serde_json::{Value, json};
-use toolgate_contract::Fault;
+use toolgate_contract::ToolFault;
 
 use super::{Bench, pointer};
-use crate::exec::Settings;
+use crate::exec::ExecSettings;
 
 #[tokio::test]
 async fn the_environment_holds_what_is_listed_and_nothing_else() {
@@ -38,7 +38,7 @@ async fn the_environment_holds_what_is_listed_and_nothing_else() {
 #[tokio::test]
 async fn a_variable_of_the_server_is_passed_on_only_if_it_is_listed() {
     let env_keep = vec!["MCP_CANARY_SECRET".to_owned()];
-    let bench = Bench::with(&Settings { env_keep, ..Settings::default() });
+    let bench = Bench::with(&ExecSettings { env_keep, ..ExecSettings::default() });
     assert_eq!(bench.sh("echo $MCP_CANARY_SECRET").await.stdout(), "canary\n");
 }
 
@@ -70,7 +70,7 @@ async fn variables_that_run_code_are_refused_by_name() {
 
 #[tokio::test]
 async fn a_call_sets_the_path_where_that_is_allowed() {
-    let bench = Bench::with(&Settings { env_path: true, ..Settings::default() });
+    let bench = Bench::with(&ExecSettings { env_path: true, ..ExecSettings::default() });
     let input = json!({"command": "echo $PATH", "shell": true, "env": {"PATH": "/nowhere"}});
     assert_eq!(bench.run(input).await.unwrap().stdout(), "/nowhere\n");
 }
@@ -131,10 +131,10 @@ async fn a_program_does_not_start_outside_the_root() {
     let outside = bench.outside.path().to_str().unwrap();
     for cwd in ["link", "..", "link/..", outside, "/", "/proc/self/root"] {
         let err = bench.run(json!({"command": "pwd", "cwd": cwd})).await.unwrap_err();
-        assert_eq!(err.fault, Fault::NotAllowed, "{cwd}: {}", err.message);
+        assert_eq!(err.fault, ToolFault::NotAllowed, "{cwd}: {}", err.message);
     }
     let err = bench.run(json!({"command": "pwd", "cwd": "missing"})).await.unwrap_err();
-    assert_eq!(err.fault, Fault::NotFound);
+    assert_eq!(err.fault, ToolFault::NotFound);
 }
 
 #[tokio::test]

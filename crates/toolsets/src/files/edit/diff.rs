@@ -8,19 +8,19 @@ use memchr::{memchr, memchr_iter, memrchr};
 use similar::TextDiff;
 use toolgate_contract::ToolError;
 
-use super::plan::Span;
-use crate::world::root::Watch;
+use super::plan::ReplacedSpan;
+use crate::world::root::WorkMonitor;
 
 /// Time limit for a minimal diff. After it, the diff algorithm prefers speed to brevity.
-const THINKING_MAX: Duration = Duration::from_millis(500);
+const MINIMAL_DIFF_TIME_MAX: Duration = Duration::from_millis(500);
 /// Unchanged lines shown around a change.
-const CONTEXT: usize = 3;
+const CONTEXT_LINES: usize = 3;
 
 /// Smallest size of a part before a diff that is already far too long may be cut, in bytes.
 const PART_BYTES_MIN: usize = 1 << 20;
 
 /// Ranges of the old and the new text that are compared in one step.
-struct Part {
+struct DiffPart {
     in_old: Range<usize>,
     in_new: Range<usize>,
 }
@@ -29,21 +29,21 @@ struct Part {
 ///
 /// A diff takes many times the memory of its input, so only the text around the replaced `spans` is
 /// compared.
-pub(super) fn unified(
+pub(super) fn unified_diff(
     old: &[u8],
     new: &[u8],
-    spans: &[Span],
+    spans: &[ReplacedSpan],
     path: &str,
     limit: u64,
-    watch: &Watch,
+    watch: &WorkMonitor,
 ) -> Result<(String, bool), ToolError> {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let (parts, whole) = parts(old, new, spans, limit);
+    let (parts, whole) = changed_parts(old, new, spans, limit);
     let mut text = String::new();
     let mut lines = (0, 0);
     let mut counted = (0, 0);
-    for Part { in_old, in_new } in parts {
-        let (same, tail) = common(&old[in_old.clone()], &new[in_new.clone()]);
+    for DiffPart { in_old, in_new } in parts {
+        let (same, tail) = common_ends(&old[in_old.clone()], &new[in_new.clone()]);
         let from = (in_old.start + same, in_new.start + same);
         lines.0 += memchr_iter(b'\n', &old[counted.0..from.0]).count();
         lines.1 += memchr_iter(b'\n', &new[counted.1..from.1]).count();
@@ -53,13 +53,13 @@ pub(super) fn unified(
         // `diff_lines` would also split lines at a lone CR, which patch programs do not do.
         let old: Vec<&str> = old.split_inclusive('\n').collect();
         let new: Vec<&str> = new.split_inclusive('\n').collect();
-        let diff = TextDiff::configure().timeout(THINKING_MAX).diff_slices(&old, &new);
-        for hunk in diff.unified_diff().context_radius(CONTEXT).iter_hunks() {
-            watch.check()?;
+        let diff = TextDiff::configure().timeout(MINIMAL_DIFF_TIME_MAX).diff_slices(&old, &new);
+        for hunk in diff.unified_diff().context_radius(CONTEXT_LINES).iter_hunks() {
+            watch.check_cancelled()?;
             if text.is_empty() {
                 text = format!("--- a/{path}\n+++ b/{path}\n");
             }
-            let _ = writeln!(text, "{}", moved(&hunk.header().to_string(), lines));
+            let _ = writeln!(text, "{}", shift_hunk_header(&hunk.header().to_string(), lines));
             for change in hunk.iter_changes() {
                 let tag = change.tag();
                 let line = change.value();
@@ -72,7 +72,7 @@ pub(super) fn unified(
                 break;
             }
         }
-        watch.check()?;
+        watch.check_cancelled()?;
         if text.len() > limit {
             break;
         }
@@ -87,7 +87,12 @@ pub(super) fn unified(
 /// cover all changes.
 ///
 /// Two parts are always separated by more lines than the contexts of both.
-fn parts(old: &[u8], new: &[u8], spans: &[Span], limit: usize) -> (Vec<Part>, bool) {
+fn changed_parts(
+    old: &[u8],
+    new: &[u8],
+    spans: &[ReplacedSpan],
+    limit: usize,
+) -> (Vec<DiffPart>, bool) {
     let most = limit.saturating_mul(4).max(PART_BYTES_MIN);
     let mut parts = Vec::new();
     // Start of the current part, and end of the previous span.
@@ -96,45 +101,47 @@ fn parts(old: &[u8], new: &[u8], spans: &[Span], limit: usize) -> (Vec<Part>, bo
     for span in spans {
         let gap = &old[last.0..span.from];
         let mut newlines = memchr_iter(b'\n', gap);
-        if let (Some(end), Some(_)) = (newlines.nth(CONTEXT), newlines.nth(CONTEXT)) {
+        if let (Some(end), Some(_)) = (newlines.nth(CONTEXT_LINES), newlines.nth(CONTEXT_LINES)) {
             let old_end = last.0 + end + 1;
             let new_end = last.1 + end + 1;
-            parts.push(Part { in_old: start.0..old_end, in_new: start.1..new_end });
-            let (begin, _) = common(gap, gap);
+            parts.push(DiffPart { in_old: start.0..old_end, in_new: start.1..new_end });
+            let (begin, _) = common_ends(gap, gap);
             start = (last.0 + begin, last.1 + begin);
         } else if span.from - start.0 > most
             && let Some(newline) = memrchr(b'\n', gap)
         {
             // If the last line is deleted, the newline before it may be deleted with it.
             let end = (last.1 + newline + 1).min(new.len());
-            parts.push(Part { in_old: start.0..last.0 + newline + 1, in_new: start.1..end });
+            parts.push(DiffPart { in_old: start.0..last.0 + newline + 1, in_new: start.1..end });
             return (parts, false);
         }
         last = (span.to, last.1 + gap.len() + span.new.len());
     }
-    parts.push(Part { in_old: start.0..old.len(), in_new: start.1..new.len() });
+    parts.push(DiffPart { in_old: start.0..old.len(), in_new: start.1..new.len() });
     (parts, true)
 }
 
 /// Returns the lengths of the common start and the common end, in whole lines, less the context.
-fn common(old: &[u8], new: &[u8]) -> (usize, usize) {
+fn common_ends(old: &[u8], new: &[u8]) -> (usize, usize) {
     let same = old.iter().zip(new).take_while(|(old, new)| old == new).count();
     let most = old.len().min(new.len()) - same;
     let ends = old.iter().rev().zip(new.iter().rev()).take(most);
     let same_tail = ends.take_while(|(old, new)| old == new).count();
     let mut from = same;
-    for _ in 0..=CONTEXT {
-        let Some(newline) = memrchr(b'\n', &old[..from]) else { return (0, tail(old, same_tail)) };
+    for _ in 0..=CONTEXT_LINES {
+        let Some(newline) = memrchr(b'\n', &old[..from]) else {
+            return (0, whole_line_tail(old, same_tail));
+        };
         from = newline;
     }
-    (from + 1, tail(old, same_tail))
+    (from + 1, whole_line_tail(old, same_tail))
 }
 
 /// Shortens the last `len` bytes of `text` to whole lines, less the context, and returns their
 /// length.
-fn tail(text: &[u8], len: usize) -> usize {
+fn whole_line_tail(text: &[u8], len: usize) -> usize {
     let mut rest = &text[text.len() - len..];
-    for _ in 0..=CONTEXT {
+    for _ in 0..=CONTEXT_LINES {
         let Some(newline) = memchr(b'\n', rest) else { return 0 };
         rest = &rest[newline + 1..];
     }
@@ -142,7 +149,7 @@ fn tail(text: &[u8], len: usize) -> usize {
 }
 
 /// Returns the hunk `header` (`@@ -1,3 +1,4 @@`) moved down by `lines` in the old and the new text.
-fn moved(header: &str, lines: (usize, usize)) -> String {
+fn shift_hunk_header(header: &str, lines: (usize, usize)) -> String {
     let parts = header.split(' ').map(|part| {
         let (sign, range, lines) = match part.split_at_checked(1) {
             Some(("-", range)) => ('-', range, lines.0),
@@ -159,7 +166,7 @@ fn moved(header: &str, lines: (usize, usize)) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::{Change, Times, apply, plan};
+    use super::super::plan::{Occurrences, PlannedChange, apply, plan_edit};
     use super::*;
 
     #[test]
@@ -168,10 +175,17 @@ mod tests {
             ("a\rb\nc\r", "-a\rb\n+a\rx\n c\r\n\\ No newline at end of file\n"),
             ("a\rb", "-a\rb\n\\ No newline at end of file\n+a\rx\n\\ No newline at end of file\n"),
         ] {
-            let change = Change::Text { old: "b", new: "x", times: Times::Once };
-            let plan = plan(file.as_bytes(), &[change], "f", &Watch::default()).unwrap();
+            let change = PlannedChange::Text { old: "b", new: "x", times: Occurrences::Once };
+            let plan = plan_edit(file.as_bytes(), &[change], "f", &WorkMonitor::default()).unwrap();
             let new = apply(file.as_bytes(), &plan);
-            let told = unified(file.as_bytes(), &new, &plan.spans, "f", 1 << 20, &Watch::default());
+            let told = unified_diff(
+                file.as_bytes(),
+                &new,
+                &plan.spans,
+                "f",
+                1 << 20,
+                &WorkMonitor::default(),
+            );
             let (diff, _) = told.unwrap();
             let (_, told) = diff.split_once(" @@\n").unwrap();
             assert_eq!(told, lines);

@@ -7,57 +7,57 @@ use memchr::{memchr, memchr_iter, memmem};
 /// Bytes between two positions whose line number is precomputed.
 const BLOCK_BYTES: usize = 4 << 10;
 /// Byte order mark: comes before the first line and is not part of it.
-pub(super) const MARK: &[u8] = "\u{feff}".as_bytes();
+pub(super) const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// Text of a file with `\r\n` replaced by `\n`.
-pub(super) struct Flat<'f> {
+pub(super) struct FlatText<'f> {
     pub(super) text: Cow<'f, [u8]>,
     /// Positions of the newlines in `text` that are `\r\n` in the file.
-    returns: Vec<usize>,
+    crlf_newlines: Vec<usize>,
     /// Number of newlines before each block of the text; the last element is the total.
-    before: Vec<usize>,
+    newlines_before_block: Vec<usize>,
 }
 
 /// Returns `bytes` with `\r\n` replaced by `\n`.
-pub(super) fn flattened(bytes: &[u8]) -> Cow<'_, [u8]> {
-    Flat::of(bytes).text
+pub(super) fn normalize_newlines(bytes: &[u8]) -> Cow<'_, [u8]> {
+    FlatText::new(bytes).text
 }
 
-impl<'f> Flat<'f> {
-    pub(super) fn of(bytes: &'f [u8]) -> Self {
+impl<'f> FlatText<'f> {
+    pub(super) fn new(bytes: &'f [u8]) -> Self {
         let mut flat = Vec::new();
-        let mut returns = Vec::new();
+        let mut crlf_newlines = Vec::new();
         let mut from = 0;
         for at in memmem::find_iter(bytes, b"\r\n") {
             flat.extend_from_slice(&bytes[from..at]);
-            returns.push(flat.len());
+            crlf_newlines.push(flat.len());
             from = at + 1;
         }
-        let text = if returns.is_empty() {
+        let text = if crlf_newlines.is_empty() {
             Cow::Borrowed(bytes)
         } else {
             flat.extend_from_slice(&bytes[from..]);
             Cow::Owned(flat)
         };
-        let mut before = vec![0];
+        let mut newlines_before_block = vec![0];
         let mut newlines = 0;
         for block in text.chunks(BLOCK_BYTES) {
             newlines += memchr_iter(b'\n', block).count();
-            before.push(newlines);
+            newlines_before_block.push(newlines);
         }
-        Self { text, returns, before }
+        Self { text, crlf_newlines, newlines_before_block }
     }
 
     /// Converts the position `at` in the text to a position in the file.
-    pub(super) fn real(&self, at: usize) -> usize {
-        at + self.returns.partition_point(|&newline| newline < at)
+    pub(super) fn file_offset(&self, at: usize) -> usize {
+        at + self.crlf_newlines.partition_point(|&newline| newline < at)
     }
 
     /// Converts the position `at` in the file to a position in the text.
-    pub(super) fn flat(&self, at: usize) -> usize {
-        let passed = |before: usize| self.returns[before] + before < at;
+    pub(super) fn text_offset(&self, at: usize) -> usize {
+        let passed = |before: usize| self.crlf_newlines[before] + before < at;
         let mut low = 0;
-        let mut high = self.returns.len();
+        let mut high = self.crlf_newlines.len();
         while low < high {
             let middle = low.midpoint(high);
             if passed(middle) { low = middle + 1 } else { high = middle }
@@ -66,13 +66,13 @@ impl<'f> Flat<'f> {
     }
 
     /// Returns the number of lines.
-    pub(super) fn lines(&self) -> u64 {
-        self.newlines() as u64 + u64::from(self.is_unended())
+    pub(super) fn line_count(&self) -> u64 {
+        self.newline_count() as u64 + u64::from(self.lacks_final_newline())
     }
 
     /// Returns true if the last line has no newline.
-    pub(super) fn is_unended(&self) -> bool {
-        self.text[self.first()..].last().is_some_and(|&last| last != b'\n')
+    pub(super) fn lacks_final_newline(&self) -> bool {
+        self.text[self.first_line_start()..].last().is_some_and(|&last| last != b'\n')
     }
 
     /// Returns the number of the line that contains `at`, from 1.
@@ -81,48 +81,51 @@ impl<'f> Flat<'f> {
     }
 
     /// Returns the start of line `line`, or the end of the text if there is no such line.
-    pub(super) fn start_of(&self, line: u64) -> usize {
-        let Some(before) = line.checked_sub(2) else { return self.first() };
+    pub(super) fn line_start(&self, line: u64) -> usize {
+        let Some(before) = line.checked_sub(2) else { return self.first_line_start() };
         let nth = usize::try_from(before).unwrap_or(usize::MAX);
-        self.newline(nth).map_or(self.text.len(), |at| at + 1)
+        self.nth_newline(nth).map_or(self.text.len(), |at| at + 1)
     }
 
     /// Returns the start of the first line, after any byte order mark.
-    pub(super) fn first(&self) -> usize {
-        if self.text.starts_with(MARK) { MARK.len() } else { 0 }
+    pub(super) fn first_line_start(&self) -> usize {
+        if self.text.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 }
     }
 
-    fn newlines(&self) -> usize {
-        self.before.last().copied().unwrap_or(0)
+    fn newline_count(&self) -> usize {
+        self.newlines_before_block.last().copied().unwrap_or(0)
     }
 
     fn newlines_before(&self, at: usize) -> usize {
         let block = at / BLOCK_BYTES;
-        self.before[block] + memchr_iter(b'\n', &self.text[block * BLOCK_BYTES..at]).count()
+        self.newlines_before_block[block]
+            + memchr_iter(b'\n', &self.text[block * BLOCK_BYTES..at]).count()
     }
 
     /// Returns the position of newline number `nth`, from 0.
-    fn newline(&self, nth: usize) -> Option<usize> {
-        if nth >= self.newlines() {
+    fn nth_newline(&self, nth: usize) -> Option<usize> {
+        if nth >= self.newline_count() {
             return None;
         }
-        let block = self.before.partition_point(|&before| before <= nth) - 1;
+        let block = self.newlines_before_block.partition_point(|&before| before <= nth) - 1;
         let from = block * BLOCK_BYTES;
-        memchr_iter(b'\n', &self.text[from..]).nth(nth - self.before[block]).map(|at| from + at)
+        memchr_iter(b'\n', &self.text[from..])
+            .nth(nth - self.newlines_before_block[block])
+            .map(|at| from + at)
     }
 
     /// Returns `new` as whole lines that replace the text from `from` up to `to`.
     ///
     /// The file ends with a newline afterwards if and only if it did before.
     pub(super) fn as_lines(&self, from: usize, to: usize, new: &[u8]) -> Vec<u8> {
-        let mut lines = flattened(new).into_owned();
+        let mut lines = normalize_newlines(new).into_owned();
         if lines.is_empty() {
             return lines;
         }
         if lines.last() != Some(&b'\n') {
             lines.push(b'\n');
         }
-        if self.is_unended() && to == self.text.len() {
+        if self.lacks_final_newline() && to == self.text.len() {
             lines.pop();
             if from == to {
                 lines.insert(0, b'\n');
@@ -132,15 +135,15 @@ impl<'f> Flat<'f> {
     }
 
     /// Returns `new` with the line endings of the text it replaces, from `from` up to `to`.
-    pub(super) fn ended(&self, from: usize, to: usize, new: &[u8]) -> Vec<u8> {
+    pub(super) fn with_original_endings(&self, from: usize, to: usize, new: &[u8]) -> Vec<u8> {
         // A second byte order mark would be an invisible character.
-        let marked = from == MARK.len() && self.first() == from;
-        let new = if marked { new.strip_prefix(MARK).unwrap_or(new) } else { new };
-        if self.newlines() == 0 || memchr(b'\n', new).is_none() {
+        let marked = from == BYTE_ORDER_MARK.len() && self.first_line_start() == from;
+        let new = if marked { new.strip_prefix(BYTE_ORDER_MARK).unwrap_or(new) } else { new };
+        if self.newline_count() == 0 || memchr(b'\n', new).is_none() {
             return new.to_owned();
         }
-        let new = flattened(new);
-        if self.returns.is_empty() {
+        let new = normalize_newlines(new);
+        if self.crlf_newlines.is_empty() {
             return new.into_owned();
         }
         let old: Vec<&[u8]> = self.text[from..to].split_inclusive(|&byte| byte == b'\n').collect();
@@ -151,33 +154,33 @@ impl<'f> Flat<'f> {
         let same_tail = tail.take(most - same).take_while(|(old, new)| old == new).count();
         let newlines: Vec<usize> =
             memchr_iter(b'\n', &self.text[from..to]).map(|at| from + at).collect();
-        let around = self.is_return_around(from);
-        ended_by(&new, |line| {
+        let around = self.is_crlf_near(from);
+        apply_line_endings(&new, |line| {
             let line = if line + same_tail >= lines.len() {
                 Some(line + old.len() - lines.len())
             } else {
                 Some(line).filter(|line| line + same_tail < old.len())
             };
-            line.and_then(|line| newlines.get(line)).map_or(around, |at| self.is_return(*at))
+            line.and_then(|line| newlines.get(line)).map_or(around, |at| self.is_crlf(*at))
         })
     }
 
-    fn is_return(&self, newline: usize) -> bool {
-        self.returns.binary_search(&newline).is_ok()
+    fn is_crlf(&self, newline: usize) -> bool {
+        self.crlf_newlines.binary_search(&newline).is_ok()
     }
 
     /// Returns true if the line that contains `at`, or the previous line if it has no newline, ends
     /// with `\r\n`.
-    fn is_return_around(&self, at: usize) -> bool {
+    fn is_crlf_near(&self, at: usize) -> bool {
         let before = self.newlines_before(at);
-        self.newline(before)
-            .or_else(|| self.newline(before.checked_sub(1)?))
-            .is_some_and(|newline| self.is_return(newline))
+        self.nth_newline(before)
+            .or_else(|| self.nth_newline(before.checked_sub(1)?))
+            .is_some_and(|newline| self.is_crlf(newline))
     }
 }
 
 /// Returns `text` with `\r\n` at each newline whose number satisfies `is_return`.
-fn ended_by(text: &[u8], is_return: impl Fn(usize) -> bool) -> Vec<u8> {
+fn apply_line_endings(text: &[u8], is_return: impl Fn(usize) -> bool) -> Vec<u8> {
     let mut ended = Vec::with_capacity(text.len() + text.len() / 16);
     for (line, piece) in text.split_inclusive(|&byte| byte == b'\n').enumerate() {
         match piece.strip_suffix(b"\n") {

@@ -4,46 +4,50 @@
 //! 0x1e and `new`. Instead of `old` it may have a first and a last line (`2,3`).
 
 use super::diff;
-use super::flat::MARK;
-use super::plan::{Change, Plan, Times, apply, plan, read};
-use crate::world::root::Watch;
+use super::flat::BYTE_ORDER_MARK;
+use super::plan::{EditPlan, Occurrences, PlannedChange, apply, plan_edit, validate_changes};
+use crate::world::root::WorkMonitor;
 
 /// Runs the edit in `bytes`, and applies the resulting diff.
-pub(crate) fn edits(bytes: &[u8]) {
+pub(crate) fn check_edit(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let mut parts = text.split('\u{1f}');
     let file = parts.next().unwrap_or_default();
-    let changes: Vec<super::Change> = parts.take(8).filter_map(change).collect();
-    let Ok(changes) = read(&changes) else { return };
-    let Ok(plan) = plan(file.as_bytes(), &changes, "f", &Watch::default()) else { return };
+    let changes: Vec<super::EditChange> = parts.take(8).filter_map(parse_change).collect();
+    let Ok(changes) = validate_changes(&changes) else { return };
+    let Ok(plan) = plan_edit(file.as_bytes(), &changes, "f", &WorkMonitor::default()) else {
+        return;
+    };
     let edited = String::from_utf8(apply(file.as_bytes(), &plan)).expect("texts make a text");
     if let [change] = &changes[..] {
-        compare(file, change, &edited);
+        compare_with_model(file, change, &edited);
     }
-    patch(file, &edited, &plan);
+    check_patch(file, &edited, &plan);
 }
 
 /// Compares `edited` with a simple model of one change, if the model covers it.
-fn compare(file: &str, change: &Change<'_>, edited: &str) {
+fn compare_with_model(file: &str, change: &PlannedChange<'_>, edited: &str) {
     let flat = |text: &str| text.replace("\r\n", "\n");
     match change {
-        Change::Text { old, new, times } => {
+        PlannedChange::Text { old, new, times } => {
             let file = flat(file);
             let old = flat(old);
             match times {
-                Times::Once => assert_eq!(file.matches(&old).count(), 1),
-                Times::Just(count) => assert_eq!(file.matches(&old).count() as u64, *count),
-                Times::Any => assert!(file.contains(&old)),
+                Occurrences::Once => assert_eq!(file.matches(&old).count(), 1),
+                Occurrences::Exactly(count) => {
+                    assert_eq!(file.matches(&old).count() as u64, *count);
+                }
+                Occurrences::Any => assert!(file.contains(&old)),
             }
             // A CR before the inserted text may merge with it into one line ending.
             if !file.contains('\r') && !new.contains('\r') {
-                assert_eq!(flat(edited), replaced(&file, &old, new));
+                assert_eq!(flat(edited), replace_occurrences(&file, &old, new));
             }
         }
-        Change::Lines { first, end, new } => {
+        PlannedChange::Lines { first, end, new } => {
             let plain = !file.contains('\r') && !new.contains('\r') && file.ends_with('\n');
             if plain
-                && !file.as_bytes().starts_with(MARK)
+                && !file.as_bytes().starts_with(BYTE_ORDER_MARK)
                 && (new.is_empty() || new.ends_with('\n'))
             {
                 let lines: Vec<&str> = file.split_inclusive('\n').collect();
@@ -56,8 +60,8 @@ fn compare(file: &str, change: &Change<'_>, edited: &str) {
 }
 
 /// Replaces each `old` in `file` with `new`, without a second byte order mark at the start.
-fn replaced(file: &str, old: &str, new: &str) -> String {
-    let own = file.as_bytes().starts_with(MARK).then_some(MARK.len());
+fn replace_occurrences(file: &str, old: &str, new: &str) -> String {
+    let own = file.as_bytes().starts_with(BYTE_ORDER_MARK).then_some(BYTE_ORDER_MARK.len());
     let mut made = String::new();
     let mut at = 0;
     for (place, _) in file.match_indices(old) {
@@ -69,24 +73,24 @@ fn replaced(file: &str, old: &str, new: &str) -> String {
 }
 
 /// Checks that the diff applied to `file` gives `edited`.
-fn patch(file: &str, edited: &str, plan: &Plan) {
-    let told = diff::unified(
+fn check_patch(file: &str, edited: &str, plan: &EditPlan) {
+    let told = diff::unified_diff(
         file.as_bytes(),
         edited.as_bytes(),
         &plan.spans,
         "f",
         1 << 20,
-        &Watch::default(),
+        &WorkMonitor::default(),
     );
     let (diff, is_cut) = told.expect("nobody cancels it");
     if !is_cut {
-        assert_eq!(patched(file, &diff), edited, "{diff}");
+        assert_eq!(apply_patch(file, &diff), edited, "{diff}");
     }
 }
 
-fn change(text: &str) -> Option<super::Change> {
+fn parse_change(text: &str) -> Option<super::EditChange> {
     let (place, new) = text.split_once('\u{1e}')?;
-    let none = super::Change {
+    let none = super::EditChange {
         old: None,
         new: new.to_owned(),
         replace_all: false,
@@ -98,18 +102,18 @@ fn change(text: &str) -> Option<super::Change> {
         Some((first.parse().ok()?, if last.is_empty() { None } else { Some(last.parse().ok()?) }))
     });
     if let Some((first, last)) = lines {
-        return Some(super::Change { start_line: Some(first), end_line: last, ..none });
+        return Some(super::EditChange { start_line: Some(first), end_line: last, ..none });
     }
     let (old, replace_all, count) = match place.as_bytes().first() {
         Some(b'*') => (&place[1..], true, None),
         Some(digit @ b'1'..=b'9') => (&place[1..], false, Some(u64::from(digit - b'0'))),
         _ => (place, false, None),
     };
-    Some(super::Change { old: Some(old.to_owned()), replace_all, count, ..none })
+    Some(super::EditChange { old: Some(old.to_owned()), replace_all, count, ..none })
 }
 
-/// Applies a unified diff to `old`, like the `patch` program.
-fn patched(old: &str, diff: &str) -> String {
+/// Applies a unified diff to `old`, like the `check_patch` program.
+fn apply_patch(old: &str, diff: &str) -> String {
     let mut lines = old.split_inclusive('\n');
     let mut new = String::new();
     let mut at = 1;

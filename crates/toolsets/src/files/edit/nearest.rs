@@ -8,9 +8,9 @@ use memchr::{memchr, memmem, memrchr};
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::{decompose_canonical, is_combining_mark};
 
-use super::flat::Flat;
+use super::flat::FlatText;
 use super::numbered::unnumbered;
-use crate::world::root::shown;
+use crate::world::root::quoted_path;
 
 /// Largest file that is searched, in bytes.
 const FILE_BYTES_MAX: usize = 2 << 20;
@@ -22,13 +22,13 @@ const LINE_BYTES_MAX: usize = 200;
 const COMMON_BYTES_MIN: usize = 8;
 
 /// Explains why `old` is not in the file at `path`, and suggests a fix.
-pub(super) fn explain(flat: &Flat<'_>, old: &[u8], path: &str) -> String {
-    let path = shown(path);
+pub(super) fn explain_missing(flat: &FlatText<'_>, old: &[u8], path: &str) -> String {
+    let path = quoted_path(path);
     let without = std::str::from_utf8(old).map(unnumbered).unwrap_or_default();
     let is_there = |text: &&String| memmem::find(&flat.text, text.as_bytes()).is_some();
     if let Some(without) = without.iter().find(is_there) {
         let advice = match without.len() <= ADVICE_BYTES_MAX {
-            true => format!("use as old: {}", escaped(without.as_bytes())),
+            true => format!("use as old: {}", escape_json(without.as_bytes())),
             false => "leave them out".to_owned(),
         };
         return format!(
@@ -41,16 +41,16 @@ pub(super) fn explain(flat: &Flat<'_>, old: &[u8], path: &str) -> String {
             "it is not in {path}; the file is large: read the place again and copy the text"
         );
     }
-    let file = Loose::of(&flat.text);
-    let text = Loose::of(old);
+    let file = ComparableText::new(&flat.text);
+    let text = ComparableText::new(old);
     if text.bytes.is_empty() {
         return format!(
             "it is nothing but blanks, and {path} has none just like these; use line numbers"
         );
     }
-    let start = common(&text.bytes, |len| memmem::find(&file.bytes, &text.bytes[..len]));
+    let start = longest_common(&text.bytes, |len| memmem::find(&file.bytes, &text.bytes[..len]));
     if start.len == text.bytes.len() {
-        return same_but_for(
+        return describe_near_match(
             "blanks, quotes or how letters are composed",
             flat,
             old,
@@ -59,20 +59,20 @@ pub(super) fn explain(flat: &Flat<'_>, old: &[u8], path: &str) -> String {
             &path,
         );
     }
-    if let Some(at) = memmem::find(&file.uncased(), &text.uncased()) {
-        let all = Common { len: text.bytes.len(), at };
-        return same_but_for("upper and lower case", flat, old, &file, all, &path);
+    if let Some(at) = memmem::find(&file.lowercase_bytes(), &text.lowercase_bytes()) {
+        let all = CommonPart { len: text.bytes.len(), at };
+        return describe_near_match("upper and lower case", flat, old, &file, all, &path);
     }
     let tail = |len| memmem::find(&file.bytes, &text.bytes[text.bytes.len() - len..]);
-    let end = common(&text.bytes, tail);
+    let end = longest_common(&text.bytes, tail);
     if start.len.max(end.len) < COMMON_BYTES_MIN.min(text.bytes.len().div_ceil(2)) {
         return format!("it is not in {path}, nor anything like it; read the file again");
     }
     let begins_alike = start.len >= end.len;
     let (in_file, in_old) = if begins_alike {
-        (file.at(start.at + start.len), text.at(start.len))
+        (file.origin(start.at + start.len), text.origin(start.len))
     } else {
-        (file.before(end.at), text.before(text.bytes.len() - end.len))
+        (file.origin_before(end.at), text.origin_before(text.bytes.len() - end.len))
     };
     let Some(in_file) = in_file else {
         let edge = if begins_alike { "ends" } else { "begins" };
@@ -83,23 +83,23 @@ pub(super) fn explain(flat: &Flat<'_>, old: &[u8], path: &str) -> String {
     let in_old = in_old.unwrap_or(old.len());
     format!(
         "it is not in {path}; the nearest place is the same {side} line {line}, where the file has {} and old has {}",
-        quoted_at(&flat.text, in_file),
-        quoted_at(old, in_old)
+        quote_line_at(&flat.text, in_file),
+        quote_line_at(old, in_old)
     )
 }
 
 /// Describes how the place found differs from `old`, and suggests text or lines that match.
-fn same_but_for(
+fn describe_near_match(
     what: &str,
-    flat: &Flat<'_>,
+    flat: &FlatText<'_>,
     old: &[u8],
-    file: &Loose,
-    common: Common,
+    file: &ComparableText,
+    common: CommonPart,
     path: &str,
 ) -> String {
     let last = common.at + common.len - 1;
-    let mut from = file.from[common.at];
-    let mut to = file.to[last];
+    let mut from = file.origin_starts[common.at];
+    let mut to = file.origin_ends[last];
     if old.first().is_some_and(u8::is_ascii_whitespace) {
         let blank = |byte: &&u8| matches!(byte, b' ' | b'\t');
         from -= flat.text[..from].iter().rev().take_while(blank).count();
@@ -120,7 +120,7 @@ fn same_but_for(
         let side = if is_begun { "goes on" } else { "begins sooner" };
         return format!(
             "it is not in {path}; what is most like it is in line {line}, which {side}: {}",
-            quoted_at(&flat.text, from)
+            quote_line_at(&flat.text, from)
         );
     }
     let found = &flat.text[from..to];
@@ -131,18 +131,18 @@ fn same_but_for(
     let how = differing.map_or_else(
         || "its line breaks differ".to_owned(),
         |(at, (found, old))| {
-            let what = difference(found, old);
+            let what = describe_difference(found, old);
             let line = line + at as u64;
             let same = found.iter().zip(old).take_while(|(found, old)| found == old).count();
             format!(
                 "{what} at line {line}: the file has {}, old has {}",
-                quoted_at(found, same),
-                quoted_at(old, same)
+                quote_line_at(found, same),
+                quote_line_at(old, same)
             )
         },
     );
     let advice = match std::str::from_utf8(found) {
-        Ok(_) if found.len() <= ADVICE_BYTES_MAX => format!("use as old: {}", escaped(found)),
+        Ok(_) if found.len() <= ADVICE_BYTES_MAX => format!("use as old: {}", escape_json(found)),
         Ok(_) | Err(_) => format!("use start_line: {line} and end_line: {end} instead"),
     };
     format!(
@@ -151,7 +151,7 @@ fn same_but_for(
 }
 
 /// Names the kind of difference in a few words.
-fn difference(found: &[u8], old: &[u8]) -> &'static str {
+fn describe_difference(found: &[u8], old: &[u8]) -> &'static str {
     let indent = |line: &[u8]| line.len() - line.trim_ascii_start().len();
     let a = &found[..indent(found)];
     let b = &old[..indent(old)];
@@ -165,7 +165,7 @@ fn difference(found: &[u8], old: &[u8]) -> &'static str {
         "blanks at the end differ"
     } else if bare_a.eq_ignore_ascii_case(bare_b) {
         "upper and lower case differ"
-    } else if is_composed_otherwise(bare_a, bare_b) {
+    } else if differs_in_normalization(bare_a, bare_b) {
         "letters are composed otherwise (Unicode's NFC and NFD)"
     } else if without_blanks(bare_a).eq(without_blanks(bare_b)) {
         "blanks differ"
@@ -179,7 +179,7 @@ fn without_blanks(text: &[u8]) -> impl Iterator<Item = u8> {
 }
 
 /// Returns true if both have the same letters in different Unicode normalization.
-fn is_composed_otherwise(found: &[u8], old: &[u8]) -> bool {
+fn differs_in_normalization(found: &[u8], old: &[u8]) -> bool {
     let text = |bytes| std::str::from_utf8(bytes).ok();
     let (Some(found), Some(old)) = (text(found), text(old)) else { return false };
     found.nfd().eq(old.nfd())
@@ -187,26 +187,26 @@ fn is_composed_otherwise(found: &[u8], old: &[u8]) -> bool {
 
 /// Length and position of a common part.
 #[derive(Clone, Copy)]
-struct Common {
+struct CommonPart {
     len: usize,
     at: usize,
 }
 
 /// Returns the longest length for which `find` succeeds. If a length succeeds, every smaller one
 /// must.
-fn common(text: &[u8], find: impl Fn(usize) -> Option<usize>) -> Common {
-    let mut best = Common { len: 0, at: 0 };
+fn longest_common(text: &[u8], find: impl Fn(usize) -> Option<usize>) -> CommonPart {
+    let mut best = CommonPart { len: 0, at: 0 };
     let mut low = 1;
     let mut high = text.len();
     // Most often the whole text is found, or nothing.
     if let Some(at) = find(high) {
-        return Common { len: high, at };
+        return CommonPart { len: high, at };
     }
     while low <= high {
         let len = low.midpoint(high);
         match find(len) {
             Some(at) => {
-                best = Common { len, at };
+                best = CommonPart { len, at };
                 low = len + 1;
             }
             None => high = len - 1,
@@ -217,25 +217,28 @@ fn common(text: &[u8], find: impl Fn(usize) -> Option<usize>) -> Common {
 
 /// Text without whitespace, with plain quotes and dashes and decomposed letters, and the origin of
 /// each byte.
-struct Loose {
+struct ComparableText {
     bytes: Vec<u8>,
-    from: Vec<usize>,
-    to: Vec<usize>,
+    origin_starts: Vec<usize>,
+    origin_ends: Vec<usize>,
 }
 
-impl Loose {
-    fn of(text: &[u8]) -> Self {
-        let mut loose =
-            Self { bytes: Vec::with_capacity(text.len()), from: Vec::new(), to: Vec::new() };
+impl ComparableText {
+    fn new(text: &[u8]) -> Self {
+        let mut loose = Self {
+            bytes: Vec::with_capacity(text.len()),
+            origin_starts: Vec::new(),
+            origin_ends: Vec::new(),
+        };
         let mut at = 0;
         for chunk in text.utf8_chunks() {
             for c in chunk.valid().chars() {
                 let mut buffer = [0; 4];
                 let to = at + c.len_utf8();
                 if c.is_ascii() {
-                    loose.push(plain(c, &mut buffer), at, to);
+                    loose.push(comparable_form(c, &mut buffer), at, to);
                 } else {
-                    decompose_canonical(c, |c| loose.push(plain(c, &mut buffer), at, to));
+                    decompose_canonical(c, |c| loose.push(comparable_form(c, &mut buffer), at, to));
                 }
                 at += c.len_utf8();
             }
@@ -250,29 +253,29 @@ impl Loose {
     fn push(&mut self, bytes: &[u8], from: usize, to: usize) {
         for byte in bytes {
             self.bytes.push(*byte);
-            self.from.push(from);
-            self.to.push(to);
+            self.origin_starts.push(from);
+            self.origin_ends.push(to);
         }
     }
 
     /// Returns the bytes with ASCII letters in lower case.
-    fn uncased(&self) -> Vec<u8> {
+    fn lowercase_bytes(&self) -> Vec<u8> {
         self.bytes.to_ascii_lowercase()
     }
 
     /// Returns the origin of the byte `at`, if there is one.
-    fn at(&self, at: usize) -> Option<usize> {
-        self.from.get(at).copied()
+    fn origin(&self, at: usize) -> Option<usize> {
+        self.origin_starts.get(at).copied()
     }
 
     /// Returns the origin of the byte before `at`, if there is one.
-    fn before(&self, at: usize) -> Option<usize> {
-        at.checked_sub(1).and_then(|at| self.at(at))
+    fn origin_before(&self, at: usize) -> Option<usize> {
+        at.checked_sub(1).and_then(|at| self.origin(at))
     }
 }
 
 /// Returns the comparable form of `c`; empty for whitespace and invisible characters.
-fn plain(c: char, buffer: &mut [u8; 4]) -> &[u8] {
+fn comparable_form(c: char, buffer: &mut [u8; 4]) -> &[u8] {
     match c {
         c if c.is_whitespace() => b"",
         '\u{200b}'..='\u{200d}' | '\u{feff}' | '\u{ad}' => b"",
@@ -286,22 +289,22 @@ fn plain(c: char, buffer: &mut [u8; 4]) -> &[u8] {
 
 /// Returns the line of `text` that contains `at`, escaped; of a long line, only the part around
 /// `at`.
-fn quoted_at(text: &[u8], at: usize) -> String {
+fn quote_line_at(text: &[u8], at: usize) -> String {
     let at = at.min(text.len());
     let from = memrchr(b'\n', &text[..at]).map_or(0, |newline| newline + 1);
     let to = memchr(b'\n', &text[at..]).map_or(text.len(), |newline| at + newline);
     if to - from <= LINE_BYTES_MAX {
-        return escaped(&text[from..to]);
+        return escape_json(&text[from..to]);
     }
     let part = at.saturating_sub(LINE_BYTES_MAX / 2).max(from);
     let end = (part + LINE_BYTES_MAX).min(to);
     let lead = if part > from { "…" } else { "" };
     let tail = if end < to { "…" } else { "" };
-    format!("{lead}{}{tail}", escaped(&text[part..end]))
+    format!("{lead}{}{tail}", escape_json(&text[part..end]))
 }
 
 /// Returns `text` as a JSON string, with unusual whitespace and combining marks escaped.
-fn escaped(text: &[u8]) -> String {
+fn escape_json(text: &[u8]) -> String {
     let mut escaped = String::from("\"");
     for c in String::from_utf8_lossy(text).chars() {
         match c {
@@ -314,7 +317,7 @@ fn escaped(text: &[u8]) -> String {
             c if c.is_whitespace()
                 || c.is_control()
                 || is_combining_mark(c)
-                || plain(c, &mut [0; 4]).is_empty() =>
+                || comparable_form(c, &mut [0; 4]).is_empty() =>
             {
                 escaped.push_str(&format!("\\u{:04x}", u32::from(c)));
             }

@@ -3,32 +3,32 @@
 use memchr::memmem;
 use toolgate_contract::ToolError;
 
-use super::flat::{Flat, flattened};
+use super::flat::{FlatText, normalize_newlines};
 use super::nearest;
-use crate::world::root::{Watch, shown};
+use crate::world::root::{WorkMonitor, quoted_path};
 
 /// Most line numbers listed for an ambiguous text.
-const PLACES_TOLD: usize = 10;
+const PLACES_LISTED_MAX: usize = 10;
 
 /// A validated change.
-pub(super) enum Change<'c> {
+pub(super) enum PlannedChange<'c> {
     /// Replaces the text `old` as often as `times` requires.
-    Text { old: &'c str, new: &'c str, times: Times },
+    Text { old: &'c str, new: &'c str, times: Occurrences },
     /// Replaces the lines from `first` up to `end`.
     Lines { first: u64, end: u64, new: &'c str },
 }
 
 /// Required number of occurrences of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Times {
+pub(super) enum Occurrences {
     Once,
     Any,
-    Just(u64),
+    Exactly(u64),
 }
 
 /// Bytes of the file to replace, from `from` up to `to`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Span {
+pub(super) struct ReplacedSpan {
     pub(super) from: usize,
     pub(super) to: usize,
     pub(super) new: Vec<u8>,
@@ -37,32 +37,34 @@ pub(super) struct Span {
 }
 
 /// Validated replacements for a file.
-pub(super) struct Plan {
+pub(super) struct EditPlan {
     /// Spans to replace, in order and without overlap.
-    pub(super) spans: Vec<Span>,
+    pub(super) spans: Vec<ReplacedSpan>,
     /// Set if a last line without a newline is deleted; the line before then loses its newline,
     /// too.
-    unends: bool,
+    drops_final_newline: bool,
 }
 
 /// Returns true if every change names its place by text.
-pub(super) fn are_by_text(changes: &[Change<'_>]) -> bool {
+pub(super) fn all_by_text(changes: &[PlannedChange<'_>]) -> bool {
     changes.iter().all(|change| match change {
-        Change::Text { .. } => true,
-        Change::Lines { .. } => false,
+        PlannedChange::Text { .. } => true,
+        PlannedChange::Lines { .. } => false,
     })
 }
 
 /// Validates `changes`.
-pub(super) fn read(changes: &[super::Change]) -> Result<Vec<Change<'_>>, ToolError> {
-    changes.iter().enumerate().map(|(at, change)| read_one(at, change)).collect()
+pub(super) fn validate_changes(
+    changes: &[super::EditChange],
+) -> Result<Vec<PlannedChange<'_>>, ToolError> {
+    changes.iter().enumerate().map(|(at, change)| validate_change(at, change)).collect()
 }
 
-fn read_one(at: usize, change: &super::Change) -> Result<Change<'_>, ToolError> {
+fn validate_change(at: usize, change: &super::EditChange) -> Result<PlannedChange<'_>, ToolError> {
     let invalid = |field: &str, message: &str| {
         Err(ToolError::invalid(format!("/edits/{at}{field}"), message))
     };
-    let super::Change { old, new, replace_all, count, start_line, end_line } = change;
+    let super::EditChange { old, new, replace_all, count, start_line, end_line } = change;
     match (old.as_deref(), *start_line) {
         (Some(_), Some(_)) => {
             invalid("", "it names both a text and lines; give old, or start_line and end_line")
@@ -74,11 +76,11 @@ fn read_one(at: usize, change: &super::Change) -> Result<Change<'_>, ToolError> 
         (Some(old), None) if old == new => invalid("/new", "it is the same as old"),
         (Some(old), None) => {
             let times = match (replace_all, count) {
-                (_, Some(count)) => Times::Just(*count),
-                (true, None) => Times::Any,
-                (false, None) => Times::Once,
+                (_, Some(count)) => Occurrences::Exactly(*count),
+                (true, None) => Occurrences::Any,
+                (false, None) => Occurrences::Once,
             };
-            Ok(Change::Text { old, new, times })
+            Ok(PlannedChange::Text { old, new, times })
         }
         (None, Some(_)) if *replace_all || count.is_some() => {
             invalid("", "replace_all and count go with old, not with lines")
@@ -92,7 +94,7 @@ fn read_one(at: usize, change: &super::Change) -> Result<Change<'_>, ToolError> 
                     "it is before start_line; to insert before start_line give start_line - 1",
                 );
             }
-            Ok(Change::Lines { first, end: last.saturating_add(1), new })
+            Ok(PlannedChange::Lines { first, end: last.saturating_add(1), new })
         }
         (None, None) => invalid("", "it names no place; give old, or start_line and end_line"),
     }
@@ -103,40 +105,56 @@ fn read_one(at: usize, change: &super::Change) -> Result<Change<'_>, ToolError> 
 /// # Errors
 ///
 /// Fails if a text is missing or ambiguous, a line does not exist, or two changes overlap.
-pub(super) fn plan(
+pub(super) fn plan_edit(
     bytes: &[u8],
-    changes: &[Change<'_>],
+    changes: &[PlannedChange<'_>],
     path: &str,
-    watch: &Watch,
-) -> Result<Plan, ToolError> {
-    let flat = Flat::of(bytes);
+    watch: &WorkMonitor,
+) -> Result<EditPlan, ToolError> {
+    let flat = FlatText::new(bytes);
     let mut spans = Vec::new();
     let mut unends = false;
     for (edit, change) in changes.iter().enumerate() {
-        watch.check()?;
+        watch.check_cancelled()?;
         match change {
-            Change::Text { old, new, times } => {
-                let old = flattened(old.as_bytes());
-                let places = places(&flat, &old, *times).map_err(|why| match why {
-                    Why::Absent => {
+            PlannedChange::Text { old, new, times } => {
+                let old = normalize_newlines(old.as_bytes());
+                let places = find_places(&flat, &old, *times).map_err(|why| match why {
+                    PlaceError::Absent => {
                         let before = &changes[..edit];
-                        let message = absent(&flat, &old, before, path);
+                        let message = explain_absence(&flat, &old, before, path);
                         ToolError::invalid(format!("/edits/{edit}/old"), message)
                     }
-                    Why::Told(message) => ToolError::invalid(format!("/edits/{edit}/old"), message),
+                    PlaceError::Mismatch(message) => {
+                        ToolError::invalid(format!("/edits/{edit}/old"), message)
+                    }
                 })?;
                 for from in places {
-                    watch.check()?;
+                    watch.check_cancelled()?;
                     let to = from + old.len();
-                    let new = flat.ended(from, to, new.as_bytes());
-                    spans.push(Span { from: flat.real(from), to: flat.real(to), new, edit });
+                    let new = flat.with_original_endings(from, to, new.as_bytes());
+                    spans.push(ReplacedSpan {
+                        from: flat.file_offset(from),
+                        to: flat.file_offset(to),
+                        new,
+                        edit,
+                    });
                 }
             }
-            Change::Lines { first, end, new } => {
-                let (from, to) = lines(&flat, *first, *end, edit)?;
-                unends |= new.is_empty() && from < to && to == flat.text.len() && flat.is_unended();
-                let new = flat.ended(from, to, &flat.as_lines(from, to, new.as_bytes()));
-                spans.push(Span { from: flat.real(from), to: flat.real(to), new, edit });
+            PlannedChange::Lines { first, end, new } => {
+                let (from, to) = line_range(&flat, *first, *end, edit)?;
+                unends |= new.is_empty()
+                    && from < to
+                    && to == flat.text.len()
+                    && flat.lacks_final_newline();
+                let new =
+                    flat.with_original_endings(from, to, &flat.as_lines(from, to, new.as_bytes()));
+                spans.push(ReplacedSpan {
+                    from: flat.file_offset(from),
+                    to: flat.file_offset(to),
+                    new,
+                    edit,
+                });
             }
         }
     }
@@ -145,17 +163,17 @@ pub(super) fn plan(
         if pair[0].to > pair[1].from {
             let first = pair[0].edit.min(pair[1].edit);
             let second = pair[0].edit.max(pair[1].edit);
-            let line = flat.line_of(flat.flat(pair[1].from));
+            let line = flat.line_of(flat.text_offset(pair[1].from));
             let message = format!("it overlaps edit {first} at line {line}; make them one edit");
             return Err(ToolError::invalid(format!("/edits/{second}"), message));
         }
     }
-    Ok(Plan { spans, unends })
+    Ok(EditPlan { spans, drops_final_newline: unends })
 }
 
 /// Returns the file `bytes` with `plan` applied.
-pub(super) fn apply(bytes: &[u8], plan: &Plan) -> Vec<u8> {
-    let Plan { spans, unends } = plan;
+pub(super) fn apply(bytes: &[u8], plan: &EditPlan) -> Vec<u8> {
+    let EditPlan { spans, drops_final_newline: unends } = plan;
     let added: usize = spans.iter().map(|span| span.new.len()).sum();
     let mut new = Vec::with_capacity(bytes.len() + added);
     let mut at = 0;
@@ -172,39 +190,43 @@ pub(super) fn apply(bytes: &[u8], plan: &Plan) -> Vec<u8> {
     new
 }
 
-enum Why {
+enum PlaceError {
     Absent,
-    Told(String),
+    Mismatch(String),
 }
 
 /// Returns the positions of `old` in the flat text.
-fn places(flat: &Flat<'_>, old: &[u8], times: Times) -> Result<Vec<usize>, Why> {
+fn find_places(
+    flat: &FlatText<'_>,
+    old: &[u8],
+    times: Occurrences,
+) -> Result<Vec<usize>, PlaceError> {
     let find = memmem::Finder::new(old);
-    let Some(first) = find.find(&flat.text) else { return Err(Why::Absent) };
+    let Some(first) = find.find(&flat.text) else { return Err(PlaceError::Absent) };
     match times {
-        Times::Any => Ok(find.find_iter(&flat.text).collect()),
-        Times::Just(count) => {
+        Occurrences::Any => Ok(find.find_iter(&flat.text).collect()),
+        Occurrences::Exactly(count) => {
             let places: Vec<usize> = find.find_iter(&flat.text).collect();
             if places.len() as u64 == count {
                 Ok(places)
             } else {
-                Err(miscounted(flat, &places, count))
+                Err(miscount_error(flat, &places, count))
             }
         }
         // The search starts one byte later, to find overlapping occurrences, too.
-        Times::Once => match find.find(&flat.text[first + 1..]) {
+        Occurrences::Once => match find.find(&flat.text[first + 1..]) {
             None => Ok(vec![first]),
-            Some(_) => Err(ambiguous(flat, &find)),
+            Some(_) => Err(ambiguity_error(flat, &find)),
         },
     }
 }
 
-fn miscounted(flat: &Flat<'_>, places: &[usize], count: u64) -> Why {
-    let told = places.iter().take(PLACES_TOLD).map(|&at| flat.line_of(at).to_string());
+fn miscount_error(flat: &FlatText<'_>, places: &[usize], count: u64) -> PlaceError {
+    let told = places.iter().take(PLACES_LISTED_MAX).map(|&at| flat.line_of(at).to_string());
     let lines = told.collect::<Vec<_>>().join(", ");
-    let more = places.len() > PLACES_TOLD;
+    let more = places.len() > PLACES_LISTED_MAX;
     let more = if more { " …" } else { "" };
-    Why::Told(match places.len() {
+    PlaceError::Mismatch(match places.len() {
         1 => format!("it occurs once (line {lines}), not {count} times as count says"),
         times => {
             format!("it occurs {times} times (lines {lines}{more}), not {count} as count says")
@@ -212,12 +234,12 @@ fn miscounted(flat: &Flat<'_>, places: &[usize], count: u64) -> Why {
     })
 }
 
-fn ambiguous(flat: &Flat<'_>, find: &memmem::Finder<'_>) -> Why {
+fn ambiguity_error(flat: &FlatText<'_>, find: &memmem::Finder<'_>) -> PlaceError {
     let count = find.find_iter(&flat.text).count();
     let mut lines = Vec::new();
     let mut from = 0;
     while let Some(at) = find.find(&flat.text[from..])
-        && lines.len() < PLACES_TOLD
+        && lines.len() < PLACES_LISTED_MAX
     {
         lines.push(flat.line_of(from + at).to_string());
         from += at + 1;
@@ -226,38 +248,48 @@ fn ambiguous(flat: &Flat<'_>, find: &memmem::Finder<'_>) -> Why {
     let lines = lines.join(", ");
     let times = if count == 1 { "once, at line" } else { "times, at lines" };
     let count = if count == 1 { String::new() } else { format!("{count} ") };
-    Why::Told(format!(
+    PlaceError::Mismatch(format!(
         "it occurs {count}{times} {lines}{more}; give more of the text around the one that is meant, or \
          set replace_all, or count to how often it is meant to occur"
     ))
 }
 
-fn absent(flat: &Flat<'_>, old: &[u8], before: &[Change<'_>], path: &str) -> String {
+fn explain_absence(
+    flat: &FlatText<'_>,
+    old: &[u8],
+    before: &[PlannedChange<'_>],
+    path: &str,
+) -> String {
     let made = before.iter().position(|change| match change {
-        Change::Text { new, .. } | Change::Lines { new, .. } => {
-            memmem::find(&flattened(new.as_bytes()), old).is_some()
+        PlannedChange::Text { new, .. } | PlannedChange::Lines { new, .. } => {
+            memmem::find(&normalize_newlines(new.as_bytes()), old).is_some()
         }
     });
     if let Some(made) = made {
         return format!(
             "it is not in {}, only in what edit {made} puts there; edits refer to the file as it is now, so \
              make the two one",
-            shown(path)
+            quoted_path(path)
         );
     }
-    nearest::explain(flat, old, path)
+    nearest::explain_missing(flat, old, path)
 }
 
 /// Returns the range of the lines from `first` up to `end`, in the flat text.
-fn lines(flat: &Flat<'_>, first: u64, end: u64, edit: usize) -> Result<(usize, usize), ToolError> {
-    let total = flat.lines();
+fn line_range(
+    flat: &FlatText<'_>,
+    first: u64,
+    end: u64,
+    edit: usize,
+) -> Result<(usize, usize), ToolError> {
+    let total = flat.line_count();
     let (field, line) =
         if first > total + 1 { ("start_line", first) } else { ("end_line", end - 1) };
     if first > total + 1 || end > total + 1 {
         let message = format!("there is no line {line}; the file has {total} lines");
         return Err(ToolError::invalid(format!("/edits/{edit}/{field}"), message));
     }
-    Ok((flat.start_of(first), flat.start_of(end)))
+    Ok((flat.line_start(first), flat.line_start(end)))
 }
 
 #[cfg(test)]
@@ -270,8 +302,8 @@ mod tests {
     /// Texts of few letters and every kind of line ending, so that all cases come up.
     const FILE: &str = "(a|b|\t| |é|\n|\r\n){0,30}";
 
-    fn edited(file: &str, changes: &[Change<'_>]) -> Result<Vec<u8>, String> {
-        let plan = plan(file.as_bytes(), changes, "f", &Watch::default());
+    fn edited(file: &str, changes: &[PlannedChange<'_>]) -> Result<Vec<u8>, String> {
+        let plan = plan_edit(file.as_bytes(), changes, "f", &WorkMonitor::default());
         Ok(apply(file.as_bytes(), &plan.map_err(|err| err.message)?))
     }
 
@@ -289,7 +321,7 @@ mod tests {
         #[test]
         fn replacing_all_of_a_text_is_what_the_standard_library_does(file in FILE, old in "(a|b|\n){1,3}", new in "(a|c|\n){0,4}") {
             prop_assume!(old != new);
-            let change = Change::Text { old: &old, new: &new, times: Times::Any };
+            let change = PlannedChange::Text { old: &old, new: &new, times: Occurrences::Any };
             match edited(&file, &[change]) {
                 Ok(edited) => {
                     let edited = String::from_utf8(edited).unwrap();
@@ -303,7 +335,7 @@ mod tests {
         fn a_file_with_one_kind_of_ending_keeps_it(lines in prop::collection::vec("[ab]{0,3}", 1..8), crlf: bool, old in "(a|b|\n){1,3}", new in "(a|c|\n|\r\n){0,4}") {
             let ending = if crlf { "\r\n" } else { "\n" };
             let file = lines.join(ending) + ending;
-            let change = Change::Text { old: &old, new: &new, times: Times::Any };
+            let change = PlannedChange::Text { old: &old, new: &new, times: Occurrences::Any };
             if let Ok(edited) = edited(&file, &[change]) {
                 let edited = String::from_utf8(edited).unwrap();
                 prop_assert_eq!(edited.matches(ending).count(), edited.matches('\n').count());
@@ -315,7 +347,7 @@ mod tests {
         fn what_is_not_named_stays_byte_for_byte(before in FILE, after in FILE, new in "(a|c|\n){0,4}") {
             // A file that ends in half a line ending is not what this is about.
             let file = format!("{before}<old>{after}");
-            let change = Change::Text { old: "<old>", new: &new, times: Times::Once };
+            let change = PlannedChange::Text { old: "<old>", new: &new, times: Occurrences::Once };
             let edited = edited(&file, &[change]).unwrap();
             prop_assert!(edited.starts_with(before.as_bytes()) && edited.ends_with(after.as_bytes()));
         }
@@ -324,14 +356,14 @@ mod tests {
         fn replacing_lines_is_what_splitting_and_joining_does(file in "(a|b|\n){1,20}\n", first in 1_usize..8, len in 0_usize..4, new in "((a|c){1,3}\n){0,3}") {
             let total = file.split_inclusive('\n').count();
             prop_assume!(first + len <= total + 1);
-            let change = Change::Lines { first: first as u64, end: (first + len) as u64, new: &new };
+            let change = PlannedChange::Lines { first: first as u64, end: (first + len) as u64, new: &new };
             let edited = edited(&file, &[change]).unwrap();
             prop_assert_eq!(String::from_utf8(edited).unwrap(), by_lines(&file, first, first + len, &new));
         }
 
         #[test]
         fn a_text_that_is_missing_is_explained_without_failing(file in FILE, old in "(a|b|’|'| |\t|\n|é){1,12}") {
-            let change = Change::Text { old: &old, new: "x", times: Times::Once };
+            let change = PlannedChange::Text { old: &old, new: "x", times: Occurrences::Once };
             if let Err(message) = edited(&file, &[change]) {
                 prop_assert!(!message.is_empty());
             }
@@ -339,14 +371,14 @@ mod tests {
 
         #[test]
         fn applying_the_diff_of_an_edit_gives_the_edited_file(file in "((a|b|c){1,2}\n|d\n){0,80}[ab]{0,1}", new in "(x|y\n){0,2}", lines in prop::collection::btree_set(1_u64..60, 0..5)) {
-            let by_text = Change::Text { old: "d\n", new: &new, times: Times::Any };
+            let by_text = PlannedChange::Text { old: "d\n", new: &new, times: Occurrences::Any };
             let total = file.split_inclusive('\n').count() as u64;
-            let by_line = |&first: &u64| Change::Lines { first, end: first + 1, new: &new };
+            let by_line = |&first: &u64| PlannedChange::Lines { first, end: first + 1, new: &new };
             let by_lines: Vec<_> = lines.iter().filter(|line| **line <= total).map(by_line).collect();
             for changes in [vec![by_text], by_lines] {
-                let Ok(plan) = plan(file.as_bytes(), &changes, "f", &Watch::default()) else { continue };
+                let Ok(plan) = plan_edit(file.as_bytes(), &changes, "f", &WorkMonitor::default()) else { continue };
                 let new = apply(file.as_bytes(), &plan);
-                let (diff, cut) = diff::unified(file.as_bytes(), &new, &plan.spans, "f", 1 << 20, &Watch::default()).unwrap();
+                let (diff, cut) = diff::unified_diff(file.as_bytes(), &new, &plan.spans, "f", 1 << 20, &WorkMonitor::default()).unwrap();
                 prop_assert!(!cut);
                 prop_assert_eq!(patched(&file, &diff), String::from_utf8(new).unwrap());
             }
@@ -354,8 +386,8 @@ mod tests {
 
         #[test]
         fn applying_the_diff_to_the_old_file_gives_the_new_one(old in "((a|b|c){0,2}\n){0,30}[ab]{0,1}", new in "((a|b|c){0,2}\n){0,30}[ab]{0,1}") {
-            let all = Span { from: 0, to: old.len(), new: new.clone().into(), edit: 0 };
-            let (diff, cut) = diff::unified(old.as_bytes(), new.as_bytes(), &[all], "f", 1 << 20, &Watch::default()).unwrap();
+            let all = ReplacedSpan { from: 0, to: old.len(), new: new.clone().into(), edit: 0 };
+            let (diff, cut) = diff::unified_diff(old.as_bytes(), new.as_bytes(), &[all], "f", 1 << 20, &WorkMonitor::default()).unwrap();
             prop_assert!(!cut);
             prop_assert_eq!(patched(&old, &diff), new);
         }

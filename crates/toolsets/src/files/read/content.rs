@@ -4,54 +4,58 @@ use memchr::{memchr_iter, memrchr_iter};
 use toolgate_contract::ToolError;
 
 use crate::world::Root;
-use crate::world::root::{Etag, File, Watch};
+use crate::world::root::{Etag, WorkMonitor, WorkspaceFile};
 
 /// Largest file kept in memory, in bytes, so that its etag matches exactly the bytes returned.
-const HELD_BYTES_MAX: u64 = 1 << 20;
+const IN_MEMORY_BYTES_MAX: u64 = 1 << 20;
 /// Bytes read at a time when a large file is searched backwards for lines.
 const BLOCK_BYTES: u64 = 256 << 10;
 
 /// An open file with its etag and, if it was counted, its number of lines.
-pub(super) struct Content<'w> {
-    pub(super) file: File,
+pub(super) struct FileContent<'w> {
+    pub(super) file: WorkspaceFile,
     pub(super) etag: Etag,
     pub(super) lines: Option<u64>,
-    held: Option<Vec<u8>>,
-    watch: &'w Watch,
+    in_memory: Option<Vec<u8>>,
+    watch: &'w WorkMonitor,
 }
 
-impl<'w> Content<'w> {
+impl<'w> FileContent<'w> {
     /// Opens the content of `file`.
     ///
     /// A large file is hashed first and read afterwards, so the content is never older than its
     /// etag.
-    pub(super) fn of(root: &Root, file: File, watch: &'w Watch) -> Result<Self, ToolError> {
+    pub(super) fn open(
+        root: &Root,
+        file: WorkspaceFile,
+        watch: &'w WorkMonitor,
+    ) -> Result<Self, ToolError> {
         let size = file.meta().size();
-        if root.hashes(file.meta()) && size <= HELD_BYTES_MAX {
+        if root.has_strong_etag(file.meta()) && size <= IN_MEMORY_BYTES_MAX {
             let bytes = file.read(0, size, watch)?;
             let open_line = u64::from(bytes.last().is_some_and(|&last| last != b'\n'));
             let lines = memchr_iter(b'\n', &bytes).count() as u64 + open_line;
-            let etag = Etag::of(&bytes);
-            return Ok(Self { file, etag, lines: Some(lines), held: Some(bytes), watch });
+            let etag = Etag::from_content(&bytes);
+            return Ok(Self { file, etag, lines: Some(lines), in_memory: Some(bytes), watch });
         }
-        if !root.hashes(file.meta()) {
+        if !root.has_strong_etag(file.meta()) {
             let etag = root.etag(&file, watch)?;
-            return Ok(Self { file, etag, lines: None, held: None, watch });
+            return Ok(Self { file, etag, lines: None, in_memory: None, watch });
         }
         let scan = file.scan(watch)?;
         let last = file.read(size.saturating_sub(1), 1, watch)?;
         let lines = scan.newlines + u64::from(last.first().is_some_and(|&last| last != b'\n'));
-        Ok(Self { file, etag: scan.etag, lines: Some(lines), held: None, watch })
+        Ok(Self { file, etag: scan.etag, lines: Some(lines), in_memory: None, watch })
     }
 
     /// Returns the size in bytes.
     pub(super) fn size(&self) -> u64 {
-        self.held.as_ref().map_or(self.file.meta().size(), |bytes| bytes.len() as u64)
+        self.in_memory.as_ref().map_or(self.file.meta().size(), |bytes| bytes.len() as u64)
     }
 
     /// Reads up to `len` bytes from `offset`, which must not be past the end.
     pub(super) fn read(&self, offset: u64, len: u64) -> Result<Vec<u8>, ToolError> {
-        let Some(held) = &self.held else { return self.file.read(offset, len, self.watch) };
+        let Some(held) = &self.in_memory else { return self.file.read(offset, len, self.watch) };
         let from = usize::try_from(offset).unwrap_or(usize::MAX).min(held.len());
         let len = usize::try_from(len).unwrap_or(usize::MAX).min(held.len() - from);
         Ok(held[from..from + len].to_vec())
@@ -61,7 +65,7 @@ impl<'w> Content<'w> {
     /// end.
     ///
     /// A negative number counts from the end. It stays negative only if the lines were not counted.
-    pub(super) fn line(&self, line: i64) -> Result<(u64, i64), ToolError> {
+    pub(super) fn line_start(&self, line: i64) -> Result<(u64, i64), ToolError> {
         let back = line.unsigned_abs();
         let line = match (line, self.lines) {
             (1.., _) => back,
@@ -69,10 +73,10 @@ impl<'w> Content<'w> {
             (_, None) => return Ok((self.line_from_end(back)?, line)),
         };
         let number = i64::try_from(line).unwrap_or(i64::MAX);
-        Ok((self.offset_of(line)?, number))
+        Ok((self.line_offset(line)?, number))
     }
 
-    fn offset_of(&self, line: u64) -> Result<u64, ToolError> {
+    fn line_offset(&self, line: u64) -> Result<u64, ToolError> {
         if line == 1 {
             return Ok(0);
         }
@@ -94,9 +98,9 @@ impl<'w> Content<'w> {
             }
             before > 0
         };
-        match &self.held {
+        match &self.in_memory {
             Some(held) => _ = count(held),
-            None => self.file.blocks(0, self.watch, count)?,
+            None => self.file.for_each_block(0, self.watch, count)?,
         }
         Ok(offset)
     }

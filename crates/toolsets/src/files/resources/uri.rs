@@ -6,43 +6,43 @@ use std::path::Path;
 use percent_encoding::percent_decode_str;
 use toolgate_contract::ToolError;
 
-use crate::places::in_uri;
+use crate::uri_paths::percent_encode_path;
 
 /// Converter for the URIs of everything beneath one folder.
-pub(super) struct Uris {
+pub(super) struct FileUris {
     /// URI of the folder, without a trailing `/`.
     base: String,
     /// Names on the path to the folder.
     names: Vec<Vec<u8>>,
 }
 
-impl Uris {
+impl FileUris {
     /// Creates the converter for the folder at `root`, an absolute path.
-    pub(super) fn beneath(root: &Path) -> Self {
+    pub(super) fn for_root(root: &Path) -> Self {
         let path = root.as_os_str().as_bytes();
         let names = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
         let names: Vec<Vec<u8>> = names.map(<[u8]>::to_vec).collect();
         let mut base = "file://".to_owned();
         for name in &names {
             base.push('/');
-            base += &in_uri(name);
+            base += &percent_encode_path(name);
         }
         Self { base, names }
     }
 
     /// Returns true if `uri` has the scheme `file:`, inside this folder or not.
-    pub(super) fn owns(uri: &str) -> bool {
+    pub(super) fn is_file_uri(uri: &str) -> bool {
         uri.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("file:"))
     }
 
     /// Returns the URI of `path`, relative to the folder.
-    pub(super) fn of(&self, path: &str) -> String {
+    pub(super) fn uri_for(&self, path: &str) -> String {
         let mut uri = self.base.clone();
         if path != "." || self.names.is_empty() {
             uri.push('/');
         }
         if path != "." {
-            uri += &in_uri(path);
+            uri += &percent_encode_path(path);
         }
         uri
     }
@@ -55,17 +55,18 @@ impl Uris {
     /// Returns the path that `uri` names, relative to the folder; `.` for the folder itself.
     ///
     /// The disk is not consulted. The returned path never contains `.` or `..` as a part.
-    pub(super) fn path(&self, uri: &str) -> Result<String, ToolError> {
+    pub(super) fn parse_path(&self, uri: &str) -> Result<String, ToolError> {
         let absent =
-            |why: &str| ToolError::not_found(format!("no file is at `{}`: {why}", cut(uri)));
-        if !Self::owns(uri) {
+            |why: &str| ToolError::not_found(format!("no file is at `{}`: {why}", shorten(uri)));
+        if !Self::is_file_uri(uri) {
             return Err(absent("it is no `file:` URI"));
         }
         let rest = &uri[5..];
         let path = match rest.strip_prefix("//") {
             Some(rest) if rest.starts_with('/') => rest,
             Some(_) => {
-                let message = format!("`{}` names a host; files are `{}/…`", cut(uri), self.base);
+                let message =
+                    format!("`{}` names a host; files are `{}/…`", shorten(uri), self.base);
                 return Err(ToolError::not_allowed(message));
             }
             None if rest.starts_with('/') => rest,
@@ -77,14 +78,15 @@ impl Uris {
         let path = path.strip_prefix('/').unwrap_or(path);
         let mut names = Vec::new();
         for written in path.strip_suffix('/').unwrap_or(path).split('/') {
-            let name = decoded(written).ok_or_else(|| absent("a `%` in it begins no escape"))?;
+            let name =
+                decode_percent(written).ok_or_else(|| absent("a `%` in it begins no escape"))?;
             match &name[..] {
                 b"." | b".." => {
-                    let message = format!("`{}` has `.` or `..` in its path", cut(uri));
+                    let message = format!("`{}` has `.` or `..` in its path", shorten(uri));
                     return Err(ToolError::not_allowed(message));
                 }
                 name if name.contains(&b'/') || name.contains(&0) => {
-                    let message = format!("`{}` has a `/` or a NUL in a name", cut(uri));
+                    let message = format!("`{}` has a `/` or a NUL in a name", shorten(uri));
                     return Err(ToolError::not_allowed(message));
                 }
                 b"" if !path.is_empty() => return Err(absent("a name in it is empty")),
@@ -95,7 +97,7 @@ impl Uris {
         let Some(inside) = names.strip_prefix(&self.names[..]) else {
             let message = format!(
                 "`{}` is outside the workspace; what is inside is `{}/…`",
-                cut(uri),
+                shorten(uri),
                 self.base
             );
             return Err(ToolError::not_allowed(message));
@@ -109,7 +111,7 @@ impl Uris {
 }
 
 /// Percent-decodes `name`. Returns `None` if a `%` is not followed by two hexadecimal digits.
-fn decoded(name: &str) -> Option<Vec<u8>> {
+fn decode_percent(name: &str) -> Option<Vec<u8>> {
     let is_escape = |at: usize| {
         let digits = name.as_bytes().get(at + 1..at + 3);
         digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
@@ -119,44 +121,44 @@ fn decoded(name: &str) -> Option<Vec<u8>> {
 }
 
 /// Shortens and escapes `uri` for an error message.
-fn cut(uri: &str) -> String {
+fn shorten(uri: &str) -> String {
     uri.chars().take(300).flat_map(char::escape_debug).collect()
 }
 
 /// Fuzz target: checks that no URI escapes the folder and that each path converts back to itself.
 #[cfg(any(fuzzing, test))]
-pub(crate) fn check(bytes: &[u8]) {
+pub(crate) fn check_uri(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
-    let uris = Uris::beneath(Path::new("/my ws"));
+    let uris = FileUris::for_root(Path::new("/my ws"));
     for uri in [text, &format!("{}/{text}", uris.base)] {
-        let Ok(path) = uris.path(uri) else { continue };
+        let Ok(path) = uris.parse_path(uri) else { continue };
         assert!(!path.is_empty() && !path.starts_with('/') && !path.contains('\0'), "{path:?}");
         assert!(path == "." || path.split('/').all(|name| !matches!(name, "" | "." | "..")));
-        assert_eq!(uris.path(&uris.of(&path)).ok().as_ref(), Some(&path));
+        assert_eq!(uris.parse_path(&uris.uri_for(&path)).ok().as_ref(), Some(&path));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use toolgate_contract::Fault;
+    use toolgate_contract::ToolFault;
 
     use super::*;
 
-    fn check(root: &str, uri: &str) -> Result<String, Fault> {
-        Uris::beneath(Path::new(root)).path(uri).map_err(|err| err.fault)
+    fn check(root: &str, uri: &str) -> Result<String, ToolFault> {
+        FileUris::for_root(Path::new(root)).parse_path(uri).map_err(|err| err.fault)
     }
 
     #[test]
     fn what_rfc_3986_reserves_is_encoded_and_the_rest_is_not() {
-        let uris = Uris::beneath(Path::new("/my ws"));
-        assert_eq!(uris.of("a b#c?d%e/é"), "file:///my%20ws/a%20b%23c%3Fd%25e/%C3%A9");
-        assert_eq!(uris.of("a+b,(c)@d=1.rs"), "file:///my%20ws/a+b,(c)@d=1.rs");
-        assert_eq!(uris.of("."), "file:///my%20ws");
+        let uris = FileUris::for_root(Path::new("/my ws"));
+        assert_eq!(uris.uri_for("a b#c?d%e/é"), "file:///my%20ws/a%20b%23c%3Fd%25e/%C3%A9");
+        assert_eq!(uris.uri_for("a+b,(c)@d=1.rs"), "file:///my%20ws/a+b,(c)@d=1.rs");
+        assert_eq!(uris.uri_for("."), "file:///my%20ws");
         assert_eq!(uris.template(), "file:///my%20ws/{+path}");
-        assert_eq!(Uris::beneath(Path::new("/{x}")).template(), "file:///%7Bx%7D/{+path}");
-        assert_eq!(Uris::beneath(Path::new("/")).of("etc"), "file:///etc");
-        assert_eq!(Uris::beneath(Path::new("/")).of("."), "file:///");
+        assert_eq!(FileUris::for_root(Path::new("/{x}")).template(), "file:///%7Bx%7D/{+path}");
+        assert_eq!(FileUris::for_root(Path::new("/")).uri_for("etc"), "file:///etc");
+        assert_eq!(FileUris::for_root(Path::new("/")).uri_for("."), "file:///");
     }
 
     #[test]
@@ -188,7 +190,7 @@ mod tests {
             "file://evil/ws/a",
             "file://ws/a",
         ] {
-            assert_eq!(check("/ws", uri), Err(Fault::NotAllowed), "{uri}");
+            assert_eq!(check("/ws", uri), Err(ToolFault::NotAllowed), "{uri}");
         }
         for uri in [
             "file:ws/a",
@@ -202,7 +204,7 @@ mod tests {
             "file:///ws/a?b",
             "file:///ws/a%FF",
         ] {
-            assert_eq!(check("/ws", uri), Err(Fault::NotFound), "{uri}");
+            assert_eq!(check("/ws", uri), Err(ToolFault::NotFound), "{uri}");
         }
     }
 
@@ -213,12 +215,12 @@ mod tests {
             root in "(/[^/\u{0}]{1,6}){0,3}",
         ) {
             prop_assume!(names.iter().all(|name| name != "." && name != ".."));
-            let uris = Uris::beneath(Path::new(&root));
+            let uris = FileUris::for_root(Path::new(&root));
             let path = names.join("/");
-            let uri = uris.of(&path);
+            let uri = uris.uri_for(&path);
             prop_assert!(uri.is_ascii() && !uri.contains([' ', '#', '?', '"', '<', '{']), "{uri}");
             if !root.split('/').any(|name| name == "." || name == "..") {
-                prop_assert_eq!(uris.path(&uri).expect("it is inside"), path);
+                prop_assert_eq!(uris.parse_path(&uri).expect("it is inside"), path);
             }
         }
     }

@@ -7,36 +7,46 @@ use std::path::{Path, PathBuf};
 use grep_regex::RegexMatcher;
 use toolgate_contract::ToolError;
 
-use super::Input;
+use super::SearchFilesInput;
 use crate::files::cursor;
-use crate::grep::{Glob, Pattern, Reach};
+use crate::grep::{FileGlob, MatchSpan, TextPattern};
 
 /// A parsed search.
-pub(super) struct Query {
-    names: Option<Glob>,
+pub(super) struct FileSearchQuery {
+    name_filter: Option<FileGlob>,
     pub(super) text: Option<RegexMatcher>,
     /// The last match of the previous page, to continue after.
-    pub(super) after: Option<Last>,
-    question: String,
+    pub(super) after: Option<LastMatch>,
+    cursor_key: String,
 }
 
 /// The last match that an answer returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Last {
+pub(super) struct LastMatch {
     pub(super) path: PathBuf,
     /// Line number; 0 for an entry found by name.
     pub(super) line: u64,
 }
 
-impl Query {
+impl FileSearchQuery {
     /// Parses `input` for the root at `root`. An empty `text` or `glob` counts as not given.
     ///
     /// # Errors
     ///
     /// Fails if neither is given, if a pattern is malformed, or if the cursor belongs to another
     /// search.
-    pub(super) fn of(input: &Input, root: &Path) -> Result<Self, ToolError> {
-        let Input { path, glob, text, literal, case, context, include_ignored, hidden, .. } = input;
+    pub(super) fn parse(input: &SearchFilesInput, root: &Path) -> Result<Self, ToolError> {
+        let SearchFilesInput {
+            path,
+            glob,
+            text,
+            literal,
+            case,
+            context,
+            include_ignored,
+            hidden,
+            ..
+        } = input;
         let glob = glob.as_deref().filter(|glob| !glob.is_empty());
         let text = text.as_deref().filter(|text| !text.is_empty());
         if glob.is_none() && text.is_none() {
@@ -46,34 +56,34 @@ impl Query {
             "search {path:?} {glob:?} {text:?} {literal} {case:?} {context} {include_ignored} {hidden}"
         );
         let after = match &input.cursor {
-            Some(given) => Some(Last::read(&cursor::read(&question, given)?)),
+            Some(given) => Some(LastMatch::from_bytes(&cursor::decode_cursor(&question, given)?)),
             None => None,
         };
-        let names = glob.map(|glob| Glob::of(glob, root, "/glob")).transpose()?;
+        let names = glob.map(|glob| FileGlob::parse(glob, root, "/glob")).transpose()?;
         let literal = *literal;
         let case = *case;
-        let reach = Reach::Line;
-        let pattern = |text| Pattern { text, literal, word: false, case, reach };
-        let text = text.map(|text| pattern(text).matcher()).transpose()?;
-        Ok(Self { names, text, after, question })
+        let reach = MatchSpan::SingleLine;
+        let pattern = |text| TextPattern { text, literal, word: false, case, span: reach };
+        let text = text.map(|text| pattern(text).compile()).transpose()?;
+        Ok(Self { name_filter: names, text, after, cursor_key: question })
     }
 
     /// Returns true if the entry at `path` matches the glob, by name or by path from the root or
     /// `start`.
-    pub(super) fn names(&self, path: &Path, start: &Path) -> bool {
-        self.names.as_ref().is_none_or(|names| names.means(path, start))
+    pub(super) fn matches_name(&self, path: &Path, start: &Path) -> bool {
+        self.name_filter.as_ref().is_none_or(|names| names.selects(path, start))
     }
 
     /// Returns the cursor that continues after `last`.
-    pub(super) fn cursor(&self, last: &Last) -> String {
+    pub(super) fn cursor(&self, last: &LastMatch) -> String {
         let mut bytes = last.line.to_le_bytes().to_vec();
         bytes.extend_from_slice(last.path.as_os_str().as_bytes());
-        cursor::after(&self.question, &bytes)
+        cursor::encode_cursor(&self.cursor_key, &bytes)
     }
 }
 
-impl Last {
-    fn read(bytes: &[u8]) -> Self {
+impl LastMatch {
+    fn from_bytes(bytes: &[u8]) -> Self {
         let (line, path) = bytes.split_first_chunk().unwrap_or((&[0; 8], b""));
         Self { line: u64::from_le_bytes(*line), path: OsStr::from_bytes(path).into() }
     }

@@ -27,7 +27,7 @@ async fn files_are_staged_taken_back_and_committed() {
     bench.done("git.commit", json!({ "message": "empty", "allow_empty": true })).await;
     assert_eq!(bench.git(&["rev-list", "--count", "HEAD"]), "4\n");
     let none = bench.refused("git.add", json!({ "paths": ["none"] })).await;
-    assert_eq!(none.fault, Fault::NotFound);
+    assert_eq!(none.fault, ToolFault::NotFound);
 }
 
 #[tokio::test]
@@ -46,7 +46,7 @@ async fn branches_are_made_and_gone_to() {
     let refused = bench.refused("git.checkout", json!({ "ref": "feat/x" })).await;
     assert!(refused.message.contains("would be overwritten"), "{refused:?}");
     let none = bench.refused("git.checkout", json!({ "ref": "none" })).await;
-    assert_eq!(none.fault, Fault::NotFound);
+    assert_eq!(none.fault, ToolFault::NotFound);
     // A file of that name is no branch.
     bench.put("b.txt", "kept");
     bench.refused("git.checkout", json!({ "ref": "b.txt" })).await;
@@ -79,7 +79,7 @@ async fn files_are_put_back() {
     bench.done("git.restore", json!({ "paths": ["."], "ref": "HEAD~1" })).await;
     assert_eq!(fs::read_to_string(bench.root().join("a.txt")).unwrap(), "one\ntwo\n");
     let none = bench.refused("git.restore", json!({ "paths": ["none"] })).await;
-    assert_eq!(none.fault, Fault::NotFound);
+    assert_eq!(none.fault, ToolFault::NotFound);
 }
 
 #[tokio::test]
@@ -99,7 +99,7 @@ async fn changes_are_put_away_and_taken_out() {
     assert_eq!(bench.git(&["status", "--porcelain"]), " M a.txt\n?? new\n");
     bench.git(&["stash", "drop", "-q"]);
     let none = bench.refused("git.stash", json!({ "action": "pop" })).await;
-    assert_eq!(none.fault, Fault::NotFound, "{none:?}");
+    assert_eq!(none.fault, ToolFault::NotFound, "{none:?}");
     bench.done("git.stash", json!({})).await;
     let popped = bench.done("git.stash", json!({ "action": "pop" })).await;
     assert_eq!(popped.value["stashes"], json!([]));
@@ -107,8 +107,8 @@ async fn changes_are_put_away_and_taken_out() {
 
 #[tokio::test]
 async fn git_runs_whatever_exec_may_run() {
-    let exec = exec::Settings { allow: vec!["ls".to_owned()], ..exec::Settings::default() };
-    let bench = Bench::over(&Settings::default(), &exec);
+    let exec = exec::ExecSettings { allow: vec!["ls".to_owned()], ..exec::ExecSettings::default() };
+    let bench = Bench::over(&GitSettings::default(), &exec);
     bench.put("a", "a");
     assert_eq!(bench.done("git.status", json!({})).await.text.body, "?? a\n");
 }

@@ -55,7 +55,7 @@ async fn words_are_words() {
             }
             let refused = bench.refused(tool, input.clone()).await;
             let is_told = match refused.fault {
-                Fault::Invalid { .. } | Fault::NotFound => true,
+                ToolFault::Invalid { .. } | ToolFault::NotFound => true,
                 _ => refused.message.starts_with("git says: pathspec"),
             };
             assert!(is_told, "{tool} {input}: {refused:?}");
@@ -106,7 +106,7 @@ async fn nothing_outside_the_repository_is_read() {
         ] {
             assert_eq!(
                 bench.refused(tool, input.clone()).await.fault,
-                Fault::NotAllowed,
+                ToolFault::NotAllowed,
                 "{tool} {input}"
             );
         }
@@ -118,7 +118,7 @@ async fn nothing_outside_the_repository_is_read() {
     fs::remove_dir_all(bench.root().join("folder")).unwrap();
     symlink(bench.folder.path(), bench.root().join("folder")).unwrap();
     let blame = bench.refused("git.blame", json!({ "path": "folder/secret" })).await;
-    assert_eq!(blame.fault, Fault::NotAllowed);
+    assert_eq!(blame.fault, ToolFault::NotAllowed);
     let diff = bench.done("git.diff", json!({})).await;
     assert!(!diff.text.body.contains("+secret"), "{}", diff.text.body);
 }
@@ -134,31 +134,34 @@ async fn a_repository_outside_the_workspace_is_refused() {
     let status = || bench.refused("git.status", json!({}));
     // The one around the workspace does not count.
     let none = status().await;
-    assert_eq!(none.fault, Fault::NotFound);
+    assert_eq!(none.fault, ToolFault::NotFound);
     assert!(none.message.contains("git init"), "{none:?}");
-    assert_eq!(bench.refused("git.status", json!({ "repo": ".." })).await.fault, Fault::NotAllowed);
+    assert_eq!(
+        bench.refused("git.status", json!({ "repo": ".." })).await.fault,
+        ToolFault::NotAllowed
+    );
     let other = around.join("other/.git");
     // A file that says where it is.
     let git = bench.root().join(".git");
     fs::write(&git, format!("gitdir: {}\n", other.display())).unwrap();
-    assert_eq!(status().await.fault, Fault::NotAllowed);
+    assert_eq!(status().await.fault, ToolFault::NotAllowed);
     fs::remove_file(&git).unwrap();
     symlink(&other, &git).unwrap();
-    assert_eq!(status().await.fault, Fault::NotAllowed);
+    assert_eq!(status().await.fault, ToolFault::NotAllowed);
     fs::remove_file(&git).unwrap();
     // One whose work tree, whose objects or whose borrowed objects are elsewhere.
     bench.git(&["init", "-q", "-b", "main", "."]);
     bench.git(&["config", "core.worktree", &around.display().to_string()]);
-    assert_eq!(status().await.fault, Fault::NotAllowed);
+    assert_eq!(status().await.fault, ToolFault::NotAllowed);
     bench.git(&["config", "--unset", "core.worktree"]);
     bench.done("git.status", json!({})).await;
     let alternates = git.join("objects/info/alternates");
     fs::write(&alternates, format!("{}\n", other.join("objects").display())).unwrap();
-    assert_eq!(status().await.fault, Fault::NotAllowed);
+    assert_eq!(status().await.fault, ToolFault::NotAllowed);
     fs::remove_file(&alternates).unwrap();
     fs::remove_dir_all(git.join("objects")).unwrap();
     symlink(other.join("objects"), git.join("objects")).unwrap();
-    assert_eq!(status().await.fault, Fault::NotAllowed);
+    assert_eq!(status().await.fault, ToolFault::NotAllowed);
 }
 
 #[tokio::test]
@@ -199,7 +202,7 @@ async fn no_file_of_a_repository_is_one_outside_the_workspace() {
             assert!(!status.message.contains("root:x"), "{name} {target}: {status:?}");
             // Where git takes that for no repository at all, it says so.
             if name != "HEAD" {
-                assert_eq!(status.fault, Fault::NotAllowed, "{name} {target}: {status:?}");
+                assert_eq!(status.fault, ToolFault::NotAllowed, "{name} {target}: {status:?}");
                 let place = format!("/.git/{name}");
                 assert!(status.message.contains(&place), "{name} {target}: {status:?}");
             }
@@ -228,7 +231,7 @@ async fn a_pipe_in_place_of_a_file_keeps_nobody_waiting() {
     let pipe = bench.root().join(".git/packed-refs");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let status = bench.refused("git.status", json!({})).await;
-    assert_eq!(status.fault, Fault::NotAllowed, "{status:?}");
+    assert_eq!(status.fault, ToolFault::NotAllowed, "{status:?}");
     assert!(status.message.contains("packed-refs"), "{status:?}");
 }
 
@@ -245,7 +248,7 @@ async fn a_configuration_that_cannot_be_read_whole_is_not_run_by() {
     let armed = format!("{own}{junk}[filter \"odd\"]\n\tclean = {filter}\n");
     fs::write(&config, armed).unwrap();
     let refused = bench.refused("git.add", json!({ "paths": ["."] })).await;
-    assert_eq!(refused.fault, Fault::NotAllowed, "{refused:?}");
+    assert_eq!(refused.fault, ToolFault::NotAllowed, "{refused:?}");
     // One that calls it what cannot be said.
     let bench = Bench::new();
     bench.put("odd.txt", "odd\n");
@@ -256,7 +259,7 @@ async fn a_configuration_that_cannot_be_read_whole_is_not_run_by() {
     armed.extend(filter.as_bytes());
     fs::write(&config, armed).unwrap();
     let refused = bench.refused("git.add", json!({ "paths": ["."] })).await;
-    assert_eq!(refused.fault, Fault::NotAllowed, "{refused:?}");
+    assert_eq!(refused.fault, ToolFault::NotAllowed, "{refused:?}");
     assert!(!bench.trap().exists());
 }
 
@@ -377,7 +380,7 @@ async fn a_repository_runs_nothing() {
 
 #[tokio::test]
 async fn hooks_and_filters_run_where_the_owner_says_so() {
-    let settings = Settings { hooks: true, filters: true, ..Settings::default() };
+    let settings = GitSettings { hooks: true, filters: true, ..GitSettings::default() };
     let bench = Bench::with(&settings);
     bench.put("odd.txt", "odd\n");
     bench.put(".gitattributes", "odd.txt filter=odd\n");
@@ -391,7 +394,7 @@ async fn hooks_and_filters_run_where_the_owner_says_so() {
 
 #[tokio::test]
 async fn a_failing_hook_is_told_with_what_it_said() {
-    let bench = Bench::with(&Settings { hooks: true, ..Settings::default() });
+    let bench = Bench::with(&GitSettings { hooks: true, ..GitSettings::default() });
     let hook = bench.root().join(".git/hooks/pre-commit");
     fs::create_dir_all(hook.parent().unwrap()).unwrap();
     fs::write(&hook, "#!/bin/sh\necho 'no tabs, please' >&2\nexit 1\n").unwrap();

@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use toolgate_contract::{AnyTool, Caller, Ctx, Fault, Output, ToolError};
+use toolgate_contract::{AnyTool, Caller, ToolContext, ToolError, ToolFault, ToolOutput};
 
-use super::{Settings, tools};
-use crate::exec::{self, Programs};
-use crate::world::{Processes, Root};
+use super::{GitSettings, tools};
+use crate::exec::{self, WorkspacePrograms};
+use crate::world::{ProcessRunner, Root};
 
 /// A workspace with a repository in it, on the branch `main`, and a folder beside it that is none
 /// of its business.
@@ -29,7 +29,7 @@ struct Bench {
 impl Bench {
     /// With one commit.
     fn new() -> Self {
-        let bench = Self::with(&Settings::default());
+        let bench = Self::with(&GitSettings::default());
         bench.put("a.txt", "one\ntwo\n");
         bench.git(&["add", "."]);
         bench.git(&["commit", "-qm", "first"]);
@@ -37,19 +37,19 @@ impl Bench {
     }
 
     /// Without any.
-    fn with(settings: &Settings) -> Self {
-        Self::over(settings, &exec::Settings::default())
+    fn with(settings: &GitSettings) -> Self {
+        Self::over(settings, &exec::ExecSettings::default())
     }
 
-    fn over(settings: &Settings, exec: &exec::Settings) -> Self {
+    fn over(settings: &GitSettings, exec: &exec::ExecSettings) -> Self {
         let folder = TempDir::new().expect("a temporary directory");
         fs::create_dir(folder.path().join("home")).expect("a folder");
         fs::create_dir(folder.path().join("workspace")).expect("a folder");
         let home: (OsString, OsString) = ("HOME".into(), folder.path().join("home").into());
         let path = std::env::var_os("PATH").expect("there is a PATH");
-        let processes = Processes::new([home, ("PATH".into(), path)]);
+        let processes = ProcessRunner::new([home, ("PATH".into(), path)]);
         let root = Root::open(&folder.path().join("workspace")).expect("the workspace opens");
-        let programs = Programs::new(&root, &processes.expect("programs start"), exec);
+        let programs = WorkspacePrograms::new(&root, &processes.expect("programs start"), exec);
         let bench = Self { tools: tools(&programs, settings), folder };
         bench.git(&["init", "-q", "-b", "main", "."]);
         bench.git(&["config", "user.name", "Ada"]);
@@ -77,15 +77,15 @@ impl Bench {
         git_in(&self.root(), &self.folder.path().join("home"), args)
     }
 
-    async fn call(&self, tool: &str, input: Value) -> Result<Output, ToolError> {
-        let ctx = Ctx::alone(Caller::local(), Instant::now() + Duration::from_secs(60));
+    async fn call(&self, tool: &str, input: Value) -> Result<ToolOutput, ToolError> {
+        let ctx = ToolContext::detached(Caller::local(), Instant::now() + Duration::from_secs(60));
         let known = self.tools.iter().find(|known| known.spec().id.as_str() == tool);
         known.expect("the tool is there").run(&ctx, input).await
     }
 
     /// The result of a call that must succeed.
     #[track_caller]
-    fn done(&self, tool: &str, input: Value) -> impl Future<Output = Output> {
+    fn done(&self, tool: &str, input: Value) -> impl Future<Output = ToolOutput> {
         let told = format!("{tool} {input}");
         async move {
             match self.call(tool, input).await {
@@ -118,11 +118,11 @@ fn git_in(folder: &Path, home: &Path, args: &[&str]) -> String {
 #[tokio::test]
 async fn where_git_is_not_installed_it_is_said() {
     let folder = TempDir::new().unwrap();
-    let processes = Processes::new([("PATH".into(), folder.path().into())]).unwrap();
+    let processes = ProcessRunner::new([("PATH".into(), folder.path().into())]).unwrap();
     let root = Root::open(folder.path()).unwrap();
-    let programs = Programs::new(&root, &processes, &exec::Settings::default());
-    let ctx = Ctx::alone(Caller::local(), Instant::now() + Duration::from_secs(60));
-    for tool in tools(&programs, &Settings::default()) {
+    let programs = WorkspacePrograms::new(&root, &processes, &exec::ExecSettings::default());
+    let ctx = ToolContext::detached(Caller::local(), Instant::now() + Duration::from_secs(60));
+    for tool in tools(&programs, &GitSettings::default()) {
         let input = match tool.spec().id.as_str() {
             "git.blame" => json!({ "path": "a" }),
             "git.add" | "git.restore" => json!({ "paths": ["a"] }),
@@ -131,6 +131,6 @@ async fn where_git_is_not_installed_it_is_said() {
             _ => json!({}),
         };
         let refused = tool.run(&ctx, input).await.unwrap_err();
-        assert_eq!(refused.fault, Fault::Unavailable, "{}: {refused:?}", tool.spec().id);
+        assert_eq!(refused.fault, ToolFault::Unavailable, "{}: {refused:?}", tool.spec().id);
     }
 }

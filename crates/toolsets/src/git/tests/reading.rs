@@ -154,7 +154,7 @@ async fn show_tells_a_commit_and_a_file_as_it_was() {
     let was = bench.done("git.show", json!({ "ref": "HEAD~1", "file": "a.txt" })).await;
     assert_eq!(was.text.body, "one\ntwo\n");
     let none = bench.refused("git.show", json!({ "file": "none" })).await;
-    assert_eq!(none.fault, Fault::NotFound);
+    assert_eq!(none.fault, ToolFault::NotFound);
 }
 
 #[tokio::test]
@@ -219,7 +219,7 @@ async fn branches_are_what_git_prints() {
 
 #[tokio::test]
 async fn before_the_first_commit_there_is_a_branch_and_no_more() {
-    let bench = Bench::with(&Settings::default());
+    let bench = Bench::with(&GitSettings::default());
     let current = bench.done("git.current_branch", json!({})).await;
     assert_eq!((current.text.body.as_str(), &current.value["commit"]), ("main", &Value::Null));
     bench.put("a", "a");
@@ -228,7 +228,7 @@ async fn before_the_first_commit_there_is_a_branch_and_no_more() {
     let unstaged = bench.done("git.unstage", json!({})).await;
     assert_eq!(unstaged.value["staged"], json!([]));
     let log = bench.refused("git.log", json!({})).await;
-    assert_eq!(log.fault, Fault::NotFound);
+    assert_eq!(log.fault, ToolFault::NotFound);
 }
 
 #[tokio::test]
@@ -247,7 +247,7 @@ async fn a_path_of_nothing_is_not_told_as_unchanged() {
         ("git.unstage", json!({ "paths": ["proj/a.txt"] })),
     ] {
         let refused = bench.refused(tool, input).await;
-        assert_eq!(refused.fault, Fault::NotFound, "{tool}");
+        assert_eq!(refused.fault, ToolFault::NotFound, "{tool}");
         let told = "nothing is called `proj/a.txt` here; paths are from the repository's top \
                     folder, which is the workspace itself";
         assert_eq!(refused.message, told, "{tool}");
@@ -271,7 +271,7 @@ async fn what_is_no_time_is_refused() {
     let bench = Bench::new();
     for name in ["since", "until"] {
         let refused = bench.refused("git.log", json!({ name: "garbage in" })).await;
-        assert_eq!(refused.fault, Fault::Invalid { pointer: format!("/{name}") });
+        assert_eq!(refused.fault, ToolFault::Invalid { pointer: format!("/{name}") });
         assert!(refused.message.contains("`2 weeks ago`"), "{refused:?}");
     }
     let log = bench.done("git.log", json!({ "since": "2 weeks ago", "until": "now" })).await;
@@ -282,7 +282,7 @@ async fn what_is_no_time_is_refused() {
 async fn what_a_commit_is_not_is_said() {
     let bench = Bench::new();
     let refused = bench.refused("git.show", json!({ "ref": "HEAD:a.txt" })).await;
-    assert_eq!(refused.fault, Fault::Invalid { pointer: "/ref".to_owned() });
+    assert_eq!(refused.fault, ToolFault::Invalid { pointer: "/ref".to_owned() });
     assert!(refused.message.ends_with("give `ref` as `HEAD` and `file` as `a.txt`"), "{refused:?}");
     bench.done("git.show", json!({ "ref": "HEAD^{/first}" })).await;
     bench.git(&["checkout", "-q", "--orphan", "other"]);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use toolgate_contract::{Fault, Held, Role, Shape};
+use toolgate_contract::{ContentBody, MessageRole, ResourceData, ToolFault};
 
 use super::{Bench, text};
 
@@ -14,12 +14,12 @@ async fn a_file_comes_along_as_a_resource_between_the_texts() {
     bench.prompt("p", "", "before\n![[./docs/../docs/a b.md]]\nafter");
     let made = bench.made("p", &[]).await.unwrap();
     assert_eq!((text(&made[0]), text(&made[2]), made.len()), ("before", "after", 3));
-    let Shape::Resource(contents) = &made[1].content.shown else { panic!("{made:?}") };
+    let ContentBody::Resource(contents) = &made[1].content.shown else { panic!("{made:?}") };
     let uri = format!("file://{}/docs/a%20b.md", bench.path().display());
     assert_eq!(contents.uri, uri);
     assert_eq!(contents.media_type.as_deref(), Some("text/markdown"));
-    assert_eq!(contents.held, Held::Text("# It".to_owned()));
-    assert!(made.iter().all(|message| message.role == Role::User));
+    assert_eq!(contents.held, ResourceData::Text("# It".to_owned()));
+    assert!(made.iter().all(|message| message.role == MessageRole::User));
 }
 
 #[tokio::test]
@@ -30,12 +30,12 @@ async fn no_path_leads_out_of_the_workspace() {
     bench.prompt("p", "arguments: [{name: path, kind: path, required: true}]\n", "![[{{path}}]]");
     assert_eq!(
         bench.made("p", &[("path", "./x/../in.txt")]).await.unwrap_err().fault,
-        Fault::NotFound
+        ToolFault::NotFound
     );
     assert_eq!(bench.made("p", &[("path", "in.txt")]).await.unwrap().len(), 1);
     for path in ["../etc/passwd", "/etc/passwd", "link", "a/../../x", "..", "/"] {
         let err = bench.made("p", &[("path", path)]).await.unwrap_err();
-        let refused = matches!(err.fault, Fault::NotAllowed | Fault::NotFound);
+        let refused = matches!(err.fault, ToolFault::NotAllowed | ToolFault::NotFound);
         assert!(refused, "{path}: {err:?}");
         assert!(err.message.starts_with("the prompt takes in a file"), "{}", err.message);
     }
@@ -48,7 +48,7 @@ async fn what_is_required_is_not_empty() {
     let bench = Bench::new();
     bench.prompt("tidy", "arguments: [{name: path, required: true}, {name: n}]\n", "a\n{{path}}");
     let err = bench.made("tidy", &[("path", ""), ("n", "")]).await.unwrap_err();
-    assert!(matches!(err.fault, Fault::Invalid { .. }), "{err:?}");
+    assert!(matches!(err.fault, ToolFault::Invalid { .. }), "{err:?}");
     assert_eq!(err.message, "`path` is empty; the prompt `tidy` needs it");
     assert_eq!(bench.made("tidy", &[("path", "x"), ("n", "")]).await.unwrap().len(), 1);
 }
@@ -62,12 +62,14 @@ async fn a_file_that_is_too_large_is_refused_and_one_that_is_no_text_is_bytes() 
     for name in ["large", "full", "a.png"] {
         bench.prompt(&name.replace('.', "-"), "", &format!("![[{name}]]"));
     }
-    assert_eq!(bench.made("large", &[]).await.unwrap_err().fault, Fault::TooLarge);
+    assert_eq!(bench.made("large", &[]).await.unwrap_err().fault, ToolFault::TooLarge);
     assert_eq!(bench.made("full", &[]).await.unwrap().len(), 1);
     let made = bench.made("a-png", &[]).await.unwrap();
-    let Shape::Resource(contents) = &made[0].content.shown else { panic!("{made:?}") };
+    let ContentBody::Resource(contents) = &made[0].content.shown else { panic!("{made:?}") };
     assert_eq!(contents.media_type.as_deref(), Some("image/png"));
-    assert!(matches!(&contents.held, Held::Bytes(bytes) if bytes.0.as_ref() == b"\x89PNG\xff"));
+    assert!(
+        matches!(&contents.held, ResourceData::Bytes(bytes) if bytes.0.as_ref() == b"\x89PNG\xff")
+    );
 }
 
 #[tokio::test]
@@ -76,9 +78,9 @@ async fn a_prompt_does_not_become_larger_than_a_model_could_read() {
     bench.put("full", vec![b'x'; 1 << 20]);
     bench.prompt("files", "", &"![[full]]\n".repeat(9));
     bench.prompt("words", "arguments: [{name: a}]\n", &"{{a}}".repeat(9));
-    assert_eq!(bench.made("files", &[]).await.unwrap_err().fault, Fault::TooLarge);
+    assert_eq!(bench.made("files", &[]).await.unwrap_err().fault, ToolFault::TooLarge);
     let long = "x".repeat(1 << 20);
-    assert_eq!(bench.made("words", &[("a", &long)]).await.unwrap_err().fault, Fault::TooLarge);
+    assert_eq!(bench.made("words", &[("a", &long)]).await.unwrap_err().fault, ToolFault::TooLarge);
     assert_eq!(bench.made("words", &[("a", &long[..900_000])]).await.unwrap().len(), 1);
 }
 

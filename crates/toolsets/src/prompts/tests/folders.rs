@@ -4,19 +4,20 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::time::Duration;
 
-use toolgate_contract::{Change, Changes, Prompts};
+use toolgate_contract::{ChangeFeed, PromptSource, ServerChange};
 
 use super::super::folder;
 use super::{Bench, text};
-use crate::looked::Remembered;
-use crate::world::root::Watch;
+use crate::workspace_scan::FileCache;
+use crate::world::root::WorkMonitor;
 
 /// What is left out of the folder, as the log tells it.
 fn left_out(bench: &Bench) -> Vec<String> {
     let mut left_out = Vec::new();
-    let mut files = Remembered::<folder::Read>::default();
-    let watch = Watch::default();
-    folder::read(&bench.root, ".toolgate/prompts", &mut files, &mut left_out, &watch).unwrap();
+    let mut files = FileCache::<folder::PromptFileResult>::default();
+    let watch = WorkMonitor::default();
+    folder::read_folder(&bench.root, ".toolgate/prompts", &mut files, &mut left_out, &watch)
+        .unwrap();
     left_out.iter().map(ToString::to_string).collect()
 }
 
@@ -63,7 +64,7 @@ async fn a_file_that_cannot_be_used_is_left_out_with_its_line_and_the_others_are
 #[tokio::test]
 async fn why_a_file_cannot_be_used_is_told_to_whoever_asks_for_its_prompt() {
     let bench = Bench::new();
-    let trouble = |name: &str| bench.folder.trouble(name);
+    let trouble = |name: &str| bench.folder.unusable_reason(name);
     bench.prompt("good", "", "text");
     bench.prompt("bad", "titel: T\n", "text");
     bench.put(".toolgate/prompts/bytes.md", b"---\n---\n\xff");
@@ -113,19 +114,19 @@ async fn whoever_watches_is_told_of_other_prompts_and_not_of_the_same() {
     let bench = Bench::new();
     bench.prompt("a", "", "one");
     assert_eq!(bench.names().await, ["a"]);
-    let changes = Changes::default();
+    let changes = ChangeFeed::default();
     let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
-    changes.heard_by(move |change| drop(told.send(change.clone())));
+    changes.subscribe(move |change| drop(told.send(change.clone())));
     let hold = bench.folder.watch_list(&changes);
     let other = bench.folder.watch_list(&changes);
     bench.prompt("b", "", "two");
     let patience = Duration::from_secs(20);
     let change = tokio::time::timeout(patience, heard.recv()).await.expect("told in time");
-    assert_eq!(change.unwrap(), Change::Prompts);
+    assert_eq!(change.unwrap(), ServerChange::Prompts);
     drop(hold);
     bench.prompt("b", "", "three");
     let change = tokio::time::timeout(patience, heard.recv()).await.expect("told in time");
-    assert_eq!(change.unwrap(), Change::Prompts);
+    assert_eq!(change.unwrap(), ServerChange::Prompts);
     drop(other);
     drop(changes);
     let ended = tokio::time::timeout(patience, heard.recv()).await.expect("it ends");

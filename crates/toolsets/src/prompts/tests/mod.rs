@@ -11,25 +11,25 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use toolgate_contract::{
-    AnyPrompt, Arguments, Caller, Completing, CompletingOf, Ctx, Message, Prompts, Role, Shape,
-    ToolError,
+    AnyPrompt, Caller, CompletionRequest, CompletionTarget, ContentBody, MessageRole,
+    PromptArguments, PromptMessage, PromptSource, ToolContext, ToolError,
 };
 
-use super::{Folder, Settings, shipped, sources};
+use super::{PromptFolder, PromptSettings, shipped, sources};
 use crate::world::Root;
 
 /// A workspace, and its prompts.
 struct Bench {
     dir: TempDir,
     root: Root,
-    folder: Folder,
+    folder: PromptFolder,
 }
 
 impl Bench {
     fn new() -> Self {
         let dir = TempDir::new().unwrap();
         let root = Root::open(dir.path()).unwrap();
-        let folder = Folder::new(&root, &Settings::default().folder);
+        let folder = PromptFolder::new(&root, &PromptSettings::default().folder);
         Self { dir, root, folder }
     }
 
@@ -62,34 +62,34 @@ impl Bench {
         &self,
         name: &str,
         arguments: &[(&str, &str)],
-    ) -> Result<Vec<Message>, ToolError> {
+    ) -> Result<Vec<PromptMessage>, ToolError> {
         let prompt = self.find(name).await;
         Ok(prompt.make(&ctx(), told(arguments)).await?.messages)
     }
 
     async fn offered(&self, prompt: &str, argument: &str, so_far: &str) -> Vec<String> {
-        let asked = Completing {
-            of: CompletingOf::Prompt(prompt.to_owned()),
+        let asked = CompletionRequest {
+            target: CompletionTarget::Prompt(prompt.to_owned()),
             argument: argument.to_owned(),
-            so_far: so_far.to_owned(),
-            others: Arguments::default(),
+            prefix: so_far.to_owned(),
+            other_arguments: PromptArguments::default(),
         };
         self.find(prompt).await.complete(&ctx(), &asked).await.unwrap()
     }
 }
 
-fn ctx() -> Ctx {
-    Ctx::alone(Caller::local(), Instant::now() + Duration::from_secs(60))
+fn ctx() -> ToolContext {
+    ToolContext::detached(Caller::local(), Instant::now() + Duration::from_secs(60))
 }
 
-fn told(arguments: &[(&str, &str)]) -> Arguments {
+fn told(arguments: &[(&str, &str)]) -> PromptArguments {
     arguments.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
 }
 
 /// The text of a message.
-fn text(message: &Message) -> &str {
+fn text(message: &PromptMessage) -> &str {
     match &message.content.shown {
-        Shape::Text(text) => text,
+        ContentBody::Text(text) => text,
         other => panic!("it is no text: {other:?}"),
     }
 }
@@ -102,9 +102,13 @@ async fn those_that_come_along_can_all_be_made_and_say_what_they_are_told() {
     assert_eq!(names, ["bootstrap", "explain", "find-cause", "review", "write-tests"]);
     for prompt in all {
         let spec = prompt.spec();
-        assert!(spec.title.is_some() && spec.about.is_some() && !spec.icons.is_empty());
-        assert!(spec.arguments.iter().all(|argument| argument.about.is_some()), "{}", spec.name);
-        let arguments: Arguments =
+        assert!(spec.title.is_some() && spec.description.is_some() && !spec.icons.is_empty());
+        assert!(
+            spec.arguments.iter().all(|argument| argument.description.is_some()),
+            "{}",
+            spec.name
+        );
+        let arguments: PromptArguments =
             spec.arguments.iter().map(|it| (it.name.clone(), format!("<{}>", it.name))).collect();
         let made = prompt.make(&ctx(), arguments.clone()).await.unwrap();
         let said = text(&made.messages[0]);
@@ -114,14 +118,16 @@ async fn those_that_come_along_can_all_be_made_and_say_what_they_are_told() {
         let needed = needed.map(|it| (it.name.clone(), "<it>".to_owned())).collect();
         let made = prompt.make(&ctx(), needed).await.unwrap();
         assert!(!text(&made.messages[0]).contains("\n\n\n"), "{}", text(&made.messages[0]));
-        assert_eq!(made.messages[0].role, Role::User);
+        assert_eq!(made.messages[0].role, MessageRole::User);
     }
 }
 
 #[test]
 fn a_folder_that_is_none_of_the_workspace_is_refused() {
-    Settings::default().check().unwrap();
-    let wrong = Settings { folder: "../x".to_owned(), ..Settings::default() }.check().unwrap_err();
+    PromptSettings::default().check().unwrap();
+    let wrong = PromptSettings { folder: "../x".to_owned(), ..PromptSettings::default() }
+        .check()
+        .unwrap_err();
     assert!(wrong.starts_with("`prompts.folder` names `../x`, which is outside"), "{wrong}");
 }
 
@@ -129,10 +135,10 @@ fn a_folder_that_is_none_of_the_workspace_is_refused() {
 async fn the_settings_say_which_are_offered_and_a_workspace_s_own_comes_first() {
     let bench = Bench::new();
     bench.prompt("review", "title: Ours\n", "Ours.");
-    let count = |settings: &Settings| sources(&bench.root, settings).len();
-    assert_eq!(count(&Settings { enabled: false, ..Settings::default() }), 0);
-    assert_eq!(count(&Settings { shipped: false, ..Settings::default() }), 1);
-    let sources = sources(&bench.root, &Settings::default());
+    let count = |settings: &PromptSettings| sources(&bench.root, settings).len();
+    assert_eq!(count(&PromptSettings { enabled: false, ..PromptSettings::default() }), 0);
+    assert_eq!(count(&PromptSettings { shipped: false, ..PromptSettings::default() }), 1);
+    let sources = sources(&bench.root, &PromptSettings::default());
     assert_eq!(sources.len(), 2);
     assert_eq!(sources[0].all().await[0].spec().title.as_deref(), Some("Ours"));
 }

@@ -1,32 +1,32 @@
 //! What a file may say, and what it then says.
 
 use proptest::prelude::*;
-use toolgate_contract::{Arguments, PromptArgument, Role};
+use toolgate_contract::{MessageRole, PromptArgument, PromptArguments};
 
-use super::super::sheet::Sheet;
-use super::super::template::Part;
+use super::super::prompt_file::PromptFile;
+use super::super::template::FilledPart;
 use super::told;
-use crate::front_matter::Wrong;
+use crate::front_matter::FileProblem;
 
-fn sheet(head: &str, body: &str) -> Result<Sheet, Wrong> {
-    Sheet::read("p", &format!("---\n{head}---\n{body}"))
+fn sheet(head: &str, body: &str) -> Result<PromptFile, FileProblem> {
+    PromptFile::parse("p", &format!("---\n{head}---\n{body}"))
 }
 
 /// What a prompt with the arguments `a` and `b` says.
-fn said(body: &str, arguments: &[(&str, &str)]) -> Vec<(Role, Part)> {
+fn said(body: &str, arguments: &[(&str, &str)]) -> Vec<(MessageRole, FilledPart)> {
     let sheet = sheet("arguments: [{name: a}, {name: b}]\n", body).expect("sound");
     sheet.template.fill(&told(arguments))
 }
 
 fn says(body: &str, arguments: &[(&str, &str)]) -> String {
     match &said(body, arguments)[..] {
-        [(Role::User, Part::Text(text))] => text.clone(),
+        [(MessageRole::User, FilledPart::Text(text))] => text.clone(),
         other => panic!("{other:?}"),
     }
 }
 
 fn wrong(head: &str, body: &str) -> (usize, String) {
-    let Wrong { line, message } = sheet(head, body).expect_err("wrong");
+    let FileProblem { line, message } = sheet(head, body).expect_err("wrong");
     (line, message)
 }
 
@@ -35,11 +35,11 @@ fn the_front_matter_says_what_a_prompt_is_told() {
     let head = "title: T\ndescription: D\narguments:\n  - name: path\n    title: P\n    \
                 description: The file.\n    required: true\n    kind: path\n  - name: n\n";
     let spec = sheet(head, "{{path}}").unwrap().spec;
-    assert_eq!((spec.title.as_deref(), spec.about.as_deref()), (Some("T"), Some("D")));
+    assert_eq!((spec.title.as_deref(), spec.description.as_deref()), (Some("T"), Some("D")));
     let path = PromptArgument {
         name: "path".into(),
         title: Some("P".into()),
-        about: Some("The file.".into()),
+        description: Some("The file.".into()),
         required: true,
     };
     let n = PromptArgument { name: "n".into(), ..PromptArgument::default() };
@@ -76,19 +76,19 @@ fn what_is_wrong_in_the_front_matter_is_told_with_its_line() {
         assert_eq!(at, line, "{head}: {message}");
         assert!(message.contains(hint), "{head}: {message}");
     }
-    assert_eq!(Sheet::read("p", "---\ntitle: T\ntext").unwrap_err().line, 1);
-    assert!(Sheet::read("a/b", "---\n---\ntext").unwrap_err().message.contains("name"));
+    assert_eq!(PromptFile::parse("p", "---\ntitle: T\ntext").unwrap_err().line, 1);
+    assert!(PromptFile::parse("a/b", "---\n---\ntext").unwrap_err().message.contains("name"));
 }
 
 #[test]
 fn a_file_without_front_matter_is_a_prompt_without_arguments() {
-    let sheet = Sheet::read("p", "\u{feff}# One\n---\ntwo\n").unwrap();
+    let sheet = PromptFile::parse("p", "\u{feff}# One\n---\ntwo\n").unwrap();
     assert!(sheet.spec.arguments.is_empty() && sheet.spec.title.is_none());
-    let text = Part::Text("# One\n---\ntwo".to_owned());
-    assert_eq!(sheet.template.fill(&Arguments::default()), [(Role::User, text)]);
-    let Wrong { line, message } = Sheet::read("p", "one\n{{a}}").unwrap_err();
+    let text = FilledPart::Text("# One\n---\ntwo".to_owned());
+    assert_eq!(sheet.template.fill(&PromptArguments::default()), [(MessageRole::User, text)]);
+    let FileProblem { line, message } = PromptFile::parse("p", "one\n{{a}}").unwrap_err();
     assert!(line == 2 && message.contains("`{{a}}` is no argument"), "{line}: {message}");
-    assert_eq!(Sheet::read("p", " \n").unwrap_err().line, 1);
+    assert_eq!(PromptFile::parse("p", " \n").unwrap_err().line, 1);
 }
 
 #[test]
@@ -138,30 +138,31 @@ fn a_line_that_names_what_was_not_given_is_left_out() {
 fn lines_of_roles_make_messages() {
     let body = "ask\n<!-- role: assistant -->\n\nanswer\n\n  <!--role:user-->\n{{a}}\n\
                 <!-- role: assistant -->\n{{b}}\n<!-- roles -->";
-    let text = |text: &str| Part::Text(text.to_owned());
+    let text = |text: &str| FilledPart::Text(text.to_owned());
     let expected = [
-        (Role::User, text("ask")),
-        (Role::Assistant, text("answer")),
-        (Role::User, text("more")),
-        (Role::Assistant, text("<!-- roles -->")),
+        (MessageRole::User, text("ask")),
+        (MessageRole::Assistant, text("answer")),
+        (MessageRole::User, text("more")),
+        (MessageRole::Assistant, text("<!-- roles -->")),
     ];
     assert_eq!(said(body, &[("a", "more")]), expected);
 }
 
 #[test]
 fn a_file_is_taken_in_where_it_stands() {
-    let text = |text: &str| Part::Text(text.to_owned());
-    let file = |path: &str| Part::File(path.to_owned());
+    let text = |text: &str| FilledPart::Text(text.to_owned());
+    let file = |path: &str| FilledPart::File(path.to_owned());
     let body = "see\n![[docs/a b.md]]\nand\n  ![[{{a}}]]\n![[{{b}}]]";
-    let parts: Vec<Part> = said(body, &[("a", "x.rs")]).into_iter().map(|(_, part)| part).collect();
+    let parts: Vec<FilledPart> =
+        said(body, &[("a", "x.rs")]).into_iter().map(|(_, part)| part).collect();
     assert_eq!(parts, [text("see"), file("docs/a b.md"), text("and"), file("x.rs")]);
 }
 
 proptest! {
     #[test]
     fn no_markdown_breaks_the_reader(text in "(---\n)?(arguments: \\[\\{name: [ab]\\}\\]\n|[a-z]+:.{0,20}\n){0,3}(---\n)?([-a{}\\[\\]!\\\\<> \n]|role:|<!--|-->|\\PC){0,80}") {
-        if let Ok(sheet) = Sheet::read("p", &text) {
-            sheet.template.fill(&Arguments::default());
+        if let Ok(sheet) = PromptFile::parse("p", &text) {
+            sheet.template.fill(&PromptArguments::default());
             sheet.template.fill(&told(&[("a", &text), ("b", "{{a}}")]));
         }
     }

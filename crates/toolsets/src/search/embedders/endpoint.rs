@@ -11,20 +11,22 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::time::sleep;
-use toolgate_search::embedder::{Away, Embedded, Role, Usage};
-use toolgate_search::{Embedder, Space};
+use toolgate_search::embedder::{
+    EmbedderUnavailable, EmbeddingResult, EmbeddingRole, EmbeddingUsage,
+};
+use toolgate_search::{Embedder, VectorSpace};
 
-use super::settings::{EmbedderSettings, Key, Money};
-use crate::world::Fetch;
-use crate::world::fetch::{Answer, Answered, Asked, Target};
+use super::settings::{EmbedderSettings, EndpointKey, Money};
+use crate::world::HttpFetcher;
+use crate::world::fetch::{FetchResponse, HttpResponse, HttpTarget, JsonPost};
 
 /// The largest number of attempts for a batch if the endpoint answers with an error. A query has
 /// one attempt, because its search can go on without the vector.
-const TRIES: u32 = 5;
+const ATTEMPTS_MAX: u32 = 5;
 /// The time limit for a query's vector.
-const QUERY_WITHIN: Duration = Duration::from_millis(1_500);
+const QUERY_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// The time without queries after a query got no answer.
-const LEFT_ALONE: Duration = Duration::from_secs(10);
+const SILENCE_PAUSE: Duration = Duration::from_secs(10);
 /// The pause before the second attempt. It doubles before each further one.
 const PAUSE: Duration = Duration::from_millis(500);
 /// The longest `Retry-After` that is waited for.
@@ -32,56 +34,56 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// The number of bytes to read for each number in an answer.
 const NUMBER_BYTES_MAX: usize = 32;
 /// The number of bytes to read beside the numbers.
-const BESIDE_BYTES_MAX: usize = 64 << 10;
+const OVERHEAD_BYTES_MAX: usize = 64 << 10;
 /// The longest error message of an endpoint that is shown, in characters.
-const SAID_CHARS_MAX: usize = 200;
+const ERROR_CHARS_MAX: usize = 200;
 /// An estimate of the bytes in a token. It rather overestimates the cost.
 const TOKEN_BYTES: u64 = 2;
 
 /// A model at an endpoint.
-pub(super) struct Endpoint {
-    space: Space,
+pub(super) struct EmbeddingEndpoint {
+    space: VectorSpace,
     url: String,
-    target: Target,
+    target: HttpTarget,
     model: String,
     shorten: bool,
-    key: Key,
+    key: EndpointKey,
     key_env: Option<String>,
     batch: usize,
-    within: Duration,
-    fetch: Fetch,
+    timeout: Duration,
+    fetch: HttpFetcher,
     price: f64,
     cost_max: Option<Money>,
     /// The tokens that were paid for, and those reserved for running requests.
     tokens: Mutex<u64>,
     /// The reason and time of the last query without an answer.
-    silent: Mutex<Option<(String, Instant)>>,
+    last_silence: Mutex<Option<(String, Instant)>>,
     pause: Duration,
-    left_alone: Duration,
+    silence_pause: Duration,
 }
 
 /// The reason why a batch has no vectors, and whether another attempt may help.
-enum Trouble {
+enum EndpointError {
     /// There was no answer. The caller decides about another attempt.
-    Silent(String),
+    NoAnswer(String),
     /// An attempt after a pause, or after the time that the endpoint asks for, may help.
-    Passing {
+    Temporary {
         why: String,
         retry_after: Option<Duration>,
     },
-    Lasting(String),
+    Permanent(String),
 }
 
-impl Endpoint {
+impl EmbeddingEndpoint {
     /// Creates the endpoint of `settings`, which must have been checked.
     ///
     /// # Errors
     ///
     /// If the key is missing in the environment, or the URL is invalid.
-    pub(super) fn new(settings: &EmbedderSettings, fetch: &Fetch) -> Result<Self, String> {
+    pub(super) fn new(settings: &EmbedderSettings, fetch: &HttpFetcher) -> Result<Self, String> {
         let target = settings.target().map_err(|why| format!("`search.embedder.url` {why}"))?;
         if let Some(name) = &settings.key_env
-            && settings.key.said().is_none()
+            && settings.key.expose().is_none()
         {
             return Err(format!(
                 "the environment variable `{name}`, which `search.embedder.key_env` names, is not \
@@ -91,7 +93,7 @@ impl Endpoint {
         let model = settings.model.clone().unwrap_or_default();
         let dimensions = settings.dimensions.unwrap_or_default();
         Ok(Self {
-            space: Space { model: format!("{model}@{}", target.host()), dimensions },
+            space: VectorSpace { model: format!("{model}@{}", target.host()), dimensions },
             url: settings.url.clone().unwrap_or_default(),
             target,
             model,
@@ -99,22 +101,22 @@ impl Endpoint {
             key: settings.key.clone(),
             key_env: settings.key_env.clone(),
             batch: settings.batch,
-            within: Duration::from_millis(settings.timeout_ms),
+            timeout: Duration::from_millis(settings.timeout_ms),
             fetch: fetch.clone(),
             price: settings.price.map_or(0.0, |Money(price)| price),
             cost_max: settings.cost_max,
             tokens: Mutex::new(0),
-            silent: Mutex::new(None),
+            last_silence: Mutex::new(None),
             pause: PAUSE,
-            left_alone: LEFT_ALONE,
+            silence_pause: SILENCE_PAUSE,
         })
     }
 
-    async fn vectors(&self, texts: &[String], role: Role) -> Embedded {
+    async fn embed_texts(&self, texts: &[String], role: EmbeddingRole) -> EmbeddingResult {
         let mut vectors = Vec::with_capacity(texts.len());
-        let mut usage = Usage::default();
+        let mut usage = EmbeddingUsage::default();
         for texts in texts.chunks(self.batch) {
-            let (made, tokens) = self.batch_of(texts, role).await?;
+            let (made, tokens) = self.request_batch(texts, role).await?;
             vectors.extend(made);
             usage.tokens += tokens;
         }
@@ -123,45 +125,51 @@ impl Endpoint {
     }
 
     /// Requests one batch, with retries while another attempt may help.
-    async fn batch_of(&self, texts: &[String], role: Role) -> Result<(Vec<Vec<f32>>, u64), Away> {
+    async fn request_batch(
+        &self,
+        texts: &[String],
+        role: EmbeddingRole,
+    ) -> Result<(Vec<Vec<f32>>, u64), EmbedderUnavailable> {
         let mut pause = self.pause;
         let mut tried = 0;
         let within = match role {
-            Role::Chunk => self.within,
-            Role::Query => self.within.min(QUERY_WITHIN),
+            EmbeddingRole::Chunk => self.timeout,
+            EmbeddingRole::Query => self.timeout.min(QUERY_TIMEOUT),
         };
-        if role == Role::Query
-            && let Some(why) = self.is_silent()
+        if role == EmbeddingRole::Query
+            && let Some(why) = self.silence_reason()
         {
-            return Err(Away(why));
+            return Err(EmbedderUnavailable(why));
         }
         loop {
             tried += 1;
-            let (why, retry_after) = match self.once(texts, within).await {
+            let (why, retry_after) = match self.request_once(texts, within).await {
                 Ok(made) => return Ok(made),
-                Err(Trouble::Silent(why)) => {
+                Err(EndpointError::NoAnswer(why)) => {
                     // A time that is too short for a batch may suffice for a query, so only queries
                     // record this.
-                    if role == Role::Query {
-                        *self.silence() = Some((why.clone(), Instant::now()));
+                    if role == EmbeddingRole::Query {
+                        *self.lock_silence() = Some((why.clone(), Instant::now()));
                     }
-                    return Err(Away(why));
+                    return Err(EmbedderUnavailable(why));
                 }
-                Err(Trouble::Lasting(why)) => return Err(Away(why)),
-                Err(Trouble::Passing { why, retry_after }) => (why, retry_after),
+                Err(EndpointError::Permanent(why)) => return Err(EmbedderUnavailable(why)),
+                Err(EndpointError::Temporary { why, retry_after }) => (why, retry_after),
             };
             let wait = retry_after.unwrap_or(pause).max(pause);
             let tries = match role {
-                Role::Chunk => TRIES,
-                Role::Query => 1,
+                EmbeddingRole::Chunk => ATTEMPTS_MAX,
+                EmbeddingRole::Query => 1,
             };
             if tried >= tries {
                 let times = if tried > 1 { format!(", {tried} times") } else { String::new() };
-                return Err(Away(format!("{why}{times}")));
+                return Err(EmbedderUnavailable(format!("{why}{times}")));
             }
             if wait > PAUSE_MAX {
                 let seconds = wait.as_secs();
-                return Err(Away(format!("{why}, and wants to be left alone for {seconds} s")));
+                return Err(EmbedderUnavailable(format!(
+                    "{why}, and wants to be left alone for {seconds} s"
+                )));
             }
             sleep(wait).await;
             pause *= 2;
@@ -169,23 +177,23 @@ impl Endpoint {
     }
 
     /// Returns the reason if no query is sent now.
-    fn is_silent(&self) -> Option<String> {
-        let silent = self.silence();
+    fn silence_reason(&self) -> Option<String> {
+        let silent = self.lock_silence();
         let (why, since) = silent.as_ref()?;
-        (since.elapsed() < self.left_alone).then(|| why.clone())
+        (since.elapsed() < self.silence_pause).then(|| why.clone())
     }
 
-    fn silence(&self) -> MutexGuard<'_, Option<(String, Instant)>> {
-        self.silent.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_silence(&self) -> MutexGuard<'_, Option<(String, Instant)>> {
+        self.last_silence.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn once(
+    async fn request_once(
         &self,
         texts: &[String],
         within: Duration,
-    ) -> Result<(Vec<Vec<f32>>, u64), Trouble> {
+    ) -> Result<(Vec<Vec<f32>>, u64), EndpointError> {
         let guess = texts.iter().map(|text| text.len() as u64 / TOKEN_BYTES + 1).sum();
-        self.reserve(guess)?;
+        self.reserve_tokens(guess)?;
         // An endpoint rejects an empty text, so a space stands for it.
         let said = |text: &String| if text.is_empty() { " ".to_owned() } else { text.clone() };
         let input: Vec<_> = texts.iter().map(said).collect();
@@ -193,35 +201,35 @@ impl Endpoint {
         if self.shorten {
             asked["dimensions"] = self.space.dimensions.into();
         }
-        let asked = Asked {
+        let asked = JsonPost {
             json: asked.to_string().into_bytes(),
-            key: self.key.said(),
-            within,
-            answer_bytes_max: BESIDE_BYTES_MAX
+            key: self.key.expose(),
+            timeout: within,
+            answer_bytes_max: OVERHEAD_BYTES_MAX
                 + texts.len() * (self.space.dimensions + 16) * NUMBER_BYTES_MAX,
         };
         let answer_bytes_max = asked.answer_bytes_max;
         // A request without an answer may have cost the estimate.
-        let answer = self.fetch.ask(&self.target, asked).await.map_err(|why| {
+        let answer = self.fetch.post_request(&self.target, asked).await.map_err(|why| {
             let url = &self.url;
-            let why = self.without_key(&why);
-            Trouble::Silent(format!("the endpoint {url} does not answer: {why}"))
+            let why = self.redact_key(&why);
+            EndpointError::NoAnswer(format!("the endpoint {url} does not answer: {why}"))
         })?;
-        *self.silence() = None;
-        let Answer { answered: Answered { status, body }, retry_after, .. } = answer;
+        *self.lock_silence() = None;
+        let FetchResponse { response: HttpResponse { status, body }, retry_after, .. } = answer;
         if status != 200 {
-            self.settle(guess, 0);
-            return Err(self.refused(status, &body, retry_after.as_deref()));
+            self.settle_tokens(guess, 0);
+            return Err(self.status_error(status, &body, retry_after.as_deref()));
         }
         if body.len() >= answer_bytes_max {
-            return Err(self.nonsense(&format!("more than {answer_bytes_max} bytes")));
+            return Err(self.invalid_answer_error(&format!("more than {answer_bytes_max} bytes")));
         }
-        let said: Said =
-            serde_json::from_slice(&body).map_err(|err| self.nonsense(&err.to_string()))?;
+        let said: EmbeddingsResponse = serde_json::from_slice(&body)
+            .map_err(|err| self.invalid_answer_error(&err.to_string()))?;
         let tokens = said.usage.as_ref().map_or(guess, |usage| usage.total_tokens);
-        self.settle(guess, tokens);
-        let vectors = vectors(said.data, texts.len(), self.space.dimensions)
-            .map_err(|why| self.nonsense(&why))?;
+        self.settle_tokens(guess, tokens);
+        let vectors = parse_vectors(said.data, texts.len(), self.space.dimensions)
+            .map_err(|why| self.invalid_answer_error(&why))?;
         Ok((vectors, tokens))
     }
 
@@ -230,13 +238,13 @@ impl Endpoint {
     /// # Errors
     ///
     /// If that would exceed the limit.
-    fn reserve(&self, tokens: u64) -> Result<(), Trouble> {
+    fn reserve_tokens(&self, tokens: u64) -> Result<(), EndpointError> {
         let mut all = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(most) = self.cost_max
             && self.cost(*all + tokens) > most.0
         {
             let spent = self.cost(*all);
-            return Err(Trouble::Lasting(format!(
+            return Err(EndpointError::Permanent(format!(
                 "the endpoint {} is not asked any more: {spent:.4} of the {most} that \
                  `search.embedder.cost_max` allows is spent; raise it, or start the server again",
                 self.url
@@ -247,7 +255,7 @@ impl Endpoint {
     }
 
     /// Replaces the estimate by the actual number of tokens.
-    fn settle(&self, guess: u64, tokens: u64) {
+    fn settle_tokens(&self, guess: u64, tokens: u64) {
         let mut all = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
         *all = all.saturating_sub(guess).saturating_add(tokens);
     }
@@ -258,7 +266,7 @@ impl Endpoint {
         millions * self.price
     }
 
-    fn refused(&self, status: u16, body: &[u8], retry_after: Option<&str>) -> Trouble {
+    fn status_error(&self, status: u16, body: &[u8], retry_after: Option<&str>) -> EndpointError {
         let url = &self.url;
         // The message is not shown, because it may quote the key.
         if matches!(status, 401 | 403) {
@@ -266,52 +274,56 @@ impl Endpoint {
                 Some(name) => format!("look at the key in the environment variable `{name}`"),
                 None => "name the variable with its key in `search.embedder.key_env`".to_owned(),
             };
-            return Trouble::Lasting(format!(
+            return EndpointError::Permanent(format!(
                 "the endpoint {url} refuses us ({status}); {way_out}"
             ));
         }
-        let why = format!("the endpoint {url} answers {status}{}", self.said(body));
+        let why = format!("the endpoint {url} answers {status}{}", self.error_message(body));
         match status {
             408 | 425 | 429 | 500..=599 => {
                 let seconds = retry_after.and_then(|it| it.trim().parse::<f64>().ok());
                 let seconds = seconds.filter(|it| (0.0..1e6).contains(it));
-                Trouble::Passing { why, retry_after: seconds.map(Duration::from_secs_f64) }
+                EndpointError::Temporary { why, retry_after: seconds.map(Duration::from_secs_f64) }
             }
-            _ => Trouble::Lasting(why),
+            _ => EndpointError::Permanent(why),
         }
     }
 
     /// Returns the error message of an endpoint in a form that is safe to show.
-    fn said(&self, body: &[u8]) -> String {
+    fn error_message(&self, body: &[u8]) -> String {
         #[derive(Deserialize)]
-        struct Whole {
-            error: Inner,
+        struct ErrorResponse {
+            error: ErrorDetail,
         }
         #[derive(Deserialize)]
         #[serde(untagged)]
-        enum Inner {
+        enum ErrorDetail {
             Sentence(String),
             Object { message: String },
         }
-        let Ok(Whole { error }) = serde_json::from_slice(body) else { return String::new() };
-        let (Inner::Sentence(said) | Inner::Object { message: said }) = error;
-        let said: String = self.without_key(&said).chars().take(SAID_CHARS_MAX).collect();
+        let Ok(ErrorResponse { error }) = serde_json::from_slice(body) else {
+            return String::new();
+        };
+        let (ErrorDetail::Sentence(said) | ErrorDetail::Object { message: said }) = error;
+        let said: String = self.redact_key(&said).chars().take(ERROR_CHARS_MAX).collect();
         format!(": {}", said.escape_debug())
     }
 
-    fn nonsense(&self, what: &str) -> Trouble {
+    fn invalid_answer_error(&self, what: &str) -> EndpointError {
         let url = &self.url;
-        let what = self.without_key(what);
-        Trouble::Lasting(format!("the endpoint {url} answers what are no such vectors: {what}"))
+        let what = self.redact_key(what);
+        EndpointError::Permanent(format!(
+            "the endpoint {url} answers what are no such vectors: {what}"
+        ))
     }
 
-    fn without_key(&self, text: &str) -> String {
-        self.key.said().map_or_else(|| text.to_owned(), |key| text.replace(key, "[redacted]"))
+    fn redact_key(&self, text: &str) -> String {
+        self.key.expose().map_or_else(|| text.to_owned(), |key| text.replace(key, "[redacted]"))
     }
 }
 
-impl Embedder for Endpoint {
-    fn space(&self) -> &Space {
+impl Embedder for EmbeddingEndpoint {
+    fn space(&self) -> &VectorSpace {
         &self.space
     }
 
@@ -322,37 +334,41 @@ impl Embedder for Endpoint {
     fn embed<'e>(
         &'e self,
         texts: &'e [String],
-        role: Role,
-    ) -> Pin<Box<dyn Future<Output = Embedded> + Send + 'e>> {
-        Box::pin(self.vectors(texts, role))
+        role: EmbeddingRole,
+    ) -> Pin<Box<dyn Future<Output = EmbeddingResult> + Send + 'e>> {
+        Box::pin(self.embed_texts(texts, role))
     }
 }
 
 #[derive(Deserialize)]
-struct Said {
-    data: Vec<One>,
-    usage: Option<Used>,
+struct EmbeddingsResponse {
+    data: Vec<ResponseVector>,
+    usage: Option<ResponseUsage>,
 }
 
 #[derive(Deserialize)]
-struct One {
+struct ResponseVector {
     /// The index of the text; by default the position in the list.
     index: Option<usize>,
     embedding: Vec<f32>,
 }
 
 #[derive(Deserialize)]
-struct Used {
+struct ResponseUsage {
     total_tokens: u64,
 }
 
 /// Returns the vectors in `data` in order, scaled to length 1, if they are the requested ones.
-fn vectors(data: Vec<One>, count: usize, dimensions: usize) -> Result<Vec<Vec<f32>>, String> {
+fn parse_vectors(
+    data: Vec<ResponseVector>,
+    count: usize,
+    dimensions: usize,
+) -> Result<Vec<Vec<f32>>, String> {
     if data.len() != count {
         return Err(format!("{} vectors for {count} texts", data.len()));
     }
     let mut vectors = vec![Vec::new(); count];
-    for (at, One { index, embedding }) in data.into_iter().enumerate() {
+    for (at, ResponseVector { index, embedding }) in data.into_iter().enumerate() {
         let index = index.unwrap_or(at);
         let place = vectors.get_mut(index).filter(|place| place.is_empty());
         let Some(place) = place else {

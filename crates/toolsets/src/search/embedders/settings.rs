@@ -5,7 +5,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::world::fetch::Target;
+use crate::world::fetch::HttpTarget;
 
 /// The largest batch size, which is what the largest endpoints accept.
 const BATCH_MAX: usize = 2_048;
@@ -46,7 +46,7 @@ pub struct EmbedderSettings {
     /// The key, once it was read from the environment.
     #[serde(skip)]
     #[schemars(skip)]
-    pub key: Key,
+    pub key: EndpointKey,
 }
 
 /// An amount of money, in any currency.
@@ -70,22 +70,22 @@ impl fmt::Display for Money {
 
 /// The key of an endpoint, which `Debug` does not print; or none.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Key(Option<String>);
+pub struct EndpointKey(Option<String>);
 
-impl Key {
+impl EndpointKey {
     /// Returns the key to send.
-    pub(super) fn said(&self) -> Option<&str> {
+    pub(super) fn expose(&self) -> Option<&str> {
         self.0.as_deref()
     }
 }
 
-impl From<&str> for Key {
+impl From<&str> for EndpointKey {
     fn from(text: &str) -> Self {
         Self(Some(text.trim().to_owned()).filter(|it| !it.is_empty()))
     }
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for EndpointKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.is_some() { "[redacted]" } else { "none" })
     }
@@ -104,7 +104,7 @@ impl Default for EmbedderSettings {
             timeout_ms: 30_000,
             price: None,
             cost_max: None,
-            key: Key::default(),
+            key: EndpointKey::default(),
         }
     }
 }
@@ -155,7 +155,7 @@ impl EmbedderSettings {
             if name.is_empty() || name.contains(['=', '\0']) {
                 return wrong("key_env", "is no name of an environment variable");
             }
-            if !target.is_private() {
+            if !target.is_encrypted_or_loopback() {
                 let why = "would send the key unencrypted to another machine; give an `https` URL";
                 return wrong("url", why);
             }
@@ -183,12 +183,12 @@ impl EmbedderSettings {
     /// Reads the key that these settings name. `variable` looks up an environment variable.
     pub fn take_secrets<'v>(&mut self, variable: impl Fn(&str) -> Option<&'v str>) {
         let found = self.key_env.as_deref().and_then(variable);
-        self.key = found.map(Key::from).unwrap_or_default();
+        self.key = found.map(EndpointKey::from).unwrap_or_default();
     }
 
     /// Returns the URL to request vectors from.
-    pub(super) fn target(&self) -> Result<Target, String> {
-        Target::new(self.url.as_deref().unwrap_or_default(), "/embeddings")
+    pub(super) fn target(&self) -> Result<HttpTarget, String> {
+        HttpTarget::new(self.url.as_deref().unwrap_or_default(), "/embeddings")
     }
 }
 
@@ -262,7 +262,7 @@ mod tests {
     fn the_key_is_read_from_its_variable_and_shown_nowhere() {
         let mut settings = EmbedderSettings { key_env: Some("A".to_owned()), ..Default::default() };
         settings.take_secrets(|name| (name == "A").then_some("sk-very-secret\n"));
-        assert_eq!(settings.key.said(), Some("sk-very-secret"));
+        assert_eq!(settings.key.expose(), Some("sk-very-secret"));
         let shown = format!("{settings:?} {}", serde_json::to_string(&settings).unwrap());
         assert!(!shown.contains("very"), "{shown}");
     }

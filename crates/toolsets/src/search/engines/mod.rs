@@ -5,7 +5,7 @@
 
 pub mod embedded;
 pub mod settings;
-mod kept;
+mod kept_document;
 pub mod postgres;
 #[cfg(test)]
 mod tests;
@@ -16,15 +16,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use toolgate_chunks::Chunk;
-use toolgate_search::rank::{Averages, Candidate, Question};
-use toolgate_search::{ChunkHash, Document, Filter};
+use toolgate_chunks::TextChunk;
+use toolgate_search::rank::{Candidate, IndexStatistics, WeighedQuestion};
+use toolgate_search::{ChunkHash, DocumentFilter, IndexDocument};
 
-pub use toolgate_search::index::{Begun, Leader, Named};
+pub use toolgate_search::index::{IndexLeader, IndexOpenOutcome, NamedDefinition};
 
 /// The future of an engine operation. Dropping it cancels the operation without leaving it half
 /// done.
-pub type Doing<'e, T> = Pin<Box<dyn Future<Output = Result<T, EngineError>> + Send + 'e>>;
+pub type EngineFuture<'e, T> = Pin<Box<dyn Future<Output = Result<T, EngineError>> + Send + 'e>>;
 
 /// The reason why an engine operation failed.
 ///
@@ -34,7 +34,7 @@ pub type Doing<'e, T> = Pin<Box<dyn Future<Output = Result<T, EngineError>> + Se
 pub enum EngineError {
     /// The engine is unavailable now, but may be available later.
     #[error("{0}")]
-    Away(String),
+    Unavailable(String),
     /// The stored data is damaged. [Reset](Engine::reset) the engine and write it again.
     #[error("{0}")]
     Damaged(String),
@@ -44,66 +44,71 @@ pub enum EngineError {
 }
 
 /// Stores the chunks and vectors of one namespace.
-pub trait Engine: Send + Sync {
+pub trait SearchEngine: Send + Sync {
     /// The name of the engine in settings and status: `embedded` or `postgres`.
     fn name(&self) -> &'static str;
 
     /// Makes the engine ready: opens, connects, creates, migrates. Called first, and again after
-    /// [`EngineError::Away`]. It is cheap if there is nothing to do.
-    fn open(&self) -> Doing<'_, Begun>;
+    /// [`EngineError::EmbedderUnavailable`]. It is cheap if there is nothing to do.
+    fn open_index(&self) -> EngineFuture<'_, IndexOpenOutcome>;
 
     /// Acquires the right to write, which is released on drop. Returns `None` while another process
     /// has it. The right of a process that died is free soon.
-    fn writer(&self) -> Doing<'_, Option<Box<dyn Writer>>>;
+    fn acquire_writer(&self) -> EngineFuture<'_, Option<Box<dyn EngineWriter>>>;
 
     /// Returns the committed documents by path.
-    fn documents(&self) -> Doing<'_, BTreeMap<String, Known>>;
+    fn documents(&self) -> EngineFuture<'_, BTreeMap<String, StoredVersion>>;
 
     /// Returns the size of the committed index.
-    fn status(&self) -> Doing<'_, Status>;
+    fn status(&self) -> EngineFuture<'_, EngineStatus>;
 
     /// Returns the best candidates among the committed chunks: by words, by static vectors and by
     /// model vectors.
-    fn candidates(&self, sought: Sought) -> Doing<'_, Matched>;
+    fn candidates(&self, sought: EngineQuery) -> EngineFuture<'_, EngineMatches>;
 
     /// Returns definitions named like `name`, best match first: exact, other capitals, prefix, same
     /// words, misspelt. Functions and types come before others.
-    fn named(&self, name: String, filter: Filter, limit: usize) -> Doing<'_, Vec<Named>>;
+    fn find_definitions(
+        &self,
+        name: String,
+        filter: DocumentFilter,
+        limit: usize,
+    ) -> EngineFuture<'_, Vec<NamedDefinition>>;
 
     /// Returns up to `most` chunks without a model vector. The newest documents come first if their
     /// order is known.
-    fn unembedded(&self, most: usize) -> Doing<'_, Vec<Unembedded>>;
+    fn pending_chunks(&self, most: usize) -> EngineFuture<'_, Vec<PendingChunk>>;
 
     /// Returns the document at `path` as it was put, or `None` if there is none. Only namespaces of
-    /// [`Source::Documents`] keep documents.
-    fn kept(&self, path: String) -> Doing<'_, Option<Put>>;
+    /// [`DocumentSource::SchemaDocuments`] keep documents.
+    fn kept_document(&self, path: String) -> EngineFuture<'_, Option<StoredDocument>>;
 
     /// Returns the process that has the right to write, if this engine knows it.
-    fn leader(&self) -> Doing<'_, Option<Leader>> {
+    fn leader(&self) -> EngineFuture<'_, Option<IndexLeader>> {
         Box::pin(async { Ok(None) })
     }
 
     /// Deletes everything in this namespace that can be built again from files. Puts the documents
-    /// of [`Engine::kept`] again.
-    fn reset(&self) -> Doing<'_, ()>;
+    /// of [`SearchEngine::kept_document`] again.
+    fn reset(&self) -> EngineFuture<'_, ()>;
 }
 
-/// The right to write into an engine. Searches see changes after [`Writer::commit`].
-pub trait Writer: Send {
+/// The right to write into an engine. Searches see changes after [`EngineWriter::commit`].
+pub trait EngineWriter: Send {
     /// Puts `documents`, each in place of the one at its path. Documents that the engine rejects do
-    /// not stop the others: see [`Writer::refused`].
-    fn put(&mut self, documents: Vec<Put>) -> Doing<'_, ()>;
+    /// not stop the others: see [`EngineWriter::take_rejected`].
+    fn put(&mut self, documents: Vec<StoredDocument>) -> EngineFuture<'_, ()>;
 
     /// Returns the documents that were rejected since the last call, with the reasons.
-    fn refused(&mut self) -> Vec<(Put, String)> {
+    fn take_rejected(&mut self) -> Vec<(StoredDocument, String)> {
         Vec::new()
     }
 
     /// Removes the documents at `paths`. Ignores missing ones.
-    fn remove(&mut self, paths: Vec<String>) -> Doing<'_, ()>;
+    fn remove(&mut self, paths: Vec<String>) -> EngineFuture<'_, ()>;
 
     /// Makes all changes since the last commit durable and visible, or none of them if it fails.
-    fn commit(&mut self) -> Doing<'_, ()>;
+    fn commit(&mut self) -> EngineFuture<'_, ()>;
 
     /// Stores model vectors for all chunks with these hashes. Vectors have length 1 and the space
     /// that the engine was opened with.
@@ -111,24 +116,24 @@ pub trait Writer: Send {
     /// # Errors
     ///
     /// [`EngineError::Failed`] if a vector has another size or a number that is not finite.
-    fn give(&mut self, vectors: Vec<(ChunkHash, Vec<f32>)>) -> Doing<'_, ()>;
+    fn put_vectors(&mut self, vectors: Vec<(ChunkHash, Vec<f32>)>) -> EngineFuture<'_, ()>;
 
     /// Publishes to other servers whether the index is complete, and from then on that this server
     /// lives.
-    fn tell(&mut self, complete: bool) -> Doing<'_, ()> {
+    fn publish_complete(&mut self, complete: bool) -> EngineFuture<'_, ()> {
         let _ = complete;
         Box::pin(async { Ok(()) })
     }
 
     /// Releases resources that only make writing quick, because no write is expected for a while.
-    fn rest(&mut self) -> Doing<'_, ()> {
+    fn release_resources(&mut self) -> EngineFuture<'_, ()> {
         Box::pin(async { Ok(()) })
     }
 }
 
 /// The origin of a namespace's documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Source {
+pub enum DocumentSource {
     /// Files of a folder. Texts are read from there.
     Files,
     /// Documents that callers put. The engine keeps their texts.
@@ -137,45 +142,45 @@ pub enum Source {
 
 /// The namespace of an engine.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Identity {
+pub struct NamespaceIdentity {
     /// The folder of the files. For documents, the workspace that they belong to. All symlinks are
     /// resolved.
     pub root: PathBuf,
     /// The name of the namespace.
     pub namespace: String,
     /// The origin of its documents.
-    pub source: Source,
+    pub source: DocumentSource,
 }
 
-/// An owned [`Document`].
+/// An owned [`IndexDocument`].
 #[derive(Debug, Clone, PartialEq)]
-pub struct Put {
-    /// See [`Document::path`].
+pub struct StoredDocument {
+    /// See [`IndexDocument::path`].
     pub path: String,
-    /// See [`Document::stamp`].
+    /// See [`IndexDocument::fingerprint`].
     pub stamp: Vec<u8>,
-    /// See [`Document::etag`].
+    /// See [`IndexDocument::etag`].
     pub etag: String,
-    /// See [`Document::commit`].
+    /// See [`IndexDocument::commit`].
     pub commit: Option<String>,
-    /// See [`Document::lang`].
+    /// See [`IndexDocument::lang`].
     pub lang: Option<String>,
-    /// See [`Document::tags`].
+    /// See [`IndexDocument::tags`].
     pub tags: Vec<String>,
-    /// See [`Document::text`].
+    /// See [`IndexDocument::text`].
     pub text: String,
-    /// See [`Document::chunks`]. Empty if the document has no words: it is stored all the same.
-    pub chunks: Vec<Chunk>,
+    /// See [`IndexDocument::chunks`]. Empty if the document has no words: it is stored all the same.
+    pub chunks: Vec<TextChunk>,
     /// Metadata to return with a document. Empty for files.
     pub metadata: Map<String, Value>,
 }
 
-impl Put {
+impl StoredDocument {
     /// Borrows the document.
-    pub fn document(&self) -> Document<'_> {
-        Document {
+    pub fn as_document(&self) -> IndexDocument<'_> {
+        IndexDocument {
             path: &self.path,
-            stamp: &self.stamp,
+            fingerprint: &self.stamp,
             etag: &self.etag,
             commit: self.commit.as_deref(),
             lang: self.lang.as_deref(),
@@ -188,7 +193,7 @@ impl Put {
 
 /// The version of a stored document.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Known {
+pub struct StoredVersion {
     /// The stamp that was put.
     pub stamp: Vec<u8>,
     /// The etag that was put.
@@ -197,7 +202,7 @@ pub struct Known {
 
 /// The size of an index.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Status {
+pub struct EngineStatus {
     /// The number of documents, including those without chunks.
     pub documents: u64,
     /// The number of chunks.
@@ -210,43 +215,43 @@ pub struct Status {
 
 /// A search for candidates.
 #[derive(Debug, Clone, Default)]
-pub struct Sought {
+pub struct EngineQuery {
     /// The query, in words.
     pub query: Option<String>,
     /// The static vector of the query.
-    pub near: Option<Vec<f32>>,
+    pub static_vector: Option<Vec<f32>>,
     /// The model vector of the query.
-    pub model: Option<Vec<f32>>,
+    pub model_vector: Option<Vec<f32>>,
     /// The filter, applied before the best candidates are taken.
-    pub filter: Filter,
+    pub filter: DocumentFilter,
     /// The largest number of candidates for each way: by words, by static and by model vectors.
     pub limit: usize,
 }
 
 /// The candidates of a search, from one consistent state of the index.
-pub struct Matched {
+pub struct EngineMatches {
     /// The analyzed and weighted query, if there was one.
-    pub question: Option<Question>,
+    pub question: Option<WeighedQuestion>,
     /// Statistics of the whole index.
-    pub averages: Averages,
+    pub averages: IndexStatistics,
     /// The candidates, each once, in no order. All have word counts and similarities, however they
     /// were found.
     pub candidates: Vec<Candidate>,
     /// The number of matching chunks, if the engine knows it without extra cost.
     pub total: Option<u64>,
     /// Access to the candidates' vectors, by key.
-    pub vectors: Arc<dyn Vectors>,
+    pub vectors: Arc<dyn VectorLookup>,
 }
 
 /// Access to the vectors of candidates.
-pub trait Vectors: Send + Sync {
+pub trait VectorLookup: Send + Sync {
     /// Returns the vectors of the candidates with these keys, in order.
-    fn of(&self, keys: Vec<u64>, by: By) -> Doing<'_, Vec<Option<Vec<f32>>>>;
+    fn load(&self, keys: Vec<u64>, by: VectorOrigin) -> EngineFuture<'_, Vec<Option<Vec<f32>>>>;
 }
 
 /// The origin of a vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum By {
+pub enum VectorOrigin {
     /// The built-in static vectors.
     Static,
     /// The configured model.
@@ -255,7 +260,7 @@ pub enum By {
 
 /// A chunk without a model vector.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unembedded {
+pub struct PendingChunk {
     /// The hash of its text.
     pub hash: ChunkHash,
     /// The path of its document.

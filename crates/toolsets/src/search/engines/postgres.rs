@@ -3,13 +3,13 @@
 
 mod address;
 mod connections;
-mod copying;
+mod table_copy;
 mod documents;
 mod find;
-mod kept;
+mod kept_documents;
 mod rows;
 mod tables;
-mod trouble;
+mod error;
 mod upkeep;
 mod write;
 #[cfg(test)]
@@ -21,75 +21,84 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio_postgres::types::Type;
-use toolgate_search::index::Named;
-use toolgate_search::{Filter, Space};
+use toolgate_search::index::NamedDefinition;
+use toolgate_search::{DocumentFilter, VectorSpace};
 
 use super::settings::PostgresSettings;
 use super::{
-    Begun, By, Doing, Engine, EngineError, Identity, Known, Matched, Put, Sought, Source, Status,
-    Unembedded, Vectors, Writer,
+    DocumentSource, EngineError, EngineFuture, EngineMatches, EngineQuery, EngineStatus,
+    EngineWriter, IndexOpenOutcome, NamespaceIdentity, PendingChunk, SearchEngine, StoredDocument,
+    StoredVersion, VectorLookup, VectorOrigin,
 };
-pub(super) use address::Address;
-use connections::{Connections, Shared};
-use tables::Tables;
-use upkeep::Upkeep;
-use write::{PostgresWriter, Refused, WRITE_WITHIN};
+pub(super) use address::PostgresAddress;
+use connections::{ConnectionPool, SharedPool};
+use tables::NamespaceTables;
+use upkeep::ApproximateIndexer;
+use write::{PostgresWriter, RejectionPolicy, WRITE_TIMEOUT};
 
 /// The time limit for preparing tables.
-const READY_WITHIN: Duration = Duration::from_secs(10);
+const READY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The longest wait until the server notices that a writer is gone.
-const GONE_WITHIN: Duration = Duration::from_secs(3);
+const WRITER_GONE_MAX: Duration = Duration::from_secs(3);
 
 /// A PostgreSQL server that has an engine for each namespace.
-pub struct Server {
-    connections: Shared,
+pub struct PostgresServer {
+    connections: SharedPool,
     workspace: Option<String>,
     approximate_from: u64,
 }
 
-impl Server {
+impl PostgresServer {
     /// Creates the server that `settings` name. Does not connect yet.
     ///
     /// # Errors
     ///
     /// If the settings cannot be used. The message continues after the name of the setting.
-    pub fn of(settings: &PostgresSettings) -> Result<Self, String> {
+    pub fn new(settings: &PostgresSettings) -> Result<Self, String> {
         let PostgresSettings { workspace, connections, timeout_ms, approximate_from, .. } =
             settings;
-        let address = Address::of(settings)?;
+        let address = PostgresAddress::parse(settings)?;
         let within = Duration::from_millis(*timeout_ms);
         Ok(Self {
-            connections: Arc::new(Connections::new(address, *connections, within)),
+            connections: Arc::new(ConnectionPool::new(address, *connections, within)),
             workspace: workspace.clone(),
             approximate_from: *approximate_from,
         })
     }
 
     /// Returns the engine of the namespace `identity`, for vectors of the space `model`.
-    pub fn engine(&self, identity: Identity, model: Option<Space>) -> Arc<dyn Engine> {
-        Arc::new(self.postgres(identity, model))
+    pub fn engine(
+        &self,
+        identity: NamespaceIdentity,
+        model: Option<VectorSpace>,
+    ) -> Arc<dyn SearchEngine> {
+        Arc::new(self.postgres_engine(identity, model))
     }
 
-    fn postgres(&self, identity: Identity, model: Option<Space>) -> Postgres {
-        Postgres {
+    fn postgres_engine(
+        &self,
+        identity: NamespaceIdentity,
+        model: Option<VectorSpace>,
+    ) -> PostgresEngine {
+        PostgresEngine {
             connections: self.connections.clone(),
             workspace: self.workspace(&identity.root),
             identity,
             model,
-            upkeep: Arc::new(Upkeep::new(self.approximate_from)),
+            upkeep: Arc::new(ApproximateIndexer::new(self.approximate_from)),
             tables: Mutex::default(),
         }
     }
 
     /// Returns the namespaces of documents that the workspace `root` has on the server.
-    pub fn document_namespaces<'e>(&'e self, root: &Path) -> Doing<'e, Vec<String>> {
+    pub fn document_namespaces<'e>(&'e self, root: &Path) -> EngineFuture<'e, Vec<String>> {
         let workspace = self.workspace(root);
         Box::pin(async move {
-            let lent = self.connections.lend().await?;
-            let work = tables::document_namespaces(&lent.client.client, &workspace);
-            let came = self.connections.within(self.connections.within, work).await;
-            lent.settle(came)
+            let lent = self.connections.acquire().await?;
+            let work = tables::document_namespaces(&lent.connection.client, &workspace);
+            let came = self.connections.with_timeout(self.connections.query_timeout, work).await;
+            lent.give_back(came)
         })
     }
 
@@ -97,80 +106,86 @@ impl Server {
     fn workspace(&self, root: &Path) -> String {
         let workspace = self.workspace.clone();
         let workspace = workspace.unwrap_or_else(|| root.to_string_lossy().into_owned());
-        rows::short(&workspace.replace('\0', ""))
+        rows::short_name(&workspace.replace('\0', ""))
     }
 }
 
-struct Postgres {
-    connections: Shared,
+struct PostgresEngine {
+    connections: SharedPool,
     /// The name of the workspace on the server.
     workspace: String,
-    identity: Identity,
-    model: Option<Space>,
-    upkeep: Arc<Upkeep>,
+    identity: NamespaceIdentity,
+    model: Option<VectorSpace>,
+    upkeep: Arc<ApproximateIndexer>,
     /// The tables of the namespace; `None` before they are opened.
-    tables: Mutex<Option<Arc<Tables>>>,
+    tables: Mutex<Option<Arc<NamespaceTables>>>,
 }
 
-impl Postgres {
+impl PostgresEngine {
     /// Returns the tables, and opens the index on first use.
-    async fn tables(&self) -> Result<Arc<Tables>, EngineError> {
+    async fn tables(&self) -> Result<Arc<NamespaceTables>, EngineError> {
         let known = self.tables.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match known {
             Some(tables) => Ok(tables),
-            None => Ok(self.ready().await?.0),
+            None => Ok(self.open_tables().await?.0),
         }
     }
 
-    async fn ready(&self) -> Result<(Arc<Tables>, Begun), EngineError> {
-        let mut lent = self.connections.lend().await?;
-        let work = tables::ready(
-            &mut lent.client.client,
+    async fn open_tables(&self) -> Result<(Arc<NamespaceTables>, IndexOpenOutcome), EngineError> {
+        let mut lent = self.connections.acquire().await?;
+        let work = tables::prepare_tables(
+            &mut lent.connection.client,
             &self.workspace,
             &self.identity,
             self.model.as_ref(),
         );
-        let came = self.connections.within(READY_WITHIN, work).await;
-        let (tables, begun) = lent.settle(came)?;
+        let came = self.connections.with_timeout(READY_TIMEOUT, work).await;
+        let (tables, begun) = lent.give_back(came)?;
         let tables = Arc::new(tables);
         *self.tables.lock().unwrap_or_else(PoisonError::into_inner) = Some(tables.clone());
-        if matches!(begun, Begun::Rebuilt(_)) && self.identity.source == Source::Documents {
-            self.put_again(&tables).await?;
+        if matches!(begun, IndexOpenOutcome::Rebuilt(_))
+            && self.identity.source == DocumentSource::Documents
+        {
+            self.restore_documents(&tables).await?;
         }
         Ok((tables, begun))
     }
 
     /// Puts the kept documents into the index again.
-    async fn put_again(&self, tables: &Arc<Tables>) -> Result<(), EngineError> {
-        let until = Instant::now() + GONE_WITHIN;
+    async fn restore_documents(&self, tables: &Arc<NamespaceTables>) -> Result<(), EngineError> {
+        let until = Instant::now() + WRITER_GONE_MAX;
         let mut writer = loop {
-            match self.hold(tables.clone()).await? {
+            match self.try_lock_writer(tables.clone()).await? {
                 Some(writer) => break writer,
                 // The process that writes has put them, or will.
                 None if Instant::now() > until => return Ok(()),
-                None => tokio::time::sleep(GONE_WITHIN / 50).await,
+                None => tokio::time::sleep(WRITER_GONE_MAX / 50).await,
             }
         };
-        let came = kept::kept(&writer.connected.client, &writer.tables, None).await;
-        let kept = came.map_err(|trouble| self.connections.told(&trouble))?;
+        let came =
+            kept_documents::load_documents(&writer.connected.client, &writer.tables, None).await;
+        let kept = came.map_err(|trouble| self.connections.to_engine_error(&trouble))?;
         if !kept.is_empty() {
-            writer.put_as(kept, Refused::LeftOut).await?;
+            writer.put_as(kept, RejectionPolicy::LeaveOut).await?;
             writer.commit().await?;
         }
         Ok(())
     }
 
     /// Acquires the right to write, unless another process has it.
-    async fn hold(&self, tables: Arc<Tables>) -> Result<Option<PostgresWriter>, EngineError> {
-        let connected = self.connections.connect(WRITE_WITHIN).await?;
-        let (class, key) = tables.lock();
+    async fn try_lock_writer(
+        &self,
+        tables: Arc<NamespaceTables>,
+    ) -> Result<Option<PostgresWriter>, EngineError> {
+        let connected = self.connections.connect(WRITE_TIMEOUT).await?;
+        let (class, key) = tables.lock_keys();
         let work = async {
             let sql = "select pg_try_advisory_lock($1, $2)";
             let given = [(&class as _, Type::INT4), (&key as _, Type::INT4)];
             Ok(connected.client.query_typed_one(sql, &given).await?.get::<_, bool>(0))
         };
-        let came = self.connections.within(self.connections.within, work).await;
-        let held = came.map_err(|trouble| self.connections.told(&trouble))?;
+        let came = self.connections.with_timeout(self.connections.query_timeout, work).await;
+        let held = came.map_err(|trouble| self.connections.to_engine_error(&trouble))?;
         let connections = self.connections.clone();
         let source = self.identity.source;
         let upkeep = self.upkeep.clone();
@@ -179,86 +194,94 @@ impl Postgres {
 }
 
 /// Runs `$work` on a lent connection, within the time limit of a query.
-macro_rules! asked {
+macro_rules! on_connection {
     ($self:ident, |$client:ident, $tables:ident| $work:expr) => {
         Box::pin(async move {
             let $tables = $self.tables().await?;
-            let mut lent = $self.connections.lend().await?;
-            let $client = &mut lent.client.client;
-            let came = $self.connections.within($self.connections.within, $work).await;
-            lent.settle(came)
+            let mut lent = $self.connections.acquire().await?;
+            let $client = &mut lent.connection.client;
+            let came = $self.connections.with_timeout($self.connections.query_timeout, $work).await;
+            lent.give_back(came)
         })
     };
 }
 
-impl Engine for Postgres {
+impl SearchEngine for PostgresEngine {
     fn name(&self) -> &'static str {
         "postgres"
     }
 
-    fn open(&self) -> Doing<'_, Begun> {
-        Box::pin(async move { Ok(self.ready().await?.1) })
+    fn open_index(&self) -> EngineFuture<'_, IndexOpenOutcome> {
+        Box::pin(async move { Ok(self.open_tables().await?.1) })
     }
 
-    fn writer(&self) -> Doing<'_, Option<Box<dyn Writer>>> {
+    fn acquire_writer(&self) -> EngineFuture<'_, Option<Box<dyn EngineWriter>>> {
         Box::pin(async move {
-            let writer = self.hold(self.tables().await?).await?;
-            Ok(writer.map(|writer| Box::new(writer) as Box<dyn Writer>))
+            let writer = self.try_lock_writer(self.tables().await?).await?;
+            Ok(writer.map(|writer| Box::new(writer) as Box<dyn EngineWriter>))
         })
     }
 
-    fn documents(&self) -> Doing<'_, BTreeMap<String, Known>> {
-        asked!(self, |client, tables| find::documents(client, &tables))
+    fn documents(&self) -> EngineFuture<'_, BTreeMap<String, StoredVersion>> {
+        on_connection!(self, |client, tables| find::documents(client, &tables))
     }
 
-    fn status(&self) -> Doing<'_, Status> {
-        asked!(self, |client, tables| find::status(client, &tables))
+    fn status(&self) -> EngineFuture<'_, EngineStatus> {
+        on_connection!(self, |client, tables| find::status(client, &tables))
     }
 
-    fn candidates(&self, sought: Sought) -> Doing<'_, Matched> {
+    fn candidates(&self, sought: EngineQuery) -> EngineFuture<'_, EngineMatches> {
         Box::pin(async move {
             let tables = self.tables().await?;
-            let mut lent = self.connections.lend().await?;
-            let work = find::candidates(&mut lent.client.client, &tables, &sought);
-            let came = self.connections.within(self.connections.within, work).await;
-            let find::Found { question, averages, candidates } = lent.settle(came)?;
+            let mut lent = self.connections.acquire().await?;
+            let work = find::candidates(&mut lent.connection.client, &tables, &sought);
+            let came = self.connections.with_timeout(self.connections.query_timeout, work).await;
+            let find::PostgresCandidates { question, averages, candidates } =
+                lent.give_back(came)?;
             let connections = self.connections.clone();
-            let vectors = Arc::new(OfFound { connections, tables });
-            Ok(Matched { question, averages, candidates, total: None, vectors })
+            let vectors = Arc::new(PostgresVectors { connections, tables });
+            Ok(EngineMatches { question, averages, candidates, total: None, vectors })
         })
     }
 
-    fn named(&self, name: String, filter: Filter, limit: usize) -> Doing<'_, Vec<Named>> {
-        asked!(self, |client, tables| find::named(client, &tables, &name, &filter, limit))
+    fn find_definitions(
+        &self,
+        name: String,
+        filter: DocumentFilter,
+        limit: usize,
+    ) -> EngineFuture<'_, Vec<NamedDefinition>> {
+        on_connection!(self, |client, tables| find::find_definitions(
+            client, &tables, &name, &filter, limit
+        ))
     }
 
-    fn unembedded(&self, most: usize) -> Doing<'_, Vec<Unembedded>> {
-        asked!(self, |client, tables| find::unembedded(client, &tables, most))
+    fn pending_chunks(&self, most: usize) -> EngineFuture<'_, Vec<PendingChunk>> {
+        on_connection!(self, |client, tables| find::pending_chunks(client, &tables, most))
     }
 
-    fn kept(&self, path: String) -> Doing<'_, Option<Put>> {
-        asked!(self, |client, tables| async {
-            Ok(kept::kept(client, &tables, Some(&path)).await?.pop())
+    fn kept_document(&self, path: String) -> EngineFuture<'_, Option<StoredDocument>> {
+        on_connection!(self, |client, tables| async {
+            Ok(kept_documents::load_documents(client, &tables, Some(&path)).await?.pop())
         })
     }
 
-    fn reset(&self) -> Doing<'_, ()> {
+    fn reset(&self) -> EngineFuture<'_, ()> {
         Box::pin(async move {
             // The cached tables may have been dropped.
             *self.tables.lock().unwrap_or_else(PoisonError::into_inner) = None;
-            let (tables, begun) = self.ready().await?;
-            if begun == Begun::Kept {
-                let mut lent = self.connections.lend().await?;
-                let client = &mut lent.client.client;
+            let (tables, begun) = self.open_tables().await?;
+            if begun == IndexOpenOutcome::Existing {
+                let mut lent = self.connections.acquire().await?;
+                let client = &mut lent.connection.client;
                 let work = async {
                     let work = client.transaction().await?;
-                    tables.renew(&work).await?;
+                    tables.recreate(&work).await?;
                     Ok(work.commit().await?)
                 };
-                let came = self.connections.within(READY_WITHIN, work).await;
-                lent.settle(came)?;
-                if self.identity.source == Source::Documents {
-                    self.put_again(&tables).await?;
+                let came = self.connections.with_timeout(READY_TIMEOUT, work).await;
+                lent.give_back(came)?;
+                if self.identity.source == DocumentSource::Documents {
+                    self.restore_documents(&tables).await?;
                 }
             }
             Ok(())
@@ -267,18 +290,18 @@ impl Engine for Postgres {
 }
 
 /// Loads the vectors of found chunks on demand.
-struct OfFound {
-    connections: Shared,
-    tables: Arc<Tables>,
+struct PostgresVectors {
+    connections: SharedPool,
+    tables: Arc<NamespaceTables>,
 }
 
-impl Vectors for OfFound {
-    fn of(&self, keys: Vec<u64>, by: By) -> Doing<'_, Vec<Option<Vec<f32>>>> {
+impl VectorLookup for PostgresVectors {
+    fn load(&self, keys: Vec<u64>, by: VectorOrigin) -> EngineFuture<'_, Vec<Option<Vec<f32>>>> {
         Box::pin(async move {
-            let lent = self.connections.lend().await?;
-            let work = find::vectors(&lent.client.client, &self.tables, &keys, by);
-            let came = self.connections.within(self.connections.within, work).await;
-            lent.settle(came)
+            let lent = self.connections.acquire().await?;
+            let work = find::vectors(&lent.connection.client, &self.tables, &keys, by);
+            let came = self.connections.with_timeout(self.connections.query_timeout, work).await;
+            lent.give_back(came)
         })
     }
 }

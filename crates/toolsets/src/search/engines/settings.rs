@@ -45,27 +45,27 @@ pub struct PostgresSettings {
     /// The password, once it was read from the environment.
     #[serde(skip)]
     #[schemars(skip)]
-    pub password: Password,
+    pub password: EnginePassword,
 }
 
 /// A password that `Debug` does not print, or none.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Password(Option<String>);
+pub struct EnginePassword(Option<String>);
 
-impl Password {
+impl EnginePassword {
     /// Returns the password for a login.
-    pub fn said(&self) -> Option<&str> {
+    pub fn expose(&self) -> Option<&str> {
         self.0.as_deref()
     }
 }
 
-impl From<&str> for Password {
+impl From<&str> for EnginePassword {
     fn from(text: &str) -> Self {
         Self(Some(text.to_owned()).filter(|it| !it.is_empty()))
     }
 }
 
-impl fmt::Debug for Password {
+impl fmt::Debug for EnginePassword {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.is_some() { "[redacted]" } else { "none" })
     }
@@ -88,7 +88,7 @@ impl EngineSettings {
     pub fn take_secrets<'v>(&mut self, variable: impl Fn(&str) -> Option<&'v str>) {
         if let Self::Postgres(settings) = self {
             let password = variable(&settings.password_env);
-            settings.password = password.map(Password::from).unwrap_or_default();
+            settings.password = password.map(EnginePassword::from).unwrap_or_default();
         }
     }
 }
@@ -96,7 +96,7 @@ impl EngineSettings {
 impl PostgresSettings {
     fn check(&self) -> Result<(), String> {
         let Self { connections, timeout_ms, .. } = self;
-        if let Err(why) = super::postgres::Address::of(self) {
+        if let Err(why) = super::postgres::PostgresAddress::parse(self) {
             return Err(format!("`search.engine.postgres.url` {why}"));
         }
         if !(1..=64).contains(connections) {
@@ -160,6 +160,6 @@ mod tests {
         let shown = format!("{settings:?} {}", serde_json::to_string(&settings).unwrap());
         assert!(!shown.contains("very"), "{shown}");
         let EngineSettings::Postgres(settings) = settings else { panic!("{settings:?}") };
-        assert_eq!(settings.password.said(), Some("very-secret"));
+        assert_eq!(settings.password.expose(), Some("very-secret"));
     }
 }

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use toolgate_chunks::{ChunkKind, chunks};
-use toolgate_search::index::{Index, Place};
-use toolgate_search::rank::{FIELDS, Texts, count, rank};
-use toolgate_search::{Filter, static_model};
+use toolgate_search::index::{IndexLocation, SearchIndex};
+use toolgate_search::rank::{ChunkTexts, FIELDS, count_words, rank};
+use toolgate_search::{DocumentFilter, static_model};
 
 use super::*;
 
@@ -30,8 +30,8 @@ pub(super) const GOLD: [(&str, &str); 12] = [
 ];
 
 /// A document at `path` that reads `text`.
-pub(super) fn document(path: &str, text: &str, tags: &[&str]) -> Put {
-    Put {
+pub(super) fn document(path: &str, text: &str, tags: &[&str]) -> StoredDocument {
+    StoredDocument {
         path: path.to_owned(),
         stamp: path.as_bytes().to_vec(),
         etag: format!("\"{}\"", text.len()),
@@ -45,8 +45,8 @@ pub(super) fn document(path: &str, text: &str, tags: &[&str]) -> Put {
 }
 
 /// The corpus that is searched in all tests of search, each file tagged by its folder.
-pub(super) fn corpus() -> Vec<Put> {
-    fn put(from: &Path, below: &Path, into: &mut Vec<Put>) {
+pub(super) fn corpus() -> Vec<StoredDocument> {
+    fn put(from: &Path, below: &Path, into: &mut Vec<StoredDocument>) {
         for entry in fs::read_dir(from).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
@@ -66,32 +66,32 @@ pub(super) fn corpus() -> Vec<Put> {
 }
 
 /// What is sought by `query`, in words and by the built-in vectors.
-pub(super) fn sought(query: &str) -> Sought {
-    Sought {
+pub(super) fn sought(query: &str) -> EngineQuery {
+    EngineQuery {
         query: Some(query.to_owned()),
-        near: static_model::query(query),
+        static_vector: static_model::embed_query(query),
         limit: 100,
-        ..Sought::default()
+        ..EngineQuery::default()
     }
 }
 
 /// The namespace `name` of files of a workspace.
-pub(super) fn identity(name: &str, source: Source) -> Identity {
-    Identity { root: "/workspace".into(), namespace: name.to_owned(), source }
+pub(super) fn identity(name: &str, source: DocumentSource) -> NamespaceIdentity {
+    NamespaceIdentity { root: "/workspace".into(), namespace: name.to_owned(), source }
 }
 
 /// Puts `documents` into an engine that was opened, and commits.
-pub(super) async fn fill(engine: &dyn Engine, documents: Vec<Put>) {
+pub(super) async fn fill(engine: &dyn SearchEngine, documents: Vec<StoredDocument>) {
     let mut writer = next_writer(engine).await;
     writer.put(documents).await.unwrap();
     writer.commit().await.unwrap();
 }
 
 /// The next to write, once the server has seen that the last is gone.
-pub(super) async fn next_writer(engine: &dyn Engine) -> Box<dyn Writer> {
+pub(super) async fn next_writer(engine: &dyn SearchEngine) -> Box<dyn EngineWriter> {
     let until = Instant::now() + Duration::from_secs(10);
     loop {
-        if let Some(writer) = engine.writer().await.unwrap() {
+        if let Some(writer) = engine.acquire_writer().await.unwrap() {
             return writer;
         }
         assert!(Instant::now() < until, "the lock of a writer that is gone is held");
@@ -99,23 +99,23 @@ pub(super) async fn next_writer(engine: &dyn Engine) -> Box<dyn Writer> {
 }
 
 /// What `sought` finds, the best first: paths and first lines.
-pub(super) async fn found(engine: &dyn Engine, sought: Sought) -> Vec<(String, u32)> {
+pub(super) async fn found(engine: &dyn SearchEngine, sought: EngineQuery) -> Vec<(String, u32)> {
     let matched = engine.candidates(sought).await.unwrap();
-    let question = matched.question.unwrap_or_else(|| Question::new("", 0, |_| 0));
+    let question = matched.question.unwrap_or_else(|| WeighedQuestion::new("", 0, |_| 0));
     let ranked = rank(&question, &matched.averages, &matched.candidates, true, 20);
-    let at = |at: usize| &matched.candidates[at].shown;
-    ranked.iter().map(|it| (at(it.at).path.clone(), at(it.at).first)).collect()
+    let at = |at: usize| &matched.candidates[at].summary;
+    ranked.iter().map(|it| (at(it.index).path.clone(), at(it.index).first)).collect()
 }
 
 /// Every question finds in `engine`, which holds the corpus, what ranking all of its chunks finds:
 /// counts, rarities, lengths and likeness are what they are.
-pub(super) async fn finds_what_is_best_of_all(engine: &dyn Engine) {
+pub(super) async fn finds_what_is_best_of_all(engine: &dyn SearchEngine) {
     let corpus = corpus();
     let all: Vec<_> = corpus
         .iter()
         .flat_map(|put| put.chunks.iter().map(move |chunk| (put, chunk)))
         .map(|(put, chunk)| {
-            let document = put.document();
+            let document = put.as_document();
             let texts = document.texts(chunk).map(std::borrow::Cow::into_owned);
             (put, chunk, texts)
         })
@@ -123,26 +123,37 @@ pub(super) async fn finds_what_is_best_of_all(engine: &dyn Engine) {
     assert!(all.len() <= 100, "{}: not all can be candidates", all.len());
     for (query, path) in GOLD {
         let holding = |word: &str| {
-            let asks = Question::new(query, 0, |_| 0);
-            let at = asks.at(word).unwrap();
+            let asks = WeighedQuestion::new(query, 0, |_| 0);
+            let at = asks.concept_index(word).unwrap();
             let has = |texts: &[String; FIELDS]| {
                 let texts = texts.each_ref().map(String::as_str);
-                count(&asks, &texts).0[at].iter().any(|it| *it > 0)
+                count_words(&asks, &texts).0[at].iter().any(|it| *it > 0)
             };
             all.iter().filter(|(_, _, texts)| has(texts)).count() as u64
         };
-        let question = Question::new(query, all.len() as u64, holding);
-        let near = static_model::query(query);
-        let cosine = |texts: &Texts<'_>| match (&near, static_model::chunk(texts)) {
+        let question = WeighedQuestion::new(query, all.len() as u64, holding);
+        let near = static_model::embed_query(query);
+        let cosine = |texts: &ChunkTexts<'_>| match (&near, static_model::embed_chunk(texts)) {
             (Some(a), Some(b)) => a.iter().zip(b).map(|(a, b)| a * b).sum(),
             (Some(_) | None, _) => 0.0,
         };
-        let mut averages = Averages { chunks: all.len() as u64, ..Averages::default() };
-        let candidate = |(key, (put, chunk, texts)): (usize, &(&Put, &Chunk, [String; FIELDS]))| {
+        let mut averages =
+            IndexStatistics { chunks: all.len() as u64, ..IndexStatistics::default() };
+        let candidate = |(key, (put, chunk, texts)): (
+            usize,
+            &(&StoredDocument, &TextChunk, [String; FIELDS]),
+        )| {
             let texts = texts.each_ref().map(String::as_str);
-            let (counts, lengths) = count(&question, &texts);
-            let shown = put.document().shown(chunk);
-            Candidate { key: key as u64, counts, lengths, near: cosine(&texts), model: None, shown }
+            let (counts, lengths) = count_words(&question, &texts);
+            let shown = put.as_document().summary(chunk);
+            Candidate {
+                key: key as u64,
+                counts,
+                lengths,
+                static_cosine: cosine(&texts),
+                model_cosine: None,
+                summary: shown,
+            }
         };
         let candidates: Vec<Candidate> = all.iter().enumerate().map(candidate).collect();
         for it in &candidates {
@@ -154,25 +165,30 @@ pub(super) async fn finds_what_is_best_of_all(engine: &dyn Engine) {
         for (ours, theirs) in here.averages.lengths.iter().zip(averages.lengths) {
             assert!((ours - theirs).abs() < 0.01, "{:?} {averages:?}", here.averages);
         }
-        let rarity = |it: &Question| -> Vec<(String, f32)> {
+        let rarity = |it: &WeighedQuestion| -> Vec<(String, f32)> {
             it.concepts.iter().map(|it| (it.word.clone(), it.rarity)).collect()
         };
         assert_eq!(rarity(here.question.as_ref().unwrap()), rarity(&question), "{query}");
         for it in &here.candidates {
             let same = |other: &&Candidate| {
-                (&other.shown.path, other.shown.first) == (&it.shown.path, it.shown.first)
+                (&other.summary.path, other.summary.first) == (&it.summary.path, it.summary.first)
             };
             let other = candidates.iter().find(same).unwrap();
             assert_eq!(
-                (&it.shown, &it.counts, it.lengths),
-                (&other.shown, &other.counts, other.lengths)
+                (&it.summary, &it.counts, it.lengths),
+                (&other.summary, &other.counts, other.lengths)
             );
-            assert!((it.near - other.near).abs() < 1e-4, "{query}: {} {}", it.near, other.near);
+            assert!(
+                (it.static_cosine - other.static_cosine).abs() < 1e-4,
+                "{query}: {} {}",
+                it.static_cosine,
+                other.static_cosine
+            );
         }
         let ranked = rank(&question, &averages, &candidates, true, 20);
-        let at = |at: usize| &candidates[at].shown;
+        let at = |at: usize| &candidates[at].summary;
         let expected: Vec<(String, u32)> =
-            ranked.iter().map(|it| (at(it.at).path.clone(), at(it.at).first)).collect();
+            ranked.iter().map(|it| (at(it.index).path.clone(), at(it.index).first)).collect();
         let found = found(engine, sought(query)).await;
         assert_eq!(found[..5], expected[..5], "{query}");
         assert!(found[..5].iter().any(|(it, _)| it == path), "{query}: {found:?}");
@@ -180,7 +196,7 @@ pub(super) async fn finds_what_is_best_of_all(engine: &dyn Engine) {
 }
 
 /// A filter lets in all that fits and nothing else, however little that is.
-pub(super) async fn filters_exactly(engine: &dyn Engine) {
+pub(super) async fn filters_exactly(engine: &dyn SearchEngine) {
     for (prefixes, tags) in [
         (vec!["src/http/"], vec![]),
         (vec!["docs/", "db"], vec![]),
@@ -189,16 +205,16 @@ pub(super) async fn filters_exactly(engine: &dyn Engine) {
         (vec!["nowhere"], vec![]),
         (vec![], vec!["src", "docs"]),
     ] {
-        let filter = Filter {
+        let filter = DocumentFilter {
             prefixes: prefixes.into_iter().map(str::to_owned).collect(),
             tags: tags.into_iter().map(str::to_owned).collect(),
         };
         let query = "authentication request token table release";
-        let wanted = Sought { filter: filter.clone(), ..sought(query) };
+        let wanted = EngineQuery { filter: filter.clone(), ..sought(query) };
         let mut here: Vec<_> = found(engine, wanted).await;
         let mut all: Vec<(String, u32)> = Vec::new();
         for put in corpus() {
-            if filter.fits(&put.path, &put.tags) {
+            if filter.matches(&put.path, &put.tags) {
                 all.extend(put.chunks.iter().map(|chunk| (put.path.clone(), chunk.first)));
             }
         }
@@ -213,12 +229,13 @@ pub(super) async fn filters_exactly(engine: &dyn Engine) {
 
 /// What is put takes the place of what was there, and what is removed is found no more; neither
 /// before it is committed.
-pub(super) async fn holds_what_was_committed(engine: &dyn Engine) {
-    let mut writer = engine.writer().await.unwrap().unwrap();
+pub(super) async fn holds_what_was_committed(engine: &dyn SearchEngine) {
+    let mut writer = engine.acquire_writer().await.unwrap().unwrap();
     let first = document("a.rs", "/// Finds a quagga.\nfn quagga() {}\n", &["zoo"]);
     writer.put(vec![first, document("empty.rs", "", &[])]).await.unwrap();
     writer.commit().await.unwrap();
-    let paths = |documents: BTreeMap<String, Known>| documents.into_keys().collect::<Vec<_>>();
+    let paths =
+        |documents: BTreeMap<String, StoredVersion>| documents.into_keys().collect::<Vec<_>>();
     assert_eq!(paths(engine.documents().await.unwrap()), ["a.rs", "empty.rs"]);
     let known = engine.documents().await.unwrap();
     assert_eq!(known["a.rs"].stamp, b"a.rs");
@@ -247,67 +264,77 @@ pub(super) async fn holds_what_was_committed(engine: &dyn Engine) {
 }
 
 /// Definitions are found by what they are called, as the embedded index finds them.
-pub(super) async fn finds_by_name(engine: &dyn Engine) {
+pub(super) async fn finds_by_name(engine: &dyn SearchEngine) {
     let text = |name: &str| format!("/// Some words.\nfn {name}() {{\n    work();\n}}\n");
     let names = ["parse_header", "ParseHeader", "parse_header_line", "render", "header_of_parse"];
-    let documents: Vec<Put> =
+    let documents: Vec<StoredDocument> =
         names.iter().map(|name| document(&format!("{name}.rs"), &text(name), &[])).collect();
-    let (embedded, _) = Index::open(Place::Memory, None).unwrap();
+    let (embedded, _) = SearchIndex::open(IndexLocation::Memory, None).unwrap();
     let mut writer = embedded.writer().unwrap().unwrap();
     for put in &documents {
-        writer.put(&put.document()).unwrap();
+        writer.put(&put.as_document()).unwrap();
     }
     writer.commit().unwrap();
     fill(engine, documents).await;
     let snapshot = embedded.snapshot().unwrap();
     for query in ["parse_header", "parseheader", "render", "rendr", "header parse", "nothing_so"] {
-        let filter = Filter::default();
-        let expected = snapshot.named(query, &filter, 10).unwrap();
-        let found = engine.named(query.to_owned(), filter, 10).await.unwrap();
+        let filter = DocumentFilter::default();
+        let expected = snapshot.find_named(query, &filter, 10).unwrap();
+        let found = engine.find_definitions(query.to_owned(), filter, 10).await.unwrap();
         assert_eq!(found, expected, "{query}");
     }
-    let found = engine.named("parse_header".to_owned(), Filter::default(), 10).await.unwrap();
+    let found = engine
+        .find_definitions("parse_header".to_owned(), DocumentFilter::default(), 10)
+        .await
+        .unwrap();
     assert_eq!(
-        (found[0].name.as_str(), found[0].shown.kind),
+        (found[0].name.as_str(), found[0].summary.kind),
         ("parse_header", ChunkKind::Function)
     );
 }
 
 /// Vectors by the model are found by hash, and by them chunks are.
-pub(super) async fn finds_by_the_model(engine: &dyn Engine) {
-    let documents: Vec<Put> = ["red", "green", "blue"]
+pub(super) async fn finds_by_the_model(engine: &dyn SearchEngine) {
+    let documents: Vec<StoredDocument> = ["red", "green", "blue"]
         .iter()
         .map(|it| document(&format!("{it}.rs"), &format!("fn {it}() {{}}\n"), &[]))
         .collect();
     fill(engine, documents).await;
-    let wanting = engine.unembedded(10).await.unwrap();
+    let wanting = engine.pending_chunks(10).await.unwrap();
     assert_eq!(wanting.len(), 3);
-    let mut writer = engine.writer().await.unwrap().unwrap();
+    let mut writer = engine.acquire_writer().await.unwrap().unwrap();
     let vector = |path: &str| match path {
         "red.rs" => vec![1.0, 0.0, 0.0, 0.0],
         "green.rs" => vec![0.6, 0.8, 0.0, 0.0],
         _ => vec![0.0, 0.0, 0.0, 1.0],
     };
     for wrong in [vec![1.0; 3], vec![f32::NAN, 0.0, 0.0, 1.0]] {
-        let refused = writer.give(vec![(wanting[0].hash, wrong)]).await.unwrap_err();
+        let refused = writer.put_vectors(vec![(wanting[0].hash, wrong)]).await.unwrap_err();
         assert!(matches!(refused, EngineError::Failed(_)), "{refused}");
     }
     let given = wanting.iter().map(|it| (it.hash, vector(&it.path))).collect();
-    writer.give(given).await.unwrap();
+    writer.put_vectors(given).await.unwrap();
     writer.commit().await.unwrap();
     assert_eq!(engine.status().await.unwrap().with_vectors, 3);
-    assert!(engine.unembedded(10).await.unwrap().is_empty());
-    let wanted = Sought { model: Some(vec![0.8, 0.6, 0.0, 0.0]), limit: 2, ..Sought::default() };
+    assert!(engine.pending_chunks(10).await.unwrap().is_empty());
+    let wanted = EngineQuery {
+        model_vector: Some(vec![0.8, 0.6, 0.0, 0.0]),
+        limit: 2,
+        ..EngineQuery::default()
+    };
     let matched = engine.candidates(wanted).await.unwrap();
-    let mut likeness: Vec<(String, f32)> =
-        matched.candidates.iter().map(|it| (it.shown.path.clone(), it.model.unwrap())).collect();
+    let mut likeness: Vec<(String, f32)> = matched
+        .candidates
+        .iter()
+        .map(|it| (it.summary.path.clone(), it.model_cosine.unwrap()))
+        .collect();
     likeness.sort_by(|a, b| b.1.total_cmp(&a.1));
     assert_eq!(likeness.iter().map(|it| it.0.as_str()).collect::<Vec<_>>(), ["green.rs", "red.rs"]);
     assert!((likeness[0].1 - 0.96).abs() < 1e-3 && (likeness[1].1 - 0.8).abs() < 1e-3);
     let keys: Vec<u64> = matched.candidates.iter().map(|it| it.key).collect();
-    let vectors = matched.vectors.of(keys, By::Model).await.unwrap();
+    let vectors = matched.vectors.load(keys, VectorOrigin::Model).await.unwrap();
     for (it, found) in matched.candidates.iter().zip(vectors) {
-        assert_eq!(found.unwrap(), vector(&it.shown.path));
+        assert_eq!(found.unwrap(), vector(&it.summary.path));
     }
     // The same text keeps its vector wherever it goes.
     writer.remove(vec!["red.rs".to_owned()]).await.unwrap();
@@ -319,19 +346,19 @@ pub(super) async fn finds_by_the_model(engine: &dyn Engine) {
 }
 
 /// Documents that no file holds come back as they were put, and outlive a reset.
-pub(super) async fn keeps_documents(engine: &dyn Engine) {
+pub(super) async fn keeps_documents(engine: &dyn SearchEngine) {
     let mut put = document("note 1", "An okapi is no quagga.\0 Really.", &["zoo"]);
     put.stamp = b"note.md".to_vec();
     put.chunks = chunks("note.md", &put.text);
     put.metadata.insert("by".to_owned(), "ada".into());
     fill(engine, vec![put.clone()]).await;
-    assert_eq!(engine.kept("note 1".to_owned()).await.unwrap(), Some(put.clone()));
-    assert_eq!(engine.kept("note 2".to_owned()).await.unwrap(), None);
+    assert_eq!(engine.kept_document("note 1".to_owned()).await.unwrap(), Some(put.clone()));
+    assert_eq!(engine.kept_document("note 2".to_owned()).await.unwrap(), None);
     engine.reset().await.unwrap();
-    assert_eq!(engine.kept("note 1".to_owned()).await.unwrap(), Some(put));
+    assert_eq!(engine.kept_document("note 1".to_owned()).await.unwrap(), Some(put));
     assert_eq!(found(engine, sought("okapi")).await[0].0, "note 1");
-    let mut writer = engine.writer().await.unwrap().unwrap();
+    let mut writer = engine.acquire_writer().await.unwrap().unwrap();
     writer.remove(vec!["note 1".to_owned()]).await.unwrap();
     writer.commit().await.unwrap();
-    assert_eq!(engine.kept("note 1".to_owned()).await.unwrap(), None);
+    assert_eq!(engine.kept_document("note 1".to_owned()).await.unwrap(), None);
 }

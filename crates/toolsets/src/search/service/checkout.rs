@@ -18,45 +18,45 @@ use sha1::{Digest, Sha1};
 use sha2::Sha256;
 
 use crate::world::Root;
-use crate::world::root::{File, Meta, Stamp, Watch};
+use crate::world::root::{EntryMeta, EntryStamp, WorkMonitor, WorkspaceFile};
 
 /// The largest `HEAD` or loose ref that is read, in bytes.
 const HEAD_BYTES_MAX: u64 = 4 << 10;
 /// The largest list of packed refs that is read, in bytes.
 const REFS_BYTES_MAX: u64 = 16 << 20;
 /// The largest index of git that is read, in bytes. It fits a million files.
-const FILES_BYTES_MAX: u64 = 128 << 20;
+const INDEX_BYTES_MAX: u64 = 128 << 20;
 
 /// The longest time between git's update of its index and of `HEAD`. Usually it is half a
 /// millisecond, and a few milliseconds on a busy machine.
-const MOVES_WITHIN: Duration = Duration::from_millis(150);
+const HEAD_MOVE_MAX: Duration = Duration::from_millis(150);
 /// The pause between two checks of `HEAD`.
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
+const HEAD_CHECK_PAUSE: Duration = Duration::from_millis(2);
 
 /// The number of bytes that are kept of an object's name.
 const NAME_BYTES: usize = 8;
 
 /// The checkout of a folder, if the folder is a git repository.
-pub(super) struct Checkout {
+pub(super) struct CheckoutReader {
     root: Root,
     /// The entries of git's index when it had this stamp.
-    known: Mutex<Option<(Stamp, Arc<Added>)>>,
+    cached_index: Mutex<Option<(EntryStamp, Arc<GitIndex>)>>,
 }
 
 /// The state of a checkout at one moment.
-pub(super) struct Now {
+pub(super) struct CheckoutState {
     commit: String,
-    added: Arc<Added>,
+    index: Arc<GitIndex>,
 }
 
 /// The files in git's index, by the hash of their paths.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Added(HashMap<u64, Seen>);
+struct GitIndex(HashMap<u64, GitIndexEntry>);
 
 /// A file in git's index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Seen {
-    state: State,
+struct GitIndexEntry {
+    stat: GitFileStat,
     /// The beginning of the object name of its content.
     name: [u8; NAME_BYTES],
     /// True if the file may have changed without a new modification time ("racy git").
@@ -65,15 +65,15 @@ struct Seen {
 
 /// The size and modification time of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct State {
+struct GitFileStat {
     modified: (u32, u32),
     size: u32,
 }
 
-impl Checkout {
+impl CheckoutReader {
     /// Creates the checkout of `root`. Reads nothing yet.
     pub(super) fn new(root: &Root) -> Self {
-        Self { root: root.clone(), known: Mutex::default() }
+        Self { root: root.clone(), cached_index: Mutex::default() }
     }
 
     /// Returns the current state. Returns `None` if there is no repository that this module can
@@ -81,92 +81,93 @@ impl Checkout {
     ///
     /// Git replaces its index first and moves `HEAD` later, without a lock in between. So a new
     /// index is read again until `HEAD` has had time to move.
-    pub(super) fn now(&self, watch: &Watch) -> Option<Now> {
+    pub(super) fn current(&self, watch: &WorkMonitor) -> Option<CheckoutState> {
         let begun = Instant::now();
         loop {
-            let commit = self.commit(watch)?;
-            let (added, is_new) = self.added(commit.len() / 2, watch)?;
-            let is_free = |path: &str| matches!(self.root.exists(path), Ok(None));
+            let commit = self.head_commit(watch)?;
+            let (added, is_new) = self.read_index(commit.len() / 2, watch)?;
+            let is_free = |path: &str| matches!(self.root.kind_at(path), Ok(None));
             let is_locked = !is_free(".git/index.lock") || !is_free(".git/HEAD.lock");
-            if is_locked || self.commit(watch)? != commit {
+            if is_locked || self.head_commit(watch)? != commit {
                 return None;
             }
             if !is_new {
-                return Some(Now { commit, added });
+                return Some(CheckoutState { commit, index: added });
             }
-            if begun.elapsed() > MOVES_WITHIN {
+            if begun.elapsed() > HEAD_MOVE_MAX {
                 return None;
             }
-            watch.check().ok()?;
+            watch.check_cancelled().ok()?;
             #[allow(clippy::disallowed_methods, reason = "git tells nobody when it is done")]
-            sleep(LOOK_AGAIN);
+            sleep(HEAD_CHECK_PAUSE);
         }
     }
 
     /// Returns the entries of git's index, and true if it is so new that `HEAD` may not have moved
     /// yet. Object names have `name_bytes` bytes.
-    fn added(&self, name_bytes: usize, watch: &Watch) -> Option<(Arc<Added>, bool)> {
+    fn read_index(&self, name_bytes: usize, watch: &WorkMonitor) -> Option<(Arc<GitIndex>, bool)> {
         let file = self.root.open_file(".git/index").ok()?;
         let stamp = file.meta().stamp();
         // The clock of another machine may be ahead.
         let age = Duration::try_from(Timestamp::now().duration_since(file.meta().mtime()));
-        let is_new = age.is_ok_and(|age| age < MOVES_WITHIN);
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = age.is_ok_and(|age| age < HEAD_MOVE_MAX);
+        let mut known = self.cached_index.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((before, added)) = &*known
             && *before == stamp
         {
             return Some((added.clone(), is_new));
         }
-        let written = State::of(file.meta())?.modified;
-        let added = Added::read(&read(&file, FILES_BYTES_MAX, watch)?, name_bytes, written)?;
+        let written = GitFileStat::from_meta(file.meta())?.modified;
+        let added =
+            GitIndex::parse(&read_file(&file, INDEX_BYTES_MAX, watch)?, name_bytes, written)?;
         let added = Arc::new(added);
         *known = Some((stamp, added.clone()));
         Some((added, is_new))
     }
 
     /// Returns the name of the commit at `HEAD`.
-    fn commit(&self, watch: &Watch) -> Option<String> {
+    fn head_commit(&self, watch: &WorkMonitor) -> Option<String> {
         let text = |path: &str, most: u64| {
             let file = self.root.open_file(path).ok()?;
-            String::from_utf8(read(&file, most, watch)?).ok()
+            String::from_utf8(read_file(&file, most, watch)?).ok()
         };
         let head = text(".git/HEAD", HEAD_BYTES_MAX)?;
-        let Some(name) = head.strip_prefix("ref: ") else { return object(&head) };
+        let Some(name) = head.strip_prefix("ref: ") else { return parse_object_name(&head) };
         let name = name.trim_end();
         if !name.starts_with("refs/") || name.split('/').any(|part| part == "..") {
             return None;
         }
         if let Some(loose) = text(&format!(".git/{name}"), HEAD_BYTES_MAX) {
-            return object(&loose);
+            return parse_object_name(&loose);
         }
         let packed = text(".git/packed-refs", REFS_BYTES_MAX)?;
         let mut lines = packed.lines().filter_map(|line| line.split_once(' '));
-        lines.find(|(_, named)| *named == name).and_then(|(commit, _)| object(commit))
+        lines.find(|(_, named)| *named == name).and_then(|(commit, _)| parse_object_name(commit))
     }
 }
 
-impl Now {
+impl CheckoutState {
     /// Returns the commit if it has the file at `path`, with this `meta` and `content`, unchanged.
-    pub(super) fn commit_of(&self, path: &str, meta: &Meta, content: &[u8]) -> Option<String> {
-        let seen = self.added.0.get(&hash(path.as_bytes()))?;
-        let is_untouched = !seen.is_racy && State::of(meta)? == seen.state;
-        let is_same = is_untouched || name(content, self.commit.len()) == seen.name;
+    pub(super) fn commit_of(&self, path: &str, meta: &EntryMeta, content: &[u8]) -> Option<String> {
+        let seen = self.index.0.get(&hash_path(path.as_bytes()))?;
+        let is_untouched = !seen.is_racy && GitFileStat::from_meta(meta)? == seen.stat;
+        let is_same = is_untouched || object_name(content, self.commit.len()) == seen.name;
         is_same.then(|| self.commit.clone())
     }
 }
 
-impl Added {
+impl GitIndex {
     /// Parses git's index, version 2 to 4 (gitformat-index). `written` is its modification time,
     /// and object names have `name_bytes` bytes. Returns `None` if it cannot be parsed.
-    fn read(bytes: &[u8], name_bytes: usize, written: (u32, u32)) -> Option<Self> {
+    fn parse(bytes: &[u8], name_bytes: usize, written: (u32, u32)) -> Option<Self> {
         let (head, mut rest) = bytes.split_at_checked(12)?;
-        let version = number(head, 4)?;
+        let version = read_u32(head, 4)?;
         if !head.starts_with(b"DIRC") || !(2..=4).contains(&version) {
             return None;
         }
         let mut added = HashMap::new();
         let mut path = Vec::new();
-        for _ in 0..number(head, 8)? {
+        for _ in 0..read_u32(head, 8)? {
             let flags = 40 + name_bytes;
             let (entry, after) = rest.split_at_checked(flags + 2)?;
             let said = u16::from_be_bytes(entry[flags..].try_into().ok()?);
@@ -175,7 +176,7 @@ impl Added {
             let name = after.get(more..)?;
             if version == 4 {
                 // Version 4 compresses a path to the part that differs from the previous path.
-                let (gone, name) = offset(name)?;
+                let (gone, name) = read_varint(name)?;
                 path.truncate(path.len().checked_sub(gone)?);
                 let end = memchr::memchr(0, name)?;
                 path.extend_from_slice(&name[..end]);
@@ -189,24 +190,27 @@ impl Added {
                 let padded = (entry.len() + more + end + 8) & !7;
                 rest = rest.get(padded..)?;
             }
-            let modified = (number(entry, 8)?, number(entry, 12)?);
-            let mode = number(entry, 24)?;
-            let size = number(entry, 36)?;
+            let modified = (read_u32(entry, 8)?, read_u32(entry, 12)?);
+            let mode = read_u32(entry, 24)?;
+            let size = read_u32(entry, 36)?;
             let is_merged = said & 0x3000 == 0;
             if is_merged && mode >> 12 == 0o10 {
                 let name = entry.get(40..40 + NAME_BYTES)?.try_into().ok()?;
                 // A file that was modified while the index was written may have changed again after
                 // that.
                 let is_racy = modified >= written;
-                added.insert(hash(&path), Seen { state: State { modified, size }, name, is_racy });
+                added.insert(
+                    hash_path(&path),
+                    GitIndexEntry { stat: GitFileStat { modified, size }, name, is_racy },
+                );
             }
         }
         Some(Self(added))
     }
 }
 
-impl State {
-    fn of(meta: &Meta) -> Option<Self> {
+impl GitFileStat {
+    fn from_meta(meta: &EntryMeta) -> Option<Self> {
         let modified = meta.mtime();
         let seconds = u32::try_from(modified.as_second()).ok()?;
         let nanos = u32::try_from(modified.subsec_nanosecond()).ok()?;
@@ -216,7 +220,7 @@ impl State {
 
 /// Returns the beginning of git's object name of `content`. Names have 40 (SHA-1) or 64 (SHA-256)
 /// `digits`.
-fn name(content: &[u8], digits: usize) -> [u8; NAME_BYTES] {
+fn object_name(content: &[u8], digits: usize) -> [u8; NAME_BYTES] {
     let head = format!("blob {}\0", content.len());
     let mut name = [0; NAME_BYTES];
     if digits == 64 {
@@ -229,30 +233,30 @@ fn name(content: &[u8], digits: usize) -> [u8; NAME_BYTES] {
     name
 }
 
-fn read(file: &File, most: u64, watch: &Watch) -> Option<Vec<u8>> {
+fn read_file(file: &WorkspaceFile, most: u64, watch: &WorkMonitor) -> Option<Vec<u8>> {
     let size = file.meta().size();
     if size > most { None } else { file.read(0, size, watch).ok() }
 }
 
 /// Returns `text` if it is the name of an object.
-fn object(text: &str) -> Option<String> {
+fn parse_object_name(text: &str) -> Option<String> {
     let name = text.trim_end();
     let is_name = matches!(name.len(), 40 | 64) && name.bytes().all(|it| it.is_ascii_hexdigit());
     is_name.then(|| name.to_owned())
 }
 
-fn hash(path: &[u8]) -> u64 {
+fn hash_path(path: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     path.hash(&mut hasher);
     hasher.finish()
 }
 
-fn number(bytes: &[u8], at: usize) -> Option<u32> {
+fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
 /// Parses a variable-length integer of git's index. Returns it with the rest of `bytes`.
-fn offset(bytes: &[u8]) -> Option<(usize, &[u8])> {
+fn read_varint(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let (first, mut rest) = bytes.split_first()?;
     let mut value = usize::from(first & 0x7f);
     let mut last = *first;

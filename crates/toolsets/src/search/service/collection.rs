@@ -9,42 +9,42 @@ use serde_json::{Map, Value};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
-use toolgate_chunks::{Sort, chunks};
-use toolgate_contract::{Ctx, Fault, ToolError};
+use toolgate_chunks::{FileClass, chunks};
+use toolgate_contract::{ToolContext, ToolError, ToolFault};
 use toolgate_search::Embedder;
 
-use super::checkout::Checkout;
-use super::documents::{self, Change, Changed, Librarian};
-use super::embedding::Embedding;
-use super::files::{Bounds, left_out};
-use super::keeper::{self, Keeper, SoFar};
-use super::progress::{Indexed, Progress, State};
-use super::{Service, cannot};
-use crate::search::engines::{Engine, EngineError, Put};
+use super::checkout::CheckoutReader;
+use super::documents::{self, ChangeSummary, DocumentChange, DocumentKeeper};
+use super::embedding::VectorMaker;
+use super::files::{IndexLimits, excluded_folders};
+use super::keeper::{self, IndexKeeper, KeeperMemory};
+use super::progress::{IndexProgress, IndexReport, IndexState};
+use super::{SearchService, not_current_message};
+use crate::search::engines::{EngineError, SearchEngine, StoredDocument};
 use crate::world::Root;
 use crate::world::root::Etag;
 
 /// The capacity of a keeper's queue. Further requests do not wait for it.
-const ASKS_MAX: usize = 256;
+const REQUESTS_MAX: usize = 256;
 
 /// An index and its keeper.
-pub(super) struct Collection {
-    pub(super) engine: Arc<dyn Engine>,
+pub(super) struct SearchCollection {
+    pub(super) engine: Arc<dyn SearchEngine>,
     root: Option<Root>,
-    checkout: Option<Arc<Checkout>>,
-    progress: watch::Receiver<Progress>,
-    asks: Asks,
+    checkout: Option<Arc<CheckoutReader>>,
+    progress: watch::Receiver<IndexProgress>,
+    requests: KeeperChannel,
     _keeper: AbortOnDropHandle<()>,
 }
 
-enum Asks {
-    Files(mpsc::Sender<keeper::Ask>),
-    Documents(mpsc::Sender<documents::Ask>),
+enum KeeperChannel {
+    Files(mpsc::Sender<keeper::KeeperRequest>),
+    Documents(mpsc::Sender<documents::DocumentKeeperRequest>),
 }
 
 /// A document from a caller.
 #[derive(Debug, Clone)]
-pub(crate) struct Document {
+pub(crate) struct NewDocument {
     pub(crate) id: String,
     pub(crate) text: String,
     /// A file name whose ending selects how the text is cut.
@@ -54,63 +54,66 @@ pub(crate) struct Document {
 }
 
 /// The number of documents that an upsert changed.
-pub(crate) type Upserted = Changed;
+pub(crate) type UpsertSummary = ChangeSummary;
 
-impl Collection {
+impl SearchCollection {
     /// Starts to keep an index of the files of `root`.
-    pub(super) fn files(
+    pub(super) fn for_files(
         root: Root,
-        engine: Arc<dyn Engine>,
+        engine: Arc<dyn SearchEngine>,
         kept_in: &[&Path],
-        service: &Service,
+        service: &SearchService,
     ) -> Self {
-        let (told, progress) = watch::channel(Progress::default());
-        let (asks, asked) = mpsc::channel(ASKS_MAX);
+        let (told, progress) = watch::channel(IndexProgress::default());
+        let (asks, asked) = mpsc::channel(REQUESTS_MAX);
         let cancel = CancellationToken::new();
-        let embedding = Embedding::new(service.embedder.clone(), Some(&root), &cancel);
-        let keeper = Keeper {
+        let embedding = VectorMaker::new(service.embedder.clone(), Some(&root), &cancel);
+        let keeper = IndexKeeper {
             root: root.clone(),
             engine: engine.clone(),
-            bounds: Bounds {
+            bounds: IndexLimits {
                 files_max: service.settings.files_max,
                 bytes_max: service.settings.text_bytes_max,
             },
-            left_out: left_out(&root, kept_in),
+            excluded: excluded_folders(&root, kept_in),
             embedding,
-            told,
-            asks: asked,
+            progress: told,
+            requests: asked,
             waiting: Vec::new(),
-            changed: BTreeSet::new(),
-            writes: 0,
+            reported: BTreeSet::new(),
+            commits: 0,
             cancel,
-            so_far: SoFar::default(),
+            memory: KeeperMemory::default(),
         };
-        let keeper = AbortOnDropHandle::new(tokio::spawn(keeper.keep()));
-        let checkout = Some(Arc::new(Checkout::new(&root)));
+        let keeper = AbortOnDropHandle::new(tokio::spawn(keeper.run_until_closed()));
+        let checkout = Some(Arc::new(CheckoutReader::new(&root)));
         let root = Some(root);
-        let asks = Asks::Files(asks);
-        Self { engine, root, checkout, progress, asks, _keeper: keeper }
+        let requests = KeeperChannel::Files(asks);
+        Self { engine, root, checkout, progress, requests, _keeper: keeper }
     }
 
     /// Starts to keep an index of documents.
-    pub(super) fn documents(engine: Arc<dyn Engine>, embedder: Option<Arc<dyn Embedder>>) -> Self {
-        let (told, progress) = watch::channel(Progress::default());
-        let (asks, asked) = mpsc::channel(ASKS_MAX);
+    pub(super) fn for_documents(
+        engine: Arc<dyn SearchEngine>,
+        embedder: Option<Arc<dyn Embedder>>,
+    ) -> Self {
+        let (told, progress) = watch::channel(IndexProgress::default());
+        let (asks, asked) = mpsc::channel(REQUESTS_MAX);
         let cancel = CancellationToken::new();
-        let embedding = Embedding::new(embedder, None, &cancel);
-        let librarian = Librarian {
+        let embedding = VectorMaker::new(embedder, None, &cancel);
+        let librarian = DocumentKeeper {
             engine: engine.clone(),
             embedding,
-            told,
-            asks: asked,
+            progress: told,
+            requests: asked,
             cancel,
             waiting: Vec::new(),
             interrupted: None,
             rebuilt: None,
         };
-        let keeper = AbortOnDropHandle::new(tokio::spawn(librarian.keep()));
-        let asks = Asks::Documents(asks);
-        Self { engine, root: None, checkout: None, progress, asks, _keeper: keeper }
+        let keeper = AbortOnDropHandle::new(tokio::spawn(librarian.run_until_closed()));
+        let requests = KeeperChannel::Documents(asks);
+        Self { engine, root: None, checkout: None, progress, requests, _keeper: keeper }
     }
 
     /// Returns the root of its files, or `None` for documents.
@@ -119,23 +122,23 @@ impl Collection {
     }
 
     /// Returns the git checkout of its files, or `None` for documents.
-    pub(super) fn checkout(&self) -> Option<&Arc<Checkout>> {
+    pub(super) fn checkout(&self) -> Option<&Arc<CheckoutReader>> {
         self.checkout.as_ref()
     }
 
     /// Returns the progress of the index.
-    pub(super) fn indexed(&self) -> Indexed {
-        self.progress.borrow().told()
+    pub(super) fn report(&self) -> IndexReport {
+        self.progress.borrow().report()
     }
 
     /// Returns the reason if writing failed.
-    pub(super) fn unwritten(&self) -> Option<String> {
+    pub(super) fn write_error(&self) -> Option<String> {
         let progress = self.progress.borrow();
-        progress.note.clone().filter(|_| progress.unwritten)
+        progress.note.clone().filter(|_| progress.write_failed)
     }
 
     /// Returns the state of the index.
-    pub(super) fn state(&self) -> State {
+    pub(super) fn state(&self) -> IndexState {
         self.progress.borrow().state
     }
 
@@ -144,17 +147,21 @@ impl Collection {
     /// # Errors
     ///
     /// If the index is unavailable or the call is canceled.
-    pub(super) async fn fresh(
+    pub(super) async fn catch_up(
         &self,
-        ctx: &Ctx,
+        ctx: &ToolContext,
         name: &str,
         until: Instant,
-    ) -> Result<Indexed, ToolError> {
+    ) -> Result<IndexReport, ToolError> {
         let (done, mut caught_up) = oneshot::channel();
         // If too many wait already, this search uses the index as it is.
-        let asked = match &self.asks {
-            Asks::Files(asks) => asks.try_send(keeper::Ask::CatchUp(done)).is_ok(),
-            Asks::Documents(asks) => asks.try_send(documents::Ask::CatchUp(done)).is_ok(),
+        let asked = match &self.requests {
+            KeeperChannel::Files(asks) => {
+                asks.try_send(keeper::KeeperRequest::CatchUp(done)).is_ok()
+            }
+            KeeperChannel::Documents(asks) => {
+                asks.try_send(documents::DocumentKeeperRequest::CatchUp(done)).is_ok()
+            }
         };
         let mut progress = self.progress.clone();
         loop {
@@ -167,12 +174,12 @@ impl Collection {
                     if changed.is_err() {
                         break;
                     }
-                    let Progress { state, files, total, .. } = progress.borrow_and_update().clone();
-                    if state.is_on_the_way() {
+                    let IndexProgress { state, files, total, .. } = progress.borrow_and_update().clone();
+                    if state.is_building() {
                         #[allow(clippy::cast_precision_loss, reason = "progress is a picture")]
                         let part = files as f64;
                         let whole = total.map(|total| total as f64);
-                        ctx.progress(part, whole, Some(format!("{files} files indexed")));
+                        ctx.report_progress(part, whole, Some(format!("{files} files indexed")));
                     }
                 }
                 () = tokio::time::sleep_until(until.into()) => break,
@@ -184,24 +191,24 @@ impl Collection {
         }
         let progress = self.progress.borrow();
         match progress.state {
-            State::Away => {
+            IndexState::Away => {
                 let why = progress.note.as_deref().unwrap_or("it is away");
-                let message = format!("{}: {why}", cannot(name));
-                Err(ToolError::new(Fault::Unavailable, message))
+                let message = format!("{}: {why}", not_current_message(name));
+                Err(ToolError::new(ToolFault::Unavailable, message))
             }
-            State::Absent
-            | State::Building
-            | State::Rebuilding
-            | State::Ready
-            | State::Following => Ok(progress.told()),
+            IndexState::Absent
+            | IndexState::Building
+            | IndexState::Rebuilding
+            | IndexState::Ready
+            | IndexState::Following => Ok(progress.report()),
         }
     }
 
     /// Asks the keeper to read the file at `path`, which changed without an event.
-    pub(super) fn is_changed(&self, path: String) {
-        if let Asks::Files(asks) = &self.asks {
+    pub(super) fn report_changed(&self, path: String) {
+        if let KeeperChannel::Files(asks) = &self.requests {
             // If the queue is full, the next search reports the file again.
-            let _ = asks.try_send(keeper::Ask::Changed(path));
+            let _ = asks.try_send(keeper::KeeperRequest::Changed(path));
         }
     }
 
@@ -210,18 +217,22 @@ impl Collection {
     /// # Errors
     ///
     /// `err`, if another attempt is of no use.
-    pub(super) async fn renewed(&self, err: EngineError) -> Result<(), EngineError> {
+    pub(super) async fn rebuild_if_damaged(&self, err: EngineError) -> Result<(), EngineError> {
         match err {
             EngineError::Damaged(why) => {
-                match &self.asks {
-                    Asks::Files(asks) => drop(asks.send(keeper::Ask::Damaged(why)).await),
-                    Asks::Documents(asks) => drop(asks.send(documents::Ask::Damaged(why)).await),
+                match &self.requests {
+                    KeeperChannel::Files(asks) => {
+                        drop(asks.send(keeper::KeeperRequest::Damaged(why)).await);
+                    }
+                    KeeperChannel::Documents(asks) => {
+                        drop(asks.send(documents::DocumentKeeperRequest::Damaged(why)).await);
+                    }
                 }
                 Ok(())
             }
             // The index is being rebuilt.
-            EngineError::Away(_) if self.state().is_on_the_way() => Ok(()),
-            EngineError::Away(_) | EngineError::Failed(_) => Err(err),
+            EngineError::Unavailable(_) if self.state().is_building() => Ok(()),
+            EngineError::Unavailable(_) | EngineError::Failed(_) => Err(err),
         }
     }
 
@@ -230,43 +241,43 @@ impl Collection {
     /// # Errors
     ///
     /// If the collection has files, or its keeper has ended.
-    pub(super) async fn change(
+    pub(super) async fn change_documents(
         &self,
-        put: Vec<Document>,
+        put: Vec<NewDocument>,
         remove: Vec<String>,
         documents_max: u64,
-    ) -> Result<Result<Changed, EngineError>, ToolError> {
+    ) -> Result<Result<ChangeSummary, EngineError>, ToolError> {
         let ended = || ToolError::failed("the index has ended");
-        let Asks::Documents(asks) = &self.asks else {
+        let KeeperChannel::Documents(asks) = &self.requests else {
             return Err(ToolError::invalid("/namespace", "it has files, which are not put"));
         };
-        let made = move || put.into_iter().map(Document::made).collect::<Vec<_>>();
+        let made = move || put.into_iter().map(NewDocument::into_stored).collect::<Vec<_>>();
         let put = tokio::task::spawn_blocking(made)
             .await
-            .map_err(|err| ToolError::because("taking documents apart failed", err))?;
+            .map_err(|err| ToolError::with_cause("taking documents apart failed", err))?;
         let (done, changed) = oneshot::channel();
-        let change = Change { put, remove, documents_max, done };
-        asks.send(documents::Ask::Change(change)).await.map_err(|_| ended())?;
+        let change = DocumentChange { put, remove, documents_max, done };
+        asks.send(documents::DocumentKeeperRequest::Change(change)).await.map_err(|_| ended())?;
         changed.await.map_err(|_| ended())
     }
 }
 
-impl Document {
-    fn made(self) -> Put {
+impl NewDocument {
+    fn into_stored(self) -> StoredDocument {
         let Self { id, text, sort, tags, metadata } = self;
-        let etag = Etag::of(text.as_bytes()).to_string();
+        let etag = Etag::from_content(text.as_bytes()).to_string();
         // The etag covers the tags and metadata, too.
         let beside = serde_json::to_string(&(&sort, &tags, &metadata)).unwrap_or_default();
         let etag = match tags.is_empty() && metadata.is_empty() {
             true => etag,
-            false => Etag::of(format!("{etag} {beside}").as_bytes()).to_string(),
+            false => Etag::from_content(format!("{etag} {beside}").as_bytes()).to_string(),
         };
-        Put {
+        StoredDocument {
             chunks: chunks(&sort, &text),
             path: id,
             etag,
             commit: None,
-            lang: Sort::of(&sort).lang.map(str::to_owned),
+            lang: FileClass::for_path(&sort).lang.map(str::to_owned),
             stamp: sort.into_bytes(),
             tags,
             text,

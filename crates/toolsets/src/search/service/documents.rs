@@ -9,39 +9,41 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::embedding::{Embedding, Made};
-use super::progress::{Progress, State};
-use crate::search::engines::{Begun, Engine, EngineError, Put, Status, Writer};
+use super::embedding::{EmbeddedBatch, VectorMaker};
+use super::progress::{IndexProgress, IndexState};
+use crate::search::engines::{
+    EngineError, EngineStatus, EngineWriter, IndexOpenOutcome, SearchEngine, StoredDocument,
+};
 
 /// The longest wait for another process that writes the same documents.
-const TURN_MAX: Duration = Duration::from_secs(5);
+const WRITER_WAIT_MAX: Duration = Duration::from_secs(5);
 /// The pause between two attempts to get the right to write.
-const TURN_EVERY: Duration = Duration::from_millis(25);
+const WRITER_RETRY_EVERY: Duration = Duration::from_millis(25);
 /// The shortest pause after a failure.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// A message to a keeper of documents.
-pub(super) enum Ask {
+pub(super) enum DocumentKeeperRequest {
     /// Answer when the index is up to date or cannot be.
     CatchUp(oneshot::Sender<()>),
     /// Check the index, which seems damaged for this reason.
     Damaged(String),
     /// Put and remove documents.
-    Change(Change),
+    Change(DocumentChange),
 }
 
 /// A change of a namespace's documents, done completely or not at all.
-pub(super) struct Change {
-    pub(super) put: Vec<Put>,
+pub(super) struct DocumentChange {
+    pub(super) put: Vec<StoredDocument>,
     pub(super) remove: Vec<String>,
     /// The largest number of documents after the change.
     pub(super) documents_max: u64,
-    pub(super) done: oneshot::Sender<Result<Changed, EngineError>>,
+    pub(super) done: oneshot::Sender<Result<ChangeSummary, EngineError>>,
 }
 
 /// The number of documents that a change affected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Changed {
+pub(crate) struct ChangeSummary {
     pub(crate) added: u64,
     pub(crate) replaced: u64,
     pub(crate) removed: u64,
@@ -49,35 +51,36 @@ pub(crate) struct Changed {
 }
 
 /// The task that keeps one index of documents.
-pub(super) struct Librarian {
-    pub(super) engine: Arc<dyn Engine>,
-    pub(super) embedding: Embedding,
-    pub(super) told: watch::Sender<Progress>,
-    pub(super) asks: mpsc::Receiver<Ask>,
+pub(super) struct DocumentKeeper {
+    pub(super) engine: Arc<dyn SearchEngine>,
+    pub(super) embedding: VectorMaker,
+    pub(super) progress: watch::Sender<IndexProgress>,
+    pub(super) requests: mpsc::Receiver<DocumentKeeperRequest>,
     pub(super) cancel: CancellationToken,
     /// Searches that wait for the index to be up to date.
     pub(super) waiting: Vec<oneshot::Sender<()>>,
     /// The change during which the index turned out to be damaged.
-    pub(super) interrupted: Option<Change>,
+    pub(super) interrupted: Option<DocumentChange>,
     /// The time of the last rebuild.
     pub(super) rebuilt: Option<Instant>,
 }
 
-impl Librarian {
+impl DocumentKeeper {
     /// Keeps the index until nobody can ask for it.
-    pub(super) async fn keep(mut self) {
+    pub(super) async fn run_until_closed(mut self) {
         let _ends = self.cancel.clone().drop_guard();
         loop {
             let begun = Instant::now();
-            let why = match self.run().await {
+            let why = match self.run_once().await {
                 Ok(never) => match never {},
                 Err(None) => return,
                 Err(Some(EngineError::Damaged(why))) => {
                     tracing::warn!("an index of documents is built anew: {why}");
-                    let rebuilding = Progress { state: State::Rebuilding, ..Progress::default() };
-                    self.told.send_replace(rebuilding);
+                    let rebuilding =
+                        IndexProgress { state: IndexState::Rebuilding, ..IndexProgress::default() };
+                    self.progress.send_replace(rebuilding);
                     match self.engine.reset().await {
-                        Ok(()) if self.is_new() => why,
+                        Ok(()) if self.is_just_rebuilt() => why,
                         Ok(()) => {
                             self.rebuilt = Some(Instant::now());
                             continue;
@@ -85,26 +88,26 @@ impl Librarian {
                         Err(err) => err.to_string(),
                     }
                 }
-                Err(Some(EngineError::Away(why) | EngineError::Failed(why))) => why,
+                Err(Some(EngineError::Unavailable(why) | EngineError::Failed(why))) => why,
             };
             tracing::warn!("an index of documents is not kept now: {why}");
-            self.told.send_modify(|it| {
-                it.state = State::Away;
+            self.progress.send_modify(|it| {
+                it.state = IndexState::Away;
                 it.note = Some(why.clone());
             });
-            self.answer();
+            self.release_waiting();
             if let Some(change) = self.interrupted.take() {
-                drop(change.done.send(Err(EngineError::Away(why.clone()))));
+                drop(change.done.send(Err(EngineError::Unavailable(why.clone()))));
             }
             // The first request after a failure gets its reason. The cause may be gone by then.
-            let again = begun + AGAIN;
+            let again = begun + RETRY_PAUSE;
             loop {
-                match self.asks.recv().await {
+                match self.requests.recv().await {
                     None => return,
-                    Some(Ask::CatchUp(one)) => drop(one.send(())),
-                    Some(Ask::Damaged(_)) => {}
-                    Some(Ask::Change(change)) => {
-                        drop(change.done.send(Err(EngineError::Away(why.clone()))));
+                    Some(DocumentKeeperRequest::CatchUp(one)) => drop(one.send(())),
+                    Some(DocumentKeeperRequest::Damaged(_)) => {}
+                    Some(DocumentKeeperRequest::Change(change)) => {
+                        drop(change.done.send(Err(EngineError::Unavailable(why.clone()))));
                     }
                 }
                 if Instant::now() >= again {
@@ -116,81 +119,83 @@ impl Librarian {
 
     /// Returns true if the index was rebuilt just now: a report of damage then refers to the old
     /// one.
-    fn is_new(&self) -> bool {
-        self.rebuilt.is_some_and(|it| it.elapsed() < AGAIN)
+    fn is_just_rebuilt(&self) -> bool {
+        self.rebuilt.is_some_and(|it| it.elapsed() < RETRY_PAUSE)
     }
 
-    async fn run(&mut self) -> Result<Infallible, Option<EngineError>> {
-        let rebuilt = match self.engine.open().await? {
-            Begun::Rebuilt(why) => Some(format!("built anew: {why}")),
-            Begun::New | Begun::Kept => None,
+    async fn run_once(&mut self) -> Result<Infallible, Option<EngineError>> {
+        let rebuilt = match self.engine.open_index().await? {
+            IndexOpenOutcome::Rebuilt(why) => Some(format!("built anew: {why}")),
+            IndexOpenOutcome::Created | IndexOpenOutcome::Existing => None,
         };
-        self.settle(rebuilt).await?;
+        self.publish_ready(rebuilt).await?;
         if let Some(change) = self.interrupted.take() {
-            self.make(change).await?;
+            self.apply_and_answer(change).await?;
         }
         loop {
-            enum Next {
-                Ask(Option<Ask>),
-                Made(Made),
+            enum DocumentKeeperEvent {
+                Request(Option<DocumentKeeperRequest>),
+                Embedded(EmbeddedBatch),
             }
             let next = tokio::select! {
                 biased;
-                ask = self.asks.recv() => Next::Ask(ask),
-                made = self.embedding.next(&self.engine) => Next::Made(made),
+                ask = self.requests.recv() => DocumentKeeperEvent::Request(ask),
+                made = self.embedding.next_batch(&self.engine) => DocumentKeeperEvent::Embedded(made),
             };
             match next {
-                Next::Ask(None) => return Err(None),
-                Next::Ask(Some(Ask::CatchUp(one))) => {
+                DocumentKeeperEvent::Request(None) => return Err(None),
+                DocumentKeeperEvent::Request(Some(DocumentKeeperRequest::CatchUp(one))) => {
                     // Another process may have put documents.
                     self.waiting.push(one);
-                    self.settle(None).await?;
+                    self.publish_ready(None).await?;
                 }
-                Next::Ask(Some(Ask::Damaged(why))) => {
-                    if !self.is_new() {
+                DocumentKeeperEvent::Request(Some(DocumentKeeperRequest::Damaged(why))) => {
+                    if !self.is_just_rebuilt() {
                         return Err(Some(EngineError::Damaged(why)));
                     }
                 }
-                Next::Ask(Some(Ask::Change(change))) => self.make(change).await?,
-                Next::Made(Made { vectors }) => {
+                DocumentKeeperEvent::Request(Some(DocumentKeeperRequest::Change(change))) => {
+                    self.apply_and_answer(change).await?;
+                }
+                DocumentKeeperEvent::Embedded(EmbeddedBatch { vectors }) => {
                     if let Some(vectors) = vectors {
-                        let mut writer = self.turn().await?;
-                        writer.give(vectors).await?;
+                        let mut writer = self.wait_for_writer().await?;
+                        writer.put_vectors(vectors).await?;
                         writer.commit().await?;
                     }
-                    self.settle(None).await?;
+                    self.publish_ready(None).await?;
                 }
             }
         }
     }
 
-    async fn make(&mut self, change: Change) -> Result<(), EngineError> {
-        let writer = self.turn().await;
+    async fn apply_and_answer(&mut self, change: DocumentChange) -> Result<(), EngineError> {
+        let writer = self.wait_for_writer().await;
         if let Err(err @ EngineError::Damaged(_)) = writer {
             self.interrupted = Some(change);
             return Err(err);
         }
-        let Change { put, remove, documents_max, done } = change;
+        let DocumentChange { put, remove, documents_max, done } = change;
         let changed = match writer {
-            Ok(mut writer) => self.change(&mut *writer, put, remove, documents_max).await,
+            Ok(mut writer) => self.apply(&mut *writer, put, remove, documents_max).await,
             Err(err) => Err(err),
         };
-        self.embedding.wake();
+        self.embedding.resume();
         let failed = changed.as_ref().err().cloned();
         let _ = done.send(changed);
         match failed {
-            Some(EngineError::Failed(_)) | None => self.settle(None).await,
-            Some(err @ (EngineError::Away(_) | EngineError::Damaged(_))) => Err(err),
+            Some(EngineError::Failed(_)) | None => self.publish_ready(None).await,
+            Some(err @ (EngineError::Unavailable(_) | EngineError::Damaged(_))) => Err(err),
         }
     }
 
-    async fn change(
+    async fn apply(
         &mut self,
-        writer: &mut dyn Writer,
-        put: Vec<Put>,
+        writer: &mut dyn EngineWriter,
+        put: Vec<StoredDocument>,
         remove: Vec<String>,
         documents_max: u64,
-    ) -> Result<Changed, EngineError> {
+    ) -> Result<ChangeSummary, EngineError> {
         let known = self.engine.documents().await?;
         let replaced = put.iter().filter(|it| known.contains_key(&it.path)).count() as u64;
         let removed = remove.iter().filter(|path| known.contains_key(*path)).count() as u64;
@@ -204,57 +209,57 @@ impl Librarian {
         }
         writer.remove(remove).await?;
         writer.put(put).await?;
-        if let Some((put, why)) = writer.refused().pop() {
+        if let Some((put, why)) = writer.take_rejected().pop() {
             return Err(EngineError::Failed(format!("`{}` cannot be put: {why}", put.path)));
         }
         writer.commit().await?;
         // The change is committed, even if releasing resources fails.
-        if let Err(err) = writer.rest().await {
+        if let Err(err) = writer.release_resources().await {
             tracing::warn!("an index of documents does not come to rest: {err}");
         }
-        Ok(Changed { added, replaced, removed, documents })
+        Ok(ChangeSummary { added, replaced, removed, documents })
     }
 
     /// Waits for the right to write. Other processes hold it only briefly.
-    async fn turn(&mut self) -> Result<Box<dyn Writer>, EngineError> {
-        let until = Instant::now() + TURN_MAX;
+    async fn wait_for_writer(&mut self) -> Result<Box<dyn EngineWriter>, EngineError> {
+        let until = Instant::now() + WRITER_WAIT_MAX;
         loop {
-            if let Some(writer) = self.engine.writer().await? {
+            if let Some(writer) = self.engine.acquire_writer().await? {
                 return Ok(writer);
             }
             if Instant::now() >= until {
                 let why = "another server is writing into the namespace; try again";
                 return Err(EngineError::Failed(why.to_owned()));
             }
-            sleep(TURN_EVERY).await;
+            sleep(WRITER_RETRY_EVERY).await;
         }
     }
 
-    fn answer(&mut self) {
+    fn release_waiting(&mut self) {
         for one in take(&mut self.waiting) {
             // The receiver may be gone.
             let _ = one.send(());
         }
     }
 
-    async fn settle(&mut self, note: Option<String>) -> Result<(), EngineError> {
-        let Status { documents, chunks, with_vectors, .. } = self.engine.status().await?;
-        let trouble = self.embedding.trouble();
-        let vectors = self.embedding.is_wanted().then_some(with_vectors);
-        self.told.send_modify(|it| {
+    async fn publish_ready(&mut self, note: Option<String>) -> Result<(), EngineError> {
+        let EngineStatus { documents, chunks, with_vectors, .. } = self.engine.status().await?;
+        let trouble = self.embedding.failure_note();
+        let vectors = self.embedding.is_configured().then_some(with_vectors);
+        self.progress.send_modify(|it| {
             let rebuilt = note.or_else(|| it.note.take().filter(|it| it.starts_with("built anew")));
-            *it = Progress {
-                state: State::Ready,
+            *it = IndexProgress {
+                state: IndexState::Ready,
                 files: documents,
                 total: None,
                 chunks,
                 vectors,
                 complete: true,
                 note: trouble.or(rebuilt),
-                unwritten: false,
+                write_failed: false,
             };
         });
-        self.answer();
+        self.release_waiting();
         Ok(())
     }
 }

@@ -12,49 +12,49 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use toolgate_chunks::chunks;
-use toolgate_search::document::borrowed;
-use toolgate_search::embedder::{Role, told};
-use toolgate_search::{ChunkHash, Document, Embedder};
+use toolgate_search::document::borrow_texts;
+use toolgate_search::embedder::{EmbeddingRole, embedding_text};
+use toolgate_search::{ChunkHash, Embedder, IndexDocument};
 
-use crate::search::engines::{Engine, EngineError, Unembedded};
+use crate::search::engines::{EngineError, PendingChunk, SearchEngine};
 use crate::world::Root;
-use crate::world::root::Watch;
+use crate::world::root::WorkMonitor;
 
 /// The first pause after the model failed. It doubles after each further failure.
-const REST: Duration = Duration::from_secs(2);
+const PAUSE_MIN: Duration = Duration::from_secs(2);
 /// The longest pause after the model failed.
-const REST_MAX: Duration = Duration::from_secs(300);
+const PAUSE_MAX: Duration = Duration::from_secs(300);
 
 /// The prefix of a note that there are no vectors.
 pub(super) const NO_VECTORS: &str = "no vectors by the model now: ";
 
 /// Vectors by the hash of their chunk.
-type Vectors = Vec<(ChunkHash, Vec<f32>)>;
+type HashedVectors = Vec<(ChunkHash, Vec<f32>)>;
 
 /// A batch in progress; `None` if there was nothing to do.
-type Making = Pin<Box<dyn Future<Output = Result<Option<Vectors>, String>> + Send>>;
+type EmbeddingTask = Pin<Box<dyn Future<Output = Result<Option<HashedVectors>, String>> + Send>>;
 
 /// Makes vectors for the chunks that have none.
-pub(super) struct Embedding {
+pub(super) struct VectorMaker {
     embedder: Option<Arc<dyn Embedder>>,
     /// The folder of the texts; `None` if the engine keeps them.
     root: Option<Root>,
-    making: Option<Making>,
+    task: Option<EmbeddingTask>,
     /// True if there is nothing to do until documents are put.
     is_done: bool,
-    rest: Duration,
+    pause: Duration,
     not_before: Option<Instant>,
-    trouble: Option<String>,
+    failure: Option<String>,
     cancel: CancellationToken,
 }
 
 /// The result of a batch.
-pub(super) struct Made {
+pub(super) struct EmbeddedBatch {
     /// Vectors for the engine.
-    pub(super) vectors: Option<Vectors>,
+    pub(super) vectors: Option<HashedVectors>,
 }
 
-impl Embedding {
+impl VectorMaker {
     pub(super) fn new(
         embedder: Option<Arc<dyn Embedder>>,
         root: Option<&Root>,
@@ -63,32 +63,32 @@ impl Embedding {
         Self {
             embedder,
             root: root.cloned(),
-            making: None,
+            task: None,
             is_done: false,
-            rest: REST,
+            pause: PAUSE_MIN,
             not_before: None,
-            trouble: None,
+            failure: None,
             cancel: cancel.clone(),
         }
     }
 
     /// Returns true if a model is configured.
-    pub(super) fn is_wanted(&self) -> bool {
+    pub(super) fn is_configured(&self) -> bool {
         self.embedder.is_some()
     }
 
     /// Returns why there are no vectors now, if the model failed.
-    pub(super) fn trouble(&self) -> Option<String> {
-        self.trouble.as_ref().map(|why| format!("{NO_VECTORS}{why}"))
+    pub(super) fn failure_note(&self) -> Option<String> {
+        self.failure.as_ref().map(|why| format!("{NO_VECTORS}{why}"))
     }
 
     /// Resumes the work, because there may be new chunks.
-    pub(super) fn wake(&mut self) {
+    pub(super) fn resume(&mut self) {
         self.is_done = false;
     }
 
     /// Waits for the next batch. Cancel safe: the next call continues the batch.
-    pub(super) async fn next(&mut self, engine: &Arc<dyn Engine>) -> Made {
+    pub(super) async fn next_batch(&mut self, engine: &Arc<dyn SearchEngine>) -> EmbeddedBatch {
         let Some(embedder) = &self.embedder else { return pending().await };
         if self.is_done {
             return pending().await;
@@ -100,56 +100,57 @@ impl Embedding {
         let embedder = embedder.clone();
         let root = self.root.clone();
         let cancel = &self.cancel;
-        let making = self
-            .making
-            .get_or_insert_with(|| Box::pin(batch(engine.clone(), embedder, root, cancel.clone())));
+        let making = self.task.get_or_insert_with(|| {
+            Box::pin(embed_batch(engine.clone(), embedder, root, cancel.clone()))
+        });
         let made = making.await;
-        self.making = None;
+        self.task = None;
         match made {
             Ok(Some(vectors)) => {
-                (self.rest, self.trouble) = (REST, None);
-                Made { vectors: Some(vectors) }
+                (self.pause, self.failure) = (PAUSE_MIN, None);
+                EmbeddedBatch { vectors: Some(vectors) }
             }
             Ok(None) => {
-                (self.is_done, self.trouble) = (true, None);
-                Made { vectors: None }
+                (self.is_done, self.failure) = (true, None);
+                EmbeddedBatch { vectors: None }
             }
             Err(why) => {
-                if self.trouble.as_ref() != Some(&why) {
+                if self.failure.as_ref() != Some(&why) {
                     tracing::warn!("vectors for searching are not made now: {why}");
                 }
-                self.trouble = Some(why);
-                self.not_before = Some(Instant::now() + self.rest);
-                self.rest = (self.rest * 2).min(REST_MAX);
-                Made { vectors: None }
+                self.failure = Some(why);
+                self.not_before = Some(Instant::now() + self.pause);
+                self.pause = (self.pause * 2).min(PAUSE_MAX);
+                EmbeddedBatch { vectors: None }
             }
         }
     }
 }
 
 /// Makes vectors for some chunks without one. Returns `None` if no such chunk can be read.
-async fn batch(
-    engine: Arc<dyn Engine>,
+async fn embed_batch(
+    engine: Arc<dyn SearchEngine>,
     embedder: Arc<dyn Embedder>,
     root: Option<Root>,
     cancel: CancellationToken,
-) -> Result<Option<Vectors>, String> {
+) -> Result<Option<HashedVectors>, String> {
     let said = |err: EngineError| err.to_string();
     let most = embedder.batch_max().max(1);
     // More than one batch is requested, because some chunks may have changed.
-    let waiting = engine.unembedded(most.saturating_mul(4)).await.map_err(said)?;
+    let waiting = engine.pending_chunks(most.saturating_mul(4)).await.map_err(said)?;
     let (hashes, texts) = match root {
         Some(root) => {
-            let watch = Watch::quiet(cancel);
-            let read = spawn_blocking(move || read(&root, &waiting, most, &watch)).await;
+            let watch = WorkMonitor::silent(cancel);
+            let read = spawn_blocking(move || read_texts(&root, &waiting, most, &watch)).await;
             read.map_err(|err| format!("reading the workspace failed: {err}"))?
         }
-        None => kept(&*engine, &waiting, most).await.map_err(said)?,
+        None => kept_texts(&*engine, &waiting, most).await.map_err(said)?,
     };
     if texts.is_empty() {
         return Ok(None);
     }
-    let (vectors, _) = embedder.embed(&texts, Role::Chunk).await.map_err(|err| err.to_string())?;
+    let (vectors, _) =
+        embedder.embed(&texts, EmbeddingRole::Chunk).await.map_err(|err| err.to_string())?;
     if vectors.len() != hashes.len() {
         let got = vectors.len();
         let asked = hashes.len();
@@ -157,13 +158,14 @@ async fn batch(
     }
     let space = embedder.space();
     for vector in &vectors {
-        check(vector, space.dimensions).map_err(|why| format!("the model's vector {why}"))?;
+        check_vector(vector, space.dimensions)
+            .map_err(|why| format!("the model's vector {why}"))?;
     }
     Ok(Some(hashes.into_iter().zip(vectors).collect()))
 }
 
 /// Checks that the vector has `dimensions` finite numbers.
-fn check(vector: &[f32], dimensions: usize) -> Result<(), String> {
+fn check_vector(vector: &[f32], dimensions: usize) -> Result<(), String> {
     if vector.len() != dimensions {
         return Err(format!("has {} numbers; {dimensions} are expected", vector.len()));
     }
@@ -174,52 +176,52 @@ fn check(vector: &[f32], dimensions: usize) -> Result<(), String> {
 }
 
 /// Collects the texts of the `waiting` chunks that their files still contain.
-fn read(
+fn read_texts(
     root: &Root,
-    waiting: &[Unembedded],
+    waiting: &[PendingChunk],
     most: usize,
-    watch: &Watch,
+    watch: &WorkMonitor,
 ) -> (Vec<ChunkHash>, Vec<String>) {
-    let mut told = Told::new(waiting);
+    let mut told = EmbeddingTexts::new(waiting);
     for path in told.paths() {
-        if told.hashes.len() >= most || watch.check().is_err() {
+        if told.hashes.len() >= most || watch.check_cancelled().is_err() {
             break;
         }
         let Ok(file) = root.open_walked(Path::new(&path)) else { continue };
         let Ok(content) = file.read(0, file.meta().size(), watch) else { continue };
         let Ok(text) = String::from_utf8(content) else { continue };
-        told.take(&path, &text, &chunks(&path, &text), most);
+        told.add_document(&path, &text, &chunks(&path, &text), most);
     }
     (told.hashes, told.texts)
 }
 
-async fn kept(
-    engine: &dyn Engine,
-    waiting: &[Unembedded],
+async fn kept_texts(
+    engine: &dyn SearchEngine,
+    waiting: &[PendingChunk],
     most: usize,
 ) -> Result<(Vec<ChunkHash>, Vec<String>), EngineError> {
-    let mut told = Told::new(waiting);
+    let mut told = EmbeddingTexts::new(waiting);
     for path in told.paths() {
         if told.hashes.len() >= most {
             break;
         }
-        if let Some(put) = engine.kept(path.clone()).await? {
-            told.take(&path, &put.text, &put.chunks, most);
+        if let Some(put) = engine.kept_document(path.clone()).await? {
+            told.add_document(&path, &put.text, &put.chunks, most);
         }
     }
     Ok((told.hashes, told.texts))
 }
 
 /// Texts for the model, collected document by document.
-struct Told {
+struct EmbeddingTexts {
     wanted: HashSet<ChunkHash>,
     paths: BTreeSet<String>,
     hashes: Vec<ChunkHash>,
     texts: Vec<String>,
 }
 
-impl Told {
-    fn new(waiting: &[Unembedded]) -> Self {
+impl EmbeddingTexts {
+    fn new(waiting: &[PendingChunk]) -> Self {
         Self {
             wanted: waiting.iter().map(|it| it.hash).collect(),
             paths: waiting.iter().map(|it| it.path.clone()).collect(),
@@ -232,10 +234,16 @@ impl Told {
         self.paths.iter().cloned().collect()
     }
 
-    fn take(&mut self, path: &str, text: &str, chunks: &[toolgate_chunks::Chunk], most: usize) {
-        let document = Document {
+    fn add_document(
+        &mut self,
+        path: &str,
+        text: &str,
+        chunks: &[toolgate_chunks::TextChunk],
+        most: usize,
+    ) {
+        let document = IndexDocument {
             path,
-            stamp: &[],
+            fingerprint: &[],
             etag: "",
             commit: None,
             lang: None,
@@ -245,11 +253,11 @@ impl Told {
         };
         for chunk in chunks {
             let texts = document.texts(chunk);
-            let texts = borrowed(&texts);
-            let hash = ChunkHash::of(&texts);
+            let texts = borrow_texts(&texts);
+            let hash = ChunkHash::for_texts(&texts);
             if self.hashes.len() < most && self.wanted.remove(&hash) {
                 self.hashes.push(hash);
-                self.texts.push(told(&texts));
+                self.texts.push(embedding_text(&texts));
             }
         }
     }

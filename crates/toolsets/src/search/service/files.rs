@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
-use toolgate_contract::{Fault, ToolError};
+use toolgate_contract::{ToolError, ToolFault};
 
-use super::reading::{Stale, Taken, What};
+use super::reading::{FileReading, IndexableContent, StaleFile};
 use crate::search::engines;
 use crate::world::Root;
-use crate::world::root::{Meta, Watch};
-use crate::world::watch::{Looked, News, Tracker};
+use crate::world::root::{EntryMeta, WorkMonitor};
+use crate::world::watch::{FileChanges, FileTracker, FolderUpdate};
 
 /// The largest number of files in a batch.
 const BATCH_FILES: usize = 256;
@@ -18,25 +18,25 @@ const BATCH_FILES: usize = 256;
 const BATCH_BYTES: u64 = 2 << 20;
 
 /// The files of a folder, indexed or not.
-pub(super) struct Files {
+pub(super) struct TrackedFiles {
     root: Root,
-    pub(super) tracker: Tracker,
-    known: BTreeMap<String, Known>,
-    bounds: Bounds,
-    texts: usize,
+    pub(super) tracker: FileTracker,
+    tracked: BTreeMap<String, TrackedFile>,
+    limits: IndexLimits,
+    text_count: usize,
     bytes: u64,
     /// Files that are left out because of a limit, with their sizes in bytes.
-    cut: BTreeMap<String, u64>,
+    left_out: BTreeMap<String, u64>,
 }
 
 /// The limits of an index.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bounds {
+pub(super) struct IndexLimits {
     pub(super) files_max: usize,
     pub(super) bytes_max: u64,
 }
 
-struct Known {
+struct TrackedFile {
     stamp: Box<[u8]>,
     /// The etag of the indexed text; `None` if the file is not in the index.
     etag: Option<Box<str>>,
@@ -45,19 +45,19 @@ struct Known {
 
 /// The work that brings the index up to date.
 #[derive(Debug, Default)]
-pub(super) struct Todo {
-    pub(super) read: Vec<Stale>,
+pub(super) struct IndexWork {
+    pub(super) read: Vec<StaleFile>,
     pub(super) gone: Vec<String>,
 }
 
 /// The changes of a batch, for the index.
 #[derive(Debug, Default)]
-pub(super) struct Batch {
-    pub(super) put: Vec<engines::Put>,
+pub(super) struct IndexBatch {
+    pub(super) put: Vec<engines::StoredDocument>,
     pub(super) remove: Vec<String>,
 }
 
-impl Files {
+impl TrackedFiles {
     /// Compares the `documents` in the index with the files of `root`, and returns the work to do.
     ///
     /// `first` is the initial scan that `tracker` made.
@@ -67,35 +67,43 @@ impl Files {
     /// If the work is canceled.
     pub(super) fn new(
         root: &Root,
-        (tracker, first): (Tracker, Looked),
-        documents: BTreeMap<String, engines::Known>,
-        bounds: Bounds,
-        watch: &Watch,
-    ) -> Result<(Self, Todo), ToolError> {
+        (tracker, first): (FileTracker, FolderUpdate),
+        documents: BTreeMap<String, engines::StoredVersion>,
+        bounds: IndexLimits,
+        watch: &WorkMonitor,
+    ) -> Result<(Self, IndexWork), ToolError> {
         let texts = documents.len();
         let known = documents.into_iter().map(|(path, it)| {
-            let engines::Known { stamp, etag } = it;
-            let known = Known { stamp: stamp.into(), etag: Some(etag.into()), bytes: 0 };
+            let engines::StoredVersion { stamp, etag } = it;
+            let known = TrackedFile { stamp: stamp.into(), etag: Some(etag.into()), bytes: 0 };
             (path, known)
         });
         let known = known.collect();
         let root = root.clone();
         let cut = BTreeMap::new();
-        let mut files = Self { root, tracker, known, bounds, texts, bytes: 0, cut };
-        let mut todo = Todo::default();
+        let mut files = Self {
+            root,
+            tracker,
+            tracked: known,
+            limits: bounds,
+            text_count: texts,
+            bytes: 0,
+            left_out: cut,
+        };
+        let mut todo = IndexWork::default();
         files.compare(first, &mut todo, watch)?;
-        files.leave_excess(&mut todo);
+        files.drop_excess(&mut todo);
         Ok((files, todo))
     }
 
     /// Returns the number of files with text.
-    pub(super) fn texts(&self) -> usize {
-        self.texts
+    pub(super) fn text_count(&self) -> usize {
+        self.text_count
     }
 
     /// Returns true if every text file is in the index.
     pub(super) fn is_complete(&self) -> bool {
-        self.cut.is_empty() && self.tracker.unread() == 0
+        self.left_out.is_empty() && self.tracker.unread() == 0
     }
 
     /// Returns the work to do for all changes since the last call, and for the files `changed`.
@@ -103,23 +111,23 @@ impl Files {
     /// # Errors
     ///
     /// If the folder cannot be read or the work is canceled.
-    pub(super) fn news(
+    pub(super) fn find_changes(
         &mut self,
         changed: BTreeSet<PathBuf>,
-        watch: &Watch,
-    ) -> Result<Todo, ToolError> {
+        watch: &WorkMonitor,
+    ) -> Result<IndexWork, ToolError> {
         // The kernel does not report the removal of a folder that is held open.
-        if self.root.is_gone() {
+        if self.root.is_deleted() {
             let why = "the workspace is not there any more";
-            return Err(ToolError::new(Fault::Unavailable, why));
+            return Err(ToolError::new(ToolFault::Unavailable, why));
         }
-        let mut todo = Todo::default();
-        match self.tracker.news() {
-            News::Everything => {
-                let looked = self.tracker.look_through(watch)?;
+        let mut todo = IndexWork::default();
+        match self.tracker.read_changes() {
+            FileChanges::Everything => {
+                let looked = self.tracker.rescan(watch)?;
                 self.compare(looked, &mut todo, watch)?;
             }
-            News::In(mut folders) => {
+            FileChanges::Entries(mut folders) => {
                 for path in changed {
                     let folder = path.parent();
                     let name = path.file_name();
@@ -128,82 +136,91 @@ impl Files {
                     }
                 }
                 for (folder, names) in folders {
-                    let looked = self.tracker.look_into(&folder, &names, watch)?;
+                    let looked = self.tracker.rescan_folder(&folder, &names, watch)?;
                     self.compare(looked, &mut todo, watch)?;
                 }
             }
         }
-        self.take_back(&mut todo);
+        self.restore_left_out(&mut todo);
         Ok(todo)
     }
 
     /// Returns true if another text file of `bytes` fits the limits.
     fn has_room(&self, bytes: u64) -> bool {
-        self.texts < self.bounds.files_max && self.bytes + bytes <= self.bounds.bytes_max
+        self.text_count < self.limits.files_max && self.bytes + bytes <= self.limits.bytes_max
     }
 
     /// Adds files to `todo` that were left out and fit the limits now.
-    fn take_back(&mut self, todo: &mut Todo) {
-        if self.cut.is_empty() {
+    fn restore_left_out(&mut self, todo: &mut IndexWork) {
+        if self.left_out.is_empty() {
             return;
         }
-        let Bounds { files_max, bytes_max } = self.bounds;
-        let mut texts = self.texts;
+        let IndexLimits { files_max, bytes_max } = self.limits;
+        let mut texts = self.text_count;
         let mut bytes = self.bytes;
-        let leaves = todo.gone.iter().filter_map(|path| self.known.get(path));
+        let leaves = todo.gone.iter().filter_map(|path| self.tracked.get(path));
         for known in leaves.filter(|known| known.etag.is_some()) {
             (texts, bytes) = (texts - 1, bytes - known.bytes);
         }
         let mut back = Vec::new();
-        for (path, size) in &self.cut {
+        for (path, size) in &self.left_out {
             if texts >= files_max {
                 break;
             }
             if bytes + size <= bytes_max {
                 (texts, bytes) = (texts + 1, bytes + size);
-                back.push(Stale { path: path.clone(), etag: None, size: *size });
+                back.push(StaleFile { path: path.clone(), etag: None, size: *size });
             }
         }
         for stale in &back {
-            self.cut.remove(&stale.path);
+            self.left_out.remove(&stale.path);
         }
         todo.read.extend(back);
     }
 
     /// Removes files that exceed the limits, which may be lower than before.
-    fn leave_excess(&mut self, todo: &mut Todo) {
-        let mut texts = self.texts;
+    fn drop_excess(&mut self, todo: &mut IndexWork) {
+        let mut texts = self.text_count;
         let mut bytes = self.bytes;
-        let in_it = self.known.iter().rev().filter(|(_, known)| known.etag.is_some());
+        let in_it = self.tracked.iter().rev().filter(|(_, known)| known.etag.is_some());
         for (path, known) in in_it {
-            if texts <= self.bounds.files_max && bytes <= self.bounds.bytes_max {
+            if texts <= self.limits.files_max && bytes <= self.limits.bytes_max {
                 break;
             }
             (texts, bytes) = (texts - 1, bytes - known.bytes);
             todo.read.retain(|stale| stale.path != *path);
             todo.gone.push(path.clone());
-            self.cut.insert(path.clone(), known.bytes);
+            self.left_out.insert(path.clone(), known.bytes);
         }
     }
 
-    fn compare(&mut self, looked: Looked, todo: &mut Todo, watch: &Watch) -> Result<(), ToolError> {
-        let Looked { files, whole, gone } = looked;
+    fn compare(
+        &mut self,
+        looked: FolderUpdate,
+        todo: &mut IndexWork,
+        watch: &WorkMonitor,
+    ) -> Result<(), ToolError> {
+        let FolderUpdate { files, complete_folders: whole, removed: gone } = looked;
         // Paths that are not UTF-8 cannot be shown to callers.
-        let named =
-            |(path, meta): (PathBuf, Meta)| Some((path.into_os_string().into_string().ok()?, meta));
-        let files: BTreeMap<String, Meta> = files.into_iter().filter_map(named).collect();
+        let named = |(path, meta): (PathBuf, EntryMeta)| {
+            Some((path.into_os_string().into_string().ok()?, meta))
+        };
+        let files: BTreeMap<String, EntryMeta> = files.into_iter().filter_map(named).collect();
         for folder in &whole {
-            todo.gone
-                .extend(self.beneath(folder).filter(|path| !files.contains_key(*path)).cloned());
+            todo.gone.extend(
+                self.paths_beneath(folder).filter(|path| !files.contains_key(*path)).cloned(),
+            );
         }
         for path in &gone {
-            todo.gone.extend(self.beneath(path).filter(|path| !files.contains_key(*path)).cloned());
+            todo.gone.extend(
+                self.paths_beneath(path).filter(|path| !files.contains_key(*path)).cloned(),
+            );
         }
         for (path, meta) in files {
-            watch.check()?;
-            let stamp = meta.stamp().bytes();
+            watch.check_cancelled()?;
+            let stamp = meta.stamp().to_bytes();
             let size = meta.size();
-            match self.known.get_mut(&path) {
+            match self.tracked.get_mut(&path) {
                 Some(known) if *known.stamp == stamp => {
                     if known.etag.is_some() {
                         self.bytes = self.bytes + size - known.bytes;
@@ -212,99 +229,102 @@ impl Files {
                 }
                 known => {
                     let etag = known.and_then(|it| it.etag.as_deref()).map(str::to_owned);
-                    self.cut.remove(&path);
+                    self.left_out.remove(&path);
                     if etag.is_none() && !self.has_room(size) {
-                        self.leave_out(path, stamp.into(), size);
+                        self.mark_left_out(path, stamp.into(), size);
                     } else {
-                        todo.read.push(Stale { path, etag, size });
+                        todo.read.push(StaleFile { path, etag, size });
                     }
                 }
             }
         }
         for path in &todo.gone {
-            self.cut.remove(path);
-            if !self.known.contains_key(path) {
+            self.left_out.remove(path);
+            if !self.tracked.contains_key(path) {
                 continue;
             }
-            if self.known[path].etag.is_none() {
-                self.known.remove(path);
+            if self.tracked[path].etag.is_none() {
+                self.tracked.remove(path);
             }
         }
-        let known = &self.known;
+        let known = &self.tracked;
         todo.gone.retain(|path| known.contains_key(path));
         Ok(())
     }
 
     /// Returns the known files at `path` and beneath.
-    fn beneath(&self, path: &Path) -> impl Iterator<Item = &String> {
+    fn paths_beneath(&self, path: &Path) -> impl Iterator<Item = &String> {
         let at = path.to_str().unwrap_or("\0").to_owned();
         let folder = if at.is_empty() { String::new() } else { format!("{at}/") };
-        let from = self.known.range::<str, _>((Bound::Included(folder.as_str()), Bound::Unbounded));
-        let itself = self.known.get_key_value(&at).map(|(path, _)| path);
+        let from =
+            self.tracked.range::<str, _>((Bound::Included(folder.as_str()), Bound::Unbounded));
+        let itself = self.tracked.get_key_value(&at).map(|(path, _)| path);
         let beneath = from.map(|(path, _)| path).take_while(move |it| it.starts_with(&folder));
         itself.into_iter().chain(beneath.collect::<Vec<_>>())
     }
 
     /// Updates the known files after reading, and returns the changes for the index.
-    pub(super) fn took(&mut self, taken: Vec<Taken>) -> Batch {
-        let mut batch = Batch::default();
-        for Taken { path, stamp, what } in taken {
+    pub(super) fn record_read(&mut self, taken: Vec<FileReading>) -> IndexBatch {
+        let mut batch = IndexBatch::default();
+        for FileReading { path, stamp, content: what } in taken {
             let stamp = stamp.into_boxed_slice();
             match what {
-                What::Text(put) => {
+                IndexableContent::Text(put) => {
                     let bytes = put.text.len() as u64;
-                    let was = self.known.get(&path).filter(|it| it.etag.is_some());
+                    let was = self.tracked.get(&path).filter(|it| it.etag.is_some());
                     let (texts, before) = was.map_or((0, 0), |it| (1, it.bytes));
                     let all = self.bytes - before + bytes;
-                    if self.texts - texts >= self.bounds.files_max || all > self.bounds.bytes_max {
+                    if self.text_count - texts >= self.limits.files_max
+                        || all > self.limits.bytes_max
+                    {
                         self.forget(path.clone(), &mut batch);
-                        self.leave_out(path, stamp, bytes);
+                        self.mark_left_out(path, stamp, bytes);
                         continue;
                     }
-                    self.texts += 1 - texts;
+                    self.text_count += 1 - texts;
                     self.bytes = all;
                     let etag = Some(put.etag.as_str().into());
-                    self.known.insert(path, Known { stamp, etag, bytes });
+                    self.tracked.insert(path, TrackedFile { stamp, etag, bytes });
                     batch.put.push(*put);
                 }
-                What::Same => {
-                    if let Some(known) = self.known.get_mut(&path) {
+                IndexableContent::Unchanged => {
+                    if let Some(known) = self.tracked.get_mut(&path) {
                         known.stamp = stamp;
                     }
                 }
-                What::Other => {
+                IndexableContent::Unsearched => {
                     self.forget(path.clone(), &mut batch);
-                    self.known.insert(path, Known { stamp, etag: None, bytes: 0 });
+                    self.tracked.insert(path, TrackedFile { stamp, etag: None, bytes: 0 });
                 }
-                What::Gone => self.forget(path, &mut batch),
+                IndexableContent::Gone => self.forget(path, &mut batch),
             }
         }
         batch
     }
 
     /// Removes `paths` and returns the changes for the index.
-    pub(super) fn removed(&mut self, paths: Vec<String>) -> Batch {
-        let mut batch = Batch::default();
+    pub(super) fn remove_paths(&mut self, paths: Vec<String>) -> IndexBatch {
+        let mut batch = IndexBatch::default();
         for path in paths {
-            let stamp = self.known.get(&path).map(|it| it.stamp.clone());
-            let left_out = self.cut.get(&path).copied().zip(stamp);
+            let stamp = self.tracked.get(&path).map(|it| it.stamp.clone());
+            let left_out = self.left_out.get(&path).copied().zip(stamp);
             self.forget(path.clone(), &mut batch);
             if let Some((bytes, stamp)) = left_out {
-                self.leave_out(path, stamp, bytes);
+                self.mark_left_out(path, stamp, bytes);
             }
         }
         batch
     }
 
     /// Marks the file at `path` as left out. It is not read until it fits the limits.
-    fn leave_out(&mut self, path: String, stamp: Box<[u8]>, bytes: u64) {
-        self.cut.insert(path.clone(), bytes);
-        self.known.insert(path, Known { stamp, etag: None, bytes: 0 });
+    fn mark_left_out(&mut self, path: String, stamp: Box<[u8]>, bytes: u64) {
+        self.left_out.insert(path.clone(), bytes);
+        self.tracked.insert(path, TrackedFile { stamp, etag: None, bytes: 0 });
     }
 
-    fn forget(&mut self, path: String, batch: &mut Batch) {
-        if let Some(Known { etag: Some(_), bytes, .. }) = self.known.remove(&path) {
-            self.texts -= 1;
+    fn forget(&mut self, path: String, batch: &mut IndexBatch) {
+        if let Some(TrackedFile { etag: Some(_), bytes, .. }) = self.tracked.remove(&path) {
+            self.text_count -= 1;
             self.bytes -= bytes;
             batch.remove.push(path);
         }
@@ -312,8 +332,8 @@ impl Files {
 }
 
 /// Splits `files` into batches. The first ones are small, so that searches soon find something.
-pub(super) fn batches(files: Vec<Stale>) -> Vec<Vec<Stale>> {
-    let mut batches: Vec<Vec<Stale>> = Vec::new();
+pub(super) fn split_batches(files: Vec<StaleFile>) -> Vec<Vec<StaleFile>> {
+    let mut batches: Vec<Vec<StaleFile>> = Vec::new();
     let mut bytes = u64::MAX;
     for file in files {
         // Larger files are not read.
@@ -333,7 +353,7 @@ pub(super) fn batches(files: Vec<Stale>) -> Vec<Vec<Stale>> {
 }
 
 /// Returns the folders of the index that lie in `root`, relative to it. They are not searched.
-pub(super) fn left_out(root: &Root, folders: &[&Path]) -> Vec<PathBuf> {
+pub(super) fn excluded_folders(root: &Root, folders: &[&Path]) -> Vec<PathBuf> {
     let inside = |folder: &&Path| Some(folder.strip_prefix(root.path()).ok()?.to_owned());
     folders.iter().filter_map(inside).filter(|path| !path.as_os_str().is_empty()).collect()
 }

@@ -3,10 +3,10 @@
 //! One task serves all searches. If another process keeps the index already, this one waits for its
 //! turn, and searches read the index of the other.
 
-mod look;
+mod scan;
 mod turn;
-mod taking;
-mod telling;
+mod indexing;
+mod publishing;
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -24,37 +24,37 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::ToolError;
 
-use super::embedding::{Embedding, Made};
-use super::files::{Bounds, Files};
-use super::progress::{Progress, State};
-use crate::search::engines::{Begun, Engine, EngineError, Writer};
+use super::embedding::{EmbeddedBatch, VectorMaker};
+use super::files::{IndexLimits, TrackedFiles};
+use super::progress::{IndexProgress, IndexState};
+use crate::search::engines::{EngineError, EngineWriter, IndexOpenOutcome, SearchEngine};
 use crate::world::Root;
-use crate::world::root::Watch;
+use crate::world::root::WorkMonitor;
 
 /// The time to gather changes before files are read, if no search waits.
-const GATHERED: Duration = Duration::from_millis(50);
+const GATHER_TIME: Duration = Duration::from_millis(50);
 /// The pause after reading changes, as a multiple of the time that it took. It bounds the cost of a
 /// file that is written continuously.
-const RESTS: u32 = 3;
+const PAUSE_FACTOR: u32 = 3;
 /// The longest pause after reading changes.
-const RESTS_MAX: Duration = Duration::from_secs(2);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// The idle time before the writer releases resources that only make writing quick.
-const QUIET: Duration = Duration::from_secs(2);
+const IDLE_AFTER: Duration = Duration::from_secs(2);
 /// The pause after a failure, if no search asks.
-const AGAIN: Duration = Duration::from_secs(10);
+const RETRY_PAUSE: Duration = Duration::from_secs(10);
 /// The shortest pause after a failure, if a search asks.
-const AGAIN_ASKED: Duration = Duration::from_secs(1);
+const RETRY_PAUSE_ASKED: Duration = Duration::from_secs(1);
 /// The number of immediate retries after failed writes.
 const RETRIES_MAX: u32 = 5;
 /// The time without failures after which the retries start over.
-const WENT_WELL: Duration = Duration::from_secs(30);
+const RETRIES_RESET_AFTER: Duration = Duration::from_secs(30);
 
 /// The largest number of files that searches reported as changed. Later searches report the others
 /// again.
 const CHANGED_MAX: usize = 1024;
 
 /// A message to a keeper.
-pub(super) enum Ask {
+pub(super) enum KeeperRequest {
     /// Index everything that has changed up to now, then answer.
     CatchUp(oneshot::Sender<()>),
     /// Read the file at this path, which differs from the index.
@@ -64,72 +64,73 @@ pub(super) enum Ask {
 }
 
 /// The task that keeps one index.
-pub(super) struct Keeper {
+pub(super) struct IndexKeeper {
     pub(super) root: Root,
-    pub(super) engine: Arc<dyn Engine>,
-    pub(super) bounds: Bounds,
-    pub(super) left_out: Vec<PathBuf>,
-    pub(super) embedding: Embedding,
-    pub(super) told: watch::Sender<Progress>,
-    pub(super) asks: mpsc::Receiver<Ask>,
+    pub(super) engine: Arc<dyn SearchEngine>,
+    pub(super) bounds: IndexLimits,
+    pub(super) excluded: Vec<PathBuf>,
+    pub(super) embedding: VectorMaker,
+    pub(super) progress: watch::Sender<IndexProgress>,
+    pub(super) requests: mpsc::Receiver<KeeperRequest>,
     /// Searches that wait for the index to catch up.
     pub(super) waiting: Vec<oneshot::Sender<()>>,
     /// Files that changed without an event.
-    pub(super) changed: BTreeSet<PathBuf>,
+    pub(super) reported: BTreeSet<PathBuf>,
     /// The number of commits.
-    pub(super) writes: u64,
+    pub(super) commits: u64,
     pub(super) cancel: CancellationToken,
     /// State that is kept between attempts.
-    pub(super) so_far: SoFar,
+    pub(super) memory: KeeperMemory,
 }
 
 /// State of a keeper that is kept between attempts.
 #[derive(Debug, Default)]
-pub(super) struct SoFar {
+pub(super) struct KeeperMemory {
     /// The time of the last rebuild after damage.
     rebuilt: Option<Instant>,
     /// Files that the engine rejected.
-    refused: BTreeSet<String>,
+    rejected: BTreeSet<String>,
     /// The last completeness that was published to other servers.
-    told: Option<bool>,
+    published: Option<bool>,
 }
 
 /// The reason why a keeper stopped.
-enum Stopped {
+enum KeeperStop {
     Engine(EngineError),
     /// Writing failed. The earlier content can still be searched.
-    Unwritten(String),
+    WriteFailed(String),
     Root(ToolError),
     /// Nobody can send messages any more.
-    Unwanted,
+    Closed,
 }
 
-impl From<EngineError> for Stopped {
+impl From<EngineError> for KeeperStop {
     fn from(err: EngineError) -> Self {
         Self::Engine(err)
     }
 }
 
-impl From<ToolError> for Stopped {
+impl From<ToolError> for KeeperStop {
     fn from(err: ToolError) -> Self {
         Self::Root(err)
     }
 }
 
-impl Keeper {
+impl IndexKeeper {
     /// Keeps the index until nobody can ask for it.
-    pub(super) async fn keep(mut self) {
+    pub(super) async fn run_until_closed(mut self) {
         let _ends = self.cancel.clone().drop_guard();
         let mut failures = 0;
         let mut failed = Instant::now();
         loop {
             let begun = Instant::now();
-            let Err(stopped) = self.run().await;
-            let unwritten = matches!(stopped, Stopped::Unwritten(_));
+            let Err(stopped) = self.run_once().await;
+            let unwritten = matches!(stopped, KeeperStop::WriteFailed(_));
             let why = match stopped {
-                Stopped::Unwanted => return,
-                Stopped::Unwritten(why) | Stopped::Engine(EngineError::Failed(why)) => {
-                    failures = if failed.elapsed() > WENT_WELL { 1 } else { failures + 1 };
+                KeeperStop::Closed => return,
+                KeeperStop::WriteFailed(why) | KeeperStop::Engine(EngineError::Failed(why)) => {
+                    failures =
+                        if failed.elapsed() > RETRIES_RESET_AFTER { 1 } else { failures + 1 };
                     failed = Instant::now();
                     if failures <= RETRIES_MAX {
                         // A scan finds again all that was not committed.
@@ -138,172 +139,177 @@ impl Keeper {
                     }
                     why
                 }
-                Stopped::Engine(EngineError::Damaged(why)) => {
-                    self.say_rebuilt(&why);
-                    let is_again = self.is_new();
+                KeeperStop::Engine(EngineError::Damaged(why)) => {
+                    self.report_rebuild(&why);
+                    let is_again = self.is_just_rebuilt();
                     match self.engine.reset().await {
                         Ok(()) if is_again => why,
                         Ok(()) => {
-                            self.so_far.rebuilt = Some(Instant::now());
+                            self.memory.rebuilt = Some(Instant::now());
                             continue;
                         }
                         Err(err) => err.to_string(),
                     }
                 }
-                Stopped::Engine(EngineError::Away(why)) => why,
-                Stopped::Root(err) => err.message,
+                KeeperStop::Engine(EngineError::Unavailable(why)) => why,
+                KeeperStop::Root(err) => err.message,
             };
             tracing::warn!("an index for searching is not kept now: {why}");
-            self.told.send_modify(|it| {
+            self.progress.send_modify(|it| {
                 // The keeper tries again by itself. Until then searches use the earlier content.
-                it.state = if unwritten { State::Building } else { State::Away };
+                it.state = if unwritten { IndexState::Building } else { IndexState::Away };
                 it.complete = false;
-                it.unwritten = unwritten;
+                it.write_failed = unwritten;
                 it.note = Some(why);
             });
-            if self.rest(begun).await.is_none() {
+            if self.pause(begun).await.is_none() {
                 return;
             }
         }
     }
 
-    fn say_rebuilt(&self, why: &str) {
+    fn report_rebuild(&self, why: &str) {
         tracing::warn!("an index for searching is built anew: {why}");
         let note = Some(format!("built anew: {why}"));
-        self.told.send_replace(Progress { state: State::Rebuilding, note, ..Progress::default() });
+        self.progress.send_replace(IndexProgress {
+            state: IndexState::Rebuilding,
+            note,
+            ..IndexProgress::default()
+        });
     }
 
     /// Returns true if the index was rebuilt just now: a report of damage then refers to the old
     /// one.
-    fn is_new(&self) -> bool {
-        self.so_far.rebuilt.is_some_and(|it| it.elapsed() < AGAIN_ASKED)
+    fn is_just_rebuilt(&self) -> bool {
+        self.memory.rebuilt.is_some_and(|it| it.elapsed() < RETRY_PAUSE_ASKED)
     }
 
     /// Pauses after a failure. Returns `None` if nobody can ask any more.
-    async fn rest(&mut self, begun: Instant) -> Option<()> {
-        let asked = begun + AGAIN_ASKED;
-        let unasked = Instant::now() + AGAIN;
-        self.answer();
+    async fn pause(&mut self, begun: Instant) -> Option<()> {
+        let asked = begun + RETRY_PAUSE_ASKED;
+        let unasked = Instant::now() + RETRY_PAUSE;
+        self.release_waiting();
         loop {
             let ask = tokio::select! {
-                ask = self.asks.recv() => ask?,
+                ask = self.requests.recv() => ask?,
                 () = sleep_until(unasked) => return Some(()),
             };
-            self.wait(ask);
+            self.accept(ask);
             if Instant::now() >= asked {
                 return Some(());
             }
-            self.answer();
+            self.release_waiting();
         }
     }
 
     /// Releases all searches that wait.
-    fn answer(&mut self) {
-        answer(take(&mut self.waiting));
+    fn release_waiting(&mut self) {
+        release(take(&mut self.waiting));
     }
 
-    fn wait(&mut self, ask: Ask) -> Option<String> {
+    fn accept(&mut self, ask: KeeperRequest) -> Option<String> {
         match ask {
-            Ask::CatchUp(one) => {
+            KeeperRequest::CatchUp(one) => {
                 self.waiting.push(one);
                 None
             }
-            Ask::Changed(path) => {
-                if self.changed.len() < CHANGED_MAX {
-                    self.changed.insert(path.into());
+            KeeperRequest::Changed(path) => {
+                if self.reported.len() < CHANGED_MAX {
+                    self.reported.insert(path.into());
                 }
                 None
             }
-            Ask::Damaged(why) => Some(why).filter(|_| !self.is_new()),
+            KeeperRequest::Damaged(why) => Some(why).filter(|_| !self.is_just_rebuilt()),
         }
     }
 
-    async fn run(&mut self) -> Result<Infallible, Stopped> {
+    async fn run_once(&mut self) -> Result<Infallible, KeeperStop> {
         // The scan runs while the index opens, because the first search waits for both.
-        let mut first = self.look_through();
-        if let Begun::Rebuilt(why) = self.engine.open().await? {
-            self.say_rebuilt(&why);
+        let mut first = self.start_scan();
+        if let IndexOpenOutcome::Rebuilt(why) = self.engine.open_index().await? {
+            self.report_rebuild(&why);
         }
-        let mut writer = match written(self.engine.writer().await)? {
+        let mut writer = match map_write_error(self.engine.acquire_writer().await)? {
             Some(writer) => writer,
             None => {
                 drop(first);
-                let writer = self.turn().await?;
-                first = self.look_through();
+                let writer = self.wait_for_writer().await?;
+                first = self.start_scan();
                 writer
             }
         };
-        (self.so_far.told, self.so_far.refused) = (None, BTreeSet::new());
-        self.tell(&mut *writer, false).await;
-        let is_rebuilt = self.told.borrow().is_rebuilt();
-        self.told.send_modify(|it| {
-            it.state = if is_rebuilt { State::Rebuilding } else { State::Building };
-            it.note = it.note.take().filter(|_| is_rebuilt || it.unwritten);
+        (self.memory.published, self.memory.rejected) = (None, BTreeSet::new());
+        self.publish_complete(&mut *writer, false).await;
+        let is_rebuilt = self.progress.borrow().is_rebuilt();
+        self.progress.send_modify(|it| {
+            it.state = if is_rebuilt { IndexState::Rebuilding } else { IndexState::Building };
+            it.note = it.note.take().filter(|_| is_rebuilt || it.write_failed);
         });
-        self.count(None).await?;
+        self.publish_counts(None).await?;
         let documents = self.engine.documents().await?;
-        let first = joined(first.taken.await)?;
+        let first = flatten_join(first.task.await)?;
         let root = self.root.clone();
         let bounds = self.bounds;
-        let (files, todo) =
-            self.blocking(move |watch| Files::new(&root, first, documents, bounds, watch)).await?;
-        let mut files = self.take(files, todo, &mut *writer).await?;
-        self.settle(&files, &mut *writer).await?;
+        let (files, todo) = self
+            .run_blocking(move |watch| TrackedFiles::new(&root, first, documents, bounds, watch))
+            .await?;
+        let mut files = self.index_changes(files, todo, &mut *writer).await?;
+        self.publish_ready(&files, &mut *writer).await?;
         let queue = files.tracker.queue().map_err(|err| {
-            Stopped::Root(ToolError::because("changes of files cannot be heard of", err))
+            KeeperStop::Root(ToolError::with_cause("changes of files cannot be heard of", err))
         })?;
         let mut due: Option<Instant> = None;
-        let mut quiet_at = Some(Instant::now() + QUIET);
+        let mut quiet_at = Some(Instant::now() + IDLE_AFTER);
         loop {
-            enum Next {
-                Ask(Option<Ask>),
-                News,
-                Heard,
-                Quiet,
-                Made(Made),
+            enum KeeperEvent {
+                Request(Option<KeeperRequest>),
+                ReadDue,
+                FilesChanged,
+                Idle,
+                Embedded(EmbeddedBatch),
             }
             let next = tokio::select! {
                 biased;
-                ask = self.asks.recv() => Next::Ask(ask),
-                () = at(due) => Next::News,
-                () = heard(queue.as_ref()), if due.is_none() => Next::Heard,
-                () = at(quiet_at) => Next::Quiet,
-                made = self.embedding.next(&self.engine) => Next::Made(made),
+                ask = self.requests.recv() => KeeperEvent::Request(ask),
+                () = wait_until(due) => KeeperEvent::ReadDue,
+                () = wait_for_event(queue.as_ref()), if due.is_none() => KeeperEvent::FilesChanged,
+                () = wait_until(quiet_at) => KeeperEvent::Idle,
+                made = self.embedding.next_batch(&self.engine) => KeeperEvent::Embedded(made),
             };
-            let wrote = self.writes;
+            let wrote = self.commits;
             match next {
-                Next::Ask(None) => return Err(Stopped::Unwanted),
-                Next::Ask(Some(ask)) => {
-                    if let Some(why) = self.wait(ask) {
-                        return Err(Stopped::Engine(EngineError::Damaged(why)));
+                KeeperEvent::Request(None) => return Err(KeeperStop::Closed),
+                KeeperEvent::Request(Some(ask)) => {
+                    if let Some(why) = self.accept(ask) {
+                        return Err(KeeperStop::Engine(EngineError::Damaged(why)));
                     }
                     due = None;
                     files = self.catch_up(files, &mut *writer).await?;
                 }
-                Next::News => {
+                KeeperEvent::ReadDue => {
                     let begun = Instant::now();
                     files = self.catch_up(files, &mut *writer).await?;
                     // This pause bounds the cost, however often files are written.
-                    due = Some(begun.elapsed() * RESTS)
-                        .filter(|rest| *rest > GATHERED)
-                        .map(|rest| Instant::now() + rest.min(RESTS_MAX));
+                    due = Some(begun.elapsed() * PAUSE_FACTOR)
+                        .filter(|rest| *rest > GATHER_TIME)
+                        .map(|rest| Instant::now() + rest.min(PAUSE_MAX));
                 }
-                Next::Heard => due = Some(Instant::now() + GATHERED),
-                Next::Quiet => {
-                    written(writer.rest().await)?;
+                KeeperEvent::FilesChanged => due = Some(Instant::now() + GATHER_TIME),
+                KeeperEvent::Idle => {
+                    map_write_error(writer.release_resources().await)?;
                     quiet_at = None;
                 }
-                Next::Made(made) => {
+                KeeperEvent::Embedded(made) => {
                     if let Some(vectors) = made.vectors {
-                        written(writer.give(vectors).await)?;
-                        written(writer.commit().await)?;
-                        self.writes += 1;
+                        map_write_error(writer.put_vectors(vectors).await)?;
+                        map_write_error(writer.commit().await)?;
+                        self.commits += 1;
                     }
-                    self.settle(&files, &mut *writer).await?;
+                    self.publish_ready(&files, &mut *writer).await?;
                 }
             }
-            if self.writes != wrote {
-                quiet_at = Some(Instant::now() + QUIET);
+            if self.commits != wrote {
+                quiet_at = Some(Instant::now() + IDLE_AFTER);
             }
         }
     }
@@ -311,72 +317,74 @@ impl Keeper {
     /// Indexes all changes up to now.
     async fn catch_up(
         &mut self,
-        mut files: Files,
-        writer: &mut dyn Writer,
-    ) -> Result<Files, Stopped> {
-        while let Ok(ask) = self.asks.try_recv() {
-            if let Some(why) = self.wait(ask) {
-                return Err(Stopped::Engine(EngineError::Damaged(why)));
+        mut files: TrackedFiles,
+        writer: &mut dyn EngineWriter,
+    ) -> Result<TrackedFiles, KeeperStop> {
+        while let Ok(ask) = self.requests.try_recv() {
+            if let Some(why) = self.accept(ask) {
+                return Err(KeeperStop::Engine(EngineError::Damaged(why)));
             }
         }
         // Later requests wait for the next scan, because this one may have passed their files
         // already.
         let asked = take(&mut self.waiting);
-        let changed = take(&mut self.changed);
-        let looked = self.blocking(move |watch| {
-            let todo = files.news(changed, watch)?;
+        let changed = take(&mut self.reported);
+        let looked = self.run_blocking(move |watch| {
+            let todo = files.find_changes(changed, watch)?;
             Ok((files, todo))
         });
         let outcome = match looked.await {
             Ok((files, todo)) if todo.read.is_empty() && todo.gone.is_empty() => Ok(files),
-            Ok((files, todo)) => match self.take(files, todo, writer).await {
-                Ok(files) => self.settle(&files, writer).await.map(|()| files),
+            Ok((files, todo)) => match self.index_changes(files, todo, writer).await {
+                Ok(files) => self.publish_ready(&files, writer).await.map(|()| files),
                 Err(err) => Err(err),
             },
             Err(err) => Err(err),
         };
         match &outcome {
-            Ok(_) => answer(asked),
+            Ok(_) => release(asked),
             // They are released after the reason has been published.
             Err(_) => self.waiting.extend(asked),
         }
         outcome
     }
 
-    fn watch(&self) -> Watch {
-        Watch::quiet(self.cancel.clone())
+    fn watch(&self) -> WorkMonitor {
+        WorkMonitor::silent(self.cancel.clone())
     }
 
-    async fn blocking<T: Send + 'static>(
+    async fn run_blocking<T: Send + 'static>(
         &mut self,
-        work: impl FnOnce(&Watch) -> Result<T, ToolError> + Send + 'static,
-    ) -> Result<T, Stopped> {
+        work: impl FnOnce(&WorkMonitor) -> Result<T, ToolError> + Send + 'static,
+    ) -> Result<T, KeeperStop> {
         let watch = self.watch();
-        joined(spawn_blocking(move || work(&watch)).await)
+        flatten_join(spawn_blocking(move || work(&watch)).await)
     }
 }
 
-fn answer(waiting: Vec<oneshot::Sender<()>>) {
+fn release(waiting: Vec<oneshot::Sender<()>>) {
     for one in waiting {
         // The receiver may be gone.
         let _ = one.send(());
     }
 }
 
-fn joined<T>(done: Result<Result<T, ToolError>, tokio::task::JoinError>) -> Result<T, Stopped> {
-    let broken = |err| ToolError::because("reading the workspace failed", err);
+fn flatten_join<T>(
+    done: Result<Result<T, ToolError>, tokio::task::JoinError>,
+) -> Result<T, KeeperStop> {
+    let broken = |err| ToolError::with_cause("reading the workspace failed", err);
     Ok(done.map_err(broken)??)
 }
 
 /// Converts the error of a write. After [`EngineError::Failed`], the index can still be read.
-fn written<T>(done: Result<T, EngineError>) -> Result<T, Stopped> {
+fn map_write_error<T>(done: Result<T, EngineError>) -> Result<T, KeeperStop> {
     done.map_err(|err| match err {
-        EngineError::Failed(why) => Stopped::Unwritten(why),
-        EngineError::Away(_) | EngineError::Damaged(_) => Stopped::Engine(err),
+        EngineError::Failed(why) => KeeperStop::WriteFailed(why),
+        EngineError::Unavailable(_) | EngineError::Damaged(_) => KeeperStop::Engine(err),
     })
 }
 
-async fn at(moment: Option<Instant>) {
+async fn wait_until(moment: Option<Instant>) {
     match moment {
         Some(moment) => sleep_until(moment).await,
         None => pending().await,
@@ -384,7 +392,7 @@ async fn at(moment: Option<Instant>) {
 }
 
 /// Waits until the kernel reports a change.
-async fn heard(queue: Option<&AsyncFd<Arc<OwnedFd>>>) {
+async fn wait_for_event(queue: Option<&AsyncFd<Arc<OwnedFd>>>) {
     let Some(queue) = queue else { return pending().await };
     match queue.readable().await {
         // All events are read later, so clearing the flag here loses none.

@@ -5,9 +5,9 @@ use serde::Serialize;
 
 /// State of the index of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Indexed {
+pub struct IndexReport {
     /// The state.
-    pub state: State,
+    pub state: IndexState,
     /// Files or documents with text in the index.
     pub files: u64,
     /// Files to read, while building.
@@ -28,7 +28,7 @@ pub struct Indexed {
 /// State of an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum IndexState {
     /// Not opened yet; the first search builds it.
     Absent,
     /// Files are being read; searches use what is in it.
@@ -45,8 +45,8 @@ pub enum State {
 
 /// The progress of an index, as its keeper tracks it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Progress {
-    pub(super) state: State,
+pub(super) struct IndexProgress {
+    pub(super) state: IndexState,
     pub(super) files: u64,
     pub(super) total: Option<u64>,
     pub(super) chunks: u64,
@@ -54,41 +54,41 @@ pub(super) struct Progress {
     pub(super) complete: bool,
     pub(super) note: Option<String>,
     /// True if writing failed; the note has the reason. Searches use the earlier content.
-    pub(super) unwritten: bool,
+    pub(super) write_failed: bool,
 }
 
-impl Default for Progress {
+impl Default for IndexProgress {
     fn default() -> Self {
         Self {
-            state: State::Absent,
+            state: IndexState::Absent,
             files: 0,
             total: None,
             chunks: 0,
             vectors: None,
             complete: false,
             note: None,
-            unwritten: false,
+            write_failed: false,
         }
     }
 }
 
-impl Progress {
+impl IndexProgress {
     /// Returns true if the index was rebuilt after damage and the note reports it.
     pub(super) fn is_rebuilt(&self) -> bool {
         self.note.as_ref().is_some_and(|note| note.starts_with("built anew"))
     }
 
     /// Returns the progress in the form for callers.
-    pub(super) fn told(&self) -> Indexed {
-        let Self { state, files, total, chunks, vectors, complete, note, unwritten: _ } =
+    pub(super) fn report(&self) -> IndexReport {
+        let Self { state, files, total, chunks, vectors, complete, note, write_failed: _ } =
             self.clone();
-        Indexed { state, files, files_total: total, chunks, vectors, complete, note }
+        IndexReport { state, files, files_total: total, chunks, vectors, complete, note }
     }
 }
 
-impl State {
+impl IndexState {
     /// Returns true if waiting a moment helps.
-    pub(super) fn is_on_the_way(self) -> bool {
+    pub(super) fn is_building(self) -> bool {
         match self {
             Self::Absent | Self::Building | Self::Rebuilding => true,
             Self::Ready | Self::Following | Self::Away => false,

@@ -5,14 +5,14 @@ use std::path::Path;
 
 use serde_json::Map;
 use toolgate_chunks::{
-    Chunk, Kind, Sort, chunks, is_generated, is_generated_text, is_secret, is_secret_text,
-    is_vendored,
+    FileClass, FilePurpose, TextChunk, chunks, is_generated, is_generated_text, is_secret,
+    is_secret_text, is_vendored,
 };
-use toolgate_contract::{Fault, ToolError};
+use toolgate_contract::{ToolError, ToolFault};
 
-use crate::search::engines::Put;
+use crate::search::engines::StoredDocument;
 use crate::world::Root;
-use crate::world::root::{Etag, File, Moment, Watch};
+use crate::world::root::{Etag, FileTime, WorkMonitor, WorkspaceFile};
 
 /// The largest indexed file, in bytes. Larger ones are data.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -21,11 +21,11 @@ const LINE_BYTES_MAX: usize = 4 << 10;
 /// The size of the part that is checked for binary data, in bytes.
 const HEAD_BYTES: u64 = 8 << 10;
 /// The number of attempts to read a file that changes meanwhile.
-const AGAIN_MAX: usize = 3;
+const ATTEMPTS_MAX: usize = 3;
 
 /// A file to read.
 #[derive(Debug, Clone)]
-pub(super) struct Stale {
+pub(super) struct StaleFile {
     pub(super) path: String,
     /// The etag of the indexed version.
     pub(super) etag: Option<String>,
@@ -34,22 +34,22 @@ pub(super) struct Stale {
 
 /// The result of reading a file.
 #[derive(Debug)]
-pub(super) struct Taken {
+pub(super) struct FileReading {
     pub(super) path: String,
     /// The stamp that identifies this version. Empty if it would not reveal every later change.
     pub(super) stamp: Vec<u8>,
-    pub(super) what: What,
+    pub(super) content: IndexableContent,
 }
 
 /// The kind of content that was read.
 #[derive(Debug)]
-pub(super) enum What {
+pub(super) enum IndexableContent {
     /// Text to index.
-    Text(Box<Put>),
+    Text(Box<StoredDocument>),
     /// Unchanged since it was indexed.
-    Same,
+    Unchanged,
     /// Not searched.
-    Other,
+    Unsearched,
     /// Gone or unreadable.
     Gone,
 }
@@ -61,59 +61,69 @@ pub(super) enum What {
 /// If the work is canceled.
 pub(super) fn read_all(
     root: &Root,
-    files: Vec<Stale>,
-    watch: &Watch,
-) -> Result<Vec<Taken>, ToolError> {
-    files.into_iter().map(|stale| read(root, stale, watch, chunks)).collect()
+    files: Vec<StaleFile>,
+    watch: &WorkMonitor,
+) -> Result<Vec<FileReading>, ToolError> {
+    files.into_iter().map(|stale| read_file(root, stale, watch, chunks)).collect()
 }
 
 /// A function that cuts the text at a path into chunks.
-type Cut = fn(&str, &str) -> Vec<Chunk>;
+type CutFn = fn(&str, &str) -> Vec<TextChunk>;
 
-fn read(root: &Root, stale: Stale, watch: &Watch, cut: Cut) -> Result<Taken, ToolError> {
-    let Stale { path, etag, .. } = stale;
-    let gone = |path| Taken { path, stamp: Vec::new(), what: What::Gone };
-    for again in (0..AGAIN_MAX).rev() {
-        watch.check()?;
-        let begun = Moment::now();
+fn read_file(
+    root: &Root,
+    stale: StaleFile,
+    watch: &WorkMonitor,
+    cut: CutFn,
+) -> Result<FileReading, ToolError> {
+    let StaleFile { path, etag, .. } = stale;
+    let gone = |path| FileReading { path, stamp: Vec::new(), content: IndexableContent::Gone };
+    for again in (0..ATTEMPTS_MAX).rev() {
+        watch.check_cancelled()?;
+        let begun = FileTime::now();
         let Ok(file) = root.open_walked(Path::new(&path)) else { return Ok(gone(path)) };
         let stamp = file.meta().stamp();
-        let settled = !file.meta().is_changed_since(begun);
-        let content = match content(&path, &file, watch) {
+        let settled = !file.meta().has_changed_since(begun);
+        let content = match read_text(&path, &file, watch) {
             Ok(content) => content,
-            Err(err) if err.fault == Fault::Canceled => return Err(err),
+            Err(err) if err.fault == ToolFault::Canceled => return Err(err),
             Err(_) => return Ok(gone(path)),
         };
-        let is_same = file.stamp_now().is_some_and(|now| now == stamp);
+        let is_same = file.current_stamp().is_some_and(|now| now == stamp);
         if !is_same && again > 0 {
             continue;
         }
         let settled = settled && is_same;
-        let stamp = if settled { stamp.bytes().to_vec() } else { Vec::new() };
+        let stamp = if settled { stamp.to_bytes().to_vec() } else { Vec::new() };
         let Some(content) = content else {
-            return Ok(Taken { path, stamp, what: What::Other });
+            return Ok(FileReading { path, stamp, content: IndexableContent::Unsearched });
         };
-        let now = root.etag_of(content.as_bytes(), file.meta());
+        let now = root.etag_of_content(content.as_bytes(), file.meta());
         if etag.as_deref() == Some(now.as_str()) {
-            return Ok(Taken { path, stamp, what: What::Same });
+            return Ok(FileReading { path, stamp, content: IndexableContent::Unchanged });
         }
         // A file that makes the chunker panic must not affect others.
-        let put = catch_unwind(AssertUnwindSafe(|| document(&path, content, &stamp, &now, cut)));
+        let put =
+            catch_unwind(AssertUnwindSafe(|| make_document(&path, content, &stamp, &now, cut)));
         let what = match put {
-            Ok(put) if !put.chunks.is_empty() => What::Text(Box::new(put)),
-            Ok(_) => What::Other,
+            Ok(put) if !put.chunks.is_empty() => IndexableContent::Text(Box::new(put)),
+            Ok(_) => IndexableContent::Unsearched,
             Err(_) => {
                 tracing::error!("`{path}` is not searched: cutting it into passages broke off");
-                What::Other
+                IndexableContent::Unsearched
             }
         };
-        return Ok(Taken { path, stamp, what });
+        return Ok(FileReading { path, stamp, content: what });
     }
     Ok(gone(path))
 }
 
 /// Returns the text of `file`, or `None` if it is not to be indexed.
-fn content(path: &str, file: &File, watch: &Watch) -> Result<Option<String>, ToolError> {
+fn read_text(
+    path: &str,
+    file: &WorkspaceFile,
+    watch: &WorkMonitor,
+) -> Result<Option<String>, ToolError> {
     let size = file.meta().size();
     let is_left_out = is_generated(path) || is_vendored(path) || is_secret(path);
     if size > FILE_BYTES_MAX || size == 0 || is_left_out {
@@ -129,16 +139,22 @@ fn content(path: &str, file: &File, watch: &Watch) -> Result<Option<String>, Too
     }
     let Ok(text) = String::from_utf8(content) else { return Ok(None) };
     // Code shows keys for people to read; other files have keys in use.
-    if Sort::of(path).kind != Kind::Code && is_secret_text(&text) {
+    if FileClass::for_path(path).kind != FilePurpose::Code && is_secret_text(&text) {
         return Ok(None);
     }
     let is_long = text.split('\n').any(|line| line.len() > LINE_BYTES_MAX);
     Ok((!is_long && !is_generated_text(&text)).then_some(text))
 }
 
-fn document(path: &str, text: String, stamp: &[u8], etag: &Etag, cut: Cut) -> Put {
-    let sort = Sort::of(path);
-    Put {
+fn make_document(
+    path: &str,
+    text: String,
+    stamp: &[u8],
+    etag: &Etag,
+    cut: CutFn,
+) -> StoredDocument {
+    let sort = FileClass::for_path(path);
+    StoredDocument {
         chunks: cut(path, &text),
         path: path.to_owned(),
         stamp: stamp.to_vec(),
@@ -173,13 +189,16 @@ mod tests {
             std::fs::write(folder.path().join(path), "fn okapi() {}\n").unwrap();
             // Its time is in no doubt any more.
             sleep(Duration::from_millis(50));
-            let stale = Stale { path: path.to_owned(), etag: None, size: 14 };
-            read(&root, stale, &Watch::default(), cut).unwrap()
+            let stale = StaleFile { path: path.to_owned(), etag: None, size: 14 };
+            read_file(&root, stale, &WorkMonitor::default(), cut).unwrap()
         };
         let bad = take("bad.rs");
         let good = take("good.rs");
-        assert!(matches!(bad.what, What::Other) && !bad.stamp.is_empty(), "{bad:?}");
-        assert!(matches!(good.what, What::Text(_)), "{good:?}");
+        assert!(
+            matches!(bad.content, IndexableContent::Unsearched) && !bad.stamp.is_empty(),
+            "{bad:?}"
+        );
+        assert!(matches!(good.content, IndexableContent::Text(_)), "{good:?}");
     }
 
     #[test]
@@ -188,10 +207,10 @@ mod tests {
         let folder = TempDir::new().unwrap();
         let root = Root::open(folder.path()).unwrap();
         let stamp = || {
-            let stale = Stale { path: "a.rs".to_owned(), etag: None, size: 10 };
-            let mut taken = read_all(&root, vec![stale], &Watch::default()).unwrap();
-            let Taken { stamp, what, .. } = taken.remove(0);
-            assert!(matches!(what, What::Text(_)), "{what:?}");
+            let stale = StaleFile { path: "a.rs".to_owned(), etag: None, size: 10 };
+            let mut taken = read_all(&root, vec![stale], &WorkMonitor::default()).unwrap();
+            let FileReading { stamp, content: what, .. } = taken.remove(0);
+            assert!(matches!(what, IndexableContent::Text(_)), "{what:?}");
             stamp
         };
         // The clock may have ticked between, now and then.

@@ -8,64 +8,66 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use tokio::time::sleep;
-use toolgate_contract::{Caller, Ctx, ToolError};
-use toolgate_search::{ChunkHash, Filter, Space};
+use toolgate_contract::{Caller, ToolContext, ToolError};
+use toolgate_search::{ChunkHash, DocumentFilter, VectorSpace};
 
-use super::answer::Answer;
-use super::asked::Asked;
-use super::collection::Collection;
-use super::{Folders, Indexed, Service, State, Wanted};
+use super::answer::SearchAttempt;
+use super::collection::SearchCollection;
+use super::query::SearchQuery;
+use super::{IndexFolders, IndexReport, IndexState, SearchRequest, SearchService};
 use crate::search::Settings;
-use crate::search::engines::embedded::Embedded;
+use crate::search::engines::embedded::EmbeddedEngine;
 use crate::search::engines::{
-    Begun, Doing, Engine, EngineError, Known, Matched, Named, Put, Sought, Source, Status,
-    Unembedded, Writer,
+    DocumentSource, EngineError, EngineFuture, EngineMatches, EngineQuery, EngineStatus,
+    EngineWriter, IndexOpenOutcome, NamedDefinition, PendingChunk, SearchEngine, StoredDocument,
+    StoredVersion,
 };
-use crate::world::{Fetch, Root};
+use crate::world::{HttpFetcher, Root};
 
 /// An engine that fails to commit so many times, and does something else before it tells what it
 /// has.
 struct Flaky {
-    inner: Embedded,
+    inner: EmbeddedEngine,
     fails: Arc<AtomicUsize>,
     meanwhile: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Flaky {
     fn new(fails: &Arc<AtomicUsize>, meanwhile: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
-        let inner = Embedded::new(None, None::<Space>, Source::Files, None);
+        let inner = EmbeddedEngine::new(None, None::<VectorSpace>, DocumentSource::Files, None);
         Arc::new(Self { inner, fails: fails.clone(), meanwhile: Box::new(meanwhile) })
     }
 }
 
 struct Pen {
-    inner: Box<dyn Writer>,
+    inner: Box<dyn EngineWriter>,
     fails: Arc<AtomicUsize>,
 }
 
-impl Engine for Flaky {
+impl SearchEngine for Flaky {
     fn name(&self) -> &'static str {
         self.inner.name()
     }
 
-    fn open(&self) -> Doing<'_, Begun> {
-        self.inner.open()
+    fn open_index(&self) -> EngineFuture<'_, IndexOpenOutcome> {
+        self.inner.open_index()
     }
 
-    fn writer(&self) -> Doing<'_, Option<Box<dyn Writer>>> {
-        let pen = |inner| Box::new(Pen { inner, fails: self.fails.clone() }) as Box<dyn Writer>;
-        Box::pin(async move { Ok(self.inner.writer().await?.map(pen)) })
+    fn acquire_writer(&self) -> EngineFuture<'_, Option<Box<dyn EngineWriter>>> {
+        let pen =
+            |inner| Box::new(Pen { inner, fails: self.fails.clone() }) as Box<dyn EngineWriter>;
+        Box::pin(async move { Ok(self.inner.acquire_writer().await?.map(pen)) })
     }
 
-    fn documents(&self) -> Doing<'_, BTreeMap<String, Known>> {
+    fn documents(&self) -> EngineFuture<'_, BTreeMap<String, StoredVersion>> {
         self.inner.documents()
     }
 
-    fn status(&self) -> Doing<'_, Status> {
+    fn status(&self) -> EngineFuture<'_, EngineStatus> {
         self.inner.status()
     }
 
-    fn candidates(&self, sought: Sought) -> Doing<'_, Matched> {
+    fn candidates(&self, sought: EngineQuery) -> EngineFuture<'_, EngineMatches> {
         Box::pin(async move {
             let matched = self.inner.candidates(sought).await;
             (self.meanwhile)();
@@ -73,37 +75,42 @@ impl Engine for Flaky {
         })
     }
 
-    fn named(&self, name: String, filter: Filter, limit: usize) -> Doing<'_, Vec<Named>> {
-        self.inner.named(name, filter, limit)
+    fn find_definitions(
+        &self,
+        name: String,
+        filter: DocumentFilter,
+        limit: usize,
+    ) -> EngineFuture<'_, Vec<NamedDefinition>> {
+        self.inner.find_definitions(name, filter, limit)
     }
 
-    fn unembedded(&self, most: usize) -> Doing<'_, Vec<Unembedded>> {
-        self.inner.unembedded(most)
+    fn pending_chunks(&self, most: usize) -> EngineFuture<'_, Vec<PendingChunk>> {
+        self.inner.pending_chunks(most)
     }
 
-    fn kept(&self, path: String) -> Doing<'_, Option<Put>> {
-        self.inner.kept(path)
+    fn kept_document(&self, path: String) -> EngineFuture<'_, Option<StoredDocument>> {
+        self.inner.kept_document(path)
     }
 
-    fn reset(&self) -> Doing<'_, ()> {
+    fn reset(&self) -> EngineFuture<'_, ()> {
         self.inner.reset()
     }
 }
 
-impl Writer for Pen {
-    fn put(&mut self, documents: Vec<Put>) -> Doing<'_, ()> {
+impl EngineWriter for Pen {
+    fn put(&mut self, documents: Vec<StoredDocument>) -> EngineFuture<'_, ()> {
         self.inner.put(documents)
     }
 
-    fn refused(&mut self) -> Vec<(Put, String)> {
-        self.inner.refused()
+    fn take_rejected(&mut self) -> Vec<(StoredDocument, String)> {
+        self.inner.take_rejected()
     }
 
-    fn remove(&mut self, paths: Vec<String>) -> Doing<'_, ()> {
+    fn remove(&mut self, paths: Vec<String>) -> EngineFuture<'_, ()> {
         self.inner.remove(paths)
     }
 
-    fn commit(&mut self) -> Doing<'_, ()> {
+    fn commit(&mut self) -> EngineFuture<'_, ()> {
         let left =
             self.fails.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |it| it.checked_sub(1));
         match left {
@@ -112,15 +119,21 @@ impl Writer for Pen {
         }
     }
 
-    fn give(&mut self, vectors: Vec<(ChunkHash, Vec<f32>)>) -> Doing<'_, ()> {
-        self.inner.give(vectors)
+    fn put_vectors(&mut self, vectors: Vec<(ChunkHash, Vec<f32>)>) -> EngineFuture<'_, ()> {
+        self.inner.put_vectors(vectors)
     }
 }
 
-fn service(root: &Root) -> Arc<Service> {
+fn service(root: &Root) -> Arc<SearchService> {
     let settings = Settings::default();
-    let files = crate::files::Settings::default();
-    let service = Service::new(root, &settings, &files, Folders::default(), &Fetch::default());
+    let files = crate::files::FileSettings::default();
+    let service = SearchService::new(
+        root,
+        &settings,
+        &files,
+        IndexFolders::default(),
+        &HttpFetcher::default(),
+    );
     service.unwrap().unwrap()
 }
 
@@ -132,22 +145,22 @@ async fn what_could_not_be_written_is_tried_again_at_once_and_then_said() {
     let service = service(&root);
     let fails = Arc::new(AtomicUsize::new(0));
     let engine = Flaky::new(&fails, || {});
-    let collection = Collection::files(root, engine.clone(), &[], &service);
+    let collection = SearchCollection::for_files(root, engine.clone(), &[], &service);
     let put = |name: &str| {
         let text = format!("fn {name}() {{}}\n");
         fs::write(folder.path().join(format!("{name}.rs")), text).unwrap();
     };
-    let fresh = async || -> Result<Indexed, ToolError> {
+    let fresh = async || -> Result<IndexReport, ToolError> {
         let until = Instant::now() + Duration::from_secs(20);
-        let ctx = Ctx::alone(Caller::local(), until);
-        collection.fresh(&ctx, "workspace", until).await
+        let ctx = ToolContext::detached(Caller::local(), until);
+        collection.catch_up(&ctx, "workspace", until).await
     };
     put("okapi");
     assert_eq!(fresh().await.unwrap().files, 1);
     put("gnu");
     fails.store(1, Ordering::Relaxed);
     let indexed = fresh().await.unwrap();
-    assert_eq!((indexed.state, indexed.files, indexed.complete), (State::Ready, 2, true));
+    assert_eq!((indexed.state, indexed.files, indexed.complete), (IndexState::Ready, 2, true));
     assert!(engine.documents().await.unwrap().contains_key("gnu.rs"));
     // So often in a row is not chance.
     put("kudu");
@@ -164,7 +177,7 @@ async fn what_could_not_be_written_is_tried_again_at_once_and_then_said() {
         }
         sleep(Duration::from_millis(50)).await;
     };
-    assert_eq!((indexed.state, indexed.files), (State::Ready, 3));
+    assert_eq!((indexed.state, indexed.files), (IndexState::Ready, 3));
 }
 
 #[tokio::test]
@@ -178,19 +191,27 @@ async fn a_file_that_changes_while_it_is_searched_is_never_shown_as_it_was() {
     let changed = path.clone();
     let meanwhile = move || fs::write(&changed, "fn other() {}\n").unwrap();
     let engine = Flaky::new(&Arc::default(), meanwhile);
-    let collection = Collection::files(root, engine, &[], &service);
+    let collection = SearchCollection::for_files(root, engine, &[], &service);
     let until = Instant::now() + Duration::from_secs(20);
-    let ctx = Ctx::alone(Caller::local(), until);
-    let wanted = Wanted { query: Some("okapi".to_owned()), top_k: 5, ..Wanted::default() };
-    let asked = Asked::new(wanted, None).unwrap();
+    let ctx = ToolContext::detached(Caller::local(), until);
+    let wanted =
+        SearchRequest { query: Some("okapi".to_owned()), top_k: 5, ..SearchRequest::default() };
+    let asked = SearchQuery::new(wanted, None).unwrap();
     // It is begun again while that may help, and left out when it does not.
     for (is_last, expected) in [(false, None), (true, Some(0))] {
         fs::write(&path, "fn okapi() {}\n").unwrap();
-        let indexed = collection.fresh(&ctx, "workspace", until).await.unwrap();
-        let filter = Some(Filter::default());
+        let indexed = collection.catch_up(&ctx, "workspace", until).await.unwrap();
+        let filter = Some(DocumentFilter::default());
         let collection = &collection;
-        let answer = Answer { collection, embedder: None, asked: &asked, filter, indexed, is_last };
-        let Ok(found) = answer.find(&ctx, &mut None).await else { panic!("it fails") };
+        let answer = SearchAttempt {
+            collection,
+            embedder: None,
+            query: &asked,
+            filter,
+            index: indexed,
+            is_last,
+        };
+        let Ok(found) = answer.run(&ctx, &mut None).await else { panic!("it fails") };
         assert_eq!(found.map(|found| found.hits.len()), expected);
     }
 }

@@ -13,14 +13,14 @@ fn put(folder: &TempDir, path: &str, content: &str) {
 }
 
 /// What the tool `name` gives, and the note of its text.
-async fn call(service: &Arc<Service>, name: &str, input: Value) -> (Value, String) {
+async fn call(service: &Arc<SearchService>, name: &str, input: Value) -> (Value, String) {
     let tools = crate::search::tools(service);
     let tool = tools.iter().find(|tool| tool.spec().id.as_str() == name).unwrap();
     let output = tool.run(&ctx(), input).await.unwrap();
     (output.value, output.text.note.unwrap_or_default())
 }
 
-async fn pointer(service: &Arc<Service>, name: &str, input: Value) -> (Fault, String) {
+async fn pointer(service: &Arc<SearchService>, name: &str, input: Value) -> (ToolFault, String) {
     let tools = crate::search::tools(service);
     let tool = tools.iter().find(|tool| tool.spec().id.as_str() == name).unwrap();
     let err = tool.run(&ctx(), input).await.expect_err("a refusal");
@@ -74,7 +74,7 @@ async fn the_path_of_the_workspace_is_all_of_it_and_other_places_are_refused() {
             &elsewhere,
         ] {
             let (fault, message) = pointer(&service, tool, ask(prefix, "workspace")).await;
-            assert_eq!(fault, Fault::Invalid { pointer: "/path_prefix".into() }, "{prefix}");
+            assert_eq!(fault, ToolFault::Invalid { pointer: "/path_prefix".into() }, "{prefix}");
             assert!(message.contains("e.g. `src/`"), "{message}");
         }
         let (value, _) = call(&service, tool, ask("..z", "workspace")).await;

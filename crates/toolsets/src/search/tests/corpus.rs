@@ -8,14 +8,14 @@ use std::path::PathBuf;
 use super::*;
 use gold::GOLD;
 
-fn corpus() -> Arc<Service> {
+fn corpus() -> Arc<SearchService> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/search-corpus");
     let namespaces = [("docs", "docs"), ("web", "web"), ("gone", "gone")];
     let namespaces = namespaces.map(|(name, folder)| (name.to_owned(), folder.to_owned()));
     service(&root, &Settings { namespaces: namespaces.into(), ..Settings::default() })
 }
 
-fn paths(found: &Found) -> Vec<&str> {
+fn paths(found: &SearchResult) -> Vec<&str> {
     found.hits.iter().map(|hit| hit.path.as_str()).collect()
 }
 
@@ -47,18 +47,22 @@ async fn what_is_found_is_in_order_and_as_the_file_has_it() {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/search-corpus");
     let root = Root::open(&root).unwrap();
     for (query, _) in GOLD {
-        let found = search(&service, Wanted { top_k: 50, ..wanted(query) }).await;
+        let found = search(&service, SearchRequest { top_k: 50, ..wanted(query) }).await;
         assert!(found.hits.windows(2).all(|pair| pair[0].score >= pair[1].score));
         assert!(found.hits.iter().all(|hit| hit.score > 0.0 && hit.score <= 1.0));
         for hit in &found.hits {
             let file = root.open_file(&hit.path).unwrap();
-            let content = file.read(0, file.meta().size(), &crate::world::root::Watch::default());
+            let content =
+                file.read(0, file.meta().size(), &crate::world::root::WorkMonitor::default());
             let content = String::from_utf8(content.unwrap()).unwrap();
             let lines: Vec<&str> = content.split('\n').collect();
             let lines = lines[hit.first as usize - 1..hit.last as usize].join("\n");
             assert_eq!(hit.snippet, lines, "{}", hit.id);
             assert_eq!(hit.id, format!("{}:{}-{}", hit.path, hit.first, hit.last));
-            assert_eq!(hit.etag, crate::world::root::Etag::of(content.as_bytes()).to_string());
+            assert_eq!(
+                hit.etag,
+                crate::world::root::Etag::from_content(content.as_bytes()).to_string()
+            );
         }
     }
 }
@@ -66,8 +70,8 @@ async fn what_is_found_is_in_order_and_as_the_file_has_it() {
 #[tokio::test]
 async fn filters_leave_in_what_they_name_and_nothing_else() {
     let service = corpus();
-    let all = |wanted: Wanted| Wanted { top_k: 50, ..wanted };
-    let under = |prefix: &str| Wanted {
+    let all = |wanted: SearchRequest| SearchRequest { top_k: 50, ..wanted };
+    let under = |prefix: &str| SearchRequest {
         path_prefix: Some(prefix.to_owned()),
         ..all(wanted("request token"))
     };
@@ -80,7 +84,7 @@ async fn filters_leave_in_what_they_name_and_nothing_else() {
     for prefix in ["http", "nowhere", "..src"] {
         assert_eq!(search(&service, under(prefix)).await.total, 0, "{prefix}");
     }
-    let tagged = |tags: &[&str]| Wanted {
+    let tagged = |tags: &[&str]| SearchRequest {
         tags: tags.iter().map(|&tag| tag.to_owned()).collect(),
         ..all(wanted("authentication token"))
     };
@@ -94,23 +98,25 @@ async fn filters_leave_in_what_they_name_and_nothing_else() {
 #[tokio::test]
 async fn a_namespace_is_a_folder_by_itself() {
     let service = corpus();
-    let within =
-        |name: &str, query: &str| Wanted { namespace: Some(name.to_owned()), ..wanted(query) };
+    let within = |name: &str, query: &str| SearchRequest {
+        namespace: Some(name.to_owned()),
+        ..wanted(query)
+    };
     let docs = search(&service, within("docs", "authentication")).await;
     assert_eq!(paths(&docs), ["docs/security.md"]);
-    assert_eq!((docs.index.state, docs.index.complete), (State::Ready, true));
+    assert_eq!((docs.index.state, docs.index.complete), (IndexState::Ready, true));
     assert_eq!(search(&service, within("web", "authentication")).await.total, 0);
     let (fault, message) = refusal(&service, within("other", "x1 y")).await;
-    assert_eq!(fault, Fault::Invalid { pointer: "/namespace".into() });
+    assert_eq!(fault, ToolFault::Invalid { pointer: "/namespace".into() });
     assert!(message.contains("docs, gone, web, workspace"), "{message}");
     let (fault, message) = refusal(&service, within("gone", "authentication")).await;
-    assert_eq!(fault, Fault::Unavailable, "{message}");
+    assert_eq!(fault, ToolFault::Unavailable, "{message}");
 }
 
 #[tokio::test]
 async fn a_vector_finds_the_passage_it_is_of_and_what_is_like_it() {
     let service = corpus();
-    let query = Wanted { vectors: true, ..wanted("token bucket") };
+    let query = SearchRequest { with_vectors: true, ..wanted("token bucket") };
     let found = search(&service, query).await;
     let space = toolgate_search::static_model::space();
     assert_eq!(found.embedding_model.as_ref(), Some(&space.model));
@@ -121,13 +127,13 @@ async fn a_vector_finds_the_passage_it_is_of_and_what_is_like_it() {
     assert!((length - 1.0).abs() < 1e-4, "{length}");
     // Only its direction counts.
     let embedding = Some(vector.iter().map(|it| it * 1e200).collect());
-    let like = Wanted { embedding, query: None, ..wanted("") };
+    let like = SearchRequest { embedding, query: None, ..wanted("") };
     let like = search(&service, like).await;
     assert_eq!(like.hits[0].id, first.id);
     assert!((like.hits[0].score - 1.0).abs() < 1e-3, "{}", like.hits[0].score);
     assert!(like.hits[1].score < 0.95 && like.rerank_model.is_none());
     assert!(like.hits.iter().all(|hit| hit.vector.is_none()));
-    let both = Wanted { embedding: Some(vector), ..wanted("evict cache") };
+    let both = SearchRequest { embedding: Some(vector), ..wanted("evict cache") };
     let both = search(&service, both).await;
     assert!(
         paths(&both).contains(&"cache/lru.js") && paths(&both).contains(&"cmd/proxy/limiter.go")
@@ -138,32 +144,33 @@ async fn a_vector_finds_the_passage_it_is_of_and_what_is_like_it() {
 async fn what_cannot_be_searched_for_is_refused_with_its_place() {
     let service = corpus();
     for query in [None, Some(""), Some(" \n"), Some("?!")] {
-        let none = Wanted { query: query.map(str::to_owned), ..wanted("") };
+        let none = SearchRequest { query: query.map(str::to_owned), ..wanted("") };
         let (fault, _) = refusal(&service, none).await;
-        assert_eq!(fault, Fault::Invalid { pointer: "/query".into() }, "{query:?}");
+        assert_eq!(fault, ToolFault::Invalid { pointer: "/query".into() }, "{query:?}");
     }
     let len = toolgate_search::static_model::space().dimensions;
     let mut nan = vec![0.5; len];
     nan[7] = f64::NAN;
     for embedding in [vec![], vec![1.0; 3], vec![1.0; len + 1], vec![0.0; len], nan] {
-        let bad = Wanted { embedding: Some(embedding), ..wanted("token") };
+        let bad = SearchRequest { embedding: Some(embedding), ..wanted("token") };
         let (fault, message) = refusal(&service, bad).await;
-        assert_eq!(fault, Fault::Invalid { pointer: "/embedding".into() }, "{message}");
+        assert_eq!(fault, ToolFault::Invalid { pointer: "/embedding".into() }, "{message}");
     }
     let (fault, message) = refusal(&service, wanted(&"x".repeat(5000))).await;
-    assert_eq!(fault, Fault::Invalid { pointer: "/query".into() }, "{message}");
+    assert_eq!(fault, ToolFault::Invalid { pointer: "/query".into() }, "{message}");
 }
 
 #[tokio::test]
 async fn without_a_closer_look_none_is_named_and_words_alone_decide() {
     let service = corpus();
-    let plain = search(&service, Wanted { rerank: false, ..wanted("authentication middleware") });
+    let plain =
+        search(&service, SearchRequest { rerank: false, ..wanted("authentication middleware") });
     let plain = plain.await;
     assert_eq!(plain.rerank_model, None);
     // The test says both words; the code is found by what its type is called.
     assert_eq!(plain.hits[0].path, "tests/auth_test.py");
     let closer = search(&service, wanted("authentication middleware")).await;
-    assert_eq!(closer.rerank_model, Some(toolgate_search::rank::RERANK));
+    assert_eq!(closer.rerank_model, Some(toolgate_search::rank::RERANK_METHOD));
 }
 
 #[tokio::test]
@@ -172,7 +179,7 @@ async fn a_question_that_is_too_long_is_refused_at_once() {
     let words: Vec<String> = (0..30_000).map(|at| format!("w{at}x")).collect();
     let begun = Instant::now();
     let (fault, message) = refusal(&service, wanted(&words.join(" "))).await;
-    assert_eq!(fault, Fault::Invalid { pointer: "/query".into() });
+    assert_eq!(fault, ToolFault::Invalid { pointer: "/query".into() });
     assert!(message.ends_with("bytes; at most 4096 are allowed"), "{message}");
     let (_, message) = refusal(&service, wanted(&" ".repeat(5_000))).await;
     assert!(message.starts_with("it has 5000 bytes"), "{message}");
@@ -184,11 +191,11 @@ async fn a_caller_names_each_tag_once_and_few() {
     let tags = |many: usize| (0..many).map(|at| format!("t{at}")).collect::<Vec<_>>();
     let pointer = |given| distinct_tags(given, "/tags").unwrap_err().fault;
     assert_eq!(distinct_tags(tags(32), "/tags").unwrap(), tags(32));
-    assert_eq!(pointer(tags(33)), Fault::Invalid { pointer: "/tags".into() });
+    assert_eq!(pointer(tags(33)), ToolFault::Invalid { pointer: "/tags".into() });
     let again = ["docs", "Docs"].repeat(50).into_iter().map(str::to_owned).collect();
     assert_eq!(distinct_tags(again, "/tags").unwrap(), ["docs"]);
     let tool = crate::search::tools(&corpus()).remove(0);
     let input = serde_json::json!({ "query": "token", "tags": tags(33) });
     let err = tool.run(&ctx(), input).await.expect_err("a refusal");
-    assert_eq!(err.fault, Fault::Invalid { pointer: "/tags".into() });
+    assert_eq!(err.fault, ToolFault::Invalid { pointer: "/tags".into() });
 }

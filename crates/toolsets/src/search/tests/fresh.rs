@@ -14,8 +14,8 @@ fn put(folder: &TempDir, path: &str, content: impl AsRef<[u8]>) {
     fs::write(path, content).unwrap();
 }
 
-async fn found(service: &Service, query: &str) -> Vec<String> {
-    let found = search(service, Wanted { top_k: 50, ..wanted(query) }).await;
+async fn found(service: &SearchService, query: &str) -> Vec<String> {
+    let found = search(service, SearchRequest { top_k: 50, ..wanted(query) }).await;
     found.hits.into_iter().map(|hit| hit.path).collect()
 }
 
@@ -62,7 +62,8 @@ async fn what_is_no_text_to_be_read_stays_out() {
     let mut paths = found(&service, "zebra").await;
     paths.sort();
     assert_eq!(paths, [".github/in.yml", "crlf.md", "in.rs"]);
-    let crlf = search(&service, Wanted { tags: vec!["docs".into()], ..wanted("zebra") }).await;
+    let crlf =
+        search(&service, SearchRequest { tags: vec!["docs".into()], ..wanted("zebra") }).await;
     assert_eq!(crlf.hits[0].snippet, "# Zebra\r\n\r\nstripes");
 }
 
@@ -70,7 +71,7 @@ async fn what_is_no_text_to_be_read_stays_out() {
 async fn an_index_that_lies_in_the_workspace_is_no_part_of_it() {
     let folder = TempDir::new().unwrap();
     put(&folder, "a.rs", "fn zebra() {}\n");
-    let folders = Folders {
+    let folders = IndexFolders {
         cache: Some(folder.path().join("built/cache")),
         documents: Some(folder.path().join("documents")),
     };
@@ -135,7 +136,7 @@ async fn a_folder_that_is_gone_makes_the_search_unavailable() {
     assert_eq!(found(&service, "zebra").await, ["a.rs"]);
     fs::remove_dir_all(folder.path()).unwrap();
     let (fault, message) = refusal(&service, wanted("zebra")).await;
-    assert_eq!(fault, Fault::Unavailable, "{message}");
+    assert_eq!(fault, ToolFault::Unavailable, "{message}");
     assert!(message.starts_with("the index of `workspace` cannot be brought up to date"));
 }
 
@@ -147,7 +148,7 @@ async fn a_search_that_nobody_wants_any_more_ends() {
     let ctx = ctx();
     ctx.cancel.cancel();
     let err = service.search(&ctx, wanted("zebra")).await.err().unwrap();
-    assert_eq!(err.fault, Fault::Canceled);
+    assert_eq!(err.fault, ToolFault::Canceled);
     assert_eq!(found(&service, "zebra").await, ["a.rs"]);
 }
 

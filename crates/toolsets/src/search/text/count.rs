@@ -5,78 +5,83 @@ use std::io;
 use std::path::Path;
 
 use grep_searcher::{Searcher, Sink, SinkMatch};
-use toolgate_chunks::{Kind, Sort};
+use toolgate_chunks::{FileClass, FilePurpose};
 
-use super::Skipped;
-use super::query::Query;
-use super::rank::{Rank, Role, role};
-use crate::grep::{Outcome, Scanner};
-use crate::world::root::{File, Watch};
+use super::SkippedByReason;
+use super::query::TextQuery;
+use super::rank::{FileRank, LineRole, line_role};
+use crate::grep::{FileScanner, ScanOutcome};
+use crate::world::root::{WorkMonitor, WorkspaceFile};
 
 /// The number of matching lines of a file whose role is determined.
 const ROLES_MAX: u64 = 256;
 
 /// The counts of one thread.
-pub(super) struct Counted<'q> {
-    query: &'q Query,
-    scanner: Scanner,
-    /// The best files so far, at most `most`. The worst of them is on top.
-    best: BinaryHeap<Rank>,
-    most: usize,
+pub(super) struct MatchCounter<'q> {
+    query: &'q TextQuery,
+    scanner: FileScanner,
+    /// The best files so far, at most `best_max`. The worst of them is on top.
+    best: BinaryHeap<FileRank>,
+    best_max: usize,
     pub(super) matches: u64,
     pub(super) files: u64,
     /// The number of files with matches that rank after the previous page.
-    pub(super) left: u64,
+    pub(super) remaining: u64,
     pub(super) searched: u64,
-    pub(super) skipped: Skipped,
+    pub(super) skipped: SkippedByReason,
 }
 
-impl<'q> Counted<'q> {
-    /// Creates a counter for `query` that keeps the best `most` files.
-    pub(super) fn new(query: &'q Query, most: usize) -> Self {
+impl<'q> MatchCounter<'q> {
+    /// Creates a counter for `query` that keeps the best `best_max` files.
+    pub(super) fn new(query: &'q TextQuery, best_max: usize) -> Self {
         Self {
             query,
-            scanner: Scanner::counting(query.reach),
+            scanner: FileScanner::without_line_numbers(query.span),
             best: BinaryHeap::new(),
-            most,
+            best_max,
             matches: 0,
             files: 0,
-            left: 0,
+            remaining: 0,
             searched: 0,
-            skipped: Skipped::default(),
+            skipped: SkippedByReason::default(),
         }
     }
 
     /// Counts the matches of the file at `path`.
-    pub(super) fn take(&mut self, path: &Path, file: File, watch: &Watch) {
+    pub(super) fn count_file(&mut self, path: &Path, file: WorkspaceFile, watch: &WorkMonitor) {
         self.searched += 1;
-        let mut tally =
-            Tally { query: self.query, path, is_code: None, lines: 0, role: Role::Says };
+        let mut tally = FileTally {
+            query: self.query,
+            path,
+            is_code: None,
+            lines: 0,
+            role: LineRole::Mentions,
+        };
         match self.scanner.scan(&self.query.matcher, file, watch, &mut tally) {
-            Outcome::Searched => {}
-            Outcome::Binary => self.skipped.binary += 1,
-            Outcome::Unreadable => self.skipped.unreadable += 1,
-            Outcome::TooLong => self.skipped.too_long += 1,
+            ScanOutcome::Searched => {}
+            ScanOutcome::Binary => self.skipped.binary += 1,
+            ScanOutcome::Unreadable => self.skipped.unreadable += 1,
+            ScanOutcome::TooLong => self.skipped.too_long += 1,
         }
-        let Tally { lines, role, .. } = tally;
+        let FileTally { lines, role, .. } = tally;
         if lines == 0 {
             return;
         }
         self.matches += lines;
         self.files += 1;
-        self.keep(Rank::of(path, &self.query.matcher, role, lines));
+        self.add_rank(FileRank::new(path, &self.query.matcher, role, lines));
     }
 
-    fn keep(&mut self, rank: Rank) {
+    fn add_rank(&mut self, rank: FileRank) {
         if self.query.after.as_ref().is_some_and(|after| rank <= *after) {
             return;
         }
-        self.left += 1;
-        self.put(rank);
+        self.remaining += 1;
+        self.push_best(rank);
     }
 
-    fn put(&mut self, rank: Rank) {
-        if self.best.len() < self.most {
+    fn push_best(&mut self, rank: FileRank) {
+        if self.best.len() < self.best_max {
             self.best.push(rank);
         } else if let Some(mut last) = self.best.peek_mut()
             && rank < *last
@@ -86,48 +91,48 @@ impl<'q> Counted<'q> {
     }
 
     /// Returns the sum of both counts.
-    pub(super) fn and(mut self, other: Self) -> Self {
+    pub(super) fn merge(mut self, other: Self) -> Self {
         self.matches += other.matches;
         self.files += other.files;
-        self.left += other.left;
+        self.remaining += other.remaining;
         self.searched += other.searched;
         self.skipped.binary += other.skipped.binary;
         self.skipped.unreadable += other.skipped.unreadable;
         self.skipped.too_long += other.skipped.too_long;
         for rank in other.best {
-            self.put(rank);
+            self.push_best(rank);
         }
         self
     }
 
     /// Returns the best files in order.
-    pub(super) fn ranked(self) -> Vec<Rank> {
+    pub(super) fn into_ranked(self) -> Vec<FileRank> {
         self.best.into_sorted_vec()
     }
 }
 
 /// The matches of one file.
-struct Tally<'t> {
-    query: &'t Query,
+struct FileTally<'t> {
+    query: &'t TextQuery,
     path: &'t Path,
     /// True if the file is code; `None` before the first use.
     is_code: Option<bool>,
     lines: u64,
-    role: Role,
+    role: LineRole,
 }
 
-impl Sink for Tally<'_> {
+impl Sink for FileTally<'_> {
     type Error = io::Error;
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
         self.lines += 1;
         let path = self.path;
-        let is_code = || Sort::of(&path.to_string_lossy()).kind == Kind::Code;
-        if self.role > Role::Defines
+        let is_code = || FileClass::for_path(&path.to_string_lossy()).kind == FilePurpose::Code;
+        if self.role > LineRole::Defines
             && self.lines <= ROLES_MAX
             && *self.is_code.get_or_insert_with(is_code)
         {
-            self.role = self.role.min(role(&self.query.matcher, found.bytes()));
+            self.role = self.role.min(line_role(&self.query.matcher, found.bytes()));
         }
         Ok(true)
     }

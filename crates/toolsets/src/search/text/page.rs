@@ -7,16 +7,23 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use grep_searcher::{Searcher, Sink, SinkContext, SinkContextKind, SinkMatch};
-use toolgate_chunks::{Care, ChunkKind, Kind as FileKind, Sort, Symbol, symbols};
-use toolgate_contract::{Fault, ToolError};
+use toolgate_chunks::{
+    ChunkKind, FileClass, FilePurpose as FileKind, Symbol, SymbolPrecision, list_symbols,
+};
+use toolgate_contract::{ToolError, ToolFault};
 
-use super::count::Counted;
-use super::query::Query;
-use super::rank::{Rank, Role, role};
-use super::{InFile, Input, LIMIT_MAX, Match, Output, PER_FILE, Within};
-use crate::grep::{Crew, LINE_BYTES, Outcome, Scanner, clip, span, sweep};
+use super::count::MatchCounter;
+use super::query::TextQuery;
+use super::rank::{FileRank, LineRole, line_role};
+use super::{
+    EnclosingSymbol, FileMatches, LIMIT_MAX, PER_FILE_DEFAULT, SearchTextInput, SearchTextOutput,
+    TextMatch,
+};
+use crate::grep::{
+    FileScanner, LINE_OVERHEAD_BYTES, ScanOutcome, SearchThreads, clip, find_span, sweep,
+};
 use crate::world::Root;
-use crate::world::root::{Found, Sight, Start, Watch};
+use crate::world::root::{WalkEntry, WalkFilter, WalkStart, WorkMonitor};
 
 /// The total size of shown files that are parsed, in bytes. In other files, definitions are guessed
 /// line by line.
@@ -31,36 +38,36 @@ const MATCH_LINES_MAX: usize = 20;
 /// # Errors
 ///
 /// If the input is invalid or the call is canceled.
-pub(super) fn find(
+pub(super) fn search_text(
     root: &Root,
     folder: &str,
-    input: &Input,
+    input: &SearchTextInput,
     answer_bytes: usize,
-    watch: &Watch,
-) -> Result<Output, ToolError> {
-    let start = root.start(if input.path == "." { folder } else { &input.path })?;
+    watch: &WorkMonitor,
+) -> Result<SearchTextOutput, ToolError> {
+    let start = root.walk_start(if input.path == "." { folder } else { &input.path })?;
     let at = match &start {
-        Start::Folder(start) => start.path.clone(),
-        Start::File(start) => start.path.clone(),
+        WalkStart::Folder(start) => start.path.clone(),
+        WalkStart::File(start) => start.path.clone(),
     };
-    beneath(root, folder, input, &at)?;
-    let is_file = matches!(start, Start::File(_));
-    let query = Query::of(input, root.path(), at)?;
-    let counted = count(root, start, input, &query, watch)?;
-    let Counted { matches, files, left, searched, skipped, .. } = counted;
+    check_in_namespace(root, folder, input, &at)?;
+    let is_file = matches!(start, WalkStart::File(_));
+    let query = TextQuery::parse(input, root.path(), at)?;
+    let counted = count_matches(root, start, input, &query, watch)?;
+    let MatchCounter { matches, files, remaining: left, searched, skipped, .. } = counted;
     let per_file = match input.per_file {
         _ if input.counts_only => 0,
         Some(given) => given.min(input.limit),
         None if is_file => input.limit,
-        None => PER_FILE.min(input.limit),
+        None => PER_FILE_DEFAULT.min(input.limit),
     };
-    let page = Page { root, input, query: &query, per_file, answer_bytes, watch };
-    let ranked = counted.ranked();
-    let (shown, last) = page.read(&ranked)?;
+    let page = TextPage { root, input, query: &query, per_file, answer_bytes, watch };
+    let ranked = counted.into_ranked();
+    let (shown, last) = page.build(&ranked)?;
     let has_more_files = (last as u64) < left;
     let cursor = ranked[..last].last().filter(|_| has_more_files).map(|last| query.cursor(last));
-    let truncated = has_more_files || shown.iter().any(|file| file.left() > 0);
-    Ok(Output {
+    let truncated = has_more_files || shown.iter().any(|file| file.unshown_count() > 0);
+    Ok(SearchTextOutput {
         files: shown,
         matches_total: matches,
         files_total: files,
@@ -72,11 +79,16 @@ pub(super) fn find(
 }
 
 /// Checks that the path `at` is in the namespace.
-fn beneath(root: &Root, folder: &str, input: &Input, at: &Path) -> Result<(), ToolError> {
+fn check_in_namespace(
+    root: &Root,
+    folder: &str,
+    input: &SearchTextInput,
+    at: &Path,
+) -> Result<(), ToolError> {
     let Some(name) = input.namespace.as_deref().filter(|_| folder != ".") else { return Ok(()) };
-    let inside = match root.start(folder)? {
-        Start::Folder(folder) => at.starts_with(&folder.path),
-        Start::File(file) => at == file.path,
+    let inside = match root.walk_start(folder)? {
+        WalkStart::Folder(folder) => at.starts_with(&folder.path),
+        WalkStart::File(file) => at == file.path,
     };
     if inside {
         return Ok(());
@@ -86,60 +98,61 @@ fn beneath(root: &Root, folder: &str, input: &Input, at: &Path) -> Result<(), To
 }
 
 /// Counts the matches of all files.
-fn count<'q>(
+fn count_matches<'q>(
     root: &Root,
-    start: Start,
-    input: &Input,
-    query: &'q Query,
-    watch: &Watch,
-) -> Result<Counted<'q>, ToolError> {
+    start: WalkStart,
+    input: &SearchTextInput,
+    query: &'q TextQuery,
+    watch: &WorkMonitor,
+) -> Result<MatchCounter<'q>, ToolError> {
     // Each file that is shown has a match, so `limit` files are enough.
-    let new = || Counted::new(query, input.limit.min(LIMIT_MAX));
+    let new = || MatchCounter::new(query, input.limit.min(LIMIT_MAX));
     match start {
-        Start::File(Found { path, .. }) => {
+        WalkStart::File(WalkEntry { path, .. }) => {
             let mut counted = new();
             match root.open_walked(&path) {
-                Ok(file) => counted.take(&path, file, watch),
-                Err(err) if err.fault == Fault::Canceled => return Err(err),
+                Ok(file) => counted.count_file(&path, file, watch),
+                Err(err) if err.fault == ToolFault::Canceled => return Err(err),
                 Err(_) => counted.skipped.unreadable += 1,
             }
-            watch.check()?;
+            watch.check_cancelled()?;
             Ok(counted)
         }
-        Start::Folder(folder) => {
-            let sight = Sight { ignored: input.include_ignored, hidden: input.hidden };
-            let wanted = |path: &Path| query.means(path);
+        WalkStart::Folder(folder) => {
+            let sight =
+                WalkFilter { include_ignored: input.include_ignored, include_hidden: input.hidden };
+            let wanted = |path: &Path| query.covers(path);
             let progress = AtomicUsize::new(0);
             let swept = sweep(root, folder, sight, watch, wanted, new, |counted, path, file| {
-                counted.take(path, file, watch);
+                counted.count_file(path, file, watch);
                 let done = progress.fetch_add(1, Ordering::Relaxed) as u64 + 1;
-                watch.progress(done, None, "files searched");
+                watch.report_progress(done, None, "files searched");
             })?;
-            let counted = swept.shown.into_iter().reduce(Counted::and);
+            let counted = swept.results.into_iter().reduce(MatchCounter::merge);
             let mut counted = counted.unwrap_or_else(new);
-            counted.skipped.unreadable += swept.unread;
+            counted.skipped.unreadable += swept.unreadable;
             Ok(counted)
         }
     }
 }
 
 /// The limits and inputs of a page.
-struct Page<'p> {
+struct TextPage<'p> {
     root: &'p Root,
-    input: &'p Input,
-    query: &'p Query,
+    input: &'p SearchTextInput,
+    query: &'p TextQuery,
     per_file: usize,
     answer_bytes: usize,
-    watch: &'p Watch,
+    watch: &'p WorkMonitor,
 }
 
-impl Page<'_> {
+impl TextPage<'_> {
     /// Reads the matches of the files `ranked`. Also returns how many of these files the page
     /// covers.
-    fn read(&self, ranked: &[Rank]) -> Result<(Vec<InFile>, usize), ToolError> {
+    fn build(&self, ranked: &[FileRank]) -> Result<(Vec<FileMatches>, usize), ToolError> {
         let mut room = self.input.limit;
         let fits = ranked.iter().take_while(|rank| {
-            let taken = if self.input.counts_only { 1 } else { self.shown_of(rank) };
+            let taken = if self.input.counts_only { 1 } else { self.shown_count(rank) };
             let fits = taken <= room;
             room = room.saturating_sub(taken);
             fits
@@ -153,9 +166,9 @@ impl Page<'_> {
             // Files that are gone or have no match any more are skipped.
             if let Some(mut file) = files.remove(&at) {
                 if shown.is_empty() {
-                    file.cut(self.answer_bytes);
+                    file.truncate(self.answer_bytes);
                 }
-                bytes += file.bytes();
+                bytes += file.answer_bytes();
                 if !shown.is_empty() && bytes > self.answer_bytes {
                     break;
                 }
@@ -166,102 +179,107 @@ impl Page<'_> {
         Ok((shown, last))
     }
 
-    fn shown_of(&self, rank: &Rank) -> usize {
+    fn shown_count(&self, rank: &FileRank) -> usize {
         usize::try_from(rank.count()).unwrap_or(usize::MAX).min(self.per_file)
     }
 
     /// Reads the files `meant`, on several threads.
-    fn read_all(&self, meant: &[Rank]) -> Result<BTreeMap<usize, InFile>, ToolError> {
+    fn read_all(&self, meant: &[FileRank]) -> Result<BTreeMap<usize, FileMatches>, ToolError> {
         if self.input.counts_only {
-            let counted = |(at, rank): (usize, &Rank)| {
-                (at, InFile::new(&rank.path, rank.count(), Vec::new()))
+            let counted = |(at, rank): (usize, &FileRank)| {
+                (at, FileMatches::new(&rank.path, rank.count(), Vec::new()))
             };
             return Ok(meant.iter().enumerate().map(counted).collect());
         }
         let next = AtomicUsize::new(0);
-        let cares = self.cares(meant);
+        let cares = self.choose_care(meant);
         let work = || {
-            let mut scanner = Scanner::numbering(self.input.context, self.query.reach);
+            let mut scanner = FileScanner::with_line_numbers(self.input.context, self.query.span);
             let mut files = Vec::new();
-            while self.watch.check().is_ok() {
+            while self.watch.check_cancelled().is_ok() {
                 let at = next.fetch_add(1, Ordering::Relaxed);
                 let Some(rank) = meant.get(at) else { break };
-                let file = self.read_one(&mut scanner, &rank.path, cares[at]);
+                let file = self.read_file(&mut scanner, &rank.path, cares[at]);
                 files.extend(file.map(|file| (at, file)));
             }
             files
         };
-        let read = Crew::hire(meant.len()).each(work);
-        self.watch.check()?;
+        let read = SearchThreads::reserve(meant.len()).run_on_each(work);
+        self.watch.check_cancelled()?;
         Ok(read.into_iter().flatten().collect())
     }
 
     /// Decides which files are parsed. The result depends on the files alone, not on the load of
     /// the machine.
-    fn cares(&self, meant: &[Rank]) -> Vec<Care> {
+    fn choose_care(&self, meant: &[FileRank]) -> Vec<SymbolPrecision> {
         let mut left = PARSED_BYTES_MAX;
-        let care = |rank: &Rank| {
+        let care = |rank: &FileRank| {
             let bytes = self.root.open_walked(&rank.path).map_or(0, |file| file.meta().size());
             if bytes > left {
-                return Care::Guessed;
+                return SymbolPrecision::LineByLine;
             }
             left -= bytes;
-            Care::Parsed
+            SymbolPrecision::Grammar
         };
         meant.iter().map(care).collect()
     }
 
-    fn read_one(&self, scanner: &mut Scanner, path: &Path, care: Care) -> Option<InFile> {
+    fn read_file(
+        &self,
+        scanner: &mut FileScanner,
+        path: &Path,
+        care: SymbolPrecision,
+    ) -> Option<FileMatches> {
         let file = self.root.open_walked(path).ok()?;
-        let is_code = Sort::of(&path.to_string_lossy()).kind == FileKind::Code;
-        let mut shown = Shown::new(self.query, self.per_file, is_code);
+        let is_code = FileClass::for_path(&path.to_string_lossy()).kind == FileKind::Code;
+        let mut shown = ShownMatches::new(self.query, self.per_file, is_code);
         match scanner.scan(&self.query.matcher, file, self.watch, &mut shown) {
-            Outcome::Searched => {}
-            Outcome::Binary | Outcome::Unreadable | Outcome::TooLong => return None,
+            ScanOutcome::Searched => {}
+            ScanOutcome::Binary | ScanOutcome::Unreadable | ScanOutcome::TooLong => return None,
         }
         let count = shown.count;
-        let mut matches = shown.chosen(self.per_file);
+        let mut matches = shown.select(self.per_file);
         if matches.is_empty() {
             return None;
         }
         let text = std::str::from_utf8(scanner.text()).unwrap_or_default();
-        let symbols = symbols(&path.to_string_lossy(), text, care);
+        let symbols = list_symbols(&path.to_string_lossy(), text, care);
         for found in &mut matches {
-            found.symbol = innermost(&symbols, found.line).map(Within::of);
+            found.symbol = innermost_symbol(&symbols, found.line).map(EnclosingSymbol::from_symbol);
         }
-        Some(InFile::new(path, count, matches))
+        Some(FileMatches::new(path, count, matches))
     }
 }
 
 /// The matches to show of one file.
-struct Shown<'q> {
-    query: &'q Query,
+struct ShownMatches<'q> {
+    query: &'q TextQuery,
     is_code: bool,
     count: u64,
     /// The first matches of each role.
-    by_role: BTreeMap<Role, Vec<Match>>,
-    most: usize,
+    by_role: BTreeMap<LineRole, Vec<TextMatch>>,
+    per_role_max: usize,
     before: Vec<String>,
     /// The role of the latest match, if it was kept.
-    last: Option<Role>,
+    last_role: Option<LineRole>,
 }
 
-impl<'q> Shown<'q> {
-    fn new(query: &'q Query, most: usize, is_code: bool) -> Self {
+impl<'q> ShownMatches<'q> {
+    fn new(query: &'q TextQuery, per_role_max: usize, is_code: bool) -> Self {
         let before = Vec::new();
         let by_role = BTreeMap::new();
-        Self { query, is_code, count: 0, by_role, most, before, last: None }
+        Self { query, is_code, count: 0, by_role, per_role_max, before, last_role: None }
     }
 
     /// Returns up to `most` matches in line order, preferring definitions.
-    fn chosen(self, most: usize) -> Vec<Match> {
-        let mut chosen: Vec<Match> = self.by_role.into_values().flatten().take(most).collect();
+    fn select(self, most: usize) -> Vec<TextMatch> {
+        let mut chosen: Vec<TextMatch> = self.by_role.into_values().flatten().take(most).collect();
         chosen.sort_by_key(|found| found.line);
         chosen
     }
 }
 
-impl Sink for Shown<'_> {
+impl Sink for ShownMatches<'_> {
     type Error = io::Error;
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
@@ -270,15 +288,15 @@ impl Sink for Shown<'_> {
         let matcher = &self.query.matcher;
         let bytes = found.bytes();
         let is_told = self.is_code && self.count <= ROLES_MAX;
-        let role = if is_told { role(matcher, bytes) } else { Role::Says };
+        let role = if is_told { line_role(matcher, bytes) } else { LineRole::Mentions };
         let kept = self.by_role.entry(role).or_default();
-        self.last = (kept.len() < self.most).then_some(role);
-        if self.last.is_none() {
+        self.last_role = (kept.len() < self.per_role_max).then_some(role);
+        if self.last_role.is_none() {
             return Ok(true);
         }
         let line = found.line_number().unwrap_or(0);
         let lines: Vec<&[u8]> = found.lines().collect();
-        let at = span(matcher, bytes).map_or(0, |(at, _)| at);
+        let at = find_span(matcher, bytes).map_or(0, |(at, _)| at);
         let many = lines.len() > 1;
         let text = match lines[..] {
             [line] => clip(line, at),
@@ -287,12 +305,12 @@ impl Sink for Shown<'_> {
                 shown.collect::<Vec<_>>().join("\n")
             }
         };
-        kept.push(Match {
+        kept.push(TextMatch {
             line,
             line_end: many.then(|| line + lines.len() as u64 - 1),
             column: at as u64 + 1,
             text,
-            definition: role < Role::Says,
+            definition: role < LineRole::Mentions,
             symbol: None,
             before,
             after: Vec::new(),
@@ -302,7 +320,7 @@ impl Sink for Shown<'_> {
 
     fn context(&mut self, _: &Searcher, around: &SinkContext<'_>) -> io::Result<bool> {
         let line = clip(around.bytes(), 0);
-        match (around.kind(), self.last) {
+        match (around.kind(), self.last_role) {
             (SinkContextKind::After, Some(role)) => {
                 let last = self.by_role.get_mut(&role).and_then(|kept| kept.last_mut());
                 last.into_iter().for_each(|last| last.after.push(line.clone()));
@@ -315,41 +333,45 @@ impl Sink for Shown<'_> {
 }
 
 /// Returns the innermost definition that contains `line`.
-fn innermost(symbols: &[Symbol], line: u64) -> Option<&Symbol> {
+fn innermost_symbol(symbols: &[Symbol], line: u64) -> Option<&Symbol> {
     let line = u32::try_from(line).ok()?;
     let holds = |it: &&Symbol| it.first <= line && line <= it.last;
     symbols.iter().filter(holds).min_by_key(|it| it.last - it.first)
 }
 
-impl InFile {
-    fn new(path: &Path, count: u64, matches: Vec<Match>) -> Self {
+impl FileMatches {
+    fn new(path: &Path, count: u64, matches: Vec<TextMatch>) -> Self {
         let path = path.to_string_lossy().into_owned();
-        let sort = Sort::of(&path);
+        let sort = FileClass::for_path(&path);
         Self { lang: sort.lang, tags: sort.tags(), path, count, matches }
     }
 
     /// Returns the size in an answer, in bytes.
-    fn bytes(&self) -> usize {
-        self.path.len() + LINE_BYTES + self.matches.iter().map(Match::bytes).sum::<usize>()
+    fn answer_bytes(&self) -> usize {
+        self.path.len()
+            + LINE_OVERHEAD_BYTES
+            + self.matches.iter().map(TextMatch::answer_bytes).sum::<usize>()
     }
 
     /// Drops the last matches until `bytes` suffice, but keeps at least one.
-    fn cut(&mut self, bytes: usize) {
-        while self.matches.len() > 1 && self.bytes() > bytes {
+    fn truncate(&mut self, bytes: usize) {
+        while self.matches.len() > 1 && self.answer_bytes() > bytes {
             self.matches.pop();
         }
     }
 }
 
-impl Match {
-    fn bytes(&self) -> usize {
+impl TextMatch {
+    fn answer_bytes(&self) -> usize {
         let around = self.before.iter().chain(&self.after);
-        2 * LINE_BYTES + self.text.len() + around.map(|line| LINE_BYTES + line.len()).sum::<usize>()
+        2 * LINE_OVERHEAD_BYTES
+            + self.text.len()
+            + around.map(|line| LINE_OVERHEAD_BYTES + line.len()).sum::<usize>()
     }
 }
 
-impl Within {
-    fn of(symbol: &Symbol) -> Self {
+impl EnclosingSymbol {
+    fn from_symbol(symbol: &Symbol) -> Self {
         let Symbol { line, kind, name, within, .. } = symbol;
         let kind = match kind {
             ChunkKind::Function => "function",

@@ -4,40 +4,40 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
-use super::Processes;
+use super::ProcessRunner;
 use crate::world::Root;
 
-/// The search path if the server itself has no `PATH`.
-const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// The search path if the server itself has no `DEFAULT_PATH`.
+const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// Variables that every program gets. They turn off prompts, because nobody can answer them.
-const ADDED: [(&str, &str); 1] = [("GIT_TERMINAL_PROMPT", "0")];
+const ADDED_VARIABLES: [(&str, &str); 1] = [("GIT_TERMINAL_PROMPT", "0")];
 
-impl Processes {
+impl ProcessRunner {
     /// Returns a program's environment: `path` and the server's own variables named in `keep`.
     pub fn environment(&self, keep: &[String], path: &str) -> BTreeMap<OsString, OsString> {
         let kept = keep.iter().filter(|name| name.as_str() != "PATH");
         let kept = kept.filter_map(|name| Some((name.into(), self.variable(name)?.to_owned())));
-        let added = ADDED.iter().map(|(name, value)| (name.into(), value.into()));
+        let added = ADDED_VARIABLES.iter().map(|(name, value)| (name.into(), value.into()));
         kept.chain(added).chain([("PATH".into(), path.into())]).collect()
     }
 
-    /// Returns the search path: `configured`, or the server's own `PATH`. Relative folders are left
+    /// Returns the search path: `configured`, or the server's own `DEFAULT_PATH`. Relative folders are left
     /// out.
-    pub fn path(&self, configured: Option<&str>) -> String {
+    pub fn search_path(&self, configured: Option<&str>) -> String {
         let own = || self.variable("PATH").map(|path| path.to_string_lossy().into_owned());
         let path = configured.map(str::to_owned).or_else(own).unwrap_or_default();
         let path = absolute_folders(&path);
-        if path.is_empty() { PATH.to_owned() } else { path }
+        if path.is_empty() { DEFAULT_PATH.to_owned() } else { path }
     }
 
     /// Returns the folders of `path` that no confined program in `workspace` can write to.
     ///
     /// A program that is allowed by its name alone is looked up only there, so that no other
     /// program can replace it.
-    pub fn unwritten(&self, path: &str, workspace: &Root) -> String {
+    pub fn unwritable_path(&self, path: &str, workspace: &Root) -> String {
         let home = self.variable("HOME").map(Path::new);
-        let is_safe = |folder: &&str| !self.sandbox().writes(workspace, home, Path::new(folder));
+        let is_safe = |folder: &&str| !self.sandbox().can_write(workspace, home, Path::new(folder));
         path.split(':').filter(is_safe).collect::<Vec<_>>().join(":")
     }
 }

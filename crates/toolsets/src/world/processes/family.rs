@@ -18,15 +18,15 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::image::Child;
-use super::strays::{self, Live, Stray};
-use crate::world::sandbox::{Around, Held};
+use super::image::ChildProcess;
+use super::strays::{self, LiveRun, TaggedProcess};
+use crate::world::sandbox::{RunningConfinement, SandboxCoverage};
 
 /// The interval at which a stopping family is checked.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The longest wait for killed processes to end.
-const DEATH: Duration = Duration::from_secs(2);
+const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Makes this process adopt orphans of its programs (child subreaper), so that they can be found
 /// and reaped.
@@ -38,30 +38,38 @@ pub(super) fn adopt_orphans() -> io::Result<()> {
 ///
 /// The main process is reaped last: until then no other process can get its number, which is also
 /// the group's. If dropped early, all processes are killed at once.
-pub(super) struct Family {
-    pub(super) child: Child,
-    main: Pid,
+pub(super) struct ProcessFamily {
+    pub(super) child: ChildProcess,
+    main_pid: Pid,
     handle: OwnedFd,
-    live: Live,
+    run: LiveRun,
     status: Option<ExitStatus>,
     /// The confinement, if any.
-    around: Option<Around>,
+    confinement: Option<RunningConfinement>,
     /// Keeps [`close`](super::Processes::close) waiting.
     token: TaskTrackerToken,
 }
 
-impl Family {
-    pub(super) fn of(
-        child: Child,
-        live: Live,
-        around: Option<Around>,
+impl ProcessFamily {
+    pub(super) fn new(
+        child: ChildProcess,
+        live: LiveRun,
+        around: Option<RunningConfinement>,
         token: TaskTrackerToken,
     ) -> io::Result<Self> {
         let main = child.pid;
         match pidfd_open(main, PidfdFlags::empty()) {
-            Ok(handle) => Ok(Self { child, main, handle, live, status: None, around, token }),
+            Ok(handle) => Ok(Self {
+                child,
+                main_pid: main,
+                handle,
+                run: live,
+                status: None,
+                confinement: around,
+                token,
+            }),
             Err(err) => {
-                child.end()?;
+                child.kill_and_wait()?;
                 Err(err.into())
             }
         }
@@ -69,35 +77,37 @@ impl Family {
 
     /// Waits until the main process has ended, or has nothing left to do but end. It is not reaped
     /// yet.
-    pub(super) async fn exit(&self) -> io::Result<()> {
-        match &self.around {
-            Some(around) if around.is_apart() => tokio::select! {
+    pub(super) async fn wait_for_exit(&self) -> io::Result<()> {
+        match &self.confinement {
+            Some(around) if around.has_reaper() => tokio::select! {
                 biased;
-                over = around.over() => over,
-                ended = exit(&self.handle) => ended,
+                over = around.wait_until_over() => over,
+                ended = wait_for_exit(&self.handle) => ended,
             },
-            _ => exit(&self.handle).await,
+            _ => wait_for_exit(&self.handle).await,
         }
     }
 
     /// Returns a future that waits for the end of the main process. It does not borrow the family.
-    pub(super) fn ends(&self) -> io::Result<impl Future<Output = io::Result<()>> + use<>> {
+    pub(super) fn wait_for_exit_detached(
+        &self,
+    ) -> io::Result<impl Future<Output = io::Result<()>> + use<>> {
         let handle = self.handle.try_clone()?;
-        Ok(async move { exit(&handle).await })
+        Ok(async move { wait_for_exit(&handle).await })
     }
 
     /// Asks all processes to stop (SIGTERM).
-    pub(super) async fn ask(&self) {
+    pub(super) async fn request_stop(&self) {
         self.signal_group(Signal::TERM);
         // A stopped process must continue to receive the signal.
         self.signal_group(Signal::CONT);
         // The sandbox helper passes the signal on to all processes in its namespace.
-        if self.around.as_ref().is_some_and(Around::is_apart) {
+        if self.confinement.as_ref().is_some_and(RunningConfinement::has_reaper) {
             return;
         }
-        for stray in self.strays().await {
-            if !stray.is_in_group_of(self.main) {
-                stray.signal(self.live.tag(), Signal::TERM);
+        for stray in self.find_strays().await {
+            if !stray.is_in_group_of(self.main_pid) {
+                stray.signal(self.run.tag(), Signal::TERM);
             }
         }
     }
@@ -105,133 +115,137 @@ impl Family {
     /// Kills all processes (SIGKILL).
     pub(super) async fn kill(&self) {
         self.signal_group(Signal::KILL);
-        for stray in self.strays().await {
-            stray.signal(self.live.tag(), Signal::KILL);
+        for stray in self.find_strays().await {
+            stray.signal(self.run.tag(), Signal::KILL);
         }
     }
 
     /// Ends all other processes after the main process has ended, and returns its exit status.
     ///
     /// The others are asked to stop, unless that was done at `asked`, and killed `grace` later.
-    pub(super) async fn end(
+    pub(super) async fn finish(
         &mut self,
         asked: Option<Instant>,
         grace: Duration,
     ) -> io::Result<ExitStatus> {
-        if self.is_anything_left() {
+        if self.reap_and_check_rest() {
             if asked.is_none() {
-                self.ask().await;
+                self.request_stop().await;
             }
             let kill_from = asked.unwrap_or_else(Instant::now) + grace;
-            let give_up = kill_from.max(Instant::now()) + DEATH;
-            while self.is_anything_left() && Instant::now() < give_up {
+            let give_up = kill_from.max(Instant::now()) + KILL_TIMEOUT;
+            while self.reap_and_check_rest() && Instant::now() < give_up {
                 if Instant::now() >= kill_from {
                     self.kill().await;
                 }
-                sleep(LOOK).await;
+                sleep(POLL_INTERVAL).await;
             }
         }
-        self.bury()
+        self.reap()
     }
 
     /// Stops all processes, and kills them after `grace`.
     pub(super) async fn stop(mut self, grace: Duration) -> io::Result<ExitStatus> {
         let asked = Instant::now();
-        self.ask().await;
-        if timeout(grace, self.exit()).await.is_err() {
+        self.request_stop().await;
+        if timeout(grace, self.wait_for_exit()).await.is_err() {
             self.kill().await;
-            timeout(DEATH, self.exit()).await.map_err(io::Error::from)??;
+            timeout(KILL_TIMEOUT, self.wait_for_exit()).await.map_err(io::Error::from)??;
         }
-        self.end(Some(asked), grace).await
+        self.finish(Some(asked), grace).await
     }
 
-    fn bury(&mut self) -> io::Result<ExitStatus> {
+    fn reap(&mut self) -> io::Result<ExitStatus> {
         let mut ended = self.child.try_wait()?;
-        let told = self.around.as_ref().and_then(Around::told);
+        let told = self.confinement.as_ref().and_then(RunningConfinement::reported_status);
         if ended.is_none() && told.is_some() {
             // The kernel takes its namespaces down before it ends. Nobody has to wait for that.
             let handle = self.handle.try_clone()?;
             let runtime = Handle::try_current().map_err(io::Error::other)?;
-            runtime.spawn(bury_later(self.main, handle, self.token.clone()));
+            runtime.spawn(reap_later(self.main_pid, handle, self.token.clone()));
             ended = told;
         }
         let ended = ended.ok_or(io::ErrorKind::TimedOut)?;
-        let status = self.around.as_mut().map_or(ended, |around| around.ended(ended));
+        let status = self.confinement.as_mut().map_or(ended, |around| around.finish(ended));
         self.status = Some(status);
         Ok(status)
     }
 
     /// Returns `true` if another process than the main one is alive. Reaps the dead ones.
-    fn is_anything_left(&self) -> bool {
-        let tag = self.live.tag();
-        let main = self.main;
-        let strays = strays::adopted(tag, main).unwrap_or_else(|| strays::everywhere(tag, main));
-        strays.iter().for_each(Stray::reap);
+    fn reap_and_check_rest(&self) -> bool {
+        let tag = self.run.tag();
+        let main = self.main_pid;
+        let strays =
+            strays::adopted_orphans(tag, main).unwrap_or_else(|| strays::all_tagged(tag, main));
+        strays.iter().for_each(TaggedProcess::reap);
         // A process that removed its tag may belong to this run.
-        let is_any_lost = strays::end_lost();
-        is_any_lost || strays.iter().any(Stray::is_alive)
+        let is_any_lost = strays::kill_lost_orphans();
+        is_any_lost || strays.iter().any(TaggedProcess::is_alive)
     }
 
     /// Returns the confinement that is in force.
-    pub(super) fn held(&self) -> Arc<Held> {
-        self.around.as_ref().map_or_else(|| Arc::new(Held::off()), |around| around.held.clone())
+    pub(super) fn coverage(&self) -> Arc<SandboxCoverage> {
+        self.confinement.as_ref().map_or_else(
+            || Arc::new(SandboxCoverage::unconfined()),
+            |around| around.coverage.clone(),
+        )
     }
 
     /// Returns the error that kept the program from starting. The main process must have ended.
     pub(super) fn failure(&self) -> Option<io::Error> {
-        self.around.as_ref()?.failure()
+        self.confinement.as_ref()?.failure()
     }
 
-    async fn strays(&self) -> Vec<Stray> {
-        let tag = self.live.tag();
-        let main = self.main;
-        let found = spawn_blocking(move || strays::everywhere(tag, main));
-        timeout(DEATH, found).await.ok().and_then(Result::ok).unwrap_or_default()
+    async fn find_strays(&self) -> Vec<TaggedProcess> {
+        let tag = self.run.tag();
+        let main = self.main_pid;
+        let found = spawn_blocking(move || strays::all_tagged(tag, main));
+        timeout(KILL_TIMEOUT, found).await.ok().and_then(Result::ok).unwrap_or_default()
     }
 
     fn signal_group(&self, signal: Signal) {
         // The group may have ended by itself.
-        let _ = kill_process_group(self.main, signal);
+        let _ = kill_process_group(self.main_pid, signal);
     }
 }
 
 /// Waits until the process of `handle` has ended.
 #[allow(unsafe_code, reason = "tokio watches descriptors it is promised stay open")]
-async fn exit(handle: &OwnedFd) -> io::Result<()> {
+async fn wait_for_exit(handle: &OwnedFd) -> io::Result<()> {
     // SAFETY: the handle is borrowed from its owner, who outlives this call.
     let handle = unsafe { AsyncFd::register_with_interest(handle.as_fd(), Interest::READABLE) }?;
     handle.readable().await.map(drop)
 }
 
 /// Reaps `main`, which is about to end by itself. Kills it after a time limit.
-async fn bury_later(main: Pid, handle: OwnedFd, token: TaskTrackerToken) {
-    if !matches!(timeout(DEATH, exit(&handle)).await, Ok(Ok(()))) {
+async fn reap_later(main: Pid, handle: OwnedFd, token: TaskTrackerToken) {
+    if !matches!(timeout(KILL_TIMEOUT, wait_for_exit(&handle)).await, Ok(Ok(()))) {
         let _ = kill_process(main, Signal::KILL);
-        let _ = timeout(DEATH, exit(&handle)).await;
+        let _ = timeout(KILL_TIMEOUT, wait_for_exit(&handle)).await;
         // From here on `close` does not wait for it. It is still reaped once possible.
         drop(token);
-        let _ = exit(&handle).await;
+        let _ = wait_for_exit(&handle).await;
     }
     let _ = waitpid(Some(main), WaitOptions::NOHANG);
 }
 
-impl Drop for Family {
+impl Drop for ProcessFamily {
     fn drop(&mut self) {
         if self.status.is_some() {
             return;
         }
-        let mut looks_left = DEATH.as_millis() / LOOK.as_millis();
+        let mut looks_left = KILL_TIMEOUT.as_millis() / POLL_INTERVAL.as_millis();
         while looks_left > 0 {
             self.signal_group(Signal::KILL);
-            let strays = strays::everywhere(self.live.tag(), self.main);
+            let strays = strays::all_tagged(self.run.tag(), self.main_pid);
             for stray in &strays {
-                stray.signal(self.live.tag(), Signal::KILL);
+                stray.signal(self.run.tag(), Signal::KILL);
                 stray.reap();
             }
-            if !strays::end_lost() && strays.is_empty() && self.bury().is_ok() {
+            if !strays::kill_lost_orphans() && strays.is_empty() && self.reap().is_ok() {
                 return;
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
             looks_left -= 1;
         }
     }

@@ -28,11 +28,11 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 /// The stack size of the code between clone and exec.
 const STACK_BYTES: usize = 64 << 10;
 /// The name (`argv[0]`) under which the server starts its sandbox helper.
-pub(in crate::world) const HELPER: &str = "toolgate-sandbox";
+pub(in crate::world) const HELPER_NAME: &str = "toolgate-sandbox";
 /// The descriptor number at which a process finds its extra handle.
-pub(in crate::world) const HANDED: RawFd = 3;
-/// The lowest number for an extra handle before it is moved to [`HANDED`].
-const HANDED_MIN: RawFd = 16;
+pub(in crate::world) const EXTRA_FD: RawFd = 3;
+/// The lowest number for an extra handle before it is moved to [`EXTRA_FD`].
+const EXTRA_FD_SOURCE_MIN: RawFd = 16;
 /// The highest signal number.
 const SIGNAL_MAX: c_int = 64;
 
@@ -40,32 +40,32 @@ const SIGNAL_MAX: c_int = 64;
 const SHELL: &CStr = c"/bin/sh";
 
 /// A program ready to start: everything that needs allocation is done.
-pub(in crate::world) struct Image {
+pub(in crate::world) struct ProgramImage {
     path: CString,
     args: Vec<CString>,
     env: Vec<CString>,
     is_fed: bool,
-    /// An extra handle that the program finds open at [`HANDED`].
+    /// An extra handle that the program finds open at [`EXTRA_FD`].
     handle: Option<OwnedFd>,
 }
 
 /// The standard streams of a program: the program's ends and ours.
-pub(in crate::world) struct Streams {
-    pub(in crate::world) theirs: [OwnedFd; 3],
+pub(in crate::world) struct StandardStreams {
+    pub(in crate::world) program_ends: [OwnedFd; 3],
     stdin: Option<OwnedFd>,
     stdout: OwnedFd,
     stderr: OwnedFd,
 }
 
 /// A child process and our ends of its pipes.
-pub(in crate::world) struct Child {
+pub(in crate::world) struct ChildProcess {
     pub(in crate::world) pid: Pid,
     pub(super) stdin: Option<OwnedFd>,
     pub(super) stdout: Option<OwnedFd>,
     pub(super) stderr: Option<OwnedFd>,
 }
 
-impl Image {
+impl ProgramImage {
     /// Creates an image of the program at `path` that finds `name` as its `argv[0]`.
     pub(super) fn new(
         path: PathBuf,
@@ -93,8 +93,8 @@ impl Image {
     /// Creates an image of the sandbox helper at `path`, which reads its orders from `handle`. Its
     /// environment is empty, because it runs before anything is confined.
     pub(in crate::world) fn helper(path: PathBuf, handle: &OwnedFd) -> io::Result<Self> {
-        let handle = fcntl_dupfd_cloexec(handle, HANDED_MIN)?;
-        let image = Self::new(path, HELPER.to_owned(), Vec::new(), [], false)?;
+        let handle = fcntl_dupfd_cloexec(handle, EXTRA_FD_SOURCE_MIN)?;
+        let image = Self::new(path, HELPER_NAME.to_owned(), Vec::new(), [], false)?;
         Ok(Self { handle: Some(handle), ..image })
     }
 
@@ -102,9 +102,9 @@ impl Image {
     pub(in crate::world) fn start(
         &self,
         set_apart: &dyn Fn() -> io::Result<()>,
-    ) -> io::Result<Child> {
-        let streams = Streams::new(self.is_fed)?;
-        let theirs = streams.theirs.each_ref().map(AsRawFd::as_raw_fd);
+    ) -> io::Result<ChildProcess> {
+        let streams = StandardStreams::new(self.is_fed)?;
+        let theirs = streams.program_ends.each_ref().map(AsRawFd::as_raw_fd);
         let args: Vec<_> = self.args.iter().map(CString::as_c_str).collect();
         let pid = match self.exec(&self.path, &args, theirs, set_apart) {
             // Like a shell, it runs an executable text without a `#!` line as a shell script.
@@ -115,7 +115,7 @@ impl Image {
             }
             started => started?,
         };
-        Ok(Child::of(pid, streams))
+        Ok(ChildProcess::new(pid, streams))
     }
 
     fn exec(
@@ -128,7 +128,7 @@ impl Image {
         let end = std::iter::once(ptr::null());
         let args: Vec<_> = args.iter().map(|arg| arg.as_ptr()).chain(end.clone()).collect();
         let env: Vec<_> = self.env.iter().map(|pair| pair.as_ptr()).chain(end).collect();
-        let birth = Birth {
+        let birth = ExecContext {
             path: path.as_ptr(),
             args: args.as_ptr(),
             env: env.as_ptr(),
@@ -137,7 +137,7 @@ impl Image {
             set_apart,
             failure: AtomicI32::new(0),
         };
-        let pid = birth.give()?;
+        let pid = birth.spawn()?;
         match birth.failure.load(Ordering::Acquire) {
             0 => Ok(pid),
             errno => {
@@ -150,7 +150,7 @@ impl Image {
 }
 
 /// The data that the new process needs until exec.
-struct Birth<'a> {
+struct ExecContext<'a> {
     path: *const c_char,
     args: *const *const c_char,
     env: *const *const c_char,
@@ -161,9 +161,9 @@ struct Birth<'a> {
     failure: AtomicI32,
 }
 
-impl Birth<'_> {
+impl ExecContext<'_> {
     /// Creates the process. Returns when the program has started or the process has ended.
-    fn give(&self) -> io::Result<Pid> {
+    fn spawn(&self) -> io::Result<Pid> {
         let mut stack = Vec::<MaybeUninit<u128>>::with_capacity(STACK_BYTES / size_of::<u128>());
         let mut all = MaybeUninit::uninit();
         let mut before = MaybeUninit::uninit();
@@ -176,7 +176,7 @@ impl Birth<'_> {
             libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
             let top = stack.as_mut_ptr().add(stack.capacity()).cast::<c_void>();
             let how = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-            let pid = libc::clone(born, top, how, ptr::from_ref(self).cast_mut().cast());
+            let pid = libc::clone(run_child, top, how, ptr::from_ref(self).cast_mut().cast());
             let made = if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(pid) };
             libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
             let none = || io::Error::other("the new process has no number");
@@ -185,8 +185,8 @@ impl Birth<'_> {
     }
 
     /// Executes the program. Returns only the error. Makes system calls only.
-    fn become_it(&self) -> io::Error {
-        if let Err(err) = forget_handlers().and_then(|()| (self.set_apart)()) {
+    fn exec(&self) -> io::Error {
+        if let Err(err) = reset_signal_handlers().and_then(|()| (self.set_apart)()) {
             return err;
         }
         // SAFETY: the descriptors are open, and the strings and lists are terminated as execve
@@ -198,7 +198,7 @@ impl Birth<'_> {
                 }
             }
             if let Some(handle) = self.handle
-                && libc::dup2(handle.as_raw_fd(), HANDED) < 0
+                && libc::dup2(handle.as_raw_fd(), EXTRA_FD) < 0
             {
                 return io::Error::last_os_error();
             }
@@ -211,10 +211,10 @@ impl Birth<'_> {
     }
 }
 
-extern "C" fn born(birth: *mut c_void) -> c_int {
-    // SAFETY: the pointer is the `Birth` whose `give` waits for this process.
-    let birth = unsafe { &*birth.cast::<Birth<'_>>() };
-    let err = birth.become_it();
+extern "C" fn run_child(birth: *mut c_void) -> c_int {
+    // SAFETY: the pointer is the `ExecContext` whose `spawn` waits for this process.
+    let birth = unsafe { &*birth.cast::<ExecContext<'_>>() };
+    let err = birth.exec();
     birth.failure.store(err.raw_os_error().unwrap_or(libc::EINVAL), Ordering::Release);
     // SAFETY: it ends this process alone and runs no code of the server's.
     unsafe { libc::_exit(127) }
@@ -222,7 +222,7 @@ extern "C" fn born(birth: *mut c_void) -> c_int {
 
 /// Resets the server's signal handlers: run here, they would report signals that are not for the
 /// server. Signals that were ignored before the server started stay ignored.
-fn forget_handlers() -> io::Result<()> {
+fn reset_signal_handlers() -> io::Result<()> {
     for signal in 1..=SIGNAL_MAX {
         let mut now = MaybeUninit::<libc::sigaction>::zeroed();
         // SAFETY: sigaction fills `now`, or fails if the signal is reserved by the C library.
@@ -242,23 +242,23 @@ fn forget_handlers() -> io::Result<()> {
     Ok(())
 }
 
-impl Streams {
+impl StandardStreams {
     /// Creates the streams of a program. Standard input is a pipe if `is_fed`, and empty otherwise.
     pub(in crate::world) fn new(is_fed: bool) -> io::Result<Self> {
         let (input, stdin) = match is_fed {
-            true => pipe().map(|(theirs, ours)| (theirs, Some(ours)))?,
+            true => new_pipe().map(|(theirs, ours)| (theirs, Some(ours)))?,
             false => {
                 let nothing = open(c"/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
                 (above_streams(nothing)?, None)
             }
         };
-        let ((stdout, output), (stderr, errors)) = (pipe()?, pipe()?);
-        Ok(Self { theirs: [input, output, errors], stdin, stdout, stderr })
+        let ((stdout, output), (stderr, errors)) = (new_pipe()?, new_pipe()?);
+        Ok(Self { program_ends: [input, output, errors], stdin, stdout, stderr })
     }
 }
 
 /// Creates a pipe and returns its read and write ends.
-fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+fn new_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
     Ok((above_streams(read)?, above_streams(write)?))
 }
@@ -271,10 +271,10 @@ fn above_streams(fd: OwnedFd) -> io::Result<OwnedFd> {
     if fd.as_raw_fd() > 2 { Ok(fd) } else { Ok(fcntl_dupfd_cloexec(&fd, 3)?) }
 }
 
-impl Child {
+impl ChildProcess {
     /// Creates a child from the process `pid`, which holds the other ends of `streams`.
-    pub(in crate::world) fn of(pid: Pid, streams: Streams) -> Self {
-        let Streams { theirs: _, stdin, stdout, stderr } = streams;
+    pub(in crate::world) fn new(pid: Pid, streams: StandardStreams) -> Self {
+        let StandardStreams { program_ends: _, stdin, stdout, stderr } = streams;
         Self { pid, stdin, stdout: Some(stdout), stderr: Some(stderr) }
     }
 
@@ -286,13 +286,13 @@ impl Child {
     }
 
     /// Kills the process and waits for its end.
-    pub(super) fn end(&self) -> io::Result<()> {
-        end(self.pid)
+    pub(super) fn kill_and_wait(&self) -> io::Result<()> {
+        kill_and_wait(self.pid)
     }
 }
 
 /// Kills the child `pid` and waits for its end.
-pub(in crate::world) fn end(pid: Pid) -> io::Result<()> {
+pub(in crate::world) fn kill_and_wait(pid: Pid) -> io::Result<()> {
     kill_process(pid, Signal::KILL)?;
     waitpid(Some(pid), WaitOptions::empty())?;
     Ok(())
@@ -306,14 +306,14 @@ mod tests {
 
     use super::*;
 
-    fn image(path: &str, args: &[&str]) -> Image {
+    fn image(path: &str, args: &[&str]) -> ProgramImage {
         let args = args.iter().map(OsString::from).collect();
         let env = [("A".into(), "b c".into())];
-        Image::new(path.into(), "called".to_owned(), args, env, false).unwrap()
+        ProgramImage::new(path.into(), "called".to_owned(), args, env, false).unwrap()
     }
 
     /// What it prints, and how it ends.
-    fn run(image: &Image) -> (String, ExitStatus) {
+    fn run(image: &ProgramImage) -> (String, ExitStatus) {
         let child = image.start(&|| Ok(())).unwrap();
         let mut printed = String::new();
         File::from(child.stdout.unwrap()).read_to_string(&mut printed).unwrap();

@@ -25,21 +25,21 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, setsid, waitpid,
 };
 
-use super::mark::{Mark, Worn};
-use super::spawn::descriptors;
-use crate::world::sandbox::Leavings;
+use super::mark::{ServerMark, TagLimits};
+use super::spawn::possible_descriptors;
+use crate::world::sandbox::SandboxLeftovers;
 
 /// The longest time that killing all marked processes may take.
-const DEATH: Duration = Duration::from_secs(10);
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The pause after a kill before the next scan.
-const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+const SCAN_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
-const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// The number of consecutive scans that must find nothing. A process that forks meanwhile can slip
 /// past a single one.
-const LOOKS: u32 = 2;
+const EMPTY_SCANS_MIN: u32 = 2;
 
 /// A buffer size above the length of `/proc/<pid>/limits`.
 const LIMITS_BYTES: usize = 4096;
@@ -48,40 +48,40 @@ const LIMITS_BYTES: usize = 4096;
 ///
 /// It belongs to the thread that starts programs and is that thread's child. Children of the first
 /// thread would be treated as [lost](super::strays::end_lost).
-pub(super) struct Keeper {
-    mark: Mark,
+pub(super) struct KeeperHandle {
+    mark: ServerMark,
     /// Placeholders of the sandbox in the workspace, to be removed at the end.
-    leavings: Option<Leavings>,
-    on_duty: Option<OnDuty>,
+    leftovers: Option<SandboxLeftovers>,
+    process: Option<KeeperProcess>,
 }
 
-struct OnDuty {
+struct KeeperProcess {
     pid: Pid,
     /// The write end of a pipe that carries no data. The keeper waits until nobody holds it.
     lifeline: OwnedFd,
 }
 
-impl Keeper {
-    pub(super) fn of(mark: Mark, leavings: Option<Leavings>) -> Self {
-        Self { mark, leavings, on_duty: None }
+impl KeeperHandle {
+    pub(super) fn new(mark: ServerMark, leftovers: Option<SandboxLeftovers>) -> Self {
+        Self { mark, leftovers, process: None }
     }
 
     /// Starts a keeper if none runs, for example after somebody killed it.
-    pub(super) fn watch(&mut self) -> io::Result<()> {
-        if self.on_duty.as_ref().is_some_and(|keeper| !keeper.is_buried()) {
+    pub(super) fn ensure_running(&mut self) -> io::Result<()> {
+        if self.process.as_ref().is_some_and(|keeper| !keeper.reap_if_ended()) {
             return Ok(());
         }
         // Another process may have its number by now.
-        self.on_duty = None;
-        self.on_duty = Some(OnDuty::begin(self.mark, self.leavings.as_ref())?);
+        self.process = None;
+        self.process = Some(KeeperProcess::spawn(self.mark, self.leftovers.as_ref())?);
         Ok(())
     }
 }
 
-impl Drop for Keeper {
+impl Drop for KeeperHandle {
     /// Releases the keeper, which then kills all marked processes, and reaps it.
     fn drop(&mut self) {
-        if let Some(OnDuty { pid, lifeline }) = self.on_duty.take() {
+        if let Some(KeeperProcess { pid, lifeline }) = self.process.take() {
             drop(lifeline);
             // It may be reaped already.
             let _ = waitpid(Some(pid), WaitOptions::empty());
@@ -89,11 +89,11 @@ impl Drop for Keeper {
     }
 }
 
-impl OnDuty {
-    fn begin(mark: Mark, leavings: Option<&Leavings>) -> io::Result<Self> {
+impl KeeperProcess {
+    fn spawn(mark: ServerMark, leavings: Option<&SandboxLeftovers>) -> io::Result<Self> {
         let (watched, lifeline) = pipe_with(PipeFlags::CLOEXEC)?;
         let (ready, getting_ready) = pipe_with(PipeFlags::CLOEXEC)?;
-        let pid = fork(|| keep(mark, watched.as_raw_fd(), leavings))?;
+        let pid = fork(|| run_keeper(mark, watched.as_raw_fd(), leavings))?;
         // The read ends when nobody holds the pipe: the keeper has closed all it inherited.
         drop(getting_ready);
         while read(&ready, &mut [0]) == Err(Errno::INTR) {}
@@ -101,7 +101,7 @@ impl OnDuty {
     }
 
     /// Returns `true` if the keeper has ended. In that case it is reaped.
-    fn is_buried(&self) -> bool {
+    fn reap_if_ended(&self) -> bool {
         !matches!(waitpid(Some(self.pid), WaitOptions::NOHANG), Ok(None))
     }
 }
@@ -130,11 +130,11 @@ fn fork(work: impl FnOnce()) -> io::Result<Pid> {
 }
 
 /// Runs the keeper. Makes system calls only.
-fn keep(mark: Mark, lifeline: RawFd, leavings: Option<&Leavings>) {
+fn run_keeper(mark: ServerMark, lifeline: RawFd, leavings: Option<&SandboxLeftovers>) {
     // If one of these calls fails, the keeper is still useful.
     let _ = setsid();
     // A server above this one kills all processes with its mark. The keeper must survive that.
-    let _ = Worn::take_off();
+    let _ = TagLimits::clear();
     // SAFETY: the name is terminated. Of the inherited descriptors only two are used later: the
     // lifeline and, if there is one, the workspace.
     let (lifeline, workspace) = unsafe {
@@ -149,16 +149,16 @@ fn keep(mark: Mark, lifeline: RawFd, leavings: Option<&Leavings>) {
         };
         if libc::syscall(libc::SYS_close_range, kept, u32::MAX, 0) != 0 {
             // Linux before 5.9 lacks this call, and a sandbox may refuse it.
-            for fd in descriptors(kept) {
+            for fd in possible_descriptors(kept) {
                 libc::close(fd);
             }
         }
         (BorrowedFd::borrow_raw(0), (kept == 2).then(|| BorrowedFd::borrow_raw(1)))
     };
     while read(lifeline, &mut [0]) == Err(Errno::INTR) {}
-    end_marked(mark);
+    kill_all_marked(mark);
     if let (Some(leavings), Some(workspace)) = (leavings, workspace) {
-        leavings.sweep_at(workspace);
+        leavings.remove_at(workspace);
     }
 }
 
@@ -166,28 +166,28 @@ fn keep(mark: Mark, lifeline: RawFd, leavings: Option<&Leavings>) {
 /// were any.
 ///
 /// Makes system calls only, because it runs in a fork of a threaded process. Gives up after
-/// [`DEATH`].
-pub(super) fn end_marked(mark: Mark) -> bool {
+/// [`KILL_TIMEOUT`].
+pub(super) fn kill_all_marked(mark: ServerMark) -> bool {
     let begun = Instant::now();
     let mut was_any = false;
     let mut looks_in_vain = 0;
-    while looks_in_vain < LOOKS && begun.elapsed() < DEATH {
+    while looks_in_vain < EMPTY_SCANS_MIN && begun.elapsed() < KILL_TIMEOUT {
         match kill_marked(mark) {
             Ok(false) => looks_in_vain += 1,
             Ok(true) => {
                 was_any = true;
                 looks_in_vain = 0;
-                let _ = poll(&mut [], Some(&LOOK));
+                let _ = poll(&mut [], Some(&SCAN_PAUSE));
             }
             // The system may be short of descriptors for a moment.
-            Err(_) => _ = poll(&mut [], Some(&LOOK)),
+            Err(_) => _ = poll(&mut [], Some(&SCAN_PAUSE)),
         }
     }
     was_any
 }
 
 /// Kills the processes with `mark` that exist now. Returns `true` if any was still alive.
-fn kill_marked(mark: Mark) -> rustix::io::Result<bool> {
+fn kill_marked(mark: ServerMark) -> rustix::io::Result<bool> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let proc = openat(CWD, c"/proc", flags, Mode::empty())?;
     let mut buffer = [MaybeUninit::uninit(); 4096];
@@ -201,9 +201,11 @@ fn kill_marked(mark: Mark) -> rustix::io::Result<bool> {
             continue;
         };
         // Opening the handle before the check ensures that the signal cannot reach another process.
-        let Some(handle) = unless_gone(pidfd_open(pid, PidfdFlags::empty()))? else { continue };
+        let Some(handle) = none_if_gone(pidfd_open(pid, PidfdFlags::empty()))? else { continue };
         let mut limits = [0; LIMITS_BYTES];
-        if mark.is_on(Worn::read(limits_of(&proc, name, &mut limits)?)) && !has_ended(&handle) {
+        if mark.matches(TagLimits::parse(read_limits(&proc, name, &mut limits)?))
+            && !has_ended(&handle)
+        {
             was_any = true;
             // It may have ended by itself, or belong to another user.
             let _ = pidfd_send_signal(&handle, Signal::KILL);
@@ -213,7 +215,7 @@ fn kill_marked(mark: Mark) -> rustix::io::Result<bool> {
 }
 
 /// Reads `<pid>/limits`. Returns nothing if the process is gone.
-fn limits_of<'a>(
+fn read_limits<'a>(
     proc: &OwnedFd,
     pid: &CStr,
     limits: &'a mut [u8; LIMITS_BYTES],
@@ -223,13 +225,13 @@ fn limits_of<'a>(
     path.iter_mut().zip(written).for_each(|(to, from)| *to = *from);
     let Ok(path) = CStr::from_bytes_until_nul(&path) else { return Ok(&[]) };
     let file = openat(proc, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-    let Some(file) = unless_gone(file)? else { return Ok(&[]) };
-    let read = unless_gone(read(&file, &mut limits[..]))?;
+    let Some(file) = none_if_gone(file)? else { return Ok(&[]) };
+    let read = none_if_gone(read(&file, &mut limits[..]))?;
     Ok(limits.get(..read.unwrap_or_default()).unwrap_or_default())
 }
 
 /// Returns `None` if there is no such process or it is not ours. Fails if a retry may succeed.
-fn unless_gone<T>(result: rustix::io::Result<T>) -> rustix::io::Result<Option<T>> {
+fn none_if_gone<T>(result: rustix::io::Result<T>) -> rustix::io::Result<Option<T>> {
     match result {
         Ok(found) => Ok(Some(found)),
         Err(err @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => Err(err),
@@ -239,7 +241,7 @@ fn unless_gone<T>(result: rustix::io::Result<T>) -> rustix::io::Result<Option<T>
 
 /// Returns `true` if all threads of the process have ended, reaped or not.
 fn has_ended(handle: &OwnedFd) -> bool {
-    poll(&mut [PollFd::new(handle, PollFlags::IN)], Some(&AT_ONCE)) != Ok(0)
+    poll(&mut [PollFd::new(handle, PollFlags::IN)], Some(&NO_WAIT)) != Ok(0)
 }
 
 #[cfg(test)]
@@ -250,17 +252,17 @@ mod tests {
 
     use rustix::process::{getpid, kill_process};
 
-    use super::super::Processes;
+    use super::super::ProcessRunner;
     use super::*;
 
     /// A program that goes on for long, and is gone with the test.
     struct Sleep(Child);
 
     impl Sleep {
-        fn of(mark: Mark) -> Self {
+        fn of(mark: ServerMark) -> Self {
             let mut command = Command::new("sleep");
             // SAFETY: the closure makes a system call only.
-            unsafe { command.arg("300").pre_exec(move || mark.tag(7).put_on()) };
+            unsafe { command.arg("300").pre_exec(move || mark.tag(7).apply()) };
             Self(command.spawn().unwrap())
         }
 
@@ -280,16 +282,16 @@ mod tests {
         }
     }
 
-    fn watched(keeper: &mut Keeper) -> Pid {
-        keeper.watch().unwrap();
-        keeper.on_duty.as_ref().unwrap().pid
+    fn watched(keeper: &mut KeeperHandle) -> Pid {
+        keeper.ensure_running().unwrap();
+        keeper.process.as_ref().unwrap().pid
     }
 
     #[test]
     fn a_keeper_let_go_ends_what_bears_its_mark_and_nothing_else() {
-        let mark = Mark::new().unwrap();
-        let other = Mark::new().unwrap();
-        let mut keeper = Keeper::of(mark, None);
+        let mark = ServerMark::random().unwrap();
+        let other = ServerMark::random().unwrap();
+        let mut keeper = KeeperHandle::new(mark, None);
         let pid = watched(&mut keeper);
         let mut ours = Sleep::of(mark);
         let mut theirs = Sleep::of(other);
@@ -303,8 +305,8 @@ mod tests {
 
     #[test]
     fn a_keeper_that_was_killed_is_followed_by_another() {
-        let mark = Mark::new().unwrap();
-        let mut keeper = Keeper::of(mark, None);
+        let mark = ServerMark::random().unwrap();
+        let mut keeper = KeeperHandle::new(mark, None);
         let first = watched(&mut keeper);
         let handle = pidfd_open(first, PidfdFlags::empty()).unwrap();
         kill_process(first, Signal::KILL).unwrap();
@@ -318,12 +320,12 @@ mod tests {
 
     #[test]
     fn a_keeper_has_nothing_of_the_server_and_hears_no_signal() {
-        let mut keeper = Keeper::of(Mark::new().unwrap(), None);
+        let mut keeper = KeeperHandle::new(ServerMark::random().unwrap(), None);
         let pid = watched(&mut keeper);
         let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap();
         assert_eq!(read("comm"), "toolgate-keeper\n");
         assert_eq!(fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count(), 1);
-        assert_eq!(Worn::read(read("limits").as_bytes()).tags().count(), 2);
+        assert_eq!(TagLimits::parse(read("limits").as_bytes()).candidate_tags().count(), 2);
         assert!(read("limits").contains("Max file locks            0                    0  "));
         // Its session and its group, after its parent.
         let stat = read("stat");
@@ -339,24 +341,24 @@ mod tests {
 
     #[test]
     fn what_a_server_that_is_gone_left_is_ended_by_the_next() {
-        let processes = Processes::new([]).unwrap();
-        let gone = Mark::new().unwrap();
-        let other = Mark::new().unwrap();
+        let processes = ProcessRunner::new([]).unwrap();
+        let gone = ServerMark::random().unwrap();
+        let other = ServerMark::random().unwrap();
         let mut left = Sleep::of(gone);
         let mut stranger = Sleep::of(other);
         let begun = Instant::now();
-        assert!(processes.end_left_by(gone));
-        assert!(begun.elapsed() < DEATH / 2, "it waits for the dead to be buried");
+        assert!(processes.kill_leftovers_of(gone));
+        assert!(begun.elapsed() < KILL_TIMEOUT / 2, "it waits for the dead to be buried");
         assert_eq!(left.ended().signal(), Some(libc::SIGKILL));
-        assert!(!processes.end_left_by(gone));
+        assert!(!processes.kill_leftovers_of(gone));
         assert!(stranger.lives());
     }
 
     #[test]
     fn a_server_does_not_end_its_own_programs_for_left_ones() {
-        let processes = Processes::new([]).unwrap();
+        let processes = ProcessRunner::new([]).unwrap();
         let mut own = Sleep::of(processes.mark());
-        assert!(!processes.end_left_by(processes.mark()));
+        assert!(!processes.kill_leftovers_of(processes.mark()));
         assert!(own.lives());
     }
 }

@@ -27,20 +27,20 @@ const MARKS_MIN: u64 = 1 << 20;
 ///
 /// It is stored and restored as a number. It is never 0, which means no mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Mark(u64);
+pub struct ServerMark(u64);
 
 /// The number that all processes of one run carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::world) struct Tag(u64);
+pub(in crate::world) struct RunTag(u64);
 
 /// The two `RLIMIT_LOCKS` values of a process, soft and hard. Either may be a tag, because a
 /// process may lower one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Worn([Option<u64>; 2]);
+pub(super) struct TagLimits([Option<u64>; 2]);
 
-impl Mark {
+impl ServerMark {
     /// Returns the mark with this `number`. `None` if it is 0 or out of range.
-    pub fn of(number: u64) -> Option<Self> {
+    pub fn from_number(number: u64) -> Option<Self> {
         (number != 0 && number >> MARK_BITS == 0).then_some(Self(number))
     }
 
@@ -50,16 +50,16 @@ impl Mark {
     }
 
     /// Creates a random mark that no other server has.
-    pub(super) fn new() -> io::Result<Self> {
+    pub(super) fn random() -> io::Result<Self> {
         let number = getrandom::u64().map_err(io::Error::other)?;
-        Ok(Self::below(getrlimit(Resource::Locks).maximum, number))
+        Ok(Self::derive(getrlimit(Resource::Locks).maximum, number))
     }
 
     /// Derives a mark from the random `number` for a server whose own hard limit is `ceiling`.
     ///
     /// A server that runs below another has a tag of the other's as its ceiling and may only lower
     /// it. All marks below are therefore not the other's.
-    fn below(ceiling: Option<u64>, number: u64) -> Self {
+    fn derive(ceiling: Option<u64>, number: u64) -> Self {
         let marks = 1 << MARK_BITS;
         let end = match ceiling.map(|ceiling| ceiling >> RUN_BITS) {
             Some(own) if own > MARKS_MIN => own.min(marks),
@@ -73,25 +73,25 @@ impl Mark {
     }
 
     /// Returns the tag of run number `run`. A later run may get the same tag.
-    pub(super) fn tag(self, run: u64) -> Tag {
-        Tag((self.0 << RUN_BITS) + run % RUNS)
+    pub(super) fn tag(self, run: u64) -> RunTag {
+        RunTag((self.0 << RUN_BITS) + run % RUNS)
     }
 
     /// Returns the tag of processes without a run. It is the highest, so each run's tag can replace
     /// it.
-    pub(super) fn tag_of_none(self) -> Tag {
-        Tag((self.0 << RUN_BITS) + RUNS)
+    pub(super) fn idle_tag(self) -> RunTag {
+        RunTag((self.0 << RUN_BITS) + RUNS)
     }
 
     /// Returns `true` if a process with the limits `worn` is a program of this server.
-    pub(super) fn is_on(self, worn: Worn) -> bool {
+    pub(super) fn matches(self, worn: TagLimits) -> bool {
         worn.0.iter().flatten().any(|number| number >> RUN_BITS == self.0)
     }
 }
 
-impl Tag {
+impl RunTag {
     /// Creates the tag with this `number`.
-    pub(in crate::world) fn of(number: u64) -> Self {
+    pub(in crate::world) fn from_number(number: u64) -> Self {
         Self(number)
     }
 
@@ -101,25 +101,25 @@ impl Tag {
     }
 
     /// Sets the tag on the calling process and all its later children. A single system call.
-    pub(in crate::world) fn put_on(self) -> io::Result<()> {
+    pub(in crate::world) fn apply(self) -> io::Result<()> {
         let limit = Rlimit { current: Some(self.0), maximum: Some(self.0) };
         Ok(setrlimit(Resource::Locks, limit)?)
     }
 
-    pub(super) fn is_on(self, worn: Worn) -> bool {
+    pub(super) fn matches(self, worn: TagLimits) -> bool {
         worn.0.contains(&Some(self.0))
     }
 }
 
-impl Worn {
+impl TagLimits {
     /// Returns the limits of the calling process.
-    pub(super) fn ours() -> Self {
+    pub(super) fn read_own() -> Self {
         let Rlimit { current, maximum } = getrlimit(Resource::Locks);
         Self([current, maximum])
     }
 
     /// Parses the content of `/proc/<pid>/limits`. Does not allocate.
-    pub(super) fn read(limits: &[u8]) -> Self {
+    pub(super) fn parse(limits: &[u8]) -> Self {
         let mut lines = limits.split(|byte| *byte == b'\n');
         let line = lines.find_map(|line| line.strip_prefix(b"Max file locks"));
         let words = line.unwrap_or_default().split(|byte| *byte == b' ');
@@ -128,13 +128,13 @@ impl Worn {
     }
 
     /// Removes any tag from the calling process. A single system call.
-    pub(super) fn take_off() -> rustix::io::Result<()> {
+    pub(super) fn clear() -> rustix::io::Result<()> {
         setrlimit(Resource::Locks, Rlimit { current: Some(0), maximum: Some(0) })
     }
 
     /// Returns the values that may be tags.
-    pub(super) fn tags(self) -> impl Iterator<Item = Tag> {
-        self.0.into_iter().flatten().map(Tag)
+    pub(super) fn candidate_tags(self) -> impl Iterator<Item = RunTag> {
+        self.0.into_iter().flatten().map(RunTag)
     }
 }
 
@@ -151,29 +151,36 @@ Max pending signals       15000                15000                signals
 
     #[test]
     fn what_a_process_wears_is_read_from_its_limits() {
-        let worn = Worn::read(LIMITS.as_bytes());
-        assert_eq!(worn, Worn([Some((7 << RUN_BITS) + 7), None]));
-        assert!(Mark(7).is_on(worn) && !Mark(6).is_on(worn) && !Mark(8).is_on(worn));
-        assert!(Mark(7).tag(7).is_on(worn) && !Mark(7).tag(8).is_on(worn));
-        assert_eq!(Worn::read(b""), Worn([None; 2]));
-        assert_eq!(Worn::read(b"Max file locks \xff"), Worn([None; 2]));
+        let worn = TagLimits::parse(LIMITS.as_bytes());
+        assert_eq!(worn, TagLimits([Some((7 << RUN_BITS) + 7), None]));
+        assert!(
+            ServerMark(7).matches(worn)
+                && !ServerMark(6).matches(worn)
+                && !ServerMark(8).matches(worn)
+        );
+        assert!(ServerMark(7).tag(7).matches(worn) && !ServerMark(7).tag(8).matches(worn));
+        assert_eq!(TagLimits::parse(b""), TagLimits([None; 2]));
+        assert_eq!(TagLimits::parse(b"Max file locks \xff"), TagLimits([None; 2]));
     }
 
     #[test]
     fn every_run_of_a_server_bears_its_mark() {
         for run in [0, 1, (1 << RUN_BITS) - 1, 1 << RUN_BITS, u64::MAX] {
-            let Tag(number) = Mark(5).tag(run);
-            assert!(Mark(5).is_on(Worn([Some(number); 2])), "{run}");
-            let none = Mark(5).tag_of_none();
-            assert!(none > Tag(number) && Mark(5).is_on(Worn([Some(none.number()); 2])), "{run}");
+            let RunTag(number) = ServerMark(5).tag(run);
+            assert!(ServerMark(5).matches(TagLimits([Some(number); 2])), "{run}");
+            let none = ServerMark(5).idle_tag();
+            assert!(
+                none > RunTag(number) && ServerMark(5).matches(TagLimits([Some(none.number()); 2])),
+                "{run}"
+            );
         }
     }
 
     #[test]
     fn a_server_below_another_has_a_lower_mark() {
-        let Tag(ceiling) = Mark(MARKS_MIN + 2).tag(0);
+        let RunTag(ceiling) = ServerMark(MARKS_MIN + 2).tag(0);
         for number in [0, 1, MARKS_MIN, MARKS_MIN + 1, MARKS_MIN + 2, u64::MAX] {
-            let Mark(below) = Mark::below(Some(ceiling), number);
+            let ServerMark(below) = ServerMark::derive(Some(ceiling), number);
             assert!((1..MARKS_MIN + 2).contains(&below), "{below}");
         }
     }
@@ -181,7 +188,7 @@ Max pending signals       15000                15000                signals
     #[test]
     fn a_server_without_room_below_has_a_mark_nobody_has_by_chance() {
         for ceiling in [0, 100, MARKS_MIN << RUN_BITS] {
-            let Mark(mark) = Mark::below(Some(ceiling), u64::MAX >> 1);
+            let ServerMark(mark) = ServerMark::derive(Some(ceiling), u64::MAX >> 1);
             assert!(mark > ceiling >> RUN_BITS, "{ceiling}: {mark}");
         }
     }
@@ -189,11 +196,11 @@ Max pending signals       15000                15000                signals
     #[test]
     fn a_mark_is_read_back_as_it_was_kept_and_what_marks_nothing_is_none() {
         for _ in 0..100 {
-            let mark = Mark::new().unwrap();
-            assert_eq!(Mark::of(mark.number()), Some(mark));
+            let mark = ServerMark::random().unwrap();
+            assert_eq!(ServerMark::from_number(mark.number()), Some(mark));
         }
         for number in [0, 1 << MARK_BITS, u64::MAX] {
-            assert_eq!(Mark::of(number), None, "{number}");
+            assert_eq!(ServerMark::from_number(number), None, "{number}");
         }
     }
 }

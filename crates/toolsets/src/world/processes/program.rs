@@ -13,7 +13,7 @@ use strsim::osa_distance;
 
 /// An executable that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Program {
+pub struct ResolvedProgram {
     /// The name that the program finds as its `argv[0]`.
     pub name: String,
     /// The path of the file: absolute, or relative to the working directory.
@@ -24,7 +24,7 @@ pub struct Program {
 
 /// The reason why no executable was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Missing {
+pub enum ProgramLookupError {
     /// There is no such file.
     Absent,
     /// The path is not a regular file.
@@ -33,29 +33,31 @@ pub enum Missing {
     NotExecutable,
 }
 
-impl Program {
+impl ResolvedProgram {
     /// Finds the program `name` from the directory `cwd`. A name without `/` is searched in the
     /// folders of `path`.
-    pub fn find(name: &str, cwd: BorrowedFd<'_>, path: &str) -> Result<Self, Missing> {
+    pub fn find(name: &str, cwd: BorrowedFd<'_>, path: &str) -> Result<Self, ProgramLookupError> {
         if name.contains('/') {
-            return Self::at(name, Path::new(name), cwd);
+            return Self::check_file(name, Path::new(name), cwd);
         }
         if name.is_empty() {
-            return Err(Missing::Absent);
+            return Err(ProgramLookupError::Absent);
         }
-        let mut missing = Missing::Absent;
+        let mut missing = ProgramLookupError::Absent;
         for folder in path.split(':') {
-            match Self::at(name, &Path::new(folder).join(name), cwd) {
+            match Self::check_file(name, &Path::new(folder).join(name), cwd) {
                 Ok(program) => return Ok(program),
-                Err(Missing::NotExecutable) => missing = Missing::NotExecutable,
-                Err(Missing::Absent | Missing::NotAFile) => {}
+                Err(ProgramLookupError::NotExecutable) => {
+                    missing = ProgramLookupError::NotExecutable;
+                }
+                Err(ProgramLookupError::Absent | ProgramLookupError::NotAFile) => {}
             }
         }
         Err(missing)
     }
 
     /// Returns the path with all symlinks resolved, if the file still exists.
-    pub fn real(&self, cwd: BorrowedFd<'_>) -> Option<PathBuf> {
+    pub fn real_path(&self, cwd: BorrowedFd<'_>) -> Option<PathBuf> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let file = openat(cwd, &self.path, flags, Mode::empty()).ok()?;
         let link = format!("/proc/self/fd/{}", file.as_raw_fd());
@@ -65,23 +67,27 @@ impl Program {
 
     /// Returns the files that must be executable to run this program: the file itself and its ELF
     /// loader. `None` for scripts and unreadable files.
-    pub fn alone(&self, cwd: BorrowedFd<'_>) -> Option<Vec<PathBuf>> {
-        let real = self.real(cwd)?;
+    pub fn executable_files(&self, cwd: BorrowedFd<'_>) -> Option<Vec<PathBuf>> {
+        let real = self.real_path(cwd)?;
         let file = fs::File::open(&real).ok()?;
-        let loader = loader(&file).ok()?;
+        let loader = elf_loader(&file).ok()?;
         Some([real].into_iter().chain(loader).collect())
     }
 
-    fn at(name: &str, path: &Path, cwd: BorrowedFd<'_>) -> Result<Self, Missing> {
+    fn check_file(
+        name: &str,
+        path: &Path,
+        cwd: BorrowedFd<'_>,
+    ) -> Result<Self, ProgramLookupError> {
         let stat = rustix::fs::statat(cwd, path, AtFlags::empty()).map_err(|err| match err {
-            rustix::io::Errno::ACCESS => Missing::NotExecutable,
-            _ => Missing::Absent,
+            rustix::io::Errno::ACCESS => ProgramLookupError::NotExecutable,
+            _ => ProgramLookupError::Absent,
         })?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(Missing::NotAFile);
+            return Err(ProgramLookupError::NotAFile);
         }
         rustix::fs::accessat(cwd, path, Access::EXEC_OK, AtFlags::empty())
-            .map_err(|_| Missing::NotExecutable)?;
+            .map_err(|_| ProgramLookupError::NotExecutable)?;
         Ok(Self {
             name: name.to_owned(),
             path: path.to_owned(),
@@ -91,7 +97,7 @@ impl Program {
 }
 
 /// Returns the loader that the ELF program `file` names, if any.
-fn loader(file: &fs::File) -> io::Result<Option<PathBuf>> {
+fn elf_loader(file: &fs::File) -> io::Result<Option<PathBuf>> {
     const LOADER: u32 = 3;
     const PATH_BYTES: u64 = 4096;
     let mut head = [0; 64];
@@ -103,13 +109,13 @@ fn loader(file: &fs::File) -> io::Result<Option<PathBuf>> {
     let half = |at: usize| u64::from(u16::from_ne_bytes([head[at], head[at + 1]]));
     let size = half(54);
     let count = half(56);
-    let parts = long(&head, 32)?;
+    let parts = read_u64(&head, 32)?;
     for part in 0..count {
         let mut entry = [0; 56];
         file.read_exact_at(&mut entry, parts.saturating_add(part * size))?;
         if u32::from_ne_bytes([entry[0], entry[1], entry[2], entry[3]]) == LOADER {
-            let at = long(&entry, 8)?;
-            let bytes = long(&entry, 32)?.min(PATH_BYTES);
+            let at = read_u64(&entry, 8)?;
+            let bytes = read_u64(&entry, 32)?.min(PATH_BYTES);
             let mut path = vec![0; usize::try_from(bytes).map_err(io::Error::other)?];
             file.read_exact_at(&mut path, at)?;
             path.truncate(path.iter().position(|byte| *byte == 0).unwrap_or(path.len()));
@@ -119,7 +125,7 @@ fn loader(file: &fs::File) -> io::Result<Option<PathBuf>> {
     Ok(None)
 }
 
-fn long(bytes: &[u8], at: usize) -> io::Result<u64> {
+fn read_u64(bytes: &[u8], at: usize) -> io::Result<u64> {
     let bytes = bytes[at..at + 8].try_into().map_err(io::Error::other)?;
     Ok(u64::from_ne_bytes(bytes))
 }
@@ -127,7 +133,7 @@ fn long(bytes: &[u8], at: usize) -> io::Result<u64> {
 /// Returns the program in `path` whose name is most similar to `name`.
 ///
 /// It reads whole folders, so call it only to suggest a fix after an error.
-pub fn nearest(name: &str, path: &str) -> Option<String> {
+pub fn nearest_program(name: &str, path: &str) -> Option<String> {
     // Any name is similar to such a short one.
     if name.len() < 2 {
         return None;
@@ -152,7 +158,7 @@ mod tests {
 
     fn alone(path: &Path) -> Option<Vec<PathBuf>> {
         let here = fs::File::open(".").unwrap();
-        Program::find(path.to_str()?, here.as_fd(), "").ok()?.alone(here.as_fd())
+        ResolvedProgram::find(path.to_str()?, here.as_fd(), "").ok()?.executable_files(here.as_fd())
     }
 
     #[test]

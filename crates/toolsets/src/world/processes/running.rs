@@ -14,63 +14,64 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::Stream;
+use toolgate_contract::OutputStream;
 
-use super::captured::Capture;
-use super::family::Family;
-use super::image::Child;
-use super::{Bounds, Ended, Processes, Start, Stopped};
+use super::family::ProcessFamily;
+use super::image::ChildProcess;
+use super::output_capture::OutputCapture;
+use super::{ProcessRunner, ProgramOutcome, ProgramStart, RunLimits, StopReason};
 
 /// The time that output must be silent before reading stops. It applies after the main process has
 /// ended, if a leftover process holds the streams open.
-const DRAIN: Duration = Duration::from_millis(200);
+const DRAIN_SILENCE: Duration = Duration::from_millis(200);
 
 /// The longest time to read on after the main process has ended.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 
 /// The longest wait for a killed process to end.
-const DEATH: Duration = Duration::from_secs(2);
+const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The phase of a run.
 #[derive(Clone, Copy)]
-enum Phase {
+enum RunPhase {
     /// The main process is running.
-    Going,
+    Running,
     /// The program was asked to stop: the reason and the time.
-    Asked(Stopped, Instant),
+    Stopping(StopReason, Instant),
     /// The program was killed: the reason, and when it was asked to stop.
-    Killed(Stopped, Instant),
+    Killed(StopReason, Instant),
     /// The main process has ended, and its remaining output is being read.
-    Draining(Option<(Stopped, Instant)>),
+    Draining(Option<(StopReason, Instant)>),
 }
 
 /// An event that a run waits for.
-enum Happened {
-    Read,
-    Fed,
+enum RunEvent {
+    OutputEnded,
+    InputWritten,
     Exited,
-    Unwanted,
-    Alarm,
+    Canceled,
+    TimerElapsed,
 }
 
 pub(super) async fn run(
-    processes: &Processes,
-    mut start: Start,
+    processes: &ProcessRunner,
+    mut start: ProgramStart,
     cancel: &CancellationToken,
-    watch: &(dyn Fn(Stream, &[u8]) + Send + Sync),
-) -> io::Result<Ended> {
-    if cancel.is_cancelled() || processes.0.closing.is_cancelled() {
+    watch: &(dyn Fn(OutputStream, &[u8]) + Send + Sync),
+) -> io::Result<ProgramOutcome> {
+    if cancel.is_cancelled() || processes.0.shutdown.is_cancelled() {
         return Err(io::ErrorKind::Interrupted.into());
     }
-    let Bounds { timeout, grace, held_bytes_max, spool_bytes_max } = start.bounds;
+    let RunLimits { timeout, grace, memory_bytes_max: held_bytes_max, spool_bytes_max } =
+        start.bounds;
     let input = start.stdin.as_mut().map(mem::take).unwrap_or_default();
     let started = Instant::now();
-    let mut running = Running::start(processes, start).await?;
-    let (stdin, stdout, stderr) = pipes(&mut running.family_mut().child)?;
+    let mut running = FamilyGuard::start(processes, start).await?;
+    let (stdin, stdout, stderr) = take_pipes(&mut running.family_mut().child)?;
     let family = running.family();
 
-    let mut out = Capture::new(held_bytes_max, spool_bytes_max);
-    let mut err = Capture::new(held_bytes_max, spool_bytes_max);
+    let mut out = OutputCapture::new(held_bytes_max, spool_bytes_max);
+    let mut err = OutputCapture::new(held_bytes_max, spool_bytes_max);
     let came = AtomicU64::new(0);
     let take = |stream, chunk: &[u8]| {
         came.fetch_add(chunk.len() as u64, Ordering::Relaxed);
@@ -78,17 +79,17 @@ pub(super) async fn run(
     };
     let mut reading = Box::pin(async {
         tokio::join!(
-            out.read(stdout, |chunk| take(Stream::Stdout, chunk)),
-            err.read(stderr, |chunk| take(Stream::Stderr, chunk)),
+            out.read(stdout, |chunk| take(OutputStream::Stdout, chunk)),
+            err.read(stderr, |chunk| take(OutputStream::Stderr, chunk)),
         )
     });
-    let mut feeding = pin!(feed(stdin, input));
-    let mut exit = Box::pin(family.exit());
-    let mut unwanted = pin!(first(cancel.cancelled(), processes.0.closing.cancelled()));
+    let mut feeding = pin!(write_input(stdin, input));
+    let mut exit = Box::pin(family.wait_for_exit());
+    let mut unwanted = pin!(first_of(cancel.cancelled(), processes.0.shutdown.cancelled()));
 
     let mut is_read = false;
     let mut is_fed = false;
-    let mut phase = Phase::Going;
+    let mut phase = RunPhase::Running;
     let mut alarm = started + timeout;
     let mut took = timeout;
     let mut seen = 0;
@@ -96,58 +97,58 @@ pub(super) async fn run(
         let happened = tokio::select! {
             // Pending output is read before the time limit is checked.
             biased;
-            _ = &mut reading, if !is_read => Happened::Read,
-            () = &mut feeding, if !is_fed => Happened::Fed,
-            ended = &mut exit, if !phase.is_draining() => ended.map(|()| Happened::Exited)?,
-            () = &mut unwanted, if phase.is_going() => Happened::Unwanted,
-            () = sleep_until(alarm) => Happened::Alarm,
+            _ = &mut reading, if !is_read => RunEvent::OutputEnded,
+            () = &mut feeding, if !is_fed => RunEvent::InputWritten,
+            ended = &mut exit, if !phase.is_draining() => ended.map(|()| RunEvent::Exited)?,
+            () = &mut unwanted, if phase.is_running() => RunEvent::Canceled,
+            () = sleep_until(alarm) => RunEvent::TimerElapsed,
         };
         let why = match happened {
-            Happened::Read => {
+            RunEvent::OutputEnded => {
                 is_read = true;
                 continue;
             }
-            Happened::Fed => {
+            RunEvent::InputWritten => {
                 is_fed = true;
                 continue;
             }
-            Happened::Exited => {
+            RunEvent::Exited => {
                 took = started.elapsed();
-                phase = Phase::Draining(phase.stopped());
+                phase = RunPhase::Draining(phase.stop_reason());
                 seen = came.load(Ordering::Relaxed);
-                alarm = Instant::now() + DRAIN;
+                alarm = Instant::now() + DRAIN_SILENCE;
                 continue;
             }
-            Happened::Unwanted => Stopped::Canceled,
-            Happened::Alarm => Stopped::TimedOut,
+            RunEvent::Canceled => StopReason::Canceled,
+            RunEvent::TimerElapsed => StopReason::TimedOut,
         };
         match phase {
-            Phase::Going => {
-                phase = Phase::Asked(why, Instant::now());
+            RunPhase::Running => {
+                phase = RunPhase::Stopping(why, Instant::now());
                 alarm = Instant::now() + grace;
-                family.ask().await;
+                family.request_stop().await;
             }
-            Phase::Asked(why, since) => {
-                phase = Phase::Killed(why, since);
-                alarm = Instant::now() + DEATH;
+            RunPhase::Stopping(why, since) => {
+                phase = RunPhase::Killed(why, since);
+                alarm = Instant::now() + KILL_TIMEOUT;
                 family.kill().await;
             }
-            Phase::Killed(..) => return Err(io::ErrorKind::TimedOut.into()),
-            Phase::Draining(_) => {
+            RunPhase::Killed(..) => return Err(io::ErrorKind::TimedOut.into()),
+            RunPhase::Draining(_) => {
                 let seen_before = mem::replace(&mut seen, came.load(Ordering::Relaxed));
                 if seen == seen_before || started.elapsed() > took + DRAIN_MAX {
                     break;
                 }
-                alarm = Instant::now() + DRAIN;
+                alarm = Instant::now() + DRAIN_SILENCE;
             }
         }
     }
     drop(exit);
-    let (stopped, asked) = phase.stopped().unzip();
-    let sandbox = family.held();
+    let (stopped, asked) = phase.stop_reason().unzip();
+    let sandbox = family.coverage();
     let failure = family.failure();
     let status = {
-        let mut ending = pin!(running.end(asked));
+        let mut ending = pin!(running.finish(asked));
         loop {
             tokio::select! {
                 biased;
@@ -159,7 +160,7 @@ pub(super) async fn run(
     if !is_read {
         // No process of the program is left, so the streams end now unless an unrelated process
         // holds them.
-        let _ = tokio::time::timeout(DRAIN, &mut reading).await;
+        let _ = tokio::time::timeout(DRAIN_SILENCE, &mut reading).await;
     }
     drop(reading);
     if let Some(failure) = failure {
@@ -167,11 +168,11 @@ pub(super) async fn run(
     }
     let stdout = out.finish().await;
     let stderr = err.finish().await;
-    Ok(Ended { status, stopped, took, stdout, stderr, sandbox })
+    Ok(ProgramOutcome { status, stop_reason: stopped, duration: took, stdout, stderr, sandbox })
 }
 
 /// A running program with open pipes.
-pub struct Spoken {
+pub struct OpenProgram {
     /// The program's standard input.
     pub stdin: ChildStdin,
     /// The program's standard output.
@@ -181,40 +182,43 @@ pub struct Spoken {
     /// Cancelled when the main process has ended, even if a child of it has not.
     pub ended: CancellationToken,
     /// A guard that stops the program and all its processes when dropped.
-    pub runs: Runs,
+    pub guard: ProgramGuard,
 }
 
 /// A guard that stops a program when dropped.
-pub struct Runs {
-    running: Arc<Mutex<Option<Running>>>,
+pub struct ProgramGuard {
+    running: Arc<Mutex<Option<FamilyGuard>>>,
     watch: JoinHandle<()>,
 }
 
-impl Drop for Runs {
+impl Drop for ProgramGuard {
     fn drop(&mut self) {
         self.watch.abort();
-        drop(taken(&self.running));
+        drop(take_family(&self.running));
     }
 }
 
-fn taken(running: &Mutex<Option<Running>>) -> Option<Running> {
+fn take_family(running: &Mutex<Option<FamilyGuard>>) -> Option<FamilyGuard> {
     running.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
 /// Starts a program with open pipes. Ignores its `stdin` and all its bounds but the grace.
-pub(super) async fn open(processes: &Processes, start: Start) -> io::Result<Spoken> {
-    if processes.0.closing.is_cancelled() {
+pub(super) async fn open(
+    processes: &ProcessRunner,
+    start: ProgramStart,
+) -> io::Result<OpenProgram> {
+    if processes.0.shutdown.is_cancelled() {
         return Err(io::ErrorKind::Interrupted.into());
     }
-    let start = Start { stdin: Some(Vec::new()), ..start };
-    let mut running = Running::start(processes, start).await?;
-    let (stdin, stdout, stderr) = pipes(&mut running.family_mut().child)?;
+    let start = ProgramStart { stdin: Some(Vec::new()), ..start };
+    let mut running = FamilyGuard::start(processes, start).await?;
+    let (stdin, stdout, stderr) = take_pipes(&mut running.family_mut().child)?;
     let stdin = stdin.ok_or(io::ErrorKind::BrokenPipe)?;
-    let ends = running.family().ends()?;
+    let ends = running.family().wait_for_exit_detached()?;
     let ended = CancellationToken::new();
     let running = Arc::new(Mutex::new(Some(running)));
     let watched = running.clone();
-    let closing = processes.0.closing.clone();
+    let closing = processes.0.shutdown.clone();
     let says = ended.clone();
     let ending = async move {
         if ends.await.is_ok() {
@@ -224,38 +228,38 @@ pub(super) async fn open(processes: &Processes, start: Start) -> io::Result<Spok
         std::future::pending::<()>().await;
     };
     let watch = tokio::spawn(async move {
-        first(closing.cancelled(), ending).await;
-        drop(taken(&watched));
+        first_of(closing.cancelled(), ending).await;
+        drop(take_family(&watched));
     });
-    Ok(Spoken { stdin, stdout, stderr, ended, runs: Runs { running, watch } })
+    Ok(OpenProgram { stdin, stdout, stderr, ended, guard: ProgramGuard { running, watch } })
 }
 
-impl Phase {
-    fn is_going(self) -> bool {
-        matches!(self, Self::Going)
+impl RunPhase {
+    fn is_running(self) -> bool {
+        matches!(self, Self::Running)
     }
 
     fn is_draining(self) -> bool {
         matches!(self, Self::Draining(_))
     }
 
-    fn stopped(self) -> Option<(Stopped, Instant)> {
+    fn stop_reason(self) -> Option<(StopReason, Instant)> {
         match self {
-            Self::Going => None,
-            Self::Asked(why, since) | Self::Killed(why, since) => Some((why, since)),
+            Self::Running => None,
+            Self::Stopping(why, since) | Self::Killed(why, since) => Some((why, since)),
             Self::Draining(stopped) => stopped,
         }
     }
 }
 
 /// Writes `input` to `stdin` and closes it. The program may have closed it before.
-async fn feed(stdin: Option<ChildStdin>, input: Vec<u8>) {
+async fn write_input(stdin: Option<ChildStdin>, input: Vec<u8>) {
     if let Some(mut stdin) = stdin {
         let _ = stdin.write_all(&input).await;
     }
 }
 
-async fn first(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
+async fn first_of(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
     tokio::select! {
         () = one => {}
         () = other => {}
@@ -263,7 +267,9 @@ async fn first(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
 }
 
 /// Takes our ends of a program's pipes.
-fn pipes(child: &mut Child) -> io::Result<(Option<ChildStdin>, ChildStdout, ChildStderr)> {
+fn take_pipes(
+    child: &mut ChildProcess,
+) -> io::Result<(Option<ChildStdin>, ChildStdout, ChildStderr)> {
     let stdin = child.stdin.take().map(|fd| ChildStdin::from_std(fd.into())).transpose()?;
     let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
         return Err(io::ErrorKind::BrokenPipe.into());
@@ -272,39 +278,42 @@ fn pipes(child: &mut Child) -> io::Result<(Option<ChildStdin>, ChildStdout, Chil
 }
 
 /// A guard that stops a family in the background when the caller drops it.
-struct Running {
+struct FamilyGuard {
     /// `None` once the family has ended.
-    family: Option<Family>,
+    family: Option<ProcessFamily>,
     grace: Duration,
     /// Keeps the spawning thread alive: its end would kill the family.
-    processes: Processes,
+    processes: ProcessRunner,
 }
 
-impl Running {
-    async fn start(processes: &Processes, start: Start) -> io::Result<Self> {
+impl FamilyGuard {
+    async fn start(processes: &ProcessRunner, start: ProgramStart) -> io::Result<Self> {
         let grace = start.bounds.grace;
-        let family =
-            processes.0.spawner.spawn(start, processes, processes.0.running.token()).await?;
+        let family = processes
+            .0
+            .spawner
+            .spawn_unconfined(start, processes, processes.0.tasks.token())
+            .await?;
         Ok(Self { family: Some(family), grace, processes: processes.clone() })
     }
 
-    fn family(&self) -> &Family {
+    fn family(&self) -> &ProcessFamily {
         self.family.as_ref().expect("the family is there until it has ended")
     }
 
-    fn family_mut(&mut self) -> &mut Family {
+    fn family_mut(&mut self) -> &mut ProcessFamily {
         self.family.as_mut().expect("the family is there until it has ended")
     }
 
-    async fn end(&mut self, asked: Option<Instant>) -> io::Result<ExitStatus> {
+    async fn finish(&mut self, asked: Option<Instant>) -> io::Result<ExitStatus> {
         let grace = self.grace;
-        let status = self.family_mut().end(asked, grace).await?;
+        let status = self.family_mut().finish(asked, grace).await?;
         self.family = None;
         Ok(status)
     }
 }
 
-impl Drop for Running {
+impl Drop for FamilyGuard {
     fn drop(&mut self) {
         let (Some(family), Ok(runtime)) = (self.family.take(), Handle::try_current()) else {
             return;

@@ -13,7 +13,7 @@ const TRIES: usize = 64;
 
 /// Handling of symlinks in a path and at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Symlinks {
+pub(super) enum SymlinkPolicy {
     /// Follow symlinks that stay below the directory.
     Follow,
     /// Refuse symlinks with `ELOOP`. For paths that a walk found, not paths from a caller.
@@ -27,10 +27,10 @@ pub(super) fn open(
     dir: BorrowedFd<'_>,
     path: &Path,
     flags: OFlags,
-    symlinks: Symlinks,
+    symlinks: SymlinkPolicy,
 ) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | symlinks.flags();
-    let flags = flags | OFlags::CLOEXEC | unwaiting(flags);
+    let flags = flags | OFlags::CLOEXEC | nonblocking_flags(flags);
     let mut tries = 0;
     loop {
         match openat2(dir, path, flags, Mode::empty(), resolve) {
@@ -41,15 +41,15 @@ pub(super) fn open(
 }
 
 /// Returns the absolute path that the kernel reports for `fd` now.
-pub(super) fn whereabouts(fd: BorrowedFd<'_>) -> Result<PathBuf, Errno> {
+pub(super) fn path_of_fd(fd: BorrowedFd<'_>) -> Result<PathBuf, Errno> {
     let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let path = readlinkat(CWD, link, Vec::new())?;
     Ok(std::ffi::OsString::from_vec(path.into_bytes()).into())
 }
 
 /// Checks that this system can resolve paths below `dir`.
-pub(super) fn probe(dir: BorrowedFd<'_>) -> io::Result<()> {
-    match open(dir, Path::new("."), OFlags::PATH | OFlags::DIRECTORY, Symlinks::Follow) {
+pub(super) fn check_support(dir: BorrowedFd<'_>) -> io::Result<()> {
+    match open(dir, Path::new("."), OFlags::PATH | OFlags::DIRECTORY, SymlinkPolicy::Follow) {
         Ok(_) => Ok(()),
         Err(err @ (Errno::NOSYS | Errno::PERM)) => Err(io::Error::new(
             io::ErrorKind::Unsupported,
@@ -62,7 +62,7 @@ pub(super) fn probe(dir: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
-impl Symlinks {
+impl SymlinkPolicy {
     fn flags(self) -> ResolveFlags {
         match self {
             Self::Follow => ResolveFlags::empty(),
@@ -72,7 +72,7 @@ impl Symlinks {
 }
 
 /// Returns flags that keep an open from blocking. `O_PATH` opens nothing and does not allow them.
-fn unwaiting(flags: OFlags) -> OFlags {
+fn nonblocking_flags(flags: OFlags) -> OFlags {
     if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NONBLOCK | OFlags::NOCTTY }
 }
 
@@ -97,13 +97,13 @@ mod tests {
         let dir = rustix::fs::open(space.path(), flags, Mode::empty()).unwrap();
         let try_open =
             |path: &str, symlinks| open(dir.as_fd(), Path::new(path), flags, symlinks).map(drop);
-        assert_eq!(try_open("link/inner", Symlinks::Follow), Ok(()));
-        assert_eq!(try_open("real/../link/..", Symlinks::Follow), Ok(()));
-        assert_eq!(try_open("real/inner", Symlinks::Refuse), Ok(()));
-        assert_eq!(try_open("link/inner", Symlinks::Refuse), Err(Errno::LOOP));
-        assert_eq!(try_open("link", Symlinks::Refuse), Err(Errno::LOOP));
+        assert_eq!(try_open("link/inner", SymlinkPolicy::Follow), Ok(()));
+        assert_eq!(try_open("real/../link/..", SymlinkPolicy::Follow), Ok(()));
+        assert_eq!(try_open("real/inner", SymlinkPolicy::Refuse), Ok(()));
+        assert_eq!(try_open("link/inner", SymlinkPolicy::Refuse), Err(Errno::LOOP));
+        assert_eq!(try_open("link", SymlinkPolicy::Refuse), Err(Errno::LOOP));
         for path in ["out", "out/etc", "..", "real/../..", "/"] {
-            assert_eq!(try_open(path, Symlinks::Follow), Err(Errno::XDEV), "{path}");
+            assert_eq!(try_open(path, SymlinkPolicy::Follow), Err(Errno::XDEV), "{path}");
         }
     }
 }

@@ -9,34 +9,36 @@ use rustix::fs::{
     renameat_with, statat, symlinkat, unlinkat,
 };
 use rustix::io::{Errno, pread, write};
-use toolgate_contract::{Fault, ToolError};
+use toolgate_contract::{ToolError, ToolFault};
 
 use super::Root;
-use super::beneath::{self, Symlinks};
-use super::file::{BLOCK_BYTES, File};
-use super::meta::{Kind, Meta};
-use super::path::shown;
-use super::place::{Parents, Place};
-use super::refusal::{Stopped, about, refusal};
-use super::remove::{Extent, clear};
-use super::rename::{Standing, apart, inside, into, taken};
-use super::replace::{Existing, Missing, Terms};
+use super::beneath::{self, SymlinkPolicy};
+use super::file::{BLOCK_BYTES, WorkspaceFile};
+use super::meta::{EntryKind, EntryMeta};
+use super::path::quoted_path;
+use super::place::{EntryPlace, ParentPolicy};
+use super::refusal::{WorkError, at_pointer, refusal};
+use super::remove::{EntryScope, remove_contents};
+use super::rename::{
+    DestinationConflict, check_not_inside, directory_error, exists_error, hint_inside,
+};
+use super::replace::{ExistingFile, MissingFile, WriteConditions};
 use super::temp::temp_name;
-use super::tree::{Branch, each_branch, open_branch};
-use super::work::Watch;
+use super::tree::{TreeDirectory, each_directory, open_tree_directory};
+use super::work::WorkMonitor;
 
 /// Options and limits of a copy.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Bounds {
-    pub(crate) extent: Extent,
-    pub(crate) standing: Standing,
-    pub(crate) parents: Parents,
+pub(crate) struct CopyOptions {
+    pub(crate) scope: EntryScope,
+    pub(crate) conflict: DestinationConflict,
+    pub(crate) parents: ParentPolicy,
     pub(crate) bytes_max: u64,
 }
 
 /// Counts of a finished copy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Copied {
+pub(crate) struct CopyTotals {
     pub(crate) entries: u64,
     pub(crate) bytes: u64,
     /// Pipes, sockets and devices, which are not copied.
@@ -49,23 +51,27 @@ impl Root {
         &self,
         source: &str,
         destination: &str,
-        bounds: Bounds,
-        watch: &Watch,
-    ) -> Result<Copied, ToolError> {
-        let from = self.relative(source).map_err(about("/source"))?;
+        bounds: CopyOptions,
+        watch: &WorkMonitor,
+    ) -> Result<CopyTotals, ToolError> {
+        let from = self.relative(source).map_err(at_pointer("/source"))?;
         let fd = self
             .resolve(from, OFlags::RDONLY)
-            .map_err(|err| about("/source")(self.refusal(from, err)))?;
-        let meta = Meta::from(rustix::fs::fstat(&fd).map_err(|err| refusal(from, err))?);
-        match (meta.kind(), bounds.extent) {
-            (Kind::Dir, Extent::Tree) => self.copy_tree(&fd, from, destination, bounds, watch),
-            (Kind::Dir, Extent::Entry) => {
-                let message =
-                    format!("{} is a directory; pass recursive: true to copy it", shown(from));
+            .map_err(|err| at_pointer("/source")(self.refusal(from, err)))?;
+        let meta = EntryMeta::from(rustix::fs::fstat(&fd).map_err(|err| refusal(from, err))?);
+        match (meta.kind(), bounds.scope) {
+            (EntryKind::Dir, EntryScope::Tree) => {
+                self.copy_tree(&fd, from, destination, bounds, watch)
+            }
+            (EntryKind::Dir, EntryScope::Entry) => {
+                let message = format!(
+                    "{} is a directory; pass recursive: true to copy it",
+                    quoted_path(from)
+                );
                 Err(ToolError::invalid("/recursive", message))
             }
-            (Kind::File | Kind::Symlink | Kind::Other, _) => {
-                let file = File::new(fd, from).map_err(about("/source"))?;
+            (EntryKind::File | EntryKind::Symlink | EntryKind::Other, _) => {
+                let file = WorkspaceFile::new(fd, from).map_err(at_pointer("/source"))?;
                 self.copy_one(&file, destination, bounds, watch)
             }
         }
@@ -73,38 +79,39 @@ impl Root {
 
     fn copy_one(
         &self,
-        file: &File,
+        file: &WorkspaceFile,
         destination: &str,
-        bounds: Bounds,
-        watch: &Watch,
-    ) -> Result<Copied, ToolError> {
+        bounds: CopyOptions,
+        watch: &WorkMonitor,
+    ) -> Result<CopyTotals, ToolError> {
         let to = self.place(destination, bounds.parents);
-        let (to, found) = to.and_then(|to| self.target(to)).map_err(about("/destination"))?;
-        let mut copied = Copied::default();
-        copied.add(file.meta(), bounds).map_err(|err| err.at(file.path()))?;
-        let terms = Terms {
-            existing: match bounds.standing {
-                Standing::Stays => Existing::Keep,
-                Standing::Goes => Existing::Replace,
+        let (to, found) =
+            to.and_then(|to| self.write_target(to)).map_err(at_pointer("/destination"))?;
+        let mut copied = CopyTotals::default();
+        copied.add(file.meta(), bounds).map_err(|err| err.into_tool_error(file.path()))?;
+        let terms = WriteConditions {
+            existing: match bounds.conflict {
+                DestinationConflict::Refuse => ExistingFile::Keep,
+                DestinationConflict::Replace => ExistingFile::Replace,
             },
-            missing: Missing::Create,
+            missing: MissingFile::Create,
             parents: bounds.parents,
             mode: Some(file.meta().mode() & 0o777),
         };
-        match (&found, bounds.standing) {
-            (Some(there), _) if there.kind() == Kind::Dir => {
-                return Err(into(Path::new(file.path()), &to));
+        match (&found, bounds.conflict) {
+            (Some(there), _) if there.kind() == EntryKind::Dir => {
+                return Err(directory_error(Path::new(file.path()), &to));
             }
-            (Some(_), Standing::Stays) => return Err(taken(&to)),
-            (Some(there), Standing::Goes) if there.is_same(file.meta()) => {
+            (Some(_), DestinationConflict::Refuse) => return Err(exists_error(&to)),
+            (Some(there), DestinationConflict::Replace) if there.is_same_entry(file.meta()) => {
                 return Err(ToolError::invalid("/destination", "the destination is the source"));
             }
-            (Some(_) | None, Standing::Stays | Standing::Goes) => {}
+            (Some(_) | None, DestinationConflict::Refuse | DestinationConflict::Replace) => {}
         }
-        let about = about("/destination");
-        let mut temp = to.draft(found.as_ref(), &terms).map_err(&about)?;
-        pour(file.as_fd(), temp.as_fd(), file.meta().size(), 0, watch)
-            .map_err(|err| err.at(&to.path))?;
+        let about = at_pointer("/destination");
+        let mut temp = to.create_temp(found.as_ref(), &terms).map_err(&about)?;
+        copy_bytes(file.as_fd(), temp.as_fd(), file.meta().size(), 0, watch)
+            .map_err(|err| err.into_tool_error(&to.path))?;
         fsync(&temp).map_err(|err| refusal(&to.path, err))?;
         self.publish(&to, &mut temp, &terms, watch).map_err(&about)?;
         to.keep_parents();
@@ -118,72 +125,75 @@ impl Root {
         top: &OwnedFd,
         source: &str,
         destination: &str,
-        bounds: Bounds,
-        watch: &Watch,
-    ) -> Result<Copied, ToolError> {
-        let from = self.real(top).map_err(|err| self.refusal(source, err))?;
-        let to = self.place(destination, bounds.parents).map_err(about("/destination"))?;
-        apart(&from, &to)?;
-        if to.look().map_err(about("/destination"))?.is_some() {
+        bounds: CopyOptions,
+        watch: &WorkMonitor,
+    ) -> Result<CopyTotals, ToolError> {
+        let from = self.path_in_root(top).map_err(|err| self.refusal(source, err))?;
+        let to = self.place(destination, bounds.parents).map_err(at_pointer("/destination"))?;
+        check_not_inside(&from, &to)?;
+        if to.stat().map_err(at_pointer("/destination"))?.is_some() {
             let message = format!(
                 "{} exists; a directory is copied to a path where nothing is, not into another{}",
-                shown(&to.path),
-                inside(&from, &to)
+                quoted_path(&to.path),
+                hint_inside(&from, &to)
             );
             return Err(ToolError::invalid("/destination", message));
         }
-        self.guard_tree(top, &[&to.at], source, watch)?;
+        self.check_tree_unprotected(top, &[&to.real_path], source, watch)?;
         let name = temp_name();
-        let fail = |err| about("/destination")(refusal(&to.path, err));
+        let fail = |err| at_pointer("/destination")(refusal(&to.path, err));
         mkdirat(&to.dir, &name, Mode::from_raw_mode(0o700)).map_err(fail)?;
-        let copied = open_branch(&to.dir, Path::new(&name)).map_err(fail).and_then(|made| {
-            let copied = copy_branches(top, &made, source, bounds, watch)?;
-            let mode = rustix::fs::fstat(top).map_err(fail)?.st_mode;
-            rustix::fs::fchmod(&made, Mode::from_raw_mode(mode & 0o777 | 0o700)).map_err(fail)?;
-            settle(&to, &name)
-                .map_err(|err| if err == Errno::EXIST { taken(&to) } else { fail(err) })?;
-            Ok(copied)
-        });
+        let copied =
+            open_tree_directory(&to.dir, Path::new(&name)).map_err(fail).and_then(|made| {
+                let copied = copy_contents(top, &made, source, bounds, watch)?;
+                let mode = rustix::fs::fstat(top).map_err(fail)?.st_mode;
+                rustix::fs::fchmod(&made, Mode::from_raw_mode(mode & 0o777 | 0o700))
+                    .map_err(fail)?;
+                publish_directory(&to, &name).map_err(|err| {
+                    if err == Errno::EXIST { exists_error(&to) } else { fail(err) }
+                })?;
+                Ok(copied)
+            });
         match &copied {
             Ok(_) => to.keep_parents(),
-            Err(_) => abandon(&to, &name),
+            Err(_) => remove_unfinished(&to, &name),
         }
         to.sync();
         copied
     }
 }
 
-impl Copied {
-    fn add(&mut self, meta: &Meta, bounds: Bounds) -> Result<(), Stopped> {
+impl CopyTotals {
+    fn add(&mut self, meta: &EntryMeta, bounds: CopyOptions) -> Result<(), WorkError> {
         self.entries += 1;
         self.bytes = self.bytes.saturating_add(meta.size());
         if self.bytes > bounds.bytes_max {
             let message =
                 format!("more than {} bytes are not copied in one call", bounds.bytes_max);
-            return Err(ToolError::new(Fault::TooLarge, message).into());
+            return Err(ToolError::new(ToolFault::TooLarge, message).into());
         }
         Ok(())
     }
 }
 
 /// Copies the contents of the directory `from` into the directory `to`.
-fn copy_branches(
+fn copy_contents(
     from: &OwnedFd,
     to: &OwnedFd,
     path: &str,
-    bounds: Bounds,
-    watch: &Watch,
-) -> Result<Copied, ToolError> {
-    let mut copied = Copied { entries: 1, ..Copied::default() };
-    each_branch(from, path, watch, |branch| {
+    bounds: CopyOptions,
+    watch: &WorkMonitor,
+) -> Result<CopyTotals, ToolError> {
+    let mut copied = CopyTotals { entries: 1, ..CopyTotals::default() };
+    each_directory(from, path, watch, |branch| {
         let inner = |name: &OsStr| {
-            Path::new(path).join(branch.at).join(name).to_string_lossy().into_owned()
+            Path::new(path).join(branch.path).join(name).to_string_lossy().into_owned()
         };
-        let made =
-            open_branch(to, branch.at).map_err(|err| refusal(&inner(OsStr::new("")), err))?;
+        let made = open_tree_directory(to, branch.path)
+            .map_err(|err| refusal(&inner(OsStr::new("")), err))?;
         for (name, kind) in &branch.entries {
             copy_entry(&branch, &made, name, *kind, bounds, &mut copied, watch)
-                .map_err(|err| err.at(&inner(name)))?;
+                .map_err(|err| err.into_tool_error(&inner(name)))?;
         }
         Ok(())
     })?;
@@ -191,36 +201,40 @@ fn copy_branches(
 }
 
 fn copy_entry(
-    from: &Branch<'_>,
+    from: &TreeDirectory<'_>,
     to: &OwnedFd,
     name: &OsStr,
-    kind: Kind,
-    bounds: Bounds,
-    copied: &mut Copied,
-    watch: &Watch,
-) -> Result<(), Stopped> {
+    kind: EntryKind,
+    bounds: CopyOptions,
+    copied: &mut CopyTotals,
+    watch: &WorkMonitor,
+) -> Result<(), WorkError> {
     match kind {
-        Kind::Dir => {
+        EntryKind::Dir => {
             let mode = statat(&from.dir, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode;
             mkdirat(to, name, Mode::from_raw_mode(mode & 0o777 | 0o700))?;
             copied.entries += 1;
         }
-        Kind::File => {
-            let fd =
-                beneath::open(from.dir.as_fd(), Path::new(name), OFlags::RDONLY, Symlinks::Refuse)?;
-            let file = File::new(fd, &name.to_string_lossy())?;
+        EntryKind::File => {
+            let fd = beneath::open(
+                from.dir.as_fd(),
+                Path::new(name),
+                OFlags::RDONLY,
+                SymlinkPolicy::Refuse,
+            )?;
+            let file = WorkspaceFile::new(fd, &name.to_string_lossy())?;
             copied.add(file.meta(), bounds)?;
             let flags =
                 OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let made = openat(to, name, flags, Mode::from_raw_mode(file.meta().mode() & 0o777))?;
             let before = copied.bytes - file.meta().size();
-            pour(file.as_fd(), made.as_fd(), file.meta().size(), before, watch)?;
+            copy_bytes(file.as_fd(), made.as_fd(), file.meta().size(), before, watch)?;
         }
-        Kind::Symlink => {
+        EntryKind::Symlink => {
             symlinkat(readlinkat(&from.dir, name, Vec::new())?, to, name)?;
             copied.entries += 1;
         }
-        Kind::Other => copied.skipped += 1,
+        EntryKind::Other => copied.skipped += 1,
     }
     Ok(())
 }
@@ -228,22 +242,22 @@ fn copy_entry(
 /// Copies the first `len` bytes of `from` to `to`, in the kernel if possible.
 ///
 /// `before` is the number of bytes that the call has already copied, for progress.
-fn pour(
+fn copy_bytes(
     from: BorrowedFd<'_>,
     to: BorrowedFd<'_>,
     len: u64,
     before: u64,
-    watch: &Watch,
-) -> Result<(), Stopped> {
+    watch: &WorkMonitor,
+) -> Result<(), WorkError> {
     let mut at = 0;
     while at < len {
-        watch.check()?;
+        watch.check_cancelled()?;
         let part = usize::try_from((len - at).min(8 << 20)).unwrap_or(BLOCK_BYTES);
         match copy_file_range(from, Some(&mut at), to, None, part) {
             Ok(0) => break,
-            Ok(_) | Err(Errno::INTR) => watch.progress(before + at, None, "bytes copied"),
+            Ok(_) | Err(Errno::INTR) => watch.report_progress(before + at, None, "bytes copied"),
             Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-                return pour_by_hand(from, to, at..len, watch);
+                return copy_bytes_in_blocks(from, to, at..len, watch);
             }
             Err(err) => return Err(err.into()),
         }
@@ -251,16 +265,16 @@ fn pour(
     Ok(())
 }
 
-fn pour_by_hand(
+fn copy_bytes_in_blocks(
     from: BorrowedFd<'_>,
     to: BorrowedFd<'_>,
     range: std::ops::Range<u64>,
-    watch: &Watch,
-) -> Result<(), Stopped> {
+    watch: &WorkMonitor,
+) -> Result<(), WorkError> {
     let mut block = vec![0; BLOCK_BYTES];
     let mut at = range.start;
     while at < range.end {
-        watch.check()?;
+        watch.check_cancelled()?;
         let part = usize::try_from(range.end - at).unwrap_or(BLOCK_BYTES).min(BLOCK_BYTES);
         let read = pread(from, &mut block[..part], at)?;
         if read == 0 {
@@ -276,7 +290,7 @@ fn pour_by_hand(
 }
 
 /// Renames the finished directory `temp` to its final name, which must be free.
-fn settle(to: &Place, temp: &OsStr) -> Result<(), Errno> {
+fn publish_directory(to: &EntryPlace, temp: &OsStr) -> Result<(), Errno> {
     match renameat_with(&to.dir, temp, &to.dir, &to.name, RenameFlags::NOREPLACE) {
         Err(Errno::INVAL | Errno::NOSYS) => rustix::fs::renameat(&to.dir, temp, &to.dir, &to.name),
         outcome => outcome,
@@ -284,9 +298,9 @@ fn settle(to: &Place, temp: &OsStr) -> Result<(), Errno> {
 }
 
 /// Removes the unfinished directory `temp`, even if the call is cancelled.
-fn abandon(to: &Place, temp: &OsStr) {
-    if let Ok(dir) = open_branch(&to.dir, Path::new(temp)) {
-        let _ = clear(&dir, &to.path, &Watch::default(), &mut 0, |_| Ok(()));
+fn remove_unfinished(to: &EntryPlace, temp: &OsStr) {
+    if let Ok(dir) = open_tree_directory(&to.dir, Path::new(temp)) {
+        let _ = remove_contents(&dir, &to.path, &WorkMonitor::default(), &mut 0, |_| Ok(()));
     }
     let _ = unlinkat(&to.dir, temp, AtFlags::REMOVEDIR);
 }

@@ -5,10 +5,10 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
-use toolgate_contract::{Fault, ToolError};
+use toolgate_contract::{ToolError, ToolFault};
 
-use super::meta::Meta;
-use super::path::shown;
+use super::meta::EntryMeta;
+use super::path::quoted_path;
 
 /// Etag of a file's content.
 ///
@@ -20,14 +20,14 @@ pub struct Etag(String);
 
 impl Etag {
     /// Returns the strong etag of `content`.
-    pub fn of(content: &[u8]) -> Self {
-        let mut hash = Hash::default();
+    pub fn from_content(content: &[u8]) -> Self {
+        let mut hash = EtagHasher::default();
         hash.update(content);
         hash.etag()
     }
 
     /// Returns the weak etag of a file, computed from its `meta` alone.
-    pub(super) fn weak(meta: &Meta) -> Self {
+    pub(super) fn weak(meta: &EntryMeta) -> Self {
         let stat = &meta.stat;
         let known = format!(
             "{} {} {} {} {} {} {}",
@@ -39,11 +39,11 @@ impl Etag {
             stat.st_ctime,
             stat.st_ctime_nsec
         );
-        Self(format!("W/{}", Self::of(known.as_bytes())))
+        Self(format!("W/{}", Self::from_content(known.as_bytes())))
     }
 
     /// Compares this etag with `given`, which may be quoted as in HTTP.
-    pub fn is(&self, given: &str) -> bool {
+    pub fn matches(&self, given: &str) -> bool {
         let given = given.trim();
         let (weak, opaque) = match given.strip_prefix("W/") {
             Some(opaque) => ("W/", opaque),
@@ -54,12 +54,12 @@ impl Etag {
 
     /// Creates the error for a change to `path` that expected the etag `expected` but found this
     /// one.
-    pub(crate) fn stale(&self, path: &str, expected: &str) -> ToolError {
+    pub(crate) fn stale_error(&self, path: &str, expected: &str) -> ToolError {
         ToolError::new(
-            Fault::Conflict(json!({ "expected": expected, "actual": self })),
+            ToolFault::Conflict(json!({ "expected": expected, "actual": self })),
             format!(
                 "{} has changed: its etag is {self}, not {expected}; read it again",
-                shown(path)
+                quoted_path(path)
             ),
         )
     }
@@ -78,9 +78,9 @@ impl fmt::Display for Etag {
 
 /// A hasher that computes a strong etag from content in pieces.
 #[derive(Default)]
-pub(super) struct Hash(blake3::Hasher);
+pub(super) struct EtagHasher(blake3::Hasher);
 
-impl Hash {
+impl EtagHasher {
     pub(super) fn update(&mut self, piece: &[u8]) {
         self.0.update(piece);
     }

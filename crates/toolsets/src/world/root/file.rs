@@ -8,25 +8,25 @@ use rustix::io::{Errno, pread};
 use toolgate_contract::ToolError;
 
 use super::Root;
-use super::etag::{Etag, Hash};
+use super::etag::{Etag, EtagHasher};
 use super::hidden;
-use super::meta::{Kind, Meta, Stamp};
-use super::path::shown;
+use super::meta::{EntryKind, EntryMeta, EntryStamp};
+use super::path::quoted_path;
 use super::refusal::refusal;
-use super::work::Watch;
+use super::work::WorkMonitor;
 
 /// The bytes to read at a time, and between two checks of the cancel token.
 pub(crate) const BLOCK_BYTES: usize = 256 << 10;
 
 /// A regular file below a root, open for reading. Reads end at the length that it had when opened.
-pub struct File {
+pub struct WorkspaceFile {
     fd: OwnedFd,
-    meta: Meta,
+    meta: EntryMeta,
     path: String,
 }
 
 /// The result of reading a whole file once.
-pub(crate) struct Scan {
+pub(crate) struct FileScan {
     pub(crate) etag: Etag,
     pub(crate) newlines: u64,
 }
@@ -36,15 +36,19 @@ impl Root {
     ///
     /// # Errors
     /// If it is missing, not a regular file, or not below the root.
-    pub fn open_file(&self, path: &str) -> Result<File, ToolError> {
+    pub fn open_file(&self, path: &str) -> Result<WorkspaceFile, ToolError> {
         let path = self.relative(path)?;
         let fd = self.resolve(path, OFlags::RDONLY).map_err(|err| self.refusal(path, err))?;
-        File::new(fd, path)
+        WorkspaceFile::new(fd, path)
     }
 
     /// Returns the etag of `file`. Strong up to the size that this root hashes, weak above it.
-    pub(crate) fn etag(&self, file: &File, watch: &Watch) -> Result<Etag, ToolError> {
-        if self.hashes(&file.meta) {
+    pub(crate) fn etag(
+        &self,
+        file: &WorkspaceFile,
+        watch: &WorkMonitor,
+    ) -> Result<Etag, ToolError> {
+        if self.has_strong_etag(&file.meta) {
             Ok(file.scan(watch)?.etag)
         } else {
             Ok(Etag::weak(&file.meta))
@@ -52,33 +56,33 @@ impl Root {
     }
 
     /// Returns the etag of a file with the metadata `meta` and the content `content`.
-    pub(crate) fn etag_of(&self, content: &[u8], meta: &Meta) -> Etag {
-        if self.hashes(meta) { Etag::of(content) } else { Etag::weak(meta) }
+    pub(crate) fn etag_of_content(&self, content: &[u8], meta: &EntryMeta) -> Etag {
+        if self.has_strong_etag(meta) { Etag::from_content(content) } else { Etag::weak(meta) }
     }
 
     /// Returns `true` if a file with the metadata `meta` has a strong etag.
-    pub(crate) fn hashes(&self, meta: &Meta) -> bool {
+    pub(crate) fn has_strong_etag(&self, meta: &EntryMeta) -> bool {
         meta.size() <= self.rules.hashed_bytes_max
     }
 }
 
-impl File {
+impl WorkspaceFile {
     /// Checks that `fd` is a regular file. `path` is its path relative to the root.
     pub(super) fn new(fd: OwnedFd, path: &str) -> Result<Self, ToolError> {
-        let meta = Meta::from(fstat(&fd).map_err(|err| refusal(path, err))?);
-        regular(&meta, path)?;
-        hidden::shows(fd.as_fd(), path)?;
+        let meta = EntryMeta::from(fstat(&fd).map_err(|err| refusal(path, err))?);
+        require_regular(&meta, path)?;
+        hidden::check_visible(fd.as_fd(), path)?;
         Ok(Self { fd, meta, path: path.to_owned() })
     }
 
     /// Returns the metadata from the time of opening.
-    pub fn meta(&self) -> &Meta {
+    pub fn meta(&self) -> &EntryMeta {
         &self.meta
     }
 
     /// Returns the current stamp. `None` if it cannot be read.
-    pub(crate) fn stamp_now(&self) -> Option<Stamp> {
-        Some(Meta::from(fstat(&self.fd).ok()?).stamp())
+    pub(crate) fn current_stamp(&self) -> Option<EntryStamp> {
+        Some(EntryMeta::from(fstat(&self.fd).ok()?).stamp())
     }
 
     /// Returns the path relative to the root.
@@ -87,14 +91,19 @@ impl File {
     }
 
     /// Reads `len` bytes from offset `at`, or fewer if the file ends before.
-    pub(crate) fn read(&self, at: u64, len: u64, watch: &Watch) -> Result<Vec<u8>, ToolError> {
+    pub(crate) fn read(
+        &self,
+        at: u64,
+        len: u64,
+        watch: &WorkMonitor,
+    ) -> Result<Vec<u8>, ToolError> {
         let len = len.min(self.meta.size().saturating_sub(at));
         let len =
-            usize::try_from(len).map_err(|err| ToolError::because("too much to read", err))?;
+            usize::try_from(len).map_err(|err| ToolError::with_cause("too much to read", err))?;
         let mut bytes = vec![0; len];
         let mut filled = 0;
         while filled < len {
-            watch.check()?;
+            watch.check_cancelled()?;
             let end = len.min(filled + (BLOCK_BYTES << 2));
             match self.read_some(at + filled as u64, &mut bytes[filled..end])? {
                 0 => break,
@@ -123,27 +132,27 @@ impl File {
     }
 
     /// Reads the whole file once, block by block.
-    pub(crate) fn scan(&self, watch: &Watch) -> Result<Scan, ToolError> {
-        let mut hash = Hash::default();
+    pub(crate) fn scan(&self, watch: &WorkMonitor) -> Result<FileScan, ToolError> {
+        let mut hash = EtagHasher::default();
         let mut newlines = 0;
-        self.blocks(0, watch, |block| {
+        self.for_each_block(0, watch, |block| {
             hash.update(block);
             newlines += memchr_iter(b'\n', block).count() as u64;
             true
         })?;
-        Ok(Scan { etag: hash.etag(), newlines })
+        Ok(FileScan { etag: hash.etag(), newlines })
     }
 
     /// Passes each block from offset `at` on to `take`, until it returns `false`.
-    pub(crate) fn blocks(
+    pub(crate) fn for_each_block(
         &self,
         mut at: u64,
-        watch: &Watch,
+        watch: &WorkMonitor,
         mut take: impl FnMut(&[u8]) -> bool,
     ) -> Result<(), ToolError> {
         let mut block = vec![0; BLOCK_BYTES];
         while at < self.meta.size() {
-            watch.check()?;
+            watch.check_cancelled()?;
             let left = usize::try_from(self.meta.size() - at).unwrap_or(usize::MAX);
             let end = left.min(BLOCK_BYTES);
             let read = self.read_some(at, &mut block[..end])?;
@@ -151,7 +160,7 @@ impl File {
                 break;
             }
             at += read as u64;
-            watch.progress(at, Some(self.meta.size()), "bytes read");
+            watch.report_progress(at, Some(self.meta.size()), "bytes read");
         }
         Ok(())
     }
@@ -166,25 +175,25 @@ impl File {
     }
 }
 
-impl AsFd for File {
+impl AsFd for WorkspaceFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-impl From<File> for OwnedFd {
-    fn from(file: File) -> Self {
+impl From<WorkspaceFile> for OwnedFd {
+    fn from(file: WorkspaceFile) -> Self {
         file.fd
     }
 }
 
 /// Fails if the entry is not a regular file.
-pub(super) fn regular(meta: &Meta, path: &str) -> Result<(), ToolError> {
+pub(super) fn require_regular(meta: &EntryMeta, path: &str) -> Result<(), ToolError> {
     let what = match meta.kind() {
-        Kind::File => return Ok(()),
-        Kind::Dir => "a directory, not a file; files_list says what is in it",
-        Kind::Symlink => "a symlink, not a file",
-        Kind::Other => "a pipe, a socket or a device, not a regular file",
+        EntryKind::File => return Ok(()),
+        EntryKind::Dir => "a directory, not a file; files_list says what is in it",
+        EntryKind::Symlink => "a symlink, not a file",
+        EntryKind::Other => "a pipe, a socket or a device, not a regular file",
     };
-    Err(ToolError::invalid("/path", format!("{} is {what}", shown(path))))
+    Err(ToolError::invalid("/path", format!("{} is {what}", quoted_path(path))))
 }

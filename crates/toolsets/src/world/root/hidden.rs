@@ -11,45 +11,48 @@ use std::sync::{PoisonError, RwLock};
 use toolgate_contract::ToolError;
 
 use super::beneath;
-use super::path::shown;
+use super::path::quoted_path;
 
 /// The hidden paths, with symlinks resolved.
-static HIDDEN: RwLock<Vec<PathBuf>> = RwLock::new(Vec::new());
+static HIDDEN_PATHS: RwLock<Vec<PathBuf>> = RwLock::new(Vec::new());
 /// `true` once a root that contains a hidden path has been opened.
-static IN_REACH: AtomicBool = AtomicBool::new(false);
+static HIDDEN_IN_REACH: AtomicBool = AtomicBool::new(false);
 
 /// Hides `path` and everything below it from every root that is opened later.
-pub fn hide(path: &Path) {
-    let path = real(path);
-    let mut hidden = HIDDEN.write().unwrap_or_else(PoisonError::into_inner);
+pub fn hide_path(path: &Path) {
+    let path = resolve_existing(path);
+    let mut hidden = HIDDEN_PATHS.write().unwrap_or_else(PoisonError::into_inner);
     if !hidden.contains(&path) {
         hidden.push(path);
     }
 }
 
 /// Records that a root was opened at `root`.
-pub(super) fn opened(root: &Path) {
-    let hidden = HIDDEN.read().unwrap_or_else(PoisonError::into_inner);
+pub(super) fn note_root_opened(root: &Path) {
+    let hidden = HIDDEN_PATHS.read().unwrap_or_else(PoisonError::into_inner);
     let in_reach = |path: &PathBuf| path.starts_with(root) || root.starts_with(path);
     if hidden.iter().any(in_reach) {
-        IN_REACH.store(true, Ordering::Relaxed);
+        HIDDEN_IN_REACH.store(true, Ordering::Relaxed);
     }
 }
 
 /// Fails if `fd` is hidden. `path` is the caller's name for it.
-pub(super) fn shows(fd: BorrowedFd<'_>, path: &str) -> Result<(), ToolError> {
-    if !IN_REACH.load(Ordering::Relaxed) {
+pub(super) fn check_visible(fd: BorrowedFd<'_>, path: &str) -> Result<(), ToolError> {
+    if !HIDDEN_IN_REACH.load(Ordering::Relaxed) {
         return Ok(());
     }
-    let hidden = HIDDEN.read().unwrap_or_else(PoisonError::into_inner);
+    let hidden = HIDDEN_PATHS.read().unwrap_or_else(PoisonError::into_inner);
     // The kernel's path is compared, so that links do not matter.
-    let at = beneath::whereabouts(fd).map_err(|err| {
-        ToolError::because(format!("{} cannot be told from what is hidden", shown(path)), err)
+    let at = beneath::path_of_fd(fd).map_err(|err| {
+        ToolError::with_cause(
+            format!("{} cannot be told from what is hidden", quoted_path(path)),
+            err,
+        )
     })?;
     match hidden.iter().any(|hidden| at.starts_with(hidden)) {
         true => Err(ToolError::not_allowed(format!(
             "{} is toolgate's own (its keys, its records, its jobs): no tool reads it",
-            shown(path)
+            quoted_path(path)
         ))),
         false => Ok(()),
     }
@@ -57,12 +60,12 @@ pub(super) fn shows(fd: BorrowedFd<'_>, path: &str) -> Result<(), ToolError> {
 
 /// Resolves the existing part of `path` and appends the rest.
 #[allow(clippy::disallowed_methods, reason = "the person's own paths, before anything is served")]
-fn real(path: &Path) -> PathBuf {
+fn resolve_existing(path: &Path) -> PathBuf {
     if let Ok(real) = std::fs::canonicalize(path) {
         return real;
     }
     match (path.parent(), path.file_name()) {
-        (Some(parent), Some(name)) => real(parent).join(name),
+        (Some(parent), Some(name)) => resolve_existing(parent).join(name),
         _ => path.to_owned(),
     }
 }

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock, fstat};
 use rustix::io::Errno;
-use toolgate_contract::{Fault, ToolError};
+use toolgate_contract::{ToolError, ToolFault};
 
-use super::path::shown;
-use super::place::Place;
-use super::work::Watch;
+use super::path::quoted_path;
+use super::place::EntryPlace;
+use super::work::WorkMonitor;
 
 /// The longest wait for another process.
 const WAIT_MAX: Duration = Duration::from_secs(2);
@@ -22,21 +22,21 @@ const PAUSE_MAX: Duration = Duration::from_millis(5);
 const STRIPES: usize = 64;
 
 /// The locks of this process. Directories that share one only wait longer.
-pub(super) struct Locks([Mutex<()>; STRIPES]);
+pub(super) struct DirectoryLocks([Mutex<()>; STRIPES]);
 
 /// A lock on a directory, held from checking a name to changing it.
-pub(super) struct Lock<'l> {
+pub(super) struct DirectoryLock<'l> {
     dir: &'l OwnedFd,
     _stripe: MutexGuard<'l, ()>,
 }
 
-impl Default for Locks {
+impl Default for DirectoryLocks {
     fn default() -> Self {
         Self(std::array::from_fn(|_| Mutex::default()))
     }
 }
 
-impl Locks {
+impl DirectoryLocks {
     /// Waits for the lock on the directory of `place`, at most 2 s.
     ///
     /// It locks the directory, because a replaced file is a new file. Nothing is held between
@@ -44,9 +44,9 @@ impl Locks {
     #[allow(clippy::disallowed_methods, reason = "a lock of another process wakes nobody here")]
     pub(super) fn lock<'l>(
         &'l self,
-        place: &'l Place,
-        watch: &Watch,
-    ) -> Result<Lock<'l>, ToolError> {
+        place: &'l EntryPlace,
+        watch: &WorkMonitor,
+    ) -> Result<DirectoryLock<'l>, ToolError> {
         let stripe = self.stripe(place);
         let since = Instant::now();
         let mut pause = Duration::from_micros(100);
@@ -60,18 +60,18 @@ impl Locks {
             if let Some(held) = held {
                 match flock(&place.dir, FlockOperation::NonBlockingLockExclusive) {
                     Err(Errno::WOULDBLOCK | Errno::INTR) if since.elapsed() < WAIT_MAX => {}
-                    Err(Errno::WOULDBLOCK | Errno::INTR) => return Err(locked(place)),
+                    Err(Errno::WOULDBLOCK | Errno::INTR) => return Err(locked_error(place)),
                     // On a file system without locks, the lock of this process must do.
-                    Ok(()) | Err(_) => return Ok(Lock { dir: &place.dir, _stripe: held }),
+                    Ok(()) | Err(_) => return Ok(DirectoryLock { dir: &place.dir, _stripe: held }),
                 }
             }
-            watch.check()?;
+            watch.check_cancelled()?;
             sleep(pause);
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }
 
-    fn stripe(&self, place: &Place) -> &Mutex<()> {
+    fn stripe(&self, place: &EntryPlace) -> &Mutex<()> {
         let mut hasher = DefaultHasher::new();
         if let Ok(stat) = fstat(place.dir.as_fd()) {
             (stat.st_dev, stat.st_ino).hash(&mut hasher);
@@ -81,13 +81,13 @@ impl Locks {
     }
 }
 
-fn locked(place: &Place) -> ToolError {
-    let path = shown(&place.path);
+fn locked_error(place: &EntryPlace) -> ToolError {
+    let path = quoted_path(&place.path);
     let message = format!("another process has locked the directory of {path}; try again");
-    ToolError::new(Fault::Unavailable, message)
+    ToolError::new(ToolFault::Unavailable, message)
 }
 
-impl Drop for Lock<'_> {
+impl Drop for DirectoryLock<'_> {
     fn drop(&mut self) {
         let _ = flock(self.dir, FlockOperation::Unlock);
     }

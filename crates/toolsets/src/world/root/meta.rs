@@ -9,7 +9,7 @@ use serde::Serialize;
 /// Kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum EntryKind {
     /// A regular file.
     File,
     /// A directory.
@@ -20,7 +20,7 @@ pub enum Kind {
     Other,
 }
 
-impl From<FileType> for Kind {
+impl From<FileType> for EntryKind {
     fn from(kind: FileType) -> Self {
         if kind.is_file() {
             Self::File
@@ -36,12 +36,12 @@ impl From<FileType> for Kind {
 
 /// A time of the clock that this machine's file systems use for timestamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Moment {
+pub(crate) struct FileTime {
     seconds: i64,
     nanos: i64,
 }
 
-impl Moment {
+impl FileTime {
     /// Returns the current time. No entry that changes later has an earlier timestamp.
     pub(crate) fn now() -> Self {
         let now = clock_gettime(ClockId::RealtimeCoarse);
@@ -51,18 +51,18 @@ impl Moment {
 
 /// A fingerprint that differs once the entry changes or is replaced, as far as the clock can tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stamp {
+pub(crate) struct EntryStamp {
     entry: (u64, u64),
     size: i64,
     modified: (i64, i64),
     changed: (i64, i64),
 }
 
-impl Stamp {
+impl EntryStamp {
     /// Returns bytes to store and compare on this machine. The device is left out, because its
     /// number changes with each mount.
-    pub(crate) fn bytes(&self) -> [u8; 48] {
-        let Self { entry: (_, inode), size, modified, changed } = *self;
+    pub(crate) fn to_bytes(self) -> [u8; 48] {
+        let Self { entry: (_, inode), size, modified, changed } = self;
         let numbers = [inode.cast_signed(), size, modified.0, modified.1, changed.0, changed.1];
         let mut bytes = [0; 48];
         for (into, number) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(numbers) {
@@ -74,13 +74,13 @@ impl Stamp {
 
 /// Metadata of an entry, read without opening it.
 #[derive(Debug, Clone, Copy)]
-pub struct Meta {
+pub struct EntryMeta {
     pub(super) stat: Stat,
 }
 
-impl Meta {
+impl EntryMeta {
     /// Returns the kind of entry.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> EntryKind {
         FileType::from_raw_mode(self.stat.st_mode).into()
     }
 
@@ -102,16 +102,16 @@ impl Meta {
 
     /// Returns `true` if anything about the entry changed at `moment` or later. Programs cannot
     /// forge this time.
-    pub(crate) fn is_changed_since(&self, moment: Moment) -> bool {
+    pub(crate) fn has_changed_since(&self, moment: FileTime) -> bool {
         let nanos = i64::try_from(self.stat.st_ctime_nsec).unwrap_or(0);
-        Moment { seconds: self.stat.st_ctime, nanos } >= moment
+        FileTime { seconds: self.stat.st_ctime, nanos } >= moment
     }
 
     /// Returns a fingerprint, to decide if the file must be read again.
-    pub(crate) fn stamp(&self) -> Stamp {
+    pub(crate) fn stamp(&self) -> EntryStamp {
         let nanos = |nanos| i64::try_from(nanos).unwrap_or(0);
         let stat = &self.stat;
-        Stamp {
+        EntryStamp {
             entry: (stat.st_dev, stat.st_ino),
             size: stat.st_size,
             modified: (stat.st_mtime, nanos(stat.st_mtime_nsec)),
@@ -120,12 +120,12 @@ impl Meta {
     }
 
     /// Returns `true` if both are the same entry of the same file system.
-    pub(super) fn is_same(&self, other: &Self) -> bool {
+    pub(super) fn is_same_entry(&self, other: &Self) -> bool {
         (self.stat.st_dev, self.stat.st_ino) == (other.stat.st_dev, other.stat.st_ino)
     }
 }
 
-impl From<Stat> for Meta {
+impl From<Stat> for EntryMeta {
     fn from(stat: Stat) -> Self {
         Self { stat }
     }

@@ -13,7 +13,7 @@ const NAME_BYTES_MAX: usize = 255;
 ///
 /// An absolute path that starts with the root's own path loses that prefix. There is no `~` and no
 /// percent-decoding.
-pub(super) fn relative<'p>(path: &'p str, root: &Path) -> Result<&'p str, ToolError> {
+pub(super) fn relative_to_root<'p>(path: &'p str, root: &Path) -> Result<&'p str, ToolError> {
     let invalid = |message: String| Err(ToolError::invalid("/path", message));
     if path.trim().is_empty() {
         return invalid("the path is empty; the root itself is `.`".into());
@@ -39,7 +39,7 @@ pub(super) fn relative<'p>(path: &'p str, root: &Path) -> Result<&'p str, ToolEr
     strip_root(path, root).ok_or_else(|| {
         ToolError::not_allowed(format!(
             "{} is an absolute path outside the workspace; use a path relative to its root",
-            shown(path)
+            quoted_path(path)
         ))
     })
 }
@@ -60,7 +60,7 @@ fn strip_root<'p>(path: &'p str, root: &Path) -> Option<&'p str> {
 ///
 /// `a/..`, `.` and `a/.` do not end in a name. Trailing slashes are dropped, so a caller that
 /// refuses them must check first.
-pub(super) fn split(path: &str) -> Option<(&str, &str)> {
+pub(super) fn split_name(path: &str) -> Option<(&str, &str)> {
     let path = path.trim_end_matches('/');
     let (dir, name) = path.rsplit_once('/').unwrap_or((".", path));
     let dir = if dir.is_empty() { "." } else { dir };
@@ -68,8 +68,8 @@ pub(super) fn split(path: &str) -> Option<(&str, &str)> {
 }
 
 /// Returns `path` in backquotes on one line, with control characters escaped.
-pub(crate) fn shown(path: &str) -> String {
-    format!("`{}`", printable::line(path))
+pub(crate) fn quoted_path(path: &str) -> String {
+    format!("`{}`", printable::escape_line(path))
 }
 
 /// Checks that an accepted path is relative and has no NUL.
@@ -78,15 +78,15 @@ pub(crate) fn check(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let root = Path::new("/ws/a");
     for path in [text, &format!("/ws/a/{text}"), &format!("/ws/a{text}")] {
-        let Ok(taken) = relative(path, root) else { continue };
+        let Ok(taken) = relative_to_root(path, root) else { continue };
         assert!(!taken.starts_with('/') && !taken.contains('\0') && !taken.is_empty());
         assert!(path.ends_with(taken) || taken == ".");
         assert!(taken.split('/').all(|name| name.len() <= NAME_BYTES_MAX));
-        if let Some((folder, name)) = split(taken) {
+        if let Some((folder, name)) = split_name(taken) {
             assert!(!name.contains('/') && !matches!(name, "" | "." | ".."));
             assert!(taken.starts_with(folder) || folder == ".");
         }
-        assert!(!shown(taken).contains(['\n', '\u{1b}']));
+        assert!(!quoted_path(taken).contains(['\n', '\u{1b}']));
     }
 }
 
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     fn check(path: &str, root: &str) -> Option<String> {
-        relative(path, Path::new(root)).ok().map(str::to_owned)
+        relative_to_root(path, Path::new(root)).ok().map(str::to_owned)
     }
 
     #[test]
@@ -114,11 +114,11 @@ mod tests {
 
     #[test]
     fn a_path_is_split_at_its_last_name() {
-        assert_eq!(split("a"), Some((".", "a")));
-        assert_eq!(split("a/b//"), Some(("a", "b")));
-        assert_eq!(split("a/../b"), Some(("a/..", "b")));
+        assert_eq!(split_name("a"), Some((".", "a")));
+        assert_eq!(split_name("a/b//"), Some(("a", "b")));
+        assert_eq!(split_name("a/../b"), Some(("a/..", "b")));
         for path in [".", "..", "a/..", "a/.", "/"] {
-            assert_eq!(split(path), None, "{path}");
+            assert_eq!(split_name(path), None, "{path}");
         }
     }
 
@@ -127,7 +127,7 @@ mod tests {
         fn what_is_accepted_is_relative_and_within_bounds(path in "[a./~%\\\\\u{0}é ]{0,40}") {
             if let Some(path) = check(&path, "/ws/a") {
                 prop_assert!(!path.starts_with('/') && !path.contains('\0') && !path.trim().is_empty());
-                if let Some((dir, name)) = split(&path) {
+                if let Some((dir, name)) = split_name(&path) {
                     prop_assert!(!name.contains('/') && !matches!(name, "" | "." | ".."));
                     prop_assert!(path.starts_with(dir) || dir == ".");
                 }

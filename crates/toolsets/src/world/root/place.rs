@@ -10,15 +10,15 @@ use rustix::io::Errno;
 use toolgate_contract::ToolError;
 
 use super::Root;
-use super::beneath::{self, Symlinks};
-use super::meta::{Kind, Meta};
-use super::path::{self, shown};
+use super::beneath::{self, SymlinkPolicy};
+use super::meta::{EntryKind, EntryMeta};
+use super::path::{self, quoted_path};
 use super::refusal::refusal;
 use super::temp;
 
 /// Handling of missing parent directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Parents {
+pub enum ParentPolicy {
     /// Create them.
     Make,
     /// Refuse the change.
@@ -26,29 +26,29 @@ pub enum Parents {
 }
 
 /// A name in a directory below the root. It was checked: nothing about it is protected.
-pub(super) struct Place {
+pub(super) struct EntryPlace {
     /// The directory, open for reading.
     pub(super) dir: OwnedFd,
     /// The name in it: one component, never `.` or `..`.
     pub(super) name: OsString,
     /// The path relative to the root, as the kernel reports it.
-    pub(super) at: PathBuf,
+    pub(super) real_path: PathBuf,
     /// The path as the caller wrote it.
     pub(super) path: String,
-    made: Made,
+    created_parents: CreatedParents,
 }
 
 /// The parent directories that were created for a place. They are removed when dropped, unless
 /// kept.
-struct Made {
+struct CreatedParents {
     root: Root,
     /// The paths relative to the root, parents first.
-    at: RefCell<Vec<PathBuf>>,
+    paths: RefCell<Vec<PathBuf>>,
 }
 
 /// Handling of names that are reserved for unfinished files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Halves {
+enum TempNamePolicy {
     Refuse,
     Allow,
 }
@@ -58,62 +58,75 @@ impl Root {
     ///
     /// Both the caller's spelling and the resolved path are compared with the protected names, so
     /// that neither a spelling nor a symlink evades them.
-    pub(super) fn place(&self, path: &str, parents: Parents) -> Result<Place, ToolError> {
-        self.place_in(path, Halves::Refuse, |dir, path, made| {
+    pub(super) fn place(&self, path: &str, parents: ParentPolicy) -> Result<EntryPlace, ToolError> {
+        self.open_place(path, TempNamePolicy::Refuse, |dir, path, made| {
             self.open_parent(dir, path, parents, made)
         })
     }
 
     /// Returns the place of `path` for moving or replacing an existing entry.
-    pub(super) fn place_of(&self, path: &str) -> Result<Place, ToolError> {
-        self.place_there(path, Halves::Refuse)
+    pub(super) fn existing_place(&self, path: &str) -> Result<EntryPlace, ToolError> {
+        self.open_existing_place(path, TempNamePolicy::Refuse)
     }
 
     /// Returns the place of `path` for removal. Accepts the leftover of a copy that was killed.
-    pub(super) fn place_to_clear(&self, path: &str) -> Result<Place, ToolError> {
-        self.place_there(path, Halves::Allow)
+    pub(super) fn removable_place(&self, path: &str) -> Result<EntryPlace, ToolError> {
+        self.open_existing_place(path, TempNamePolicy::Allow)
     }
 
-    fn place_there(&self, path: &str, halves: Halves) -> Result<Place, ToolError> {
-        self.place_in(path, halves, |dir, path, _| {
+    fn open_existing_place(
+        &self,
+        path: &str,
+        halves: TempNamePolicy,
+    ) -> Result<EntryPlace, ToolError> {
+        self.open_place(path, halves, |dir, path, _| {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY;
             self.resolve(dir, flags).map_err(|err| self.refusal(path, err))
         })
     }
 
-    fn place_in(
+    fn open_place(
         &self,
         path: &str,
-        halves: Halves,
-        open: impl FnOnce(&str, &str, &Made) -> Result<OwnedFd, ToolError>,
-    ) -> Result<Place, ToolError> {
+        halves: TempNamePolicy,
+        open: impl FnOnce(&str, &str, &CreatedParents) -> Result<OwnedFd, ToolError>,
+    ) -> Result<EntryPlace, ToolError> {
         let path = self.relative(path)?;
-        let Some((dir, name)) = path::split(path) else {
-            let path = shown(path);
+        let Some((dir, name)) = path::split_name(path) else {
+            let path = quoted_path(path);
             return Err(ToolError::invalid("/path", format!("{path} does not end in a name")));
         };
-        if halves == Halves::Refuse && temp::is_temp(OsStr::new(name)) {
+        if halves == TempNamePolicy::Refuse && temp::is_temp(OsStr::new(name)) {
             let message = format!(
                 "{} is a name kept for half-written files; it can only be deleted",
-                shown(path)
+                quoted_path(path)
             );
             return Err(ToolError::not_allowed(message));
         }
-        self.guard(path, path)?;
-        let made = Made { root: self.clone(), at: RefCell::default() };
+        self.check_unprotected(path, path)?;
+        let made = CreatedParents { root: self.clone(), paths: RefCell::default() };
         let dir = open(dir, path, &made)?;
-        let at = self.real(&dir).map_err(|err| self.refusal(path, err))?.join(name);
-        self.guard(&at.to_string_lossy(), path)?;
-        Ok(Place { dir, name: name.into(), at, path: path.to_owned(), made })
+        let at = self.path_in_root(&dir).map_err(|err| self.refusal(path, err))?.join(name);
+        self.check_unprotected(&at.to_string_lossy(), path)?;
+        Ok(EntryPlace {
+            dir,
+            name: name.into(),
+            real_path: at,
+            path: path.to_owned(),
+            created_parents: made,
+        })
     }
 
     /// Returns the place that a write to `place` goes to, and the entry there. Follows a symlink
     /// that stays inside.
-    pub(super) fn target(&self, place: Place) -> Result<(Place, Option<Meta>), ToolError> {
-        match place.look()? {
-            Some(meta) if meta.kind() == Kind::Symlink => {
-                let place = self.followed(&place)?;
-                let found = place.look()?;
+    pub(super) fn write_target(
+        &self,
+        place: EntryPlace,
+    ) -> Result<(EntryPlace, Option<EntryMeta>), ToolError> {
+        match place.stat()? {
+            Some(meta) if meta.kind() == EntryKind::Symlink => {
+                let place = self.follow_symlink(&place)?;
+                let found = place.stat()?;
                 Ok((place, found))
             }
             found => Ok((place, found)),
@@ -121,60 +134,66 @@ impl Root {
     }
 
     /// Fails if no change to `path` would be allowed.
-    pub(crate) fn may_change(&self, path: &str) -> Result<(), ToolError> {
-        self.target(self.place_of(path)?).map(|_| ())
+    pub(crate) fn check_changeable(&self, path: &str) -> Result<(), ToolError> {
+        self.write_target(self.existing_place(path)?).map(|_| ())
     }
 
     /// Returns the place that the symlink at `place` leads to.
-    fn followed(&self, place: &Place) -> Result<Place, ToolError> {
+    fn follow_symlink(&self, place: &EntryPlace) -> Result<EntryPlace, ToolError> {
         let path = &place.path;
         let target = self.resolve(path, OFlags::PATH).map_err(|err| match err {
             Errno::NOENT => {
                 let target = readlinkat(&place.dir, &place.name, Vec::new()).unwrap_or_default();
-                let path = shown(path);
-                let target = shown(&target.to_string_lossy());
+                let path = quoted_path(path);
+                let target = quoted_path(&target.to_string_lossy());
                 ToolError::not_allowed(format!(
                     "{path} is a symlink to {target}, which does not exist; name that instead"
                 ))
             }
             err => self.refusal(path, err),
         })?;
-        let at = self.real(&target).map_err(|err| self.refusal(path, err))?;
-        self.guard(&at.to_string_lossy(), path)?;
+        let at = self.path_in_root(&target).map_err(|err| self.refusal(path, err))?;
+        self.check_unprotected(&at.to_string_lossy(), path)?;
         let (Some(parent), Some(name)) = (at.parent(), at.file_name()) else {
             return Err(refusal(path, Errno::ISDIR));
         };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let dir = beneath::open(self.dir(), dot(parent), flags, Symlinks::Refuse)
+        let dir = beneath::open(self.dir(), or_dot(parent), flags, SymlinkPolicy::Refuse)
             .map_err(|err| refusal(path, err))?;
-        let made = Made { root: self.clone(), at: RefCell::default() };
-        Ok(Place { dir, name: name.to_owned(), path: path.clone(), at, made })
+        let made = CreatedParents { root: self.clone(), paths: RefCell::default() };
+        Ok(EntryPlace {
+            dir,
+            name: name.to_owned(),
+            path: path.clone(),
+            real_path: at,
+            created_parents: made,
+        })
     }
 
     /// Fails if any part of the path `at` is protected. `path` is the caller's spelling.
-    pub(super) fn guard(&self, at: &str, path: &str) -> Result<(), ToolError> {
-        let Some(name) = self.rules.protected.find(at) else { return Ok(()) };
-        let name = shown(name);
+    pub(super) fn check_unprotected(&self, at: &str, path: &str) -> Result<(), ToolError> {
+        let Some(name) = self.rules.protected.find_protected(at) else { return Ok(()) };
+        let name = quoted_path(name);
         Err(ToolError::not_allowed(if at == path {
-            format!("{} is protected by {name}: it can be read, not changed", shown(path))
+            format!("{} is protected by {name}: it can be read, not changed", quoted_path(path))
         } else {
             format!(
                 "{} leads into {name}, which is protected: it can be read, not changed",
-                shown(path)
+                quoted_path(path)
             )
         }))
     }
 
     /// Returns the current path of `fd` relative to the root. `EXDEV` if it is no longer below.
-    pub(super) fn real(&self, fd: &OwnedFd) -> Result<PathBuf, Errno> {
-        let root = beneath::whereabouts(self.dir())?;
-        let path = beneath::whereabouts(fd.as_fd())?;
+    pub(super) fn path_in_root(&self, fd: &OwnedFd) -> Result<PathBuf, Errno> {
+        let root = beneath::path_of_fd(self.dir())?;
+        let path = beneath::path_of_fd(fd.as_fd())?;
         path.strip_prefix(&root).map(Path::to_owned).map_err(|_| Errno::XDEV)
     }
 
     /// Creates the directory `path`, and missing parents if `parents` allows it. Returns `true` if
     /// it is new.
-    pub(crate) fn make_dir(&self, path: &str, parents: Parents) -> Result<bool, ToolError> {
+    pub(crate) fn make_dir(&self, path: &str, parents: ParentPolicy) -> Result<bool, ToolError> {
         let place = self.place(path, parents)?;
         match mkdirat(&place.dir, &place.name, Mode::from_raw_mode(0o777)) {
             Ok(()) => {
@@ -193,35 +212,40 @@ impl Root {
         &self,
         dir: &str,
         path: &str,
-        parents: Parents,
-        made: &Made,
+        parents: ParentPolicy,
+        made: &CreatedParents,
     ) -> Result<OwnedFd, ToolError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         match (self.resolve(dir, flags), parents) {
-            (Err(Errno::NOENT), Parents::Make) => self.make_parents(dir, path, made),
-            (Err(Errno::NOENT), Parents::Require) => {
-                let message = format!("the directory {} does not exist", shown(dir));
+            (Err(Errno::NOENT), ParentPolicy::Make) => self.make_parents(dir, path, made),
+            (Err(Errno::NOENT), ParentPolicy::Require) => {
+                let message = format!("the directory {} does not exist", quoted_path(dir));
                 Err(ToolError::invalid("/path", message))
             }
-            (opened, Parents::Make | Parents::Require) => {
+            (opened, ParentPolicy::Make | ParentPolicy::Require) => {
                 opened.map_err(|err| self.refusal(path, err))
             }
         }
     }
 
     /// Creates the missing parts of `dir`, each in the directory just opened.
-    fn make_parents(&self, dir: &str, path: &str, made: &Made) -> Result<OwnedFd, ToolError> {
+    fn make_parents(
+        &self,
+        dir: &str,
+        path: &str,
+        made: &CreatedParents,
+    ) -> Result<OwnedFd, ToolError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let fail = |err| self.refusal(path, err);
         let mut open = self.resolve(".", flags).map_err(fail)?;
         let ends = dir.match_indices('/').map(|(at, _)| at).chain([dir.len()]);
         for prefix in ends.map(|end| &dir[..end]).filter(|prefix| !prefix.is_empty()) {
-            open = match (self.resolve(prefix, flags), path::split(prefix)) {
+            open = match (self.resolve(prefix, flags), path::split_name(prefix)) {
                 (Err(Errno::NOENT), Some((_, name))) => {
-                    let at = self.real(&open).map_err(fail)?.join(name);
-                    self.guard(&at.to_string_lossy(), path)?;
+                    let at = self.path_in_root(&open).map_err(fail)?.join(name);
+                    self.check_unprotected(&at.to_string_lossy(), path)?;
                     match mkdirat(&open, name, Mode::from_raw_mode(0o777)) {
-                        Ok(()) => made.at.borrow_mut().push(at),
+                        Ok(()) => made.paths.borrow_mut().push(at),
                         Err(Errno::EXIST) => {}
                         Err(err) => return Err(fail(err)),
                     }
@@ -234,9 +258,9 @@ impl Root {
     }
 }
 
-impl Place {
+impl EntryPlace {
     /// Returns the metadata of the entry there now, without following a symlink.
-    pub(super) fn look(&self) -> Result<Option<Meta>, ToolError> {
+    pub(super) fn stat(&self) -> Result<Option<EntryMeta>, ToolError> {
         match statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat.into())),
             Err(Errno::NOENT) => Ok(None),
@@ -246,7 +270,7 @@ impl Place {
 
     /// Keeps the created parent directories, because the change has been made.
     pub(super) fn keep_parents(&self) {
-        self.made.at.take();
+        self.created_parents.paths.take();
     }
 
     /// Makes the directory's names survive a power cut.
@@ -256,12 +280,14 @@ impl Place {
     }
 }
 
-impl Drop for Made {
+impl Drop for CreatedParents {
     fn drop(&mut self) {
-        for at in self.at.take().iter().rev() {
+        for at in self.paths.take().iter().rev() {
             let (Some(parent), Some(name)) = (at.parent(), at.file_name()) else { continue };
             let flags = OFlags::PATH | OFlags::DIRECTORY;
-            if let Ok(dir) = beneath::open(self.root.dir(), dot(parent), flags, Symlinks::Refuse) {
+            if let Ok(dir) =
+                beneath::open(self.root.dir(), or_dot(parent), flags, SymlinkPolicy::Refuse)
+            {
                 // Only empty directories are removed: files that others created there stay.
                 let _ = unlinkat(&dir, name, AtFlags::REMOVEDIR);
             }
@@ -270,6 +296,6 @@ impl Drop for Made {
 }
 
 /// Returns `path`, or `.` if it is empty.
-pub(super) fn dot(path: &Path) -> &Path {
+pub(super) fn or_dot(path: &Path) -> &Path {
     if path.as_os_str().is_empty() { Path::new(".") } else { path }
 }

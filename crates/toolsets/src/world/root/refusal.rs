@@ -6,13 +6,13 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{OFlags, readlinkat};
 use rustix::io::Errno;
-use toolgate_contract::{Fault, ToolError};
+use toolgate_contract::{ToolError, ToolFault};
 
 use super::Root;
-use super::beneath::{self, Symlinks};
-use super::entries::each;
-use super::path::{self, shown};
-use super::work::Watch;
+use super::beneath::{self, SymlinkPolicy};
+use super::entries::each_visible_entry;
+use super::path::{self, quoted_path};
+use super::work::WorkMonitor;
 
 /// The most names to read when looking for a similar one.
 const NAMES_MAX: usize = 2000;
@@ -20,32 +20,34 @@ const NAMES_MAX: usize = 2000;
 /// case.
 const NAME_BYTES_MAX: usize = 100;
 /// The least similarity of a suggested name, from 0 to 1.
-const LIKENESS_MIN: f64 = 0.6;
+const SIMILARITY_MIN: f64 = 0.6;
 
 impl Root {
     /// Translates `err` for `path`, which is relative to the root.
     pub(super) fn refusal(&self, path: &str, err: Errno) -> ToolError {
         match err {
-            Errno::XDEV => self.escape(path),
-            Errno::NOENT => self.absent(path),
+            Errno::XDEV => self.escape_error(path),
+            Errno::NOENT => self.absent_error(path),
             err => refusal(path, err),
         }
     }
 
     /// Creates the error that `path` does not exist, with a suggestion if there is one.
-    fn absent(&self, path: &str) -> ToolError {
-        let missing = shown(path);
+    fn absent_error(&self, path: &str) -> ToolError {
+        let missing = quoted_path(path);
         ToolError::not_found(match self.first_absent(path) {
             Some((link, Some(target))) if link == path => {
-                format!("{missing} is a symlink to {}, which does not exist", shown(&target))
+                format!("{missing} is a symlink to {}, which does not exist", quoted_path(&target))
             }
             Some((link, Some(target))) => format!(
                 "{missing} does not exist: {} is a symlink to {}, which does not exist",
-                shown(link),
-                shown(&target)
+                quoted_path(link),
+                quoted_path(&target)
             ),
-            Some((prefix, None)) => match self.meant(path, prefix) {
-                Some(meant) => format!("{missing} does not exist; did you mean {}?", shown(&meant)),
+            Some((prefix, None)) => match self.suggest_path(path, prefix) {
+                Some(meant) => {
+                    format!("{missing} does not exist; did you mean {}?", quoted_path(&meant))
+                }
                 None => format!("{missing} does not exist"),
             },
             None => format!("{missing} does not exist"),
@@ -59,7 +61,10 @@ impl Root {
             match self.resolve(prefix, OFlags::PATH) {
                 Ok(_) => {}
                 Err(Errno::NOENT) => {
-                    return Some((prefix, self.look_at(prefix).ok().and_then(|look| look.target)));
+                    return Some((
+                        prefix,
+                        self.entry_details_at(prefix).ok().and_then(|look| look.target),
+                    ));
                 }
                 Err(_) => return None,
             }
@@ -68,21 +73,21 @@ impl Root {
     }
 
     /// Returns the path that the caller probably meant. `path` is missing from `prefix` on.
-    fn meant(&self, path: &str, prefix: &str) -> Option<String> {
-        let (parent, name) = path::split(prefix)?;
+    fn suggest_path(&self, path: &str, prefix: &str) -> Option<String> {
+        let (parent, name) = path::split_name(prefix)?;
         let name = name.to_lowercase();
         let dir = self.resolve(parent, OFlags::RDONLY | OFlags::DIRECTORY).ok()?;
         let mut read = 0;
         let mut best: Option<(f64, String)> = None;
         // A directory that fails midway still provides the names read so far.
-        let _ = each(dir.as_fd(), &Watch::default(), |other: &OsStr, _| {
+        let _ = each_visible_entry(dir.as_fd(), &WorkMonitor::default(), |other: &OsStr, _| {
             read += 1;
             if read > NAMES_MAX {
                 return Err(Errno::CANCELED.into());
             }
             let Some(other) = other.to_str() else { return Ok(()) };
-            let likeness = likeness(&name, &other.to_lowercase());
-            let least = best.as_ref().map_or(LIKENESS_MIN, |(best, _)| *best);
+            let likeness = name_similarity(&name, &other.to_lowercase());
+            let least = best.as_ref().map_or(SIMILARITY_MIN, |(best, _)| *best);
             let first = best.as_ref().is_none_or(|(_, best)| other < best.as_str());
             if likeness > least || likeness >= least && first {
                 best = Some((likeness, other.to_owned()));
@@ -92,22 +97,22 @@ impl Root {
         let (_, name) = best?;
         let meant = if prefix.contains('/') { format!("{parent}/{name}") } else { name };
         let whole = format!("{meant}{}", &path[prefix.len()..]);
-        Some(if self.look_at(&whole).is_ok() { whole } else { meant })
+        Some(if self.entry_details_at(&whole).is_ok() { whole } else { meant })
     }
 
     /// Creates the error that `path` leaves the root. It does not reveal the target.
-    fn escape(&self, path: &str) -> ToolError {
+    fn escape_error(&self, path: &str) -> ToolError {
         let Some((link, target)) = self.absolute_symlink(path) else {
-            let path = shown(path);
+            let path = quoted_path(path);
             return ToolError::not_allowed(format!("{path} leads out of the workspace"));
         };
-        let link = shown(&link);
+        let link = quoted_path(&link);
         let inside = target.strip_prefix(self.path()).ok().and_then(Path::to_str);
         ToolError::not_allowed(match inside {
             Some(inside) => format!(
                 "{link} is a symlink to an absolute path, which is not followed even though it \
                  leads back inside; use {} instead",
-                shown(inside)
+                quoted_path(inside)
             ),
             None => format!("{link} is a symlink that leads out of the workspace"),
         })
@@ -124,7 +129,7 @@ impl Root {
                 continue;
             }
             let flags = OFlags::PATH | OFlags::NOFOLLOW;
-            let fd = beneath::open(self.dir(), &prefix, flags, Symlinks::Follow).ok()?;
+            let fd = beneath::open(self.dir(), &prefix, flags, SymlinkPolicy::Follow).ok()?;
             let Ok(target) = readlinkat(fd.as_fd(), "", Vec::new()) else { continue };
             let target = PathBuf::from(target.to_string_lossy().into_owned());
             if target.is_absolute() {
@@ -136,7 +141,7 @@ impl Root {
 }
 
 /// Returns the similarity of two lower-case names, from 0 to 1.
-fn likeness(a: &str, b: &str) -> f64 {
+fn name_similarity(a: &str, b: &str) -> f64 {
     if a.len().max(b.len()) > NAME_BYTES_MAX {
         return if a == b { 1.0 } else { 0.0 };
     }
@@ -145,7 +150,7 @@ fn likeness(a: &str, b: &str) -> f64 {
 
 /// Translates `err` for `path` if the path cannot have left the root.
 pub(super) fn refusal(path: &str, err: Errno) -> ToolError {
-    let path = shown(path);
+    let path = quoted_path(path);
     let invalid = |message: String| ToolError::invalid("/path", message);
     match err {
         Errno::NOENT => ToolError::not_found(format!("{path} does not exist")),
@@ -159,10 +164,10 @@ pub(super) fn refusal(path: &str, err: Errno) -> ToolError {
         Errno::NAMETOOLONG => invalid(format!("{path} is longer than the file system allows")),
         Errno::NXIO | Errno::NODEV => invalid(format!("{path} is not a regular file")),
         Errno::EXIST => {
-            ToolError::new(Fault::Conflict(serde_json::Value::Null), format!("{path} exists"))
+            ToolError::new(ToolFault::Conflict(serde_json::Value::Null), format!("{path} exists"))
         }
         Errno::NOTEMPTY => ToolError::new(
-            Fault::Conflict(serde_json::Value::Null),
+            ToolFault::Conflict(serde_json::Value::Null),
             format!("{path} is a directory that is not empty"),
         ),
         Errno::ACCESS | Errno::PERM => {
@@ -172,52 +177,52 @@ pub(super) fn refusal(path: &str, err: Errno) -> ToolError {
         Errno::BUSY | Errno::TXTBSY => ToolError::not_allowed(format!("{path} is in use")),
         Errno::NOSPC | Errno::DQUOT => {
             let full = format!("the disk is full; {path} is as it was");
-            ToolError { cause: Some(err.to_string()), ..ToolError::new(Fault::Failed, full) }
+            ToolError { cause: Some(err.to_string()), ..ToolError::new(ToolFault::Failed, full) }
         }
-        Errno::FBIG => ToolError::new(Fault::TooLarge, format!("{path} would be too large")),
+        Errno::FBIG => ToolError::new(ToolFault::TooLarge, format!("{path} would be too large")),
         Errno::MFILE | Errno::NFILE => ToolError::new(
-            Fault::Unavailable,
+            ToolFault::Unavailable,
             format!("too many files are open to open {path}; try again"),
         ),
         Errno::AGAIN => ToolError::new(
-            Fault::Unavailable,
+            ToolFault::Unavailable,
             format!("directories on the way to {path} keep being moved; try again"),
         ),
-        err => ToolError::because(format!("the file system failed at {path}"), err),
+        err => ToolError::with_cause(format!("the file system failed at {path}"), err),
     }
 }
 
 /// The reason why work of several system calls stopped.
-pub(super) enum Stopped {
+pub(super) enum WorkError {
     /// An error of the file system.
     Errno(Errno),
     /// A cancellation, or an error made here.
-    Told(ToolError),
+    Tool(ToolError),
 }
 
-impl Stopped {
+impl WorkError {
     /// Converts this into the error for `path`.
-    pub(super) fn at(self, path: &str) -> ToolError {
+    pub(super) fn into_tool_error(self, path: &str) -> ToolError {
         match self {
             Self::Errno(err) => refusal(path, err),
-            Self::Told(err) => err,
+            Self::Tool(err) => err,
         }
     }
 }
 
-impl From<Errno> for Stopped {
+impl From<Errno> for WorkError {
     fn from(err: Errno) -> Self {
         Self::Errno(err)
     }
 }
 
-impl From<ToolError> for Stopped {
+impl From<ToolError> for WorkError {
     fn from(err: ToolError) -> Self {
-        Self::Told(err)
+        Self::Tool(err)
     }
 }
 
 /// Returns a function that makes an error point to the argument at `pointer`.
-pub(super) fn about(pointer: &str) -> impl Fn(ToolError) -> ToolError {
-    move |err: ToolError| err.at(pointer)
+pub(super) fn at_pointer(pointer: &str) -> impl Fn(ToolError) -> ToolError {
+    move |err: ToolError| err.with_pointer(pointer)
 }

@@ -5,19 +5,19 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, OFlags, unlinkat};
 use rustix::io::Errno;
-use toolgate_contract::{Fault, ToolError};
+use toolgate_contract::{ToolError, ToolFault};
 
 use super::Root;
-use super::beneath::{self, Symlinks};
-use super::meta::Kind;
-use super::path::shown;
+use super::beneath::{self, SymlinkPolicy};
+use super::meta::EntryKind;
+use super::path::quoted_path;
 use super::refusal::refusal;
-use super::tree::{each_branch, open_branch};
-use super::work::Watch;
+use super::tree::{each_directory, open_tree_directory};
+use super::work::WorkMonitor;
 
 /// The part of a directory that an operation covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Extent {
+pub(crate) enum EntryScope {
     /// The entry alone. A directory must be empty.
     Entry,
     /// The directory with all its contents.
@@ -30,32 +30,32 @@ impl Root {
     pub(crate) fn remove(
         &self,
         path: &str,
-        extent: Extent,
-        watch: &Watch,
+        extent: EntryScope,
+        watch: &WorkMonitor,
     ) -> Result<u64, ToolError> {
-        let place = self.place_to_clear(path)?;
+        let place = self.removable_place(path)?;
         let path = place.path.as_str();
         let fail = |err| refusal(path, err);
-        let Some(found) = place.look()? else {
+        let Some(found) = place.stat()? else {
             return Err(self.refusal(path, Errno::NOENT));
         };
         let removed = match (found.kind(), extent) {
-            (Kind::Dir, Extent::Tree) => {
+            (EntryKind::Dir, EntryScope::Tree) => {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY;
                 let name = Path::new(&place.name);
-                let dir = beneath::open(place.dir.as_fd(), name, flags, Symlinks::Refuse)
+                let dir = beneath::open(place.dir.as_fd(), name, flags, SymlinkPolicy::Refuse)
                     .map_err(fail)?;
-                self.guard_tree(&dir, &[&place.at], path, watch)?;
-                let removed = self.clear(&dir, &place.at, path, watch)?;
-                let _lock = self.held.locks.lock(&place, watch)?;
+                self.check_tree_unprotected(&dir, &[&place.real_path], path, watch)?;
+                let removed = self.remove_contents(&dir, &place.real_path, path, watch)?;
+                let _lock = self.handle.locks.lock(&place, watch)?;
                 unlinkat(&place.dir, &place.name, AtFlags::REMOVEDIR).map_err(fail)?;
                 removed + 1
             }
-            (Kind::Dir, Extent::Entry) => {
-                let _lock = self.held.locks.lock(&place, watch)?;
+            (EntryKind::Dir, EntryScope::Entry) => {
+                let _lock = self.handle.locks.lock(&place, watch)?;
                 unlinkat(&place.dir, &place.name, AtFlags::REMOVEDIR).map_err(|err| match err {
                     Errno::NOTEMPTY | Errno::EXIST => {
-                        let path = shown(path);
+                        let path = quoted_path(path);
                         let message = format!(
                             "{path} is a directory that is not empty; pass recursive: true to \
                              delete all in it"
@@ -66,8 +66,11 @@ impl Root {
                 })?;
                 1
             }
-            (Kind::File | Kind::Symlink | Kind::Other, Extent::Entry | Extent::Tree) => {
-                let _lock = self.held.locks.lock(&place, watch)?;
+            (
+                EntryKind::File | EntryKind::Symlink | EntryKind::Other,
+                EntryScope::Entry | EntryScope::Tree,
+            ) => {
+                let _lock = self.handle.locks.lock(&place, watch)?;
                 unlinkat(&place.dir, &place.name, AtFlags::empty()).map_err(fail)?;
                 1
             }
@@ -78,13 +81,19 @@ impl Root {
 
     /// Removes the contents of the directory `top` at `at` and returns the number of removed
     /// entries.
-    fn clear(&self, top: &OwnedFd, at: &Path, path: &str, watch: &Watch) -> Result<u64, ToolError> {
+    fn remove_contents(
+        &self,
+        top: &OwnedFd,
+        at: &Path,
+        path: &str,
+        watch: &WorkMonitor,
+    ) -> Result<u64, ToolError> {
         let mut removed = 0;
-        clear(top, path, watch, &mut removed, |inner| {
-            self.guard_entry(&at.join(inner), inner, path)
+        remove_contents(top, path, watch, &mut removed, |inner| {
+            self.check_entry_unprotected(&at.join(inner), inner, path)
         })
         .map_err(|err| match err.fault {
-            Fault::Canceled => err,
+            ToolFault::Canceled => err,
             fault => {
                 let message =
                     format!("{}; {removed} entries were removed before that", err.message);
@@ -97,23 +106,23 @@ impl Root {
 
 /// Removes the contents of the directory `top` and counts them in `removed`. Stops at an entry that
 /// `may` refuses.
-pub(super) fn clear(
+pub(super) fn remove_contents(
     top: &OwnedFd,
     path: &str,
-    watch: &Watch,
+    watch: &WorkMonitor,
     removed: &mut u64,
     may: impl Fn(&Path) -> Result<(), ToolError>,
 ) -> Result<(), ToolError> {
     let fail = |at: &Path, err| refusal(&Path::new(path).join(at).to_string_lossy(), err);
     let mut dirs: Vec<PathBuf> = Vec::new();
-    each_branch(top, path, watch, |branch| {
+    each_directory(top, path, watch, |branch| {
         for (name, kind) in &branch.entries {
-            watch.check()?;
-            let inner = branch.at.join(name);
+            watch.check_cancelled()?;
+            let inner = branch.path.join(name);
             may(&inner)?;
             match kind {
-                Kind::Dir => dirs.push(inner),
-                Kind::File | Kind::Symlink | Kind::Other => {
+                EntryKind::Dir => dirs.push(inner),
+                EntryKind::File | EntryKind::Symlink | EntryKind::Other => {
                     match unlinkat(&branch.dir, name, AtFlags::empty()) {
                         Ok(()) => *removed += 1,
                         Err(Errno::NOENT) => {}
@@ -122,14 +131,14 @@ pub(super) fn clear(
                 }
             }
         }
-        watch.progress(*removed, None, "entries removed");
+        watch.report_progress(*removed, None, "entries removed");
         Ok(())
     })?;
     for at in dirs.iter().rev() {
-        watch.check()?;
+        watch.check_cancelled()?;
         let (Some(parent), Some(name)) = (at.parent(), at.file_name()) else { continue };
-        let outcome =
-            open_branch(top, parent).and_then(|parent| unlinkat(&parent, name, AtFlags::REMOVEDIR));
+        let outcome = open_tree_directory(top, parent)
+            .and_then(|parent| unlinkat(&parent, name, AtFlags::REMOVEDIR));
         match outcome {
             Ok(()) => *removed += 1,
             Err(Errno::NOENT) => {}

@@ -12,30 +12,30 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, write};
 use serde_json::json;
-use toolgate_contract::{Fault, ToolError};
+use toolgate_contract::{ToolError, ToolFault};
 
 use super::Root;
 use super::etag::Etag;
-use super::file::{self, BLOCK_BYTES, File};
-use super::meta::Meta;
-use super::path::shown;
-use super::place::{Parents, Place};
-use super::refusal::{Stopped, refusal};
-use super::temp::{Over, Temp};
-use super::work::Watch;
+use super::file::{self, BLOCK_BYTES, WorkspaceFile};
+use super::meta::EntryMeta;
+use super::path::quoted_path;
+use super::place::{EntryPlace, ParentPolicy};
+use super::refusal::{WorkError, refusal};
+use super::temp::{PublishMode, TempFile};
+use super::work::WorkMonitor;
 
 /// The most retries if the entry changes between check and rename.
 const TRIES: usize = 8;
 
 /// Conditions of a write and the result that it leaves.
 #[derive(Debug, Clone)]
-pub(crate) struct Terms {
+pub(crate) struct WriteConditions {
     /// Handling of a file that exists.
-    pub(crate) existing: Existing,
+    pub(crate) existing: ExistingFile,
     /// Handling of a file that does not exist.
-    pub(crate) missing: Missing,
+    pub(crate) missing: MissingFile,
     /// Handling of missing parent directories.
-    pub(crate) parents: Parents,
+    pub(crate) parents: ParentPolicy,
     /// The permission bits. By default a replaced file keeps its own, and a new file follows the
     /// umask.
     pub(crate) mode: Option<u32>,
@@ -43,7 +43,7 @@ pub(crate) struct Terms {
 
 /// Handling of a file that exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Existing {
+pub(crate) enum ExistingFile {
     /// Keep it and refuse the write.
     Keep,
     /// Replace it.
@@ -54,7 +54,7 @@ pub(crate) enum Existing {
 
 /// Handling of a file that does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Missing {
+pub(crate) enum MissingFile {
     /// Create it.
     Create,
     /// Refuse the write.
@@ -63,15 +63,15 @@ pub(crate) enum Missing {
 
 /// The result of a write.
 #[derive(Debug)]
-pub(crate) struct Written {
-    pub(crate) meta: Meta,
+pub(crate) struct WriteResult {
+    pub(crate) meta: EntryMeta,
     pub(crate) etag: Etag,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: WriteOutcome,
 }
 
 /// The effect of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum WriteOutcome {
     /// The file is new.
     Created,
     /// An existing file was replaced.
@@ -84,44 +84,46 @@ impl Root {
         &self,
         path: &str,
         content: &[u8],
-        terms: &Terms,
-        watch: &Watch,
-    ) -> Result<Written, ToolError> {
+        terms: &WriteConditions,
+        watch: &WorkMonitor,
+    ) -> Result<WriteResult, ToolError> {
         if path.ends_with('/') {
-            let message =
-                format!("{} names a directory; a file's path has no `/` at its end", shown(path));
+            let message = format!(
+                "{} names a directory; a file's path has no `/` at its end",
+                quoted_path(path)
+            );
             return Err(ToolError::invalid("/path", message));
         }
         let place = match terms.missing {
-            Missing::Create => self.place(path, terms.parents)?,
-            Missing::Refuse => self.place_of(path)?,
+            MissingFile::Create => self.place(path, terms.parents)?,
+            MissingFile::Refuse => self.existing_place(path)?,
         };
-        let (place, found) = self.target(place)?;
-        self.agree(&place, found.as_ref(), terms, watch)?;
-        let mut temp = place.draft(found.as_ref(), terms)?;
-        fill(temp.as_fd(), content, watch).map_err(|err| err.at(&place.path))?;
+        let (place, found) = self.write_target(place)?;
+        self.check_conditions(&place, found.as_ref(), terms, watch)?;
+        let mut temp = place.create_temp(found.as_ref(), terms)?;
+        write_all(temp.as_fd(), content, watch).map_err(|err| err.into_tool_error(&place.path))?;
         let outcome = self.publish(&place, &mut temp, terms, watch)?;
         place.keep_parents();
         place.sync();
-        let meta = Meta::from(fstat(&temp).map_err(|err| refusal(&place.path, err))?);
-        Ok(Written { meta, etag: self.etag_of(content, &meta), outcome })
+        let meta = EntryMeta::from(fstat(&temp).map_err(|err| refusal(&place.path, err))?);
+        Ok(WriteResult { meta, etag: self.etag_of_content(content, &meta), outcome })
     }
 
     /// Checks the conditions again under the directory lock, then renames `temp` to its place.
     pub(super) fn publish(
         &self,
-        place: &Place,
-        temp: &mut Temp<'_>,
-        terms: &Terms,
-        watch: &Watch,
-    ) -> Result<Outcome, ToolError> {
-        let _lock = self.held.locks.lock(place, watch)?;
+        place: &EntryPlace,
+        temp: &mut TempFile<'_>,
+        terms: &WriteConditions,
+        watch: &WorkMonitor,
+    ) -> Result<WriteOutcome, ToolError> {
+        let _lock = self.handle.locks.lock(place, watch)?;
         for _ in 0..TRIES {
-            let found = place.look()?;
-            self.agree(place, found.as_ref(), terms, watch)?;
+            let found = place.stat()?;
+            self.check_conditions(place, found.as_ref(), terms, watch)?;
             let (over, outcome) = match found {
-                Some(_) => (Over::Anything, Outcome::Replaced),
-                None => (Over::Nothing, Outcome::Created),
+                Some(_) => (PublishMode::Replace, WriteOutcome::Replaced),
+                None => (PublishMode::CreateOnly, WriteOutcome::Created),
             };
             match temp.publish(&place.name, over) {
                 Err(Errno::EXIST) => {}
@@ -131,68 +133,72 @@ impl Root {
             }
         }
         let message =
-            format!("{} keeps changing while it is written; try again", shown(&place.path));
-        Err(ToolError::new(Fault::Unavailable, message))
+            format!("{} keeps changing while it is written; try again", quoted_path(&place.path));
+        Err(ToolError::new(ToolFault::Unavailable, message))
     }
 
     /// Checks that the entry `found` at `place` meets the conditions `terms`.
-    fn agree(
+    fn check_conditions(
         &self,
-        place: &Place,
-        found: Option<&Meta>,
-        terms: &Terms,
-        watch: &Watch,
+        place: &EntryPlace,
+        found: Option<&EntryMeta>,
+        terms: &WriteConditions,
+        watch: &WorkMonitor,
     ) -> Result<(), ToolError> {
-        let path = shown(&place.path);
+        let path = quoted_path(&place.path);
         let Some(found) = found else {
             return match (&terms.existing, terms.missing) {
-                (Existing::Keep | Existing::Replace, Missing::Create) => Ok(()),
-                (Existing::Match(expected), Missing::Create) => Err(ToolError::new(
-                    Fault::Conflict(json!({ "expected": expected, "actual": null })),
+                (ExistingFile::Keep | ExistingFile::Replace, MissingFile::Create) => Ok(()),
+                (ExistingFile::Match(expected), MissingFile::Create) => Err(ToolError::new(
+                    ToolFault::Conflict(json!({ "expected": expected, "actual": null })),
                     format!("{path} does not exist any more; leave if_match out to create it"),
                 )),
-                (_, Missing::Refuse) => Err(self.refusal(&place.path, Errno::NOENT)),
+                (_, MissingFile::Refuse) => Err(self.refusal(&place.path, Errno::NOENT)),
             };
         };
-        file::regular(found, &place.path)?;
+        file::require_regular(found, &place.path)?;
         match &terms.existing {
-            Existing::Replace => writable(place),
-            Existing::Keep => {
+            ExistingFile::Replace => check_writable(place),
+            ExistingFile::Keep => {
                 let actual = self.current_etag(place, watch)?;
                 let message = format!(
                     "{path} exists; to replace it, read it and pass its etag as if_match, or pass \
                      overwrite: true"
                 );
                 let details = json!({ "expected": null, "actual": actual });
-                Err(ToolError::new(Fault::Conflict(details), message))
+                Err(ToolError::new(ToolFault::Conflict(details), message))
             }
-            Existing::Match(expected) => {
+            ExistingFile::Match(expected) => {
                 let actual = self.current_etag(place, watch)?;
-                if actual.is(expected) {
-                    writable(place)
+                if actual.matches(expected) {
+                    check_writable(place)
                 } else {
-                    Err(actual.stale(&place.path, expected))
+                    Err(actual.stale_error(&place.path, expected))
                 }
             }
         }
     }
 
-    fn current_etag(&self, place: &Place, watch: &Watch) -> Result<Etag, ToolError> {
-        let file = place.open().map_err(|err| refusal(&place.path, err))?;
-        self.etag(&File::new(file, &place.path)?, watch)
+    fn current_etag(&self, place: &EntryPlace, watch: &WorkMonitor) -> Result<Etag, ToolError> {
+        let file = place.open_entry().map_err(|err| refusal(&place.path, err))?;
+        self.etag(&WorkspaceFile::new(file, &place.path)?, watch)
     }
 }
 
-impl Place {
+impl EntryPlace {
     /// Creates an empty temporary file with the mode, owner and attributes of the file `found`.
-    pub(super) fn draft(&self, found: Option<&Meta>, terms: &Terms) -> Result<Temp<'_>, ToolError> {
+    pub(super) fn create_temp(
+        &self,
+        found: Option<&EntryMeta>,
+        terms: &WriteConditions,
+    ) -> Result<TempFile<'_>, ToolError> {
         let fail = |err| refusal(&self.path, err);
-        let kept = found.map(Meta::mode);
+        let kept = found.map(EntryMeta::mode);
         let mode = terms.mode.or(kept);
         let first = Mode::from_raw_mode(mode.unwrap_or(0o666) & 0o777);
-        let temp = Temp::create(&self.dir, first).map_err(fail)?;
+        let temp = TempFile::create(&self.dir, first).map_err(fail)?;
         if let Some(found) = found {
-            self.keep(found, &temp).map_err(fail)?;
+            self.copy_ownership(found, &temp).map_err(fail)?;
         }
         if let Some(mode) = mode {
             // Set-user-ID bits were granted to the old content, not to the new.
@@ -202,7 +208,7 @@ impl Place {
     }
 
     /// Copies owner and attributes of the file `found` to `temp`, as far as permitted.
-    fn keep(&self, found: &Meta, temp: &Temp<'_>) -> Result<(), Errno> {
+    fn copy_ownership(&self, found: &EntryMeta, temp: &TempFile<'_>) -> Result<(), Errno> {
         let new = fstat(temp)?;
         let old = &found.stat;
         if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid) {
@@ -211,43 +217,45 @@ impl Place {
             let _ = fchown(temp, Some(Uid::from_raw(old.st_uid)), group)
                 .or_else(|_| fchown(temp, None, group));
         }
-        if let Ok(old) = self.open() {
+        if let Ok(old) = self.open_entry() {
             copy_attributes(old.as_fd(), temp.as_fd());
         }
         Ok(())
     }
 
     /// Opens the entry for reading, without following a symlink.
-    pub(super) fn open(&self) -> Result<std::os::fd::OwnedFd, Errno> {
+    pub(super) fn open_entry(&self) -> Result<std::os::fd::OwnedFd, Errno> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         openat(&self.dir, &self.name, flags | OFlags::CLOEXEC, Mode::empty())
     }
 }
 
 /// Writes all of `content` to `fd` and flushes it to disk.
-fn fill(fd: BorrowedFd<'_>, content: &[u8], watch: &Watch) -> Result<(), Stopped> {
+fn write_all(fd: BorrowedFd<'_>, content: &[u8], watch: &WorkMonitor) -> Result<(), WorkError> {
     for block in content.chunks(BLOCK_BYTES << 2) {
-        watch.check().map_err(Stopped::Told)?;
+        watch.check_cancelled().map_err(WorkError::Tool)?;
         let mut rest = block;
         while !rest.is_empty() {
             match write(fd, rest) {
-                Ok(0) => return Err(Stopped::Errno(Errno::NOSPC)),
+                Ok(0) => return Err(WorkError::Errno(Errno::NOSPC)),
                 Ok(written) => rest = &rest[written..],
                 Err(Errno::INTR) => {}
-                Err(err) => return Err(Stopped::Errno(err)),
+                Err(err) => return Err(WorkError::Errno(err)),
             }
         }
     }
-    fsync(fd).map_err(Stopped::Errno)
+    fsync(fd).map_err(WorkError::Errno)
 }
 
 /// Fails if the file's permissions forbid writing, even if its directory would allow replacing it.
-fn writable(place: &Place) -> Result<(), ToolError> {
+fn check_writable(place: &EntryPlace) -> Result<(), ToolError> {
     let Err(err) = accessat(&place.dir, &place.name, Access::WRITE_OK, AtFlags::EACCESS) else {
         return Ok(());
     };
     Err(match err {
-        Errno::ACCESS => ToolError::not_allowed(format!("{} is read-only", shown(&place.path))),
+        Errno::ACCESS => {
+            ToolError::not_allowed(format!("{} is read-only", quoted_path(&place.path)))
+        }
         err => refusal(&place.path, err),
     })
 }

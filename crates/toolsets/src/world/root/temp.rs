@@ -13,7 +13,7 @@ const PREFIX: &str = ".toolgate-";
 const SUFFIX: &str = ".tmp";
 
 /// A temporary file: unnamed, or with a name that tools hide. It is deleted when dropped.
-pub(super) struct Temp<'d> {
+pub(super) struct TempFile<'d> {
     dir: BorrowedFd<'d>,
     fd: OwnedFd,
     name: Option<OsString>,
@@ -21,11 +21,11 @@ pub(super) struct Temp<'d> {
 
 /// Handling of an existing entry when the file gets its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Over {
+pub(super) enum PublishMode {
     /// Fail with `EEXIST`.
-    Nothing,
+    CreateOnly,
     /// Replace it.
-    Anything,
+    Replace,
 }
 
 /// Returns `true` if `name` is that of an unfinished file, perhaps from a process that died.
@@ -40,27 +40,27 @@ pub(super) fn temp_name() -> OsString {
     format!("{PREFIX}{random:016x}{SUFFIX}").into()
 }
 
-impl<'d> Temp<'d> {
+impl<'d> TempFile<'d> {
     /// Creates an empty file in `dir` with the permission bits `mode`, less the umask.
     pub(super) fn create(dir: &'d OwnedFd, mode: Mode) -> Result<Self, Errno> {
-        match Self::nameless(dir, mode) {
+        match Self::create_unnamed(dir, mode) {
             // Not every file system has unnamed files, and old ones mistake the flag for a
             // directory's.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {
-                Self::named(dir, mode)
+                Self::create_named(dir, mode)
             }
             temp => temp,
         }
     }
 
     /// Creates a file that disappears even after a crash.
-    fn nameless(dir: &'d OwnedFd, mode: Mode) -> Result<Self, Errno> {
+    fn create_unnamed(dir: &'d OwnedFd, mode: Mode) -> Result<Self, Errno> {
         let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
         let fd = openat(dir, ".", flags, mode)?;
         Ok(Self { dir: dir.as_fd(), fd, name: None })
     }
 
-    fn named(dir: &'d OwnedFd, mode: Mode) -> Result<Self, Errno> {
+    fn create_named(dir: &'d OwnedFd, mode: Mode) -> Result<Self, Errno> {
         let name = temp_name();
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::WRONLY;
         let fd = openat(dir, &name, flags | OFlags::CLOEXEC, mode)?;
@@ -68,11 +68,11 @@ impl<'d> Temp<'d> {
     }
 
     /// Gives the file the name `name` atomically.
-    pub(super) fn publish(&mut self, name: &OsStr, over: Over) -> Result<(), Errno> {
+    pub(super) fn publish(&mut self, name: &OsStr, over: PublishMode) -> Result<(), Errno> {
         match over {
-            Over::Nothing => self.link_or_move(name)?,
-            Over::Anything => {
-                self.name_it()?;
+            PublishMode::CreateOnly => self.link_or_move(name)?,
+            PublishMode::Replace => {
+                self.ensure_name()?;
                 if let Some(temp) = &self.name {
                     renameat(self.dir, temp, self.dir, name)?;
                 }
@@ -93,7 +93,7 @@ impl<'d> Temp<'d> {
         }
     }
 
-    fn name_it(&mut self) -> Result<(), Errno> {
+    fn ensure_name(&mut self) -> Result<(), Errno> {
         if self.name.is_none() {
             let name = temp_name();
             self.link(&name)?;
@@ -108,13 +108,13 @@ impl<'d> Temp<'d> {
     }
 }
 
-impl AsFd for Temp<'_> {
+impl AsFd for TempFile<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-impl Drop for Temp<'_> {
+impl Drop for TempFile<'_> {
     fn drop(&mut self) {
         if let Some(name) = &self.name {
             let _ = unlinkat(self.dir, name, AtFlags::empty());
@@ -132,12 +132,14 @@ mod tests {
 
     use super::*;
 
-    type Create = for<'d> fn(&'d OwnedFd, Mode) -> Result<Temp<'d>, Errno>;
+    type Create = for<'d> fn(&'d OwnedFd, Mode) -> Result<TempFile<'d>, Errno>;
 
     #[test]
     fn a_file_appears_under_its_name_whole_or_leaves_nothing() {
-        let ways: [Create; 2] =
-            [|dir, mode| Temp::nameless(dir, mode), |dir, mode| Temp::named(dir, mode)];
+        let ways: [Create; 2] = [
+            |dir, mode| TempFile::create_unnamed(dir, mode),
+            |dir, mode| TempFile::create_named(dir, mode),
+        ];
         for create in ways {
             let space = TempDir::new().unwrap();
             let dir =
@@ -148,10 +150,10 @@ mod tests {
                 write(&temp, content.as_bytes())?;
                 temp.publish(OsStr::new("f"), over)
             };
-            assert_eq!(publish("first", Over::Nothing), Ok(()));
-            assert_eq!(publish("second", Over::Nothing), Err(Errno::EXIST));
+            assert_eq!(publish("first", PublishMode::CreateOnly), Ok(()));
+            assert_eq!(publish("second", PublishMode::CreateOnly), Err(Errno::EXIST));
             assert_eq!(content(space.path()), [("f".into(), "first".into())]);
-            assert_eq!(publish("third", Over::Anything), Ok(()));
+            assert_eq!(publish("third", PublishMode::Replace), Ok(()));
             assert_eq!(content(space.path()), [("f".into(), "third".into())]);
             drop(create(&dir, mode));
             assert_eq!(content(space.path()).len(), 1);

@@ -8,80 +8,80 @@ use rustix::fs::OFlags;
 use toolgate_contract::ToolError;
 
 use super::Root;
-use super::beneath::{self, Symlinks};
-use super::entries::each_of_all;
-use super::meta::Kind;
-use super::path::shown;
-use super::place::dot;
+use super::beneath::{self, SymlinkPolicy};
+use super::entries::each_entry;
+use super::meta::EntryKind;
+use super::path::quoted_path;
+use super::place::or_dot;
 use super::refusal::refusal;
-use super::work::Watch;
+use super::work::WorkMonitor;
 
 /// The most entries of a tree that one operation may change.
 const ENTRIES_MAX: u64 = 2_000_000;
 
 /// One directory of a tree.
-pub(super) struct Branch<'t> {
+pub(super) struct TreeDirectory<'t> {
     /// The path relative to the tree's top. Empty for the top itself.
-    pub(super) at: &'t Path,
+    pub(super) path: &'t Path,
     pub(super) dir: OwnedFd,
-    pub(super) entries: Vec<(OsString, Kind)>,
+    pub(super) entries: Vec<(OsString, EntryKind)>,
 }
 
 /// Passes `top` and each directory below it to `visit`, parents first.
 ///
 /// Directories are opened one at a time by their path from `top`. Thus neither the stack nor the
 /// number of open files grows with the depth. `path` is for messages.
-pub(super) fn each_branch(
+pub(super) fn each_directory(
     top: &OwnedFd,
     path: &str,
-    watch: &Watch,
-    mut visit: impl FnMut(Branch<'_>) -> Result<(), ToolError>,
+    watch: &WorkMonitor,
+    mut visit: impl FnMut(TreeDirectory<'_>) -> Result<(), ToolError>,
 ) -> Result<(), ToolError> {
     let mut waiting = vec![PathBuf::new()];
     let mut seen = 0;
     while let Some(at) = waiting.pop() {
         let inner = || Path::new(path).join(&at).to_string_lossy().into_owned();
-        let dir = open_branch(top, &at).map_err(|err| refusal(&inner(), err))?;
+        let dir = open_tree_directory(top, &at).map_err(|err| refusal(&inner(), err))?;
         let mut entries = Vec::new();
-        each_of_all(dir.as_fd(), watch, |name, kind| {
+        each_entry(dir.as_fd(), watch, |name, kind| {
             entries.push((name.to_owned(), kind));
             Ok(())
         })
-        .map_err(|err| err.at(&inner()))?;
+        .map_err(|err| err.into_tool_error(&inner()))?;
         seen += entries.len() as u64;
         if seen > ENTRIES_MAX {
-            let path = shown(path);
+            let path = quoted_path(path);
             let message = format!("{path} has more than {ENTRIES_MAX} entries; name a part of it");
-            return Err(ToolError::new(toolgate_contract::Fault::TooLarge, message));
+            return Err(ToolError::new(toolgate_contract::ToolFault::TooLarge, message));
         }
-        let dirs = entries.iter().filter(|(_, kind)| *kind == Kind::Dir);
+        let dirs = entries.iter().filter(|(_, kind)| *kind == EntryKind::Dir);
         waiting.extend(dirs.map(|(name, _)| at.join(name)));
-        visit(Branch { at: &at, dir, entries })?;
+        visit(TreeDirectory { path: &at, dir, entries })?;
     }
     Ok(())
 }
 
 /// Opens the directory `at` in the tree of `top`.
-pub(super) fn open_branch(top: &OwnedFd, at: &Path) -> Result<OwnedFd, rustix::io::Errno> {
+pub(super) fn open_tree_directory(top: &OwnedFd, at: &Path) -> Result<OwnedFd, rustix::io::Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-    beneath::open(top.as_fd(), dot(at), flags, Symlinks::Refuse)
+    beneath::open(top.as_fd(), or_dot(at), flags, SymlinkPolicy::Refuse)
 }
 
 impl Root {
     /// Fails if the tree of `top` contains a name that is protected in trees, if it were at any of
     /// `places`.
-    pub(super) fn guard_tree(
+    pub(super) fn check_tree_unprotected(
         &self,
         top: &OwnedFd,
         places: &[&Path],
         path: &str,
-        watch: &Watch,
+        watch: &WorkMonitor,
     ) -> Result<(), ToolError> {
-        each_branch(top, path, watch, |branch| {
+        each_directory(top, path, watch, |branch| {
             for (name, _) in &branch.entries {
-                let inner = branch.at.join(name);
+                let inner = branch.path.join(name);
                 for place in places {
-                    self.guard_entry(&place.join(&inner), &inner, path)?;
+                    self.check_entry_unprotected(&place.join(&inner), &inner, path)?;
                 }
             }
             Ok(())
@@ -89,15 +89,20 @@ impl Root {
     }
 
     /// Fails if the path `at` is protected in trees. The entry is `inner` in the tree at `path`.
-    pub(super) fn guard_entry(&self, at: &Path, inner: &Path, path: &str) -> Result<(), ToolError> {
+    pub(super) fn check_entry_unprotected(
+        &self,
+        at: &Path,
+        inner: &Path,
+        path: &str,
+    ) -> Result<(), ToolError> {
         if self.rules.protected.find_in_tree(&at.to_string_lossy()).is_none() {
             return Ok(());
         }
         let inner = Path::new(path).join(inner);
         Err(ToolError::not_allowed(format!(
             "{} contains {}, which is protected: it can be read, not changed; name the parts around it",
-            shown(path),
-            shown(&inner.to_string_lossy())
+            quoted_path(path),
+            quoted_path(&inner.to_string_lossy())
         )))
     }
 }

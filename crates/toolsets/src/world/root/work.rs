@@ -6,17 +6,17 @@ use std::time::Instant;
 
 use rustix::fs::fstatfs;
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::{Ctx, Event, EventSink, ToolError};
+use toolgate_contract::{CallEvent, EventSink, ToolContext, ToolError};
 
 use super::Root;
 
 /// The most disk operations at a time. Each keeps a few files open.
-pub(super) const AT_ONCE: usize = 16;
+pub(super) const CONCURRENT_WORK_MAX: usize = 16;
 /// The shortest time between two progress messages, in milliseconds.
-const PROGRESS_MS: u64 = 200;
+const PROGRESS_INTERVAL_MS: u64 = 200;
 
 /// The magic numbers of file systems that are remote or served by a program (FUSE).
-const REMOTE: [u32; 12] = [
+const REMOTE_FILE_SYSTEMS: [u32; 12] = [
     0x6969,      // NFS
     0x517b,      // SMB
     0xff53_4d42, // CIFS
@@ -37,18 +37,18 @@ impl Root {
     /// Cache the result: the query itself waits for the disk.
     pub(crate) fn is_local(&self) -> bool {
         let Ok(stat) = fstatfs(self.dir()) else { return false };
-        !REMOTE.iter().any(|&magic| stat.f_type == i64::from(magic))
+        !REMOTE_FILE_SYSTEMS.iter().any(|&magic| stat.f_type == i64::from(magic))
     }
 
     /// Runs `work` on a blocking thread as soon as a slot is free.
-    pub(crate) async fn work<T: Send + 'static>(
+    pub(crate) async fn run_blocking<T: Send + 'static>(
         &self,
-        ctx: &Ctx,
-        work: impl FnOnce(&Self, &Watch) -> Result<T, ToolError> + Send + 'static,
+        ctx: &ToolContext,
+        work: impl FnOnce(&Self, &WorkMonitor) -> Result<T, ToolError> + Send + 'static,
     ) -> Result<T, ToolError> {
-        let watch = Watch::new(ctx.cancel.clone(), ctx.events.clone());
+        let watch = WorkMonitor::new(ctx.cancel.clone(), ctx.events.clone());
         let room = tokio::select! {
-            room = self.held.room.clone().acquire_owned() => room,
+            room = self.handle.work_slots.clone().acquire_owned() => room,
             () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
         };
         let root = self.clone();
@@ -65,49 +65,49 @@ impl Root {
 }
 
 /// The cancel token and the progress events of disk work.
-pub(crate) struct Watch {
+pub(crate) struct WorkMonitor {
     cancel: CancellationToken,
     events: EventSink,
     since: Instant,
     /// The time of the last progress message, in milliseconds since `since`.
-    told_ms: AtomicU64,
+    reported_ms: AtomicU64,
 }
 
-impl Watch {
+impl WorkMonitor {
     fn new(cancel: CancellationToken, events: EventSink) -> Self {
-        Self { cancel, events, since: Instant::now(), told_ms: AtomicU64::new(0) }
+        Self { cancel, events, since: Instant::now(), reported_ms: AtomicU64::new(0) }
     }
 
     /// Creates a watch without progress events that is cancelled by `cancel`.
-    pub(crate) fn quiet(cancel: CancellationToken) -> Self {
+    pub(crate) fn silent(cancel: CancellationToken) -> Self {
         Self::new(cancel, EventSink::none())
     }
 
     /// Fails if the work has been cancelled.
-    pub(crate) fn check(&self) -> Result<(), ToolError> {
+    pub(crate) fn check_cancelled(&self) -> Result<(), ToolError> {
         if self.cancel.is_cancelled() { Err(ToolError::canceled()) } else { Ok(()) }
     }
 
     /// Sends a progress event, unless one was sent just before.
-    pub(crate) fn progress(&self, done: u64, total: Option<u64>, unit: &str) {
-        if !self.events.is_watched() {
+    pub(crate) fn report_progress(&self, done: u64, total: Option<u64>, unit: &str) {
+        if !self.events.has_receiver() {
             return;
         }
         let now_ms = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
-        if now_ms < self.told_ms.load(Ordering::Relaxed) + PROGRESS_MS {
+        if now_ms < self.reported_ms.load(Ordering::Relaxed) + PROGRESS_INTERVAL_MS {
             return;
         }
-        self.told_ms.store(now_ms, Ordering::Relaxed);
+        self.reported_ms.store(now_ms, Ordering::Relaxed);
         #[allow(clippy::cast_precision_loss, reason = "progress is a picture, not a count")]
         let part = done as f64;
         let whole = total.map(|total| total as f64);
         let message = Some(format!("{done} {unit}"));
-        self.events.send(Event::Progress { done: part, total: whole, message });
+        self.events.send(CallEvent::Progress { done: part, total: whole, message });
     }
 }
 
 /// Creates a watch for short work that is never cancelled and reports no progress.
-impl Default for Watch {
+impl Default for WorkMonitor {
     fn default() -> Self {
         Self::new(CancellationToken::new(), EventSink::none())
     }

@@ -11,9 +11,9 @@ use rustix::process::Pid;
 
 /// The restrictions of a mount, as bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Attr(pub(super) u64);
+pub(super) struct MountAttributes(pub(super) u64);
 
-impl Attr {
+impl MountAttributes {
     pub(super) const READ_ONLY: u64 = 1;
     pub(super) const NO_SET_ID: u64 = 2;
     pub(super) const NO_DEVICES: u64 = 4;
@@ -21,7 +21,7 @@ impl Attr {
 }
 
 #[repr(C)]
-struct MountAttr {
+struct MountAttrArgs {
     set: u64,
     clear: u64,
     propagation: u64,
@@ -38,12 +38,12 @@ const FSCONFIG_SET_FLAG: libc::c_uint = 0;
 const FSCONFIG_SET_STRING: libc::c_uint = 1;
 const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
 
-fn done(returned: libc::c_long) -> io::Result<libc::c_long> {
+fn check_result(returned: libc::c_long) -> io::Result<libc::c_long> {
     if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(returned) }
 }
 
-fn handle(returned: libc::c_long) -> io::Result<OwnedFd> {
-    let fd = RawFd::try_from(done(returned)?).map_err(io::Error::other)?;
+fn owned_result(returned: libc::c_long) -> io::Result<OwnedFd> {
+    let fd = RawFd::try_from(check_result(returned)?).map_err(io::Error::other)?;
     // SAFETY: the kernel has just returned it, so no other code owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
@@ -53,7 +53,7 @@ const TRIES: usize = 100;
 
 /// Makes `call` and repeats it if the kernel asks for that. A concurrent rename or mount causes
 /// such failures.
-pub(super) fn again<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+pub(super) fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     for _ in 0..TRIES {
         match call() {
             Err(err) if matches!(err.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => {}
@@ -64,39 +64,45 @@ pub(super) fn again<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T>
 }
 
 /// Clones the mount at `path` and all mounts below it. The clone is not attached anywhere.
-pub(super) fn tree(path: &CStr) -> io::Result<OwnedFd> {
+pub(super) fn clone_mount(path: &CStr) -> io::Result<OwnedFd> {
     let flags = OPEN_TREE_CLONE | (libc::O_CLOEXEC | AT_RECURSIVE).cast_unsigned();
     // SAFETY: the path is a terminated string.
-    handle(unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) })
+    owned_result(unsafe {
+        libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags)
+    })
 }
 
 /// Clones the mount at the handle `place` and all mounts below it.
-pub(super) fn tree_of(place: impl AsFd) -> io::Result<OwnedFd> {
+pub(super) fn clone_mount_of(place: impl AsFd) -> io::Result<OwnedFd> {
     let flags = libc::O_CLOEXEC | AT_RECURSIVE | libc::AT_EMPTY_PATH;
     let flags = OPEN_TREE_CLONE | flags.cast_unsigned();
     let fd = place.as_fd().as_raw_fd();
     // SAFETY: the path is a terminated string.
-    handle(unsafe { libc::syscall(libc::SYS_open_tree, fd, c"".as_ptr(), flags) })
+    owned_result(unsafe { libc::syscall(libc::SYS_open_tree, fd, c"".as_ptr(), flags) })
 }
 
 /// Restricts a mount to `attr`. With `is_recursive`, also all mounts below it.
-pub(super) fn restrict(mount: impl AsFd, attr: Attr, is_recursive: bool) -> io::Result<()> {
+pub(super) fn restrict(
+    mount: impl AsFd,
+    attr: MountAttributes,
+    is_recursive: bool,
+) -> io::Result<()> {
     // A mount that is added below it elsewhere later would be unrestricted, so it must not appear
     // here.
     let propagation = if is_recursive { libc::MS_PRIVATE } else { 0 };
-    let asked = MountAttr { set: attr.0, clear: 0, propagation, userns: 0 };
+    let asked = MountAttrArgs { set: attr.0, clear: 0, propagation, userns: 0 };
     let recursive = if is_recursive { AT_RECURSIVE } else { 0 };
     let flags = libc::AT_EMPTY_PATH | recursive;
     let fd = mount.as_fd().as_raw_fd();
     // SAFETY: the struct has the given size and outlives the call.
-    done(unsafe {
+    check_result(unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
             fd,
             c"".as_ptr(),
             flags,
             &raw const asked,
-            size_of::<MountAttr>(),
+            size_of::<MountAttrArgs>(),
         )
     })
     .map(drop)
@@ -107,9 +113,9 @@ pub(super) fn attach(mount: impl AsFd, target: impl AsFd) -> io::Result<()> {
     let from = mount.as_fd().as_raw_fd();
     let to = target.as_fd().as_raw_fd();
     let flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH;
-    again(|| {
+    retry(|| {
         // SAFETY: both paths are terminated strings.
-        done(unsafe {
+        check_result(unsafe {
             libc::syscall(libc::SYS_move_mount, from, c"".as_ptr(), to, c"".as_ptr(), flags)
         })
     })
@@ -117,14 +123,14 @@ pub(super) fn attach(mount: impl AsFd, target: impl AsFd) -> io::Result<()> {
 }
 
 /// Creates a file system of the type `name`. It is not attached anywhere.
-pub(super) fn filesystem(
+pub(super) fn create_filesystem(
     name: &CStr,
     options: &[(&CStr, Option<&CStr>)],
-    attr: Attr,
+    attr: MountAttributes,
 ) -> io::Result<OwnedFd> {
     // SAFETY: all names and values are terminated strings, and the create command takes none.
     unsafe {
-        let made = handle(libc::syscall(libc::SYS_fsopen, name.as_ptr(), FSOPEN_CLOEXEC))?;
+        let made = owned_result(libc::syscall(libc::SYS_fsopen, name.as_ptr(), FSOPEN_CLOEXEC))?;
         let fd = made.as_raw_fd();
         let none = std::ptr::null::<libc::c_char>();
         for (key, value) in options {
@@ -132,38 +138,39 @@ pub(super) fn filesystem(
                 Some(value) => (FSCONFIG_SET_STRING, value.as_ptr()),
                 None => (FSCONFIG_SET_FLAG, none),
             };
-            done(libc::syscall(libc::SYS_fsconfig, fd, command, key.as_ptr(), value, 0))?;
+            check_result(libc::syscall(libc::SYS_fsconfig, fd, command, key.as_ptr(), value, 0))?;
         }
-        done(libc::syscall(libc::SYS_fsconfig, fd, FSCONFIG_CMD_CREATE, none, none, 0))?;
-        handle(libc::syscall(libc::SYS_fsmount, fd, FSMOUNT_CLOEXEC, attr.0))
+        check_result(libc::syscall(libc::SYS_fsconfig, fd, FSCONFIG_CMD_CREATE, none, none, 0))?;
+        owned_result(libc::syscall(libc::SYS_fsmount, fd, FSMOUNT_CLOEXEC, attr.0))
     }
 }
 
 /// The mounts of other namespaces that appear in this one.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Seen {
+pub(super) enum MountPropagation {
     /// Mounts of the namespace that this one was copied from.
-    Theirs,
-    None,
+    Receive,
+    Private,
 }
 
 /// Makes new mounts here invisible outside. `seen` decides if outside mounts appear here.
-pub(super) fn keep_mounts_apart(seen: Seen) -> io::Result<()> {
+pub(super) fn isolate_mounts(seen: MountPropagation) -> io::Result<()> {
     let none = std::ptr::null();
     let flags = match seen {
-        Seen::Theirs => libc::MS_REC | libc::MS_SLAVE,
-        Seen::None => libc::MS_REC | libc::MS_PRIVATE,
+        MountPropagation::Receive => libc::MS_REC | libc::MS_SLAVE,
+        MountPropagation::Private => libc::MS_REC | libc::MS_PRIVATE,
     };
     // SAFETY: the path is a terminated string, and the others may be null.
-    done(unsafe { libc::mount(none, c"/".as_ptr(), none, flags, none.cast()) }.into()).map(drop)
+    check_result(unsafe { libc::mount(none, c"/".as_ptr(), none, flags, none.cast()) }.into())
+        .map(drop)
 }
 
 /// Makes the working directory the root and detaches the old root.
-pub(super) fn turn_root() -> io::Result<()> {
+pub(super) fn switch_root() -> io::Result<()> {
     // SAFETY: the paths are terminated strings.
     unsafe {
-        done(libc::syscall(libc::SYS_pivot_root, c".".as_ptr(), c".".as_ptr()))?;
-        done(libc::umount2(c".".as_ptr(), libc::MNT_DETACH).into())?;
+        check_result(libc::syscall(libc::SYS_pivot_root, c".".as_ptr(), c".".as_ptr()))?;
+        check_result(libc::umount2(c".".as_ptr(), libc::MNT_DETACH).into())?;
     }
     Ok(())
 }
@@ -180,24 +187,24 @@ pub(super) fn close_from(first: RawFd) -> io::Result<()> {
 /// Closes a descriptor that no code uses again.
 pub(super) fn close(fd: impl AsFd) -> io::Result<()> {
     // SAFETY: its owner never returns.
-    done(unsafe { libc::close(fd.as_fd().as_raw_fd()) }.into()).map(drop)
+    check_result(unsafe { libc::close(fd.as_fd().as_raw_fd()) }.into()).map(drop)
 }
 
 pub(super) fn unshare(flags: libc::c_int) -> io::Result<()> {
     // SAFETY: it changes this process's namespaces and no memory.
-    done(unsafe { libc::unshare(flags) }.into()).map(drop)
+    check_result(unsafe { libc::unshare(flags) }.into()).map(drop)
 }
 
 /// Calls `prctl` with numeric arguments.
 pub(super) fn prctl(what: libc::c_int, one: libc::c_ulong, two: libc::c_ulong) -> io::Result<()> {
     // SAFETY: it is only used for options with numeric arguments.
-    done(unsafe { libc::prctl(what, one, two, 0, 0) }.into()).map(drop)
+    check_result(unsafe { libc::prctl(what, one, two, 0, 0) }.into()).map(drop)
 }
 
 /// Drops all capabilities permanently.
 pub(super) fn drop_capabilities() -> io::Result<()> {
     #[repr(C)]
-    struct Header {
+    struct CapabilityHeader {
         version: u32,
         pid: i32,
     }
@@ -212,10 +219,10 @@ pub(super) fn drop_capabilities() -> io::Result<()> {
             dropped => dropped?,
         }
     }
-    let header = Header { version: VERSION_3, pid: 0 };
+    let header = CapabilityHeader { version: VERSION_3, pid: 0 };
     let none = [0_u32; 6];
     // SAFETY: the struct and the sets have the layout of this version.
-    done(unsafe { libc::syscall(libc::SYS_capset, &raw const header, none.as_ptr()) })?;
+    check_result(unsafe { libc::syscall(libc::SYS_capset, &raw const header, none.as_ptr()) })?;
     prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL as libc::c_ulong, 0)
 }
 
@@ -238,7 +245,7 @@ pub(super) fn fork_into(become_it: &dyn Fn()) -> io::Result<libc::pid_t> {
         let top = stack.as_mut_ptr().add(stack.capacity()).cast();
         libc::clone(begin, top, how, (&raw const become_it).cast_mut().cast())
     };
-    done(pid.into())?;
+    check_result(pid.into())?;
     Ok(pid)
 }
 
@@ -249,28 +256,28 @@ pub(super) fn fork_beside(flags: libc::c_int) -> io::Result<Option<Pid>> {
     let none = std::ptr::null::<u8>();
     // SAFETY: this is the call that `fork` makes, and the helper has one thread. The last four
     // arguments are null, so their order, which differs between systems, does not matter.
-    let pid = done(unsafe { libc::syscall(libc::SYS_clone, how, none, none, none, none) })?;
+    let pid = check_result(unsafe { libc::syscall(libc::SYS_clone, how, none, none, none, none) })?;
     Ok(Pid::from_raw(libc::pid_t::try_from(pid).map_err(io::Error::other)?))
 }
 
 /// Brings the loopback interface up, the only one in a new network namespace.
-pub(super) fn loopback_up() -> io::Result<()> {
+pub(super) fn bring_loopback_up() -> io::Result<()> {
     #[repr(C)]
-    struct Request {
+    struct InterfaceRequest {
         name: [u8; 16],
         flags: libc::c_short,
         rest: [u8; 22],
     }
-    let mut request = Request { name: [0; 16], flags: 0, rest: [0; 22] };
+    let mut request = InterfaceRequest { name: [0; 16], flags: 0, rest: [0; 22] };
     request.name[..2].copy_from_slice(b"lo");
     // SAFETY: the request has the kernel's size and outlives both calls.
     unsafe {
         let how = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
-        let socket = handle(libc::socket(libc::AF_INET, how, 0).into())?;
+        let socket = owned_result(libc::socket(libc::AF_INET, how, 0).into())?;
         let fd = socket.as_raw_fd();
-        done(libc::ioctl(fd, libc::SIOCGIFFLAGS, &raw mut request).into())?;
+        check_result(libc::ioctl(fd, libc::SIOCGIFFLAGS, &raw mut request).into())?;
         request.flags |= libc::c_short::try_from(libc::IFF_UP).unwrap_or_default();
-        done(libc::ioctl(fd, libc::SIOCSIFFLAGS, &raw const request).into()).map(drop)
+        check_result(libc::ioctl(fd, libc::SIOCSIFFLAGS, &raw const request).into()).map(drop)
     }
 }
 
@@ -282,7 +289,7 @@ mod tests {
     fn what_the_kernel_asks_to_be_made_again_is_and_not_for_ever() {
         let asked = |times: usize| {
             let mut left = times;
-            let made = again(|| match left.checked_sub(1) {
+            let made = retry(|| match left.checked_sub(1) {
                 Some(less) => {
                     left = less;
                     Err(io::Error::from_raw_os_error(libc::EAGAIN))
@@ -293,7 +300,7 @@ mod tests {
         };
         assert_eq!(asked(TRIES), Ok(()));
         assert_eq!(asked(TRIES + 1), Err(Some(libc::EAGAIN)));
-        let other = again(|| Err::<(), _>(io::Error::from_raw_os_error(libc::ENOENT)));
+        let other = retry(|| Err::<(), _>(io::Error::from_raw_os_error(libc::ENOENT)));
         assert_eq!(other.map_err(|err| err.raw_os_error()), Err(Some(libc::ENOENT)));
     }
 }

@@ -8,15 +8,15 @@ use rustix::io::read;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, setsid, waitpid};
 
-use super::super::processes::Image;
-use super::groups::Groups;
-use super::held::{Lacking, Layer};
-use super::plan::{Errand, Plan, Spaces, seal};
-use super::standby::{Standby, Task, is_gone};
-use super::step::{Failed, Step, TOLD_BYTES};
+use super::super::processes::ProgramImage;
+use super::cgroups::CgroupSet;
+use super::coverage::{MissingLayer, SandboxLayer};
+use super::plan::{NamespaceSet, SandboxPlan, SpawnRequest, seal};
+use super::setup_step::{FAILURE_BYTES, SetupFailure, SetupStep};
+use super::standby::{HelperTask, StandbyHelper, has_helper_ended};
 
 /// The time limit of the test.
-const PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+const TEST_TIMEOUT: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
 /// The newest Landlock version that this code uses.
 pub(super) const LANDLOCK_MAX: i32 = 7;
@@ -25,32 +25,37 @@ pub(super) const LANDLOCK_MIN: i32 = 2;
 
 /// The layers that this system has.
 #[derive(Debug, Clone)]
-pub(super) struct Layers {
-    pub(super) spaces: Option<Spaces>,
+pub(super) struct AvailableLayers {
+    pub(super) namespaces: Option<NamespaceSet>,
     pub(super) landlock: Option<i32>,
     pub(super) seccomp: bool,
     pub(super) groups: bool,
-    pub(super) lacking: Vec<Lacking>,
+    pub(super) missing: Vec<MissingLayer>,
 }
 
-impl Layers {
+impl AvailableLayers {
     /// Returns all layers before any test, without those that are obviously missing.
     pub(super) fn all(groups: Result<(), String>) -> Self {
-        let spaces = Spaces { user: true, net: true, proc: true };
+        let spaces = NamespaceSet { user: true, net: true, proc: true };
         let mut all = Self {
-            spaces: Some(spaces),
+            namespaces: Some(spaces),
             landlock: None,
             seccomp: true,
             groups: groups.is_ok(),
-            lacking: Vec::new(),
+            missing: Vec::new(),
         };
         if let Err(why) = groups {
-            all.lack(Layer::Groups, why);
+            all.add_missing(SandboxLayer::Groups, why);
         }
-        match landlock() {
+        match landlock_version() {
             Ok(abi) if abi >= LANDLOCK_MIN => all.landlock = Some(abi.min(LANDLOCK_MAX)),
-            Ok(abi) => all.lack(Layer::Landlock, format!("this kernel has version {abi} of it")),
-            Err(err) => all.lack(Layer::Landlock, format!("this kernel has none: {err}")),
+            Ok(abi) => all.add_missing(
+                SandboxLayer::Landlock,
+                format!("this kernel has version {abi} of it"),
+            ),
+            Err(err) => {
+                all.add_missing(SandboxLayer::Landlock, format!("this kernel has none: {err}"));
+            }
         }
         all
     }
@@ -62,65 +67,72 @@ impl Layers {
     /// If something other than a layer fails. Nothing can be confined then.
     pub(super) fn try_out(
         mut self,
-        attempt: impl Fn(&Self) -> io::Result<Option<Failed>>,
+        attempt: impl Fn(&Self) -> io::Result<Option<SetupFailure>>,
     ) -> io::Result<Self> {
         // There are fewer layers and namespace variants than this.
         for _ in 0..16 {
             let Some(failed) = attempt(&self)? else { return Ok(self) };
-            let Some(layer) = Layer::of(failed.step) else { return Err(io::Error::other(failed)) };
-            self.without(layer, &failed);
+            let Some(layer) = SandboxLayer::from_step(failed.step) else {
+                return Err(io::Error::other(failed));
+            };
+            self.remove(layer, &failed);
         }
         Err(io::Error::other("no way of confining programs works here"))
     }
 
-    fn without(&mut self, layer: Layer, failed: &Failed) {
+    fn remove(&mut self, layer: SandboxLayer, failed: &SetupFailure) {
         match layer {
-            Layer::View => {
+            SandboxLayer::View => {
                 let is_root = rustix::process::geteuid().is_root();
-                self.spaces = match self.spaces {
-                    Some(spaces) if spaces.user && is_root && failed.step != Step::Root => {
+                self.namespaces = match self.namespaces {
+                    Some(spaces) if spaces.user && is_root && failed.step != SetupStep::Root => {
                         // Root can create the other namespaces without a user namespace.
-                        Some(Spaces { user: false, ..spaces })
+                        Some(NamespaceSet { user: false, ..spaces })
                     }
-                    Some(spaces) if spaces.net && failed.step == Step::Spaces => {
-                        self.lack(Layer::Network, failed.to_string());
-                        Some(Spaces { user: true, net: false, ..spaces })
+                    Some(spaces) if spaces.net && failed.step == SetupStep::Namespaces => {
+                        self.add_missing(SandboxLayer::Network, failed.to_string());
+                        Some(NamespaceSet { user: true, net: false, ..spaces })
                     }
                     Some(_) | None => {
-                        self.lacking.retain(|it| it.layer != Layer::Network);
-                        self.lack(Layer::View, failed.to_string());
-                        self.lack(Layer::Proc, "it comes with the view".to_owned());
-                        self.lack(Layer::Network, "it comes with the view".to_owned());
+                        self.missing.retain(|it| it.layer != SandboxLayer::Network);
+                        self.add_missing(SandboxLayer::View, failed.to_string());
+                        self.add_missing(SandboxLayer::Proc, "it comes with the view".to_owned());
+                        self.add_missing(
+                            SandboxLayer::Network,
+                            "it comes with the view".to_owned(),
+                        );
                         None
                     }
                 };
             }
-            Layer::Proc => {
-                self.spaces = self.spaces.map(|spaces| Spaces { proc: false, ..spaces });
-                self.lack(Layer::Proc, failed.to_string());
+            SandboxLayer::Proc => {
+                self.namespaces =
+                    self.namespaces.map(|spaces| NamespaceSet { proc: false, ..spaces });
+                self.add_missing(SandboxLayer::Proc, failed.to_string());
             }
-            Layer::Network => {
-                self.spaces = self.spaces.map(|spaces| Spaces { net: false, ..spaces });
-                self.lack(Layer::Network, failed.to_string());
+            SandboxLayer::Network => {
+                self.namespaces =
+                    self.namespaces.map(|spaces| NamespaceSet { net: false, ..spaces });
+                self.add_missing(SandboxLayer::Network, failed.to_string());
             }
-            Layer::Landlock => {
+            SandboxLayer::Landlock => {
                 self.landlock = None;
-                self.lack(Layer::Landlock, failed.to_string());
+                self.add_missing(SandboxLayer::Landlock, failed.to_string());
             }
-            Layer::Seccomp => {
+            SandboxLayer::Seccomp => {
                 self.seccomp = false;
-                self.lack(Layer::Seccomp, failed.to_string());
+                self.add_missing(SandboxLayer::Seccomp, failed.to_string());
             }
-            Layer::Groups => {
+            SandboxLayer::Groups => {
                 self.groups = false;
-                self.lack(Layer::Groups, failed.to_string());
+                self.add_missing(SandboxLayer::Groups, failed.to_string());
             }
         }
     }
 
-    fn lack(&mut self, layer: Layer, why: String) {
-        if !self.lacking.iter().any(|it| it.layer == layer) {
-            self.lacking.push(Lacking { layer, why });
+    fn add_missing(&mut self, layer: SandboxLayer, why: String) {
+        if !self.missing.iter().any(|it| it.layer == layer) {
+            self.missing.push(MissingLayer { layer, why });
         }
     }
 }
@@ -128,33 +140,39 @@ impl Layers {
 /// Runs `errand`, which has no program, under `plan` in `groups` and `workspace`. Returns the
 /// failure, if any.
 pub(super) fn attempt(
-    groups: Option<Groups>,
-    plan: Plan,
-    errand: &Errand,
+    groups: Option<CgroupSet>,
+    plan: SandboxPlan,
+    errand: &SpawnRequest,
     workspace: OwnedFd,
-) -> io::Result<Option<Failed>> {
+) -> io::Result<Option<SetupFailure>> {
     let (birth, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
     let (_end, end) = pipe_with(PipeFlags::CLOEXEC)?;
-    let task = Task { errand: seal(errand)?, birth: theirs, end, workspace, is_fed: false };
-    let start = |image: Image| image.start(&|| Ok(setsid().map(drop)?));
-    let mut helper = Standby::begin(groups, 0, plan, &task, start)?;
-    let made = helper.order(&task);
+    let task = HelperTask {
+        request: seal(errand)?,
+        failure_pipe: theirs,
+        exit_pipe: end,
+        workspace,
+        is_fed: false,
+    };
+    let start = |image: ProgramImage| image.start(&|| Ok(setsid().map(drop)?));
+    let mut helper = StandbyHelper::start(groups, 0, plan, &task, start)?;
+    let made = helper.run_task(&task);
     drop(task);
     let child = match made {
         Ok(Ok(child)) => child,
         Ok(Err(failed)) => return Ok(Some(failed)),
-        Err(err) if is_gone(&err) => {
+        Err(err) if has_helper_ended(&err) => {
             return Err(io::Error::other(
                 "the helper ended and told nothing: is `enter_if_asked` called first in main?",
             ));
         }
         Err(err) => return Err(err),
     };
-    let failed = heard(&birth, Some(&PATIENCE));
+    let failed = read_failure(&birth, Some(&TEST_TIMEOUT));
     if failed.is_err() {
         kill_process(child.pid, Signal::KILL)?;
     }
-    let status = ended(child.pid)?;
+    let status = wait_for_status(child.pid)?;
     match failed? {
         None if status != 0 => Err(io::Error::other(format!("the helper ended with {status}"))),
         failed => Ok(failed),
@@ -162,23 +180,26 @@ pub(super) fn attempt(
 }
 
 /// Reads the helper's report from `birth`. `None` if the program has started.
-pub(super) fn heard(birth: &OwnedFd, patience: Option<&Timespec>) -> io::Result<Option<Failed>> {
+pub(super) fn read_failure(
+    birth: &OwnedFd,
+    patience: Option<&Timespec>,
+) -> io::Result<Option<SetupFailure>> {
     if poll(&mut [PollFd::new(birth, PollFlags::IN)], patience)? == 0 {
         return Err(io::ErrorKind::TimedOut.into());
     }
-    let mut told = [0; TOLD_BYTES];
+    let mut told = [0; FAILURE_BYTES];
     let read = read(birth, &mut told)?;
-    Ok(Failed::heard(told.get(..read).unwrap_or_default()))
+    Ok(SetupFailure::from_bytes(told.get(..read).unwrap_or_default()))
 }
 
-fn ended(pid: Pid) -> io::Result<i32> {
+fn wait_for_status(pid: Pid) -> io::Result<i32> {
     let ended = waitpid(Some(pid), WaitOptions::empty())?;
     Ok(ended.map_or(0, |(_, status)| status.as_raw()))
 }
 
 /// Returns the Landlock version of this kernel.
 #[allow(unsafe_code, reason = "only the number of a version is asked for")]
-pub(super) fn landlock() -> io::Result<i32> {
+pub(super) fn landlock_version() -> io::Result<i32> {
     const VERSION: u32 = 1;
     let none = std::ptr::null::<u8>();
     // SAFETY: with this flag no memory is read.
@@ -191,4 +212,4 @@ pub(super) fn landlock() -> io::Result<i32> {
 }
 
 /// A zero timeout, for a poll that does not wait.
-pub(super) const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+pub(super) const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -13,47 +13,47 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// The device and inode of a file.
-pub(super) type Identity = (u64, u64);
+pub(super) type FileIdentity = (u64, u64);
 
 /// The part that all programs of one helper share. The helper prepares it before the first program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Plan {
+pub(super) struct SandboxPlan {
     /// The path of the workspace. The helper also receives a handle of it.
-    pub(super) workspace: Bytes,
-    pub(super) workspace_identity: Identity,
+    pub(super) workspace: OsBytes,
+    pub(super) workspace_identity: FileIdentity,
     /// The separate namespaces. `None` if the program sees everything that the server sees.
-    pub(super) spaces: Option<Spaces>,
+    pub(super) spaces: Option<NamespaceSet>,
     /// The places that all programs see, under any profile.
-    pub(super) base: Vec<Place>,
+    pub(super) base: Vec<ViewPlace>,
     /// The additional places, in the order of mounting.
-    pub(super) view: Vec<Place>,
+    pub(super) view: Vec<ViewPlace>,
     /// The `cgroup.procs` files of the groups to join.
-    pub(super) groups: Vec<Bytes>,
+    pub(super) groups: Vec<OsBytes>,
     /// Pairs of a resource number and its limit.
     pub(super) limits: Vec<(u32, u64)>,
-    pub(super) landlock: Option<Ground>,
-    pub(super) filters: Filters,
+    pub(super) landlock: Option<LandlockConfig>,
+    pub(super) filters: SeccompFilters,
 }
 
 /// The part that belongs to one program.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Errand {
+pub(super) struct SpawnRequest {
     /// `None` only tests if the confinement works.
-    pub(super) program: Option<Becoming>,
+    pub(super) program: Option<TargetProgram>,
     /// The working directory: relative to the workspace, or absolute.
-    pub(super) cwd: Bytes,
-    pub(super) cwd_identity: Identity,
+    pub(super) cwd: OsBytes,
+    pub(super) cwd_identity: FileIdentity,
     /// The tag for all its processes.
     pub(super) tag: Option<u64>,
     /// The only files and folders that may be executed. `None` allows everything visible.
-    pub(super) runs: Option<Vec<Bytes>>,
+    pub(super) runs: Option<Vec<OsBytes>>,
     /// The time in milliseconds that processes left by the program may continue.
     pub(super) grace_ms: u64,
 }
 
 /// Seccomp filters.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Filters {
+pub(super) struct SeccompFilters {
     /// Filters that are applied before the helper creates its first process. They refuse nothing
     /// that is needed later.
     pub(super) ahead: Vec<Vec<u64>>,
@@ -63,14 +63,14 @@ pub(super) struct Filters {
 
 /// The program to execute.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Becoming {
+pub(super) struct TargetProgram {
     /// The path of the file: absolute, or relative to the working directory.
-    pub(super) path: Bytes,
-    pub(super) identity: Identity,
+    pub(super) path: OsBytes,
+    pub(super) identity: FileIdentity,
     /// The arguments, starting with the program's name.
-    pub(super) args: Vec<Bytes>,
+    pub(super) args: Vec<OsBytes>,
     /// Variables of the form `NAME=value`.
-    pub(super) env: Vec<Bytes>,
+    pub(super) env: Vec<OsBytes>,
     /// `true` if standard input is a pipe from the server. Otherwise it is empty.
     pub(super) is_fed: bool,
 }
@@ -78,7 +78,7 @@ pub(super) struct Becoming {
 /// The optional namespaces. Mount, process, IPC, UTS and control group namespaces are always
 /// separate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Spaces {
+pub(super) struct NamespaceSet {
     /// A user namespace, which a server without root rights needs.
     pub(super) user: bool,
     /// A network namespace.
@@ -89,24 +89,24 @@ pub(super) struct Spaces {
 
 /// A place in a program's view.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Place {
+pub(super) enum ViewPlace {
     /// A file or folder as it is outside. Left out if missing.
-    Same { at: Bytes, how: How },
+    Same { at: OsBytes, how: PlaceAccess },
     /// A symlink.
-    Link { at: Bytes, to: Bytes },
+    Link { at: OsBytes, to: OsBytes },
     /// An empty folder in memory that ends with the program.
-    Fresh { at: Bytes, bytes: u64, mode: u32 },
+    Fresh { at: OsBytes, bytes: u64, mode: u32 },
     /// The workspace.
-    Workspace { how: How },
+    Workspace { how: PlaceAccess },
     /// A folder in the workspace that can be written but not moved.
-    Held { at: Bytes },
+    Held { at: OsBytes },
     /// An entry of the workspace that can be neither changed nor moved.
-    Guarded { at: Bytes },
+    Guarded { at: OsBytes },
 }
 
 /// The access to a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum How {
+pub(super) enum PlaceAccess {
     Read,
     Write,
     /// A device: it can be read, written and controlled, but not changed.
@@ -115,7 +115,7 @@ pub(super) enum How {
 
 /// The Landlock configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Ground {
+pub(super) struct LandlockConfig {
     /// The Landlock version to use.
     pub(super) abi: i32,
     /// `true` if TCP is refused.
@@ -125,12 +125,12 @@ pub(super) struct Ground {
 /// A string of the operating system: any bytes, not necessarily UTF-8.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub(super) enum Bytes {
+pub(super) enum OsBytes {
     Text(String),
     Other(Vec<u8>),
 }
 
-/// Writes `told`, a [`Plan`] or an [`Errand`], to a sealed file in memory.
+/// Writes `told`, a [`SandboxPlan`] or an [`SpawnRequest`], to a sealed file in memory.
 pub(super) fn seal(told: &impl Serialize) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let mut file = File::from(memfd_create(c"toolgate-plan", flags)?);
@@ -150,7 +150,7 @@ pub(super) fn unseal<T: DeserializeOwned>(told: BorrowedFd<'_>) -> io::Result<T>
     Ok(serde_json::from_slice(text.get(..read).unwrap_or_default())?)
 }
 
-impl Place {
+impl ViewPlace {
     /// Returns `true` if the place depends on the content of the workspace, which an earlier
     /// program may have changed.
     pub(super) fn is_late(&self, workspace: &Path) -> bool {
@@ -164,7 +164,7 @@ impl Place {
     }
 
     /// Returns the path of the place for a program in `workspace`.
-    pub(super) fn at<'p>(&'p self, workspace: &'p Path) -> &'p Path {
+    pub(super) fn path<'p>(&'p self, workspace: &'p Path) -> &'p Path {
         match self {
             Self::Same { at, .. }
             | Self::Link { at, .. }
@@ -176,7 +176,7 @@ impl Place {
     }
 }
 
-impl Bytes {
+impl OsBytes {
     pub(super) fn path(&self) -> &Path {
         Path::new(OsStr::from_bytes(self.bytes()))
     }
@@ -193,7 +193,7 @@ impl Bytes {
     }
 }
 
-impl<T: Into<OsString>> From<T> for Bytes {
+impl<T: Into<OsString>> From<T> for OsBytes {
     fn from(text: T) -> Self {
         match text.into().into_string() {
             Ok(text) => Self::Text(text),
@@ -205,8 +205,8 @@ impl<T: Into<OsString>> From<T> for Bytes {
 /// Checks that parsed data serializes to data that parses the same.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check(bytes: &[u8]) {
-    reads_again::<Plan>(bytes);
-    let Some(errand) = reads_again::<Errand>(bytes) else { return };
+    reads_again::<SandboxPlan>(bytes);
+    let Some(errand) = reads_again::<SpawnRequest>(bytes) else { return };
     let program =
         errand.program.iter().flat_map(|program| [&program.path].into_iter().chain(&program.args));
     for bytes in program.chain([&errand.cwd]) {

@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 /// Sandbox for the programs that tools start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Settings {
+pub struct SandboxSettings {
     /// Access of programs to files and the network. A `[[sandbox.for]]` rule overrides it for some
     /// tools.
-    pub profile: Profile,
+    pub profile: SandboxProfile,
     /// Reaction to a system that lacks a layer of the profile.
-    pub require: Require,
+    pub require: SandboxRequirement,
     /// Additional files and folders that programs may read, as absolute or `~/` paths: a toolchain,
     /// a cache.
     pub read: Vec<String>,
@@ -22,7 +22,7 @@ pub struct Settings {
     pub unix_sockets: bool,
     /// Access to the workspace's `.git`, which can name programs that git later runs unconfined.
     /// The git tools may always write it.
-    pub git: GitFolder,
+    pub git: GitFolderAccess,
     /// Memory limit of each run, in bytes. 0 means half of the machine's memory.
     pub memory_bytes: u64,
     /// The most processes and threads of each run: 8 to 1000000.
@@ -32,17 +32,17 @@ pub struct Settings {
     pub cpu_percent: u64,
     /// Profiles for some tools, one `[[sandbox.for]]` table each. The first match applies.
     #[serde(rename = "for")]
-    pub rules: Vec<For>,
+    pub rules: Vec<ProfileRule>,
 }
 
 /// The profile for programs of some tools.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct For {
+pub struct ProfileRule {
     /// Pattern of tool IDs: `ci.restore`, `git.*`.
     pub tools: String,
     /// Access of their programs.
-    pub profile: Profile,
+    pub profile: SandboxProfile,
 }
 
 /// Access of a program, from least to most.
@@ -50,7 +50,7 @@ pub struct For {
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
-pub enum Profile {
+pub enum SandboxProfile {
     /// Read the workspace and the system's programs. No lasting writes, no network.
     ReadOnly,
     /// Also write the workspace.
@@ -64,7 +64,7 @@ pub enum Profile {
 /// Access of programs to the workspace's `.git`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum GitFolder {
+pub enum GitFolderAccess {
     /// Read only.
     Read,
     /// Read and write.
@@ -74,14 +74,14 @@ pub enum GitFolder {
 /// Reaction to an incomplete sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Require {
+pub enum SandboxRequirement {
     /// Run programs with the available layers. Results list the missing ones.
     Best,
     /// Do not run programs.
     Strict,
 }
 
-impl Profile {
+impl SandboxProfile {
     /// Returns the name that settings and results use.
     pub fn name(self) -> &'static str {
         match self {
@@ -93,9 +93,9 @@ impl Profile {
     }
 }
 
-impl Profile {
+impl SandboxProfile {
     /// Returns a short description of the access.
-    pub fn does(self) -> &'static str {
+    pub fn description(self) -> &'static str {
         match self {
             Self::ReadOnly => {
                 "reads the workspace and the system's programs, writes nothing that lasts"
@@ -110,7 +110,7 @@ impl Profile {
 /// The highest processor limit, in percent of one processor: more than any machine has.
 const CPU_PERCENT_MAX: u64 = 1_000_000;
 
-impl Settings {
+impl SandboxSettings {
     /// Checks that all values are valid.
     ///
     /// # Errors
@@ -148,15 +148,15 @@ impl Settings {
     }
 }
 
-impl Default for Settings {
+impl Default for SandboxSettings {
     fn default() -> Self {
         Self {
-            profile: Profile::Workspace,
-            require: Require::Best,
+            profile: SandboxProfile::Workspace,
+            require: SandboxRequirement::Best,
             read: Vec::new(),
             write: Vec::new(),
             unix_sockets: false,
-            git: GitFolder::Read,
+            git: GitFolderAccess::Read,
             memory_bytes: 0,
             processes: 1024,
             cpu_percent: 0,

@@ -1,100 +1,117 @@
 //! The files that a program sees: system programs, toolchains in its `PATH`, the workspace, and
 //! empty folders for temporary files.
 
-mod found;
+mod machine_places;
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-pub(super) use self::found::{ETC, SYSTEM};
-use self::found::{Found, Homes};
-use super::guards::{self, Guards, held};
-use super::plan::{How, Place};
-use super::settings::{GitFolder, Profile, Settings};
-use super::{Beside, Inside};
+pub(super) use self::machine_places::{ETC_ENTRIES, SYSTEM_FOLDERS};
+use self::machine_places::{HomeFolders, PlaceCollector};
+use super::guarded_paths::{self, GuardedPaths, with_fixed_parents};
+use super::plan::{PlaceAccess, ViewPlace};
+use super::settings::{GitFolderAccess, SandboxProfile, SandboxSettings};
+use super::{Confinement, SandboxPaths};
 
 /// The relevant paths of this machine, collected once.
 #[derive(Debug, Clone)]
-pub(super) struct Base {
-    places: Vec<Place>,
+pub(super) struct MachineView {
+    places: Vec<ViewPlace>,
     /// The user's git configuration.
-    git: Vec<Place>,
-    write: Vec<PathBuf>,
-    guards: Guards,
+    git_places: Vec<ViewPlace>,
+    writable: Vec<PathBuf>,
+    guards: GuardedPaths,
     /// The server's own folders.
     hidden: Vec<PathBuf>,
 }
 
 /// The view that one program needs.
-pub(super) struct Wanted<'i> {
-    pub(super) profile: Profile,
-    only_reads: bool,
+pub(super) struct ViewRequest<'i> {
+    pub(super) profile: SandboxProfile,
+    read_only: bool,
     /// The repository's folder that the program, git, may change.
     repository: Option<&'i Path>,
     /// `true` if git runs no other program and the repository is the workspace's own.
-    is_plain: bool,
-    seen: &'i [PathBuf],
+    runs_only_git: bool,
+    visible_paths: &'i [PathBuf],
 }
 
-impl<'i> Wanted<'i> {
+impl<'i> ViewRequest<'i> {
     /// The largest view that a program can have.
-    pub(super) const ALL: Self = Self {
-        profile: Profile::Workspace,
-        only_reads: false,
+    pub(super) const LARGEST: Self = Self {
+        profile: SandboxProfile::Workspace,
+        read_only: false,
         repository: None,
-        is_plain: false,
-        seen: &[],
+        runs_only_git: false,
+        visible_paths: &[],
     };
 
-    pub(super) fn of(inside: &'i Inside) -> Self {
-        let Inside { profile, workspace, only_reads, repository, seen, runs } = inside;
+    pub(super) fn new(inside: &'i Confinement) -> Self {
+        let Confinement {
+            profile,
+            workspace,
+            read_only: only_reads,
+            git_folder: repository,
+            visible_paths,
+            executables: runs,
+        } = inside;
         let repository = repository.as_deref();
-        let is_own = repository == Some(&*guards::top(workspace.path()));
-        let is_plain = is_own && runs.is_some();
-        Self { profile: *profile, only_reads: *only_reads, repository, is_plain, seen }
+        let is_own = repository == Some(&*guarded_paths::repository_path(workspace.path()));
+        let runs_only_git = is_own && runs.is_some();
+        Self { profile: *profile, read_only: *only_reads, repository, runs_only_git, visible_paths }
     }
 
-    fn how(&self) -> How {
-        if self.only_reads || self.profile == Profile::ReadOnly { How::Read } else { How::Write }
+    fn workspace_access(&self) -> PlaceAccess {
+        if self.read_only || self.profile == SandboxProfile::ReadOnly {
+            PlaceAccess::Read
+        } else {
+            PlaceAccess::Write
+        }
     }
 }
 
-impl Base {
+impl MachineView {
     /// Collects the paths for programs in `workspace` that are looked up in `paths`. `variable`
     /// returns the server's environment variables.
-    pub(super) fn look<'p>(
-        settings: &Settings,
-        beside: &Beside,
+    pub(super) fn detect<'p>(
+        settings: &SandboxSettings,
+        beside: &SandboxPaths,
         workspace: &Path,
         paths: impl IntoIterator<Item = &'p str>,
         variable: &dyn Fn(&str) -> Option<PathBuf>,
     ) -> Self {
-        let homes = Homes::of(variable);
+        let homes = HomeFolders::new(variable);
         let home = homes.home.as_deref();
-        let write: Vec<_> = settings.write.iter().map(|path| expanded(path, home)).collect();
-        let written: Vec<_> = write.iter().cloned().chain([workspace.to_owned()]).collect();
-        let mut found = Found::none(written.clone());
-        found.system(&homes);
-        found.toolchains(&homes, paths);
-        settings.read.iter().for_each(|path| found.named(&expanded(path, home)));
-        let mut git = Found::none(written);
-        git.git(&homes);
+        let writable: Vec<_> = settings.write.iter().map(|path| expand_home(path, home)).collect();
+        let written: Vec<_> = writable.iter().cloned().chain([workspace.to_owned()]).collect();
+        let mut found = PlaceCollector::new(written.clone());
+        found.add_system(&homes);
+        found.add_toolchains(&homes, paths);
+        settings.read.iter().for_each(|path| found.add(&expand_home(path, home)));
+        let mut git = PlaceCollector::new(written);
+        git.add_git_config(&homes);
         Self {
             places: found.places,
-            git: git.places,
-            write,
-            guards: Guards::of(&beside.guarded, settings.git == GitFolder::Write),
+            git_places: git.places,
+            writable,
+            guards: GuardedPaths::new(&beside.guarded, settings.git == GitFolderAccess::Write),
             hidden: beside.hidden.clone(),
         }
     }
 
     /// Returns the view of a program in `workspace`: the places that all programs share, and its
     /// own. Both are in the order of mounting.
-    pub(super) fn view(&self, workspace: &Path, wanted: &Wanted<'_>) -> (Vec<Place>, Vec<Place>) {
+    pub(super) fn view(
+        &self,
+        workspace: &Path,
+        wanted: &ViewRequest<'_>,
+    ) -> (Vec<ViewPlace>, Vec<ViewPlace>) {
         let mut base = Vec::new();
         let mut own = Vec::new();
-        let mut owned: Vec<Spelled> = Vec::new();
-        for Made { spelled, place, is_common } in self.made(workspace, wanted) {
+        let mut owned: Vec<SlashedPath> = Vec::new();
+        for PlannedPlace { path: spelled, place, is_common } in
+            self.planned_places(workspace, wanted)
+        {
             if is_common && !owned.iter().any(|around| spelled.lies_in(around)) {
                 base.push(place);
             } else {
@@ -106,40 +123,43 @@ impl Base {
     }
 
     /// Returns all places that a program in `workspace` sees, parents first.
-    fn made(&self, workspace: &Path, wanted: &Wanted<'_>) -> Vec<Made> {
-        let how = wanted.how();
-        let git = if wanted.repository.is_some() { &self.git[..] } else { &[] };
-        let write = self.write.iter().map(|at| Place::Same { at: at.into(), how });
-        let seen = wanted.seen.iter().map(|at| Place::Same { at: at.into(), how: How::Read });
-        let made = |place: Place, is_common| {
-            let spelled = Spelled::of(place.at(workspace));
-            Made { spelled, place, is_common }
+    fn planned_places(&self, workspace: &Path, wanted: &ViewRequest<'_>) -> Vec<PlannedPlace> {
+        let how = wanted.workspace_access();
+        let git = if wanted.repository.is_some() { &self.git_places[..] } else { &[] };
+        let write = self.writable.iter().map(|at| ViewPlace::Same { at: at.into(), how });
+        let seen = wanted
+            .visible_paths
+            .iter()
+            .map(|at| ViewPlace::Same { at: at.into(), how: PlaceAccess::Read });
+        let made = |place: ViewPlace, is_common| {
+            let spelled = SlashedPath::new(place.path(workspace));
+            PlannedPlace { path: spelled, place, is_common }
         };
         let common = self.places.iter().cloned().map(|place| {
-            let is_common = !matches!(place, Place::Fresh { .. });
+            let is_common = !matches!(place, ViewPlace::Fresh { .. });
             made(place, is_common)
         });
         let mut places: Vec<_> = common.collect();
         let own = |place| made(place, false);
         places.extend(git.iter().cloned().chain(write).chain(seen).map(own));
         // Entries of the workspace are visible through the workspace.
-        let around = Spelled::of(workspace);
-        places.retain(|it| !it.spelled.lies_in(&around));
-        places.push(own(Place::Workspace { how }));
-        if how == How::Write {
-            let brings = self.guards.lets_git_bring(wanted.is_plain);
+        let around = SlashedPath::new(workspace);
+        places.retain(|it| !it.path.lies_in(&around));
+        places.push(own(ViewPlace::Workspace { how }));
+        if how == PlaceAccess::Write {
+            let brings = self.guards.allows_git_settings(wanted.runs_only_git);
             let guarded = self.guards.places(workspace, wanted.repository, brings);
             places.extend(guarded.into_iter().map(own));
         }
         let hidden = self.hidden.iter().filter(|at| at.starts_with(workspace) && at.is_dir());
         let hidden: Vec<_> = hidden.cloned().collect();
-        let empty = |at: &Path| Place::Fresh { at: at.into(), bytes: 4096, mode: 0o555 };
-        places.extend(held(workspace, &hidden, empty).into_iter().map(own));
+        let empty = |at: &Path| ViewPlace::Fresh { at: at.into(), bytes: 4096, mode: 0o555 };
+        places.extend(with_fixed_parents(workspace, &hidden, empty).into_iter().map(own));
         // Parents come first. Of two entries at one place, the later one hides the other.
-        places.sort_by_key(|it| it.spelled.depth());
-        let mut made: Vec<Made> = Vec::with_capacity(places.len());
+        places.sort_by_key(|it| it.path.depth());
+        let mut made: Vec<PlannedPlace> = Vec::with_capacity(places.len());
         for place in places {
-            if !is_seen_by(&made, &place) {
+            if !is_covered_by(&made, &place) {
                 made.push(place);
             }
         }
@@ -148,10 +168,10 @@ impl Base {
 
     /// Returns `true` if a program in `workspace` sees the file with the path `named` and the real
     /// path `real`.
-    pub(super) fn shows(
+    pub(super) fn shows_path(
         &self,
         workspace: &Path,
-        wanted: &Wanted<'_>,
+        wanted: &ViewRequest<'_>,
         named: &Path,
         real: &Path,
     ) -> bool {
@@ -159,40 +179,41 @@ impl Base {
         // into it.
         let turns_back = named.components().any(|it| it == Component::ParentDir);
         let is_called = |at: &Path| !turns_back && named.starts_with(at);
-        self.made(workspace, wanted).iter().any(|it| match &it.place {
-            Place::Workspace { .. } => real.starts_with(workspace),
-            Place::Same { at, how: How::Write } => real.starts_with(at.path()),
-            Place::Same { at, .. } => real.starts_with(at.path()) || is_called(at.path()),
-            Place::Link { at, .. } => is_called(at.path()),
-            Place::Fresh { .. } | Place::Held { .. } | Place::Guarded { .. } => false,
+        self.planned_places(workspace, wanted).iter().any(|it| match &it.place {
+            ViewPlace::Workspace { .. } => real.starts_with(workspace),
+            ViewPlace::Same { at, how: PlaceAccess::Write } => real.starts_with(at.path()),
+            ViewPlace::Same { at, .. } => real.starts_with(at.path()) || is_called(at.path()),
+            ViewPlace::Link { at, .. } => is_called(at.path()),
+            ViewPlace::Fresh { .. } | ViewPlace::Held { .. } | ViewPlace::Guarded { .. } => false,
         })
     }
 
     /// Returns `true` if a program with the view `wanted` could create names that must stay free.
-    pub(super) fn reserves(&self, wanted: &Wanted<'_>) -> bool {
-        wanted.how() == How::Write && !self.guards.lets_git_bring(wanted.is_plain)
+    pub(super) fn needs_reservation(&self, wanted: &ViewRequest<'_>) -> bool {
+        wanted.workspace_access() == PlaceAccess::Write
+            && !self.guards.allows_git_settings(wanted.runs_only_git)
     }
 
     /// Returns the names that no program may create in a workspace.
-    pub(super) fn reserved(&self) -> impl Iterator<Item = &str> {
-        self.guards.reserved()
+    pub(super) fn reserved_names(&self) -> impl Iterator<Item = &str> {
+        self.guards.reserved_names()
     }
 }
 
 /// A place of a view.
-struct Made {
-    spelled: Spelled,
-    place: Place,
+struct PlannedPlace {
+    path: SlashedPath,
+    place: ViewPlace,
     /// `true` if all programs see it.
     is_common: bool,
 }
 
 /// A path as bytes with one slash after each part. It is quicker to compare than a `Path`, and each
 /// program needs many comparisons.
-struct Spelled(Vec<u8>);
+struct SlashedPath(Vec<u8>);
 
-impl Spelled {
-    fn of(path: &Path) -> Self {
+impl SlashedPath {
+    fn new(path: &Path) -> Self {
         let mut spelled = Vec::with_capacity(path.as_os_str().len() + 1);
         for part in path.components() {
             if part != Component::RootDir {
@@ -213,17 +234,21 @@ impl Spelled {
 }
 
 /// Returns `true` if the places in `made` already show this place with the same access.
-fn is_seen_by(made: &[Made], Made { spelled, place, .. }: &Made) -> bool {
-    let around = made.iter().rev().find(|it| spelled.lies_in(&it.spelled));
+fn is_covered_by(made: &[PlannedPlace], planned: &PlannedPlace) -> bool {
+    let PlannedPlace { path: spelled, place, .. } = planned;
+    let around = made.iter().rev().find(|it| spelled.lies_in(&it.path));
     match (around.map(|it| &it.place), place) {
-        (Some(Place::Same { how: How::Read, .. }), Place::Same { how: How::Read, .. }) => true,
+        (
+            Some(ViewPlace::Same { how: PlaceAccess::Read, .. }),
+            ViewPlace::Same { how: PlaceAccess::Read, .. },
+        ) => true,
         (Some(one), other) => one == other,
         (None, _) => false,
     }
 }
 
 /// Expands a leading `~/` in `path` to `home`.
-pub(super) fn expanded(path: &str, home: Option<&Path>) -> PathBuf {
+pub(super) fn expand_home(path: &str, home: Option<&Path>) -> PathBuf {
     match (path.strip_prefix("~/"), home) {
         (Some(rest), Some(home)) => home.join(rest),
         _ => PathBuf::from(path),
@@ -236,45 +261,52 @@ mod tests {
 
     const WORKSPACE: &str = "/root/src/app";
 
-    fn view(profile: Profile) -> Vec<Place> {
-        let settings = Settings { write: vec!["~/shared".to_owned()], ..Settings::default() };
+    fn view(profile: SandboxProfile) -> Vec<ViewPlace> {
+        let settings =
+            SandboxSettings { write: vec!["~/shared".to_owned()], ..SandboxSettings::default() };
         let variable = |name: &str| (name == "HOME").then(|| "/root".into());
-        let beside = Beside::default();
-        let base = Base::look(&settings, &beside, Path::new(WORKSPACE), ["/usr/bin"], &variable);
-        let (all, own) = base.view(Path::new(WORKSPACE), &Wanted { profile, ..Wanted::ALL });
+        let beside = SandboxPaths::default();
+        let base =
+            MachineView::detect(&settings, &beside, Path::new(WORKSPACE), ["/usr/bin"], &variable);
+        let (all, own) =
+            base.view(Path::new(WORKSPACE), &ViewRequest { profile, ..ViewRequest::LARGEST });
         [all, own].concat()
     }
 
     #[test]
     fn what_is_around_comes_first_and_the_workspace_lies_over_an_empty_home() {
-        let view = view(Profile::Workspace);
+        let view = view(SandboxProfile::Workspace);
         let workspace = Path::new(WORKSPACE);
         let position = |path: &str| {
-            view.iter().position(|place| place.at(workspace) == Path::new(path)).unwrap()
+            view.iter().position(|place| place.path(workspace) == Path::new(path)).unwrap()
         };
         assert!(position("/root") < position(WORKSPACE));
         assert!(position("/root") < position("/root/shared"));
-        assert!(matches!(view[position("/root")], Place::Fresh { .. }));
-        assert!(matches!(view[position(WORKSPACE)], Place::Workspace { how: How::Write }));
+        assert!(matches!(view[position("/root")], ViewPlace::Fresh { .. }));
+        assert!(matches!(
+            view[position(WORKSPACE)],
+            ViewPlace::Workspace { how: PlaceAccess::Write }
+        ));
     }
 
     #[test]
     fn a_program_that_only_reads_writes_nothing_that_lasts() {
-        let lasts = |place: &Place| {
+        let lasts = |place: &ViewPlace| {
             matches!(
                 place,
-                Place::Same { how: How::Write, .. } | Place::Workspace { how: How::Write }
+                ViewPlace::Same { how: PlaceAccess::Write, .. }
+                    | ViewPlace::Workspace { how: PlaceAccess::Write }
             )
         };
-        assert!(!view(Profile::ReadOnly).iter().any(lasts));
-        assert!(view(Profile::Workspace).iter().any(lasts));
+        assert!(!view(SandboxProfile::ReadOnly).iter().any(lasts));
+        assert!(view(SandboxProfile::Workspace).iter().any(lasts));
     }
 
     #[test]
     fn of_etc_nothing_is_seen_that_is_secret() {
         let secret = ["/etc/shadow", "/etc/ssl/private", "/etc/ssl", "/etc"];
-        for place in view(Profile::Network) {
-            let at = place.at(Path::new(WORKSPACE)).to_owned();
+        for place in view(SandboxProfile::Network) {
+            let at = place.path(Path::new(WORKSPACE)).to_owned();
             assert!(!secret.contains(&at.to_str().unwrap()), "{at:?}");
         }
     }

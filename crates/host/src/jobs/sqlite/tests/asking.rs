@@ -1,39 +1,44 @@
 //! What a job may ask and was told is kept with it, in files of older toolgates too.
 
-use toolgate_contract::{Askable, Choice, Given, Told};
+use toolgate_contract::{ClientAnswer, ClientAnswers, PersonChoice, QuestionSupport};
 
 use super::*;
-use crate::jobs::store::Answered;
+use crate::jobs::store::CallerAnswers;
 
-fn given(keys: &[&str]) -> Given {
-    keys.iter().map(|key| ((*key).to_owned(), Told::Choice(Choice::Declined))).collect()
+fn given(keys: &[&str]) -> ClientAnswers {
+    keys.iter()
+        .map(|key| ((*key).to_owned(), ClientAnswer::Choice(PersonChoice::Declined)))
+        .collect()
 }
 
 #[tokio::test]
 async fn what_was_answered_outlives_the_store_and_the_first_answer_stays() {
     let folder = folder();
-    let can = Askable { form: true, ..Askable::default() };
+    let can = QuestionSupport { form: true, ..QuestionSupport::default() };
     let store = open(&folder);
-    let asking = Answered { can, given: given(&["one"]) };
-    store.accept(NewJob { asking, ..job(1) }).await.expect("accepted");
+    let asking = CallerAnswers { can, given: given(&["one"]) };
+    store.accept(NewJob { answers: asking, ..job(1) }).await.expect("accepted");
     store.begin(id(1), at(1)).await.expect("begun").expect("it is there");
     let mut told = given(&["two"]);
-    told.insert("one".to_owned(), Told::Roots(Vec::new()));
-    store.tell(id(1), told).await.expect("told");
-    store.tell(id(2), given(&["x"])).await.expect("nothing is done for one that is not there");
+    told.insert("one".to_owned(), ClientAnswer::Roots(Vec::new()));
+    store.add_answers(id(1), told).await.expect("told");
+    store
+        .add_answers(id(2), given(&["x"]))
+        .await
+        .expect("nothing is done for one that is not there");
     drop(store);
 
     let store = open(&folder);
     assert_eq!(store.adopt_all().await.expect("adopted").jobs.len(), 1);
     store.requeue(id(1), at(2)).await.expect("requeued");
     let begun = store.begin(id(1), at(3)).await.expect("begun").expect("it is there");
-    assert_eq!(begun.asking, Answered { can, given: given(&["one", "two"]) });
+    assert_eq!(begun.answers, CallerAnswers { can, given: given(&["one", "two"]) });
 }
 
 #[tokio::test]
 async fn a_file_of_before_jobs_could_ask_is_brought_up_with_what_is_in_it() {
     let folder = folder();
-    let db = Connection::open(folder.path().join(FILE)).expect("a file");
+    let db = Connection::open(folder.path().join(FILE_NAME)).expect("a file");
     db.execute_batch(&format!(
         "PRAGMA journal_mode = WAL; {} PRAGMA user_version = 1; PRAGMA application_id = {}; \
          INSERT INTO jobs (n, id, tool, caller, dialect, priority, state, owner, created, updated, \
@@ -48,5 +53,5 @@ async fn a_file_of_before_jobs_could_ask_is_brought_up_with_what_is_in_it() {
     let store = open(&folder);
     assert_eq!(store.adopt_all().await.expect("adopted").jobs.len(), 1);
     let begun = store.begin(id(1), at(1)).await.expect("begun").expect("it is there");
-    assert_eq!((begun.input, begun.asking), (json!({}), Answered::default()));
+    assert_eq!((begun.input, begun.answers), (json!({}), CallerAnswers::default()));
 }

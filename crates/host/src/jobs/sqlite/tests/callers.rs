@@ -7,12 +7,12 @@ async fn of_too_many_the_oldest_are_forgotten_of_whichever_caller_has_most() {
     let folder = folder();
     let store = open(&folder);
     for number in 1..=6 {
-        let caller = Caller::named(if number <= 2 { "bob" } else { "ada" });
+        let caller = Caller::with_key(if number <= 2 { "bob" } else { "ada" });
         store.accept(NewJob { caller, ..job(number) }).await.expect("it is accepted");
         let second = i64::try_from(number).expect("small");
         store.finish(id(number), end(second, vec![])).await.expect("it ends");
     }
-    let beyond = async |most| store.forget(at(7), most).await.expect("an answer");
+    let beyond = async |most| store.remove_expired(at(7), most).await.expect("an answer");
     assert_eq!(beyond(6).await, []);
     assert_eq!(beyond(4).await, [id(3), id(4)]);
     assert_eq!(beyond(3).await, [id(1)], "of two that have as many");

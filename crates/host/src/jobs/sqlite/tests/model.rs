@@ -6,7 +6,7 @@ use super::*;
 
 /// A job, what happened to it, and what only the store knows of it.
 struct Kept {
-    job: Job,
+    job: JobSnapshot,
     input: serde_json::Value,
     events: Vec<JobEvent>,
     ended: Option<Timestamp>,
@@ -21,8 +21,8 @@ enum Op {
     Accept { key: u128, caller: &'static str, keep: u64 },
     Begin(u128),
     Requeue(u128),
-    Append(u128, Vec<Happened>),
-    Finish { key: u128, state: JobState, before: Vec<Happened>, artefacts: bool },
+    Append(u128, Vec<JobEventKind>),
+    Finish { key: u128, state: JobState, before: Vec<JobEventKind>, artefacts: bool },
     Forget { ended_max: usize },
     Reopen,
 }
@@ -46,15 +46,14 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..60)
 }
 
-fn said(max: usize) -> impl Strategy<Value = Vec<Happened>> {
+fn said(max: usize) -> impl Strategy<Value = Vec<JobEventKind>> {
     let text = || "[a-z\\x00\"\u{1F980}\n]{0,8}";
     let one = prop_oneof![
-        (0..=8_u8, prop::option::of(text())).prop_map(|(eighths, message)| Happened::Progress {
-            fraction: f64::from(eighths) / 8.0,
-            message,
+        (0..=8_u8, prop::option::of(text())).prop_map(|(eighths, message)| {
+            JobEventKind::Progress { fraction: f64::from(eighths) / 8.0, message }
         }),
-        text().prop_map(|text| Happened::Output { stream: Stream::Stderr, text }),
-        text().prop_map(|message| Happened::Log { level: Level::Warning, message }),
+        text().prop_map(|text| JobEventKind::Output { stream: OutputStream::Stderr, text }),
+        text().prop_map(|message| JobEventKind::Log { level: LogLevel::Warning, message }),
     ];
     prop::collection::vec(one, 0..max)
 }
@@ -73,7 +72,7 @@ impl Model {
         if self.0.iter().any(|kept| kept.job.id == new.id) {
             return false;
         }
-        let job = Job {
+        let job = JobSnapshot {
             id: new.id,
             tool: new.tool.clone(),
             caller: new.caller.clone(),
@@ -84,20 +83,20 @@ impl Model {
             attempts: 0,
             progress: 0.0,
             message: None,
-            keep: new.keep,
+            keep_for: new.keep,
             last_event: 0,
             artefacts: vec![],
-            asks: toolgate_contract::Questions::new(),
+            questions: toolgate_contract::ClientQuestions::new(),
             outcome: None,
         };
         let mut kept = Kept { job, input: new.input.clone(), events: vec![], ended: None };
-        kept.add(new.created, vec![Happened::Queued]);
+        kept.add(new.created, vec![JobEventKind::Queued]);
         self.0.push(kept);
         true
     }
 
     fn forget(&mut self, now: Timestamp, ended_max: usize) -> Vec<JobId> {
-        let mut ended: Vec<(Timestamp, &Job)> =
+        let mut ended: Vec<(Timestamp, &JobSnapshot)> =
             self.0.iter().filter_map(|kept| Some((kept.ended?, &kept.job))).collect();
         ended.sort_by_key(|(at, _)| *at);
         let beyond = ended.len().saturating_sub(ended_max);
@@ -111,7 +110,7 @@ impl Model {
         let mut due: Vec<JobId> = order[..beyond].iter().map(|at| ended[*at].1.id).collect();
         due.extend(self.0.iter().filter_map(|kept| {
             let ago = now.duration_since(kept.ended?).unsigned_abs();
-            (ago > kept.job.keep).then_some(kept.job.id)
+            (ago > kept.job.keep_for).then_some(kept.job.id)
         }));
         due.sort_unstable();
         due.dedup();
@@ -122,22 +121,22 @@ impl Model {
 
 impl Kept {
     /// Adds what happened and gives the number of the first.
-    fn add(&mut self, at: Timestamp, happened: Vec<Happened>) -> u64 {
+    fn add(&mut self, at: Timestamp, happened: Vec<JobEventKind>) -> u64 {
         let first = self.job.last_event + 1;
         for what in happened {
-            if let Happened::Progress { fraction, message } = &what {
+            if let JobEventKind::Progress { fraction, message } = &what {
                 self.job.progress = *fraction;
                 self.job.message.clone_from(message);
             }
             self.job.updated = at;
             self.job.last_event += 1;
-            self.events.push(JobEvent { seq: self.job.last_event, at, what });
+            self.events.push(JobEvent { seq: self.job.last_event, at, kind: what });
         }
         first
     }
 }
 
-fn stamped(at: Timestamp, happened: &[Happened]) -> Vec<Said> {
+fn stamped(at: Timestamp, happened: &[JobEventKind]) -> Vec<TimedEvent> {
     happened.iter().map(|what| (at, what.clone())).collect()
 }
 
@@ -145,7 +144,7 @@ fn stamped(at: Timestamp, happened: &[Happened]) -> Vec<Said> {
 async fn step(store: &SqliteStore, model: &mut Model, now: Timestamp, op: Op) {
     match op {
         Op::Accept { key, caller, keep } => {
-            let caller = Caller::named(caller);
+            let caller = Caller::with_key(caller);
             let keep = Duration::from_secs(keep);
             let new = NewJob { caller, keep, created: now, ..job(key) };
             assert_eq!(store.accept(new.clone()).await.is_ok(), model.accept(&new));
@@ -158,9 +157,16 @@ async fn step(store: &SqliteStore, model: &mut Model, now: Timestamp, op: Op) {
                 kept.job.started = Some(now);
                 kept.job.attempts += 1;
                 let attempt = kept.job.attempts;
-                (attempt, kept.add(now, vec![Happened::Started { attempt }]), kept.input.clone())
+                (
+                    attempt,
+                    kept.add(now, vec![JobEventKind::Started { attempt }]),
+                    kept.input.clone(),
+                )
             });
-            assert_eq!(begun.map(|begun| (begun.attempt, begun.event, begun.input)), expected);
+            assert_eq!(
+                begun.map(|begun| (begun.attempt, begun.start_event, begun.input)),
+                expected
+            );
         }
         Op::Requeue(key) => {
             store.requeue(id(key), now).await.expect("an answer");
@@ -170,7 +176,7 @@ async fn step(store: &SqliteStore, model: &mut Model, now: Timestamp, op: Op) {
             }
         }
         Op::Append(key, happened) => {
-            let first = store.append(id(key), stamped(now, &happened)).await;
+            let first = store.append_events(id(key), stamped(now, &happened)).await;
             assert_eq!(first.ok(), model.live(key).map(|kept| kept.add(now, happened)));
         }
         Op::Finish { key, state, before, artefacts } => {
@@ -186,7 +192,7 @@ async fn step(store: &SqliteStore, model: &mut Model, now: Timestamp, op: Op) {
             let first = store.finish(id(key), end.clone()).await.expect("an answer");
             let expected = model.live(key).map(|kept| {
                 let first = kept.add(now, before);
-                kept.add(now, vec![Happened::Finished { state }]);
+                kept.add(now, vec![JobEventKind::Finished { state }]);
                 (kept.job.state, kept.ended) = (state, Some(now));
                 (kept.job.outcome, kept.job.artefacts) = (Some(end.outcome), end.artefacts);
                 first
@@ -194,7 +200,7 @@ async fn step(store: &SqliteStore, model: &mut Model, now: Timestamp, op: Op) {
             assert_eq!(first, expected);
         }
         Op::Forget { ended_max } => {
-            let mut forgotten = store.forget(now, ended_max).await.expect("an answer");
+            let mut forgotten = store.remove_expired(now, ended_max).await.expect("an answer");
             forgotten.sort_unstable();
             assert_eq!(forgotten, model.forget(now, ended_max));
         }
@@ -217,7 +223,7 @@ async fn compare(store: &SqliteStore, model: &Model) {
         assert_eq!(format!("{job:?}"), format!("{:?}", expected.map(|kept| &kept.job)));
         assert_eq!(events, expected.map(|kept| kept.events.clone()).unwrap_or_default());
     }
-    for caller in [None, Some(Caller::named("ada")), Some(Caller::named("bob"))] {
+    for caller in [None, Some(Caller::with_key("ada")), Some(Caller::with_key("bob"))] {
         let mut seen = Vec::new();
         let mut after = None;
         loop {
@@ -230,8 +236,9 @@ async fn compare(store: &SqliteStore, model: &Model) {
         }
         let theirs = |kept: &&Kept| caller.as_ref().is_none_or(|caller| *caller == kept.job.caller);
         let all = model.0.iter().rev().filter(theirs);
-        let expected: Vec<String> =
-            all.map(|kept| format!("{:?}", Job { outcome: None, ..kept.job.clone() })).collect();
+        let expected: Vec<String> = all
+            .map(|kept| format!("{:?}", JobSnapshot { outcome: None, ..kept.job.clone() }))
+            .collect();
         assert_eq!(seen, expected);
     }
 }

@@ -11,7 +11,7 @@ fn micros(mut times: Vec<Duration>) -> String {
     format!("p50 {} us, p99 {} us", at(50), at(99))
 }
 
-async fn timed<T>(work: impl Future<Output = Result<T, StoreError>>) -> Duration {
+async fn timed<T>(work: impl Future<Output = Result<T, JobStoreError>>) -> Duration {
     let began = Instant::now();
     work.await.expect("it is done");
     began.elapsed()
@@ -73,20 +73,24 @@ async fn store_speed_of_events() {
     }
     let mut times = Vec::new();
     for _ in 0..4000 {
-        times.push(timed(store.append(id(2000), vec![(at(1), printed("a line\n"))])).await);
+        times.push(timed(store.append_events(id(2000), vec![(at(1), printed("a line\n"))])).await);
     }
     println!("append of a line: {}", micros(times));
     for kib in [4, 64] {
         let text = "some text that a program printed\n".repeat(kib * 1024 / 33);
         let began = Instant::now();
         for _ in 0..64 * 1024 / kib {
-            store.append(id(2001), vec![(at(1), printed(&text))]).await.expect("it is added");
+            store
+                .append_events(id(2001), vec![(at(1), printed(&text))])
+                .await
+                .expect("it is added");
         }
         let rate = 64.0 / began.elapsed().as_secs_f64();
         println!("append of {kib} KiB: {rate:.0} MiB/s");
         let began = Instant::now();
-        let many = (0..64 * 1024 / kib)
-            .map(|turn| store.append(id(2002 + turn as u128 % 16), vec![(at(1), printed(&text))]));
+        let many = (0..64 * 1024 / kib).map(|turn| {
+            store.append_events(id(2002 + turn as u128 % 16), vec![(at(1), printed(&text))])
+        });
         join_all(many).await;
         let rate = 64.0 / began.elapsed().as_secs_f64();
         println!("append of {kib} KiB, many at once: {rate:.0} MiB/s");
@@ -107,7 +111,7 @@ async fn store_speed_with_many_that_ended() {
         join_all((first..first + 250).map(|number| store.finish(id(number), end(2, vec![])))).await;
     }
     println!("{FINISHED} accepted and finished: {:?}", began.elapsed());
-    let bytes = std::fs::metadata(folder.path().join(FILE)).expect("a file").len();
+    let bytes = std::fs::metadata(folder.path().join(FILE_NAME)).expect("a file").len();
     println!("{} bytes a job", u128::from(bytes) / FINISHED);
     println!("accept with {FINISHED} finished: {:?}", timed(store.accept(job(FINISHED + 1))).await);
     drop(store);
@@ -117,13 +121,13 @@ async fn store_speed_with_many_that_ended() {
         let opened = began.elapsed();
         println!("open {opened:?}, adopt {:?}", timed(store.adopt_all()).await);
         println!("a page of 50 {:?}", timed(store.list(None, None, 50)).await);
-        println!("forget nothing {:?}", timed(store.forget(at(3), usize::MAX)).await);
-        println!("forget nothing again {:?}", timed(store.forget(at(3), usize::MAX)).await);
+        println!("forget nothing {:?}", timed(store.remove_expired(at(3), usize::MAX)).await);
+        println!("forget nothing again {:?}", timed(store.remove_expired(at(3), usize::MAX)).await);
     }
     let store = open(&folder);
-    println!("forget 1000 {:?}", timed(store.forget(at(3), 99_000)).await);
+    println!("forget 1000 {:?}", timed(store.remove_expired(at(3), 99_000)).await);
     let (forget, accept) = tokio::join!(
-        timed(store.forget(at(999), 0)),
+        timed(store.remove_expired(at(999), 0)),
         timed(async {
             store.job(id(1)).await?;
             store.accept(job(FINISHED + 2)).await

@@ -12,9 +12,11 @@ async fn a_job_remembers_how_its_caller_is_known_and_what_it_might() {
     let caller = Caller {
         scopes: list(&["files:read"]),
         roles: list(&["ops", "ci"]),
-        ..Caller::of("okta:ada", CallerKind::Token)
+        ..Caller::new("okta:ada", CallerKind::Token)
     };
-    for (number, caller) in [(1, caller.clone()), (2, Caller::local()), (3, Caller::named("ada"))] {
+    for (number, caller) in
+        [(1, caller.clone()), (2, Caller::local()), (3, Caller::with_key("ada"))]
+    {
         store.accept(NewJob { caller, ..job(number) }).await.expect("accepted");
     }
     drop(store);
@@ -24,7 +26,7 @@ async fn a_job_remembers_how_its_caller_is_known_and_what_it_might() {
     assert_eq!((&begun, &begun.scopes, &begun.roles), (&caller, &caller.scopes, &caller.roles));
     let kept = store.job(id(1)).await.expect("read").expect("it is there").caller;
     assert_eq!((&kept, &kept.scopes, &kept.roles), (&caller, &caller.scopes, &caller.roles));
-    for (number, caller) in [(2, Caller::local()), (3, Caller::named("ada"))] {
+    for (number, caller) in [(2, Caller::local()), (3, Caller::with_key("ada"))] {
         assert_eq!(store.job(id(number)).await.expect("read").expect("it is there").caller, caller);
     }
 }

@@ -149,13 +149,9 @@ fn who_has_no_good_key_waits_a_moment_and_who_guesses_on_is_told_to_wait() {
         }
     }
     // Whoever else comes from there with a good one is not kept out by that.
-    let quickest = (0..10).map(|_| {
-        let begun = Instant::now();
-        assert_eq!(served.send(&rpc("statusReport").with("X-API-Key", KEY)).status, 200);
-        begun.elapsed()
-    });
-    let quickest = quickest.min().unwrap();
-    assert!(quickest < Duration::from_millis(100), "{quickest:?}");
+    let begun = Instant::now();
+    assert_eq!(served.send(&rpc("statusReport").with("X-API-Key", KEY)).status, 200);
+    assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
     // Who says nothing guesses nothing.
     turned_away(&served.send(&rpc("statusReport")));
     let log = served.log();

@@ -78,7 +78,7 @@ impl Server {
         self.asked.lock().unwrap().clone()
     }
 
-    fn endpoint(&self, change: impl FnOnce(&mut EmbedderSettings)) -> Endpoint {
+    fn endpoint(&self, change: impl FnOnce(&mut EmbedderSettings)) -> EmbeddingEndpoint {
         let mut settings = EmbedderSettings {
             url: Some(self.url.clone()),
             model: Some("small".to_owned()),
@@ -88,7 +88,7 @@ impl Server {
         };
         change(&mut settings);
         settings.check().unwrap();
-        let mut endpoint = Endpoint::new(&settings, &Fetch::default()).unwrap();
+        let mut endpoint = EmbeddingEndpoint::new(&settings, &HttpFetcher::default()).unwrap();
         endpoint.pause = Duration::from_millis(5);
         endpoint
     }
@@ -128,12 +128,12 @@ fn texts(texts: &[&str]) -> Vec<String> {
 }
 
 /// What comes of two texts where the server does `does`, without where it is.
-async fn outcome(does: Vec<Does>, role: Role) -> (String, usize) {
+async fn outcome(does: Vec<Does>, role: EmbeddingRole) -> (String, usize) {
     let server = Server::new(does).await;
     let endpoint = server.endpoint(|_| {});
     let outcome = match endpoint.embed(&texts(&["a", "bb"]), role).await {
         Ok((vectors, usage)) => format!("{} vectors, {} tokens", vectors.len(), usage.tokens),
-        Err(Away(why)) => why.replace(&server.url, "URL"),
+        Err(EmbedderUnavailable(why)) => why.replace(&server.url, "URL"),
     };
     (outcome, server.asked().len())
 }
@@ -153,7 +153,8 @@ async fn texts_are_asked_for_in_batches_and_come_back_in_order() {
         settings.key_env = Some("A_KEY".to_owned());
         settings.take_secrets(|_| Some("sk-1"));
     });
-    let (vectors, usage) = endpoint.embed(&texts(&["", "abc", "b"]), Role::Chunk).await.unwrap();
+    let (vectors, usage) =
+        endpoint.embed(&texts(&["", "abc", "b"]), EmbeddingRole::Chunk).await.unwrap();
     let expected = [[1.0, 1.0], [3.0, 1.0], [1.0, 1.0]];
     for (vector, [x, y]) in vectors.iter().zip(expected) {
         let length = f32::hypot(x, y);
@@ -168,7 +169,10 @@ async fn texts_are_asked_for_in_batches_and_come_back_in_order() {
     let first = json!({ "model": "small", "input": [" ", "abc"], "encoding_format": "float", "dimensions": 3 });
     assert_eq!(asked[0].1, first);
     assert_eq!(asked[1].1["input"], json!(["b"]));
-    assert_eq!(endpoint.space(), &Space { model: "small@127.0.0.1".to_owned(), dimensions: 3 });
+    assert_eq!(
+        endpoint.space(),
+        &VectorSpace { model: "small@127.0.0.1".to_owned(), dimensions: 3 }
+    );
 }
 
 #[tokio::test]
@@ -176,18 +180,18 @@ async fn a_batch_is_asked_for_again_where_that_may_help() {
     let limited = || Does::Answers(429, "", r#"{"error":{"message":"slow down"}}"#.to_owned());
     let broken = || Does::Answers(503, "", "<html>".to_owned());
     let right = "2 vectors, 20 tokens";
-    check(outcome(vec![limited(), Does::Right], Role::Chunk).await, right, 2);
-    check(outcome(vec![broken(), broken(), Does::Right], Role::Chunk).await, right, 3);
+    check(outcome(vec![limited(), Does::Right], EmbeddingRole::Chunk).await, right, 2);
+    check(outcome(vec![broken(), broken(), Does::Right], EmbeddingRole::Chunk).await, right, 3);
     let always = (0..5).map(|_| broken()).collect();
-    check(outcome(always, Role::Chunk).await, "the endpoint URL answers 503, 5 times", 5);
+    check(outcome(always, EmbeddingRole::Chunk).await, "the endpoint URL answers 503, 5 times", 5);
     let why = "the endpoint URL answers 429: slow down";
-    check(outcome(vec![limited()], Role::Query).await, why, 1);
+    check(outcome(vec![limited()], EmbeddingRole::Query).await, why, 1);
 }
 
 #[tokio::test]
 async fn an_endpoint_that_does_not_answer_is_said_to_be_so_at_once() {
     let why = "the endpoint URL does not answer: there was no answer within 0.4 s";
-    for role in [Role::Chunk, Role::Query] {
+    for role in [EmbeddingRole::Chunk, EmbeddingRole::Query] {
         check(outcome(vec![Does::Hangs], role).await, why, 1);
         for does in [Does::Closes, Does::Cuts] {
             let (why, asked) = outcome(vec![does], role).await;
@@ -203,9 +207,9 @@ async fn whoever_searches_does_not_wait_for_an_endpoint_that_does_not_answer() {
         Server::new(vec![Does::Hangs, Does::Right, Does::Right, Does::Hangs, Does::Right]).await;
     let mut endpoint = server.endpoint(|settings| settings.timeout_ms = 60_000);
     let one = texts(&["a"]);
-    let away = async |endpoint: &Endpoint| {
+    let away = async |endpoint: &EmbeddingEndpoint| {
         let begun = Instant::now();
-        let Err(Away(why)) = endpoint.embed(&one, Role::Query).await else {
+        let Err(EmbedderUnavailable(why)) = endpoint.embed(&one, EmbeddingRole::Query).await else {
             panic!("it is answered");
         };
         assert!(why.ends_with("does not answer: there was no answer within 1.5 s"), "{why}");
@@ -217,11 +221,11 @@ async fn whoever_searches_does_not_wait_for_an_endpoint_that_does_not_answer() {
     assert!(next < Duration::from_millis(100), "{next:?}");
     assert_eq!(server.asked().len(), 1);
     // What is made in the background goes on, and where that is answered, queries are asked for.
-    endpoint.embed(&one, Role::Chunk).await.unwrap();
-    endpoint.embed(&one, Role::Query).await.unwrap();
+    endpoint.embed(&one, EmbeddingRole::Chunk).await.unwrap();
+    endpoint.embed(&one, EmbeddingRole::Query).await.unwrap();
     away(&endpoint).await;
-    endpoint.left_alone = Duration::ZERO;
-    endpoint.embed(&one, Role::Query).await.unwrap();
+    endpoint.silence_pause = Duration::ZERO;
+    endpoint.embed(&one, EmbeddingRole::Query).await.unwrap();
     assert_eq!(server.asked().len(), 5);
 }
 
@@ -230,11 +234,11 @@ async fn an_endpoint_is_left_alone_for_as_long_as_it_says() {
     let head = "retry-after: 0.2\r\n";
     let server = Server::new(vec![Does::Answers(429, head, String::new()), Does::Right]).await;
     let before = Instant::now();
-    server.endpoint(|_| {}).embed(&texts(&["a"]), Role::Chunk).await.unwrap();
+    server.endpoint(|_| {}).embed(&texts(&["a"]), EmbeddingRole::Chunk).await.unwrap();
     assert!(before.elapsed() >= Duration::from_millis(200), "{:?}", before.elapsed());
     let does = vec![Does::Answers(429, "retry-after: 3600\r\n", String::new())];
     let why = "the endpoint URL answers 429, and wants to be left alone for 3600 s";
-    check(outcome(does, Role::Chunk).await, why, 1);
+    check(outcome(does, EmbeddingRole::Chunk).await, why, 1);
 }
 
 #[tokio::test]
@@ -258,14 +262,15 @@ async fn what_are_no_such_vectors_is_refused_and_not_asked_for_again() {
     ];
     for (body, why) in cases {
         let why = format!("the endpoint URL answers what are no such vectors: {why}");
-        check(outcome(vec![Does::Answers(200, "", body)], Role::Chunk).await, &why, 1);
+        check(outcome(vec![Does::Answers(200, "", body)], EmbeddingRole::Chunk).await, &why, 1);
     }
     // Whether that is too large is said by whoever reads it first.
-    let (large, _) = outcome(vec![Does::Answers(200, "", two("[1e39,0,0]"))], Role::Chunk).await;
+    let (large, _) =
+        outcome(vec![Does::Answers(200, "", two("[1e39,0,0]"))], EmbeddingRole::Chunk).await;
     assert!(large.starts_with("the endpoint URL answers what are no such vectors: "), "{large}");
     let refused = Does::Answers(400, "", r#"{"error":"no model `small`"}"#.to_owned());
     let why = "the endpoint URL answers 400: no model `small`";
-    check(outcome(vec![refused], Role::Chunk).await, why, 1);
+    check(outcome(vec![refused], EmbeddingRole::Chunk).await, why, 1);
 }
 
 #[tokio::test]
@@ -277,10 +282,12 @@ async fn nothing_is_asked_for_beyond_what_may_be_spent() {
     });
     // Ten tokens a text, a thousandth each; what is guessed is less and made good afterwards.
     for _ in 0..2 {
-        endpoint.embed(&texts(&["a"]), Role::Chunk).await.unwrap();
+        endpoint.embed(&texts(&["a"]), EmbeddingRole::Chunk).await.unwrap();
     }
     let long = "x".repeat(20);
-    let Err(Away(why)) = endpoint.embed(&texts(&[&long]), Role::Query).await else {
+    let Err(EmbedderUnavailable(why)) =
+        endpoint.embed(&texts(&[&long]), EmbeddingRole::Query).await
+    else {
         panic!("it is still asked");
     };
     let expected = "the endpoint URL is not asked any more: 0.0200 of the 0.025 that \
@@ -300,7 +307,9 @@ async fn a_key_is_in_no_message() {
     });
     let mut said = Vec::new();
     for _ in 0..2 {
-        let Err(Away(why)) = endpoint.embed(&texts(&["a"]), Role::Chunk).await else {
+        let Err(EmbedderUnavailable(why)) =
+            endpoint.embed(&texts(&["a"]), EmbeddingRole::Chunk).await
+        else {
             panic!("it is answered");
         };
         said.push(why.replace(&server.url, "URL"));
@@ -322,14 +331,15 @@ async fn an_endpoint_that_is_down_is_away_and_a_key_that_is_missing_is_said() {
         dimensions: Some(3),
         ..EmbedderSettings::default()
     };
-    let gone = Endpoint::new(&settings, &Fetch::default()).unwrap();
-    let Err(Away(why)) = gone.embed(&texts(&["a"]), Role::Query).await else {
+    let gone = EmbeddingEndpoint::new(&settings, &HttpFetcher::default()).unwrap();
+    let Err(EmbedderUnavailable(why)) = gone.embed(&texts(&["a"]), EmbeddingRole::Query).await
+    else {
         panic!("somebody answers there");
     };
     assert!(why.starts_with(&format!("the endpoint {url} does not answer: ")), "{why}");
     assert!(why.contains("refused"), "{why}");
     settings.key_env = Some("MISSING_KEY".to_owned());
-    let why = Endpoint::new(&settings, &Fetch::default()).err().unwrap();
+    let why = EmbeddingEndpoint::new(&settings, &HttpFetcher::default()).err().unwrap();
     let expected = "the environment variable `MISSING_KEY`, which `search.embedder.key_env` names, \
                     is not set; put the endpoint's key there";
     assert_eq!(why, expected);

@@ -1,7 +1,7 @@
 //! An engine in this process, with its index in the user's cache folder or in memory.
 
-mod kept;
-mod pen;
+mod document_store;
+mod writer;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -9,53 +9,58 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::task::spawn_blocking;
-use toolgate_search::index::{self, Index, IndexError, Place, Snapshot, Which};
-use toolgate_search::{Filter, Space};
+use toolgate_search::index::{
+    self, IndexError, IndexLocation, IndexSnapshot, SearchIndex, VectorSource,
+};
+use toolgate_search::{DocumentFilter, VectorSpace};
 
 use super::{
-    Begun, By, Doing, Engine, EngineError, Known, Leader, Matched, Named, Put, Sought, Source,
-    Status, Unembedded, Vectors, Writer,
+    DocumentSource, EngineError, EngineFuture, EngineMatches, EngineQuery, EngineStatus,
+    EngineWriter, IndexLeader, IndexOpenOutcome, NamedDefinition, PendingChunk, SearchEngine,
+    StoredDocument, StoredVersion, VectorLookup, VectorOrigin,
 };
-use kept::Kept;
-use pen::Pen;
+use document_store::DocumentStore;
+use writer::EmbeddedWriter;
 
 /// An engine in this process. Other processes share it through its folder.
-pub struct Embedded {
+pub struct EmbeddedEngine {
     /// The folder of the index; `None` for memory.
     folder: Option<PathBuf>,
-    model: Option<Space>,
+    model: Option<VectorSpace>,
     /// The documents that are in no file.
-    kept: Option<Arc<Kept>>,
-    opened: Arc<Mutex<Option<Index>>>,
+    document_store: Option<Arc<DocumentStore>>,
+    opened: Arc<Mutex<Option<SearchIndex>>>,
 }
 
-impl Embedded {
+impl EmbeddedEngine {
     /// Creates the engine with its index in `folder`, for vectors of the space `model`. A namespace
     /// of documents keeps them in `documents`. Reads nothing yet.
     pub fn new(
         folder: Option<PathBuf>,
-        model: Option<Space>,
-        source: Source,
+        model: Option<VectorSpace>,
+        source: DocumentSource,
         documents: Option<PathBuf>,
     ) -> Self {
         // Documents in memory belong to this server alone, so their index is in memory too.
-        let folder = folder.filter(|_| source == Source::Files || documents.is_some());
-        let kept = match source {
-            Source::Files => None,
-            Source::Documents => Some(Arc::new(Kept::new(documents))),
+        let folder = folder.filter(|_| source == DocumentSource::Files || documents.is_some());
+        let document_store = match source {
+            DocumentSource::Files => None,
+            DocumentSource::Documents => Some(Arc::new(DocumentStore::new(documents))),
         };
-        Self { folder, model, kept, opened: Arc::default() }
+        Self { folder, model, document_store, opened: Arc::default() }
     }
 
-    fn index(&self) -> Result<Index, EngineError> {
+    fn index(&self) -> Result<SearchIndex, EngineError> {
         let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        opened.ok_or_else(|| EngineError::Away("the index is not open yet; try again".to_owned()))
+        opened.ok_or_else(|| {
+            EngineError::Unavailable("the index is not open yet; try again".to_owned())
+        })
     }
 
     fn blocking<'e, T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Index, &dyn Fn() -> bool) -> Result<T, EngineError> + Send + 'static,
-    ) -> Doing<'e, T> {
+        work: impl FnOnce(&SearchIndex, &dyn Fn() -> bool) -> Result<T, EngineError> + Send + 'static,
+    ) -> EngineFuture<'e, T> {
         let index = self.index();
         Box::pin(async move {
             let index = index?;
@@ -65,8 +70,8 @@ impl Embedded {
 
     fn snapshot<'e, T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Snapshot, &dyn Fn() -> bool) -> Result<T, IndexError> + Send + 'static,
-    ) -> Doing<'e, T> {
+        work: impl FnOnce(&IndexSnapshot, &dyn Fn() -> bool) -> Result<T, IndexError> + Send + 'static,
+    ) -> EngineFuture<'e, T> {
         self.blocking(|index, wanted| Ok(work(&index.snapshot()?, wanted)?))
     }
 }
@@ -76,13 +81,13 @@ impl Embedded {
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce(&dyn Fn() -> bool) -> Result<T, EngineError> + Send + 'static,
 ) -> Result<T, EngineError> {
-    struct Left(Arc<AtomicBool>);
-    impl Drop for Left {
+    struct CancelFlag(Arc<AtomicBool>);
+    impl Drop for CancelFlag {
         fn drop(&mut self) {
             self.0.store(true, Ordering::Relaxed);
         }
     }
-    let left = Left(Arc::default());
+    let left = CancelFlag(Arc::default());
     let seen = left.0.clone();
     let done = spawn_blocking(move || work(&|| !seen.load(Ordering::Relaxed))).await;
     drop(left);
@@ -94,7 +99,7 @@ impl From<IndexError> for EngineError {
         let said = err.to_string();
         match err {
             IndexError::Damaged(_) => Self::Damaged(said),
-            IndexError::Busy(_) => Self::Away(said),
+            IndexError::Busy(_) => Self::Unavailable(said),
             IndexError::Refused(_) | IndexError::Canceled | IndexError::Failed(_) => {
                 Self::Failed(said)
             }
@@ -102,112 +107,119 @@ impl From<IndexError> for EngineError {
     }
 }
 
-impl Engine for Embedded {
+impl SearchEngine for EmbeddedEngine {
     fn name(&self) -> &'static str {
         "embedded"
     }
 
-    fn open(&self) -> Doing<'_, Begun> {
+    fn open_index(&self) -> EngineFuture<'_, IndexOpenOutcome> {
         let folder = self.folder.clone();
         let model = self.model.clone();
         let opened = self.opened.clone();
-        let kept = self.kept.clone();
+        let kept = self.document_store.clone();
         Box::pin(blocking(move |_| {
             // The lock is not held while the disk is busy, because searches take it.
             if opened.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
-                return Ok(Begun::Kept);
+                return Ok(IndexOpenOutcome::Existing);
             }
             let (index, begun) = open(folder.as_deref(), model.as_ref())?;
-            kept.map_or(Ok(()), |kept| fill(&index, &kept))?;
+            kept.map_or(Ok(()), |kept| sync_documents(&index, &kept))?;
             *opened.lock().unwrap_or_else(PoisonError::into_inner) = Some(index);
             Ok(begun)
         }))
     }
 
-    fn writer(&self) -> Doing<'_, Option<Box<dyn Writer>>> {
-        let kept = self.kept.clone();
+    fn acquire_writer(&self) -> EngineFuture<'_, Option<Box<dyn EngineWriter>>> {
+        let kept = self.document_store.clone();
         let folder = self.folder.clone();
         self.blocking(move |index, _| {
             let Some(writer) = index.writer()? else { return Ok(None) };
-            Ok(Some(Box::new(Pen::new(writer, kept, folder)) as Box<dyn Writer>))
+            Ok(Some(Box::new(EmbeddedWriter::new(writer, kept, folder)) as Box<dyn EngineWriter>))
         })
     }
 
-    fn documents(&self) -> Doing<'_, BTreeMap<String, Known>> {
+    fn documents(&self) -> EngineFuture<'_, BTreeMap<String, StoredVersion>> {
         self.snapshot(|snapshot, _| {
-            let known = |it: index::Known| Known { stamp: it.stamp, etag: it.etag };
+            let known =
+                |it: index::KnownDocument| StoredVersion { stamp: it.fingerprint, etag: it.etag };
             Ok(snapshot.documents()?.into_iter().map(|(path, it)| (path, known(it))).collect())
         })
     }
 
-    fn status(&self) -> Doing<'_, Status> {
+    fn status(&self) -> EngineFuture<'_, EngineStatus> {
         let on_disk = self.folder.is_some();
         self.blocking(move |index, _| {
-            let index::Counts { documents, chunks, with_vectors } = index.snapshot()?.counts();
+            let index::IndexCounts { documents, chunks, with_vectors } = index.snapshot()?.counts();
             let bytes = on_disk.then(|| index.bytes());
-            Ok(Status { documents, chunks, with_vectors, bytes })
+            Ok(EngineStatus { documents, chunks, with_vectors, bytes })
         })
     }
 
-    fn candidates(&self, sought: Sought) -> Doing<'_, Matched> {
+    fn candidates(&self, sought: EngineQuery) -> EngineFuture<'_, EngineMatches> {
         self.snapshot(move |snapshot, wanted| {
-            let Sought { query, near, model, filter, limit } = sought;
-            let question = query.map(|query| snapshot.question(&query)).transpose()?;
-            let sought = index::Sought {
-                near: near.as_deref(),
-                model: model.as_deref(),
+            let EngineQuery { query, static_vector: near, model_vector: model, filter, limit } =
+                sought;
+            let question = query.map(|query| snapshot.weigh_question(&query)).transpose()?;
+            let sought = index::CandidateQuery {
+                static_vector: near.as_deref(),
+                model_vector: model.as_deref(),
                 filter: &filter,
                 limit,
             };
             let found = snapshot.candidates(question.as_ref(), &sought, wanted)?;
-            Ok(Matched {
+            Ok(EngineMatches {
                 question,
-                averages: snapshot.averages(),
+                averages: snapshot.statistics(),
                 candidates: found.candidates,
                 total: Some(found.total),
-                vectors: Arc::new(Moment(snapshot.clone())),
+                vectors: Arc::new(SnapshotVectors(snapshot.clone())),
             })
         })
     }
 
-    fn named(&self, name: String, filter: Filter, limit: usize) -> Doing<'_, Vec<Named>> {
-        self.snapshot(move |snapshot, _| snapshot.named(&name, &filter, limit))
+    fn find_definitions(
+        &self,
+        name: String,
+        filter: DocumentFilter,
+        limit: usize,
+    ) -> EngineFuture<'_, Vec<NamedDefinition>> {
+        self.snapshot(move |snapshot, _| snapshot.find_named(&name, &filter, limit))
     }
 
-    fn unembedded(&self, most: usize) -> Doing<'_, Vec<Unembedded>> {
+    fn pending_chunks(&self, most: usize) -> EngineFuture<'_, Vec<PendingChunk>> {
         self.snapshot(move |snapshot, _| {
-            let of = |it: index::Unembedded| {
-                let index::Unembedded { hash, path, first, last } = it;
-                Unembedded { hash, path, first, last }
+            let of = |it: index::UnembeddedChunk| {
+                let index::UnembeddedChunk { hash, path, first, last } = it;
+                PendingChunk { hash, path, first, last }
             };
             Ok(snapshot.unembedded(most)?.into_iter().map(of).collect())
         })
     }
 
-    fn leader(&self) -> Doing<'_, Option<Leader>> {
+    fn leader(&self) -> EngineFuture<'_, Option<IndexLeader>> {
         self.blocking(|index, _| Ok(index.leader()))
     }
 
-    fn kept(&self, path: String) -> Doing<'_, Option<Put>> {
-        let kept = self.kept.clone();
+    fn kept_document(&self, path: String) -> EngineFuture<'_, Option<StoredDocument>> {
+        let kept = self.document_store.clone();
         Box::pin(blocking(move |_| kept.map_or(Ok(None), |kept| kept.get(&path))))
     }
 
-    fn reset(&self) -> Doing<'_, ()> {
+    fn reset(&self) -> EngineFuture<'_, ()> {
         let folder = self.folder.clone();
         let model = self.model.clone();
         let opened = self.opened.clone();
-        let kept = self.kept.clone();
+        let kept = self.document_store.clone();
         Box::pin(blocking(move |_| {
             *opened.lock().unwrap_or_else(PoisonError::into_inner) = None;
-            let place = folder.as_deref().map_or(Place::Memory, Place::Folder);
-            let (index, _) = match Index::remove(place) {
+            let place = folder.as_deref().map_or(IndexLocation::Memory, IndexLocation::Folder);
+            let (index, _) = match SearchIndex::remove(place) {
                 Ok(()) => open(folder.as_deref(), model.as_ref())?,
                 // Another process writes the index and may have rebuilt it.
-                Err(IndexError::Busy(_)) => Index::open(place, model.as_ref())?,
+                Err(IndexError::Busy(_)) => SearchIndex::open(place, model.as_ref())?,
                 Err(err) => return Err(err.into()),
             };
-            kept.map_or(Ok(()), |kept| fill(&index, &kept))?;
+            kept.map_or(Ok(()), |kept| sync_documents(&index, &kept))?;
             *opened.lock().unwrap_or_else(PoisonError::into_inner) = Some(index);
             Ok(())
         }))
@@ -218,13 +230,13 @@ impl Engine for Embedded {
 /// memory.
 fn open(
     folder: Option<&std::path::Path>,
-    model: Option<&Space>,
-) -> Result<(Index, Begun), EngineError> {
-    let Some(folder) = folder else { return Ok(Index::open(Place::Memory, model)?) };
-    match Index::open(Place::Folder(folder), model) {
+    model: Option<&VectorSpace>,
+) -> Result<(SearchIndex, IndexOpenOutcome), EngineError> {
+    let Some(folder) = folder else { return Ok(SearchIndex::open(IndexLocation::Memory, model)?) };
+    match SearchIndex::open(IndexLocation::Folder(folder), model) {
         Err(IndexError::Busy(why) | IndexError::Failed(why)) => {
             tracing::warn!("what is searched is indexed in memory, for this server alone: {why}");
-            Ok(Index::open(Place::Memory, model)?)
+            Ok(SearchIndex::open(IndexLocation::Memory, model)?)
         }
         opened => Ok(opened?),
     }
@@ -232,7 +244,7 @@ fn open(
 
 /// Makes `index` match the documents that are `kept`, because an earlier server may have died
 /// between the two writes.
-fn fill(index: &Index, kept: &Kept) -> Result<(), EngineError> {
+fn sync_documents(index: &SearchIndex, kept: &DocumentStore) -> Result<(), EngineError> {
     // Another process has the right to write and does this itself.
     let Some(mut writer) = index.writer()? else { return Ok(()) };
     kept.undo()?;
@@ -240,25 +252,25 @@ fn fill(index: &Index, kept: &Kept) -> Result<(), EngineError> {
     let known = index.snapshot()?.documents()?;
     let paths: BTreeSet<&str> = kept.iter().map(|put| put.path.as_str()).collect();
     let gone = known.keys().filter(|path| !paths.contains(path.as_str()));
-    let is_new = |put: &&Put| known.get(&put.path).is_none_or(|it| it.etag != put.etag);
+    let is_new = |put: &&StoredDocument| known.get(&put.path).is_none_or(|it| it.etag != put.etag);
     for path in gone {
         writer.remove(path)?;
     }
     for put in kept.iter().filter(is_new) {
-        writer.put(&put.document())?;
+        writer.put(&put.as_document())?;
     }
     Ok(writer.commit()?)
 }
 
 /// One state of an index.
-struct Moment(Snapshot);
+struct SnapshotVectors(IndexSnapshot);
 
-impl Vectors for Moment {
-    fn of(&self, keys: Vec<u64>, by: By) -> Doing<'_, Vec<Option<Vec<f32>>>> {
+impl VectorLookup for SnapshotVectors {
+    fn load(&self, keys: Vec<u64>, by: VectorOrigin) -> EngineFuture<'_, Vec<Option<Vec<f32>>>> {
         let snapshot = self.0.clone();
         let which = match by {
-            By::Static => Which::Static,
-            By::Model => Which::Model,
+            VectorOrigin::Static => VectorSource::Static,
+            VectorOrigin::Model => VectorSource::Model,
         };
         Box::pin(blocking(move |_| {
             Ok(keys.into_iter().map(|key| snapshot.vector(key, which)).collect())

@@ -6,38 +6,38 @@ use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, SslNegotiation};
 
 use super::super::settings::PostgresSettings;
-use crate::world::dial::{Place, Trust};
+use crate::world::dial::{CertificateTrust, DialAddress};
 
 /// The address of a server and how to connect to it.
 #[derive(Debug, Clone)]
-pub(in crate::search::engines) struct Address {
+pub(in crate::search::engines) struct PostgresAddress {
     /// The connection settings except the address.
     pub(super) config: Config,
     /// The addresses, in the order in which they are tried.
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<DialAddress>,
     /// The certificates to trust; `None` if the connection is not encrypted.
-    pub(super) trust: Option<Trust>,
+    pub(super) trust: Option<CertificateTrust>,
     /// The name of the server in messages.
-    pub(super) named: String,
+    pub(super) display_name: String,
     /// The environment variable with the password.
     pub(super) password_env: String,
 }
 
 /// The TLS parameters of a URL, which the client library does not parse.
 #[derive(Default)]
-struct Said {
+struct TlsParams {
     mode: Option<String>,
     roots: Option<String>,
 }
 
-impl Address {
+impl PostgresAddress {
     /// Parses `settings`. The error continues after the name of the setting.
-    pub(in crate::search::engines) fn of(settings: &PostgresSettings) -> Result<Self, String> {
+    pub(in crate::search::engines) fn parse(settings: &PostgresSettings) -> Result<Self, String> {
         let PostgresSettings { url, password_env, password, .. } = settings;
         if !(url.starts_with("postgresql://") || url.starts_with("postgres://")) {
             return Err("begins neither with `postgresql://` nor `postgres://`".to_owned());
         }
-        let (rest, said) = taken_apart(url)?;
+        let (rest, said) = split_tls_params(url)?;
         let mut config: Config = rest.parse().map_err(|err: tokio_postgres::Error| {
             use std::error::Error as _;
             let why = err.source().map_or_else(|| err.to_string(), ToString::to_string);
@@ -54,27 +54,29 @@ impl Address {
         let mode = if trust.is_some() { SslMode::Require } else { SslMode::Disable };
         config.ssl_mode(mode).ssl_negotiation(SslNegotiation::Postgres);
         config.application_name("toolgate");
-        if let Some(password) = password.said() {
+        if let Some(password) = password.expose() {
             config.password(password);
         }
         let database = config.get_dbname().or(config.get_user()).unwrap_or("postgres");
         let named = match places.first() {
-            Some(Place::Port(host, port)) => format!("PostgreSQL `{database}` at {host}:{port}"),
-            Some(Place::Socket(path)) => {
+            Some(DialAddress::Port(host, port)) => {
+                format!("PostgreSQL `{database}` at {host}:{port}")
+            }
+            Some(DialAddress::Socket(path)) => {
                 format!("PostgreSQL `{database}` at {}", path.display())
             }
             None => format!("PostgreSQL `{database}`"),
         };
-        Ok(Self { config, places, trust, named, password_env: password_env.clone() })
+        Ok(Self { config, places, trust, display_name: named, password_env: password_env.clone() })
     }
 }
 
 /// Splits the TLS parameters from `url`.
-fn taken_apart(url: &str) -> Result<(String, Said), String> {
+fn split_tls_params(url: &str) -> Result<(String, TlsParams), String> {
     let Some((url, query)) = url.split_once('?') else {
-        return Ok((url.to_owned(), Said::default()));
+        return Ok((url.to_owned(), TlsParams::default()));
     };
-    let mut said = Said::default();
+    let mut said = TlsParams::default();
     let mut rest = Vec::new();
     for pair in query.split('&') {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -93,17 +95,17 @@ fn taken_apart(url: &str) -> Result<(String, Said), String> {
     Ok((url, said))
 }
 
-impl Said {
-    fn trust(self, places: &[Place]) -> Result<Option<Trust>, String> {
+impl TlsParams {
+    fn trust(self, places: &[DialAddress]) -> Result<Option<CertificateTrust>, String> {
         let verified = match self.roots.as_deref() {
-            None | Some("system") => Trust::System,
-            Some(file) => Trust::File(file.into()),
+            None | Some("system") => CertificateTrust::System,
+            Some(file) => CertificateTrust::File(file.into()),
         };
         match self.mode.as_deref() {
-            None if places.iter().all(is_here) => Ok(None),
+            None if places.iter().all(is_local) => Ok(None),
             None | Some("verify-full") => Ok(Some(verified)),
             Some("disable") => Ok(None),
-            Some("require") => Ok(Some(Trust::Anybody)),
+            Some("require") => Ok(Some(CertificateTrust::AnyCertificate)),
             Some(mode) => Err(format!(
                 "has the `sslmode` `{mode}`; it may be `disable`, `require` (encrypted, whoever \
                  answers) or `verify-full`"
@@ -112,14 +114,14 @@ impl Said {
     }
 }
 
-fn places(config: &Config) -> Result<Vec<Place>, String> {
+fn places(config: &Config) -> Result<Vec<DialAddress>, String> {
     let ports = config.get_ports();
     let port = |at: usize| ports.get(at).or(ports.first()).copied().unwrap_or(5432);
     let place = |(at, host): (usize, &Host)| match host {
-        Host::Tcp(host) => Place::Port(host.clone(), port(at)),
-        Host::Unix(folder) => Place::Socket(socket(folder, port(at))),
+        Host::Tcp(host) => DialAddress::Port(host.clone(), port(at)),
+        Host::Unix(folder) => DialAddress::Socket(socket(folder, port(at))),
     };
-    let places: Vec<Place> = config.get_hosts().iter().enumerate().map(place).collect();
+    let places: Vec<DialAddress> = config.get_hosts().iter().enumerate().map(place).collect();
     if places.is_empty() {
         return Err("names no host; for a Unix socket write `?host=/run/postgresql`".to_owned());
     }
@@ -131,10 +133,10 @@ fn socket(folder: &Path, port: u16) -> std::path::PathBuf {
 }
 
 /// Returns true if `place` is on this machine.
-fn is_here(place: &Place) -> bool {
+fn is_local(place: &DialAddress) -> bool {
     match place {
-        Place::Socket(_) => true,
-        Place::Port(host, _) => {
+        DialAddress::Socket(_) => true,
+        DialAddress::Port(host, _) => {
             let host = host.trim_start_matches('[').trim_end_matches(']');
             host == "localhost"
                 || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
@@ -146,33 +148,33 @@ fn is_here(place: &Place) -> bool {
 mod tests {
     use super::*;
 
-    fn read(url: &str) -> Result<(Vec<Place>, Option<Trust>), String> {
+    fn read(url: &str) -> Result<(Vec<DialAddress>, Option<CertificateTrust>), String> {
         let toml = serde_json::json!({ "url": url });
         let settings: PostgresSettings = serde_json::from_value(toml).unwrap();
-        Address::of(&settings).map(|address| (address.places, address.trust))
+        PostgresAddress::parse(&settings).map(|address| (address.places, address.trust))
     }
 
     #[test]
     fn what_leaves_this_machine_is_encrypted_and_proven_unless_said_otherwise() {
-        let there = |host: &str| vec![Place::Port(host.to_owned(), 5432)];
+        let there = |host: &str| vec![DialAddress::Port(host.to_owned(), 5432)];
         for (url, places, trust) in [
             ("postgresql://u@localhost/db", there("localhost"), None),
             ("postgresql://u@127.0.0.1/db", there("127.0.0.1"), None),
-            ("postgresql://u@db.example/db", there("db.example"), Some(Trust::System)),
+            ("postgresql://u@db.example/db", there("db.example"), Some(CertificateTrust::System)),
             ("postgresql://u@db.example/db?sslmode=disable", there("db.example"), None),
             (
                 "postgresql://u@db.example/db?sslmode=require",
                 there("db.example"),
-                Some(Trust::Anybody),
+                Some(CertificateTrust::AnyCertificate),
             ),
             (
                 "postgres://u@db.example/db?sslmode=verify-full&sslrootcert=%2Fa%20b.pem",
                 there("db.example"),
-                Some(Trust::File("/a b.pem".into())),
+                Some(CertificateTrust::File("/a b.pem".into())),
             ),
             (
                 "postgresql:///db?host=/run/pg&port=5433",
-                vec![Place::Socket("/run/pg/.s.PGSQL.5433".into())],
+                vec![DialAddress::Socket("/run/pg/.s.PGSQL.5433".into())],
                 None,
             ),
         ] {

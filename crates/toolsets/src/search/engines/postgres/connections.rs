@@ -15,38 +15,38 @@ use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
 use tokio_postgres::{Client, Config, NoTls};
 
 use super::super::EngineError;
-use super::address::Address;
-use super::trouble::{Trouble, told};
-use crate::world::dial::{Dialled, Place, Secure, dial};
+use super::address::PostgresAddress;
+use super::error::{PostgresError, to_engine_error};
+use crate::world::dial::{DialAddress, DialedStream, TlsClient, dial};
 
 /// The time limit for connecting and for checking a connection.
-const CONNECT_WITHIN: Duration = Duration::from_secs(3);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The longest wait for a free connection.
-const FREE_WITHIN: Duration = Duration::from_secs(5);
+const POOL_WAIT_MAX: Duration = Duration::from_secs(5);
 /// The idle time after which a connection is checked before use.
-const FRESH: Duration = Duration::from_millis(300);
+const CHECK_IDLE_AFTER: Duration = Duration::from_millis(300);
 
 /// A pool of connections to one server.
-pub(super) struct Connections {
-    address: Address,
+pub(super) struct ConnectionPool {
+    address: PostgresAddress,
     /// The time limit of a query.
-    pub(super) within: Duration,
-    most: usize,
-    room: Semaphore,
-    idle: Mutex<Vec<(Connected, Instant)>>,
-    secure: OnceLock<Secure>,
+    pub(super) query_timeout: Duration,
+    connections_max: usize,
+    permits: Semaphore,
+    idle: Mutex<Vec<(PostgresConnection, Instant)>>,
+    secure: OnceLock<TlsClient>,
 }
 
 /// A connection and the task that drives it.
-pub(super) struct Connected {
+pub(super) struct PostgresConnection {
     pub(super) client: Client,
-    _task: Task,
+    _task: ConnectionTask,
 }
 
 /// A task that is aborted on drop.
-struct Task(JoinHandle<()>);
+struct ConnectionTask(JoinHandle<()>);
 
-impl Drop for Task {
+impl Drop for ConnectionTask {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -54,91 +54,104 @@ impl Drop for Task {
 
 /// A connection from the pool. It returns there if it is [settled](Self::settle), and is closed
 /// otherwise.
-pub(super) struct Lent<'c> {
-    pub(super) client: Connected,
-    connections: &'c Connections,
+pub(super) struct LentConnection<'c> {
+    pub(super) connection: PostgresConnection,
+    connections: &'c ConnectionPool,
     _permit: SemaphorePermit<'c>,
 }
 
-impl Connections {
-    pub(super) fn new(address: Address, most: usize, within: Duration) -> Self {
+impl ConnectionPool {
+    pub(super) fn new(
+        address: PostgresAddress,
+        connections_max: usize,
+        query_timeout: Duration,
+    ) -> Self {
         Self {
             address,
-            within,
-            most,
-            room: Semaphore::new(most),
+            query_timeout,
+            connections_max,
+            permits: Semaphore::new(connections_max),
             idle: Mutex::default(),
             secure: OnceLock::new(),
         }
     }
 
     /// Takes a connection from the pool, or opens one.
-    pub(super) async fn lend(&self) -> Result<Lent<'_>, EngineError> {
-        let permit = timeout(FREE_WITHIN, self.room.acquire()).await;
+    pub(super) async fn acquire(&self) -> Result<LentConnection<'_>, EngineError> {
+        let permit = timeout(POOL_WAIT_MAX, self.permits.acquire()).await;
         let Ok(Ok(permit)) = permit else {
-            return Err(EngineError::Away(format!(
+            return Err(EngineError::Unavailable(format!(
                 "{} is busy: all {} connections were in use for {} s; try again",
-                self.address.named,
-                self.most,
-                FREE_WITHIN.as_secs()
+                self.address.display_name,
+                self.connections_max,
+                POOL_WAIT_MAX.as_secs()
             )));
         };
-        let lent = |client| Lent { client, connections: self, _permit: permit };
+        let lent =
+            |client| LentConnection { connection: client, connections: self, _permit: permit };
         loop {
-            let Some((connected, since)) = self.idle_or_none().pop() else { break };
+            let Some((connected, since)) = self.lock_idle().pop() else { break };
             if connected.client.is_closed() {
                 continue;
             }
-            if since.elapsed() < FRESH {
+            if since.elapsed() < CHECK_IDLE_AFTER {
                 return Ok(lent(connected));
             }
-            let lives = timeout(CONNECT_WITHIN, connected.client.check_connection()).await;
+            let lives = timeout(CONNECT_TIMEOUT, connected.client.check_connection()).await;
             if matches!(lives, Ok(Ok(()))) {
                 return Ok(lent(connected));
             }
         }
-        Ok(lent(self.connect(self.within).await?))
+        Ok(lent(self.connect(self.query_timeout).await?))
     }
 
-    fn idle_or_none(&self) -> std::sync::MutexGuard<'_, Vec<(Connected, Instant)>> {
+    fn lock_idle(&self) -> std::sync::MutexGuard<'_, Vec<(PostgresConnection, Instant)>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Opens a connection on which no statement may take longer than `within`.
-    pub(super) async fn connect(&self, within: Duration) -> Result<Connected, EngineError> {
-        let mut why = Trouble::Unreachable("it is nowhere".to_owned());
+    pub(super) async fn connect(
+        &self,
+        within: Duration,
+    ) -> Result<PostgresConnection, EngineError> {
+        let mut why = PostgresError::Unreachable("it is nowhere".to_owned());
         for place in &self.address.places {
-            let connected = timeout(CONNECT_WITHIN, self.connect_to(place, within)).await;
-            match connected.unwrap_or(Err(Trouble::Slow(CONNECT_WITHIN))) {
+            let connected = timeout(CONNECT_TIMEOUT, self.connect_to(place, within)).await;
+            match connected.unwrap_or(Err(PostgresError::TimedOut(CONNECT_TIMEOUT))) {
                 Ok(connected) => return Ok(connected),
                 Err(other) => why = other,
             }
         }
-        Err(self.told(&why))
+        Err(self.to_engine_error(&why))
     }
 
-    async fn connect_to(&self, place: &Place, within: Duration) -> Result<Connected, Trouble> {
+    async fn connect_to(
+        &self,
+        place: &DialAddress,
+        within: Duration,
+    ) -> Result<PostgresConnection, PostgresError> {
         let config = &self.address.config;
-        let stream = dial(place, CONNECT_WITHIN).await.map_err(Trouble::Unreachable)?;
+        let stream = dial(place, CONNECT_TIMEOUT).await.map_err(PostgresError::Unreachable)?;
         let connected = match (&self.address.trust, place) {
-            (None, _) | (_, Place::Socket(_)) => {
+            (None, _) | (_, DialAddress::Socket(_)) => {
                 let mut config = config.clone();
                 config.ssl_mode(tokio_postgres::config::SslMode::Disable);
-                begun(&config, stream, NoTls).await?
+                start_connection(&config, stream, NoTls).await?
             }
-            (Some(trust), Place::Port(host, _)) => {
+            (Some(trust), DialAddress::Port(host, _)) => {
                 let secure = match self.secure.get() {
                     Some(secure) => secure.clone(),
                     None => {
                         let trust = trust.clone();
                         // Reading certificates blocks.
-                        let made = tokio::task::spawn_blocking(move || Secure::new(&trust)).await;
+                        let made =
+                            tokio::task::spawn_blocking(move || TlsClient::new(&trust)).await;
                         let made = made.unwrap_or_else(|err| Err(err.to_string()));
-                        let made = made.map_err(Trouble::Unreachable)?;
+                        let made = made.map_err(PostgresError::Unreachable)?;
                         self.secure.get_or_init(|| made).clone()
                     }
                 };
-                begun(config, stream, Tls { secure, host: host.clone() }).await?
+                start_connection(config, stream, PostgresTls { secure, host: host.clone() }).await?
             }
         };
         // The server cancels a statement after the time limit, or soon after the client is gone.
@@ -153,44 +166,48 @@ impl Connections {
     }
 
     /// Runs `work` with the time limit `within`.
-    pub(super) async fn within<T>(
+    pub(super) async fn with_timeout<T>(
         &self,
         within: Duration,
-        work: impl Future<Output = Result<T, Trouble>>,
-    ) -> Result<T, Trouble> {
-        timeout(within, work).await.unwrap_or(Err(Trouble::Slow(within)))
+        work: impl Future<Output = Result<T, PostgresError>>,
+    ) -> Result<T, PostgresError> {
+        timeout(within, work).await.unwrap_or(Err(PostgresError::TimedOut(within)))
     }
 
     /// Converts `trouble` to an error for callers.
-    pub(super) fn told(&self, trouble: &Trouble) -> EngineError {
+    pub(super) fn to_engine_error(&self, trouble: &PostgresError) -> EngineError {
         let user = self.address.config.get_user().unwrap_or("this user");
-        told(trouble, &self.address.named, user, &self.address.password_env)
+        to_engine_error(trouble, &self.address.display_name, user, &self.address.password_env)
     }
 
     /// Returns the name of the server in messages.
-    pub(super) fn named(&self) -> &str {
-        &self.address.named
+    pub(super) fn display_name(&self) -> &str {
+        &self.address.display_name
     }
 }
 
-impl Lent<'_> {
+impl LentConnection<'_> {
     /// Returns the connection to the pool, unless the error makes it unusable.
-    pub(super) fn settle<T>(self, came: Result<T, Trouble>) -> Result<T, EngineError> {
-        let Self { client, connections, _permit } = self;
+    pub(super) fn give_back<T>(self, came: Result<T, PostgresError>) -> Result<T, EngineError> {
+        let Self { connection: client, connections, _permit } = self;
         let good = match &came {
             Ok(_) => true,
-            Err(trouble) => trouble.leaves_it_good(),
+            Err(trouble) => trouble.keeps_connection(),
         };
         if good && !client.client.is_closed() {
-            connections.idle_or_none().push((client, Instant::now()));
+            connections.lock_idle().push((client, Instant::now()));
         }
-        came.map_err(|trouble| connections.told(&trouble))
+        came.map_err(|trouble| connections.to_engine_error(&trouble))
     }
 }
 
-async fn begun<T>(config: &Config, stream: Dialled, tls: T) -> Result<Connected, Trouble>
+async fn start_connection<T>(
+    config: &Config,
+    stream: DialedStream,
+    tls: T,
+) -> Result<PostgresConnection, PostgresError>
 where
-    T: TlsConnect<Dialled>,
+    T: TlsConnect<DialedStream>,
     T::Stream: Send + 'static,
 {
     let (client, connection) = config.connect_raw(stream, tls).await?;
@@ -198,34 +215,36 @@ where
         // The client's next request returns the reason.
         let _ = connection.await;
     });
-    Ok(Connected { client, _task: Task(task) })
+    Ok(PostgresConnection { client, _task: ConnectionTask(task) })
 }
 
 /// The TLS connector for the PostgreSQL client.
-struct Tls {
-    secure: Secure,
+struct PostgresTls {
+    secure: TlsClient,
     host: String,
 }
 
-struct Encrypted(tokio_rustls::client::TlsStream<Dialled>);
+struct PostgresTlsStream(tokio_rustls::client::TlsStream<DialedStream>);
 
-impl TlsConnect<Dialled> for Tls {
-    type Stream = Encrypted;
+impl TlsConnect<DialedStream> for PostgresTls {
+    type Stream = PostgresTlsStream;
     type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<Encrypted>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = io::Result<PostgresTlsStream>> + Send>>;
 
-    fn connect(self, stream: Dialled) -> Self::Future {
-        Box::pin(async move { Ok(Encrypted(self.secure.over(stream, &self.host).await?)) })
+    fn connect(self, stream: DialedStream) -> Self::Future {
+        Box::pin(
+            async move { Ok(PostgresTlsStream(self.secure.connect(stream, &self.host).await?)) },
+        )
     }
 }
 
-impl TlsStream for Encrypted {
+impl TlsStream for PostgresTlsStream {
     fn channel_binding(&self) -> ChannelBinding {
         ChannelBinding::none()
     }
 }
 
-impl AsyncRead for Encrypted {
+impl AsyncRead for PostgresTlsStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -235,7 +254,7 @@ impl AsyncRead for Encrypted {
     }
 }
 
-impl AsyncWrite for Encrypted {
+impl AsyncWrite for PostgresTlsStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -254,4 +273,4 @@ impl AsyncWrite for Encrypted {
 }
 
 /// A shared connection pool.
-pub(super) type Shared = Arc<Connections>;
+pub(super) type SharedPool = Arc<ConnectionPool>;

@@ -4,27 +4,29 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
-use toolgate_chunks::Chunk;
+use toolgate_chunks::TextChunk;
 use toolgate_search::rank::FIELDS;
 
-use super::super::Put;
-use super::copying::{CHUNK, Copying, DOCUMENT, NAME, VECTOR};
-use super::rows::{Row, Written, clean, cleaned, key, sent, symbol};
-use super::tables::{Tables, Vectors};
-use super::trouble::Trouble;
+use super::super::StoredDocument;
+use super::error::PostgresError;
+use super::rows::{
+    ChunkRow, PreparedDocument, document_key, symbol_key, vector_bytes, without_nul, without_nuls,
+};
+use super::table_copy::{CHUNK_COLUMNS, DOCUMENT_COLUMNS, NAME_COLUMNS, TableCopy, VECTOR_COLUMNS};
+use super::tables::{NamespaceTables, VectorTable};
 
 /// The changes of a transaction to the statistics of the index.
 #[derive(Default)]
-pub(super) struct Changes {
+pub(super) struct StatsChanges {
     pub(super) words: HashMap<String, i64>,
     pub(super) chunks: i64,
     pub(super) lengths: [i64; FIELDS],
-    pub(super) taken_out: u64,
+    pub(super) removed_chunks: u64,
 }
 
-impl Changes {
+impl StatsChanges {
     /// Returns the changes by putting `documents` at empty paths.
-    pub(super) fn by(documents: &[Written]) -> Self {
+    pub(super) fn for_put(documents: &[PreparedDocument]) -> Self {
         let mut changes = Self::default();
         for row in documents.iter().flat_map(|it| &it.rows) {
             changes.chunks += 1;
@@ -46,7 +48,7 @@ impl Changes {
             *self.words.entry(word).or_default() += by;
         }
         self.chunks += other.chunks;
-        self.taken_out += other.taken_out;
+        self.removed_chunks += other.removed_chunks;
         for (sum, by) in self.lengths.iter_mut().zip(other.lengths) {
             *sum += by;
         }
@@ -54,14 +56,15 @@ impl Changes {
 }
 
 /// Removes the documents at `paths`.
-pub(super) async fn taken_out(
+pub(super) async fn remove_documents(
     client: &Client,
-    tables: &Tables,
+    tables: &NamespaceTables,
     paths: impl Iterator<Item = &str>,
-) -> Result<Changes, Trouble> {
-    let [documents, chunks, names] = ["documents", "chunks", "names"].map(|name| tables.of(name));
-    let mut changes = Changes::default();
-    let keys: Vec<Vec<u8>> = paths.map(key).collect();
+) -> Result<StatsChanges, PostgresError> {
+    let [documents, chunks, names] =
+        ["documents", "chunks", "names"].map(|name| tables.table(name));
+    let mut changes = StatsChanges::default();
+    let keys: Vec<Vec<u8>> = paths.map(document_key).collect();
     let sql = format!("select id from {documents} where key = any($1)");
     let found = client.query_typed(&sql, &[(&keys, Type::BYTEA_ARRAY)]).await?;
     let ids: Vec<i64> = found.iter().map(|row| row.get(0)).collect();
@@ -76,7 +79,7 @@ pub(super) async fn taken_out(
     let row = client.query_typed_one(&sql, &given).await?;
     let gone: i64 = row.get(0);
     changes.chunks = -gone;
-    changes.taken_out = gone.cast_unsigned();
+    changes.removed_chunks = gone.cast_unsigned();
     for (at, length) in changes.lengths.iter_mut().enumerate() {
         *length = -row.get::<_, i64>(at + 1);
     }
@@ -98,58 +101,69 @@ pub(super) async fn taken_out(
 }
 
 /// Puts `documents` at empty paths.
-pub(super) async fn put(
+pub(super) async fn put_documents(
     client: &Client,
-    tables: &Tables,
-    documents: &[Written],
-) -> Result<(), Trouble> {
+    tables: &NamespaceTables,
+    documents: &[PreparedDocument],
+) -> Result<(), PostgresError> {
     let wanted: usize = documents.iter().map(|it| 1 + it.rows.len()).sum();
-    let mut ids = ids(client, tables, wanted).await?.into_iter();
+    let mut ids = reserve_ids(client, tables, wanted).await?.into_iter();
     let mut id = || ids.next().unwrap_or_default();
-    let numbered: Vec<(i64, &Written)> = documents.iter().map(|it| (id(), it)).collect();
-    let chunks: Vec<(i64, i64, &Chunk, &Row)> = numbered
+    let numbered: Vec<(i64, &PreparedDocument)> = documents.iter().map(|it| (id(), it)).collect();
+    let chunks: Vec<(i64, i64, &TextChunk, &ChunkRow)> = numbered
         .iter()
         .flat_map(|(document, it)| it.put.chunks.iter().zip(&it.rows).map(move |it| (document, it)))
         .map(|(document, (chunk, row))| (id(), *document, chunk, row))
         .collect();
 
-    let mut copy = Copying::begin(client, &tables.of("documents"), &DOCUMENT).await?;
-    for (id, Written { put, .. }) in &numbered {
-        let Put { path, stamp, etag, commit, lang, tags, .. } = put;
-        let etag = clean(etag);
-        let tags = cleaned(tags);
-        let commit = commit.as_deref().map(clean);
-        let lang = lang.as_deref().map(clean);
+    let mut copy = TableCopy::begin(client, &tables.table("documents"), &DOCUMENT_COLUMNS).await?;
+    for (id, PreparedDocument { put, .. }) in &numbered {
+        let StoredDocument { path, stamp, etag, commit, lang, tags, .. } = put;
+        let etag = without_nul(etag);
+        let tags = without_nuls(tags);
+        let commit = commit.as_deref().map(without_nul);
+        let lang = lang.as_deref().map(without_nul);
         let folded: Vec<String> = tags.iter().map(|tag| tag.to_ascii_lowercase()).collect();
-        copy.row(&[id, &key(path), path, stamp, &etag, &commit, &lang, &tags, &folded]).await?;
+        copy.write_row(&[
+            id,
+            &document_key(path),
+            path,
+            stamp,
+            &etag,
+            &commit,
+            &lang,
+            &tags,
+            &folded,
+        ])
+        .await?;
     }
-    copy.end().await?;
+    copy.finish().await?;
 
-    let mut copy = Copying::begin(client, &tables.of("chunks"), &CHUNK).await?;
+    let mut copy = TableCopy::begin(client, &tables.table("chunks"), &CHUNK_COLUMNS).await?;
     for (id, document, chunk, row) in &chunks {
-        let Row { hash, texts, lengths, words, .. } = row;
+        let ChunkRow { hash, texts, lengths, words, .. } = row;
         let line = |line: u32| i32::try_from(line).unwrap_or(i32::MAX);
         let first = line(chunk.first);
         let last = line(chunk.last);
         let kind = chunk.kind as i16;
-        let names = cleaned(&chunk.names);
-        let within = cleaned(&chunk.within);
-        let head = clean(&chunk.head);
-        copy.row(&[
+        let names = without_nuls(&chunk.names);
+        let within = without_nuls(&chunk.within);
+        let head = without_nul(&chunk.head);
+        copy.write_row(&[
             id, document, hash, &first, &last, &kind, &names, &within, &head, lengths, texts, words,
         ])
         .await?;
     }
-    copy.end().await?;
+    copy.finish().await?;
 
-    let mut copy = Copying::begin(client, &tables.of("names"), &NAME).await?;
+    let mut copy = TableCopy::begin(client, &tables.table("names"), &NAME_COLUMNS).await?;
     for (id, _, chunk, _) in &chunks {
-        let symbols: HashSet<String> = chunk.names.iter().map(|name| symbol(name)).collect();
+        let symbols: HashSet<String> = chunk.names.iter().map(|name| symbol_key(name)).collect();
         for symbol in symbols.into_iter().filter(|symbol| !symbol.is_empty()) {
-            copy.row(&[id, &symbol]).await?;
+            copy.write_row(&[id, &symbol]).await?;
         }
     }
-    copy.end().await?;
+    copy.finish().await?;
 
     let mut near: BTreeMap<i64, &[f32]> = BTreeMap::new();
     for (_, _, _, row) in &chunks {
@@ -158,42 +172,47 @@ pub(super) async fn put(
         }
     }
     let hashes: Vec<i64> = near.keys().copied().collect();
-    let sql = format!("select hash from {} where hash = any($1)", tables.vectors(&tables.near));
+    let sql =
+        format!("select hash from {} where hash = any($1)", tables.vector_table(&tables.near));
     for row in client.query_typed(&sql, &[(&hashes, Type::INT8_ARRAY)]).await? {
         near.remove(&row.get::<_, i64>(0));
     }
     copy_vectors(client, tables, &tables.near, near).await
 }
 
-async fn ids(client: &Client, tables: &Tables, wanted: usize) -> Result<Vec<i64>, Trouble> {
+async fn reserve_ids(
+    client: &Client,
+    tables: &NamespaceTables,
+    wanted: usize,
+) -> Result<Vec<i64>, PostgresError> {
     let wanted = i64::try_from(wanted).unwrap_or(i64::MAX);
-    let sql = format!("select nextval('{}') from generate_series(1, $1)", tables.of("ids"));
+    let sql = format!("select nextval('{}') from generate_series(1, $1)", tables.table("ids"));
     let rows = client.query_typed(&sql, &[(&wanted, Type::INT8)]).await?;
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
 pub(super) async fn copy_vectors(
     client: &Client,
-    tables: &Tables,
-    space: &Vectors,
+    tables: &NamespaceTables,
+    space: &VectorTable,
     vectors: BTreeMap<i64, &[f32]>,
-) -> Result<(), Trouble> {
-    let mut copy = Copying::begin(client, &tables.vectors(space), &VECTOR).await?;
+) -> Result<(), PostgresError> {
+    let mut copy = TableCopy::begin(client, &tables.vector_table(space), &VECTOR_COLUMNS).await?;
     for (hash, vector) in vectors {
-        copy.row(&[&hash, &sent(vector)]).await?;
+        copy.write_row(&[&hash, &vector_bytes(vector)]).await?;
     }
-    copy.end().await
+    copy.finish().await
 }
 
 /// Deletes the vectors that no chunk uses, if they outnumber the used ones. Some are kept because
 /// switching branches back needs them again.
-pub(super) async fn drop_left_over(
+pub(super) async fn drop_unused_vectors(
     client: &Client,
-    tables: &Tables,
-    space: &Vectors,
-) -> Result<(), Trouble> {
-    let vectors = tables.vectors(space);
-    let chunks = tables.of("chunks");
+    tables: &NamespaceTables,
+    space: &VectorTable,
+) -> Result<(), PostgresError> {
+    let vectors = tables.vector_table(space);
+    let chunks = tables.table("chunks");
     let sql = format!(
         "delete from {vectors} as it
         where (select count(*) from {vectors}) > 1000 + 2 * (select count(*) from {chunks})

@@ -6,57 +6,62 @@ use std::fmt::Write as _;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, GenericClient, IsolationLevel, Row};
 use toolgate_chunks::words::concepts;
-use toolgate_search::index::{Asked, Named};
-use toolgate_search::rank::{Averages, Candidate, Field, Question, Texts, bm25f, count};
-use toolgate_search::{ChunkHash, Filter, Shown};
+use toolgate_search::index::{NameQuery, NamedDefinition};
+use toolgate_search::rank::{
+    Candidate, ChunkField, ChunkTexts, IndexStatistics, WeighedQuestion, bm25f, count_words,
+};
+use toolgate_search::{ChunkHash, ChunkSummary, DocumentFilter};
 
-use super::super::{By, Known, Sought, Status, Unembedded};
+use super::super::{EngineQuery, EngineStatus, PendingChunk, StoredVersion, VectorOrigin};
+use super::error::PostgresError;
 use super::rows;
-use super::tables::{Tables, Vectors};
-use super::trouble::Trouble;
-use super::upkeep::is_made;
+use super::tables::{NamespaceTables, VectorTable};
+use super::upkeep::built_condition;
 
 /// The largest number of chunks that the looked-up words may occur in, in total. The rarest words
 /// come first. More frequent words count only in chunks with a rarer one.
-const LOOKED_UP_MAX: u64 = 30_000;
+const WORD_CHUNKS_MAX: u64 = 30_000;
 /// The multiple of the limit that is taken by words, because the database weighs them only roughly.
-const ROUGHLY: usize = 3;
+const OVERFETCH_FACTOR: usize = 3;
 /// The largest number of definitions that are read for each kind of similarity to a name.
-const NAMED_MAX: i64 = 2_000;
+const DEFINITIONS_MAX: i64 = 2_000;
 
 /// The result of a search.
-pub(super) struct Found {
-    pub(super) question: Option<Question>,
-    pub(super) averages: Averages,
+pub(super) struct PostgresCandidates {
+    pub(super) question: Option<WeighedQuestion>,
+    pub(super) averages: IndexStatistics,
     pub(super) candidates: Vec<Candidate>,
 }
 
 /// A parameter of a query and its type.
-type Given<'g> = (&'g (dyn ToSql + Sync), Type);
+type QueryParam<'g> = (&'g (dyn ToSql + Sync), Type);
 
 pub(super) async fn candidates(
     client: &mut Client,
-    tables: &Tables,
-    sought: &Sought,
-) -> Result<Found, Trouble> {
+    tables: &NamespaceTables,
+    sought: &EngineQuery,
+) -> Result<PostgresCandidates, PostgresError> {
     let work = client.build_transaction();
     let work = work.isolation_level(IsolationLevel::RepeatableRead).read_only(true).start().await?;
-    let (averages, approximate) = whole(&work, tables).await?;
+    let (averages, approximate) = index_stats(&work, tables).await?;
     let question = match &sought.query {
-        Some(query) => Some(question(&work, tables, query, averages.chunks).await?),
+        Some(query) => Some(analyze_query(&work, tables, query, averages.chunks).await?),
         None => None,
     };
     let mut by_words = HashSet::new();
     if let Some(question) = &question {
-        by_words.extend(by_word(&work, tables, question, &averages, sought).await?);
+        by_words.extend(find_by_words(&work, tables, question, &averages, sought).await?);
     }
     let mut ids: HashSet<i64> = by_words.clone();
     let mut by_vectors = HashSet::new();
-    let spaces = [(Some(&tables.near), &sought.near), (tables.model.as_ref(), &sought.model)];
+    let spaces = [
+        (Some(&tables.near), &sought.static_vector),
+        (tables.model.as_ref(), &sought.model_vector),
+    ];
     for ((space, vector), approximate) in spaces.into_iter().zip(approximate) {
         let (Some(space), Some(vector)) = (space, vector) else { continue };
         if vector.len() != space.dimensions {
-            return Err(Trouble::Refused(format!(
+            return Err(PostgresError::Rejected(format!(
                 "the vector has {} numbers; those of this index have {}",
                 vector.len(),
                 space.dimensions
@@ -67,21 +72,21 @@ pub(super) async fn candidates(
     ids.extend(&by_vectors);
     let mut ids: Vec<i64> = ids.into_iter().collect();
     ids.sort_unstable();
-    let empty = Question::new("", 0, |_| 0);
+    let empty = WeighedQuestion::new("", 0, |_| 0);
     let counted = question.as_ref().unwrap_or(&empty);
-    let mut candidates = read(&work, tables, sought, &ids, counted).await?;
+    let mut candidates = read_candidates(&work, tables, sought, &ids, counted).await?;
     work.commit().await?;
     if let Some(question) = &question {
         keep_best(&mut candidates, question, &averages, &by_vectors, sought.limit);
     }
-    Ok(Found { question, averages, candidates })
+    Ok(PostgresCandidates { question, averages, candidates })
 }
 
 /// Keeps the best `limit` candidates, and all that were found by vectors.
 fn keep_best(
     candidates: &mut Vec<Candidate>,
-    question: &Question,
-    averages: &Averages,
+    question: &WeighedQuestion,
+    averages: &IndexStatistics,
     by_vectors: &HashSet<i64>,
     limit: usize,
 ) {
@@ -94,19 +99,20 @@ fn keep_best(
 
 /// Returns the statistics of the index, and for each vector space whether its approximate index can
 /// be used.
-async fn whole(
+async fn index_stats(
     client: &impl GenericClient,
-    tables: &Tables,
-) -> Result<(Averages, [bool; 2]), Trouble> {
+    tables: &NamespaceTables,
+) -> Result<(IndexStatistics, [bool; 2]), PostgresError> {
     let sql = format!(
         "select chunks, lengths, {}, {} from toolgate_search.namespaces where id = $1",
-        is_made(tables, Some(&tables.near)),
-        is_made(tables, tables.model.as_ref())
+        built_condition(tables, Some(&tables.near)),
+        built_condition(tables, tables.model.as_ref())
     );
     let row = client.query_typed_opt(&sql, &[(&tables.namespace, Type::INT4)]).await?;
-    let row = row.ok_or_else(gone)?;
+    let row = row.ok_or_else(missing_index_error)?;
     let (chunks, sums): (i64, Vec<i64>) = (row.get(0), row.get(1));
-    let mut averages = Averages { chunks: chunks.max(0).cast_unsigned(), ..Averages::default() };
+    let mut averages =
+        IndexStatistics { chunks: chunks.max(0).cast_unsigned(), ..IndexStatistics::default() };
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "an average")]
     for (average, sum) in averages.lengths.iter_mut().zip(sums) {
         *average = (sum as f64 / chunks.max(1) as f64) as f32;
@@ -114,35 +120,35 @@ async fn whole(
     Ok((averages, [row.get(2), row.get(3)]))
 }
 
-fn gone() -> Trouble {
-    Trouble::Unfit("has the index no more; try again".to_owned())
+fn missing_index_error() -> PostgresError {
+    PostgresError::Unusable("has the index no more; try again".to_owned())
 }
 
-async fn question(
+async fn analyze_query(
     client: &impl GenericClient,
-    tables: &Tables,
+    tables: &NamespaceTables,
     query: &str,
     chunks: u64,
-) -> Result<Question, Trouble> {
+) -> Result<WeighedQuestion, PostgresError> {
     let words: Vec<String> = concepts(query).into_iter().map(|it| it.word).collect();
-    let sql = format!("select word, holding from {} where word = any($1)", tables.of("words"));
+    let sql = format!("select word, holding from {} where word = any($1)", tables.table("words"));
     let rows = client.query_typed(&sql, &[(&words, Type::TEXT_ARRAY)]).await?;
     let holding =
         |row: &Row| (row.get::<_, String>(0), row.get::<_, i64>(1).max(0).cast_unsigned());
     let holding: HashMap<String, u64> = rows.iter().map(holding).collect();
-    Ok(Question::new(query, chunks, |word| holding.get(word).copied().unwrap_or_default()))
+    Ok(WeighedQuestion::new(query, chunks, |word| holding.get(word).copied().unwrap_or_default()))
 }
 
 /// Returns the best chunks by words, weighed roughly.
-async fn by_word(
+async fn find_by_words(
     client: &impl GenericClient,
-    tables: &Tables,
-    question: &Question,
-    averages: &Averages,
-    sought: &Sought,
-) -> Result<Vec<i64>, Trouble> {
+    tables: &NamespaceTables,
+    question: &WeighedQuestion,
+    averages: &IndexStatistics,
+    sought: &EngineQuery,
+) -> Result<Vec<i64>, PostgresError> {
     let words: Vec<&str> = question.concepts.iter().map(|it| it.word.as_str()).collect();
-    let sql = format!("select word, holding from {} where word = any($1)", tables.of("words"));
+    let sql = format!("select word, holding from {} where word = any($1)", tables.table("words"));
     let mut held: Vec<(i64, String)> = client
         .query_typed(&sql, &[(&words, Type::TEXT_ARRAY)])
         .await?
@@ -154,16 +160,17 @@ async fn by_word(
     let mut looked_up: Vec<String> = Vec::new();
     for (holding, word) in &held {
         together += holding.max(&0).cast_unsigned();
-        if looked_up.is_empty() || together <= LOOKED_UP_MAX {
-            looked_up.push(rows::asked(word));
+        if looked_up.is_empty() || together <= WORD_CHUNKS_MAX {
+            looked_up.push(rows::quote_word(word));
         }
     }
     if looked_up.is_empty() {
         return Ok(Vec::new());
     }
-    let (looked_up, limit) = (looked_up.join(" | "), limited(sought.limit * ROUGHLY));
-    let (prefixes, tags) = filtered(&sought.filter);
-    let mut given: Vec<Given<'_>> = vec![
+    let looked_up = looked_up.join(" | ");
+    let limit = sql_limit(sought.limit * OVERFETCH_FACTOR);
+    let (prefixes, tags) = filter_params(&sought.filter);
+    let mut given: Vec<QueryParam<'_>> = vec![
         (&looked_up, Type::TEXT),
         (&limit, Type::INT8),
         (&prefixes, Type::TEXT_ARRAY),
@@ -174,7 +181,7 @@ async fn by_word(
         .concepts
         .iter()
         .filter(|it| known.contains(it.word.as_str()))
-        .map(|it| (rows::asked(&it.word), it.rarity))
+        .map(|it| (rows::quote_word(&it.word), it.rarity))
         .collect();
     let mut counts = String::new();
     let mut score = String::new();
@@ -192,7 +199,7 @@ async fn by_word(
             "{}{rarity:e}::float8 * n{at} / (n{at} + {:e} * (0.4 + 0.6 * c.lengths[6] / {:e}))",
             if at == 0 { "" } else { " + " },
             bm25f::K1,
-            averages.lengths[Field::Body as usize].max(1.0)
+            averages.lengths[ChunkField::Body as usize].max(1.0)
         );
     }
     let sql = format!(
@@ -200,9 +207,9 @@ async fn by_word(
         cross join lateral (select {counts} offset 0) n
         where c.words @@ $1::text::tsquery {}
         order by {score} desc, c.id limit $2",
-        tables.of("chunks"),
-        joined(tables, &sought.filter),
-        only(&sought.filter)
+        tables.table("chunks"),
+        filter_join(tables, &sought.filter),
+        filter_condition(&sought.filter)
     );
     Ok(client.query_typed(&sql, &given).await?.iter().map(|row| row.get(0)).collect())
 }
@@ -210,17 +217,18 @@ async fn by_word(
 /// Returns the chunks with the nearest vectors to `vector` in `space`.
 async fn nearest(
     client: &impl GenericClient,
-    tables: &Tables,
-    space: &Vectors,
+    tables: &NamespaceTables,
+    space: &VectorTable,
     vector: &[f32],
-    sought: &Sought,
+    sought: &EngineQuery,
     approximate: bool,
-) -> Result<Vec<i64>, Trouble> {
-    let limit = limited(sought.limit);
-    let chunks = tables.of("chunks");
-    let vectors = tables.vectors(space);
-    let unlike = format!("v.vector {} $1::real[]::{}", tables.unlike(), tables.vector());
-    let nowhere = Filter::default();
+) -> Result<Vec<i64>, PostgresError> {
+    let limit = sql_limit(sought.limit);
+    let chunks = tables.table("chunks");
+    let vectors = tables.vector_table(space);
+    let unlike =
+        format!("v.vector {} $1::real[]::{}", tables.distance_operator(), tables.vector_type());
+    let nowhere = DocumentFilter::default();
     if approximate && sought.filter == nowhere {
         let more = (2 * limit).clamp(100, 1_000);
         client.batch_execute(&format!("set local hnsw.ef_search = {more}")).await?;
@@ -230,14 +238,14 @@ async fn nearest(
             )
             select c.id from near join {chunks} c using (hash) order by unlike, c.id limit $2"
         );
-        let given: [Given<'_>; 2] = [(&vector, Type::FLOAT4_ARRAY), (&limit, Type::INT8)];
+        let given: [QueryParam<'_>; 2] = [(&vector, Type::FLOAT4_ARRAY), (&limit, Type::INT8)];
         let found = client.query_typed(&sql, &given).await?;
         if found.len() >= sought.limit {
             return Ok(found.iter().map(|row| row.get(0)).collect());
         }
     }
-    let (prefixes, tags) = filtered(&sought.filter);
-    let given: [Given<'_>; 4] = [
+    let (prefixes, tags) = filter_params(&sought.filter);
+    let given: [QueryParam<'_>; 4] = [
         (&vector, Type::FLOAT4_ARRAY),
         (&limit, Type::INT8),
         (&prefixes, Type::TEXT_ARRAY),
@@ -247,8 +255,8 @@ async fn nearest(
     let sql = format!(
         "select c.id from {chunks} c {} join {vectors} v on v.hash = c.hash
         where true {} order by ({unlike}) + 0, c.id limit $2",
-        joined(tables, &sought.filter),
-        only(&sought.filter)
+        filter_join(tables, &sought.filter),
+        filter_condition(&sought.filter)
     );
     Ok(client.query_typed(&sql, &given).await?.iter().map(|row| row.get(0)).collect())
 }
@@ -259,39 +267,39 @@ const ONLY: &str = "and (cardinality($3::text[]) = 0
     and d.folded @> $4::text[]";
 
 /// Returns the join that [`ONLY`] needs, empty without a filter.
-fn joined(tables: &Tables, filter: &Filter) -> String {
-    if *filter == Filter::default() {
+fn filter_join(tables: &NamespaceTables, filter: &DocumentFilter) -> String {
+    if *filter == DocumentFilter::default() {
         return String::new();
     }
-    format!("join {} d on d.id = c.document", tables.of("documents"))
+    format!("join {} d on d.id = c.document", tables.table("documents"))
 }
 
-fn only(filter: &Filter) -> &'static str {
-    if *filter == Filter::default() { "" } else { ONLY }
+fn filter_condition(filter: &DocumentFilter) -> &'static str {
+    if *filter == DocumentFilter::default() { "" } else { ONLY }
 }
 
 /// Returns the parameters of [`ONLY`].
-fn filtered(filter: &Filter) -> (Vec<String>, Vec<String>) {
-    let prefixes = filter.prefixes.iter().map(|it| rows::clean(it).into_owned()).collect();
-    let tags = filter.tags.iter().map(|it| rows::clean(it).to_ascii_lowercase()).collect();
+fn filter_params(filter: &DocumentFilter) -> (Vec<String>, Vec<String>) {
+    let prefixes = filter.prefixes.iter().map(|it| rows::without_nul(it).into_owned()).collect();
+    let tags = filter.tags.iter().map(|it| rows::without_nul(it).to_ascii_lowercase()).collect();
     (prefixes, tags)
 }
 
-fn limited(limit: usize) -> i64 {
+fn sql_limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-/// The columns of chunks `c` and documents `d` that [`shown`] reads.
+/// The columns of chunks `c` and documents `d` that [`read_shown`] reads.
 const SHOWN: &str = "c.id, d.path, c.first, c.last, c.kind, c.names, c.within, c.head, d.lang,
     d.tags, d.etag, d.committed";
 
-fn shown(row: &Row) -> Shown {
+fn read_shown(row: &Row) -> ChunkSummary {
     let line = |at: usize| row.get::<_, i32>(at).max(0).cast_unsigned();
-    Shown {
+    ChunkSummary {
         path: row.get(1),
         first: line(2),
         last: line(3),
-        kind: rows::kind(row.get(4)),
+        kind: rows::chunk_kind(row.get(4)),
         names: row.get(5),
         within: row.get(6),
         head: row.get(7),
@@ -303,17 +311,17 @@ fn shown(row: &Row) -> Shown {
 }
 
 /// Reads the chunks `ids` and counts their words.
-async fn read(
+async fn read_candidates(
     client: &impl GenericClient,
-    tables: &Tables,
-    sought: &Sought,
+    tables: &NamespaceTables,
+    sought: &EngineQuery,
     ids: &[i64],
-    question: &Question,
-) -> Result<Vec<Candidate>, Trouble> {
-    let mut given: Vec<Given<'_>> = vec![(&ids, Type::INT8_ARRAY)];
+    question: &WeighedQuestion,
+) -> Result<Vec<Candidate>, PostgresError> {
+    let mut given: Vec<QueryParam<'_>> = vec![(&ids, Type::INT8_ARRAY)];
     let empty: Vec<f32> = Vec::new();
-    let near = sought.near.as_ref();
-    let model = sought.model.as_ref().filter(|_| tables.model.is_some());
+    let near = sought.static_vector.as_ref();
+    let model = sought.model_vector.as_ref().filter(|_| tables.model.is_some());
     given.push((near.unwrap_or(&empty), Type::FLOAT4_ARRAY));
     given.push((model.unwrap_or(&empty), Type::FLOAT4_ARRAY));
     let likeness = |there: bool, of: &str, parameter: usize| {
@@ -322,14 +330,14 @@ async fn read(
         }
         format!(
             "-({of}.vector {} ${parameter}::real[]::{}) where_{of}",
-            tables.unlike(),
-            tables.vector()
+            tables.distance_operator(),
+            tables.vector_type()
         )
     };
     let model_table = tables
         .model
         .as_ref()
-        .map_or_else(|| tables.vectors(&tables.near), |space| tables.vectors(space));
+        .map_or_else(|| tables.vector_table(&tables.near), |space| tables.vector_table(space));
     let sql = format!(
         "select {SHOWN}, c.texts, {}, {}
         from {} c join {} d on d.id = c.document
@@ -338,47 +346,48 @@ async fn read(
         where c.id = any($1) and $2::real[] is not null and $3::real[] is not null",
         likeness(near.is_some(), "near", 2),
         likeness(model.is_some(), "model", 3),
-        tables.of("chunks"),
-        tables.of("documents"),
-        tables.vectors(&tables.near),
+        tables.table("chunks"),
+        tables.table("documents"),
+        tables.vector_table(&tables.near),
     );
     let rows = client.query_typed(&sql, &given).await?;
-    Ok(rows.iter().map(|row| candidate(row, question)).collect())
+    Ok(rows.iter().map(|row| read_candidate(row, question)).collect())
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "a cosine was of such numbers")]
-fn candidate(row: &Row, question: &Question) -> Candidate {
+fn read_candidate(row: &Row, question: &WeighedQuestion) -> Candidate {
     let texts: Vec<&str> = row.get(12);
-    let texts: Texts<'_> = std::array::from_fn(|at| texts.get(at).copied().unwrap_or_default());
-    let (counts, lengths) = count(question, &texts);
+    let texts: ChunkTexts<'_> =
+        std::array::from_fn(|at| texts.get(at).copied().unwrap_or_default());
+    let (counts, lengths) = count_words(question, &texts);
     let likeness = |at: usize| row.get::<_, Option<f64>>(at).map(|it| it as f32);
     Candidate {
         key: row.get::<_, i64>(0).cast_unsigned(),
         counts,
         lengths,
-        near: likeness(13).unwrap_or_default(),
-        model: likeness(14),
-        shown: shown(row),
+        static_cosine: likeness(13).unwrap_or_default(),
+        model_cosine: likeness(14),
+        summary: read_shown(row),
     }
 }
 
 /// Returns the vectors of chunks, in order.
 pub(super) async fn vectors(
     client: &Client,
-    tables: &Tables,
+    tables: &NamespaceTables,
     keys: &[u64],
-    by: By,
-) -> Result<Vec<Option<Vec<f32>>>, Trouble> {
+    by: VectorOrigin,
+) -> Result<Vec<Option<Vec<f32>>>, PostgresError> {
     let space = match by {
-        By::Static => Some(&tables.near),
-        By::Model => tables.model.as_ref(),
+        VectorOrigin::Static => Some(&tables.near),
+        VectorOrigin::Model => tables.model.as_ref(),
     };
     let Some(space) = space else { return Ok(vec![None; keys.len()]) };
     let ids: Vec<i64> = keys.iter().map(|key| key.cast_signed()).collect();
     let sql = format!(
         "select c.id, v.vector::real[] from {} c join {} v on v.hash = c.hash where c.id = any($1)",
-        tables.of("chunks"),
-        tables.vectors(space)
+        tables.table("chunks"),
+        tables.vector_table(space)
     );
     let rows = client.query_typed(&sql, &[(&ids, Type::INT8_ARRAY)]).await?;
     let mut found: HashMap<i64, Vec<f32>> =
@@ -388,27 +397,30 @@ pub(super) async fn vectors(
 
 pub(super) async fn documents(
     client: &Client,
-    tables: &Tables,
-) -> Result<BTreeMap<String, Known>, Trouble> {
-    let sql = format!("select path, stamp, etag from {}", tables.of("documents"));
+    tables: &NamespaceTables,
+) -> Result<BTreeMap<String, StoredVersion>, PostgresError> {
+    let sql = format!("select path, stamp, etag from {}", tables.table("documents"));
     let rows = client.query_typed(&sql, &[]).await?;
-    let known = |row: &Row| (row.get(0), Known { stamp: row.get(1), etag: row.get(2) });
+    let known = |row: &Row| (row.get(0), StoredVersion { stamp: row.get(1), etag: row.get(2) });
     Ok(rows.iter().map(known).collect())
 }
 
-pub(super) async fn status(client: &Client, tables: &Tables) -> Result<Status, Trouble> {
+pub(super) async fn status(
+    client: &Client,
+    tables: &NamespaceTables,
+) -> Result<EngineStatus, PostgresError> {
     let with_vectors = tables.model.as_ref().map_or_else(
         || "0::bigint".to_owned(),
         |space| {
-            let chunks = tables.of("chunks");
-            let vectors = tables.vectors(space);
+            let chunks = tables.table("chunks");
+            let vectors = tables.vector_table(space);
             format!("(select count(*) from {chunks} c join {vectors} v on v.hash = c.hash)")
         },
     );
     let mut names: Vec<String> =
-        ["documents", "chunks", "names", "words"].iter().map(|name| tables.of(name)).collect();
-    names.push(tables.vectors(&tables.near));
-    names.extend(tables.model.as_ref().map(|space| tables.vectors(space)));
+        ["documents", "chunks", "names", "words"].iter().map(|name| tables.table(name)).collect();
+    names.push(tables.vector_table(&tables.near));
+    names.extend(tables.model.as_ref().map(|space| tables.vector_table(space)));
     let sizes: Vec<String> =
         names.iter().map(|name| format!("pg_total_relation_size('{name}')")).collect();
     let sql = format!(
@@ -419,7 +431,7 @@ pub(super) async fn status(client: &Client, tables: &Tables) -> Result<Status, T
     );
     let row = client.query_typed_one(&sql, &[]).await?;
     let number = |at: usize| row.get::<_, i64>(at).max(0).cast_unsigned();
-    Ok(Status {
+    Ok(EngineStatus {
         documents: number(0),
         chunks: number(1),
         with_vectors: number(2),
@@ -427,25 +439,25 @@ pub(super) async fn status(client: &Client, tables: &Tables) -> Result<Status, T
     })
 }
 
-pub(super) async fn unembedded(
+pub(super) async fn pending_chunks(
     client: &Client,
-    tables: &Tables,
+    tables: &NamespaceTables,
     most: usize,
-) -> Result<Vec<Unembedded>, Trouble> {
+) -> Result<Vec<PendingChunk>, PostgresError> {
     let Some(space) = &tables.model else { return Ok(Vec::new()) };
     let sql = format!(
         "select c.hash, d.path, c.first, c.last
         from {} c join {} d on d.id = c.document
         where not exists (select from {} v where v.hash = c.hash)
         order by c.id desc limit $1",
-        tables.of("chunks"),
-        tables.of("documents"),
-        tables.vectors(space)
+        tables.table("chunks"),
+        tables.table("documents"),
+        tables.vector_table(space)
     );
-    let rows = client.query_typed(&sql, &[(&limited(most), Type::INT8)]).await?;
+    let rows = client.query_typed(&sql, &[(&sql_limit(most), Type::INT8)]).await?;
     let mut known = HashSet::new();
     let line = |row: &Row, at: usize| row.get::<_, i32>(at).max(0).cast_unsigned();
-    let read = |row: &Row| Unembedded {
+    let read = |row: &Row| PendingChunk {
         hash: ChunkHash(row.get::<_, i64>(0).cast_unsigned()),
         path: row.get(1),
         first: line(row, 2),
@@ -454,17 +466,17 @@ pub(super) async fn unembedded(
     Ok(rows.iter().map(read).filter(|it| known.insert(it.hash)).collect())
 }
 
-pub(super) async fn named(
+pub(super) async fn find_definitions(
     client: &Client,
-    tables: &Tables,
+    tables: &NamespaceTables,
     name: &str,
-    filter: &Filter,
+    filter: &DocumentFilter,
     limit: usize,
-) -> Result<Vec<Named>, Trouble> {
-    let Some(asked) = Asked::of(name) else { return Ok(Vec::new()) };
-    let names = tables.of("names");
+) -> Result<Vec<NamedDefinition>, PostgresError> {
+    let Some(asked) = NameQuery::parse(name) else { return Ok(Vec::new()) };
+    let names = tables.table("names");
     let mut symbols: Vec<String> = Vec::new();
-    if asked.misspelt() > 0 {
+    if asked.edits_max() > 0 {
         // The lengths differ at most by the letters that may be wrong. There is slack for letters
         // of several bytes.
         let sql = format!(
@@ -472,19 +484,19 @@ pub(super) async fn named(
             where length(symbol) between length($1) - 2 and length($1) + 2"
         );
         let symbol = asked.symbol();
-        let given: [Given<'_>; 1] = [(&symbol, Type::TEXT)];
+        let given: [QueryParam<'_>; 1] = [(&symbol, Type::TEXT)];
         let rows = client.query_typed(&sql, &given).await?;
         let like =
             rows.iter().map(|row| row.get(0)).filter(|it: &String| asked.distance(it).is_some());
         symbols.extend(like);
     }
     let words: Vec<String> =
-        asked.words().iter().map(|word| format!("{}:A", rows::asked(word))).collect();
+        asked.words().iter().map(|word| format!("{}:A", rows::quote_word(word))).collect();
     let words = words.join(" & ");
-    let (prefixes, tags) = filtered(filter);
-    let symbol = rows::symbol(asked.symbol());
-    let most = NAMED_MAX;
-    let given: [Given<'_>; 6] = [
+    let (prefixes, tags) = filter_params(filter);
+    let symbol = rows::symbol_key(asked.symbol());
+    let most = DEFINITIONS_MAX;
+    let given: [QueryParam<'_>; 6] = [
         (&symbol, Type::TEXT),
         (&most, Type::INT8),
         (&prefixes, Type::TEXT_ARRAY),
@@ -492,8 +504,8 @@ pub(super) async fn named(
         (&words, Type::TEXT),
         (&symbols, Type::TEXT_ARRAY),
     ];
-    let chunks = tables.of("chunks");
-    let documents = tables.of("documents");
+    let chunks = tables.table("chunks");
+    let documents = tables.table("documents");
     let by = |of_names: &str| {
         format!(
             "(select c.id from {names} n join {chunks} c on c.id = n.chunk
@@ -510,5 +522,5 @@ pub(super) async fn named(
         by("n.symbol = any($6)"),
     );
     let rows = client.query_typed(&sql, &given).await?;
-    Ok(asked.likeliest(rows.iter().map(shown), limit))
+    Ok(asked.best_matches(rows.iter().map(read_shown), limit))
 }

@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 
 use tokio::task::spawn_blocking;
 use toolgate_chunks::words::words;
-use toolgate_chunks::{Chunk, ChunkKind};
-use toolgate_search::document::borrowed;
-use toolgate_search::rank::{FIELDS, Field, Texts};
+use toolgate_chunks::{ChunkKind, TextChunk};
+use toolgate_search::document::borrow_texts;
+use toolgate_search::rank::{ChunkField, ChunkTexts, FIELDS};
 use toolgate_search::{ChunkHash, static_model};
 
-use super::super::Put;
-use super::trouble::Trouble;
+use super::super::StoredDocument;
+use super::error::PostgresError;
 
 /// The number of positions that are stored of a word. More occurrences do not count.
-const PLACES_MAX: usize = 12;
+const POSITIONS_MAX: usize = 12;
 /// The longest stored name, in bytes. Longer ones are found by their beginning.
 const SYMBOL_BYTES_MAX: usize = 200;
 
@@ -25,38 +25,40 @@ const WORDS_BYTES_MAX: usize = 900_000;
 const NAME_BYTES_MAX: usize = 800;
 
 /// A document with its rows.
-pub(super) struct Written {
-    pub(super) put: Put,
+pub(super) struct PreparedDocument {
+    pub(super) put: StoredDocument,
     /// The rows of its chunks, in order.
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<ChunkRow>,
 }
 
-impl Written {
-    pub(super) fn of(put: Put) -> Self {
-        let rows = put.chunks.iter().map(|chunk| Row::of(&put, chunk)).collect();
+impl PreparedDocument {
+    pub(super) fn new(put: StoredDocument) -> Self {
+        let rows = put.chunks.iter().map(|chunk| ChunkRow::new(&put, chunk)).collect();
         Self { put, rows }
     }
 
     /// Returns the document without content.
-    pub(super) fn bare(&self) -> Self {
-        Self { put: Put { chunks: Vec::new(), ..self.put.clone() }, rows: Vec::new() }
+    pub(super) fn without_content(&self) -> Self {
+        Self { put: StoredDocument { chunks: Vec::new(), ..self.put.clone() }, rows: Vec::new() }
     }
 }
 
 /// Runs `work` on a blocking thread.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Trouble> {
-    spawn_blocking(work).await.map_err(|err| Trouble::Refused(format!("it was given up: {err}")))
+) -> Result<T, PostgresError> {
+    spawn_blocking(work)
+        .await
+        .map_err(|err| PostgresError::Rejected(format!("it was given up: {err}")))
 }
 
 /// Returns a key for the document at `path`, because a path may be too long for an index.
-pub(super) fn key(path: &str) -> Vec<u8> {
+pub(super) fn document_key(path: &str) -> Vec<u8> {
     blake3::hash(path.as_bytes()).as_bytes()[..16].to_vec()
 }
 
 /// Returns `name`, or its beginning and a hash if it is too long for an index.
-pub(super) fn short(name: &str) -> String {
+pub(super) fn short_name(name: &str) -> String {
     if name.len() <= NAME_BYTES_MAX {
         return name.to_owned();
     }
@@ -65,7 +67,7 @@ pub(super) fn short(name: &str) -> String {
 }
 
 /// A chunk as a row.
-pub(super) struct Row {
+pub(super) struct ChunkRow {
     pub(super) hash: i64,
     pub(super) texts: Vec<String>,
     pub(super) lengths: Vec<i32>,
@@ -76,37 +78,37 @@ pub(super) struct Row {
     pub(super) near: Option<Vec<f32>>,
 }
 
-impl Row {
+impl ChunkRow {
     /// Creates the row of `chunk` in the document `put`.
-    fn of(put: &Put, chunk: &Chunk) -> Self {
-        let document = put.document();
+    fn new(put: &StoredDocument, chunk: &TextChunk) -> Self {
+        let document = put.as_document();
         let texts = document.texts(chunk);
-        let texts: Texts<'_> = borrowed(&texts);
-        let (words, distinct, lengths) = counted(&texts);
+        let texts: ChunkTexts<'_> = borrow_texts(&texts);
+        let (words, distinct, lengths) = encode_words(&texts);
         Self {
-            hash: ChunkHash::of(&texts).0.cast_signed(),
-            texts: texts.iter().map(|text| clean(text).into_owned()).collect(),
+            hash: ChunkHash::for_texts(&texts).0.cast_signed(),
+            texts: texts.iter().map(|text| without_nul(text).into_owned()).collect(),
             lengths: lengths.to_vec(),
             words,
             distinct,
-            near: static_model::chunk(&texts),
+            near: static_model::embed_chunk(&texts),
         }
     }
 }
 
 /// Returns `text` without NULs, which PostgreSQL does not store.
-pub(super) fn clean(text: &str) -> Cow<'_, str> {
+pub(super) fn without_nul(text: &str) -> Cow<'_, str> {
     if text.contains('\0') { Cow::Owned(text.replace('\0', " ")) } else { Cow::Borrowed(text) }
 }
 
 /// Returns `texts` without NULs.
-pub(super) fn cleaned(texts: &[String]) -> Vec<Cow<'_, str>> {
-    texts.iter().map(|text| clean(text)).collect()
+pub(super) fn without_nuls(texts: &[String]) -> Vec<Cow<'_, str>> {
+    texts.iter().map(|text| without_nul(text)).collect()
 }
 
 /// Returns the form of a name in which names are stored and compared.
-pub(super) fn symbol(name: &str) -> String {
-    let mut symbol = clean(name).to_lowercase();
+pub(super) fn symbol_key(name: &str) -> String {
+    let mut symbol = without_nul(name).to_lowercase();
     let end =
         (0..=SYMBOL_BYTES_MAX.min(symbol.len())).rev().find(|at| symbol.is_char_boundary(*at));
     symbol.truncate(end.unwrap_or_default());
@@ -114,7 +116,7 @@ pub(super) fn symbol(name: &str) -> String {
 }
 
 /// Returns a vector in the binary form of pgvector.
-pub(super) fn sent(vector: &[f32]) -> Vec<u8> {
+pub(super) fn vector_bytes(vector: &[f32]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(4 + 4 * vector.len());
     bytes.extend(u16::try_from(vector.len()).unwrap_or(u16::MAX).to_be_bytes());
     bytes.extend([0, 0]);
@@ -125,7 +127,7 @@ pub(super) fn sent(vector: &[f32]) -> Vec<u8> {
 }
 
 /// Returns the kind of a chunk from its stored number.
-pub(super) fn kind(number: i16) -> ChunkKind {
+pub(super) fn chunk_kind(number: i16) -> ChunkKind {
     match number {
         0 => ChunkKind::Function,
         1 => ChunkKind::Type,
@@ -137,13 +139,13 @@ pub(super) fn kind(number: i16) -> ChunkKind {
 }
 
 /// Returns the weight label of a field, from A to D, in the bits of a `tsvector` position.
-fn label(field: usize) -> u16 {
+fn weight_label(field: usize) -> u16 {
     const A: u16 = 3 << 14;
     const B: u16 = 2 << 14;
     const D: u16 = 0;
-    if field == Field::Name as usize {
+    if field == ChunkField::Name as usize {
         A
-    } else if field == Field::Body as usize {
+    } else if field == ChunkField::Body as usize {
         D
     } else {
         B
@@ -152,7 +154,7 @@ fn label(field: usize) -> u16 {
 
 /// Returns the words of `texts` as a binary `tsvector`, the distinct words, and the number of words
 /// of each field.
-fn counted(texts: &Texts<'_>) -> (Vec<u8>, Vec<String>, [i32; FIELDS]) {
+fn encode_words(texts: &ChunkTexts<'_>) -> (Vec<u8>, Vec<String>, [i32; FIELDS]) {
     // PostgreSQL requires the words in the order of their bytes.
     let mut places: BTreeMap<String, Vec<u16>> = BTreeMap::new();
     let mut lengths = [0_i32; FIELDS];
@@ -172,12 +174,12 @@ fn counted(texts: &Texts<'_>) -> (Vec<u8>, Vec<String>, [i32; FIELDS]) {
                     places.entry(word.to_owned()).or_default()
                 }
             };
-            if of_word.len() < PLACES_MAX {
+            if of_word.len() < POSITIONS_MAX {
                 bytes += 2;
                 // Only the number and the labels of positions are used, so each word counts its
                 // own.
                 let place = u16::try_from(of_word.len() + 1).unwrap_or(u16::MAX);
-                of_word.push(label(field) | place);
+                of_word.push(weight_label(field) | place);
             }
         });
     }
@@ -195,6 +197,6 @@ fn counted(texts: &Texts<'_>) -> (Vec<u8>, Vec<String>, [i32; FIELDS]) {
 }
 
 /// Returns a quoted word for a `tsquery`.
-pub(super) fn asked(word: &str) -> String {
+pub(super) fn quote_word(word: &str) -> String {
     format!("'{}'", word.replace('\\', "\\\\").replace('\'', "''"))
 }

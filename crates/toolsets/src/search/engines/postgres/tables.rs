@@ -7,12 +7,12 @@ use std::time::Instant;
 
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, GenericClient};
-use toolgate_search::{Space, static_model};
+use toolgate_search::{VectorSpace, static_model};
 
-use super::super::{Begun, Identity, Source};
-use super::GONE_WITHIN;
-use super::rows::short;
-use super::trouble::Trouble;
+use super::super::{DocumentSource, IndexOpenOutcome, NamespaceIdentity};
+use super::WRITER_GONE_MAX;
+use super::error::PostgresError;
+use super::rows::short_name;
 
 /// The version of the schema that this server creates and reads.
 pub(super) const SCHEMA: i32 = 2;
@@ -50,55 +50,55 @@ delete from toolgate_search.version;
 
 /// The tables of one namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Tables {
+pub(super) struct NamespaceTables {
     pub(super) namespace: i32,
     /// The quoted schema of pgvector.
-    vector: String,
-    pub(super) near: Vectors,
-    pub(super) model: Option<Vectors>,
+    vector_schema: String,
+    pub(super) near: VectorTable,
+    pub(super) model: Option<VectorTable>,
 }
 
 /// The table of a namespace's vectors of one space.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Vectors {
+pub(super) struct VectorTable {
     space: i32,
     pub(super) dimensions: usize,
 }
 
-impl Tables {
+impl NamespaceTables {
     /// Returns the table `name` of this namespace.
-    pub(super) fn of(&self, name: &str) -> String {
+    pub(super) fn table(&self, name: &str) -> String {
         format!("toolgate_search.{name}_{}", self.namespace)
     }
 
     /// Returns the table of the vectors of a space.
-    pub(super) fn vectors(&self, of: &Vectors) -> String {
-        self.of(&format!("vectors_{}", of.space))
+    pub(super) fn vector_table(&self, of: &VectorTable) -> String {
+        self.table(&format!("vectors_{}", of.space))
     }
 
     /// Returns pgvector's type.
-    pub(super) fn vector(&self) -> String {
-        format!("{}.vector", self.vector)
+    pub(super) fn vector_type(&self) -> String {
+        format!("{}.vector", self.vector_schema)
     }
 
     /// Returns pgvector's operator for the negative inner product. Less is more similar.
-    pub(super) fn unlike(&self) -> String {
-        format!("operator({}.<#>)", self.vector)
+    pub(super) fn distance_operator(&self) -> String {
+        format!("operator({}.<#>)", self.vector_schema)
     }
 
     /// Returns the keys of the lock that a writer holds.
-    pub(super) fn lock(&self) -> (i32, i32) {
+    pub(super) fn lock_keys(&self) -> (i32, i32) {
         (LOCKS, self.namespace)
     }
 
     /// Returns the unqualified name of the approximate index over the vectors of a space.
-    pub(super) fn approximate(&self, of: &Vectors) -> String {
+    pub(super) fn approximate_index(&self, of: &VectorTable) -> String {
         format!("near_{}_{}", of.space, self.namespace)
     }
 
     fn create(&self) -> String {
         let [documents, chunks, names, words, ids] =
-            ["documents", "chunks", "names", "words", "ids"].map(|name| self.of(name));
+            ["documents", "chunks", "names", "words", "ids"].map(|name| self.table(name));
         let mut sql = format!(
             "create sequence if not exists {ids};
             create table {documents} (
@@ -147,15 +147,15 @@ impl Tables {
         sql
     }
 
-    fn create_vectors(&self, vectors: &Vectors) -> String {
-        let table = self.vectors(vectors);
+    fn create_vectors(&self, vectors: &VectorTable) -> String {
+        let table = self.vector_table(vectors);
         // Vectors in TOAST storage would be fetched one by one.
         let plain = if vectors.dimensions <= 1_900 {
             format!("alter table {table} alter vector set storage plain;")
         } else {
             String::new()
         };
-        let vector = self.vector();
+        let vector = self.vector_type();
         let dimensions = vectors.dimensions;
         format!(
             "create table {table} (hash bigint primary key, vector {vector}({dimensions}) not null);
@@ -163,19 +163,19 @@ impl Tables {
         )
     }
 
-    fn spaces(&self) -> impl Iterator<Item = &Vectors> {
+    fn spaces(&self) -> impl Iterator<Item = &VectorTable> {
         [Some(&self.near), self.model.as_ref()].into_iter().flatten()
     }
 
     /// Creates missing tables of vectors. Returns true if all other tables exist.
-    async fn complete(&self, client: &impl GenericClient) -> Result<bool, Trouble> {
+    async fn create_missing(&self, client: &impl GenericClient) -> Result<bool, PostgresError> {
         for name in ["ids", "documents", "chunks", "names", "words"] {
-            if !is_there(client, &self.of(name)).await? {
+            if !is_there(client, &self.table(name)).await? {
                 return Ok(false);
             }
         }
         for vectors in self.spaces() {
-            if !is_there(client, &self.vectors(vectors)).await? {
+            if !is_there(client, &self.vector_table(vectors)).await? {
                 client.batch_execute(&self.create_vectors(vectors)).await?;
             }
         }
@@ -183,7 +183,7 @@ impl Tables {
     }
 
     /// Drops and recreates the tables of the namespace, except the kept documents.
-    pub(super) async fn renew(&self, client: &impl GenericClient) -> Result<(), Trouble> {
+    pub(super) async fn recreate(&self, client: &impl GenericClient) -> Result<(), PostgresError> {
         let suffix = format!("%\\_{}", self.namespace);
         let found = client
             .query_typed(
@@ -201,7 +201,7 @@ impl Tables {
         sql += &format!(
             "update toolgate_search.namespaces
             set form = '{}', chunks = 0, lengths = '{{0,0,0,0,0,0}}' where id = {};",
-            form(),
+            index_form(),
             self.namespace
         );
         client.batch_execute(&sql).await?;
@@ -211,26 +211,26 @@ impl Tables {
 
 /// Returns the form of the index: the schema version and the static model. An index of another form
 /// is rebuilt.
-fn form() -> String {
+fn index_form() -> String {
     let near = static_model::space();
     format!("{SCHEMA} {} {}", near.model, near.dimensions).replace('\'', "")
 }
 
 /// Prepares the tables of `identity` in the workspace `workspace`, for vectors of the space
 /// `model`.
-pub(super) async fn ready(
+pub(super) async fn prepare_tables(
     client: &mut Client,
     workspace: &str,
-    identity: &Identity,
-    model: Option<&Space>,
-) -> Result<(Tables, Begun), Trouble> {
-    let vector = shared(client).await?;
+    identity: &NamespaceIdentity,
+    model: Option<&VectorSpace>,
+) -> Result<(NamespaceTables, IndexOpenOutcome), PostgresError> {
+    let vector = prepare_shared(client).await?;
     let work = client.transaction().await?;
-    let Identity { namespace, source, .. } = identity;
-    let namespace = &short(namespace);
+    let NamespaceIdentity { namespace, source, .. } = identity;
+    let namespace = &short_name(namespace);
     let source = match source {
-        Source::Files => "files",
-        Source::Documents => "documents",
+        DocumentSource::Files => "files",
+        DocumentSource::Documents => "documents",
     };
     let named =
         [(&workspace as _, Type::TEXT), (namespace as _, Type::TEXT), (&source as _, Type::TEXT)];
@@ -248,29 +248,29 @@ pub(super) async fn ready(
         )
         .await?;
     let (id, found): (i32, String) = (row.get(0), row.get(1));
-    let near = space(&work, &static_model::space()).await?;
+    let near = register_space(&work, &static_model::space()).await?;
     let model = match model {
-        Some(model) => Some(space(&work, model).await?),
+        Some(model) => Some(register_space(&work, model).await?),
         None => None,
     };
-    let tables = Tables { namespace: id, vector, near, model };
-    let begun = if found == form() && tables.complete(&work).await? {
-        Begun::Kept
+    let tables = NamespaceTables { namespace: id, vector_schema: vector, near, model };
+    let begun = if found == index_form() && tables.create_missing(&work).await? {
+        IndexOpenOutcome::Existing
     } else {
         if !is_free(&work, &tables).await? {
-            return Err(Trouble::Unfit(
+            return Err(PostgresError::Unusable(
                 "is written by a toolgate of another version; stop that one, update this one, or \
                  give this one another `workspace`"
                     .to_owned(),
             ));
         }
-        tables.renew(&work).await?;
+        tables.recreate(&work).await?;
         if found.is_empty() {
-            Begun::New
-        } else if found == form() {
-            Begun::Rebuilt("some of its tables were gone".to_owned())
+            IndexOpenOutcome::Created
+        } else if found == index_form() {
+            IndexOpenOutcome::Rebuilt("some of its tables were gone".to_owned())
         } else {
-            Begun::Rebuilt("it was made by another version".to_owned())
+            IndexOpenOutcome::Rebuilt("it was made by another version".to_owned())
         }
     };
     work.commit().await?;
@@ -279,17 +279,20 @@ pub(super) async fn ready(
 
 /// Returns true if nobody writes. Then nobody can until the transaction `work` ends. Waits until
 /// the server notices that a writer is gone.
-async fn is_free(work: &impl GenericClient, tables: &Tables) -> Result<bool, Trouble> {
-    let (class, key) = tables.lock();
+async fn is_free(
+    work: &impl GenericClient,
+    tables: &NamespaceTables,
+) -> Result<bool, PostgresError> {
+    let (class, key) = tables.lock_keys();
     let sql = "select pg_try_advisory_xact_lock($1, $2)";
-    let until = Instant::now() + GONE_WITHIN;
+    let until = Instant::now() + WRITER_GONE_MAX;
     loop {
         let given = [(&class as _, Type::INT4), (&key as _, Type::INT4)];
         let is_free = work.query_typed_one(sql, &given).await?.get(0);
         if is_free || Instant::now() > until {
             return Ok(is_free);
         }
-        tokio::time::sleep(GONE_WITHIN / 50).await;
+        tokio::time::sleep(WRITER_GONE_MAX / 50).await;
     }
 }
 
@@ -297,7 +300,7 @@ async fn is_free(work: &impl GenericClient, tables: &Tables) -> Result<bool, Tro
 pub(super) async fn document_namespaces(
     client: &Client,
     workspace: &str,
-) -> Result<Vec<String>, Trouble> {
+) -> Result<Vec<String>, PostgresError> {
     if !is_there(client, "toolgate_search.kept").await? {
         return Ok(Vec::new());
     }
@@ -309,12 +312,12 @@ pub(super) async fn document_namespaces(
 }
 
 /// Prepares the shared tables and returns the quoted schema of pgvector.
-async fn shared(client: &mut Client) -> Result<String, Trouble> {
+async fn prepare_shared(client: &mut Client) -> Result<String, PostgresError> {
     const VECTOR: &str = "select quote_ident(nspname) from pg_extension
         join pg_namespace on pg_namespace.oid = extnamespace where extname = 'vector'";
-    let number = number(client).await?;
+    let number = schema_version(client).await?;
     if let Some(number) = number.filter(|number| *number > SCHEMA) {
-        return Err(Trouble::Unfit(format!(
+        return Err(PostgresError::Unusable(format!(
             "has an index of a newer toolgate (schema {number}; this one knows {SCHEMA}); update \
              this one, or name another database"
         )));
@@ -328,7 +331,7 @@ async fn shared(client: &mut Client) -> Result<String, Trouble> {
     work.batch_execute(&format!("select pg_advisory_xact_lock({LOCKS}, {SCHEMA_LOCK})")).await?;
     let there = "select 1 from pg_available_extensions where name = 'vector'";
     if work.query_typed_opt(there, &[]).await?.is_none() {
-        return Err(Trouble::Unfit(
+        return Err(PostgresError::Unusable(
             "has no pgvector; install that extension beside the server, or choose another \
              `search.engine`"
                 .to_owned(),
@@ -353,14 +356,14 @@ async fn shared(client: &mut Client) -> Result<String, Trouble> {
     Ok(vector.get(0))
 }
 
-async fn is_there(client: &impl GenericClient, table: &str) -> Result<bool, Trouble> {
+async fn is_there(client: &impl GenericClient, table: &str) -> Result<bool, PostgresError> {
     let there = "select to_regclass($1) is not null";
     let there = client.query_typed_one(there, &[(&table, Type::TEXT)]).await?;
     Ok(there.get(0))
 }
 
 /// Returns the version of the schema in the database.
-async fn number(client: &Client) -> Result<Option<i32>, Trouble> {
+async fn schema_version(client: &Client) -> Result<Option<i32>, PostgresError> {
     if !is_there(client, "toolgate_search.version").await? {
         return Ok(None);
     }
@@ -368,16 +371,19 @@ async fn number(client: &Client) -> Result<Option<i32>, Trouble> {
     Ok(number.map(|row| row.get(0)))
 }
 
-async fn space(client: &impl GenericClient, space: &Space) -> Result<Vectors, Trouble> {
+async fn register_space(
+    client: &impl GenericClient,
+    space: &VectorSpace,
+) -> Result<VectorTable, PostgresError> {
     let dimensions = i32::try_from(space.dimensions).unwrap_or(i32::MAX);
     if dimensions > 16_000 {
-        return Err(Trouble::Unfit(format!(
+        return Err(PostgresError::Unusable(format!(
             "keeps vectors of 16000 numbers at most, and those of `{}` have {dimensions}; use \
              another model, or another `search.engine`",
             space.model
         )));
     }
-    let model = short(&space.model);
+    let model = short_name(&space.model);
     let named = [(&model as _, Type::TEXT), (&dimensions as _, Type::INT4)];
     client
         .execute_typed(
@@ -392,5 +398,5 @@ async fn space(client: &impl GenericClient, space: &Space) -> Result<Vectors, Tr
             &named,
         )
         .await?;
-    Ok(Vectors { space: row.get(0), dimensions: space.dimensions })
+    Ok(VectorTable { space: row.get(0), dimensions: space.dimensions })
 }

@@ -6,20 +6,20 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio_postgres::types::Type;
 
-use super::connections::Shared;
-use super::tables::{Tables, Vectors};
-use super::trouble::Trouble;
+use super::connections::SharedPool;
+use super::error::PostgresError;
+use super::tables::{NamespaceTables, VectorTable};
 
 /// The time limit for building an index.
-const MADE_WITHIN: Duration = Duration::from_secs(6 * 3600);
+const BUILD_TIMEOUT: Duration = Duration::from_secs(6 * 3600);
 
 /// A background task that builds the approximate indexes.
-pub(super) struct Upkeep {
-    from: u64,
-    under_way: Mutex<Option<JoinHandle<()>>>,
+pub(super) struct ApproximateIndexer {
+    vectors_min: u64,
+    task: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Drop for Upkeep {
+impl Drop for ApproximateIndexer {
     fn drop(&mut self) {
         if let Some(task) = self.lock().take() {
             task.abort();
@@ -27,29 +27,34 @@ impl Drop for Upkeep {
     }
 }
 
-impl Upkeep {
+impl ApproximateIndexer {
     /// Creates the task for indexes of at least `from` vectors.
-    pub(super) fn new(from: u64) -> Self {
-        Self { from, under_way: Mutex::default() }
+    pub(super) fn new(vectors_min: u64) -> Self {
+        Self { vectors_min, task: Mutex::default() }
     }
 
     /// Starts the task if there are enough chunks, unless it already runs.
-    pub(super) fn look(&self, connections: &Shared, tables: &Arc<Tables>, chunks: u64) {
+    pub(super) fn start_if_needed(
+        &self,
+        connections: &SharedPool,
+        tables: &Arc<NamespaceTables>,
+        chunks: u64,
+    ) {
         let mut under_way = self.lock();
         let goes_on = under_way.as_ref().is_some_and(|task| !task.is_finished());
-        if chunks < self.from || goes_on {
+        if chunks < self.vectors_min || goes_on {
             return;
         }
         let connections = connections.clone();
         let tables = tables.clone();
-        let from = self.from;
+        let from = self.vectors_min;
         *under_way = Some(tokio::spawn(async move {
-            if let Err(err) = make(&connections, &tables, from).await {
+            if let Err(err) = build_indexes(&connections, &tables, from).await {
                 tracing::warn!(
                     "no approximate index could be made in {}, so searching goes through all \
                      vectors: {}",
-                    connections.named(),
-                    connections.told(&err)
+                    connections.display_name(),
+                    connections.to_engine_error(&err)
                 );
             }
         }));
@@ -61,38 +66,42 @@ impl Upkeep {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<JoinHandle<()>>> {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+        self.task.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Returns an SQL condition that is true if the approximate index over `space` can be used.
-pub(super) fn is_made(tables: &Tables, space: Option<&Vectors>) -> String {
+pub(super) fn built_condition(tables: &NamespaceTables, space: Option<&VectorTable>) -> String {
     space.map_or_else(
         || "false".to_owned(),
         |space| {
             format!(
                 "coalesce((select indisvalid and indisready from pg_index
                 where indexrelid = to_regclass('toolgate_search.{}')), false)",
-                tables.approximate(space)
+                tables.approximate_index(space)
             )
         },
     )
 }
 
-async fn make(connections: &Shared, tables: &Tables, from: u64) -> Result<(), Trouble> {
-    let connected = connections.connect(MADE_WITHIN).await;
-    let connected = connected.map_err(|err| Trouble::Unreachable(err.to_string()))?;
+async fn build_indexes(
+    connections: &SharedPool,
+    tables: &NamespaceTables,
+    from: u64,
+) -> Result<(), PostgresError> {
+    let connected = connections.connect(BUILD_TIMEOUT).await;
+    let connected = connected.map_err(|err| PostgresError::Unreachable(err.to_string()))?;
     let client = &connected.client;
     for space in [Some(&tables.near), tables.model.as_ref()].into_iter().flatten() {
         // pgvector cannot index vectors with more numbers.
         if space.dimensions > 2_000 {
             continue;
         }
-        let table = tables.vectors(space);
-        let name = tables.approximate(space);
+        let table = tables.vector_table(space);
+        let name = tables.approximate_index(space);
         let sql = format!(
             "select {}, (select count(*) from {table}), to_regclass('toolgate_search.{name}') is not null",
-            is_made(tables, Some(space))
+            built_condition(tables, Some(space))
         );
         let row = client.query_typed_one(&sql, &[]).await?;
         let (made, count, there): (bool, i64, bool) = (row.get(0), row.get(1), row.get(2));
@@ -113,7 +122,7 @@ async fn make(connections: &Shared, tables: &Tables, from: u64) -> Result<(), Tr
         let sql = format!(
             "create index concurrently if not exists {name} on {table}
             using hnsw (vector {}_ip_ops)",
-            tables.vector()
+            tables.vector_type()
         );
         client.batch_execute(&sql).await?;
     }

@@ -7,63 +7,65 @@ use std::time::Duration;
 use tokio_postgres::types::{ToSql, Type};
 use toolgate_search::ChunkHash;
 
-use super::super::{Doing, EngineError, Put, Source, Writer};
-use super::connections::{Connected, Shared};
-use super::documents::{Changes, copy_vectors, drop_left_over, put, taken_out};
-use super::kept::keep;
-use super::rows::{Written, blocking};
-use super::tables::Tables;
-use super::trouble::Trouble;
-use super::upkeep::Upkeep;
+use super::super::{DocumentSource, EngineError, EngineFuture, EngineWriter, StoredDocument};
+use super::connections::{PostgresConnection, SharedPool};
+use super::documents::{
+    StatsChanges, copy_vectors, drop_unused_vectors, put_documents, remove_documents,
+};
+use super::error::PostgresError;
+use super::kept_documents::store_documents;
+use super::rows::{PreparedDocument, blocking};
+use super::tables::NamespaceTables;
+use super::upkeep::ApproximateIndexer;
 
 /// The time limit of one write. It allows for a large batch on a slow disk.
-pub(super) const WRITE_WITHIN: Duration = Duration::from_secs(120);
+pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(120);
 /// The number of removed chunks after which unused vectors are deleted.
-const LEFT_OVER: u64 = 2_000;
+const CLEANUP_CHUNKS: u64 = 2_000;
 /// The number of chunks in a commit above which a folder is being added, not edited.
-const MUCH: i64 = 200;
+const BULK_CHUNKS: i64 = 200;
 /// The number of rejected documents, with none accepted, after which the documents are not the
 /// cause.
-const ALL_REFUSED: usize = 16;
+const ALL_REJECTED: usize = 16;
 
 /// The SQL that moves the savepoint to which a failed step rolls back.
-const MARK: &str = "release savepoint good; savepoint good";
+const SAVEPOINT_SQL: &str = "release savepoint good; savepoint good";
 
 /// The right to write, held by a connection.
 pub(super) struct PostgresWriter {
-    pub(super) connections: Shared,
-    pub(super) connected: Connected,
-    pub(super) tables: Arc<Tables>,
-    pub(super) source: Source,
-    pub(super) upkeep: Arc<Upkeep>,
+    pub(super) connections: SharedPool,
+    pub(super) connected: PostgresConnection,
+    pub(super) tables: Arc<NamespaceTables>,
+    pub(super) source: DocumentSource,
+    pub(super) upkeep: Arc<ApproximateIndexer>,
     /// True while a transaction is open.
-    begun: bool,
+    in_transaction: bool,
     /// True after a step began, until it succeeds.
-    half: bool,
-    changes: Changes,
+    unfinished: bool,
+    changes: StatsChanges,
     /// The rejected documents of files that were not reported yet, with the reasons.
-    refused: Vec<(Put, String)>,
-    taken_out: u64,
+    rejected: Vec<(StoredDocument, String)>,
+    removed_chunks: u64,
     /// The number of chunks at the last commit.
     chunks: u64,
 }
 
 /// The treatment of a document that the server rejects by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(super) enum RejectionPolicy {
     /// Report the rejection to the caller, and put no document.
-    Told,
+    Report,
     /// Put the other documents. The rejected one is stored without content.
-    LeftOut,
+    LeaveOut,
 }
 
 impl PostgresWriter {
     pub(super) fn new(
-        connections: Shared,
-        connected: Connected,
-        tables: Arc<Tables>,
-        source: Source,
-        upkeep: Arc<Upkeep>,
+        connections: SharedPool,
+        connected: PostgresConnection,
+        tables: Arc<NamespaceTables>,
+        source: DocumentSource,
+        upkeep: Arc<ApproximateIndexer>,
     ) -> Self {
         Self {
             connections,
@@ -71,11 +73,11 @@ impl PostgresWriter {
             tables,
             source,
             upkeep,
-            begun: false,
-            half: false,
-            changes: Changes::default(),
-            refused: Vec::new(),
-            taken_out: 0,
+            in_transaction: false,
+            unfinished: false,
+            changes: StatsChanges::default(),
+            rejected: Vec::new(),
+            removed_chunks: 0,
             chunks: 0,
         }
     }
@@ -83,84 +85,95 @@ impl PostgresWriter {
     /// Puts `documents`. Rejected ones are treated as `refused`.
     pub(super) async fn put_as(
         &mut self,
-        documents: Vec<Put>,
-        refused: Refused,
+        documents: Vec<StoredDocument>,
+        refused: RejectionPolicy,
     ) -> Result<(), EngineError> {
         let connections = self.connections.clone();
-        let came = connections.within(WRITE_WITHIN, self.put_all(documents, refused)).await;
-        self.ended(came)
+        let came = connections.with_timeout(WRITE_TIMEOUT, self.put_all(documents, refused)).await;
+        self.finish_step(came)
     }
 
     /// Begins a transaction, or rolls back an unfinished step.
-    async fn begin(&mut self) -> Result<(), Trouble> {
+    async fn begin(&mut self) -> Result<(), PostgresError> {
         let client = &self.connected.client;
-        if self.half {
+        if self.unfinished {
             client.batch_execute("rollback to savepoint good").await?;
-        } else if !self.begun {
-            self.half = true;
+        } else if !self.in_transaction {
+            self.unfinished = true;
             client.batch_execute("begin; savepoint good").await?;
-            self.begun = true;
+            self.in_transaction = true;
         }
-        self.half = true;
+        self.unfinished = true;
         Ok(())
     }
 
     /// Finishes a step.
-    fn ended(&mut self, came: Result<Changes, Trouble>) -> Result<(), EngineError> {
+    fn finish_step(
+        &mut self,
+        came: Result<StatsChanges, PostgresError>,
+    ) -> Result<(), EngineError> {
         match came {
             Ok(changes) => {
                 self.changes.add(changes);
-                self.half = false;
+                self.unfinished = false;
                 Ok(())
             }
-            Err(trouble) => Err(self.connections.told(&trouble)),
+            Err(trouble) => Err(self.connections.to_engine_error(&trouble)),
         }
     }
 
-    async fn put_all(&mut self, documents: Vec<Put>, refused: Refused) -> Result<Changes, Trouble> {
+    async fn put_all(
+        &mut self,
+        documents: Vec<StoredDocument>,
+        refused: RejectionPolicy,
+    ) -> Result<StatsChanges, PostgresError> {
         if let Some(put) = documents.iter().find(|put| put.path.contains('\0')) {
             let path = put.path.replace('\0', "\\0");
-            return Err(Trouble::Refused(format!("`{path}` has a NUL in its name")));
+            return Err(PostgresError::Rejected(format!("`{path}` has a NUL in its name")));
         }
         // The last document at a path wins.
-        let documents: BTreeMap<String, Put> =
+        let documents: BTreeMap<String, StoredDocument> =
             documents.into_iter().map(|it| (it.path.clone(), it)).collect();
         let (documents, by) = blocking(|| {
-            let documents: Vec<Written> = documents.into_values().map(Written::of).collect();
-            let by = Changes::by(&documents);
+            let documents: Vec<PreparedDocument> =
+                documents.into_values().map(PreparedDocument::new).collect();
+            let by = StatsChanges::for_put(&documents);
             (documents, by)
         })
         .await?;
         self.begin().await?;
         let client = &self.connected.client;
-        let changes = match self.put_together(&documents).await {
+        let changes = match self.put_atomically(&documents).await {
             Ok(mut changes) => {
                 changes.add(by);
                 changes
             }
-            Err(trouble) if trouble.refusal().is_some() => {
+            Err(trouble) if trouble.data_rejection().is_some() => {
                 client.batch_execute("rollback to savepoint good").await?;
                 let (changes, left_out) = self.put_each(&documents, refused, trouble).await?;
-                if self.source == Source::Files {
-                    self.refused.extend(left_out);
+                if self.source == DocumentSource::Files {
+                    self.rejected.extend(left_out);
                 }
                 changes
             }
             Err(trouble) => return Err(trouble),
         };
-        client.batch_execute(MARK).await?;
+        client.batch_execute(SAVEPOINT_SQL).await?;
         Ok(changes)
     }
 
     /// Puts all of `documents` or none. Returns the changes by removing earlier versions.
-    async fn put_together(&self, documents: &[Written]) -> Result<Changes, Trouble> {
+    async fn put_atomically(
+        &self,
+        documents: &[PreparedDocument],
+    ) -> Result<StatsChanges, PostgresError> {
         let client = &self.connected.client;
         let tables = &self.tables;
         let paths = documents.iter().map(|it| it.put.path.as_str());
-        let changes = taken_out(client, tables, paths).await?;
-        put(client, tables, documents).await?;
-        if self.source == Source::Documents {
-            keep(client, tables, documents).await?;
+        let changes = remove_documents(client, tables, paths).await?;
+        put_documents(client, tables, documents).await?;
+        if self.source == DocumentSource::Documents {
+            store_documents(client, tables, documents).await?;
         }
         Ok(changes)
     }
@@ -169,11 +182,11 @@ impl PostgresWriter {
     /// error of putting all at once.
     async fn put_each(
         &self,
-        documents: &[Written],
-        refused: Refused,
-        trouble: Trouble,
-    ) -> Result<(Changes, Vec<(Put, String)>), Trouble> {
-        let mut changes = Changes::default();
+        documents: &[PreparedDocument],
+        refused: RejectionPolicy,
+        trouble: PostgresError,
+    ) -> Result<(StatsChanges, Vec<(StoredDocument, String)>), PostgresError> {
+        let mut changes = StatsChanges::default();
         let mut taken = 0;
         let mut left_out = Vec::new();
         for written in documents {
@@ -185,20 +198,21 @@ impl PostgresWriter {
                 }
                 Some(why) => why,
             };
-            if refused == Refused::Told {
-                return Err(Trouble::Refused(format!("`{path}` cannot be put: {why}")));
+            if refused == RejectionPolicy::Report {
+                return Err(PostgresError::Rejected(format!("`{path}` cannot be put: {why}")));
             }
-            if left_out.len() + 1 == ALL_REFUSED && taken == 0 {
+            if left_out.len() + 1 == ALL_REJECTED && taken == 0 {
                 return Err(trouble);
             }
-            let named = self.connections.named();
+            let named = self.connections.display_name();
             tracing::warn!("`{path}` is left out of the index in {named}: {why}");
             // It is stored without content, so that it is not read again and again.
-            let bare = written.bare();
+            let bare = written.without_content();
             if self.put_or_refused(&bare, &mut changes).await?.is_some() {
                 let client = &self.connected.client;
                 let tables = &self.tables;
-                changes.add(taken_out(client, tables, std::iter::once(path.as_str())).await?);
+                changes
+                    .add(remove_documents(client, tables, std::iter::once(path.as_str())).await?);
             }
             left_out.push((bare.put, why));
         }
@@ -208,51 +222,54 @@ impl PostgresWriter {
     /// Puts `written`. Returns the reason if the server rejects it.
     async fn put_or_refused(
         &self,
-        written: &Written,
-        changes: &mut Changes,
-    ) -> Result<Option<String>, Trouble> {
+        written: &PreparedDocument,
+        changes: &mut StatsChanges,
+    ) -> Result<Option<String>, PostgresError> {
         let client = &self.connected.client;
         let written = std::slice::from_ref(written);
         client.batch_execute("savepoint one").await?;
-        match self.put_together(written).await {
+        match self.put_atomically(written).await {
             Ok(taken_out) => {
                 changes.add(taken_out);
-                changes.add(Changes::by(written));
+                changes.add(StatsChanges::for_put(written));
                 client.batch_execute("release savepoint one").await?;
                 Ok(None)
             }
             Err(trouble) => {
-                let why = trouble.refusal().ok_or(trouble)?;
+                let why = trouble.data_rejection().ok_or(trouble)?;
                 client.batch_execute("rollback to savepoint one; release savepoint one").await?;
                 Ok(Some(why))
             }
         }
     }
 
-    async fn remove_all(&mut self, paths: Vec<String>) -> Result<Changes, Trouble> {
+    async fn remove_all(&mut self, paths: Vec<String>) -> Result<StatsChanges, PostgresError> {
         self.begin().await?;
         let client = &self.connected.client;
         let tables = &self.tables;
         let paths: Vec<String> = paths.into_iter().filter(|path| !path.contains('\0')).collect();
-        let changes = taken_out(client, tables, paths.iter().map(String::as_str)).await?;
-        if self.source == Source::Documents {
+        let changes = remove_documents(client, tables, paths.iter().map(String::as_str)).await?;
+        if self.source == DocumentSource::Documents {
             let sql = "delete from toolgate_search.kept where namespace = $1 and path = any($2)";
             let given: [(&(dyn ToSql + Sync), Type); 2] =
                 [(&tables.namespace, Type::INT4), (&paths, Type::TEXT_ARRAY)];
             client.execute_typed(sql, &given).await?;
         }
-        client.batch_execute(MARK).await?;
+        client.batch_execute(SAVEPOINT_SQL).await?;
         Ok(changes)
     }
 
-    async fn give_all(&mut self, vectors: Vec<(ChunkHash, Vec<f32>)>) -> Result<Changes, Trouble> {
+    async fn give_all(
+        &mut self,
+        vectors: Vec<(ChunkHash, Vec<f32>)>,
+    ) -> Result<StatsChanges, PostgresError> {
         let Some(space) = self.tables.model.clone() else {
             let why = "vectors were given, and no model is set".to_owned();
-            return Err(Trouble::Refused(why));
+            return Err(PostgresError::Rejected(why));
         };
         for (_, vector) in &vectors {
             if vector.len() != space.dimensions || !vector.iter().all(|it| it.is_finite()) {
-                return Err(Trouble::Refused(format!(
+                return Err(PostgresError::Rejected(format!(
                     "a vector has {} numbers, which are to be {} finite ones",
                     vector.len(),
                     space.dimensions
@@ -265,28 +282,28 @@ impl PostgresWriter {
         let by_hash: BTreeMap<i64, &[f32]> =
             vectors.iter().map(|(hash, it)| (hash.0.cast_signed(), it.as_slice())).collect();
         let hashes: Vec<i64> = by_hash.keys().copied().collect();
-        let sql = format!("delete from {} where hash = any($1)", tables.vectors(&space));
+        let sql = format!("delete from {} where hash = any($1)", tables.vector_table(&space));
         client.execute_typed(&sql, &[(&hashes, Type::INT8_ARRAY)]).await?;
         copy_vectors(client, tables, &space, by_hash).await?;
-        client.batch_execute(MARK).await?;
-        Ok(Changes::default())
+        client.batch_execute(SAVEPOINT_SQL).await?;
+        Ok(StatsChanges::default())
     }
 
-    async fn commit_all(&mut self) -> Result<(), Trouble> {
-        if !self.begun {
+    async fn commit_all(&mut self) -> Result<(), PostgresError> {
+        if !self.in_transaction {
             return Ok(());
         }
         self.begin().await?;
         let client = &self.connected.client;
         let tables = &self.tables;
-        let Changes { words, chunks, lengths, taken_out } = &self.changes;
+        let StatsChanges { words, chunks, lengths, removed_chunks: taken_out } = &self.changes;
         let words: BTreeMap<&str, i64> = words
             .iter()
             .filter(|(_, by)| **by != 0)
             .map(|(word, by)| (word.as_str(), *by))
             .collect();
         let (words, by): (Vec<&str>, Vec<i64>) = words.into_iter().unzip();
-        let table = tables.of("words");
+        let table = tables.table("words");
         let sql = format!(
             "insert into {table} as known select * from unnest($1::text[], $2::bigint[])
             on conflict (word) do update set holding = known.holding + excluded.holding"
@@ -306,68 +323,68 @@ impl PostgresWriter {
                 from unnest(lengths, $2::bigint[]) with ordinality as it (known, by, at)
             ) where id = $3 returning chunks";
         let all: i64 = client.query_typed_one(sql, &given).await?.get(0);
-        let taken_out = self.taken_out + taken_out;
-        let look = taken_out >= LEFT_OVER;
+        let taken_out = self.removed_chunks + taken_out;
+        let look = taken_out >= CLEANUP_CHUNKS;
         if look {
             for space in [Some(&tables.near), tables.model.as_ref()].into_iter().flatten() {
-                drop_left_over(client, tables, space).await?;
+                drop_unused_vectors(client, tables, space).await?;
             }
         }
         client.batch_execute("commit").await?;
-        self.taken_out = if look { 0 } else { taken_out };
+        self.removed_chunks = if look { 0 } else { taken_out };
         self.chunks = all.max(0).cast_unsigned();
-        self.changes = Changes::default();
-        (self.begun, self.half) = (false, false);
+        self.changes = StatsChanges::default();
+        (self.in_transaction, self.unfinished) = (false, false);
         Ok(())
     }
 }
 
-impl Writer for PostgresWriter {
-    fn put(&mut self, documents: Vec<Put>) -> Doing<'_, ()> {
+impl EngineWriter for PostgresWriter {
+    fn put(&mut self, documents: Vec<StoredDocument>) -> EngineFuture<'_, ()> {
         let refused = match self.source {
-            Source::Files => Refused::LeftOut,
-            Source::Documents => Refused::Told,
+            DocumentSource::Files => RejectionPolicy::LeaveOut,
+            DocumentSource::Documents => RejectionPolicy::Report,
         };
         Box::pin(self.put_as(documents, refused))
     }
 
-    fn refused(&mut self) -> Vec<(Put, String)> {
-        std::mem::take(&mut self.refused)
+    fn take_rejected(&mut self) -> Vec<(StoredDocument, String)> {
+        std::mem::take(&mut self.rejected)
     }
 
-    fn remove(&mut self, paths: Vec<String>) -> Doing<'_, ()> {
+    fn remove(&mut self, paths: Vec<String>) -> EngineFuture<'_, ()> {
         Box::pin(async move {
             let connections = self.connections.clone();
-            let came = connections.within(WRITE_WITHIN, self.remove_all(paths)).await;
-            self.ended(came)
+            let came = connections.with_timeout(WRITE_TIMEOUT, self.remove_all(paths)).await;
+            self.finish_step(came)
         })
     }
 
-    fn commit(&mut self) -> Doing<'_, ()> {
+    fn commit(&mut self) -> EngineFuture<'_, ()> {
         Box::pin(async move {
             let connections = self.connections.clone();
-            let is_much = self.changes.chunks > MUCH;
-            let came = connections.within(WRITE_WITHIN, self.commit_all()).await;
-            came.map_err(|trouble| connections.told(&trouble))?;
+            let is_much = self.changes.chunks > BULK_CHUNKS;
+            let came = connections.with_timeout(WRITE_TIMEOUT, self.commit_all()).await;
+            came.map_err(|trouble| connections.to_engine_error(&trouble))?;
             // An approximate index makes each insertion slow, so it is not built while many vectors
             // arrive.
             if !is_much {
-                self.upkeep.look(&self.connections, &self.tables, self.chunks);
+                self.upkeep.start_if_needed(&self.connections, &self.tables, self.chunks);
             }
             Ok(())
         })
     }
 
-    fn give(&mut self, vectors: Vec<(ChunkHash, Vec<f32>)>) -> Doing<'_, ()> {
+    fn put_vectors(&mut self, vectors: Vec<(ChunkHash, Vec<f32>)>) -> EngineFuture<'_, ()> {
         Box::pin(async move {
             let connections = self.connections.clone();
-            let came = connections.within(WRITE_WITHIN, self.give_all(vectors)).await;
-            self.ended(came)
+            let came = connections.with_timeout(WRITE_TIMEOUT, self.give_all(vectors)).await;
+            self.finish_step(came)
         })
     }
 
-    fn rest(&mut self) -> Doing<'_, ()> {
-        self.upkeep.look(&self.connections, &self.tables, self.chunks);
+    fn release_resources(&mut self) -> EngineFuture<'_, ()> {
+        self.upkeep.start_if_needed(&self.connections, &self.tables, self.chunks);
         Box::pin(async { Ok(()) })
     }
 }

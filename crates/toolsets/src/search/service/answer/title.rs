@@ -1,7 +1,7 @@
 //! Finds the title of a document: from its front matter, or its first heading.
 
 use serde_json::{Map, Value};
-use toolgate_chunks::{Care, ChunkKind, Kind, Sort, symbols};
+use toolgate_chunks::{ChunkKind, FileClass, FilePurpose, SymbolPrecision, list_symbols};
 
 use crate::front_matter;
 
@@ -9,8 +9,8 @@ use crate::front_matter;
 const HEADING_BYTES_MAX: usize = 64 << 10;
 
 /// Returns the title of the document at `path` with the text `read`.
-pub(super) fn title(path: &str, read: &str) -> Option<String> {
-    if Sort::of(path).kind != Kind::Docs {
+pub(super) fn document_title(path: &str, read: &str) -> Option<String> {
+    if FileClass::for_path(path).kind != FilePurpose::Docs {
         return None;
     }
     let head = front_matter::split_if_any(read).map(|parts| parts.head).unwrap_or_default();
@@ -18,7 +18,7 @@ pub(super) fn title(path: &str, read: &str) -> Option<String> {
     let said = said.as_ref().and_then(|it| it.get("title")?.as_str()).map(str::to_owned);
     let heading = || {
         let near = &read[..read.floor_char_boundary(HEADING_BYTES_MAX)];
-        let headings = symbols(path, near, Care::Guessed).into_iter();
+        let headings = list_symbols(path, near, SymbolPrecision::LineByLine).into_iter();
         headings.filter(|it| it.kind == ChunkKind::Section).map(|it| it.name).next()
     };
     said.or_else(heading)
@@ -30,7 +30,7 @@ mod tests {
 
     #[track_caller]
     fn check(path: &str, text: &str, expected: Option<&str>) {
-        assert_eq!(title(path, text).as_deref(), expected, "{path}");
+        assert_eq!(document_title(path, text).as_deref(), expected, "{path}");
     }
 
     #[test]

@@ -40,9 +40,9 @@ fn repository(init: &[&str]) -> (TempDir, String) {
 }
 
 #[track_caller]
-fn check(checkout: &Checkout, path: &str, expected: Option<&str>) {
+fn check(checkout: &CheckoutReader, path: &str, expected: Option<&str>) {
     let file = checkout.root.open_file(path).unwrap();
-    let now = checkout.now(&Watch::default());
+    let now = checkout.current(&WorkMonitor::default());
     let content = fs::read(checkout.root.path().join(path)).unwrap();
     let told = now.and_then(|now| now.commit_of(path, file.meta(), &content));
     assert_eq!(told.as_deref(), expected, "{path}");
@@ -52,7 +52,7 @@ fn check(checkout: &Checkout, path: &str, expected: Option<&str>) {
 fn a_file_is_of_the_commit_that_is_checked_out_until_it_is_changed() {
     for init in [&[][..], &["--object-format=sha256"]] {
         let (folder, first) = repository(init);
-        let checkout = Checkout::new(&Root::open(folder.path()).unwrap());
+        let checkout = CheckoutReader::new(&Root::open(folder.path()).unwrap());
         let folder = folder.path();
         put(folder, "new.rs", "fn new() {}\n");
         put(folder, "z.rs", "fn b() {}\n");
@@ -85,7 +85,7 @@ fn a_file_is_of_the_commit_that_is_checked_out_until_it_is_changed() {
 #[test]
 fn a_file_that_was_only_touched_is_known_by_what_it_says() {
     let (folder, commit) = repository(&[]);
-    let checkout = Checkout::new(&Root::open(folder.path()).unwrap());
+    let checkout = CheckoutReader::new(&Root::open(folder.path()).unwrap());
     let folder = folder.path();
     // As long as before, and perhaps within the tick in which git wrote its list.
     for _ in 0..20 {
@@ -100,7 +100,7 @@ fn a_file_that_was_only_touched_is_known_by_what_it_says() {
 #[test]
 fn a_file_changed_in_the_tick_in_which_git_looked_is_not_taken_for_the_same() {
     let (folder, commit) = repository(&[]);
-    let checkout = Checkout::new(&Root::open(folder.path()).unwrap());
+    let checkout = CheckoutReader::new(&Root::open(folder.path()).unwrap());
     let folder = folder.path();
     let modified = fs::metadata(folder.join("a.rs")).unwrap().modified().unwrap();
     let stamp = |path: &str| {
@@ -119,7 +119,7 @@ fn a_file_changed_in_the_tick_in_which_git_looked_is_not_taken_for_the_same() {
 #[test]
 fn while_git_checks_out_no_file_is_of_the_commit_it_is_not_of() {
     let (folder, first) = repository(&[]);
-    let checkout = Checkout::new(&Root::open(folder.path()).unwrap());
+    let checkout = CheckoutReader::new(&Root::open(folder.path()).unwrap());
     let folder = folder.path();
     git(folder, &["branch", "one"]);
     git(folder, &["checkout", "-q", "-b", "two"]);
@@ -137,9 +137,9 @@ fn while_git_checks_out_no_file_is_of_the_commit_it_is_not_of() {
             is_done.store(true, Ordering::Relaxed);
         });
         while !is_done.load(Ordering::Relaxed) {
-            let now = checkout.now(&Watch::default());
+            let now = checkout.current(&WorkMonitor::default());
             let Ok(file) = checkout.root.open_file("a.rs") else { continue };
-            let content = file.read(0, file.meta().size(), &Watch::default()).unwrap();
+            let content = file.read(0, file.meta().size(), &WorkMonitor::default()).unwrap();
             let told = now.and_then(|now| now.commit_of("a.rs", file.meta(), &content));
             let of = if content == b"fn a() {}\n" { &first } else { &second };
             assert!(told.as_ref().is_none_or(|told| told == of), "{told:?}, not {of}");
@@ -157,7 +157,7 @@ fn while_git_checks_out_no_file_is_of_the_commit_it_is_not_of() {
 #[test]
 fn where_git_says_nothing_that_is_understood_no_commit_is_told() {
     let (folder, commit) = repository(&[]);
-    let checkout = Checkout::new(&Root::open(folder.path()).unwrap());
+    let checkout = CheckoutReader::new(&Root::open(folder.path()).unwrap());
     let folder = folder.path();
     check(&checkout, "a.rs", Some(&commit));
     let index = folder.join(".git/index");

@@ -4,49 +4,49 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::{Keeper, Stopped, written};
-use crate::search::engines::{EngineError, Leader, Writer};
-use crate::search::service::progress::State;
+use super::{IndexKeeper, KeeperStop, map_write_error};
+use crate::search::engines::{EngineError, EngineWriter, IndexLeader};
+use crate::search::service::progress::IndexState;
 
 /// The pause between two attempts to get the right to write.
 const TURN_EVERY: Duration = Duration::from_millis(500);
 /// The time without a sign of life after which another server counts as stuck. It covers several
 /// missed signs.
-const SILENT: Duration = Duration::from_secs(8);
+const STUCK_AFTER: Duration = Duration::from_secs(8);
 
-impl Keeper {
+impl IndexKeeper {
     /// Waits until this process has the right to write.
-    pub(super) async fn turn(&mut self) -> Result<Box<dyn Writer>, Stopped> {
+    pub(super) async fn wait_for_writer(&mut self) -> Result<Box<dyn EngineWriter>, KeeperStop> {
         loop {
-            if let Some(writer) = written(self.engine.writer().await)? {
+            if let Some(writer) = map_write_error(self.engine.acquire_writer().await)? {
                 return Ok(writer);
             }
             let status = self.engine.status().await?;
             // An engine without this information may well have a complete index.
-            let leader = self
-                .engine
-                .leader()
-                .await?
-                .unwrap_or(Leader { complete: status.documents > 0, ..Leader::default() });
-            let is_silent = leader.silent > SILENT;
-            let vectors = self.embedding.is_wanted().then_some(status.with_vectors);
-            self.told.send_modify(|it| {
-                it.state = State::Following;
+            let leader = self.engine.leader().await?.unwrap_or(IndexLeader {
+                complete: status.documents > 0,
+                ..IndexLeader::default()
+            });
+            let is_silent = leader.silent_for > STUCK_AFTER;
+            let vectors = self.embedding.is_configured().then_some(status.with_vectors);
+            self.progress.send_modify(|it| {
+                it.state = IndexState::Following;
                 it.files = status.documents;
                 it.chunks = status.chunks;
                 it.vectors = vectors;
                 it.total = None;
                 it.complete = leader.complete && !is_silent;
-                it.unwritten = false;
-                it.note = Some(if is_silent { stuck(leader) } else { KEPT.to_owned() });
+                it.write_failed = false;
+                it.note =
+                    Some(if is_silent { stuck_note(leader) } else { FOLLOWING_NOTE.to_owned() });
             });
-            self.answer();
+            self.release_waiting();
             let next = Instant::now() + TURN_EVERY;
             tokio::select! {
-                ask = self.asks.recv() => match ask {
-                    None => return Err(Stopped::Unwanted),
-                    Some(ask) => if let Some(why) = self.wait(ask) {
-                        return Err(Stopped::Engine(EngineError::Away(why)));
+                ask = self.requests.recv() => match ask {
+                    None => return Err(KeeperStop::Closed),
+                    Some(ask) => if let Some(why) = self.accept(ask) {
+                        return Err(KeeperStop::Engine(EngineError::Unavailable(why)));
                     }
                 },
                 () = sleep_until(next) => {}
@@ -55,11 +55,11 @@ impl Keeper {
     }
 }
 
-const KEPT: &str = "another server of this workspace keeps the index";
+const FOLLOWING_NOTE: &str = "another server of this workspace keeps the index";
 
-fn stuck(leader: Leader) -> String {
-    let seconds = leader.silent.as_secs();
-    let which = leader.process.map(|it| format!(" (process {it})")).unwrap_or_default();
+fn stuck_note(leader: IndexLeader) -> String {
+    let seconds = leader.silent_for.as_secs();
+    let which = leader.process_id.map(|it| format!(" (process {it})")).unwrap_or_default();
     format!(
         "the server of this workspace that keeps the index{which} has not moved for {seconds} s: \
          what changed since is not found; end it, and this one takes over"

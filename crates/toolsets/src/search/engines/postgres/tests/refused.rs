@@ -1,6 +1,6 @@
 //! What a server takes not, and how little else that stops.
 
-use super::super::rows::Written;
+use super::super::rows::PreparedDocument;
 use super::*;
 
 /// A text of one line with so many different words of 192 letters.
@@ -13,20 +13,20 @@ fn of_words(words: usize) -> String {
     (0..words).map(word).collect()
 }
 
-fn paths(known: BTreeMap<String, Known>) -> Vec<String> {
+fn paths(known: BTreeMap<String, StoredVersion>) -> Vec<String> {
     known.into_keys().collect()
 }
 
 #[tokio::test]
 async fn a_text_of_more_words_than_a_tsvector_holds_is_found_by_those_that_fit() {
     let server = Postgres16::start();
-    let notes = engine_at(&server, "notes", Source::Documents);
+    let notes = engine_at(&server, "notes", DocumentSource::Documents);
     let text = of_words(6_000);
     fill(&*notes, vec![document("kept", "about a quagga", &[])]).await;
     fill(&*notes, vec![document("big", &text, &[])]).await;
     assert_eq!(paths(notes.documents().await.unwrap()), ["big", "kept"]);
     for (word, path) in [(text.split(' ').next().unwrap(), "big"), ("quagga", "kept")] {
-        let by_word = Sought { near: None, ..sought(word) };
+        let by_word = EngineQuery { static_vector: None, ..sought(word) };
         assert_eq!(found(&*notes, by_word).await[0].0, path);
     }
     // What it counted going in, it counts going out.
@@ -46,7 +46,7 @@ async fn a_path_as_long_as_a_system_has_is_known_and_found() {
         (0..4).map(hash).collect::<String>()[..240].to_owned()
     };
     let long = (0..13).map(folder).collect::<Vec<_>>().join("/");
-    let mut identity = identity("workspace", Source::Files);
+    let mut identity = identity("workspace", DocumentSource::Files);
     identity.root = format!("/{long}").into();
     let open = || engine(&settings(&server.url()), identity.clone(), None).unwrap();
     let files = open();
@@ -55,7 +55,7 @@ async fn a_path_as_long_as_a_system_has_is_known_and_found() {
     fill(&*files, put).await;
     assert_eq!(found(&*files, sought("quagga")).await[0].0, at);
     let again = open();
-    assert_eq!(again.open().await.unwrap(), Begun::Kept);
+    assert_eq!(again.open_index().await.unwrap(), IndexOpenOutcome::Existing);
     let mut writer = next_writer(&*again).await;
     writer.put(vec![document(&at, "fn lemur() {}", &[])]).await.unwrap();
     writer.commit().await.unwrap();
@@ -68,7 +68,7 @@ async fn a_path_as_long_as_a_system_has_is_known_and_found() {
 #[tokio::test]
 async fn a_file_that_is_refused_is_left_out_and_the_others_are_found() {
     let server = Postgres16::start();
-    let engine = engine_at(&server, "workspace", Source::Files);
+    let engine = engine_at(&server, "workspace", DocumentSource::Files);
     fill(&*engine, vec![document("b.rs", "fn quagga() {}", &[])]).await;
     server.refuse_poison("22000");
     let mut writer = next_writer(&*engine).await;
@@ -97,7 +97,7 @@ async fn a_file_that_is_refused_is_left_out_and_the_others_are_found() {
 #[tokio::test]
 async fn a_document_that_is_refused_is_named_and_nothing_is_put() {
     let server = Postgres16::start();
-    let notes = engine_at(&server, "notes", Source::Documents);
+    let notes = engine_at(&server, "notes", DocumentSource::Documents);
     fill(&*notes, vec![document("a", "about poison", &[])]).await;
     server.refuse_poison("54000");
     let mut writer = next_writer(&*notes).await;
@@ -121,8 +121,8 @@ async fn a_document_that_is_refused_is_named_and_nothing_is_put() {
         from toolgate_search.kept;
         drop table toolgate_search.words_1",
     );
-    let again = engine_at(&server, "notes", Source::Documents);
-    assert!(matches!(again.open().await.unwrap(), Begun::Rebuilt(_)));
+    let again = engine_at(&server, "notes", DocumentSource::Documents);
+    assert!(matches!(again.open_index().await.unwrap(), IndexOpenOutcome::Rebuilt(_)));
     assert_eq!(paths(again.documents().await.unwrap()), ["a", "b"]);
     assert_eq!(found(&*again, sought("okapi")).await[0].0, "b");
     assert_eq!(again.status().await.unwrap().chunks, 1);
@@ -131,8 +131,8 @@ async fn a_document_that_is_refused_is_named_and_nothing_is_put() {
 #[tokio::test]
 async fn only_broken_data_is_damage() {
     let server = Postgres16::start();
-    let engine = engine_at(&server, "workspace", Source::Files);
-    engine.open().await.unwrap();
+    let engine = engine_at(&server, "workspace", DocumentSource::Files);
+    engine.open_index().await.unwrap();
     let mut writer = next_writer(&*engine).await;
     for (code, is_damage) in [("XX001", true), ("XX002", true), ("23000", false)] {
         server.refuse_poison(code);
@@ -141,7 +141,7 @@ async fn only_broken_data_is_damage() {
     }
     // What is refused of whatever is put says nothing of what is put.
     server.refuse_poison("XX000");
-    let many = |from: usize| -> Vec<Put> {
+    let many = |from: usize| -> Vec<StoredDocument> {
         (from..20).map(|at| document(&format!("{at}.rs"), "fn poison() {}", &[])).collect()
     };
     let err = writer.put(many(0)).await.unwrap_err();
@@ -155,25 +155,26 @@ async fn only_broken_data_is_damage() {
 async fn no_index_is_made_of_vectors_while_many_come() {
     let server = Postgres16::start();
     let settings = PostgresSettings { approximate_from: 100, ..settings(&server.url()) };
-    let server = Server::of(&settings).unwrap();
-    let postgres = server.postgres(identity("w", Source::Files), None);
-    let mut writer = postgres.writer().await.unwrap().unwrap();
+    let server = PostgresServer::new(&settings).unwrap();
+    let postgres = server.postgres_engine(identity("w", DocumentSource::Files), None);
+    let mut writer = postgres.acquire_writer().await.unwrap().unwrap();
     let put = |at: usize| document(&format!("{at}.rs"), &format!("fn quagga_{at}() {{}}\n"), &[]);
     writer.put((0..300).map(put).collect()).await.unwrap();
     writer.commit().await.unwrap();
     assert!(!postgres.upkeep.is_under_way());
-    writer.rest().await.unwrap();
+    writer.release_resources().await.unwrap();
     assert!(postgres.upkeep.is_under_way());
 }
 
 #[tokio::test]
 async fn what_is_written_is_thought_over_beside_the_runtime() {
     let server = Postgres16::start();
-    let engine = engine_at(&server, "workspace", Source::Files);
-    engine.open().await.unwrap();
-    let mut writer = engine.writer().await.unwrap().unwrap();
+    let engine = engine_at(&server, "workspace", DocumentSource::Files);
+    engine.open_index().await.unwrap();
+    let mut writer = engine.acquire_writer().await.unwrap().unwrap();
     let text = of_words(1_500);
-    let many: Vec<Put> = (0..4).map(|at| document(&format!("{at}.txt"), &text, &[])).collect();
+    let many: Vec<StoredDocument> =
+        (0..4).map(|at| document(&format!("{at}.txt"), &text, &[])).collect();
     let mut longest = Duration::ZERO;
     let mut putting = writer.put(many);
     // This runtime has one thread: how long a step of it takes is how long all others wait.
@@ -186,7 +187,7 @@ async fn what_is_written_is_thought_over_beside_the_runtime() {
     .await
     .unwrap();
     let begun = Instant::now();
-    drop(Written::of(document("0.txt", &text, &[])));
+    drop(PreparedDocument::new(document("0.txt", &text, &[])));
     let one = begun.elapsed();
     assert!(longest < 2 * one, "{longest:?} at once, and one of four takes {one:?}");
 }

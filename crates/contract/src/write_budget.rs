@@ -1,0 +1,55 @@
+//! The write budget of a caller.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::ToolError;
+
+/// The write budget that a call draws from.
+#[derive(Clone, Default)]
+pub struct WriteBudget(Option<Arc<dyn RateBudget>>);
+
+/// A caller's remaining budget.
+pub trait RateBudget: Send + Sync {
+    /// Reserves `bytes` for a write.
+    ///
+    /// # Errors
+    /// Fails if the caller has exceeded its rate. The error holds the time to wait.
+    fn reserve(&self, bytes: u64) -> Result<(), ToolError>;
+    /// Charges `bytes` that were already written, even beyond the budget.
+    fn charge(&self, bytes: u64);
+}
+
+impl WriteBudget {
+    /// Creates a budget that draws from `purse`.
+    pub fn new(purse: Arc<dyn RateBudget>) -> Self {
+        Self(Some(purse))
+    }
+
+    /// Creates an unlimited budget.
+    pub fn unlimited() -> Self {
+        Self(None)
+    }
+
+    /// Reserves `bytes` for a write.
+    ///
+    /// # Errors
+    /// Fails if the caller has exceeded its rate. Pass the error on with `?`.
+    pub fn reserve(&self, bytes: u64) -> Result<(), ToolError> {
+        self.0.as_ref().map_or(Ok(()), |purse| purse.reserve(bytes))
+    }
+
+    /// Charges `bytes` that were already written. If the size is unknown in advance, reserve 0
+    /// bytes first.
+    pub fn charge(&self, bytes: u64) {
+        if let Some(purse) = &self.0 {
+            purse.charge(bytes);
+        }
+    }
+}
+
+impl fmt::Debug for WriteBudget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Spent")
+    }
+}

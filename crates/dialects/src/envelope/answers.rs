@@ -1,0 +1,242 @@
+//! Answers of the envelope dialect: the envelope's data and its transmission.
+
+use serde_json::{Map, Value, json};
+use toolgate_contract::{
+    AnyPrompt, AnyTool, CallEnding, CallEnvelope, CallError, CallEvent, ContentBlock, ContentBody,
+    Effects, HostAnswer, MessageRole, PromptText, Reply, ResourceData, ToolOutput,
+};
+
+use super::names::{PROMPT_MAJOR, canonical_tool_id, prompt_id, prompt_name};
+use crate::AnswerEncoder;
+use crate::rpc::{INTERNAL_ERROR, RequestId, RpcFailure, success, to_json};
+
+/// The version of every tool. No tool has had a breaking change yet.
+const TOOL_VERSION: &str = "1.0.0";
+
+/// The transport of an answer.
+#[derive(Debug, Clone)]
+pub(super) enum EnvelopeTransport {
+    /// The body of an HTTP response.
+    Http {
+        /// The allowed method, if the request used another one.
+        allow: Option<&'static str>,
+    },
+    /// A JSON-RPC line.
+    Line {
+        /// The request's id, if it could be read.
+        id: Option<RequestId>,
+        /// The JSON-RPC error code, if it differs from the canonical one.
+        code: Option<i32>,
+    },
+}
+
+/// The data needed to answer one request.
+pub(super) struct EnvelopeEncoder {
+    pub(super) transport: EnvelopeTransport,
+    pub(super) tool: Option<String>,
+    pub(super) prompt: Option<String>,
+}
+
+impl AnswerEncoder for EnvelopeEncoder {
+    /// Every answer of this dialect has an envelope, so this is always an error.
+    fn encode_reply(&self, outcome: Result<HostAnswer, CallError>) -> Option<Reply> {
+        let why = match outcome {
+            Ok(_) => "the answer has no envelope".to_owned(),
+            Err(why) => why.to_string(),
+        };
+        let id = match &self.transport {
+            EnvelopeTransport::Line { id, .. } => id.as_ref(),
+            EnvelopeTransport::Http { .. } => None,
+        };
+        Some(Reply::json(RpcFailure::new(INTERNAL_ERROR, why).to_json(id)))
+    }
+
+    fn envelope_data(&self, answer: &HostAnswer) -> Value {
+        match answer {
+            HostAnswer::Everything { tools, prompts } => json!({
+                "tools": tools.iter().map(|one| tool(one.as_ref())).collect::<Vec<_>>(),
+                "prompts": prompts.iter().map(|one| prompt(one.as_ref())).collect::<Vec<_>>(),
+            }),
+            HostAnswer::Output(output) => self.output(output),
+            HostAnswer::Prompt(made) => self.prompt(made),
+            other => crate::envelope_data::answer_data(other),
+        }
+    }
+
+    fn encode_envelope(&self, envelope: &CallEnvelope) -> Option<Reply> {
+        Some(match &self.transport {
+            EnvelopeTransport::Http { allow } => http_reply(envelope, *allow),
+            EnvelopeTransport::Line { id, code } => line_reply(id.as_ref(), *code, envelope),
+        })
+    }
+
+    fn encode_event(&self, _event: &CallEvent) -> Option<bytes::Bytes> {
+        None
+    }
+
+    fn encodes_events(&self) -> bool {
+        false
+    }
+}
+
+impl EnvelopeEncoder {
+    fn output(&self, output: &ToolOutput) -> Value {
+        let result = match &output.value {
+            value @ Value::Object(_) => value.clone(),
+            Value::Null => content_value(output),
+            value @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
+                json!({ "value": value })
+            }
+        };
+        let ending = match output.ending {
+            CallEnding::Done => "done",
+            CallEnding::ProgramFailed => "program_failed",
+            CallEnding::ToolFailed => "tool_failed",
+        };
+        let mut metadata = json!({ "version": TOOL_VERSION, "ending": ending });
+        if let Some(note) = &output.text.note {
+            metadata["note"] = note.as_str().into();
+        }
+        json!({ "toolId": self.tool, "result": result, "metadata": metadata })
+    }
+
+    fn prompt(&self, made: &PromptText) -> Value {
+        let id = self.prompt.as_deref().unwrap_or_default();
+        let messages = made.messages.iter().map(|message| {
+            let role = match message.role {
+                MessageRole::User => "user",
+                MessageRole::Assistant => "assistant",
+            };
+            json!({ "role": role, "content": message.content.as_text() })
+        });
+        json!({
+            "id": id,
+            "name": prompt_name(id).unwrap_or(id),
+            "description": made.description.as_deref().unwrap_or_default(),
+            "version": { "major": PROMPT_MAJOR },
+            "messages": messages.collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// Converts a tool to its entry in discovery.
+fn tool(tool: &dyn AnyTool) -> Value {
+    let spec = tool.spec();
+    let effects = match spec.effects {
+        Effects::Reads => "reads",
+        Effects::Adds => "adds",
+        Effects::Changes => "changes",
+        Effects::Runs => "runs",
+    };
+    let timeout =
+        spec.deadline.map(|deadline| u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX));
+    let fields = [
+        ("id", Some(canonical_tool_id(&spec.id).into())),
+        ("version", Some(TOOL_VERSION.into())),
+        ("title", Some(spec.title.as_str().into())),
+        ("description", Some(spec.description.as_str().into())),
+        // Results may change at any time, so no tool is deterministic.
+        ("deterministic", Some(false.into())),
+        ("timeoutMs", timeout.map(Value::from)),
+        ("limits", Some(json!({}))),
+        ("caps", Some(json!({ "effects": effects }))),
+        ("inputSchema", Some(Value::clone(&spec.input_schema))),
+        ("outputSchema", spec.output_schema.as_deref().cloned()),
+    ];
+    object(fields)
+}
+
+/// Converts a prompt to its entry in discovery.
+fn prompt(prompt: &dyn AnyPrompt) -> Value {
+    let spec = prompt.spec();
+    let arguments = spec.arguments.iter().map(|one| {
+        object([
+            ("name", Some(one.name.as_str().into())),
+            ("description", one.description.as_deref().map(Value::from)),
+            ("required", Some(one.required.into())),
+        ])
+    });
+    json!({
+        "id": prompt_id(&spec.name),
+        "name": spec.name,
+        "description": spec.description.as_deref().unwrap_or_default(),
+        "version": { "major": PROMPT_MAJOR },
+        "tags": [],
+        "arguments": arguments.collect::<Vec<_>>(),
+    })
+}
+
+fn object<const N: usize>(fields: [(&str, Option<Value>); N]) -> Value {
+    let there = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    Value::Object(there.collect::<Map<_, _>>())
+}
+
+/// Converts an output without structure to JSON.
+fn content_value(output: &ToolOutput) -> Value {
+    let mut result = json!({ "text": output.text.body });
+    if !output.content.is_empty() {
+        result["content"] = output.content.iter().map(content).collect();
+    }
+    result
+}
+
+fn content(content: &ContentBlock) -> Value {
+    let media = |kind: &str, media: &toolgate_contract::MediaData| json!({ "type": kind, "mediaType": media.media_type, "data": media.data.base64() });
+    match &content.shown {
+        ContentBody::Text(text) => json!({ "type": "text", "text": text }),
+        ContentBody::Image(image) => media("image", image),
+        ContentBody::Audio(audio) => media("audio", audio),
+        ContentBody::Link(resource) => json!({ "type": "link", "uri": resource.uri }),
+        ContentBody::Resource(contents) => match &contents.held {
+            ResourceData::Text(text) => {
+                json!({ "type": "resource", "uri": contents.uri, "text": text })
+            }
+            ResourceData::Bytes(data) => {
+                json!({ "type": "resource", "uri": contents.uri, "data": data.base64() })
+            }
+        },
+    }
+}
+
+/// Creates the HTTP response for an envelope, with the status of its error.
+fn http_reply(envelope: &CallEnvelope, allow: Option<&'static str>) -> Reply {
+    let status = envelope.error.as_ref().map_or(200, |error| error.code.http_status());
+    let mut reply = Reply::json(to_json(envelope)).with_status(status);
+    if let Some(allow) = allow {
+        reply = reply.with_header("allow", allow);
+    }
+    let details = envelope.error.as_ref().and_then(|error| error.details.as_ref());
+    let wait = details.and_then(|details| details["retryAfterMs"].as_u64());
+    match wait {
+        Some(wait) => reply.with_header("retry-after", wait.div_ceil(1000).max(1).to_string()),
+        None => reply,
+    }
+}
+
+/// Creates the JSON-RPC message for an envelope.
+pub(super) fn line_reply(
+    id: Option<&RequestId>,
+    code: Option<i32>,
+    envelope: &CallEnvelope,
+) -> Reply {
+    let bytes = match (&envelope.error, id) {
+        (Some(error), id) => {
+            let canonical = error.code;
+            let data = json!({
+                "canonical": canonical.as_str(),
+                "httpStatus": canonical.http_status(),
+                "message": error.message,
+                "retryable": canonical.is_retryable(),
+                "envelope": envelope,
+            });
+            let code = code.unwrap_or_else(|| canonical.jsonrpc_code());
+            RpcFailure::new(code, canonical.message()).with_data(data).to_json(id)
+        }
+        (None, Some(id)) => success(id, envelope),
+        (None, None) => {
+            let why = "the answer belongs to no request";
+            RpcFailure::new(INTERNAL_ERROR, why).to_json(None)
+        }
+    };
+    Reply::json(bytes)
+}

@@ -1,0 +1,121 @@
+//! Requests of the envelope dialect: the host request and the metadata for its envelope.
+
+use serde_json::{Map, Value, json};
+use toolgate_contract::{CallError, CallOrigin, HostRequest, PromptArguments, ValidationProblem};
+
+use super::names::{catalog_name, prompt_name};
+
+/// The most characters of a name that an error repeats.
+const NAME_CHARS_MAX: usize = 200;
+
+/// A request and its origin.
+pub(super) struct EnvelopeRequest {
+    pub(super) request: HostRequest,
+    pub(super) origin: CallOrigin,
+}
+
+impl EnvelopeRequest {
+    /// Replaces the request with a refusal for the reason `why`.
+    pub(super) fn into_refusal(self, why: CallError) -> Self {
+        let request = match self.request {
+            HostRequest::CallTool { tool, .. } => HostRequest::RefuseCall { tool, why },
+            _ => HostRequest::Refuse(why),
+        };
+        // A refused call is not validated as tool IO.
+        Self { request, origin: CallOrigin { io: None, ..self.origin } }
+    }
+}
+
+/// Creates the request for all tools and prompts.
+pub(super) fn discover(transport: &'static str) -> EnvelopeRequest {
+    let via = origin(transport, "discover", "mcp.discover", json!({}));
+    EnvelopeRequest { request: HostRequest::Discover, origin: via }
+}
+
+/// Creates the request for the prompt `id` with `arguments`.
+pub(super) fn prompt(
+    transport: &'static str,
+    id: &str,
+    arguments: PromptArguments,
+) -> EnvelopeRequest {
+    let mut payload = json!({ "promptId": id });
+    if !arguments.is_empty() {
+        payload["arguments"] = json!(arguments);
+    }
+    let via = origin(transport, "prompt", "mcp.prompt.get", payload);
+    let request = match prompt_name(id) {
+        Ok(name) => HostRequest::GetPrompt { name: name.to_owned(), arguments },
+        Err(why) => HostRequest::Refuse(why),
+    };
+    EnvelopeRequest { request, origin: CallOrigin { prompt: Some(clip_name(id)), ..via } }
+}
+
+/// Creates a call of the tool `id`. `fields` holds `arguments` or `input`, and other fields of tool
+/// IO.
+pub(super) fn tool(
+    transport: &'static str,
+    id: &str,
+    mut fields: Map<String, Value>,
+) -> EnvelopeRequest {
+    let both = fields.contains_key("arguments") && fields.contains_key("input");
+    if let Some(arguments) = fields.remove("arguments") {
+        fields.insert("input".to_owned(), arguments);
+    }
+    let input = fields.get("input").cloned();
+    let mut payload = json!({ "toolId": id });
+    if let Some(input) = &input {
+        payload["arguments"] = input.clone();
+    }
+    fields.entry("tool").or_insert_with(|| id.into());
+    let via = CallOrigin {
+        tool: Some(clip_name(id)),
+        io: Some(Value::Object(fields)),
+        ..origin(transport, "tool", "mcp.tool.invoke", payload)
+    };
+    let request = HostRequest::CallTool {
+        tool: catalog_name(id).to_owned(),
+        input: input.unwrap_or_else(|| json!({})),
+    };
+    let asked = EnvelopeRequest { request, origin: via };
+    if both {
+        let why = "`arguments` and `input` are two words for one thing; send one of them";
+        return asked.into_refusal(invalid_input("", why));
+    }
+    asked
+}
+
+/// Creates a refused call of a tool whose arguments could not be read.
+pub(super) fn unreadable_tool(
+    transport: &'static str,
+    id: &str,
+    why: CallError,
+) -> EnvelopeRequest {
+    tool(transport, id, Map::new()).into_refusal(why)
+}
+
+/// Creates the refusal of an unknown method.
+pub(super) fn unknown(transport: &'static str, route: &str, method: &str) -> EnvelopeRequest {
+    let message = format!(
+        "there is no `{}`; there is mcp.discover, mcp.prompt.get and mcp.tool.invoke",
+        clip_name(method)
+    );
+    let via = origin(transport, route, &clip_name(method), json!({}));
+    EnvelopeRequest { request: HostRequest::Refuse(CallError::NotFound { message }), origin: via }
+}
+
+fn origin(transport: &'static str, route: &str, method: &str, payload: Value) -> CallOrigin {
+    let route = route.to_owned();
+    let method = method.to_owned();
+    CallOrigin { transport, route, method, payload, tool: None, prompt: None, io: None }
+}
+
+/// Creates an error about invalid input at `pointer`.
+pub(super) fn invalid_input(pointer: &str, why: &str) -> CallError {
+    let problem = ValidationProblem { pointer: pointer.to_owned(), message: why.to_owned() };
+    CallError::InvalidInput { problems: vec![problem] }
+}
+
+/// Returns at most [`NAME_CHARS_MAX`] characters of `name`.
+pub(super) fn clip_name(name: &str) -> String {
+    name.chars().take(NAME_CHARS_MAX).collect()
+}

@@ -1,0 +1,117 @@
+//! MCP as a dialect: paths, sessions and refusals.
+
+use super::*;
+
+/// The MCP dialect.
+pub struct McpDialect {
+    facts: Arc<ServerInfo>,
+}
+
+impl McpDialect {
+    /// Creates the dialect for the server that `facts` describe.
+    pub fn new(facts: Arc<ServerInfo>) -> Self {
+        Self { facts }
+    }
+}
+
+impl Dialect for McpDialect {
+    fn name(&self) -> &'static str {
+        "mcp"
+    }
+
+    fn paths(&self) -> &'static [&'static str] {
+        http_paths::paths(&self.facts)
+    }
+
+    fn start_conversation(&self, caller: &Caller) -> Box<dyn Conversation> {
+        let facts = self.facts.clone();
+        let caller = caller.clone();
+        Box::new(McpConversation { facts, caller, session: None })
+    }
+
+    fn session<'h>(&self, head: &'h FrameHead) -> Option<&'h str> {
+        // Stateless revisions ignore the session id.
+        if stateless::has_stateless_header(head) {
+            return None;
+        }
+        // A malformed session id counts as an unknown session.
+        headers::single_value(head, headers::SESSION).unwrap_or(Some(""))
+    }
+
+    fn unknown_session(&self) -> Reply {
+        let why = "no such session; it has ended or never was: send `initialize` to begin another";
+        McpFailure::invalid_request(None, why).with_status(404).reply(true)
+    }
+
+    fn open_session(&self, reply: Reply, id: &str) -> Reply {
+        reply.with_header(headers::SESSION, id)
+    }
+
+    fn duplex(&self, head: &FrameHead) -> Option<DuplexHalf> {
+        http_paths::duplex(head)
+    }
+
+    fn duplex_endpoint(&self, id: &str) -> String {
+        http_paths::endpoint(id)
+    }
+
+    fn unknown_duplex(&self) -> Reply {
+        let why = "no such conversation; `GET /sse` begins one";
+        McpFailure::invalid_request(None, why).with_status(404).reply(true)
+    }
+
+    fn unknown_event(&self, id: &str) -> Reply {
+        let id: String = id.chars().take(60).collect();
+        let why = format!(
+            "no stream of this session has an event `{id}` any more; open another without \
+             `Last-Event-ID`"
+        );
+        McpFailure::invalid_request(None, why).reply(true)
+    }
+
+    fn refuse(&self, why: &FrameRefusal) -> Reply {
+        match why {
+            FrameRefusal::TooLarge { limit } => {
+                let why = format!("the message is larger than {limit} bytes and was not read");
+                McpFailure::invalid_request(None, why).with_status(413).reply(true)
+            }
+            FrameRefusal::Busy { message } => {
+                McpFailure::new(None, INTERNAL_ERROR, message.as_str())
+                    .with_status(503)
+                    .reply(true)
+                    .with_header("retry-after", "1")
+            }
+            FrameRefusal::Unauthorized { had_credential: said } => {
+                let (why, challenge) = if *said {
+                    ("nobody is known by this key or token", "Bearer error=\"invalid_token\"")
+                } else {
+                    ("send your key as `Authorization: Bearer KEY` or `X-API-Key: KEY`", "Bearer")
+                };
+                McpFailure::invalid_request(None, why)
+                    .with_status(401)
+                    .reply(true)
+                    .with_header("www-authenticate", challenge)
+            }
+            FrameRefusal::SeveralCredentials => {
+                let why = "there is more than one key or token in one place; send one";
+                McpFailure::invalid_request(None, why)
+                    .with_status(400)
+                    .reply(true)
+                    .with_header("www-authenticate", "Bearer error=\"invalid_request\"")
+            }
+            FrameRefusal::Throttled { retry_after } => {
+                let why = "too many wrong keys came from where you are; wait";
+                let wait = retry_after.as_millis().div_ceil(1000).max(1).to_string();
+                McpFailure::invalid_request(None, why)
+                    .with_status(429)
+                    .reply(true)
+                    .with_header("retry-after", wait)
+            }
+            // The id is left out, because it belongs to the request in flight.
+            FrameRefusal::DuplicateId { key: RequestKey(id) } => {
+                let why = format!("the id {id} is in flight already; this request was not run");
+                McpFailure::invalid_request(None, why).reply(true)
+            }
+        }
+    }
+}

@@ -1,0 +1,591 @@
+//! Answers, refusals and events of one MCP request.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use toolgate_contract::{
+    CallEnding, CallError, CallEvent, ClientAnswer, ClientQuestion, HostAnswer, JobId, JobSnapshot,
+    LogLevel, MetaFields, Reply, ToolOutput, ToolPage,
+};
+
+use super::content::McpBlock;
+use super::library::{LibraryRequest, RARE_CHANGE_TTL_MS};
+use super::message::{
+    HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND,
+    MISSING_CAPABILITY, McpFailure, RequestId, UNSUPPORTED_VERSION, success_with_capacity,
+};
+use super::request_notifications::RequestNotifications;
+use super::revision::{BadInputForm, ProtocolEra, Revision, SchemaSupport, TaskSupport};
+use super::tasks::{TaskEventEncoder, TaskRequest, related_task_meta};
+use super::tool_list::tool_entry;
+use super::{cursor, mcp_tool_name, questions, result_writer, tasks};
+use crate::{AnswerEncoder, ClientResponse, JobEventEncoder, ServerInfo};
+
+/// The data needed to answer one request.
+pub(crate) struct McpEncoder {
+    pub(crate) id: RequestId,
+    pub(crate) revision: &'static Revision,
+    pub(crate) facts: Arc<ServerInfo>,
+    pub(crate) kind: McpRequestKind,
+    pub(crate) notifications: RequestNotifications,
+}
+
+/// A kind of request, which determines the form of its answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum McpRequestKind {
+    /// A list of tools.
+    Tools,
+    /// A call.
+    Call,
+    /// A call that is or may become a task.
+    Task,
+    /// A request about existing tasks.
+    TaskRequest(TaskRequest),
+    /// A request for resources, prompts, completion or skills.
+    Library {
+        /// The kind of library request.
+        want: LibraryRequest,
+        /// The URI that the request names, if it names one.
+        uri: Option<String>,
+    },
+}
+
+impl AnswerEncoder for McpEncoder {
+    fn encode_reply(&self, outcome: Result<HostAnswer, CallError>) -> Option<Reply> {
+        let answer = match outcome {
+            Ok(answer) => answer,
+            Err(CallError::Canceled) => return None,
+            Err(error) => return Some(self.error_reply(&error)),
+        };
+        Some(match (answer, &self.kind, self.revision.tasks) {
+            (HostAnswer::Tools(page), McpRequestKind::Tools, _) => self.tool_list_reply(&page),
+            (HostAnswer::Output(output), McpRequestKind::Call, _)
+            | (HostAnswer::Output(output), McpRequestKind::Task, TaskSupport::Extension) => {
+                self.outcome_reply(self.encode_outcome(Ok(&output)))
+            }
+            (HostAnswer::Job(job), McpRequestKind::Task, _) => self.task_created_reply(&job),
+            (HostAnswer::Job(job), McpRequestKind::TaskRequest(about), _) => {
+                self.task_reply(*about, &job)
+            }
+            (HostAnswer::Jobs(page), McpRequestKind::TaskRequest(TaskRequest::List), _) => {
+                self.task_list_reply(&page)
+            }
+            (
+                HostAnswer::Questions { questions, state },
+                McpRequestKind::Call
+                | McpRequestKind::Task
+                | McpRequestKind::Library {
+                    want: LibraryRequest::Contents | LibraryRequest::Prompt,
+                    ..
+                },
+                _,
+            ) => questions::questions_reply(self, &questions, &state),
+            (answer, McpRequestKind::Library { want, .. }, _) => self.library_reply(*want, &answer),
+            (
+                HostAnswer::Tools(_)
+                | HostAnswer::Everything { .. }
+                | HostAnswer::Output(_)
+                | HostAnswer::Job(_)
+                | HostAnswer::Jobs(_)
+                | HostAnswer::Artefact(_)
+                | HostAnswer::Resources(_)
+                | HostAnswer::Templates(_)
+                | HostAnswer::Contents(_)
+                | HostAnswer::Folder(..)
+                | HostAnswer::Watched { .. }
+                | HostAnswer::Prompts(_)
+                | HostAnswer::Prompt(_)
+                | HostAnswer::Completion(_)
+                | HostAnswer::Skills(_)
+                | HostAnswer::Skill(_)
+                | HostAnswer::Questions { .. },
+                McpRequestKind::Tools
+                | McpRequestKind::Call
+                | McpRequestKind::Task
+                | McpRequestKind::TaskRequest(_),
+                _,
+            ) => self.mismatched_answer_reply(),
+        })
+    }
+
+    fn encode_event(&self, event: &CallEvent) -> Option<Bytes> {
+        if !self.encodes_events() {
+            return None;
+        }
+        match event {
+            CallEvent::Progress { done, total, message } => {
+                self.notifications.encode_progress(*done, *total, message.as_deref())
+            }
+            CallEvent::Log { level, logger, data } => {
+                self.notifications.encode_log(*level, logger.as_deref(), data)
+            }
+            CallEvent::VisitFinished { id } => {
+                questions::encode_visit_finished(id, self.revision, self.notifications.task())
+            }
+            // A program's output is part of the result. MCP has no message for a produced file.
+            CallEvent::ProgramOutput { .. }
+            | CallEvent::FileProduced(_)
+            | CallEvent::ReleaseConnection => None,
+        }
+    }
+
+    fn encodes_events(&self) -> bool {
+        match (&self.kind, self.revision.tasks) {
+            // A created task reports its own events, and requests about tasks run nothing.
+            (McpRequestKind::Task, TaskSupport::None | TaskSupport::Param)
+            | (McpRequestKind::TaskRequest(_), _) => false,
+            (McpRequestKind::Task, TaskSupport::Extension)
+            | (McpRequestKind::Tools | McpRequestKind::Call | McpRequestKind::Library { .. }, _) => {
+                self.notifications.wants_any()
+            }
+        }
+    }
+
+    fn log_level(&self) -> Option<LogLevel> {
+        self.notifications.log_level().filter(|_| self.encodes_events())
+    }
+
+    fn encode_question(&self, id: &str, key: &str, question: &ClientQuestion) -> Option<Bytes> {
+        match self.revision.era {
+            ProtocolEra::Session => questions::encode_question(
+                (id, key),
+                question,
+                self.revision,
+                self.notifications.task(),
+            ),
+            ProtocolEra::Stateless => None,
+        }
+    }
+
+    fn encode_withdrawal(&self, id: &str) -> Option<Bytes> {
+        match self.revision.era {
+            ProtocolEra::Session => Some(questions::encode_withdrawal(id)),
+            ProtocolEra::Stateless => None,
+        }
+    }
+
+    fn parse_answer(
+        &self,
+        question: &ClientQuestion,
+        heard: &ClientResponse,
+    ) -> Result<ClientAnswer, String> {
+        questions::parse_answer(question, heard, self.revision)
+    }
+
+    fn job_encoder(&self, job: &JobSnapshot) -> Option<Arc<dyn JobEventEncoder>> {
+        match (&self.kind, self.revision.tasks) {
+            (McpRequestKind::Task, TaskSupport::Param) => {
+                let revision = self.revision;
+                let hearing = self.notifications.for_task(job.id);
+                Some(Arc::new(TaskEventEncoder {
+                    revision,
+                    notifications: hearing,
+                    job: job.clone(),
+                }))
+            }
+            (McpRequestKind::Task, TaskSupport::None | TaskSupport::Extension)
+            | (
+                McpRequestKind::Tools
+                | McpRequestKind::Call
+                | McpRequestKind::TaskRequest(_)
+                | McpRequestKind::Library { .. },
+                _,
+            ) => None,
+        }
+    }
+}
+
+impl McpEncoder {
+    fn tool_list_reply(&self, page: &ToolPage) -> Reply {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct ToolList<'a> {
+            tools: Vec<Arc<RawValue>>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            next_cursor: Option<String>,
+            #[serde(flatten)]
+            stamp: ResultStamp<'a>,
+        }
+        let tools: Vec<_> =
+            page.tools.iter().map(|tool| tool_entry(tool.as_ref(), self.revision)).collect();
+        let bytes = tools.iter().map(|tool| tool.get().len() + 1).sum();
+        let next_cursor = page.next.as_ref().map(|id| cursor::encode_next("tool", id));
+        let stamp = self.stamp(Some(RARE_CHANGE_TTL_MS));
+        success_with_capacity(&self.id, &ToolList { tools, next_cursor, stamp }, bytes)
+    }
+
+    /// Encodes the outcome of a call as `tools/call` returns it.
+    pub(crate) fn encode_outcome<'a>(
+        &'a self,
+        outcome: Result<&'a ToolOutput, &CallError>,
+    ) -> EncodedOutcome<'a> {
+        match outcome {
+            Ok(output) => EncodedOutcome::Result(self.encode_output(output)),
+            Err(error) => self.encode_error(error),
+        }
+    }
+
+    fn encode_error(&self, error: &CallError) -> EncodedOutcome<'_> {
+        let told = |message| EncodedOutcome::Result(self.failed_result(message));
+        let refused = || EncodedOutcome::Error(self.protocol_error(error));
+        match (error, self.revision.bad_input) {
+            (CallError::UnknownTool { .. }, _)
+            | (CallError::InvalidInput { .. }, BadInputForm::Error)
+            | (
+                CallError::Mismatch { .. } | CallError::Refused { .. } | CallError::Scope { .. },
+                _,
+            ) => refused(),
+            (CallError::CannotAsk { .. }, _) => match self.revision.era {
+                ProtocolEra::Stateless => refused(),
+                ProtocolEra::Session => told(error_message(error)),
+            },
+            (CallError::NeedsJob { .. }, _) => match self.revision.tasks {
+                TaskSupport::Param | TaskSupport::Extension => refused(),
+                TaskSupport::None => told(error_message(error)),
+            },
+            (CallError::Conflict { details, .. }, _) => {
+                told(format!("{}\n{details}", error_message(error)))
+            }
+            (
+                CallError::InvalidInput { .. }
+                | CallError::NotAllowed { .. }
+                | CallError::Limited { .. }
+                | CallError::NotFound { .. }
+                | CallError::TooLarge { .. }
+                | CallError::Unavailable { .. }
+                | CallError::TimedOut { .. }
+                | CallError::Canceled
+                | CallError::Interrupted
+                | CallError::Asks { .. }
+                | CallError::NoJob { .. }
+                | CallError::Failed { .. }
+                | CallError::InvalidOutput { .. },
+                _,
+            ) => told(error_message(error)),
+        }
+    }
+
+    fn encode_output<'a>(&'a self, output: &'a ToolOutput) -> CallResult<'a> {
+        let ToolOutput { value, structured, text, content, meta, ending } = output;
+        // Some model APIs refuse an empty block.
+        let body = Some(text.body.as_str()).filter(|body| !body.is_empty());
+        let texts = body.into_iter().chain(text.note.as_deref()).map(McpBlock::text);
+        let blocks = content.iter().map(|content| McpBlock::from_content(content, self.revision));
+        let sayable = match self.revision.schemas {
+            SchemaSupport::Objects => value.is_object(),
+            SchemaSupport::Any => true,
+        };
+        let structured = *structured && self.revision.structured && sayable;
+        CallResult {
+            content: texts.chain(blocks).collect(),
+            structured_content: structured.then_some(value),
+            is_error: *ending != CallEnding::Done,
+            stamp: self.stamp(None).with_meta(meta),
+        }
+    }
+
+    /// Creates a failed result, which the model sees.
+    fn failed_result(&self, message: String) -> CallResult<'_> {
+        CallResult {
+            content: vec![McpBlock::text(message)],
+            structured_content: None,
+            is_error: true,
+            stamp: self.stamp(None),
+        }
+    }
+
+    fn outcome_reply(&self, spelled: EncodedOutcome<'_>) -> Reply {
+        match spelled {
+            EncodedOutcome::Result(result) => {
+                Reply::json(result_writer::serialize_answer(&self.id, &result))
+            }
+            EncodedOutcome::Error(failure) => self.failure_reply(failure),
+        }
+    }
+
+    fn error_reply(&self, error: &CallError) -> Reply {
+        if let CallError::Scope { needs, .. } = error {
+            return self.missing_scope_reply(error, needs);
+        }
+        match (&self.kind, self.revision.tasks) {
+            (McpRequestKind::Call, _) | (McpRequestKind::Task, TaskSupport::Extension) => {
+                self.outcome_reply(self.encode_error(error))
+            }
+            // A request for a task cannot be answered with a call's result.
+            (McpRequestKind::Tools, _)
+            | (McpRequestKind::Task, TaskSupport::None | TaskSupport::Param) => {
+                self.protocol_error_reply(error)
+            }
+            (McpRequestKind::TaskRequest(about), _) => self.task_refusal(*about, error),
+            (McpRequestKind::Library { uri, .. }, _) => self.library_refusal(uri.as_deref(), error),
+        }
+    }
+
+    /// Encodes the error about a missing scope. Over HTTP, the status 403 and `WWW-Authenticate`
+    /// make clients request another token.
+    fn missing_scope_reply(&self, error: &CallError, needs: &[String]) -> Reply {
+        let scope = needs.join(" ");
+        let why = error_message(error).replace(['"', '\\'], "'");
+        let challenge = format!(
+            "Bearer error=\"insufficient_scope\", scope=\"{scope}\", error_description=\"{why}\""
+        );
+        let failure = self.protocol_error(error).with_status(403);
+        let reply = failure.reply(self.revision.anonymous_errors);
+        reply.with_header("www-authenticate", challenge)
+    }
+
+    /// Encodes the refusal of a request that is not a call.
+    pub(crate) fn protocol_error_reply(&self, error: &CallError) -> Reply {
+        self.failure_reply(self.protocol_error(error))
+    }
+
+    fn protocol_error(&self, error: &CallError) -> McpFailure {
+        let code = match error {
+            CallError::UnknownTool { .. }
+            | CallError::InvalidInput { .. }
+            | CallError::NotAllowed { .. }
+            | CallError::NotFound { .. }
+            | CallError::Conflict { .. }
+            | CallError::TooLarge { .. } => INVALID_PARAMS,
+            CallError::CannotAsk { .. } => match self.revision.era {
+                ProtocolEra::Stateless => MISSING_CAPABILITY,
+                ProtocolEra::Session => INVALID_REQUEST,
+            },
+            CallError::NeedsJob { .. } => match self.revision.tasks {
+                TaskSupport::Extension => MISSING_CAPABILITY,
+                TaskSupport::Param => METHOD_NOT_FOUND,
+                TaskSupport::None => INVALID_REQUEST,
+            },
+            CallError::NoJob { .. } => METHOD_NOT_FOUND,
+            CallError::Scope { .. } => INVALID_REQUEST,
+            CallError::Mismatch { .. } => HEADER_MISMATCH,
+            CallError::Refused { code, .. } => self.revision.refusal_code(*code),
+            CallError::Limited { .. }
+            | CallError::Unavailable { .. }
+            | CallError::TimedOut { .. }
+            | CallError::Canceled
+            | CallError::Interrupted
+            | CallError::Asks { .. }
+            | CallError::Failed { .. }
+            | CallError::InvalidOutput { .. } => INTERNAL_ERROR,
+        };
+        let failure = McpFailure::new(Some(self.id.clone()), code, error_message(error));
+        let lacking = |failure: McpFailure, required: Value| {
+            failure.with_data(json!({ "requiredCapabilities": required }))
+        };
+        match (error, code) {
+            (CallError::InvalidInput { problems }, _) => {
+                failure.with_data(json!({ "problems": problems }))
+            }
+            (CallError::Conflict { details, .. }, _) => failure.with_data(details.clone()),
+            (CallError::Refused { data: Some(data), .. }, _) => failure.with_data(data.clone()),
+            (CallError::CannotAsk { kind, .. }, MISSING_CAPABILITY) => {
+                lacking(failure, questions::required_capability(*kind))
+            }
+            (CallError::NeedsJob { .. }, MISSING_CAPABILITY) => {
+                lacking(failure, tasks::required_capability())
+            }
+            (CallError::Scope { needs, .. }, _) => {
+                failure.with_data(json!({ "requiredScopes": needs }))
+            }
+            (
+                CallError::UnknownTool { .. }
+                | CallError::NotAllowed { .. }
+                | CallError::NotFound { .. }
+                | CallError::TooLarge { .. }
+                | CallError::Limited { .. }
+                | CallError::Unavailable { .. }
+                | CallError::TimedOut { .. }
+                | CallError::Canceled
+                | CallError::Interrupted
+                | CallError::Asks { .. }
+                | CallError::CannotAsk { .. }
+                | CallError::NeedsJob { .. }
+                | CallError::NoJob { .. }
+                | CallError::Mismatch { .. }
+                | CallError::Refused { .. }
+                | CallError::Failed { .. }
+                | CallError::InvalidOutput { .. },
+                _,
+            ) => failure,
+        }
+    }
+
+    /// Encodes the internal error for an answer that does not fit its request.
+    pub(crate) fn mismatched_answer_reply(&self) -> Reply {
+        let why = "the server's answer was to another question";
+        self.failure_reply(McpFailure::new(Some(self.id.clone()), INTERNAL_ERROR, why))
+    }
+
+    /// Encodes a protocol error. The HTTP status is 200, because some clients do not read the body
+    /// of a 400. Exceptions are the codes for which the specification requires 400.
+    pub(crate) fn failure_reply(&self, failure: McpFailure) -> Reply {
+        let status = match (self.revision.era, failure.code) {
+            (
+                ProtocolEra::Stateless,
+                HEADER_MISMATCH | MISSING_CAPABILITY | UNSUPPORTED_VERSION,
+            ) => 400,
+            (ProtocolEra::Stateless | ProtocolEra::Session, _) => 200,
+        };
+        failure.with_status(status).reply(self.revision.anonymous_errors)
+    }
+
+    pub(crate) fn stamp(&self, ttl_ms: Option<u64>) -> ResultStamp<'_> {
+        ResultStamp::new(self.revision, &self.facts, ttl_ms)
+    }
+}
+
+/// Returns the message of an error, with tool names in MCP's form.
+pub(crate) fn error_message(error: &CallError) -> String {
+    match error {
+        CallError::UnknownTool { name, nearest: Some(nearest) } => {
+            format!("no tool is named `{name}`; did you mean `{}`?", mcp_tool_name(nearest))
+        }
+        CallError::NeedsJob { tool } => {
+            CallError::NeedsJob { tool: mcp_tool_name(tool) }.to_string()
+        }
+        CallError::NoJob { tool } => CallError::NoJob { tool: mcp_tool_name(tool) }.to_string(),
+        other => other.to_string(),
+    }
+}
+
+/// An encoded outcome of `tools/call`.
+pub(crate) enum EncodedOutcome<'a> {
+    /// A result, which the model sees.
+    Result(CallResult<'a>),
+    /// A protocol error, which the model does not see.
+    Error(McpFailure),
+}
+
+/// The result of `tools/call`.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct CallResult<'a> {
+    pub(crate) content: Vec<McpBlock<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) structured_content: Option<&'a Value>,
+    pub(crate) is_error: bool,
+    #[serde(flatten)]
+    pub(crate) stamp: ResultStamp<'a>,
+}
+
+impl CallResult<'_> {
+    /// Returns the approximate length in bytes. Texts count twice if there is a structured result,
+    /// plus a share for escapes.
+    pub(crate) fn bytes_estimate(&self) -> usize {
+        let texts: usize = self.content.iter().map(McpBlock::bytes_estimate).sum();
+        let times = 1 + usize::from(self.structured_content.is_some());
+        texts * times + texts / 16
+    }
+}
+
+impl CallResult<'_> {
+    /// Returns the result with a reference to its task.
+    pub(crate) fn with_task(mut self, task: JobId) -> Self {
+        let said = self.stamp.meta.take().and_then(|meta| serde_json::to_value(meta).ok());
+        let ours = Some(ResultMeta::All(related_task_meta(task)));
+        self.stamp.meta = Some(ResultMeta::merge(ours, said.unwrap_or_default()));
+        self
+    }
+}
+
+/// The members that every result has in the stateless era. It is empty in the session era.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ResultStamp<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result_type: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ttl_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_scope: Option<&'static str>,
+    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+    meta: Option<ResultMeta<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum ResultMeta<'a> {
+    Server {
+        #[serde(rename = "io.modelcontextprotocol/serverInfo")]
+        server_info: ServerName<'a>,
+    },
+    /// Any other metadata.
+    All(Value),
+}
+
+impl ResultMeta<'_> {
+    /// Merges two sets of metadata. On a conflict, `first` wins.
+    fn merge(first: Option<Self>, more: Value) -> Self {
+        let first = first.and_then(|first| serde_json::to_value(first).ok());
+        match (first, more) {
+            (Some(Value::Object(first)), Value::Object(mut all)) => {
+                all.extend(first);
+                Self::All(Value::Object(all))
+            }
+            (Some(first), _) => Self::All(first),
+            (None, more) => Self::All(more),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct ServerName<'a> {
+    name: &'a str,
+    version: &'a str,
+}
+
+impl<'a> ResultStamp<'a> {
+    /// Creates the members. `ttl_ms` is the cache time in milliseconds, for results that a client
+    /// may cache. The scope is `private`, because results may depend on the caller.
+    pub(crate) fn new(revision: &Revision, facts: &'a ServerInfo, ttl_ms: Option<u64>) -> Self {
+        match revision.era {
+            ProtocolEra::Session => {
+                Self { result_type: None, ttl_ms: None, cache_scope: None, meta: None }
+            }
+            ProtocolEra::Stateless => Self {
+                result_type: Some("complete"),
+                ttl_ms,
+                cache_scope: ttl_ms.map(|_| "private"),
+                meta: Some(ResultMeta::Server {
+                    server_info: ServerName { name: &facts.name, version: &facts.version },
+                }),
+            },
+        }
+    }
+
+    /// Returns the stamp with the metadata `more`.
+    fn with_meta(self, more: &MetaFields) -> Self {
+        if more.is_empty() {
+            return self;
+        }
+        let meta = Some(ResultMeta::merge(self.meta, Value::Object(more.clone())));
+        Self { meta, ..self }
+    }
+
+    /// Returns true if no member is set.
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self { result_type, ttl_ms, cache_scope, meta } = self;
+        result_type.is_none() && ttl_ms.is_none() && cache_scope.is_none() && meta.is_none()
+    }
+
+    /// Returns the stamp for a result that is a task.
+    pub(crate) fn into_task_stamp(self) -> Self {
+        Self { result_type: self.result_type.map(|_| "task"), ..self }
+    }
+}
+
+/// Returns the server's description of itself in `revision`.
+pub(crate) fn server_info(revision: &Revision, facts: &ServerInfo) -> Value {
+    let mut about = json!({ "name": facts.name, "version": facts.version });
+    if revision.structured {
+        about["title"] = json!(facts.title);
+    }
+    if revision.describes_itself {
+        about["description"] = json!(facts.description);
+    }
+    about
+}

@@ -1,0 +1,366 @@
+//! Questions to MCP clients, in results that end a request or as server requests, and their
+//! answers.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+use toolgate_contract::{
+    ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions, ClientRoot, ContentBody, JobId,
+    PersonChoice, QuestionKind, QuestionSupport, Reply, SamplingAnswer, SamplingMessage,
+    SamplingRequest,
+};
+
+use super::META_CAPABILITIES;
+use super::content::McpBlock;
+use super::encoder::McpEncoder;
+use super::message::{McpFailure, RequestId, notification, success};
+use super::revision::{ProtocolEra, QuestionForms, Revision};
+use super::tasks::related_task_meta;
+use crate::json::RpcParams;
+use crate::rpc::to_json;
+use crate::{ClientResponse, QuestionMode};
+
+/// The `_meta` key that names a question by its key within the call.
+pub const QUESTION_KEY: &str = "io.toolgate/key";
+const ELICIT: &str = "elicitation/create";
+const SAMPLE: &str = "sampling/createMessage";
+const ROOTS: &str = "roots/list";
+
+/// Returns the kinds of question that a client supports, from its declared `capabilities`.
+pub(crate) fn question_support(capabilities: &Value, revision: &Revision) -> QuestionSupport {
+    let declares = |name| capabilities.get(name).is_some_and(Value::is_object);
+    let elicits = |mode| {
+        let modes = capabilities.get("elicitation").and_then(|modes| modes.get(mode));
+        modes.is_some_and(Value::is_object)
+    };
+    let (form, visit) = match revision.questions {
+        QuestionForms::Samples => (false, false),
+        QuestionForms::Forms => (declares("elicitation"), false),
+        QuestionForms::NamedVisits | QuestionForms::Visits => {
+            let form = elicits("form");
+            let visit = elicits("url");
+            // A client without modes supports forms. They existed before the modes.
+            (form || (declares("elicitation") && !visit), visit)
+        }
+    };
+    let tools = capabilities.pointer("/sampling/tools").is_some_and(Value::is_object)
+        && matches!(revision.questions, QuestionForms::NamedVisits | QuestionForms::Visits);
+    QuestionSupport { form, visit, sample: declares("sampling"), tools, roots: declares("roots") }
+}
+
+/// Returns the client capability that questions of `kind` need.
+pub(crate) fn required_capability(kind: QuestionKind) -> Value {
+    match kind {
+        QuestionKind::Form => json!({ "elicitation": { "form": {} } }),
+        QuestionKind::Visit => json!({ "elicitation": { "url": {} } }),
+        QuestionKind::Sample => json!({ "sampling": {} }),
+        QuestionKind::SampleWithTools => json!({ "sampling": { "tools": {} } }),
+        QuestionKind::Roots => json!({ "roots": {} }),
+    }
+}
+
+/// Parses the question support, answers and state in a stateless request.
+pub(crate) fn parse_question_mode(
+    id: &RequestId,
+    params: &RpcParams,
+    revision: &Revision,
+) -> Result<QuestionMode, McpFailure> {
+    let capabilities = params.get("_meta").and_then(|meta| meta.get(META_CAPABILITIES));
+    let can = question_support(capabilities.unwrap_or(&Value::Null), revision);
+    let given = parse_answers(id, params)?.unwrap_or_default();
+    let state = match params.get("requestState") {
+        None => None,
+        Some(Value::String(state)) => Some(state.clone()),
+        Some(_) => {
+            let why = "`params.requestState` must be the string that came with the questions";
+            return Err(McpFailure::invalid_params(Some(id.clone()), why));
+        }
+    };
+    Ok(QuestionMode::OnRepeat { can, given, state })
+}
+
+/// Parses the answers in `inputResponses`; `None` if the member is missing.
+///
+/// An object that is not a recognizable answer is dropped, so that its question is asked again. An
+/// unknown `action` in a repeated request is an error.
+pub(crate) fn parse_answers(
+    id: &RequestId,
+    params: &RpcParams,
+) -> Result<Option<ClientAnswers>, McpFailure> {
+    let wrong = |why: String| McpFailure::invalid_params(Some(id.clone()), why);
+    let responses = match params.get("inputResponses") {
+        None => return Ok(None),
+        Some(Value::Object(responses)) => responses,
+        Some(_) => return Err(wrong("`params.inputResponses` must be an object".into())),
+    };
+    let mut given = ClientAnswers::new();
+    for (key, response) in responses {
+        let Value::Object(fields) = response else {
+            let why = format!(
+                "`params.inputResponses[{key:?}]` must be an object: what the client would answer \
+                 to the request of that name"
+            );
+            return Err(wrong(why));
+        };
+        // Otherwise the person would see the question again, without a reason.
+        if params.contains_key("requestState")
+            && let Some(Value::String(action)) = fields.get("action")
+            && !["accept", "decline", "cancel"].contains(&action.as_str())
+        {
+            return Err(wrong(format!(
+                "`params.inputResponses[{key:?}].action` is `{action}`; it must be accept, \
+                 decline or cancel"
+            )));
+        }
+        if let Some(told) = guess_answer(fields) {
+            given.insert(key.clone(), told);
+        }
+    }
+    Ok(Some(given))
+}
+
+/// Creates the result that ends a request with questions.
+pub(crate) fn questions_reply(
+    ticket: &McpEncoder,
+    questions: &ClientQuestions,
+    state: &str,
+) -> Reply {
+    match ticket.revision.era {
+        ProtocolEra::Session => ticket.mismatched_answer_reply(),
+        ProtocolEra::Stateless => {
+            let mut result = json!(ticket.stamp(None));
+            result["resultType"] = json!("input_required");
+            result["inputRequests"] = input_requests(questions, ticket.revision);
+            result["requestState"] = json!(state);
+            success(&ticket.id, &result)
+        }
+    }
+}
+
+/// Encodes questions as the `inputRequests` object of a result or a task.
+pub(crate) fn input_requests(questions: &ClientQuestions, revision: &Revision) -> Value {
+    let spelled = questions.iter().filter_map(|(key, question)| {
+        let (method, params) = question_params(question, revision)?;
+        Some((key.clone(), json!({ "method": method, "params": params })))
+    });
+    Value::Object(spelled.collect())
+}
+
+/// Encodes a question as a server request with `id`, for `task` if the question is a task's.
+/// Returns `None` if the revision cannot express it. The metadata holds `key`, for proxies that
+/// forward it.
+pub(crate) fn encode_question(
+    (id, key): (&str, &str),
+    question: &ClientQuestion,
+    revision: &Revision,
+    task: Option<JobId>,
+) -> Option<Bytes> {
+    let (method, mut params) = question_params(question, revision)?;
+    params["_meta"] = task.map_or_else(|| json!({}), related_task_meta);
+    params["_meta"][QUESTION_KEY] = json!(key);
+    let request = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+    Some(to_json(&request))
+}
+
+/// Encodes the cancellation of the server request `id`.
+pub(crate) fn encode_withdrawal(id: &str) -> Bytes {
+    let reason = "nobody waits for the answer any more";
+    notification("notifications/cancelled", &json!({ "requestId": id, "reason": reason }))
+}
+
+/// Encodes the notification that a person has finished a page visit, if the revision has one.
+pub(crate) fn encode_visit_finished(
+    id: &str,
+    revision: &Revision,
+    task: Option<JobId>,
+) -> Option<Bytes> {
+    if revision.questions != QuestionForms::NamedVisits {
+        return None;
+    }
+    let mut params = json!({ "elicitationId": id });
+    if let Some(task) = task {
+        params["_meta"] = related_task_meta(task);
+    }
+    Some(notification("notifications/elicitation/complete", &params))
+}
+
+/// Parses a client's response to `question`.
+///
+/// # Errors
+/// Fails if the response does not answer the question. The error describes the expected form.
+pub(crate) fn parse_answer(
+    question: &ClientQuestion,
+    heard: &ClientResponse,
+    _revision: &Revision,
+) -> Result<ClientAnswer, String> {
+    let (told, like) = match heard {
+        ClientResponse::Error(why) => return Err(format!("the client did not answer: {why}")),
+        ClientResponse::Result(Value::Object(fields)) => match question.kind() {
+            QuestionKind::Form | QuestionKind::Visit => (
+                parse_choice(fields).map(ClientAnswer::Choice),
+                "`action` must be accept, decline or cancel",
+            ),
+            QuestionKind::Sample | QuestionKind::SampleWithTools => (
+                parse_sampled(fields).map(ClientAnswer::Sampled),
+                "it must have a `role`, a `content` and a `model`",
+            ),
+            QuestionKind::Roots => (
+                parse_roots(fields).map(ClientAnswer::Roots),
+                "each of its `roots` must have a `uri`",
+            ),
+        },
+        ClientResponse::Result(_) => (None, "it must be an object"),
+    };
+    told.ok_or_else(|| format!("the client's answer is not one: {like}"))
+}
+
+/// Parses an answer whose kind is known only from its members.
+fn guess_answer(fields: &Map<String, Value>) -> Option<ClientAnswer> {
+    if fields.contains_key("action") {
+        parse_choice(fields).map(ClientAnswer::Choice)
+    } else if fields.contains_key("roots") {
+        parse_roots(fields).map(ClientAnswer::Roots)
+    } else {
+        parse_sampled(fields).map(ClientAnswer::Sampled)
+    }
+}
+
+/// Parses a person's choice.
+fn parse_choice(fields: &Map<String, Value>) -> Option<PersonChoice> {
+    match (fields.get("action")?.as_str()?, fields.get("content")) {
+        ("accept", Some(Value::Object(content))) => Some(PersonChoice::Accepted(content.clone())),
+        ("accept", None | Some(Value::Null)) => Some(PersonChoice::Accepted(Map::new())),
+        ("decline", _) => Some(PersonChoice::Declined),
+        ("cancel", _) => Some(PersonChoice::Canceled),
+        _ => None,
+    }
+}
+
+/// Parses a model's answer.
+fn parse_sampled(fields: &Map<String, Value>) -> Option<SamplingAnswer> {
+    fields.get("role")?.as_str()?;
+    let model = fields.get("model")?.as_str()?.to_owned();
+    let blocks = match fields.get("content")? {
+        Value::Array(blocks) => blocks.as_slice(),
+        block => std::slice::from_ref(block),
+    };
+    let mut said = Vec::with_capacity(blocks.len());
+    for block in blocks {
+        // Images, audio and tool calls stay in the raw answer.
+        if block.get("type")?.as_str()? == "text" {
+            said.push(block.get("text")?.as_str()?);
+        }
+    }
+    Some(SamplingAnswer { model, text: said.join("\n"), raw: Value::Object(fields.clone()) })
+}
+
+/// Parses the client's folders. URIs other than `file:` are dropped.
+fn parse_roots(fields: &Map<String, Value>) -> Option<Vec<ClientRoot>> {
+    let mut roots = Vec::new();
+    for root in fields.get("roots")?.as_array()? {
+        let uri = root.get("uri")?.as_str()?;
+        let name = root.get("name").and_then(Value::as_str).map(str::to_owned);
+        if uri.starts_with("file:") {
+            roots.push(ClientRoot { uri: uri.to_owned(), name });
+        }
+    }
+    Some(roots)
+}
+
+/// Returns the method and parameters of a question; `None` if the revision cannot express it.
+fn question_params(
+    question: &ClientQuestion,
+    revision: &Revision,
+) -> Option<(&'static str, Value)> {
+    let params = match (question, revision.questions) {
+        (ClientQuestion::Form { .. } | ClientQuestion::Visit { .. }, QuestionForms::Samples)
+        | (ClientQuestion::Visit { .. }, QuestionForms::Forms) => return None,
+        (ClientQuestion::Form { message, schema }, QuestionForms::Forms) => {
+            json!({ "message": message, "requestedSchema": legacy_form_schema(schema)? })
+        }
+        (
+            ClientQuestion::Form { message, schema },
+            QuestionForms::NamedVisits | QuestionForms::Visits,
+        ) => {
+            json!({ "mode": "form", "message": message, "requestedSchema": schema })
+        }
+        (ClientQuestion::Visit { message, url, id }, QuestionForms::NamedVisits) => {
+            json!({ "mode": "url", "message": message, "url": url, "elicitationId": id })
+        }
+        (ClientQuestion::Visit { message, url, .. }, QuestionForms::Visits) => {
+            json!({ "mode": "url", "message": message, "url": url })
+        }
+        (ClientQuestion::Sample(sampling), QuestionForms::Samples | QuestionForms::Forms)
+            if sampling.has_tools() =>
+        {
+            return None;
+        }
+        (ClientQuestion::Sample(sampling), _) => sampling_params(sampling, revision),
+        (ClientQuestion::Roots, _) => json!({}),
+    };
+    let method = match question.kind() {
+        QuestionKind::Form | QuestionKind::Visit => ELICIT,
+        QuestionKind::Sample | QuestionKind::SampleWithTools => SAMPLE,
+        QuestionKind::Roots => ROOTS,
+    };
+    Some((method, params))
+}
+
+/// Converts a form schema to revision 2025-06-18, where a choice has `enum` and `enumNames`.
+/// Returns `None` if the form needs more, such as multiple choices.
+fn legacy_form_schema(schema: &Value) -> Option<Cow<'_, Value>> {
+    let fields = schema.get("properties").and_then(Value::as_object);
+    let fields: Vec<&Value> = fields.into_iter().flat_map(Map::values).collect();
+    if fields.iter().any(|field| field["type"] == "array") {
+        return None;
+    }
+    if fields.iter().all(|field| field.get("oneOf").is_none()) {
+        return Some(Cow::Borrowed(schema));
+    }
+    let mut schema = schema.clone();
+    for field in schema["properties"].as_object_mut()?.values_mut() {
+        let Some(Value::Array(choices)) = field.as_object_mut().and_then(|f| f.remove("oneOf"))
+        else {
+            continue;
+        };
+        let value = |choice: &Value| choice.get("const").cloned();
+        let name = |choice: &Value| choice.get("title").or(choice.get("const")).cloned();
+        field["enum"] = choices.iter().map(value).collect::<Option<_>>()?;
+        field["enumNames"] = choices.iter().map(name).collect::<Option<_>>()?;
+    }
+    Some(Cow::Owned(schema))
+}
+
+fn sampling_params(sampling: &SamplingRequest, revision: &Revision) -> Value {
+    let SamplingRequest { messages, system, max_tokens, more } = sampling;
+    let mut params = more.clone();
+    // Messages of several blocks and tool results exist since 2025-11-25.
+    let takes_all =
+        matches!(revision.questions, QuestionForms::NamedVisits | QuestionForms::Visits);
+    if !takes_all || !more.contains_key("messages") {
+        let messages = messages.iter().map(|said| encode_message(said, revision)).collect();
+        params.insert("messages".into(), messages);
+    }
+    params.insert("maxTokens".into(), json!(max_tokens));
+    if let Some(system) = system {
+        params.insert("systemPrompt".into(), json!(system));
+    }
+    Value::Object(params)
+}
+
+/// Encodes a message with one block, which every revision accepts.
+fn encode_message(said: &SamplingMessage, revision: &Revision) -> Value {
+    let content = &said.content;
+    let block = match content.shown {
+        ContentBody::Text(_) | ContentBody::Image(_) | ContentBody::Audio(_) => {
+            McpBlock::from_content(content, revision)
+        }
+        // Sampling messages cannot contain resources.
+        ContentBody::Link(_) | ContentBody::Resource(_) => McpBlock::text(content.as_text()),
+    };
+    json!({ "role": said.role, "content": block })
+}
+
+#[cfg(test)]
+mod tests;

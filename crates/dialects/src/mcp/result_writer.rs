@@ -1,0 +1,212 @@
+//! A hand-written serializer for call results, in serde's format. It is on the path of every call.
+//! A long text that appears twice in a result is escaped only once.
+
+use std::io::Write;
+use std::ops::Range;
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::content::McpBlock;
+use super::encoder::CallResult;
+use super::message::RequestId;
+
+/// The length in bytes from which a repeated text is copied instead of escaped again.
+const REPEATED_BYTES_MIN: usize = 64;
+
+/// Serializes `result` as the answer to the request `id`.
+pub(crate) fn serialize_answer(id: &RequestId, result: &CallResult<'_>) -> Bytes {
+    let mut page =
+        ResultWriter { json: Vec::with_capacity(256 + result.bytes_estimate()), first_text: None };
+    page.write_raw("{\"jsonrpc\":\"2.0\",\"id\":");
+    page.write_serialized(id);
+    page.write_raw(",\"result\":{\"content\":[");
+    for (at, block) in result.content.iter().enumerate() {
+        if at > 0 {
+            page.write_raw(",");
+        }
+        match block {
+            McpBlock::Text { text, annotations: None } => {
+                page.write_raw("{\"type\":\"text\",\"text\":");
+                page.write_first_text(text);
+                page.write_raw("}");
+            }
+            block => page.write_serialized(block),
+        }
+    }
+    page.write_raw("]");
+    if let Some(value) = result.structured_content {
+        page.write_raw(",\"structuredContent\":");
+        page.write_value(value);
+    }
+    page.write_raw(if result.is_error { ",\"isError\":true" } else { ",\"isError\":false" });
+    if !result.stamp.is_empty() {
+        let from = page.json.len();
+        page.write_serialized(&result.stamp);
+        // The stamp is an object of its own. Its members move to the open object.
+        page.json[from] = b',';
+        page.json.pop();
+    }
+    page.write_raw("}}");
+    page.json.into()
+}
+
+/// The output so far.
+struct ResultWriter<'t> {
+    json: Vec<u8>,
+    /// The first long text, with its range in the output.
+    first_text: Option<(&'t str, Range<usize>)>,
+}
+
+impl<'t> ResultWriter<'t> {
+    fn write_raw(&mut self, json: &str) {
+        self.json.extend_from_slice(json.as_bytes());
+    }
+
+    fn write_serialized(&mut self, value: &impl Serialize) {
+        // All parts are strings, numbers, booleans or JSON values, so serialization cannot fail.
+        serde_json::to_writer(&mut self.json, value).expect("a message is JSON");
+    }
+
+    /// Writes a text that may be repeated later.
+    fn write_first_text(&mut self, text: &'t str) {
+        let from = self.json.len();
+        self.write_text(text);
+        if self.first_text.is_none() && text.len() >= REPEATED_BYTES_MIN {
+            self.first_text = Some((text, from..self.json.len()));
+        }
+    }
+
+    fn write_value(&mut self, value: &Value) {
+        match value {
+            Value::Null => self.write_raw("null"),
+            Value::Bool(true) => self.write_raw("true"),
+            Value::Bool(false) => self.write_raw("false"),
+            Value::Number(number) => {
+                let _ = write!(self.json, "{number}");
+            }
+            Value::String(text) => match &self.first_text {
+                Some((said, at)) if *said == text.as_str() => {
+                    let at = at.clone();
+                    self.json.extend_from_within(at);
+                }
+                Some(_) | None => self.write_text(text),
+            },
+            Value::Array(items) => {
+                self.json.push(b'[');
+                for (at, item) in items.iter().enumerate() {
+                    if at > 0 {
+                        self.json.push(b',');
+                    }
+                    self.write_value(item);
+                }
+                self.json.push(b']');
+            }
+            Value::Object(fields) => {
+                self.json.push(b'{');
+                for (at, (name, field)) in fields.iter().enumerate() {
+                    if at > 0 {
+                        self.json.push(b',');
+                    }
+                    self.write_text(name);
+                    self.json.push(b':');
+                    self.write_value(field);
+                }
+                self.json.push(b'}');
+            }
+        }
+    }
+
+    fn write_text(&mut self, text: &str) {
+        let json = &mut self.json;
+        json.push(b'"');
+        let mut rest = text.as_bytes();
+        loop {
+            let plain = unescaped_len(rest);
+            json.extend_from_slice(&rest[..plain]);
+            let Some(byte) = rest.get(plain) else { break };
+            match byte {
+                b'"' => json.extend_from_slice(b"\\\""),
+                b'\\' => json.extend_from_slice(b"\\\\"),
+                b'\n' => json.extend_from_slice(b"\\n"),
+                b'\r' => json.extend_from_slice(b"\\r"),
+                b'\t' => json.extend_from_slice(b"\\t"),
+                0x08 => json.extend_from_slice(b"\\b"),
+                0x0c => json.extend_from_slice(b"\\f"),
+                control => {
+                    let _ = write!(json, "\\u{control:04x}");
+                }
+            }
+            rest = &rest[plain + 1..];
+        }
+        json.push(b'"');
+    }
+}
+
+/// Returns the number of leading `bytes` that need no escape. It tests eight bytes at a time.
+fn unescaped_len(bytes: &[u8]) -> usize {
+    const ONES: u64 = u64::MAX / 0xff;
+    const HIGHS: u64 = ONES * 0x80;
+    // Sets the high bit of each byte equal to `byte`. A later byte may be set by mistake, so only
+    // the first is reliable.
+    let is = |word: u64, byte: u8| {
+        let other = word ^ (ONES * u64::from(byte));
+        other.wrapping_sub(ONES) & !other
+    };
+    let mut at = 0;
+    for eight in bytes.chunks_exact(8) {
+        let mut word = [0; 8];
+        word.copy_from_slice(eight);
+        let word = u64::from_le_bytes(word);
+        let control = word.wrapping_sub(ONES * 0x20) & !word;
+        let odd = (control | is(word, b'"') | is(word, b'\\')) & HIGHS;
+        if odd != 0 {
+            return at + (odd.trailing_zeros() / 8) as usize;
+        }
+        at += 8;
+    }
+    let is_plain = |byte: &u8| !matches!(byte, ..0x20 | b'"' | b'\\');
+    at + bytes[at..].iter().take_while(|byte| is_plain(byte)).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn by_hand(value: &Value) -> String {
+        let mut page = ResultWriter { json: Vec::new(), first_text: None };
+        page.write_value(value);
+        String::from_utf8(page.json).expect("it is UTF-8")
+    }
+
+    #[test]
+    fn a_text_that_was_said_is_said_again_and_one_that_begins_as_it_does_is_not() {
+        let text = "line \"one\"\n".repeat(20);
+        let mut page = ResultWriter { json: Vec::new(), first_text: None };
+        page.write_first_text(&text);
+        let value = json!({ "text": text, "more": format!("{text}x"), "a": [text] });
+        page.write_value(&value);
+        let expected = json!(text).to_string() + &value.to_string();
+        assert_eq!(String::from_utf8(page.json).expect("it is UTF-8"), expected);
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_written_as_serde_writes_it(
+            texts in proptest::collection::vec("(\\PC|[\"\\\\\\x00-\\x20\\x7f-\\u{ff}]){0,40}", 0..4),
+            number in any::<f64>(),
+            whole in any::<i64>(),
+        ) {
+            let fields = texts.iter().map(|text| (text.clone(), json!([text, null, true])));
+            let value = json!({
+                "texts": fields.collect::<serde_json::Map<_, _>>(),
+                "numbers": [number, whole, {}, [], false],
+            });
+            prop_assert_eq!(by_hand(&value), value.to_string());
+        }
+    }
+}

@@ -1,0 +1,411 @@
+//! Subscriptions to changes, and the notifications of changes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+use toolgate_contract::{CallError, ChangeFilter, JobSnapshot, Reply, ServerChange};
+
+use super::encoder::{McpEncoder, McpRequestKind};
+use super::message::{McpFailure, RequestId, notification, wrong_type};
+use super::request_notifications::RequestNotifications;
+use super::revision::{Revision, TaskSupport};
+use super::tasks::{self, TaskRequest};
+use crate::json::RpcParams;
+use crate::{ChangeEncoder, ChangeSubscription, ServerInfo, rpc};
+
+/// The `_meta` key of the subscription that a message belongs to.
+const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+/// The most resources, and the most tasks, of one subscription.
+const NAMED_MAX: usize = 1000;
+
+/// Parses `subscriptions/listen`. `line` is true if the request arrived on a stream of lines.
+///
+/// Kinds of changes that this server never has are left out of the subscription.
+pub(crate) fn parse_listen(
+    id: &RequestId,
+    params: &RpcParams,
+    revision: &'static Revision,
+    facts: Arc<ServerInfo>,
+    line: bool,
+) -> Result<ChangeSubscription, McpFailure> {
+    let wrong = |why: &str| McpFailure::invalid_params(Some(id.clone()), why);
+    let wanted = match params.get("notifications") {
+        Some(Value::Object(wanted)) => wanted,
+        other => return Err(wrong_type("an object", id, "params.notifications", other)),
+    };
+    let flag = |name: &str| match wanted.get(name) {
+        None => Ok(false),
+        Some(Value::Bool(flag)) => Ok(*flag),
+        Some(_) => Err(wrong(&format!("`params.notifications.{name}` must be true or false"))),
+    };
+    let named = |name: &str| match wanted.get(name) {
+        None => Ok(BTreeSet::new()),
+        Some(Value::Array(names)) if names.len() > NAMED_MAX => {
+            Err(wrong(&format!("`params.notifications.{name}` may name {NAMED_MAX} at most")))
+        }
+        Some(Value::Array(names)) if names.iter().all(Value::is_string) => {
+            Ok(names.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+        }
+        Some(_) => Err(wrong(&format!("`params.notifications.{name}` must be a list of strings"))),
+    };
+    let mut interest = ChangeFilter {
+        tools: flag("toolsListChanged")?,
+        prompts: flag("promptsListChanged")? && facts.prompts,
+        resources: flag("resourcesListChanged")? && facts.resources,
+        uris: named("resourceSubscriptions")?,
+        jobs: BTreeSet::new(),
+    };
+    if !facts.resources {
+        interest.uris.clear();
+    }
+    match revision.tasks {
+        TaskSupport::None | TaskSupport::Param => {}
+        TaskSupport::Extension => {
+            interest.jobs = named("taskIds")?;
+            if !interest.jobs.is_empty() {
+                tasks::check_declared(id, params)?;
+            }
+        }
+    }
+    // A subscription gets neither progress nor log lines.
+    let hearing =
+        RequestNotifications::parse(id, &RpcParams::default(), revision, facts.clone(), None)?;
+    let asked = McpRequestKind::TaskRequest(TaskRequest::Get);
+    let ticket =
+        McpEncoder { id: id.clone(), revision, facts, kind: asked, notifications: hearing };
+    Ok(ChangeSubscription {
+        key: id.key(),
+        filter: interest,
+        encoder: Arc::new(SubscriptionEncoder { encoder: ticket, line }),
+    })
+}
+
+/// The encoder for one subscription. Each message names the subscription.
+struct SubscriptionEncoder {
+    /// Encodes tasks like the answer to `tasks/get`.
+    encoder: McpEncoder,
+    line: bool,
+}
+
+impl SubscriptionEncoder {
+    fn encode_notification(&self, method: &'static str, mut params: Value) -> Bytes {
+        params["_meta"] = json!({ SUBSCRIPTION: self.encoder.id });
+        notification(method, &params)
+    }
+}
+
+impl ChangeEncoder for SubscriptionEncoder {
+    fn encode_start(&self, heard: &ChangeFilter) -> Option<Bytes> {
+        let ChangeFilter { tools, prompts, resources, uris, jobs } = heard;
+        let mut told = Map::new();
+        let flags = [
+            ("toolsListChanged", *tools),
+            ("promptsListChanged", *prompts),
+            ("resourcesListChanged", *resources),
+        ];
+        for (name, _) in flags.into_iter().filter(|(_, heard)| *heard) {
+            told.insert(name.into(), json!(true));
+        }
+        for (name, heard) in [("resourceSubscriptions", uris), ("taskIds", jobs)] {
+            if !heard.is_empty() {
+                told.insert(name.into(), json!(heard));
+            }
+        }
+        let params = json!({ "notifications": told });
+        Some(self.encode_notification("notifications/subscriptions/acknowledged", params))
+    }
+
+    fn encode_change(&self, change: &ServerChange) -> Option<Bytes> {
+        let (method, params) = change_notification(change);
+        Some(self.encode_notification(method, params))
+    }
+
+    fn encode_job(&self, job: &JobSnapshot) -> Option<Bytes> {
+        Some(self.encode_notification("notifications/tasks", self.encoder.detailed_task(job)))
+    }
+
+    fn encode_end(&self) -> Vec<Bytes> {
+        let mut said = Vec::new();
+        if self.line {
+            let reason = "the server ends the subscription";
+            let params = json!({ "requestId": self.encoder.id, "reason": reason });
+            said.push(self.encode_notification("notifications/cancelled", params));
+        }
+        let mut result = json!(self.encoder.stamp(None));
+        result["_meta"][SUBSCRIPTION] = json!(self.encoder.id);
+        said.push(rpc::success(&self.encoder.id, &result));
+        said
+    }
+
+    fn encode_refusal(&self, why: &CallError) -> Option<Reply> {
+        Some(self.encoder.protocol_error_reply(why))
+    }
+}
+
+/// The encoder for notifications in a session.
+pub(crate) struct SessionChangeEncoder {
+    facts: Arc<ServerInfo>,
+}
+
+impl SessionChangeEncoder {
+    /// Creates the encoder. All revisions encode these notifications in the same way.
+    pub(crate) fn new(_revision: &'static Revision, facts: Arc<ServerInfo>) -> Self {
+        Self { facts }
+    }
+}
+
+impl ChangeEncoder for SessionChangeEncoder {
+    fn encode_start(&self, _heard: &ChangeFilter) -> Option<Bytes> {
+        None
+    }
+
+    fn encode_change(&self, change: &ServerChange) -> Option<Bytes> {
+        // Only declared capabilities send notifications.
+        let declared = match change {
+            ServerChange::Tools => true,
+            ServerChange::Prompts => self.facts.prompts,
+            ServerChange::Resources | ServerChange::Resource(_) => self.facts.resources,
+        };
+        declared.then(|| {
+            let (method, params) = change_notification(change);
+            notification(method, &params)
+        })
+    }
+
+    fn encode_job(&self, _job: &JobSnapshot) -> Option<Bytes> {
+        // Task notifications go to the connection that created the task.
+        None
+    }
+
+    fn encode_end(&self) -> Vec<Bytes> {
+        Vec::new()
+    }
+}
+
+/// Returns the method and parameters of the notification for `change`.
+fn change_notification(change: &ServerChange) -> (&'static str, Value) {
+    match change {
+        ServerChange::Tools => ("notifications/tools/list_changed", json!({})),
+        ServerChange::Prompts => ("notifications/prompts/list_changed", json!({})),
+        ServerChange::Resources => ("notifications/resources/list_changed", json!({})),
+        ServerChange::Resource(uri) => {
+            ("notifications/resources/updated", json!({ "uri": &**uri }))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use toolgate_contract::{JobId, JobState};
+
+    use super::super::revision::REVISIONS;
+    use super::super::tasks::tests::{self, asking};
+    use super::super::{META_CAPABILITIES, META_VERSION};
+    use super::*;
+
+    fn facts(resources: bool) -> Arc<ServerInfo> {
+        Arc::new(ServerInfo { resources, prompts: false, ..tests::facts() })
+    }
+
+    /// What comes of a request for `notifications` whose client declares `capabilities`.
+    fn listen(
+        id: &Value,
+        notifications: &Value,
+        capabilities: &Value,
+    ) -> Result<ChangeSubscription, McpFailure> {
+        let meta = json!({ META_VERSION: "2026-07-28", META_CAPABILITIES: capabilities });
+        let params = json!({ "_meta": meta, "notifications": notifications });
+        let id = RequestId::parse(id).expect("an id");
+        parse_listen(
+            &id,
+            &params.as_object().expect("an object").clone().into(),
+            &REVISIONS[0],
+            facts(true),
+            true,
+        )
+    }
+
+    fn json(bytes: &Bytes) -> Value {
+        serde_json::from_slice(bytes).expect("JSON")
+    }
+
+    fn tasks() -> Value {
+        json!({ "extensions": { tasks::EXTENSION: {} } })
+    }
+
+    #[test]
+    fn a_subscription_is_first_told_what_it_will_be_told_of() {
+        let wanted = json!({
+            "toolsListChanged": true,
+            "promptsListChanged": true,
+            "resourcesListChanged": false,
+            "resourceSubscriptions": ["file:///b", "file:///a"],
+            "taskIds": ["t"],
+            "whoKnows": 1
+        });
+        let listening = listen(&json!(7), &wanted, &tasks()).expect("it reads");
+        let begin = listening.encoder.encode_start(&listening.filter).expect("words");
+        assert_eq!(
+            json(&begin),
+            json!({
+                "jsonrpc": "2.0",
+                "method": "notifications/subscriptions/acknowledged",
+                "params": {
+                    "_meta": { SUBSCRIPTION: 7 },
+                    "notifications": {
+                        "toolsListChanged": true,
+                        "resourceSubscriptions": ["file:///a", "file:///b"],
+                        "taskIds": ["t"]
+                    }
+                }
+            })
+        );
+    }
+
+    #[test]
+    fn what_a_server_has_none_of_is_not_listened_to() {
+        let id = RequestId::Text("a".into());
+        let wanted =
+            json!({ "resourcesListChanged": true, "resourceSubscriptions": ["file:///a"] });
+        let params = Map::from_iter([("notifications".to_owned(), wanted)]).into();
+        let listening =
+            parse_listen(&id, &params, &REVISIONS[0], facts(false), false).expect("it reads");
+        assert_eq!(listening.filter, ChangeFilter::default());
+    }
+
+    #[test]
+    fn every_message_names_its_subscription_by_an_id_of_the_same_kind() {
+        for id in [json!(1), json!("1")] {
+            let ticket = listen(&id, &json!({}), &json!({})).expect("it reads").encoder;
+            let begin = ticket.encode_start(&ChangeFilter::default());
+            let changed =
+                ticket.encode_change(&ServerChange::Resource("file:///a".into())).expect("words");
+            let job = ticket.encode_job(&asking(JobState::Running));
+            for said in [begin.expect("words"), changed, job.expect("words")] {
+                assert_eq!(json(&said)["params"]["_meta"], json!({ SUBSCRIPTION: id }));
+            }
+            let [cancelled, result] = ticket.encode_end().try_into().expect("two messages");
+            assert_eq!(json(&cancelled)["params"]["_meta"], json!({ SUBSCRIPTION: id }));
+            assert_eq!(json(&result)["result"]["_meta"][SUBSCRIPTION], id);
+        }
+    }
+
+    #[test]
+    fn each_change_has_its_notification() {
+        let ticket = listen(&json!(1), &json!({}), &json!({})).expect("it reads").encoder;
+        let meta = json!({ SUBSCRIPTION: 1 });
+        for (change, method, params) in [
+            (ServerChange::Tools, "notifications/tools/list_changed", json!({ "_meta": meta })),
+            (ServerChange::Prompts, "notifications/prompts/list_changed", json!({ "_meta": meta })),
+            (
+                ServerChange::Resources,
+                "notifications/resources/list_changed",
+                json!({ "_meta": meta }),
+            ),
+            (
+                ServerChange::Resource("file:///a".into()),
+                "notifications/resources/updated",
+                json!({ "uri": "file:///a", "_meta": meta }),
+            ),
+        ] {
+            let said = json(&ticket.encode_change(&change).expect("words"));
+            assert_eq!(said, json!({ "jsonrpc": "2.0", "method": method, "params": params }));
+        }
+    }
+
+    #[test]
+    fn a_subscription_that_the_server_ends_gets_its_result_and_on_lines_a_cancellation() {
+        let ticket = listen(&json!("s"), &json!({}), &json!({})).expect("it reads").encoder;
+        let said: Vec<Value> = ticket.encode_end().iter().map(json).collect();
+        assert_eq!(said[0]["method"], "notifications/cancelled");
+        assert_eq!(said[0]["params"]["requestId"], "s");
+        let server = json!({ "name": "toolgate", "version": "1" });
+        assert_eq!(
+            said[1],
+            json!({
+                "jsonrpc": "2.0",
+                "id": "s",
+                "result": {
+                    "resultType": "complete",
+                    "_meta": {
+                        SUBSCRIPTION: "s",
+                        "io.modelcontextprotocol/serverInfo": server
+                    }
+                }
+            })
+        );
+        let params = Map::from_iter([("notifications".to_owned(), json!({}))]).into();
+        let id = RequestId::Text("s".into());
+        let over_http =
+            parse_listen(&id, &params, &REVISIONS[0], facts(true), false).expect("it reads");
+        assert_eq!(over_http.encoder.encode_end().len(), 1);
+    }
+
+    #[test]
+    fn what_is_no_list_of_wishes_is_refused() {
+        let many: Vec<String> = (0..=NAMED_MAX).map(|n| n.to_string()).collect();
+        for wanted in [
+            json!(null),
+            json!([]),
+            json!({ "toolsListChanged": 1 }),
+            json!({ "promptsListChanged": null }),
+            json!({ "resourceSubscriptions": "file:///a" }),
+            json!({ "resourceSubscriptions": ["file:///a", 1] }),
+            json!({ "resourceSubscriptions": many }),
+            json!({ "taskIds": {} }),
+        ] {
+            let failure = listen(&json!(1), &wanted, &tasks()).err().expect("it is refused");
+            assert_eq!(failure.code, -32602, "{wanted}");
+        }
+    }
+
+    #[test]
+    fn tasks_are_told_only_to_whoever_declares_them() {
+        let wanted = json!({ "taskIds": ["t"] });
+        let failure = listen(&json!(1), &wanted, &json!({})).err().expect("it is refused");
+        assert_eq!(failure.code, -32021);
+        assert_eq!(failure.data.as_deref(), Some(&json!({ "requiredCapabilities": tasks() })));
+        let listening = listen(&json!(1), &wanted, &tasks()).expect("it reads");
+        assert_eq!(listening.filter.jobs, BTreeSet::from(["t".to_owned()]));
+    }
+
+    #[test]
+    fn a_session_is_told_of_what_the_server_has_without_more_words() {
+        let tidings = SessionChangeEncoder::new(&REVISIONS[1], facts(true));
+        let said = tidings.encode_change(&ServerChange::Tools).expect("words");
+        let method = "notifications/tools/list_changed";
+        assert_eq!(json(&said), json!({ "jsonrpc": "2.0", "method": method, "params": {} }));
+        assert_eq!(tidings.encode_change(&ServerChange::Prompts), None);
+        assert_eq!(tidings.encode_start(&ChangeFilter::default()), None);
+        assert!(tidings.encode_end().is_empty());
+    }
+
+    #[test]
+    fn a_task_is_told_as_whoever_asks_for_it_sees_it() {
+        let ticket = listen(&json!(1), &json!({}), &json!({})).expect("it reads").encoder;
+        let said = json(&ticket.encode_job(&asking(JobState::Running)).expect("words"));
+        let time = "2026-01-02T03:04:05.000Z";
+        assert_eq!(
+            said,
+            json!({
+                "jsonrpc": "2.0",
+                "method": "notifications/tasks",
+                "params": {
+                    "_meta": { SUBSCRIPTION: 1 },
+                    "taskId": JobId::from_bits(7).to_string(),
+                    "status": "input_required",
+                    "inputRequests": { "where": { "method": "roots/list", "params": {} } },
+                    "createdAt": time,
+                    "lastUpdatedAt": time,
+                    "ttlMs": 60_000,
+                    "pollIntervalMs": 500
+                }
+            })
+        );
+        let said = json(&ticket.encode_job(&asking(JobState::Canceled)).expect("words"));
+        assert_eq!(said["params"]["status"], "cancelled");
+        assert_eq!(said["params"].get("inputRequests"), None);
+    }
+}

@@ -1,0 +1,162 @@
+//! Requests from a server to its client: questions, and the answers to them.
+
+use serde_json::{Map, Value, json};
+use toolgate_contract::{
+    ClientAnswer, ClientQuestion, MessageRole, PersonChoice, SamplingMessage, SamplingRequest,
+};
+
+use super::results;
+
+/// Parses a server request into a question. `key` becomes the id of a page visit that has none.
+///
+/// # Errors
+/// Fails if the method is unknown or the parameters are malformed.
+pub fn parse_question(method: &str, params: &Value, key: &str) -> Result<ClientQuestion, String> {
+    let text = |name: &str| params.get(name).and_then(Value::as_str).map(str::to_owned);
+    match method {
+        "elicitation/create" => {
+            let message = text("message").ok_or("`message` is not there")?;
+            match params.get("mode").and_then(Value::as_str) {
+                Some("url") => Ok(ClientQuestion::Visit {
+                    message,
+                    url: text("url").ok_or("`url` is not there")?,
+                    id: text("elicitationId").unwrap_or_else(|| key.to_owned()),
+                }),
+                Some("form") | None => {
+                    let schema = params.get("requestedSchema").cloned();
+                    let schema = schema.ok_or("`requestedSchema` is not there")?;
+                    Ok(ClientQuestion::Form { message, schema })
+                }
+                Some(other) => Err(format!("nobody is asked in the mode `{other}`")),
+            }
+        }
+        "sampling/createMessage" => {
+            parse_sampling(params).map(|it| ClientQuestion::Sample(Box::new(it)))
+        }
+        "roots/list" => Ok(ClientQuestion::Roots),
+        other => Err(format!("`{other}` is nothing that is asked of a client")),
+    }
+}
+
+fn parse_sampling(params: &Value) -> Result<SamplingRequest, String> {
+    let mut more = params.as_object().cloned().unwrap_or_default();
+    let messages = match more.remove("messages") {
+        Some(Value::Array(messages)) => messages,
+        Some(_) | None => return Err("`messages` is no list".to_owned()),
+    };
+    let max_tokens = more.remove("maxTokens").and_then(|most| most.as_u64());
+    let system = match more.remove("systemPrompt") {
+        Some(Value::String(system)) => Some(system),
+        Some(_) | None => None,
+    };
+    more.remove("_meta");
+    let mut said = Vec::with_capacity(messages.len());
+    for message in &messages {
+        let role = match message.get("role").and_then(Value::as_str) {
+            Some("assistant") => MessageRole::Assistant,
+            Some("user") => MessageRole::User,
+            Some(_) | None => return Err("a message has no `role`".to_owned()),
+        };
+        let content = message.get("content").ok_or("a message has no `content`")?;
+        let blocks = match content {
+            Value::Array(blocks) => blocks.as_slice(),
+            block => std::slice::from_ref(block),
+        };
+        said.extend(
+            blocks
+                .iter()
+                .map(|block| SamplingMessage { role, content: results::parse_content(block) }),
+        );
+    }
+    let is_plain = |message: &Value| {
+        let of_tools = ["tool_use", "tool_result"].map(Value::from);
+        let block = &message["content"];
+        !block.is_array() && !of_tools.contains(&block["type"])
+    };
+    if !messages.iter().all(is_plain) {
+        more.insert("messages".into(), Value::Array(messages));
+    }
+    let max_tokens = max_tokens.ok_or("`maxTokens` is no number")?;
+    Ok(SamplingRequest { messages: said, system, max_tokens, more })
+}
+
+/// Converts an answer to the result of the server's request.
+pub fn encode_answer(told: &ClientAnswer) -> Value {
+    match told {
+        ClientAnswer::Choice(PersonChoice::Accepted(content)) => {
+            json!({ "action": "accept", "content": content })
+        }
+        ClientAnswer::Choice(PersonChoice::Declined) => json!({ "action": "decline" }),
+        ClientAnswer::Choice(PersonChoice::Canceled) => json!({ "action": "cancel" }),
+        ClientAnswer::Sampled(sampled) => sampled.raw.clone(),
+        ClientAnswer::Roots(roots) => {
+            let roots = roots.iter().map(|root| {
+                let mut said = Map::from_iter([("uri".to_owned(), json!(root.uri))]);
+                if let Some(name) = &root.name {
+                    said.insert("name".into(), json!(name));
+                }
+                Value::Object(said)
+            });
+            json!({ "roots": roots.collect::<Vec<_>>() })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use toolgate_contract::{ContentBody, QuestionKind};
+
+    use super::*;
+
+    #[test]
+    fn each_question_is_read_as_what_it_asks() {
+        let form = json!({ "message": "who?", "requestedSchema": { "type": "object" } });
+        let read = parse_question("elicitation/create", &form, "k").expect("a form");
+        assert!(matches!(read, ClientQuestion::Form { message, .. } if message == "who?"));
+        let visit = json!({ "mode": "url", "message": "go", "url": "https://a.example" });
+        let read = parse_question("elicitation/create", &visit, "k").expect("a visit");
+        assert!(matches!(read, ClientQuestion::Visit { id, .. } if id == "k"));
+        assert_eq!(parse_question("roots/list", &Value::Null, "k"), Ok(ClientQuestion::Roots));
+        assert!(parse_question("ping", &Value::Null, "k").is_err());
+    }
+
+    #[test]
+    fn what_a_model_is_told_of_tools_is_kept_as_it_is() {
+        let called = json!({ "role": "assistant", "content": [
+            { "type": "tool_use", "id": "1", "name": "a", "input": {} },
+            { "type": "tool_use", "id": "2", "name": "b", "input": {} },
+        ] });
+        let params = json!({ "messages": [called], "maxTokens": 7, "tools": [] });
+        let read = parse_question("sampling/createMessage", &params, "k").expect("a question");
+        assert_eq!(read.kind(), QuestionKind::SampleWithTools);
+        let ClientQuestion::Sample(sampling) = read else { panic!("it is a question") };
+        assert_eq!(sampling.more["messages"], json!([called]));
+    }
+
+    #[test]
+    fn what_a_model_is_asked_keeps_all_that_is_said_of_it() {
+        let params = json!({
+            "messages": [{ "role": "user", "content": { "type": "text", "text": "hi" } }],
+            "maxTokens": 7, "systemPrompt": "be brief", "temperature": 0.5,
+        });
+        let Ok(ClientQuestion::Sample(sampling)) =
+            parse_question("sampling/createMessage", &params, "k")
+        else {
+            panic!("it is a question");
+        };
+        assert_eq!(sampling.messages[0].content.shown, ContentBody::Text("hi".into()));
+        assert_eq!((sampling.max_tokens, sampling.system.as_deref()), (7, Some("be brief")));
+        assert_eq!(sampling.more["temperature"], 0.5);
+    }
+
+    #[test]
+    fn an_answer_is_told_in_the_words_it_was_asked_in() {
+        let yes =
+            ClientAnswer::Choice(PersonChoice::Accepted(Map::from_iter([("n".into(), json!(1))])));
+        assert_eq!(encode_answer(&yes), json!({ "action": "accept", "content": { "n": 1 } }));
+        assert_eq!(
+            encode_answer(&ClientAnswer::Choice(PersonChoice::Declined)),
+            json!({ "action": "decline" })
+        );
+    }
+}

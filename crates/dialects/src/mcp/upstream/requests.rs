@@ -1,0 +1,135 @@
+//! Requests from a client to a server.
+
+use serde_json::{Map, Value, json};
+use toolgate_contract::{LogLevel, QuestionSupport, TraceContext};
+
+use super::{ProtocolEra, QuestionForms, Revision, TaskSupport};
+
+const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
+const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
+/// The name of the tasks extension.
+pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
+
+/// Metadata of a request to a server.
+#[derive(Default)]
+pub struct RequestMetadata<'a> {
+    /// The kinds of question that the client supports.
+    pub questions: QuestionSupport,
+    /// True if a task is accepted as the answer.
+    pub accepts_tasks: bool,
+    /// The progress token, if progress is wanted.
+    pub progress_token: Option<u64>,
+    /// The lowest level of log lines, in revisions that set it per request.
+    pub log_level: Option<LogLevel>,
+    /// The trace that the request belongs to.
+    pub trace: Option<&'a TraceContext>,
+}
+
+/// Returns toolgate's client info.
+fn client_info() -> Value {
+    json!({ "name": "toolgate", "version": env!("CARGO_PKG_VERSION") })
+}
+
+/// Returns the client capabilities for the questions `can`, and for tasks as answers if `tasks` is
+/// true.
+pub fn client_capabilities(can: QuestionSupport, tasks: bool, revision: &Revision) -> Value {
+    let mut said = Map::new();
+    let forms = !matches!(revision.questions, QuestionForms::Samples);
+    let visits = matches!(revision.questions, QuestionForms::NamedVisits | QuestionForms::Visits);
+    if can.form && forms {
+        let mut modes = Map::new();
+        if visits {
+            modes.insert("form".into(), json!({}));
+            if can.visit {
+                modes.insert("url".into(), json!({}));
+            }
+        }
+        said.insert("elicitation".into(), Value::Object(modes));
+    }
+    if can.sample {
+        let tools = can.tools && visits;
+        said.insert("sampling".into(), if tools { json!({ "tools": {} }) } else { json!({}) });
+    }
+    if can.roots {
+        let roots = match revision.era {
+            ProtocolEra::Session => json!({ "listChanged": false }),
+            ProtocolEra::Stateless => json!({}),
+        };
+        said.insert("roots".into(), roots);
+    }
+    if tasks && revision.tasks == TaskSupport::Extension {
+        said.insert("extensions".into(), json!({ TASKS_EXTENSION: {} }));
+    }
+    Value::Object(said)
+}
+
+/// Returns the parameters of `initialize` for a client that supports the questions `can`.
+pub fn initialize_params(can: QuestionSupport, revision: &Revision) -> Value {
+    json!({
+        "protocolVersion": revision.name,
+        "capabilities": client_capabilities(can, false, revision),
+        "clientInfo": client_info(),
+    })
+}
+
+/// Returns the parameters of `server/discover`.
+pub fn discover_params(revision: &Revision) -> Value {
+    request_params(Map::new(), &RequestMetadata::default(), revision)
+}
+
+/// Adds the `_meta` that `revision` requires to `params`.
+pub fn request_params(
+    mut params: Map<String, Value>,
+    beside: &RequestMetadata<'_>,
+    revision: &Revision,
+) -> Value {
+    let RequestMetadata {
+        questions: can,
+        accepts_tasks: tasks,
+        progress_token: progress,
+        log_level: log,
+        trace,
+    } = beside;
+    let mut meta = match params.remove("_meta") {
+        Some(Value::Object(meta)) => meta,
+        Some(_) | None => Map::new(),
+    };
+    if let Some(token) = progress {
+        meta.insert("progressToken".into(), json!(token));
+    }
+    if let Some(trace) = trace {
+        meta.insert("traceparent".into(), json!(trace.parent));
+        if let Some(state) = &trace.state {
+            meta.insert("tracestate".into(), json!(state));
+        }
+        // Baggage is not forwarded, because it may be confidential.
+    }
+    if revision.era == ProtocolEra::Stateless {
+        meta.insert(PROTOCOL_VERSION.into(), json!(revision.name));
+        meta.insert(CLIENT_CAPABILITIES.into(), client_capabilities(*can, *tasks, revision));
+        meta.insert(CLIENT_INFO.into(), client_info());
+        if let Some(level) = log {
+            meta.insert(LOG_LEVEL.into(), json!(level));
+        }
+    }
+    if !meta.is_empty() {
+        params.insert("_meta".into(), Value::Object(meta));
+    }
+    Value::Object(params)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_goes_on_at_a_server_and_baggage_does_not() {
+        let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let trace = TraceContext::parse(parent, Some("a=b"), Some("user=ada")).expect("a trace");
+        let beside = RequestMetadata { trace: Some(&trace), ..RequestMetadata::default() };
+        let said = request_params(Map::new(), &beside, Revision::newest(ProtocolEra::Session));
+        assert_eq!(said["_meta"], json!({ "traceparent": parent, "tracestate": "a=b" }));
+    }
+}

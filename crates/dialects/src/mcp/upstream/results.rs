@@ -1,0 +1,292 @@
+//! Parsing of a server's results into toolgate's types. Unknown content blocks are kept as JSON
+//! text.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+use toolgate_contract::{
+    CallEnding, Completion, ContentAnnotations, ContentBlock, Icon, MessageRole, MetaFields,
+    PromptArgument, PromptMessage, PromptSpec, PromptText, ResourceContents, ResourceData,
+    ResourceSpec, ResourceTemplate, ResultText, Skill, SkillFile, SkillFiles, ToolOutput,
+};
+
+/// Parses the result of `tools/call`.
+///
+/// # Errors
+/// Fails if the result is malformed.
+pub fn parse_output(result: &Value) -> Result<ToolOutput, String> {
+    let blocks = match result.get("content") {
+        Some(Value::Array(blocks)) => blocks.as_slice(),
+        None if result.get("structuredContent").is_some() => &[],
+        Some(_) | None => return Err("it has no list `content`".to_owned()),
+    };
+    let mut content = blocks.iter().map(parse_content).peekable();
+    // A first text block without annotations becomes the output's text.
+    let plain = |first: &ContentBlock| first.meant.is_plain() && plain_text(first).is_some();
+    let text = content.next_if(plain).as_ref().and_then(plain_text).unwrap_or_default();
+    let failed = result.get("isError").and_then(Value::as_bool).unwrap_or(false);
+    let structured = result.get("structuredContent").filter(|value| !value.is_null());
+    Ok(ToolOutput {
+        value: structured.cloned().unwrap_or_default(),
+        structured: structured.is_some(),
+        text: ResultText::from_body(text),
+        content: content.collect(),
+        meta: parse_result_meta(result),
+        ending: if failed { CallEnding::ToolFailed } else { CallEnding::Done },
+    })
+}
+
+fn plain_text(content: &ContentBlock) -> Option<String> {
+    match &content.shown {
+        toolgate_contract::ContentBody::Text(text) => Some(text.clone()),
+        _ => None,
+    }
+}
+
+/// Parses one content block.
+pub(super) fn parse_content(block: &Value) -> ContentBlock {
+    let text = |name: &str| block.get(name).and_then(Value::as_str);
+    let media = || Some((text("mimeType")?, STANDARD.decode(text("data")?).ok()?));
+    let read = match text("type") {
+        Some("text") => text("text").map(ContentBlock::text),
+        Some("image") => media().map(|(kind, data)| ContentBlock::image(kind, data)),
+        Some("audio") => media().map(|(kind, data)| ContentBlock::audio(kind, data)),
+        Some("resource_link") => parse_resource(block).map(ContentBlock::link),
+        Some("resource") => {
+            block.get("resource").and_then(parse_resource_data).map(ContentBlock::resource)
+        }
+        Some(_) | None => None,
+    };
+    let read = read.unwrap_or_else(|| ContentBlock::text(block.to_string()));
+    read.with_annotations(parse_annotations(block.get("annotations")))
+}
+
+/// Parses the result of `resources/read`.
+///
+/// # Errors
+/// Fails if the result is malformed.
+pub fn parse_contents(result: &Value) -> Result<Vec<ResourceContents>, String> {
+    let parts = result.get("contents").and_then(Value::as_array);
+    let parts = parts.ok_or("it has no list `contents`")?;
+    let read = |part| {
+        parse_resource_data(part).ok_or_else(|| "a part has neither text nor bytes".to_owned())
+    };
+    parts.iter().map(read).collect()
+}
+
+fn parse_resource_data(part: &Value) -> Option<ResourceContents> {
+    let text = |name: &str| part.get(name).and_then(Value::as_str);
+    let held = match (text("text"), text("blob")) {
+        (Some(text), _) => ResourceData::Text(text.to_owned()),
+        (None, blob) => {
+            ResourceData::Bytes(toolgate_contract::Base64Bytes(STANDARD.decode(blob?).ok()?.into()))
+        }
+    };
+    let uri = text("uri")?.to_owned();
+    let media_type = text("mimeType").map(str::to_owned);
+    Some(ResourceContents { uri, media_type, held, meta: parse_meta(part) })
+}
+
+/// Parses an entry of `resources/list`, or a resource link.
+pub fn parse_resource(entry: &Value) -> Option<ResourceSpec> {
+    let text = |name: &str| entry.get(name).and_then(Value::as_str).map(str::to_owned);
+    let uri = text("uri")?;
+    Some(ResourceSpec {
+        name: text("name").unwrap_or_else(|| uri.clone()),
+        uri,
+        title: text("title"),
+        about: text("description"),
+        media_type: text("mimeType"),
+        bytes: entry.get("size").and_then(Value::as_u64),
+        meant: parse_annotations(entry.get("annotations")),
+        icons: parse_icons(entry),
+        meta: parse_meta(entry),
+    })
+}
+
+/// Parses an entry of `resources/templates/list`.
+pub fn parse_template(entry: &Value) -> Option<ResourceTemplate> {
+    let text = |name: &str| entry.get(name).and_then(Value::as_str).map(str::to_owned);
+    let uri = text("uriTemplate")?;
+    Some(ResourceTemplate {
+        name: text("name").unwrap_or_else(|| uri.clone()),
+        uri,
+        title: text("title"),
+        description: text("description"),
+        media_type: text("mimeType"),
+        icons: parse_icons(entry),
+        meta: parse_meta(entry),
+    })
+}
+
+/// Parses an entry of `skills/list`, or the skill of `skills/get`.
+pub fn parse_skill(entry: &Value) -> Option<Skill> {
+    let text = |of: &Value, name: &str| of.get(name).and_then(Value::as_str).map(str::to_owned);
+    let file = |file: &Value| {
+        let bytes = file.get("size").and_then(Value::as_u64)?;
+        Some(SkillFile { uri: text(file, "uri")?, digest: text(file, "digest")?, bytes })
+    };
+    let files = match entry.get("resources")? {
+        // The list must be complete, so one malformed file invalidates the skill.
+        Value::Array(files) => SkillFiles::All(files.iter().map(file).collect::<Option<_>>()?),
+        Value::String(word) if word == "dynamic" => SkillFiles::Dynamic,
+        _ => return None,
+    };
+    let front_matter = entry.get("frontmatter")?.as_object()?.clone();
+    Some(Skill { uri: text(entry, "uri")?, front_matter, files })
+}
+
+/// Parses an entry of `prompts/list`.
+pub fn parse_prompt_spec(entry: &Value) -> Option<PromptSpec> {
+    let text = |of: &Value, name: &str| of.get(name).and_then(Value::as_str).map(str::to_owned);
+    let arguments = entry.get("arguments").and_then(Value::as_array);
+    let argument = |argument: &Value| {
+        Some(PromptArgument {
+            name: text(argument, "name")?,
+            title: text(argument, "title"),
+            description: text(argument, "description"),
+            required: argument.get("required").and_then(Value::as_bool).unwrap_or(false),
+        })
+    };
+    Some(PromptSpec {
+        name: text(entry, "name")?,
+        title: text(entry, "title"),
+        description: text(entry, "description"),
+        arguments: arguments.into_iter().flatten().filter_map(argument).collect(),
+        icons: parse_icons(entry),
+    })
+}
+
+/// Parses the result of `prompts/get`.
+///
+/// # Errors
+/// Fails if the result is malformed.
+pub fn parse_prompt_text(result: &Value) -> Result<PromptText, String> {
+    let messages = result.get("messages").and_then(Value::as_array);
+    let messages = messages.ok_or("it has no list `messages`")?;
+    let said = |message: &Value| {
+        let role = match message.get("role").and_then(Value::as_str) {
+            Some("assistant") => MessageRole::Assistant,
+            Some(_) | None => MessageRole::User,
+        };
+        PromptMessage {
+            role,
+            content: parse_content(message.get("content").unwrap_or(&Value::Null)),
+        }
+    };
+    let about = result.get("description").and_then(Value::as_str).map(str::to_owned);
+    Ok(PromptText { description: about, messages: messages.iter().map(said).collect() })
+}
+
+/// Parses the result of `completion/complete`.
+pub fn parse_completion(result: &Value) -> Completion {
+    let of = result.get("completion");
+    let values = of.and_then(|of| of.get("values")).and_then(Value::as_array);
+    let values = values.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
+    let values: Vec<_> = values.collect();
+    let total = of.and_then(|of| of.get("total")).and_then(Value::as_u64);
+    let total = total.and_then(|total| usize::try_from(total).ok());
+    Completion { total: total.unwrap_or(values.len()), values }
+}
+
+fn parse_annotations(annotations: Option<&Value>) -> ContentAnnotations {
+    let Some(said) = annotations else { return ContentAnnotations::default() };
+    let audience = said.get("audience").and_then(Value::as_array);
+    let role = |role: &Value| match role.as_str() {
+        Some("user") => Some(MessageRole::User),
+        Some("assistant") => Some(MessageRole::Assistant),
+        Some(_) | None => None,
+    };
+    let modified = said.get("lastModified").and_then(Value::as_str);
+    ContentAnnotations {
+        audience: audience.into_iter().flatten().filter_map(role).collect(),
+        priority: said.get("priority").and_then(Value::as_f64),
+        modified: modified.and_then(|at| at.parse().ok()),
+    }
+}
+
+/// Parses the icons of an entry. Only `https:` and `data:` URIs are kept.
+pub fn parse_icons(entry: &Value) -> Vec<Icon> {
+    let icons = entry.get("icons").and_then(Value::as_array);
+    let read = |icon: &Value| serde_json::from_value::<Icon>(icon.clone()).ok();
+    let sound = |icon: &Icon| icon.src.starts_with("https:") || icon.src.starts_with("data:");
+    icons.into_iter().flatten().filter_map(read).filter(sound).collect()
+}
+
+/// Parses the `_meta` of an entry.
+pub fn parse_meta(entry: &Value) -> MetaFields {
+    entry.get("_meta").and_then(Value::as_object).cloned().unwrap_or_default()
+}
+
+/// Parses the `_meta` of a result without MCP's own keys, which concern only the two ends of one
+/// connection.
+fn parse_result_meta(result: &Value) -> MetaFields {
+    let mut meta = parse_meta(result);
+    meta.retain(|name, _| !is_reserved(name));
+    meta
+}
+
+/// Returns true if MCP reserves the key `name`. The second part of its prefix is `mcp` or
+/// `modelcontextprotocol`, or, before 2025-11-25, any part but the last.
+fn is_reserved(name: &str) -> bool {
+    let Some((prefix, _)) = name.split_once('/') else { return false };
+    let parts: Vec<_> = prefix.split('.').collect();
+    let is_own = |(at, part): (usize, &&str)| {
+        matches!(*part, "modelcontextprotocol" | "mcp") && (at == 1 || at + 1 < parts.len())
+    };
+    parts.iter().enumerate().any(is_own)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use toolgate_contract::ContentBody;
+
+    use super::*;
+
+    #[test]
+    fn the_first_text_is_the_body_and_the_rest_is_shown_in_order() {
+        let result = json!({ "content": [
+            { "type": "text", "text": "one" },
+            { "type": "image", "mimeType": "image/png", "data": "AQI=" },
+            { "type": "text", "text": "two" },
+        ] });
+        let output = parse_output(&result).expect("a result");
+        assert_eq!(output.text.body, "one");
+        assert_eq!(output.content.len(), 2);
+        assert_eq!(output.content[1].shown, ContentBody::Text("two".into()));
+        assert_eq!(output.ending, CallEnding::Done);
+    }
+
+    #[test]
+    fn what_the_protocol_says_of_a_result_is_not_handed_on_and_all_else_is() {
+        let own = "io.modelcontextprotocol/serverInfo";
+        let all = json!({ own: 1, "dev.mcp/x": 2, "mcp.dev/x": 2, "ui": 3, "com.example.mcp/y": 4, "mcp/z": 5 });
+        let result = json!({ "content": [], "_meta": all });
+        let output = parse_output(&result).expect("a result");
+        let expected = json!({ "ui": 3, "com.example.mcp/y": 4, "mcp/z": 5 });
+        assert_eq!(Value::Object(output.meta), expected);
+    }
+
+    #[test]
+    fn what_has_no_words_here_is_shown_as_it_came() {
+        let odd = json!({ "type": "hologram", "data": "x" });
+        assert_eq!(parse_content(&odd).shown, ContentBody::Text(odd.to_string()));
+        let broken = json!({ "type": "image", "mimeType": "image/png", "data": "not base64!" });
+        assert_eq!(parse_content(&broken).shown, ContentBody::Text(broken.to_string()));
+    }
+
+    #[test]
+    fn a_failure_keeps_what_it_shows() {
+        let result = json!({ "isError": true, "content": [{ "type": "text", "text": "no" }] });
+        let output = parse_output(&result).expect("a result");
+        assert_eq!((output.ending, output.text.body.as_str()), (CallEnding::ToolFailed, "no"));
+    }
+
+    #[test]
+    fn a_result_without_content_is_none() {
+        for odd in [json!({}), json!(7), json!({ "content": "text" })] {
+            assert!(parse_output(&odd).is_err(), "{odd}");
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Answers and events of one Mira request.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use serde::Serialize;
+use toolgate_contract::{CallError, CallEvent, HostAnswer, OutputStream, Reply};
+
+use super::calls::MiraCall;
+use super::listing::ToolListing;
+use super::message::{RawId, success};
+use super::refusals::{MiraCode, MiraRefusal};
+use super::results;
+use crate::AnswerEncoder;
+use crate::rpc::notification;
+
+/// The data needed to answer one request.
+pub(super) struct MiraEncoder {
+    pub(super) id: RawId,
+    pub(super) request: MiraRequest,
+    /// The number of the next output chunk; `None` if chunks are not sent.
+    chunks: Option<AtomicU64>,
+}
+
+/// The kind of a request.
+pub(super) enum MiraRequest {
+    List(Box<ToolListing>),
+    Contracted(MiraCall),
+    Tool {
+        /// The tool's name in this dialect.
+        name: String,
+    },
+    /// A request with invalid parameters.
+    Invalid,
+}
+
+/// A piece of a program's output.
+#[derive(Serialize)]
+struct OutputChunk<'a> {
+    /// The id of the request.
+    id: &'a RawId,
+    stream: &'static str,
+    chunk: &'a str,
+    seq: u64,
+}
+
+impl MiraEncoder {
+    pub(super) fn new(id: RawId, request: MiraRequest) -> Self {
+        let streams = matches!(request, MiraRequest::Contracted(MiraCall::Run { stream: true }));
+        Self { id, request, chunks: streams.then(AtomicU64::default) }
+    }
+
+    /// Returns the encoder without output chunks, for connections with one answer.
+    pub(super) fn without_chunks(self) -> Self {
+        Self { chunks: None, ..self }
+    }
+}
+
+impl AnswerEncoder for MiraEncoder {
+    fn encode_reply(&self, outcome: Result<HostAnswer, CallError>) -> Option<Reply> {
+        let result = match (outcome, &self.request) {
+            (Ok(HostAnswer::Tools(page)), MiraRequest::List(listing)) => Ok(listing.result(&page)),
+            (Ok(HostAnswer::Output(output)), MiraRequest::Contracted(called)) => {
+                results::contract_result(called, &output)
+            }
+            (Ok(HostAnswer::Output(output)), MiraRequest::Tool { .. }) => {
+                results::tool_result(&output)
+            }
+            (Err(error), asked) => Err(MiraRefusal::from_error(&error, asked)),
+            (Ok(_), _) => Err(MiraRefusal::new(MiraCode::Internal, "that was not asked for")),
+        };
+        Some(match result {
+            Ok(result) => Reply::json(success(&self.id, &result)),
+            Err(refusal) => refusal.reply(Some(&self.id)),
+        })
+    }
+
+    fn encode_event(&self, event: &CallEvent) -> Option<Bytes> {
+        let chunks = self.chunks.as_ref()?;
+        let CallEvent::ProgramOutput { stream, text } = event else { return None };
+        let stream = match stream {
+            OutputStream::Stdout => "stdout",
+            OutputStream::Stderr => "stderr",
+        };
+        // The number also grows for dropped chunks, so a slow client notices the gap.
+        let seq = chunks.fetch_add(1, Ordering::Relaxed);
+        Some(notification("exec/stream", &OutputChunk { id: &self.id, stream, chunk: text, seq }))
+    }
+
+    fn encodes_events(&self) -> bool {
+        self.chunks.is_some()
+    }
+}

@@ -1,0 +1,245 @@
+//! Tool names, errors and text results of the workstation contract.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use toolgate_contract::{AnyTool, CallError, ContentBody, ToolId, ToolOutput, ToolSpec, fold_name};
+
+use super::contract_tools::{CONTRACT_TOOLS, ContractTool, implemented_by};
+use crate::rpc::{
+    INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, RpcFailure,
+};
+
+/// The code of a call that exceeded its time limit.
+const TIMED_OUT: i32 = -32000;
+/// The contract's name of the toolset `files`.
+const FILES: &str = "filesystem";
+
+/// Returns the dialect's name of the tool `id`. Returns `None` for tools that implement a contract
+/// tool, and for names that would be ambiguous.
+pub(crate) fn tool_name(id: &str) -> Option<String> {
+    let (toolset, _) = id.split_once('.').unwrap_or((id, ""));
+    if implemented_by(id).is_some() || toolset == FILES {
+        return None;
+    }
+    let spelled = id.replace('.', "/");
+    Some(match spelled.strip_prefix("files/") {
+        Some(verb) => format!("{FILES}/{verb}"),
+        None => spelled,
+    })
+}
+
+/// Returns the catalog id of the tool `name`, if it is not one of the contract's own tools. Returns
+/// `None` if no tool can have this name.
+pub(crate) fn parse_tool_name(name: &str) -> Option<String> {
+    let id = match name.strip_prefix("filesystem/") {
+        Some(verb) => format!("files.{}", verb.replace('/', ".")),
+        None => name.replace('/', "."),
+    };
+    // The catalog would resolve `files_read` to `files.read`, which has another name and form here.
+    if name.starts_with("files_") {
+        return None;
+    }
+    // Each tool has exactly one name here, so spellings such as `exec-run` are refused.
+    let is_id =
+        ToolId::new(&id).is_some() || (name.contains('/') && ToolId::foreign(&id).is_some());
+    (is_id && tool_name(&id).as_deref() == Some(name)).then_some(id)
+}
+
+/// Returns the catalog id of the contract tool that a misspelled `name` probably means.
+pub(crate) fn probable_tool(name: &str) -> Option<String> {
+    let name = fold_name(name);
+    let own = CONTRACT_TOOLS
+        .iter()
+        .find(|own| [own.name, own.tool].into_iter().any(|one| fold_name(one) == name));
+    own.map(|own| own.tool.to_owned())
+}
+
+/// Encodes the tools for `tools/list`, the contract's own first.
+pub(crate) fn tool_list(tools: &[Arc<dyn AnyTool>]) -> Vec<Value> {
+    encode_tools(
+        tools,
+        |name, about, schema| json!({ "name": name, "description": about, "inputSchema": schema }),
+    )
+}
+
+/// Encodes the short tool list: names and descriptions.
+pub(crate) fn tool_summaries(tools: &[Arc<dyn AnyTool>]) -> Vec<Value> {
+    encode_tools(tools, |name, about, _| json!({ "name": name, "description": about }))
+}
+
+fn encode_tools(
+    tools: &[Arc<dyn AnyTool>],
+    tell: impl Fn(&str, &str, Value) -> Value,
+) -> Vec<Value> {
+    let offered = |id: &str| tools.iter().any(|tool| tool.spec().id.as_str() == id);
+    let own = CONTRACT_TOOLS.iter().filter(|tool| offered(tool.tool));
+    let own = own.map(|tool| tell(tool.name, tool.description, tool.schema()));
+    let others = tools.iter().filter_map(|tool| {
+        let spec = tool.spec();
+        Some(tell(&tool_name(spec.id.as_str())?, &spec.description, input_schema(spec)))
+    });
+    own.chain(others).collect()
+}
+
+/// Returns the input schema, with the `properties` and `required` that the contract expects.
+fn input_schema(spec: &ToolSpec) -> Value {
+    let mut schema = Value::clone(&spec.input_schema);
+    if let Some(fields) = schema.as_object_mut() {
+        fields.entry("properties").or_insert_with(|| json!({}));
+        fields.entry("required").or_insert_with(|| json!([]));
+    }
+    schema
+}
+
+/// Returns the whole output of a tool as text.
+pub(crate) fn output_text(output: &ToolOutput) -> String {
+    let mut text = output.text.body.clone();
+    let mut add = |more: &str| {
+        if !text.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+        text.push_str(more);
+    };
+    for content in &output.content {
+        match &content.shown {
+            ContentBody::Text(shown) => add(shown),
+            ContentBody::Image(media) => add(&placeholder("a picture", &media.media_type)),
+            ContentBody::Audio(media) => add(&placeholder("a sound", &media.media_type)),
+            ContentBody::Link(_) => add(&placeholder("a link", "a resource")),
+            ContentBody::Resource(_) => add(&placeholder("a resource", "see it over MCP")),
+        }
+    }
+    if let Some(note) = &output.text.note {
+        add(note);
+    }
+    text
+}
+
+/// Returns a placeholder for content that is not text.
+fn placeholder(what: &str, more: &str) -> String {
+    format!("[{what}, {more}, which this contract cannot show]")
+}
+
+/// Creates an error with the contract's message. `data` has the reason and details.
+pub(crate) fn failure(code: i32, reason: &str, detail: &str) -> RpcFailure {
+    let message = match code {
+        PARSE_ERROR => "Parse error",
+        INVALID_REQUEST => "Invalid Request",
+        METHOD_NOT_FOUND => "Method not found",
+        INVALID_PARAMS => "Invalid params",
+        TIMED_OUT => "Tool execution timeout",
+        _ => "Internal error",
+    };
+    RpcFailure::new(code, message).with_data(json!({ "reason": reason, "detail": detail }))
+}
+
+/// Converts a parser's error to the contract's message.
+pub(crate) fn contract_failure(found: &RpcFailure) -> RpcFailure {
+    let reason = match found.code {
+        PARSE_ERROR => "parse_error",
+        METHOD_NOT_FOUND => "unknown_method",
+        INVALID_PARAMS => "invalid_params",
+        _ => "invalid_request",
+    };
+    failure(found.code, reason, &found.message)
+}
+
+/// Converts the refusal of the call of `name`.
+pub(crate) fn refusal(name: &str, error: &CallError) -> RpcFailure {
+    let (code, detail): (i32, Cow<'_, str>) = match error {
+        CallError::UnknownTool { name: unknown, nearest } => {
+            // The client's own spelling is shown unless the catalog reported another name.
+            let said = parse_tool_name(name).is_some_and(|id| id == *unknown);
+            let name = if said { name } else { unknown };
+            (METHOD_NOT_FOUND, unknown_tool_message(name, nearest.as_deref()).into())
+        }
+        CallError::InvalidInput { .. } | CallError::TooLarge { .. } | CallError::NoJob { .. } => {
+            (INVALID_PARAMS, error.to_string().into())
+        }
+        CallError::TimedOut { after } => {
+            let detail = format!(
+                "`{name}` took longer than {} ms and was stopped; ask for less at once",
+                after.as_millis()
+            );
+            (TIMED_OUT, detail.into())
+        }
+        CallError::NotAllowed { .. }
+        | CallError::Scope { .. }
+        | CallError::Limited { .. }
+        | CallError::NotFound { .. }
+        | CallError::Conflict { .. }
+        | CallError::Unavailable { .. }
+        | CallError::Canceled
+        | CallError::Interrupted
+        | CallError::Asks { .. }
+        | CallError::CannotAsk { .. }
+        | CallError::NeedsJob { .. }
+        | CallError::Mismatch { .. }
+        | CallError::Refused { .. }
+        | CallError::Failed { .. }
+        | CallError::InvalidOutput { .. } => (INTERNAL_ERROR, error.to_string().into()),
+    };
+    let mut failure = failure(code, error.reason(), &detail);
+    let Some(data) = &mut failure.data else { return failure };
+    if let CallError::InvalidInput { problems } = error {
+        data["problems"] = json!(problems);
+    } else if let CallError::Limited { retry_after, .. } = error {
+        data["retry_after_ms"] = json!(retry_after.as_millis());
+    } else if let CallError::Conflict { details, .. } = error {
+        data["details"] = details.clone();
+    }
+    failure
+}
+
+fn unknown_tool_message(name: &str, nearest: Option<&str>) -> String {
+    let meant = nearest.and_then(|id| match implemented_by(id) {
+        Some(ContractTool { name, .. }) => Some((*name).to_owned()),
+        None => tool_name(id),
+    });
+    match meant {
+        Some(meant) => format!("no tool is named `{name}`; did you mean `{meant}`?"),
+        None => format!("no tool is named `{name}`; `tools/list` has their names"),
+    }
+}
+
+/// Creates the error for a failed program of a tool outside the contract.
+pub(crate) fn program_failed(name: &str, output: &ToolOutput) -> RpcFailure {
+    let value = &output.value;
+    let note = output.text.note.as_deref().unwrap_or("the program failed");
+    let mut failure = failure(INTERNAL_ERROR, "program_failed", &format!("`{name}`: {note}"));
+    if let Some(data) = &mut failure.data {
+        data["output"] = json!(output.text.body);
+        if let Some(code) = value.get("exit_code") {
+            data["exit_code"] = code.clone();
+        }
+    }
+    failure
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_tool_has_one_name_and_is_called_by_no_other() {
+        for (id, name) in [
+            ("files.edit", "filesystem/edit"),
+            ("exec.run", "exec/run"),
+            ("docs.load.fetch", "docs/load/fetch"),
+            ("pour", "pour"),
+            ("ev.get-Sum", "ev/get-Sum"),
+        ] {
+            assert_eq!(tool_name(id).as_deref(), Some(name));
+            assert_eq!(parse_tool_name(name).as_deref(), Some(id));
+        }
+        for name in
+            ["files/edit", "files.edit", "filesystem/read", "exec.run", "exec-run", "filesystem/"]
+        {
+            assert_eq!(parse_tool_name(name), None, "{name}");
+        }
+        // It would be taken for the files'.
+        assert_eq!(tool_name("filesystem.sync"), None);
+    }
+}

@@ -1,0 +1,114 @@
+//! Tool names and results of the Zyra dialect, in the form of a command line.
+
+use std::borrow::Cow;
+
+use serde_json::{Value, json};
+use toolgate_contract::{
+    CallEnding, CallError, JobId, JobSnapshot, JobState, OutputStream, ToolOutput, ToolSpec,
+    fold_name,
+};
+
+use crate::sandbox_warning::with_sandbox_warning;
+
+/// Converts a tool id to Zyra's form: `process.decode_grib2` becomes `process-decode-grib2`.
+pub(crate) fn tool_name(id: &str) -> String {
+    fold_name(id).replace('_', "-")
+}
+
+/// Splits a tool's name into stage and command, which errors repeat.
+pub(crate) fn split_tool_name(name: &str) -> (String, String) {
+    let cut = name.split_once(['.', ':', ' ', '/']).or_else(|| name.split_once(['-', '_']));
+    let (stage, command) = cut.unwrap_or((name, ""));
+    (stage.to_owned(), tool_name(command))
+}
+
+/// Returns the input schema, with `properties` even if there are none.
+pub(crate) fn input_schema(spec: &ToolSpec) -> Cow<'_, Value> {
+    let schema: &Value = &spec.input_schema;
+    if schema.get("properties").is_some() {
+        return Cow::Borrowed(schema);
+    }
+    let mut schema = schema.clone();
+    if let Some(fields) = schema.as_object_mut() {
+        fields.insert("properties".to_owned(), json!({}));
+    }
+    Cow::Owned(schema)
+}
+
+/// Returns the message of an error, with tool names in Zyra's form.
+pub(crate) fn error_message(error: &CallError) -> String {
+    match error {
+        CallError::UnknownTool { name, nearest: Some(nearest) } => {
+            format!("no tool is named `{name}`; did you mean `{}`?", tool_name(nearest))
+        }
+        other => other.to_string(),
+    }
+}
+
+/// A result in the form of a command line.
+#[derive(Debug, Default)]
+pub(crate) struct CommandResult<'a> {
+    pub(crate) stdout: Cow<'a, str>,
+    pub(crate) stderr: Cow<'a, str>,
+    /// The exit code; `None` if no program ran.
+    pub(crate) exit_code: Option<i64>,
+}
+
+impl<'a> CommandResult<'a> {
+    /// Converts an output: a program's streams, or the text of another tool.
+    pub(crate) fn from_output(output: &'a ToolOutput) -> Self {
+        let exit_code = output.value.get("exit_code").and_then(Value::as_i64);
+        let body = output.text.body.as_str();
+        match (exit_code, output.ending) {
+            (None, CallEnding::Done) => Self { stdout: body.into(), ..Self::default() },
+            (Some(_), _) | (None, CallEnding::ProgramFailed | CallEnding::ToolFailed) => Self {
+                stdout: output.program_output(OutputStream::Stdout).unwrap_or(body.into()),
+                stderr: with_sandbox_warning(
+                    output.program_output(OutputStream::Stderr).unwrap_or_default(),
+                    &output.value,
+                ),
+                exit_code,
+            },
+        }
+    }
+
+    /// Converts the outcome of a job. It is empty until the job has ended.
+    pub(crate) fn from_job(job: &'a JobSnapshot) -> Self {
+        match &job.outcome {
+            None => Self::default(),
+            Some(Ok(output)) => Self::from_output(output),
+            Some(Err(error)) => Self { stderr: error_message(error).into(), ..Self::default() },
+        }
+    }
+}
+
+/// Returns the path of a succeeded job's file, with the prefix `/v1`; otherwise `None`.
+pub(crate) fn output_path(job: &JobSnapshot) -> Option<String> {
+    match job.state {
+        JobState::Succeeded => Some(format!("/v1{}", download_path(job.id))),
+        JobState::Queued | JobState::Running | JobState::Failed | JobState::Canceled => None,
+    }
+}
+
+/// Returns the path of a job's file, as in the answer to its start.
+pub(crate) fn download_path(id: JobId) -> String {
+    format!("/jobs/{id}/download")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_spelling_of_a_tool_has_the_same_parts() {
+        for name in ["decode-grib2", "decode_grib2"].iter().flat_map(|command| {
+            ["-", ".", ":", " ", "_", "/"].map(|between| format!("process{between}{command}"))
+        }) {
+            assert_eq!(
+                split_tool_name(&name),
+                ("process".to_owned(), "decode-grib2".to_owned()),
+                "{name}"
+            );
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Zyra's HTTP paths and query parameters.
+
+use http::Method;
+use percent_encoding::percent_decode_str;
+use toolgate_contract::FrameHead;
+
+/// The paths on a shared listener. A path that ends in `/` includes everything below it.
+///
+/// `/mcp` belongs to MCP, except for requests that [`probes`] matches.
+pub(crate) const PATHS: &[&str] = &[
+    "/v1/mcp",
+    "/v1/mcp/progress/",
+    "/mcp/progress/",
+    "/v1/jobs/",
+    "/jobs/",
+    "/v1/ws/mcp",
+    "/ws/mcp",
+    "/v1/ws/jobs/",
+    "/ws/jobs/",
+    "/v1/health",
+    "/health",
+];
+
+/// The paths on the dialect's own listener, including `/mcp`.
+pub(crate) const OWN_PATHS: &[&str] = &[
+    "/mcp",
+    "/v1/mcp",
+    "/v1/mcp/progress/",
+    "/mcp/progress/",
+    "/v1/jobs/",
+    "/jobs/",
+    "/v1/ws/mcp",
+    "/ws/mcp",
+    "/v1/ws/jobs/",
+    "/ws/jobs/",
+    "/v1/health",
+    "/health",
+];
+
+/// Returns true if a Zyra client asks at `/mcp`. An MCP client only requests event streams there,
+/// and names them in `Accept`.
+pub(crate) fn is_zyra_probe(head: &FrameHead) -> bool {
+    let FrameHead::Http { method, path, .. } = head else { return false };
+    let others = |value: &[u8]| {
+        let takes = String::from_utf8_lossy(value).to_ascii_lowercase();
+        // A client that accepts HTML but not JSON is a browser.
+        let pages = takes.contains("text/html") && !takes.contains("application/json");
+        takes.contains("text/event-stream") || (pages && method != Method::OPTIONS)
+    };
+    let marks = ["mcp-session-id", "mcp-protocol-version"];
+    path == "/mcp"
+        && matches!(method.as_str(), "GET" | "HEAD" | "OPTIONS")
+        && !head.header("accept").any(others)
+        && !marks.iter().any(|name| head.header(name).next().is_some())
+}
+
+/// The meaning of a path. Job ids are not validated.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum ZyraPath {
+    /// Discovery and JSON-RPC.
+    Calls,
+    /// A job's progress as server-sent events.
+    Progress(String),
+    /// A job.
+    Job(String),
+    /// A file of a job.
+    Download(String),
+    /// The list of a job's files.
+    Manifest(String),
+    /// JSON-RPC over a WebSocket.
+    Talk,
+    /// A job's events over a WebSocket.
+    Watch(String),
+    /// The health check.
+    Health,
+}
+
+/// Parses `path`, with or without the prefix `/v1`.
+pub(crate) fn parse_path(path: &str) -> Option<ZyraPath> {
+    let path = path.strip_prefix("/v1").filter(|rest| rest.starts_with('/')).unwrap_or(path);
+    let segments: Vec<&str> = path.strip_prefix('/')?.split('/').collect();
+    Some(match segments.as_slice() {
+        ["mcp"] => ZyraPath::Calls,
+        ["mcp", "progress", id] => ZyraPath::Progress(decode_segment(id)),
+        ["jobs", id] => ZyraPath::Job(decode_segment(id)),
+        ["jobs", id, "download"] => ZyraPath::Download(decode_segment(id)),
+        ["jobs", id, "manifest"] => ZyraPath::Manifest(decode_segment(id)),
+        ["ws", "mcp"] => ZyraPath::Talk,
+        ["ws", "jobs", id] => ZyraPath::Watch(decode_segment(id)),
+        ["health"] => ZyraPath::Health,
+        _ => return None,
+    })
+}
+
+/// Decodes a path segment. Decoding after the split keeps `%2F` inside its segment. Invalid UTF-8
+/// becomes a replacement character, which no job id contains.
+fn decode_segment(segment: &str) -> String {
+    percent_decode_str(segment).decode_utf8_lossy().into_owned()
+}
+
+/// Returns the value of the query parameter `name`. A repeated parameter is an error.
+pub(crate) fn single_query_value(query: &str, name: &str) -> Result<Option<String>, String> {
+    let mut values =
+        form_urlencoded::parse(query.as_bytes()).filter(|(key, _)| key == name).map(|(_, v)| v);
+    let first = values.next();
+    if values.next().is_some() {
+        return Err(format!("`{name}` stands twice"));
+    }
+    Ok(first.map(|value| value.into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, HeaderName, HeaderValue};
+
+    use super::*;
+
+    #[test]
+    fn every_path_that_is_served_stands_for_something() {
+        for path in PATHS.iter().chain(OWN_PATHS) {
+            let whole = if path.ends_with('/') { format!("{path}x") } else { (*path).to_owned() };
+            assert!(parse_path(&whole).is_some(), "{path}");
+        }
+    }
+
+    #[test]
+    fn alone_it_is_served_at_every_path_and_one_more() {
+        let more: Vec<_> = OWN_PATHS.iter().filter(|path| !PATHS.contains(path)).collect();
+        assert_eq!((more, OWN_PATHS.len()), (vec![&"/mcp"], PATHS.len() + 1));
+    }
+
+    #[test]
+    fn who_takes_no_stream_at_mcp_looks_for_zyra() {
+        let head = |method, name: &'static str, value: &'static str| FrameHead::Http {
+            method,
+            path: "/mcp".to_owned(),
+            query: String::new(),
+            headers: HeaderMap::from_iter([(
+                HeaderName::from_static(name),
+                HeaderValue::from_static(value),
+            )]),
+        };
+        assert!(is_zyra_probe(&head(Method::GET, "accept", "application/json")));
+        assert!(is_zyra_probe(&head(Method::OPTIONS, "accept", "*/*")));
+        assert!(!is_zyra_probe(&head(
+            Method::GET,
+            "accept",
+            "application/json, Text/Event-Stream"
+        )));
+        assert!(!is_zyra_probe(&head(Method::GET, "accept", "text/html,*/*;q=0.8")));
+        assert!(!is_zyra_probe(&head(Method::GET, "mcp-session-id", "s1")));
+        assert!(!is_zyra_probe(&head(Method::POST, "accept", "application/json")));
+        assert!(!is_zyra_probe(&FrameHead::Line));
+    }
+
+    #[test]
+    fn an_encoded_slash_cuts_nothing() {
+        assert_eq!(parse_path("/jobs/..%2Fa"), Some(ZyraPath::Job("../a".to_owned())));
+        assert_eq!(parse_path("/v1/jobs/../a"), None);
+        assert_eq!(parse_path("/v1/v1/jobs/a"), None);
+    }
+}

@@ -1,0 +1,61 @@
+//! Errors of a model's folder, each with the file and the way to fix it.
+
+use std::path::{Path, PathBuf};
+
+/// Reason that a folder is not a usable model.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelFolderError {
+    /// The folder does not exist.
+    #[error(
+        "there is no folder `{}`; name one that holds a sentence-transformers model of the BERT \
+         family (`config.json`, `model.safetensors`, `tokenizer.json`)", .0.display()
+    )]
+    FolderMissing(PathBuf),
+    /// A file is missing or unreadable.
+    #[error("`{}` cannot be read: {why}; {way_out}", file.display())]
+    Unreadable {
+        /// Path of the file.
+        file: PathBuf,
+        /// Error from the operating system.
+        why: String,
+        /// Suggested fix.
+        way_out: &'static str,
+    },
+    /// A file has wrong or unsupported content.
+    #[error("`{}` {what}; {way_out}", file.display())]
+    Invalid {
+        /// Path of the file.
+        file: PathBuf,
+        /// Problem with the content.
+        what: String,
+        /// Suggested fix.
+        way_out: &'static str,
+    },
+}
+
+/// Suggested fix for a damaged file.
+pub(crate) const COPY_AGAIN: &str = "copy the model's folder again, whole";
+/// Suggested fix for an unsupported model.
+pub(crate) const ANOTHER_MODEL: &str =
+    "use a sentence-transformers model of the BERT family, such as all-MiniLM-L6-v2";
+
+impl ModelFolderError {
+    pub(crate) fn unreadable(file: &Path, why: &std::io::Error) -> Self {
+        let (why, way_out) = match why.kind() {
+            std::io::ErrorKind::NotFound => {
+                let why = "there is no such file".to_owned();
+                (why, "name a folder that holds a whole sentence-transformers model")
+            }
+            _ => (why.to_string(), COPY_AGAIN),
+        };
+        Self::Unreadable { file: file.to_owned(), why, way_out }
+    }
+
+    pub(crate) fn damaged(file: &Path, what: impl Into<String>) -> Self {
+        Self::Invalid { file: file.to_owned(), what: what.into(), way_out: COPY_AGAIN }
+    }
+
+    pub(crate) fn unsupported(file: &Path, what: impl Into<String>) -> Self {
+        Self::Invalid { file: file.to_owned(), what: what.into(), way_out: ANOTHER_MODEL }
+    }
+}

@@ -1,0 +1,138 @@
+//! Measures the size of a call's input or output without serializing it.
+
+use std::fmt::{self, Write};
+
+use serde_json::{Map, Number, Value};
+use toolgate_contract::{
+    Base64Bytes, ContentBlock, ContentBody, MediaData, PromptText, ResourceContents, ResourceData,
+    ToolOutput,
+};
+
+/// A value whose size is recorded.
+pub(crate) trait ByteSize {
+    /// Returns the approximate size in bytes. Each implementation documents its parts.
+    fn bytes(&self) -> u64;
+}
+
+/// Counts the structured value (or the text), the content blocks and the metadata.
+impl ByteSize for ToolOutput {
+    fn bytes(&self) -> u64 {
+        let said = match self.structured {
+            true => self.value.bytes(),
+            false => text_bytes(&self.text.body) + self.text.note.as_deref().map_or(0, text_bytes),
+        };
+        let meta = if self.meta.is_empty() { 0 } else { object_bytes(&self.meta) };
+        said + sum_bytes(&self.content) + meta
+    }
+}
+
+/// Counts the contents without their URIs.
+impl ByteSize for Vec<ResourceContents> {
+    fn bytes(&self) -> u64 {
+        sum_bytes(self)
+    }
+}
+
+/// Counts the contents of the messages.
+impl ByteSize for PromptText {
+    fn bytes(&self) -> u64 {
+        self.messages.iter().map(|message| message.content.bytes()).sum()
+    }
+}
+
+/// Counts compact JSON without its escapes, so that texts need not be scanned.
+impl ByteSize for Value {
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Null => 4,
+            Self::Bool(is) => 5 - u64::from(*is),
+            Self::Number(number) => number_bytes(number),
+            Self::String(text) => text_bytes(text) + 2,
+            Self::Array(items) => 2 + comma_bytes(items.len()) + sum_bytes(items),
+            Self::Object(all) => object_bytes(all),
+        }
+    }
+}
+
+fn object_bytes(all: &Map<String, Value>) -> u64 {
+    let bytes = |(name, value): (&String, &Value)| text_bytes(name) + 3 + value.bytes();
+    2 + comma_bytes(all.len()) + all.iter().map(bytes).sum::<u64>()
+}
+
+fn comma_bytes(items: usize) -> u64 {
+    items.saturating_sub(1) as u64
+}
+
+impl ByteSize for ContentBlock {
+    fn bytes(&self) -> u64 {
+        match &self.shown {
+            ContentBody::Text(text) => text_bytes(text),
+            ContentBody::Image(MediaData { data: Base64Bytes(bytes), .. })
+            | ContentBody::Audio(MediaData { data: Base64Bytes(bytes), .. }) => bytes.len() as u64,
+            ContentBody::Link(spec) => text_bytes(&spec.uri),
+            ContentBody::Resource(contents) => contents.bytes(),
+        }
+    }
+}
+
+impl ByteSize for ResourceContents {
+    fn bytes(&self) -> u64 {
+        match &self.held {
+            ResourceData::Text(text) => text_bytes(text),
+            ResourceData::Bytes(Base64Bytes(bytes)) => bytes.len() as u64,
+        }
+    }
+}
+
+fn sum_bytes<T: ByteSize>(all: &[T]) -> u64 {
+    all.iter().map(ByteSize::bytes).sum()
+}
+
+fn text_bytes(text: &str) -> u64 {
+    text.len() as u64
+}
+
+fn number_bytes(number: &Number) -> u64 {
+    /// Writer that counts bytes.
+    struct AuditByteCounter(u64);
+    impl Write for AuditByteCounter {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            self.0 += text_bytes(text);
+            Ok(())
+        }
+    }
+    let mut count = AuditByteCounter(0);
+    // Writing to a counter cannot fail.
+    let _ = write!(count, "{number}");
+    count.0
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use toolgate_contract::{CallEnding, ResultText};
+
+    use super::*;
+
+    #[test]
+    fn a_value_has_the_length_of_its_json_without_what_escapes_add() {
+        for value in [
+            json!(null),
+            json!([true, false, 0, -17, 1.5, 1e300, u64::MAX]),
+            json!({ "a": {}, "b": [], "é": "ü", "c": { "d": ["e", ["f"]] } }),
+        ] {
+            assert_eq!(value.bytes(), value.to_string().len() as u64, "{value}");
+        }
+        assert_eq!(json!("\n\"").bytes(), 4);
+    }
+
+    #[test]
+    fn a_result_without_structure_has_the_length_of_its_text_and_of_what_is_beside_it() {
+        let text = ResultText::from_body("body").with_note("note");
+        let mut output = ToolOutput::new(json!({ "a": 1 }), text, CallEnding::Done);
+        assert_eq!(output.bytes(), 7);
+        output.structured = false;
+        output.content = vec![ContentBlock::text("beside")];
+        assert_eq!(output.bytes(), 4 + 4 + 6);
+    }
+}

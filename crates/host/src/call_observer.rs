@@ -1,0 +1,56 @@
+//! Defines the observer of calls, by which the server collects metrics and traces.
+
+use std::borrow::Cow;
+
+use toolgate_contract::{CallMetadata, ToolId, TraceContext};
+
+/// An observer that is notified of each call.
+pub trait CallObserver: Send + Sync + 'static {
+    /// Starts observing a call. The returned span receives its end.
+    fn begin_call(&self, call: &CallStart<'_>) -> Box<dyn CallSpan>;
+}
+
+/// A call whose start was observed.
+pub trait CallSpan: Send + Sync {
+    /// Returns the trace context of work that the call starts, if it differs from the caller's.
+    fn trace(&self) -> Option<TraceContext>;
+    /// Ends the span. It is called once, however the call ends.
+    fn end(self: Box<Self>, how: &CallEnd<'_>);
+}
+
+/// A call at its start.
+#[derive(Debug, Clone, Copy)]
+pub struct CallStart<'a> {
+    /// Target of the call.
+    pub target: CallTarget<'a>,
+    /// Name of the dialect that the call came by.
+    pub dialect: &'a Cow<'static, str>,
+    /// Metadata that came with the call.
+    pub metadata: &'a CallMetadata,
+    /// True if the call runs as a job.
+    pub is_job: bool,
+}
+
+/// Target of a call. Only the name of a prompt may be text of the caller.
+#[derive(Debug, Clone, Copy)]
+pub enum CallTarget<'a> {
+    /// A tool that the caller may see.
+    Tool(&'a ToolId),
+    /// A tool that is unknown to the caller.
+    UnknownTool,
+    /// A resource, named by the guard tool of its source.
+    Resource(&'a ToolId),
+    /// An unknown resource.
+    UnknownResource,
+    /// A prompt by its name, which may be unknown.
+    Prompt(&'a str),
+}
+
+/// Outcome of a call.
+#[derive(Debug, Clone, Copy)]
+pub struct CallEnd<'a> {
+    /// Outcome word as in the audit record.
+    pub outcome: &'static str,
+    /// Policy decision as a word and its rule, if the call came that far.
+    pub decision: Option<(&'static str, &'a str)>,
+}

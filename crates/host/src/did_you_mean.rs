@@ -1,0 +1,64 @@
+//! Finds and ranks known names that resemble a typed text.
+
+/// Longest text that is compared. Comparing takes time in proportion to the length, which the
+/// client chooses.
+const CHARS_MAX: usize = 200;
+
+/// Returns the most similar of `names`, if its Jaro-Winkler similarity to `asked` is above 0.75.
+pub(crate) fn nearest<'n>(asked: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    if asked.len() > CHARS_MAX {
+        return None;
+    }
+    let near = |name: &str| strsim::jaro_winkler(&asked.to_lowercase(), &name.to_lowercase());
+    let best = names.max_by(|a, b| near(a).total_cmp(&near(b)))?;
+    (near(best) > 0.75).then_some(best)
+}
+
+/// Returns the `values` that `typed` may complete to, best first. The ranks are: prefix, prefix of
+/// a part, substring, letters in order.
+pub(crate) fn rank_completions(typed: &str, values: Vec<String>) -> Vec<String> {
+    let typed: String = typed.to_lowercase().chars().take(CHARS_MAX).collect();
+    let ranked = values.into_iter().filter_map(|value| {
+        let rank = completion_rank(&typed, &value.to_lowercase())?;
+        Some((rank, value.len(), value))
+    });
+    let mut ranked: Vec<_> = ranked.collect();
+    ranked.sort();
+    ranked.dedup();
+    ranked.into_iter().map(|(_, _, value)| value).collect()
+}
+
+/// Returns the rank of `value` as a completion of `typed`; lower is better.
+fn completion_rank(typed: &str, value: &str) -> Option<u8> {
+    let is_break = |c: char| !c.is_alphanumeric();
+    if value.starts_with(typed) {
+        return Some(0);
+    }
+    if value.split(is_break).any(|part| part.starts_with(typed)) {
+        return Some(1);
+    }
+    if value.contains(typed) {
+        return Some(2);
+    }
+    let mut letters = value.chars();
+    typed.chars().all(|wanted| letters.any(|letter| letter == wanted)).then_some(3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_begins_so_comes_before_what_holds_it_and_that_before_what_has_its_letters() {
+        let all = ["lib/parse.rs", "sparse.rs", "paris", "p/a/r", "nothing"].map(str::to_owned);
+        assert_eq!(
+            rank_completions("par", all.to_vec()),
+            ["paris", "lib/parse.rs", "sparse.rs", "p/a/r"]
+        );
+    }
+
+    #[test]
+    fn nothing_typed_may_become_anything() {
+        assert_eq!(rank_completions("", vec!["bb".into(), "a".into()]), ["a", "bb"]);
+    }
+}

@@ -1,0 +1,208 @@
+//! Checks arguments that a client repeats in HTTP headers.
+//!
+//! A schema marks such an argument with `x-mcp-header`, whose value is the header's name. Proxies
+//! between client and server act on these headers. So a header that differs from its argument is
+//! refused.
+
+use serde_json::{Map, Number, Value};
+use toolgate_contract::CallError;
+
+/// Schema keyword that marks an argument.
+const KEYWORD: &str = "x-mcp-header";
+
+/// An argument that is repeated in a header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct HeaderParam {
+    /// Name of its header without the prefix `Mcp-Param-`.
+    pub(crate) header: String,
+    /// Path of property names that leads to the argument.
+    path: Vec<String>,
+}
+
+/// Returns the arguments that `schema` marks.
+///
+/// # Errors
+/// If a mark is unusable:
+/// - its name is no valid header name, or is used twice
+/// - its argument is not a string, integer or boolean
+/// - its argument has no fixed place in the input
+pub(crate) fn parse_header_params(schema: &Value) -> Result<Vec<HeaderParam>, String> {
+    let mut found = Vec::new();
+    collect_params(schema, &mut Vec::new(), &mut found)?;
+    if count_marks(schema) > found.len() {
+        return Err(format!(
+            "`{KEYWORD}` stands where the argument is not always in the same place: it belongs to \
+             a property, reached by `properties` alone"
+        ));
+    }
+    for (at, HeaderParam { header, .. }) in found.iter().enumerate() {
+        if found[..at].iter().any(|other| other.header.eq_ignore_ascii_case(header)) {
+            return Err(format!("two arguments have the {KEYWORD} `{header}`"));
+        }
+    }
+    Ok(found)
+}
+
+fn collect_params(
+    schema: &Value,
+    path: &mut Vec<String>,
+    found: &mut Vec<HeaderParam>,
+) -> Result<(), String> {
+    let properties = schema.get("properties").and_then(Value::as_object);
+    for (name, property) in properties.into_iter().flatten() {
+        path.push(name.clone());
+        if let Some(header) = property.get(KEYWORD) {
+            found.push(new_header_param(header, property, path)?);
+        }
+        collect_params(property, path, found)?;
+        path.pop();
+    }
+    Ok(())
+}
+
+fn new_header_param(
+    header: &Value,
+    property: &Value,
+    path: &[String],
+) -> Result<HeaderParam, String> {
+    let at = path.join("/");
+    let name = header.as_str().filter(|name| is_token(name));
+    let Some(name) = name else {
+        return Err(format!("the {KEYWORD} of `{at}`, {header}, is no name of a header"));
+    };
+    let kind = property.get("type").and_then(Value::as_str);
+    if !matches!(kind, Some("string" | "integer" | "boolean")) {
+        return Err(format!("`{at}` has an {KEYWORD} and is no string, integer or boolean"));
+    }
+    Ok(HeaderParam { header: name.to_owned(), path: path.to_vec() })
+}
+
+fn is_token(name: &str) -> bool {
+    let sound = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    !name.is_empty() && name.bytes().all(sound)
+}
+
+/// Counts the marks anywhere in a schema.
+fn count_marks(schema: &Value) -> usize {
+    match schema {
+        Value::Object(members) => {
+            let here = usize::from(members.contains_key(KEYWORD) && !is_properties(members));
+            here + members.values().map(count_marks).sum::<usize>()
+        }
+        Value::Array(items) => items.iter().map(count_marks).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+    }
+}
+
+/// Returns true if `members` are properties, one of which has the keyword as its name.
+fn is_properties(members: &Map<String, Value>) -> bool {
+    members.get(KEYWORD).is_some_and(Value::is_object)
+}
+
+/// Checks that the header values in `said` equal the arguments in `input`.
+pub(crate) fn check_headers(
+    mirrors: &[HeaderParam],
+    input: &Value,
+    said: &[(String, Result<String, String>)],
+) -> Result<(), CallError> {
+    for HeaderParam { header, path } in mirrors {
+        let here = path.iter().try_fold(input, |value, part| value.get(part));
+        let here = here.filter(|value| !value.is_null());
+        let mut there = said.iter().filter(|(name, _)| name.eq_ignore_ascii_case(header));
+        let first = there.next();
+        let second = there.next();
+        let header = format!("Mcp-Param-{header}");
+        let why = match (here, first, second) {
+            (_, _, Some(_)) => format!("the header `{header}` stands twice"),
+            (_, Some((_, Err(why))), None) => why.clone(),
+            (Some(value), Some((_, Ok(text))), None) if values_match(value, text) => continue,
+            (None, None, None) => continue,
+            (Some(value), Some((_, Ok(text))), None) => {
+                format!("the header `{header}` says `{text}`, the argument {value}")
+            }
+            (Some(value), None, None) => {
+                format!("the header `{header}` is missing; the argument is {value}")
+            }
+            (None, Some((_, Ok(_))), None) => {
+                format!("the header `{header}` is there, and its argument is not")
+            }
+        };
+        return Err(CallError::Mismatch { message: why });
+    }
+    Ok(())
+}
+
+/// Returns true if a header's text equals `value`. Numbers are compared by value, the rest as text.
+fn values_match(value: &Value, text: &str) -> bool {
+    match value {
+        Value::String(value) => value == text,
+        Value::Bool(value) => text == if *value { "true" } else { "false" },
+        Value::Number(value) => numbers_match(value, text),
+        Value::Null | Value::Array(_) | Value::Object(_) => false,
+    }
+}
+
+fn numbers_match(value: &Number, text: &str) -> bool {
+    // Above 2^53, different integers may be equal as floats.
+    const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
+    let float = || text.parse::<f64>().ok().filter(|number| number.abs() < EXACT_MAX);
+    value.to_string() == text || float().is_some_and(|number| value.as_f64() == Some(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn said(pairs: &[(&str, &str)]) -> Vec<(String, Result<String, String>)> {
+        pairs.iter().map(|(name, text)| ((*name).to_owned(), Ok((*text).to_owned()))).collect()
+    }
+
+    #[test]
+    fn a_mark_is_found_however_deep_the_properties_are() {
+        let schema = json!({"type": "object", "properties": {
+            "region": {"type": "string", "x-mcp-header": "Region"},
+            "in": {"type": "object", "properties": {"n": {"type": "integer", "x-mcp-header": "N"}}},
+        }});
+        let mirrors = parse_header_params(&schema).expect("sound");
+        let input = json!({"region": "eu", "in": {"n": 42}});
+        assert!(check_headers(&mirrors, &input, &said(&[("region", "eu"), ("N", "42.0")])).is_ok());
+        assert!(check_headers(&mirrors, &input, &said(&[("region", "eu")])).is_err());
+        assert!(check_headers(&mirrors, &input, &said(&[("region", "us"), ("n", "42")])).is_err());
+        assert!(check_headers(&mirrors, &json!({"region": null}), &said(&[])).is_ok());
+        assert!(check_headers(&mirrors, &json!({}), &said(&[("region", "eu")])).is_err());
+    }
+
+    #[test]
+    fn numbers_are_the_same_however_they_are_written_and_differ_however_large_they_are() {
+        for (value, text, is_same) in [
+            (json!(42), "42", true),
+            (json!(42), "42.0", true),
+            (json!(42), "43", false),
+            (json!(42), "", false),
+            (json!(9_007_199_254_740_993_u64), "9007199254740993", true),
+            (json!(9_007_199_254_740_993_u64), "9007199254740992", false),
+        ] {
+            assert_eq!(values_match(&value, text), is_same, "{value} and {text}");
+        }
+    }
+
+    #[test]
+    fn a_mark_that_cannot_be_meant_is_refused() {
+        for property in [
+            json!({"type": "string", "x-mcp-header": ""}),
+            json!({"type": "string", "x-mcp-header": "a b"}),
+            json!({"type": "number", "x-mcp-header": "N"}),
+            json!({"type": "array", "items": {"type": "string", "x-mcp-header": "N"}}),
+        ] {
+            let schema = json!({"type": "object", "properties": {"p": property}});
+            assert!(parse_header_params(&schema).is_err(), "{schema}");
+        }
+        let twice = json!({"type": "object", "properties": {
+            "a": {"type": "string", "x-mcp-header": "N"},
+            "b": {"type": "string", "x-mcp-header": "n"},
+        }});
+        assert!(parse_header_params(&twice).is_err());
+    }
+}

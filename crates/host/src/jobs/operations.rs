@@ -1,0 +1,427 @@
+//! Offers the operations on jobs: start, get, wait, list, cancel, read and watch.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+use toolgate_contract::{
+    ArtefactSelection, Asker, CallError, Caller, ClientAnswers, ClientQuestions, Effects,
+    HostAnswer, JobEvent, JobEventKind, JobEventStream, JobId, JobOptions, JobPage, JobSnapshot,
+    JobState, JobSupport, OpenArtefact, QuestionSupport, StartedWork, ToolCall,
+};
+
+use super::live::{JobWatch, LiveJob, WatchStage};
+use super::store::{CallerAnswers, JobEnd, NewJob};
+use super::{JobService, JobServiceState};
+use crate::pipeline;
+
+/// Retry time that is reported if the queue is full.
+const QUEUE_RETRY: Duration = Duration::from_secs(5);
+/// Longest wait for a cancelled job to stop, beyond its grace period.
+const STOP_WAIT: Duration = Duration::from_secs(5);
+/// Interval at which a job of another server is checked for its end.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// Shortest time that an ended job is kept, so that its caller can fetch the outcome.
+const KEEP_MIN: Duration = Duration::from_secs(60);
+/// Number of the caller's jobs that are compared with an unknown id.
+const NEAREST_CANDIDATES: usize = 200;
+/// Largest edit distance of an id that is suggested.
+const NEAREST_DISTANCE_MAX: usize = 4;
+
+/// A request to start a job.
+pub(crate) struct JobRequest {
+    pub(crate) call: ToolCall,
+    pub(crate) terms: JobOptions,
+    pub(crate) late_questions: LateQuestions,
+}
+
+/// Availability of questions to the caller while the job runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LateQuestions {
+    /// Questions may be asked as far as the client supports them.
+    Possible,
+    /// Questions would never reach the caller.
+    Never,
+}
+
+impl JobServiceState {
+    /// Cancels a job for good. A queued job ends at once, a running one as soon as it can.
+    ///
+    /// The work runs in its own task, so that a departing caller does not interrupt it.
+    fn cancel_job(self: &Arc<Self>, live: &Arc<LiveJob>) {
+        live.cancel_for_good();
+        if !self.lock_queue().remove(live.id) {
+            return;
+        }
+        let jobs = self.clone();
+        let live = live.clone();
+        self.running.spawn(async move {
+            let Ok(store) = jobs.store().await else { return };
+            let job = store.job(live.id).await.ok().flatten();
+            jobs.store_end(store, &live, JobEnd::canceled()).await;
+            if let Some(JobSnapshot { id, tool, caller, .. }) = job {
+                jobs.record_refusal(id, &tool, caller, CallError::Canceled).await;
+            }
+        });
+    }
+
+    /// Returns the refusal of a further job of `caller`, if the queue is full.
+    fn queue_refusal(&self, caller: &Caller) -> Option<CallError> {
+        let queue = self.lock_queue();
+        let all = self.settings.queued_max;
+        let each = self.settings.queued_per_caller;
+        let message = if queue.len() >= all {
+            format!("as many jobs as may ({all}) wait already")
+        } else if queue.len_for(caller) >= each {
+            format!("as many of your jobs as may ({each}) wait already")
+        } else {
+            return None;
+        };
+        Some(CallError::Limited { message, retry_after: QUEUE_RETRY })
+    }
+}
+
+impl JobService {
+    /// Returns true if a call that may become a job should become one.
+    pub(crate) fn should_run_as_job(&self, call: &ToolCall) -> bool {
+        let found = self.0.gate.find(&call.caller, &call.tool);
+        found.is_ok_and(|entry| match entry.spec().job {
+            JobSupport::Never => false,
+            // Programs may run for long.
+            JobSupport::Optional => entry.spec().effects == Effects::Runs,
+            JobSupport::Preferred | JobSupport::Required => true,
+        })
+    }
+
+    /// Passes answers to the questions of the job `id` of `caller`, and returns the job.
+    pub(crate) async fn answer_questions(
+        &self,
+        caller: &Caller,
+        id: &str,
+        given: ClientAnswers,
+    ) -> Result<JobSnapshot, CallError> {
+        let job = self.get(Some(caller), id).await?;
+        match self.0.live_job(job.id) {
+            Some(live) => {
+                let given = live.matching_answers(given);
+                if !given.is_empty() {
+                    // Stored first: an answer that was acknowledged must not be asked for again.
+                    self.0.store().await?.add_answers(job.id, given.clone()).await?;
+                    live.answer_questions(given);
+                }
+                self.get(Some(caller), id).await
+            }
+            None if job.state.is_terminal() => Ok(job),
+            None => {
+                // It may have ended since the first look.
+                let job = self.get_existing(job.id).await?;
+                if job.state.is_terminal() {
+                    return Ok(job);
+                }
+                let message = format!("job {} is run by another server; answer it there", job.id);
+                Err(CallError::Conflict { message, details: json!({ "state": job.state }) })
+            }
+        }
+    }
+
+    /// Accepts a job and stores it. Once this returns, the job is never lost.
+    pub(crate) async fn start(&self, wanted: JobRequest) -> Result<HostAnswer, CallError> {
+        let JobRequest { mut call, terms, late_questions: later } = wanted;
+        call.metadata.as_job = true;
+        call.started_work = StartedWork::with_slot();
+        let jobs = &self.0;
+        let (entry, mut call) = pipeline::accept_job(&jobs.gate, call).await?;
+        if terms.answer_within.is_some() && entry.tool().is_done(&call.started_work) {
+            return pipeline::run_call(&jobs.gate, &mut call, None).await.map(HostAnswer::Output);
+        }
+        if let Some(why) = jobs.queue_refusal(&call.caller) {
+            return Err(pipeline::refuse_call(&jobs.gate, &call, why).await);
+        }
+        let created = Timestamp::now();
+        let keep =
+            terms.keep_for.unwrap_or(jobs.settings.keep).max(KEEP_MIN).min(jobs.settings.keep_max);
+        let cancel = call.cancel.clone();
+        let ahead = call.started_work;
+        let id = JobId::from_bits(u128::from_le_bytes(random_id_bits()?));
+        let spec = entry.spec();
+        let tool = spec.id.clone();
+        let priority = spec.priority;
+        let as_job = spec.job;
+        let caller = call.caller.clone();
+        // Snapshot at acceptance; the job may be further when the client reads this.
+        let accepted = JobSnapshot {
+            id,
+            tool: tool.clone(),
+            caller: call.caller.clone(),
+            state: JobState::Queued,
+            created,
+            updated: created,
+            started: None,
+            attempts: 0,
+            progress: 0.0,
+            message: None,
+            keep_for: keep,
+            last_event: 1,
+            artefacts: Vec::new(),
+            questions: ClientQuestions::new(),
+            outcome: None,
+        };
+        let can = match later {
+            LateQuestions::Possible => call.asker.supported(),
+            LateQuestions::Never => QuestionSupport::default(),
+        };
+        let new = NewJob {
+            id,
+            tool: tool.clone(),
+            input: call.input,
+            caller: call.caller,
+            dialect: call.dialect,
+            priority,
+            created,
+            keep,
+            answers: CallerAnswers { can, given: call.asker.answers() },
+        };
+        let accepting = {
+            let jobs = jobs.clone();
+            // A separate task, so that a departing caller leaves no job that nobody runs.
+            tokio::spawn(async move {
+                let store = jobs.store().await?;
+                let live = jobs.register(id, 0, ahead);
+                if let Err(err) = store.accept(new).await {
+                    jobs.unregister(&live);
+                    return Err(err);
+                }
+                live.publish(1, vec![(created, JobEventKind::Queued)]);
+                jobs.enqueue(id, tool, caller, priority, created);
+                jobs.dispatch();
+                jobs.notify_changed();
+                Ok(live)
+            })
+        };
+        let live = accepting.await.map_err(|err| CallError::Failed {
+            message: "the job could not be accepted".to_owned(),
+            cause: err.to_string(),
+        })??;
+        let at_once = matches!(as_job, JobSupport::Preferred | JobSupport::Required);
+        let Some(patience) = terms.answer_within.filter(|_| !at_once) else {
+            return Ok(HostAnswer::Job(Box::new(accepted)));
+        };
+        tokio::select! {
+            _ = timeout(patience, live.wait_until_closed()) => {}
+            // A caller who leaves before learning the job id leaves no job.
+            () = cancel.cancelled() => {
+                jobs.cancel_job(&live);
+                return Err(CallError::Canceled);
+            }
+        }
+        let job = self.get_existing(id).await?;
+        match job.outcome {
+            Some(outcome) => outcome.map(HostAnswer::Output),
+            None => Ok(HostAnswer::Job(Box::new(job))),
+        }
+    }
+
+    /// Returns the job `id` of `caller`. `None` stands for the owner of this machine, who sees all
+    /// jobs.
+    pub async fn get(&self, caller: Option<&Caller>, id: &str) -> Result<JobSnapshot, CallError> {
+        let found = match id.parse::<JobId>() {
+            Ok(id) => self.0.store().await?.job(id).await?,
+            Err(_) => None,
+        };
+        match found.filter(|job| caller.is_none_or(|caller| job.caller == *caller)) {
+            Some(job) => Ok(self.with_questions(job)),
+            None => Err(self.unknown_job(caller, id).await),
+        }
+    }
+
+    /// Waits for the end of the job `id` of `caller` and returns the job.
+    ///
+    /// Questions of the job are passed to `asker`, if that can ask.
+    pub(crate) async fn wait_until_ended(
+        &self,
+        caller: &Caller,
+        id: &str,
+        asker: &Asker,
+    ) -> Result<JobSnapshot, CallError> {
+        loop {
+            let job = self.get(Some(caller), id).await?;
+            if job.state.is_terminal() {
+                return Ok(job);
+            }
+            match self.0.live_job(job.id) {
+                Some(live) => tokio::select! {
+                    () = live.wait_until_closed() => {}
+                    never = self.forward_questions(caller, id, &live, asker) => match never {},
+                },
+                None => tokio::time::sleep(POLL_INTERVAL).await,
+            }
+        }
+    }
+
+    /// Passes questions of the job to `asker`, and its answers back. After a failure this asker is
+    /// not asked again; others may still answer.
+    async fn forward_questions(
+        &self,
+        caller: &Caller,
+        id: &str,
+        live: &LiveJob,
+        asker: &Asker,
+    ) -> std::convert::Infallible {
+        loop {
+            let asks = live.wait_for_questions().await;
+            let Ok(given) = asker.ask(asks).await else { break };
+            if self.answer_questions(caller, id, given).await.is_err() {
+                break;
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// Lists the jobs of `caller`, newest first. `None` stands for the owner of this machine, who
+    /// sees all jobs.
+    pub async fn list(
+        &self,
+        caller: Option<&Caller>,
+        after: Option<JobId>,
+        size: usize,
+    ) -> Result<JobPage, CallError> {
+        if let Some(after) = after {
+            self.get(caller, &after.to_string()).await?;
+        }
+        Ok(self.0.store().await?.list(caller.cloned(), after, size).await?)
+    }
+
+    /// Cancels the job `id` of `caller`, waits for its end for a bounded time, and returns the job.
+    pub(crate) async fn cancel(&self, caller: &Caller, id: &str) -> Result<JobSnapshot, CallError> {
+        let job = self.get(Some(caller), id).await?;
+        let jobs = &self.0;
+        if job.state.is_terminal() {
+            return Err(CallError::Conflict {
+                message: format!("job {} has ended already: it {}", job.id, end_phrase(job.state)),
+                details: json!({ "state": job.state }),
+            });
+        }
+        let Some(live) = jobs.live_job(job.id) else {
+            // It may have ended since the first look.
+            let job = self.get_existing(job.id).await?;
+            return if job.state.is_terminal() {
+                Ok(job)
+            } else {
+                let message = format!("job {} is run by another server; stop it there", job.id);
+                Err(CallError::Unavailable { message })
+            };
+        };
+        jobs.cancel_job(&live);
+        let _ =
+            timeout(jobs.gate.settings.cancel_grace + STOP_WAIT, live.wait_until_closed()).await;
+        self.get_existing(job.id).await
+    }
+
+    /// Returns the job `id` of `caller` and about `bytes_max` bytes of its events after number
+    /// `after`.
+    pub(crate) async fn read_events(
+        &self,
+        caller: &Caller,
+        id: &str,
+        after: u64,
+        bytes_max: usize,
+    ) -> Result<(JobSnapshot, Vec<JobEvent>), CallError> {
+        let job = self.get(Some(caller), id).await?;
+        let events = self.0.store().await?.events(job.id, after, bytes_max).await?;
+        Ok((job, events))
+    }
+
+    /// Opens a file that the job `id` of `caller` left.
+    pub(crate) async fn open_artefact(
+        &self,
+        caller: &Caller,
+        id: &str,
+        which: ArtefactSelection,
+    ) -> Result<OpenArtefact, CallError> {
+        let job = self.get(Some(caller), id).await?;
+        let files = self.0.files.clone();
+        let opened = spawn_blocking(move || files.open(&job, &which)).await;
+        opened.map_err(|err| CallError::Failed {
+            message: "the file could not be opened".to_owned(),
+            cause: err.to_string(),
+        })?
+    }
+
+    /// Watches the events of the job `id` of `caller` after number `after`. `None` stands for the
+    /// owner of this machine, who sees all jobs.
+    pub async fn watch(
+        &self,
+        caller: Option<&Caller>,
+        id: &str,
+        after: u64,
+    ) -> Result<(JobSnapshot, Box<dyn JobEventStream>), CallError> {
+        let job = self.get(caller, id).await?;
+        let watch = JobWatch {
+            jobs: self.0.clone(),
+            id: job.id,
+            after,
+            ready: VecDeque::new(),
+            stage: WatchStage::Open,
+            failures: 0,
+        };
+        Ok((job, Box::new(watch)))
+    }
+
+    /// Subscribes to the acceptance and end of any job.
+    pub(super) fn subscribe(&self) -> watch::Receiver<()> {
+        self.0.changed.subscribe()
+    }
+
+    /// Returns an existing job.
+    async fn get_existing(&self, id: JobId) -> Result<JobSnapshot, CallError> {
+        let job = self.0.store().await?.job(id).await?.map(|job| self.with_questions(job));
+        job.ok_or_else(|| CallError::NotFound { message: format!("job {id} is not kept any more") })
+    }
+
+    /// Adds the open questions to the job; the store does not contain them.
+    fn with_questions(&self, mut job: JobSnapshot) -> JobSnapshot {
+        if !job.state.is_terminal()
+            && let Some(live) = self.0.live_job(job.id)
+        {
+            job.questions = live.open_questions();
+        }
+        job
+    }
+
+    async fn unknown_job(&self, caller: Option<&Caller>, id: &str) -> CallError {
+        let asked: String = id.chars().take(40).collect();
+        let recent = match self.0.store().await {
+            Ok(store) => store.list(caller.cloned(), None, NEAREST_CANDIDATES).await,
+            Err(err) => Err(err),
+        };
+        let recent = recent.map(|page| page.jobs).unwrap_or_default();
+        let ids = recent.iter().map(|job| job.id.to_string());
+        let near = ids.map(|id| (strsim::damerau_levenshtein(&asked, &id), id));
+        let nearest = near.min().filter(|(letters, _)| *letters <= NEAREST_DISTANCE_MAX);
+        let hint = nearest.map(|(_, id)| format!("; did you mean `{id}`?")).unwrap_or_default();
+        CallError::NotFound { message: format!("no job is called `{asked}`{hint}") }
+    }
+}
+
+fn end_phrase(state: JobState) -> &'static str {
+    match state {
+        JobState::Queued | JobState::Running => "has not",
+        JobState::Succeeded => "succeeded",
+        JobState::Failed => "failed",
+        JobState::Canceled => "was cancelled",
+    }
+}
+
+fn random_id_bits() -> Result<[u8; 16], CallError> {
+    let mut bits = [0; 16];
+    getrandom::fill(&mut bits).map_err(|err| CallError::Failed {
+        message: "the job could not be given an id".to_owned(),
+        cause: err.to_string(),
+    })?;
+    Ok(bits)
+}

@@ -1,0 +1,51 @@
+//! Lists prompts with secrets redacted from their names and descriptions.
+
+use std::sync::Arc;
+
+use toolgate_contract::{
+    AnyPrompt, BoxFuture, CompletionRequest, PromptArguments, PromptSpec, PromptText, ToolContext,
+    ToolError, ToolSpec,
+};
+
+use crate::secrets::SecretSet;
+
+/// A prompt whose own texts contain a secret, with that redacted in its spec.
+pub(super) struct RedactedPrompt {
+    spec: PromptSpec,
+    prompt: Arc<dyn AnyPrompt>,
+}
+
+impl RedactedPrompt {
+    /// Returns `prompt`, wrapped if its spec needs redaction.
+    pub(super) fn redact(prompt: Arc<dyn AnyPrompt>, secrets: &SecretSet) -> Arc<dyn AnyPrompt> {
+        let mut spec = prompt.spec().clone();
+        secrets.redact_value(&mut spec);
+        if spec == *prompt.spec() { prompt } else { Arc::new(Self { spec, prompt }) }
+    }
+}
+
+impl AnyPrompt for RedactedPrompt {
+    fn spec(&self) -> &PromptSpec {
+        &self.spec
+    }
+
+    fn guard(&self) -> Option<&ToolSpec> {
+        self.prompt.guard()
+    }
+
+    fn make<'a>(
+        &'a self,
+        ctx: &'a ToolContext,
+        arguments: PromptArguments,
+    ) -> BoxFuture<'a, Result<PromptText, ToolError>> {
+        self.prompt.make(ctx, arguments)
+    }
+
+    fn complete<'a>(
+        &'a self,
+        ctx: &'a ToolContext,
+        asked: &'a CompletionRequest,
+    ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
+        self.prompt.complete(ctx, asked)
+    }
+}

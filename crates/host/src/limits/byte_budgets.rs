@@ -1,0 +1,245 @@
+//! Limits the bytes of each caller over time, with buckets that may go into debt.
+//!
+//! The size of an operation is known only afterwards. So the last admitted operation may exceed the
+//! budget, and the next ones wait until the debt is repaid.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use toolgate_contract::{CallError, Caller, RateBudget, ToolError, ToolFault};
+
+/// Number of new callers after which full buckets are removed.
+const CLEANUP_INTERVAL: usize = 1024;
+
+/// Byte budget of a caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ByteRate {
+    /// Burst size in bytes, available after a long pause.
+    pub at_once: u64,
+    /// Sustained rate in bytes per second.
+    pub per_second: u64,
+}
+
+/// Byte budgets of all callers.
+pub(super) struct ByteBudgets {
+    accounts: Mutex<HashMap<Caller, Arc<CallerBudget>>>,
+    rate: ByteRate,
+    /// Participle in the error message, for example `written`.
+    verb: &'static str,
+    started: Instant,
+}
+
+/// Byte budget of one caller.
+struct CallerBudget {
+    bucket: ByteBucket,
+    started: Instant,
+    /// Participle in the error message.
+    verb: &'static str,
+}
+
+impl ByteBudgets {
+    /// Creates budgets of the size `each` for every caller. The error message names `what`.
+    pub(super) fn new(rate: ByteRate, verb: &'static str) -> Self {
+        Self { accounts: Mutex::default(), rate, verb, started: Instant::now() }
+    }
+
+    /// Returns the budget that writes of `caller` draw on.
+    pub(super) fn write_budget(&self, caller: &Caller) -> Arc<dyn RateBudget> {
+        self.account(caller)
+    }
+
+    /// Checks that `caller` has budget left.
+    ///
+    /// # Errors
+    /// If the budget is used up; the error contains the retry time.
+    pub(super) fn check_left(&self, caller: &Caller) -> Result<(), CallError> {
+        self.account(caller)
+            .take(0)
+            .map_err(|(retry_after, message)| CallError::Limited { message, retry_after })
+    }
+
+    /// Charges `bytes` to `caller`, even beyond the budget.
+    pub(super) fn charge(&self, caller: &Caller, bytes: u64) {
+        self.account(caller).charge(bytes);
+    }
+
+    fn account(&self, caller: &Caller) -> Arc<CallerBudget> {
+        let mut of = self.lock_accounts();
+        if let Some(account) = of.get(caller) {
+            return account.clone();
+        }
+        if of.len() % CLEANUP_INTERVAL == CLEANUP_INTERVAL - 1 {
+            let now = self.started.elapsed();
+            of.retain(|_, account| !account.bucket.is_full(now) || Arc::strong_count(account) > 1);
+        }
+        let bucket = ByteBucket::new(self.rate);
+        let account = Arc::new(CallerBudget { bucket, started: self.started, verb: self.verb });
+        of.insert(caller.clone(), account.clone());
+        account
+    }
+
+    fn lock_accounts(&self) -> MutexGuard<'_, HashMap<Caller, Arc<CallerBudget>>> {
+        self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CallerBudget {
+    /// Charges `bytes`. If the budget is used up, returns the retry time and the message.
+    fn take(&self, bytes: u64) -> Result<(), (Duration, String)> {
+        self.bucket.take(bytes, self.started.elapsed()).map_err(|wait| {
+            let ByteRate { at_once, per_second } = self.bucket.rate;
+            let message = format!(
+                "too much was {} of late: {at_once} bytes at once, then {per_second} a second",
+                self.verb
+            );
+            (wait, message)
+        })
+    }
+}
+
+impl RateBudget for CallerBudget {
+    fn reserve(&self, bytes: u64) -> Result<(), ToolError> {
+        let taken = self.take(bytes);
+        taken.map_err(|(wait, message)| ToolError::new(ToolFault::Limited(wait), message))
+    }
+
+    fn charge(&self, bytes: u64) {
+        self.bucket.charge(bytes, self.started.elapsed());
+    }
+}
+
+/// Token bucket by the generic cell rate algorithm. It stores the time in nanoseconds at which the
+/// debt is repaid.
+struct ByteBucket {
+    rate: ByteRate,
+    repaid_at: AtomicU64,
+}
+
+impl ByteBucket {
+    fn new(rate: ByteRate) -> Self {
+        Self { rate, repaid_at: AtomicU64::new(0) }
+    }
+
+    /// Charges `bytes` at `now`, unless the debt is too large. The error is the wait time.
+    fn take(&self, bytes: u64, now: Duration) -> Result<(), Duration> {
+        let now = nanos(now);
+        let room = self.refill_nanos(self.rate.at_once);
+        let next = |even_at: u64| {
+            let owed = even_at.saturating_sub(now);
+            (owed == 0 || owed < room)
+                .then(|| even_at.max(now).saturating_add(self.refill_nanos(bytes)))
+        };
+        match self.repaid_at.fetch_update(Ordering::AcqRel, Ordering::Acquire, next) {
+            Ok(_) => Ok(()),
+            Err(even_at) => {
+                // Rounded up to milliseconds, so that a retry after this time succeeds.
+                let wait = even_at.saturating_sub(now).saturating_sub(room).saturating_add(1);
+                Err(Duration::from_millis(wait.div_ceil(1_000_000)))
+            }
+        }
+    }
+
+    /// Charges `bytes` at `now`, even beyond the budget.
+    fn charge(&self, bytes: u64, now: Duration) {
+        let now = nanos(now);
+        let next = |even_at: u64| Some(even_at.max(now).saturating_add(self.refill_nanos(bytes)));
+        let _ = self.repaid_at.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
+    }
+
+    fn is_full(&self, now: Duration) -> bool {
+        self.repaid_at.load(Ordering::Acquire) <= nanos(now)
+    }
+
+    /// Returns the time in nanoseconds in which `bytes` are replenished.
+    fn refill_nanos(&self, bytes: u64) -> u64 {
+        let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(self.rate.per_second.max(1));
+        u64::try_from(nanos).unwrap_or(u64::MAX)
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn bucket(at_once: u64, per_second: u64) -> ByteBucket {
+        ByteBucket::new(ByteRate { at_once, per_second })
+    }
+
+    #[test]
+    fn the_last_may_take_more_than_there_is_and_the_next_waits_exactly_until_that_is_made_up() {
+        let bucket = bucket(1000, 100);
+        let start = Duration::from_secs(5);
+        bucket.take(999, start).expect("there is room");
+        bucket.take(2001, start).expect("there is room for one");
+        // 3000 are taken, of which 1000 may be owed.
+        let wait = bucket.take(1, start).expect_err("it owes");
+        assert!((20_000..=20_001).contains(&wait.as_millis()), "{wait:?}");
+        let before = wait - Duration::from_millis(1);
+        bucket.take(1, start + before).expect_err("it owes still");
+        bucket.take(1, start + wait).expect("it came when it was told to");
+    }
+
+    #[test]
+    fn what_was_written_counts_whatever_is_owed() {
+        let bucket = bucket(1000, 1000);
+        let now = Duration::from_secs(5);
+        for _ in 0..3 {
+            bucket.charge(2000, now);
+        }
+        assert_eq!(bucket.take(0, now).expect_err("it owes").as_millis(), 5001);
+    }
+
+    #[test]
+    fn each_caller_has_a_purse_of_its_own_and_keeps_it() {
+        let bytes = ByteBudgets::new(ByteRate { at_once: 10, per_second: 1 }, "written");
+        let ada = Caller::with_key("ada");
+        let bob = Caller::with_key("bob");
+        bytes.write_budget(&ada).reserve(100).expect("her first");
+        let refused = bytes.write_budget(&ada).reserve(1).expect_err("she owes");
+        assert!(matches!(refused.fault, ToolFault::Limited(wait) if !wait.is_zero()));
+        bytes.write_budget(&bob).reserve(100).expect("his first");
+    }
+
+    #[test]
+    fn callers_who_owe_nothing_are_forgotten() {
+        let bytes =
+            ByteBudgets::new(ByteRate { at_once: 1_000, per_second: 1_000_000_000 }, "written");
+        for nth in 0..10_000 {
+            bytes.write_budget(&Caller::with_key(&nth.to_string())).reserve(1).expect("a first");
+        }
+        assert!(bytes.lock_accounts().len() <= CLEANUP_INTERVAL, "{}", bytes.lock_accounts().len());
+    }
+
+    proptest! {
+        #[test]
+        fn it_takes_what_a_bucket_with_debt_would(
+            takes in prop::collection::vec((0..2000_u64, 0..5_u64), 1..60),
+            at_once in 1..2000_u64,
+        ) {
+            // One byte a millisecond, and whole milliseconds: the model is exact.
+            let bucket = bucket(at_once, 1000);
+            let mut now = 0_u64;
+            let mut owed = 0_u64;
+            for (bytes, after) in takes {
+                now += after * 100;
+                owed = owed.saturating_sub(after * 100);
+                let taken = bucket.take(bytes, Duration::from_millis(now));
+                prop_assert_eq!(taken.is_ok(), owed < at_once);
+                match taken {
+                    Ok(()) => owed += bytes,
+                    Err(wait) => prop_assert_eq!(
+                        u64::try_from(wait.as_millis()).expect("short"), owed - at_once + 1
+                    ),
+                }
+            }
+        }
+    }
+}

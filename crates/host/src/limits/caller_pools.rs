@@ -1,0 +1,107 @@
+//! Limits the concurrent calls of each caller, so that one cannot block the others.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::sync::CancellationToken;
+use toolgate_contract::{CallError, Caller};
+
+use super::{CallPool, SlotWait};
+
+/// Pools of the callers with calls in progress.
+pub(super) struct CallerPools {
+    new_pool: Box<dyn Fn() -> CallPool + Send + Sync>,
+    pools: Arc<Mutex<CallerPoolMap>>,
+}
+
+type CallerPoolMap = HashMap<Caller, Weak<CallPool>>;
+
+/// Permit from a caller's pool. The pool is removed with its last share.
+pub(super) struct CallerShare {
+    #[allow(dead_code, reason = "held, and given back on drop")]
+    permit: Option<OwnedSemaphorePermit>,
+    pool: Option<Arc<CallPool>>,
+    caller: Caller,
+    pools: Arc<Mutex<CallerPoolMap>>,
+}
+
+impl CallerPools {
+    /// Creates limits whose pools are made by `make`.
+    pub(super) fn new(make: impl Fn() -> CallPool + Send + Sync + 'static) -> Self {
+        Self { new_pool: Box::new(make), pools: Arc::default() }
+    }
+
+    /// Waits for a permit of `caller` in the caller's own queue.
+    pub(super) async fn admit(
+        &self,
+        caller: &Caller,
+        cancel: &CancellationToken,
+        patience: SlotWait,
+    ) -> Result<CallerShare, CallError> {
+        let pool = self.pool(caller);
+        let held = self.pools.clone();
+        let caller = caller.clone();
+        // Built first, so that its drop cleans up even if the wait fails.
+        let mut share = CallerShare { permit: None, pool: Some(pool.clone()), caller, pools: held };
+        share.permit = Some(pool.admit(cancel, patience).await?);
+        Ok(share)
+    }
+
+    fn pool(&self, caller: &Caller) -> Arc<CallPool> {
+        let mut held = lock_pools(&self.pools);
+        if let Some(pool) = held.get(caller).and_then(Weak::upgrade) {
+            return pool;
+        }
+        let pool = Arc::new((self.new_pool)());
+        held.insert(caller.clone(), Arc::downgrade(&pool));
+        pool
+    }
+}
+
+impl Drop for CallerShare {
+    fn drop(&mut self) {
+        self.permit = None;
+        let mut held = lock_pools(&self.pools);
+        self.pool = None;
+        if held.get(&self.caller).is_some_and(|pool| pool.strong_count() == 0) {
+            held.remove(&self.caller);
+        }
+    }
+}
+
+fn lock_pools(held: &Mutex<CallerPoolMap>) -> MutexGuard<'_, CallerPoolMap> {
+    held.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn each(size: usize) -> CallerPools {
+        CallerPools::new(move || {
+            CallPool::new("calls of one caller", size, 1, Duration::from_secs(1))
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_caller_at_its_bound_waits_in_its_own_queue_and_no_other_does() {
+        let each = each(1);
+        let wanted = CancellationToken::new();
+        let ada = Caller::with_key("ada");
+        let bob = Caller::with_key("bob");
+        let admit = |caller| each.admit(caller, &wanted, SlotWait::Bounded);
+        let first = admit(&ada).await.expect("her first");
+        let (second, third) = tokio::join!(admit(&ada), admit(&ada));
+        for refused in [second, third] {
+            assert!(matches!(refused, Err(CallError::Limited { .. })));
+        }
+        let his = admit(&bob).await.expect("his first");
+        drop(first);
+        drop(admit(&ada).await.expect("there is room again"));
+        drop(his);
+        assert!(lock_pools(&each.pools).is_empty(), "nothing is kept of who has nothing going on");
+    }
+}

@@ -1,0 +1,307 @@
+//! Seals the state of a request that ends with questions, so that the client can send it again with
+//! the answers.
+//!
+//! The server keeps only the codes of states that were already used for a confirmation. The answers
+//! so far travel to the client and back. A keyed hash protects them, and covers the caller, the
+//! request and the expiry time.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use blake3::Hasher;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use toolgate_contract::{
+    CallError, Caller, ClientAnswers, ClientQuestions, ConsentRedeemer, HostRequest,
+};
+
+/// Lifetime of a state, which is the time to answer.
+const STATE_LIFETIME: Duration = Duration::from_secs(3600);
+/// Length of the keyed hash in bytes.
+const CODE_BYTES: usize = 32;
+
+/// Seals and opens request states with a key that only this process knows.
+pub(crate) struct StateSealer {
+    key: [u8; 32],
+    /// Codes of states that were used for a confirmation, each with its expiry in Unix seconds.
+    used_codes: Arc<Mutex<HashMap<[u8; CODE_BYTES], i64>>>,
+}
+
+/// Largest number of used codes that are remembered.
+const USED_CODES_MAX: usize = 1 << 16;
+/// Largest serialized state in bytes.
+const STATE_BYTES_MAX: usize = 1 << 20;
+
+/// State that travels to the client and back.
+#[derive(Serialize, Deserialize)]
+struct RequestState {
+    /// Expiry time in seconds of the Unix epoch.
+    until: i64,
+    /// Random number that makes each state unique.
+    nonce: u64,
+    /// Name of the caller.
+    caller: String,
+    /// Digest of the request.
+    what: String,
+    /// Answers to the questions asked so far.
+    given: ClientAnswers,
+    /// Keys of the questions that are asked now.
+    open: BTreeSet<String>,
+    /// Note that the tool wants back with the next request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    note: Option<String>,
+}
+
+impl StateSealer {
+    /// Creates a sealer with a random key.
+    pub(crate) fn new() -> Self {
+        let mut key = [0; 32];
+        // Without randomness TLS, jobs and sessions fail as well.
+        getrandom::fill(&mut key).expect("the system gives random numbers");
+        Self { key, used_codes: Arc::default() }
+    }
+
+    /// Returns the state that the client must send back with the answers to `questions`.
+    ///
+    /// # Errors
+    /// If no randomness is available, or the state is larger than 1 MiB.
+    pub(crate) fn seal(
+        &self,
+        caller: &Caller,
+        what: &str,
+        (given, note): (ClientAnswers, Option<String>),
+        questions: &ClientQuestions,
+    ) -> Result<String, CallError> {
+        let until = Timestamp::now().as_second() + STATE_LIFETIME.as_secs().cast_signed();
+        let caller = caller.name.to_string();
+        let what = what.to_owned();
+        let open = questions.keys().cloned().collect();
+        let mut nonce = [0; 8];
+        getrandom::fill(&mut nonce).map_err(|err| CallError::Failed {
+            message: "what was answered so far cannot be remembered".to_owned(),
+            cause: err.to_string(),
+        })?;
+        let nonce = u64::from_le_bytes(nonce);
+        let state = RequestState { until, nonce, caller, what, given, open, note };
+        let mut bytes = serde_json::to_vec(&state).map_err(|err| CallError::Failed {
+            message: "what was answered so far cannot be remembered".to_owned(),
+            cause: err.to_string(),
+        })?;
+        if bytes.len() > STATE_BYTES_MAX {
+            return Err(CallError::TooLarge {
+                message: format!(
+                    "what was answered so far is {} bytes long, and no more than \
+                     {STATE_BYTES_MAX} are remembered from one request to the next; answer shorter",
+                    bytes.len()
+                ),
+            });
+        }
+        let code = blake3::keyed_hash(&self.key, &bytes);
+        bytes.extend_from_slice(code.as_bytes());
+        Ok(URL_SAFE_NO_PAD.encode(bytes))
+    }
+
+    /// Returns all answers so far and the note of the tool.
+    ///
+    /// They are the answers in `sealed` and those in `given` whose question is open. Without a
+    /// sealed state all of `given` counts, since a client may answer expected questions ahead.
+    ///
+    /// # Errors
+    /// If `sealed` is not from this server, has expired, or belongs to another request.
+    pub(crate) fn merge_answers(
+        &self,
+        caller: &Caller,
+        what: &str,
+        sealed: Option<&str>,
+        given: ClientAnswers,
+    ) -> Result<(ClientAnswers, Option<String>), CallError> {
+        let Some(sealed) = sealed else { return Ok((given, None)) };
+        let RequestState { given: mut all, open, note, .. } = self.unseal(caller, what, sealed)?;
+        all.extend(given.into_iter().filter(|(key, _)| open.contains(key)));
+        Ok((all, note))
+    }
+
+    /// Returns a function that marks `sealed` as used. It returns true only for the first call that
+    /// uses this state.
+    pub(crate) fn spend_once(&self, sealed: &str) -> ConsentRedeemer {
+        let bytes = URL_SAFE_NO_PAD.decode(sealed).unwrap_or_default();
+        let code: [u8; CODE_BYTES] =
+            bytes.last_chunk().copied().unwrap_or_else(|| *blake3::hash(&bytes).as_bytes());
+        let all = self.used_codes.clone();
+        let is_ours = OnceLock::new();
+        Arc::new(move || {
+            *is_ours.get_or_init(|| {
+                let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+                let now = Timestamp::now().as_second();
+                if all.len() >= USED_CODES_MAX {
+                    all.retain(|_, until| *until >= now);
+                }
+                if all.len() >= USED_CODES_MAX {
+                    // The table is full of valid codes, so this confirmation must be asked again.
+                    return false;
+                }
+                all.insert(code, now + STATE_LIFETIME.as_secs().cast_signed()).is_none()
+            })
+        })
+    }
+
+    fn unseal(&self, caller: &Caller, what: &str, sealed: &str) -> Result<RequestState, CallError> {
+        let refused = |why: &str| CallError::Refused {
+            code: -32602,
+            message: format!("`requestState` {why}; make the request again without it"),
+            data: None,
+        };
+        let foreign = || refused("is not as this server wrote it");
+        let bytes = URL_SAFE_NO_PAD.decode(sealed).map_err(|_| foreign())?;
+        let at = bytes.len().checked_sub(CODE_BYTES).ok_or_else(foreign)?;
+        let (state, code) = bytes.split_at(at);
+        let code = <[u8; CODE_BYTES]>::try_from(code).map_err(|_| foreign())?;
+        // `blake3::EtagHasher` compares in constant time.
+        if blake3::keyed_hash(&self.key, state) != code {
+            return Err(foreign());
+        }
+        let state: RequestState = serde_json::from_slice(state).map_err(|_| foreign())?;
+        if state.caller != *caller.name || state.what != what {
+            return Err(refused("belongs to another request"));
+        }
+        if state.until < Timestamp::now().as_second() {
+            return Err(refused("has expired"));
+        }
+        Ok(state)
+    }
+}
+
+/// Returns a digest of the request: its kind, its target and its arguments in any order.
+pub(crate) fn request_digest(request: &HostRequest) -> String {
+    let mut hash = Hasher::new();
+    match request {
+        HostRequest::CallTool { tool, input } | HostRequest::StartJob { tool, input, .. } => {
+            hash_text(&mut hash, b't', tool);
+            hash_value(&mut hash, input);
+        }
+        HostRequest::ReadResource { uri } => hash_text(&mut hash, b'r', uri),
+        HostRequest::GetPrompt { name, arguments } => {
+            hash_text(&mut hash, b'p', name);
+            for (name, text) in arguments {
+                hash_text(&mut hash, b'k', name);
+                hash_text(&mut hash, b's', text);
+            }
+        }
+        // Other requests never end with questions.
+        HostRequest::ListTools { .. }
+        | HostRequest::Discover
+        | HostRequest::Refuse(_)
+        | HostRequest::RefuseCall { .. }
+        | HostRequest::GetJob { .. }
+        | HostRequest::AwaitJob { .. }
+        | HostRequest::ListJobs { .. }
+        | HostRequest::CancelJob { .. }
+        | HostRequest::OpenArtefact { .. }
+        | HostRequest::AnswerJob { .. }
+        | HostRequest::ListResources { .. }
+        | HostRequest::ListTemplates
+        | HostRequest::ReadFolder { .. }
+        | HostRequest::WatchResource { .. }
+        | HostRequest::ListPrompts { .. }
+        | HostRequest::Complete(_)
+        | HostRequest::ListSkills { .. }
+        | HostRequest::GetSkill { .. } => return String::new(),
+    }
+    hash.finalize().to_hex().to_string()
+}
+
+/// Hashes a text with its `kind` and length, so that different texts never hash alike.
+fn hash_text(hash: &mut Hasher, kind: u8, text: &str) {
+    hash.update(&[kind]).update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
+}
+
+fn hash_value(hash: &mut Hasher, value: &Value) {
+    match value {
+        Value::Null => hash_text(hash, b'0', ""),
+        Value::Bool(is) => hash_text(hash, b'b', if *is { "true" } else { "false" }),
+        Value::Number(number) => hash_text(hash, b'n', &number.to_string()),
+        Value::String(text) => hash_text(hash, b's', text),
+        Value::Array(items) => {
+            hash_text(hash, b'a', &items.len().to_string());
+            items.iter().for_each(|item| hash_value(hash, item));
+        }
+        Value::Object(members) => {
+            hash_text(hash, b'o', &members.len().to_string());
+            let mut members: Vec<_> = members.iter().collect();
+            members.sort_unstable_by_key(|(name, _)| *name);
+            for (name, member) in members {
+                hash_text(hash, b'k', name);
+                hash_value(hash, member);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use toolgate_contract::{ClientAnswer, ClientQuestion, PersonChoice};
+
+    use super::*;
+
+    fn asked() -> ClientQuestions {
+        ClientQuestions::from([("q".to_owned(), ClientQuestion::Roots)])
+    }
+
+    fn sealed(rounds: &StateSealer, caller: &Caller) -> String {
+        rounds.seal(caller, "this", (ClientAnswers::new(), None), &asked()).expect("it is short")
+    }
+
+    #[test]
+    fn what_is_sealed_opens_for_the_same_request_of_the_same_caller_alone() {
+        let rounds = StateSealer::new();
+        let (one, other) = (Caller::with_key("one"), Caller::with_key("other"));
+        let sealed = sealed(&rounds, &one);
+        assert!(rounds.unseal(&one, "this", &sealed).is_ok());
+        assert!(rounds.unseal(&other, "this", &sealed).is_err());
+        assert!(rounds.unseal(&one, "that", &sealed).is_err());
+        assert!(StateSealer::new().unseal(&one, "this", &sealed).is_err());
+    }
+
+    #[test]
+    fn a_changed_letter_anywhere_is_seen() {
+        let rounds = StateSealer::new();
+        let caller = Caller::local();
+        let sealed = sealed(&rounds, &caller);
+        for at in 0..sealed.len() {
+            let mut changed = sealed.clone().into_bytes();
+            changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
+            let changed = String::from_utf8(changed).expect("ASCII");
+            assert!(rounds.unseal(&caller, "this", &changed).is_err(), "letter {at}");
+        }
+    }
+
+    #[test]
+    fn only_what_was_asked_is_answered_and_what_is_too_long_is_refused() {
+        let rounds = StateSealer::new();
+        let caller = Caller::local();
+        let sealed = sealed(&rounds, &caller);
+        let told = || ClientAnswer::Choice(PersonChoice::Declined);
+        let given = ClientAnswers::from([("q".to_owned(), told()), ("other".to_owned(), told())]);
+        let answered = rounds.merge_answers(&caller, "this", Some(&sealed), given);
+        assert_eq!(answered.expect("it opens").0, ClientAnswers::from([("q".to_owned(), told())]));
+        let long = ClientAnswers::from([("x".repeat(STATE_BYTES_MAX), told())]);
+        let refused = rounds.seal(&caller, "this", (long, None), &asked());
+        assert!(matches!(refused, Err(CallError::TooLarge { .. })));
+    }
+
+    #[test]
+    fn a_request_is_the_same_in_whatever_order_its_arguments_are_written() {
+        let what = |input| request_digest(&HostRequest::CallTool { tool: "t".to_owned(), input });
+        let one = json!({"a": 1, "b": [{"c": "d"}]});
+        let other = json!({"b": [{"c": "d"}], "a": 1});
+        assert_eq!(what(one.clone()), what(other));
+        for changed in [json!({"a": 1, "b": [{"c": "e"}]}), json!({"a": "1", "b": [{"c": "d"}]})] {
+            assert_ne!(what(one.clone()), what(changed));
+        }
+    }
+}

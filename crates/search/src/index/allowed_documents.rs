@@ -1,0 +1,116 @@
+//! Applies a filter to documents before the best are selected.
+
+use tantivy::schema::{IndexRecordOption, Term};
+use tantivy::{DocId, DocSet, TERMINATED};
+
+use super::IndexError;
+use super::schema::{SchemaFields, normalize_tag};
+use super::segment::IndexSegment;
+use crate::DocumentFilter;
+
+/// Documents of a segment that a search considers.
+pub(super) enum AllowedDocuments {
+    /// All documents: there is no filter, and none is deleted.
+    All,
+    /// Documents whose bit is set.
+    Only(Vec<u64>),
+}
+
+impl AllowedDocuments {
+    pub(super) fn for_filter(
+        part: &IndexSegment,
+        fields: SchemaFields,
+        filter: &DocumentFilter,
+    ) -> Result<Self, IndexError> {
+        if part.is_whole() && *filter == DocumentFilter::default() {
+            return Ok(Self::All);
+        }
+        let mut bits = vec![0_u64; (part.len() as usize).div_ceil(64)];
+        for doc in (0..part.len()).filter(|doc| part.is_alive(*doc)) {
+            set_bit(&mut bits, doc);
+        }
+        if !filter.prefixes.is_empty() {
+            intersect(&mut bits, &with_prefixes(part, &filter.prefixes)?);
+        }
+        for wanted in &filter.tags {
+            intersect(
+                &mut bits,
+                &with_tag(part, &Term::from_field_text(fields.tag, &normalize_tag(wanted)))?,
+            );
+        }
+        Ok(Self::Only(bits))
+    }
+
+    pub(super) fn contains(&self, doc: DocId) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(bits) => bits[doc as usize / 64] & (1 << (doc % 64)) != 0,
+        }
+    }
+}
+
+fn set_bit(bits: &mut [u64], doc: DocId) {
+    bits[doc as usize / 64] |= 1 << (doc % 64);
+}
+
+fn intersect(bits: &mut [u64], only: &[u64]) {
+    for (bits, only) in bits.iter_mut().zip(only) {
+        *bits &= only;
+    }
+}
+
+/// Returns the documents whose path begins with one of `prefixes`. Paths are numbered in order, so
+/// each prefix is a range of numbers.
+fn with_prefixes(part: &IndexSegment, prefixes: &[String]) -> Result<Vec<u64>, IndexError> {
+    let mut bits = vec![0_u64; (part.len() as usize).div_ceil(64)];
+    let Some(paths) = &part.paths else { return Ok(bits) };
+    let dictionary = paths.dictionary();
+    let mut ranges = Vec::new();
+    for prefix in prefixes {
+        let from = dictionary.term_ord_or_next(prefix.as_bytes())?;
+        let to = match prefix_end(prefix.as_bytes()) {
+            Some(after) => ordinal(&dictionary.term_ord_or_next(after)?),
+            None => u64::MAX,
+        };
+        ranges.push(ordinal(&from)..to);
+    }
+    for doc in 0..part.len() {
+        if let Some(path) = paths.ords().first(doc)
+            && ranges.iter().any(|it| it.contains(&path))
+        {
+            set_bit(&mut bits, doc);
+        }
+    }
+    Ok(bits)
+}
+
+fn ordinal(hit: &tantivy::columnar::TermOrdHit) -> u64 {
+    use tantivy::columnar::TermOrdHit::{Exact, Next};
+    match hit {
+        Exact(number) | Next(number) => *number,
+    }
+}
+
+/// Returns the smallest string after all that begin with `prefix`; `None` if there is none.
+fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+    let mut after = prefix.to_owned();
+    while let Some(last) = after.pop() {
+        if last < u8::MAX {
+            after.push(last + 1);
+            return Some(after);
+        }
+    }
+    None
+}
+
+fn with_tag(part: &IndexSegment, tag: &Term) -> Result<Vec<u64>, IndexError> {
+    let mut bits = vec![0_u64; (part.len() as usize).div_ceil(64)];
+    if let Some(mut postings) = part.tags.read_postings(tag, IndexRecordOption::Basic)? {
+        let mut doc = postings.doc();
+        while doc != TERMINATED {
+            set_bit(&mut bits, doc);
+            doc = postings.advance();
+        }
+    }
+    Ok(bits)
+}

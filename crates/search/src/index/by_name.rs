@@ -1,0 +1,336 @@
+//! Finds definitions by name.
+
+use std::collections::BTreeSet;
+
+use tantivy::postings::{SegmentPostings, TermInfo};
+use tantivy::schema::{IndexRecordOption, Term};
+use tantivy::{DocId, DocSet, TERMINATED};
+use toolgate_chunks::ChunkKind;
+use toolgate_chunks::words::{distinct_words, identifier_parts};
+
+use super::allowed_documents::AllowedDocuments;
+use super::schema::normalize_name;
+use super::segment::IndexSegment;
+use super::snapshot::IndexSnapshot;
+use super::{IndexError, catch_panics};
+use crate::{ChunkSummary, DocumentFilter};
+
+/// Match between a name and the query, best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum NameMatchKind {
+    /// Equal.
+    Exact,
+    /// Equal without case.
+    CaseInsensitive,
+    /// The name starts with the query.
+    Prefix,
+    /// The name contains all words of the query.
+    Words,
+    /// The name differs by one or two letters.
+    Misspelled,
+}
+
+/// A definition that was found by name.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NamedDefinition {
+    /// Description for search results.
+    pub summary: ChunkSummary,
+    /// Name that matched.
+    pub name: String,
+    /// Kind of match.
+    pub match_kind: NameMatchKind,
+}
+
+/// Most definitions examined in each segment by each kind of match.
+const EXAMINED_MAX: usize = 2_000;
+/// Shortest name, in characters, that may be misspelled by one letter. From twice this length, it
+/// may be by two.
+const MISSPELLED_CHARS_MIN: usize = 4;
+
+impl IndexSnapshot {
+    /// Finds up to `limit` definitions with a name like `query`, best first. They are ordered by
+    /// [`NameMatchKind`], then functions and types first, then short names first. In `Session::new` or
+    /// `session.new`, the part before the last name is the container, and definitions in it come
+    /// first.
+    pub fn find_named(
+        &self,
+        query: &str,
+        filter: &DocumentFilter,
+        limit: usize,
+    ) -> Result<Vec<NamedDefinition>, IndexError> {
+        catch_panics(|| {
+            let Some(asked) = NameQuery::parse(query) else { return Ok(Vec::new()) };
+            let found = self.find_definitions(&asked, filter, SpellingTolerance::Exact)?;
+            let found = asked.best_matches(found, limit);
+            // After an equal name, misspellings are not searched.
+            if found.first().is_some_and(|it| it.match_kind <= NameMatchKind::CaseInsensitive) {
+                return Ok(found);
+            }
+            Ok(asked.best_matches(
+                self.find_definitions(&asked, filter, SpellingTolerance::Similar)?,
+                limit,
+            ))
+        })
+    }
+
+    fn find_definitions(
+        &self,
+        asked: &NameQuery,
+        filter: &DocumentFilter,
+        spelt: SpellingTolerance,
+    ) -> Result<Vec<ChunkSummary>, IndexError> {
+        let mut found = Vec::new();
+        for part in &self.inner.segments {
+            let allowed = AllowedDocuments::for_filter(part, self.inner.fields, filter)?;
+            let mut docs = self.find_similar(part, &allowed, asked)?;
+            match spelt {
+                SpellingTolerance::Exact => {}
+                SpellingTolerance::Similar => add_misspelled(&mut docs, part, &allowed, asked)?,
+            }
+            for doc in docs {
+                found.push(part.chunk_summary(doc)?);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns chunks of `part` that may define the requested name.
+    fn find_similar(
+        &self,
+        part: &IndexSegment,
+        allowed: &AllowedDocuments,
+        asked: &NameQuery,
+    ) -> Result<BTreeSet<DocId>, IndexError> {
+        let fields = self.inner.fields;
+        let mut docs = BTreeSet::new();
+        let exact = Term::from_field_text(fields.symbol, &asked.symbol);
+        let exact = part.symbols.read_postings(&exact, IndexRecordOption::Basic)?;
+        exact.into_iter().for_each(|it| add_postings(&mut docs, it, allowed));
+        let begins = asked.symbol.as_bytes();
+        let mut terms = part.symbols.terms().range().ge(begins).into_stream()?;
+        while terms.advance() && terms.key().starts_with(begins) && docs.len() < EXAMINED_MAX {
+            add_postings(&mut docs, term_postings(part, terms.value())?, allowed);
+        }
+        self.add_with_words(part, allowed, asked, &mut docs)?;
+        Ok(docs)
+    }
+
+    /// Adds chunks whose names contain all words of the requested name.
+    fn add_with_words(
+        &self,
+        part: &IndexSegment,
+        allowed: &AllowedDocuments,
+        asked: &NameQuery,
+        docs: &mut BTreeSet<DocId>,
+    ) -> Result<(), IndexError> {
+        let field = self.inner.fields.words[0];
+        let index = &part.words[0];
+        let mut postings = Vec::new();
+        for word in &asked.words {
+            let term = Term::from_field_text(field, word);
+            match index.read_postings(&term, IndexRecordOption::Basic)? {
+                Some(found) => postings.push(found),
+                None => return Ok(()),
+            }
+        }
+        postings.sort_by_key(SegmentPostings::doc_freq);
+        let Some((rarest, others)) = postings.split_first_mut() else { return Ok(()) };
+        let mut taken = 0;
+        let mut doc = rarest.doc();
+        while doc != TERMINATED && taken < EXAMINED_MAX {
+            let has = |it: &mut SegmentPostings| {
+                (if it.doc() < doc { it.seek(doc) } else { it.doc() }) == doc
+            };
+            if others.iter_mut().all(has) && allowed.contains(doc) {
+                docs.insert(doc);
+                taken += 1;
+            }
+            doc = rarest.advance();
+        }
+        Ok(())
+    }
+}
+
+/// Adds chunks of `part` that define a name with a small spelling difference.
+fn add_misspelled(
+    docs: &mut BTreeSet<DocId>,
+    part: &IndexSegment,
+    allowed: &AllowedDocuments,
+    asked: &NameQuery,
+) -> Result<(), IndexError> {
+    if asked.edits_max == 0 {
+        return Ok(());
+    }
+    let most = docs.len() + EXAMINED_MAX;
+    let mut terms = part.symbols.terms().stream()?;
+    while terms.advance() && docs.len() < most {
+        let name = std::str::from_utf8(terms.key());
+        if name.is_ok_and(|name| asked.distance(name).is_some()) {
+            add_postings(docs, term_postings(part, terms.value())?, allowed);
+        }
+    }
+    Ok(())
+}
+
+fn term_postings(part: &IndexSegment, term: &TermInfo) -> Result<SegmentPostings, IndexError> {
+    Ok(part.symbols.read_postings_from_terminfo(term, IndexRecordOption::Basic)?)
+}
+
+fn add_postings(
+    docs: &mut BTreeSet<DocId>,
+    mut postings: SegmentPostings,
+    allowed: &AllowedDocuments,
+) {
+    let mut taken = 0;
+    while postings.doc() != TERMINATED && taken < EXAMINED_MAX {
+        if allowed.contains(postings.doc()) {
+            docs.insert(postings.doc());
+            taken += 1;
+        }
+        postings.advance();
+    }
+}
+
+/// Spellings that a search considers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SpellingTolerance {
+    /// The requested spelling.
+    Exact,
+    /// Similar spellings, too.
+    Similar,
+}
+
+/// Sort key of a match; smaller comes first.
+type NameMatchOrder = (NameMatchKind, usize, bool, bool, usize, String, u32);
+
+/// A parsed name query.
+#[derive(Debug, Clone)]
+pub struct NameQuery {
+    /// Requested name, as written.
+    name: String,
+    /// Requested name in lower case, as the index stores names.
+    symbol: String,
+    /// Words of the name.
+    words: Vec<String>,
+    /// Names of the requested containers, in lower case.
+    containers: Vec<String>,
+    /// Number of letters that may differ.
+    edits_max: usize,
+}
+
+/// Returns the distinct words of a name, without the whole name, so that their order does not
+/// matter.
+fn distinct_parts(name: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    identifier_parts(name, |word| words.push(word.to_owned()));
+    words.sort_unstable();
+    words.dedup();
+    words
+}
+
+impl NameQuery {
+    /// Parses `query`; `None` if it contains no name.
+    pub fn parse(query: &str) -> Option<Self> {
+        let is_between = |c: char| c.is_whitespace() || matches!(c, ':' | '.' | '#' | '/' | '\\');
+        let query = query.trim().trim_end_matches(['(', ')', ';', '!', '?']);
+        // Spaces separate the words of one name. Other separators divide containers and name.
+        let mut parts: Vec<&str> = query
+            .split(|c| is_between(c) && !char::is_whitespace(c))
+            .map(str::trim)
+            .filter(|part| !part.is_empty())
+            .collect();
+        let name = parts.pop()?.to_owned();
+        let length = name.chars().count();
+        Some(Self {
+            symbol: normalize_name(&name),
+            words: distinct_parts(&name),
+            containers: parts.into_iter().map(normalize_name).collect(),
+            edits_max: match length {
+                0..MISSPELLED_CHARS_MIN => 0,
+                _ => 1 + usize::from(length >= 2 * MISSPELLED_CHARS_MIN),
+            },
+            name,
+        })
+    }
+
+    /// Returns the name in lower case.
+    pub fn symbol(&self) -> &str {
+        &self.symbol
+    }
+
+    /// Returns the words of the name.
+    pub fn words(&self) -> &[String] {
+        &self.words
+    }
+
+    /// Returns the number of letters by which a name may differ and still match.
+    pub fn edits_max(&self) -> usize {
+        self.edits_max
+    }
+
+    /// Returns up to `limit` of `found` that match, best first, in the order of
+    /// [`IndexSnapshot::find_named`].
+    pub fn best_matches(
+        &self,
+        found: impl IntoIterator<Item = ChunkSummary>,
+        limit: usize,
+    ) -> Vec<NamedDefinition> {
+        let named = |shown: ChunkSummary| {
+            let (how, distance, name) = self.best_name(&shown.names)?;
+            let named = NamedDefinition { name: name.clone(), match_kind: how, summary: shown };
+            Some((self.sort_key(&named, distance), named))
+        };
+        let mut found: Vec<(NameMatchOrder, NamedDefinition)> =
+            found.into_iter().filter_map(named).collect();
+        found.sort_by(|(a, _), (b, _)| a.cmp(b));
+        found.truncate(limit);
+        found.into_iter().map(|(_, named)| named).collect()
+    }
+
+    /// Returns the edit distance (optimal string alignment) of the lower-case `name`, or `None` if
+    /// it is too large.
+    pub fn distance(&self, name: &str) -> Option<usize> {
+        if name.len().abs_diff(self.symbol.len()) > 4 * self.edits_max {
+            return None;
+        }
+        let distance = strsim::osa_distance(name, &self.symbol);
+        (distance <= self.edits_max).then_some(distance)
+    }
+
+    /// Returns the best match among `names`: its kind, edit distance and name.
+    fn best_name<'n>(&self, names: &'n [String]) -> Option<(NameMatchKind, usize, &'n String)> {
+        let how = |name: &'n String| {
+            let kept = normalize_name(name);
+            let (how, distance) = if *name == self.name {
+                (NameMatchKind::Exact, 0)
+            } else if kept == self.symbol {
+                (NameMatchKind::CaseInsensitive, 0)
+            } else if kept.starts_with(&self.symbol) {
+                (NameMatchKind::Prefix, 0)
+            } else if self.has_words(name) {
+                (NameMatchKind::Words, 0)
+            } else {
+                (NameMatchKind::Misspelled, self.distance(&kept)?)
+            };
+            Some((how, distance, name))
+        };
+        names.iter().filter_map(how).min_by_key(|(how, distance, _)| (*how, *distance))
+    }
+
+    fn has_words(&self, name: &str) -> bool {
+        let has = distinct_words(name);
+        !self.words.is_empty() && self.words.iter().all(|word| has.contains(word))
+    }
+
+    fn sort_key(&self, named: &NamedDefinition, distance: usize) -> NameMatchOrder {
+        let NamedDefinition { summary: shown, name, match_kind: how } = named;
+        let is_definition = matches!(shown.kind, ChunkKind::Function | ChunkKind::Type);
+        let stands_in = |wanted: &String| {
+            let is = |it: &String| normalize_name(it).contains(wanted.as_str());
+            shown.within.iter().any(is) || normalize_name(&shown.path).contains(wanted.as_str())
+        };
+        let stands_there = self.containers.iter().all(stands_in);
+        let path = shown.path.clone();
+        (*how, distance, !stands_there, !is_definition, name.len(), path, shown.first)
+    }
+}

@@ -1,0 +1,82 @@
+//! Status of the indexing process for the processes that only read: completeness and heartbeat.
+//!
+//! It is a small file beside the index. The modification time of the file is the last heartbeat.
+#![allow(clippy::disallowed_methods, reason = "a file of the index's own folder")]
+
+use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::process;
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+
+use super::{IndexError, SearchIndex, SearchIndexWriter, directory};
+
+const LEADER_FILE: &str = "leader.json";
+
+/// Status of the process that writes an index.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct IndexLeader {
+    /// Set if the process has indexed everything.
+    pub complete: bool,
+    /// Process id, if known.
+    pub process_id: Option<u32>,
+    /// Time since the last heartbeat.
+    pub silent_for: Duration,
+}
+
+/// Heartbeat of the process that writes an index.
+#[derive(Debug, Clone)]
+pub struct LeaderHeartbeat(PathBuf);
+
+#[derive(Serialize, Deserialize)]
+struct LeaderRecord {
+    complete: bool,
+    process: u32,
+}
+
+impl SearchIndex {
+    /// Returns the status of the writing process; `None` for an index in memory, which has no other
+    /// readers.
+    pub fn leader(&self) -> Option<IndexLeader> {
+        let (folder, _) = self.inner.folder.as_ref()?;
+        // Without a status file, the index is incomplete.
+        Some(read_leader(&folder.join(LEADER_FILE)).unwrap_or_default())
+    }
+}
+
+impl SearchIndexWriter {
+    /// Publishes whether the index is complete.
+    pub fn publish_status(&self, complete: bool) -> Result<(), IndexError> {
+        let Some(LeaderHeartbeat(file)) = self.heartbeat() else { return Ok(()) };
+        let told = LeaderRecord { complete, process: process::id() };
+        let told = serde_json::to_vec(&told).map_err(std::io::Error::other)?;
+        let done = directory::write_atomically(&file, &told);
+        if done.is_err() {
+            // The previous status is not valid any more.
+            drop(fs::remove_file(&file));
+        }
+        Ok(done?)
+    }
+
+    /// Returns the heartbeat; `None` for an index in memory.
+    pub fn heartbeat(&self) -> Option<LeaderHeartbeat> {
+        let (folder, _) = self.index.inner.folder.as_ref()?;
+        Some(LeaderHeartbeat(folder.join(LEADER_FILE)))
+    }
+}
+
+impl LeaderHeartbeat {
+    /// Records one heartbeat.
+    pub fn beat(&self) {
+        let file = OpenOptions::new().write(true).open(&self.0);
+        // If it fails, readers see the missing heartbeat.
+        drop(file.and_then(|file| file.set_modified(SystemTime::now())));
+    }
+}
+
+fn read_leader(file: &Path) -> Option<IndexLeader> {
+    let LeaderRecord { complete, process } = serde_json::from_slice(&fs::read(file).ok()?).ok()?;
+    let silent = fs::metadata(file).ok()?.modified().ok()?.elapsed().unwrap_or_default();
+    Some(IndexLeader { complete, process_id: Some(process), silent_for: silent })
+}

@@ -1,0 +1,93 @@
+//! Location of the audit log and of the key that seals it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use toolgate_host::{AuditDestination, AuditFile, AuditLog};
+
+use crate::config::{self, Config, key_file, state_folder};
+
+/// Returns the file settings of the audit log, or `None` if it is not a file.
+pub fn audit_file(config: &config::AuditSection) -> anyhow::Result<Option<AuditFile>> {
+    Ok(match audit_destination(config)? {
+        AuditDestination::File(file) => Some(file),
+        AuditDestination::Off | AuditDestination::Stderr => None,
+    })
+}
+
+/// Returns the paths of the audit log that tools must not write: the log, its rotated files and its
+/// key.
+pub(crate) fn audit_paths(config: &config::AuditSection) -> anyhow::Result<Vec<PathBuf>> {
+    let Some(AuditFile { path, key, keep, .. }) = audit_file(config)? else {
+        return Ok(Vec::new());
+    };
+    let aside = (1..=keep).map(|number| number.to_string()).chain(["head".to_owned()]);
+    let beside = aside.map(|end| PathBuf::from(format!("{}.{end}", path.display())));
+    Ok(beside.chain([path.clone(), key]).collect())
+}
+
+/// Returns the paths that no tool may read: the state folder, and the keys of the audit log,
+/// callers, TLS and session ids.
+pub(crate) fn secret_paths(config: &Config) -> anyhow::Result<Vec<PathBuf>> {
+    let key = audit_file(&config.audit)?.map(|file| file.key);
+    let keys = key_file::path(&config.server)?;
+    let tls = config.server.tls_key.as_ref().map(PathBuf::from);
+    let sessions = config.server.session_key.as_ref().map(PathBuf::from);
+    Ok([state_folder(), key, keys, tls, sessions].into_iter().flatten().collect())
+}
+
+/// Returns the destination of the audit log.
+pub(crate) fn audit_destination(config: &config::AuditSection) -> anyhow::Result<AuditDestination> {
+    let path = match config.to.as_str() {
+        "off" => return Ok(AuditDestination::Off),
+        "stderr" => return Ok(AuditDestination::Stderr),
+        "state" => match state_folder() {
+            Some(folder) => folder.join("audit.jsonl"),
+            None => return Ok(AuditDestination::Stderr),
+        },
+        path if Path::new(path).is_absolute() => path.into(),
+        path => bail!(
+            "audit.to is `{path}`; give an absolute path (a relative one would lie among the files \
+             that tools can write), `state`, `stderr` or `off`"
+        ),
+    };
+    let keep = config.keep;
+    let bytes_max = config.file_bytes;
+    Ok(AuditDestination::File(AuditFile { key: key_path(config, &path)?, path, keep, bytes_max }))
+}
+
+/// Returns the path of the key that seals the log at `path`.
+fn key_path(config: &config::AuditSection, path: &Path) -> anyhow::Result<PathBuf> {
+    match config.key.as_str() {
+        "state" => Ok(state_folder().map_or_else(
+            // A key beside its log proves less, but a user without a home has no better place.
+            || PathBuf::from(format!("{}.key", path.display())),
+            |folder| folder.join("audit.key"),
+        )),
+        key if Path::new(key).is_absolute() => Ok(key.into()),
+        key => bail!(
+            "audit.key is `{key}`; give an absolute path (a relative one would lie among the files \
+             that tools can read) or `state`"
+        ),
+    }
+}
+
+/// Opens the audit log.
+///
+/// If the default state folder is not writable, records go to standard error instead. An explicitly
+/// configured file must be writable.
+pub(crate) fn open_audit(config: &config::AuditSection) -> anyhow::Result<AuditLog> {
+    match AuditLog::open(&audit_destination(config)?, config.strict) {
+        Ok(audit) => Ok(audit),
+        Err(err) if config.to == "state" => {
+            tracing::warn!(
+                "calls are recorded here, since the state folder cannot be written: {err}"
+            );
+            AuditLog::open(&AuditDestination::Stderr, config.strict)
+                .context("no audit log can be opened")
+        }
+        Err(err) => {
+            Err(err).with_context(|| format!("the audit log {} cannot be opened", config.to))
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Command-line options for envelopes.
+
+use std::path::PathBuf;
+
+use toolgate::config::Config;
+
+/// Options for envelopes that override the configuration.
+#[derive(clap::Args)]
+pub(super) struct EnvelopeOptions {
+    /// Derive ids from the request and fix the time, so that equal requests get equal envelopes
+    #[arg(long)]
+    deterministic_ids: bool,
+    /// Log the envelopes of all calls in this folder
+    #[arg(long, value_name = "DIR")]
+    log_dir: Option<PathBuf>,
+}
+
+impl EnvelopeOptions {
+    /// Applies the options to `config`.
+    pub(super) fn apply(&self, config: &mut Config) {
+        config.envelope.deterministic_ids |= self.deterministic_ids;
+        if let Some(folder) = &self.log_dir {
+            config.envelope.log_dir = folder.to_string_lossy().into_owned();
+        }
+    }
+
+    /// Returns the log folder, if it was given.
+    pub(super) fn log_dir(&self) -> Option<&PathBuf> {
+        self.log_dir.as_ref()
+    }
+}

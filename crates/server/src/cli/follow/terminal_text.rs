@@ -1,0 +1,295 @@
+//! Prepares text from any source for one line of a terminal.
+
+use std::time::Duration;
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// Longest incomplete line, in bytes. A longer one is split.
+const LINE_BYTES: usize = 16 << 10;
+/// Tab width in columns.
+const TAB: usize = 8;
+
+/// The start of an incomplete line.
+#[derive(Debug, Default)]
+pub(in crate::cli) struct IncompleteLine(String);
+
+impl IncompleteLine {
+    /// Passes each line that `text` completes to `each` and keeps the rest.
+    pub(in crate::cli) fn take(&mut self, text: &str, mut each: impl FnMut(&str)) {
+        for piece in text.split_inclusive('\n') {
+            match piece.strip_suffix('\n') {
+                Some(end) if self.0.is_empty() => each(end),
+                Some(end) => {
+                    self.0.push_str(end);
+                    each(&self.0);
+                    self.0.clear();
+                }
+                None => self.hold(piece, &mut each),
+            }
+        }
+    }
+
+    fn hold(&mut self, piece: &str, each: &mut impl FnMut(&str)) {
+        self.0.push_str(piece);
+        if self.0.len() > LINE_BYTES {
+            // Text before the last carriage return was overwritten.
+            if let Some(over) = self.0.trim_end_matches('\r').rfind('\r') {
+                self.0.drain(..=over);
+            }
+        }
+        if self.0.len() > LINE_BYTES {
+            each(&self.0);
+            self.0.clear();
+        }
+    }
+
+    /// Returns the incomplete line.
+    pub(in crate::cli) fn text(&self) -> &str {
+        &self.0
+    }
+
+    /// Drops the incomplete line.
+    pub(in crate::cli) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// Returns `line` without control sequences, direction marks and text before a carriage return.
+pub(in crate::cli) fn plain_line(line: &str) -> String {
+    let line = line.trim_end_matches(['\r', '\n']);
+    let line = line.rsplit('\r').next().unwrap_or_default();
+    let mut plain = String::with_capacity(line.len());
+    let mut chars = line.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\u{1b}' => match chars.next() {
+                Some('[') => skip_control(&mut chars),
+                Some(']' | 'P' | 'X' | '^' | '_') => skip_string(&mut chars),
+                Some('(' | ')' | '*' | '+' | '#' | '%' | ' ') => drop(chars.next()),
+                Some(_) | None => {}
+            },
+            '\u{9b}' => skip_control(&mut chars),
+            '\u{90}' | '\u{98}' | '\u{9d}'..='\u{9f}' => skip_string(&mut chars),
+            '\t' => {
+                let blanks = TAB - plain.width() % TAB;
+                plain.extend(std::iter::repeat_n(' ', blanks));
+            }
+            '\n' => plain.push(' '),
+            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}' => {}
+            c if c.is_control() => {}
+            c => plain.push(c),
+        }
+    }
+    plain
+}
+
+/// Returns true if `message` repeats the start of the line `raw`. Tools report a program's last
+/// line as their progress.
+pub(in crate::cli) fn repeats_line(message: &str, raw: &str) -> bool {
+    let line = plain_line(raw.trim().rsplit('\r').next().unwrap_or_default());
+    let message = plain_line(message);
+    let message = message.trim();
+    !message.is_empty() && line.trim().starts_with(message)
+}
+
+/// Skips the rest of a control sequence, up to its final letter.
+fn skip_control(chars: &mut std::str::Chars<'_>) {
+    let _ = chars.find(|c| matches!(c, '\u{40}'..='\u{7e}'));
+}
+
+/// Skips the rest of a control string, up to a bell or string terminator.
+fn skip_string(chars: &mut std::str::Chars<'_>) {
+    while let Some(c) = chars.next() {
+        match c {
+            '\u{7}' | '\u{9c}' => return,
+            '\u{1b}' => {
+                chars.next();
+                return;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Cuts `text` to at most `columns` columns, ending with `…`.
+pub(in crate::cli) fn cut_to_width(text: &str, columns: usize) -> String {
+    if text.width() <= columns {
+        return text.to_owned();
+    }
+    let room = columns.saturating_sub(1);
+    let mut width = 0;
+    let fits = text.chars().take_while(|c| {
+        width += c.width().unwrap_or(0);
+        width <= room
+    });
+    let mut cut: String = fits.collect();
+    if columns > 0 {
+        cut.push('…');
+    }
+    cut
+}
+
+/// Pads `text` with blanks to `columns` columns.
+pub(in crate::cli) fn pad_to_width(text: &str, columns: usize) -> String {
+    let blanks = columns.saturating_sub(text.width());
+    format!("{text}{:blanks$}", "")
+}
+
+/// Returns the width of `text` in columns.
+pub(in crate::cli) fn text_width(text: &str) -> usize {
+    text.width()
+}
+
+/// Formats a duration as a clock: `0:07`, `1:02:03`.
+pub(in crate::cli) fn format_clock(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let hours = seconds / 3600;
+    let minutes = seconds / 60 % 60;
+    let seconds = seconds % 60;
+    if hours > 0 {
+        format!("{hours}:{minutes:02}:{seconds:02}")
+    } else {
+        format!("{minutes}:{seconds:02}")
+    }
+}
+
+/// Formats a duration in words: `340 ms`, `1.3 s`, `12 s`, `3 min 20 s`, `2 h 5 min`, `4 d`.
+pub(in crate::cli) fn format_duration(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let days = seconds / 86_400;
+    let hours = seconds / 3600;
+    let minutes = seconds / 60;
+    let two = |large: u64, unit: &str, small: u64, below: &str| match small {
+        0 => format!("{large} {unit}"),
+        small => format!("{large} {unit} {small} {below}"),
+    };
+    match seconds {
+        0 => format!("{} ms", duration.as_millis()),
+        1..10 => format!("{:.1} s", duration.as_secs_f64()),
+        10..60 => format!("{seconds} s"),
+        60..3600 => two(minutes, "min", seconds % 60, "s"),
+        3600..86_400 => two(hours, "h", minutes % 60, "min"),
+        86_400.. => two(days, "d", hours % 24, "h"),
+    }
+}
+
+/// Formats the time since an event: `just now`, `3 min ago`.
+pub(in crate::cli) fn format_age(since: Duration) -> String {
+    let seconds = since.as_secs();
+    match seconds {
+        0..3 => "just now".to_owned(),
+        3..60 => format!("{seconds} s ago"),
+        60..3600 => format!("{} min ago", seconds / 60),
+        3600..86_400 => format!("{} h ago", seconds / 3600),
+        86_400.. => format!("{} d ago", seconds / 86_400),
+    }
+}
+
+/// Formats a size: `812 B`, `1.4 kB`, `20.0 MB`.
+pub(in crate::cli) fn format_size(bytes: u64) -> String {
+    const UNITS: [(u64, &str); 3] = [(1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB")];
+    match UNITS.into_iter().find(|(unit, _)| bytes >= *unit) {
+        Some((unit, name)) => format!("{}.{} {name}", bytes / unit, bytes % unit * 10 / unit),
+        None => format!("{bytes} B"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_a_terminal_obeys_is_left_in_a_line() {
+        let lines = [
+            ("\u{1b}[31mred\u{1b}[0m", "red"),
+            ("\u{1b}[2J\u{1b}[1;1Hcleared", "cleared"),
+            ("\u{1b}]0;title\u{7}after", "after"),
+            ("\u{1b}]8;;http://x\u{1b}\\link\u{1b}]8;;\u{1b}\\", "link"),
+            ("\u{1b}(Bset", "set"),
+            ("\u{1b}creset", "reset"),
+            ("\u{9b}31mshort", "short"),
+            ("a\u{8}b\u{7}c\u{0}", "abc"),
+            ("10 %\r20 %\r30 %", "30 %"),
+            ("10 %\r20 %\r", "20 %"),
+            ("a\tb", "a       b"),
+            ("\u{202e}evil", "evil"),
+            ("half\u{1b}[3", "half"),
+            ("half\u{1b}", "half"),
+        ];
+        for (line, expected) in lines {
+            assert_eq!(plain_line(line), expected, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn a_message_that_is_the_last_line_says_it_again() {
+        assert!(repeats_line("a red li", "\r a \u{1b}[31mred\u{1b}[0m line "));
+        assert!(!repeats_line("linking", "compiling"));
+        assert!(!repeats_line("", "compiling"));
+    }
+
+    #[test]
+    fn text_is_cut_by_columns_and_not_by_letters() {
+        let cases = [
+            ("abc", 3, "abc"),
+            ("abcd", 3, "ab…"),
+            ("日本語", 6, "日本語"),
+            ("日本語", 5, "日本…"),
+            ("日本語", 4, "日…"),
+            ("abc", 0, ""),
+        ];
+        for (text, columns, expected) in cases {
+            assert_eq!(cut_to_width(text, columns), expected, "{text} {columns}");
+        }
+    }
+
+    #[test]
+    fn lines_are_whole_however_they_come() {
+        let mut unfinished = IncompleteLine::default();
+        let mut lines = Vec::new();
+        for text in ["a", "b\nc\n\nd", "", "e", "\n", "f"] {
+            unfinished.take(text, |line| lines.push(line.to_owned()));
+        }
+        assert_eq!((lines.join("|").as_str(), unfinished.text()), ("ab|c||de", "f"));
+    }
+
+    #[test]
+    fn what_is_held_of_a_line_is_bounded() {
+        let mut unfinished = IncompleteLine::default();
+        let mut bytes = 0;
+        for _ in 0..100 {
+            unfinished.take(&"x".repeat(1000), |line| bytes += line.len());
+            assert!(unfinished.text().len() <= LINE_BYTES);
+        }
+        assert_eq!(bytes + unfinished.text().len(), 100_000);
+        // A bar that is written over and over is one line, of which the last writing counts.
+        let mut unfinished = IncompleteLine::default();
+        for percent in 0..10_000 {
+            unfinished.take(&format!("\r{percent} of 10000"), |line| panic!("{line}"));
+        }
+        assert_eq!(plain_line(unfinished.text()), "9999 of 10000");
+    }
+
+    #[test]
+    fn times_and_sizes_are_told_as_people_do() {
+        let seconds = Duration::from_secs;
+        let clocks = [(7, "0:07"), (725, "12:05"), (3723, "1:02:03")];
+        for (duration, told) in clocks {
+            assert_eq!(format_clock(seconds(duration)), told);
+        }
+        let spoken_as = [(12, "12 s"), (200, "3 min 20 s"), (7500, "2 h 5 min"), (345_600, "4 d")];
+        for (duration, told) in spoken_as {
+            assert_eq!(format_duration(seconds(duration)), told);
+        }
+        assert_eq!(format_duration(Duration::from_millis(340)), "340 ms");
+        assert_eq!(format_duration(Duration::from_millis(1340)), "1.3 s");
+        let agos = [(0, "just now"), (42, "42 s ago"), (200, "3 min ago"), (90_000, "1 d ago")];
+        for (duration, told) in agos {
+            assert_eq!(format_age(seconds(duration)), told);
+        }
+        let sizes = [(0, "0 B"), (999, "999 B"), (1_450, "1.4 kB"), (20_000_000, "20.0 MB")];
+        for (bytes, told) in sizes {
+            assert_eq!(format_size(bytes), told);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Conversion of clients' settings into upstream tables.
+
+use serde_json::json;
+
+use super::*;
+
+#[track_caller]
+fn check(server: &Value, table: &str, notes: &[&str]) {
+    let secrets = &VariableSecrets::new();
+    let upstream =
+        ImportedUpstream::from_client("Git Hub", server, Path::new("/"), secrets).unwrap();
+    assert_eq!(upstream.name, "git_hub");
+    assert_eq!(upstream.table, table.parse::<Table>().unwrap());
+    assert_eq!(upstream.notes, notes);
+}
+
+#[test]
+fn what_each_client_writes_becomes_what_is_written_here() {
+    check(
+        &json!({ "command": "npx", "args": ["-y", "x", "${workspaceFolder}/a", "${userHome}"],
+                "env": { "LEVEL": "debug", "HOST": "${env:HOST}" } }),
+        "command = ['npx', '-y', 'x', './a', '${HOME}']\ncwd = '.'\n\
+         env = { LEVEL = 'debug', HOST = '${HOST}' }",
+        &[],
+    );
+    check(
+        &json!({ "command": { "path": "x", "args": ["y"], "env": { "A": 1 } }, "settings": {} }),
+        "command = ['x', 'y']\nenv = { A = '1' }",
+        &[],
+    );
+    check(
+        &json!({ "type": "http", "url": "https://a.example/mcp", "disabled": true }),
+        "url = 'https://a.example/mcp'\nenabled = false",
+        &[],
+    );
+    check(
+        &json!({ "url": "https://a.example/sse/" }),
+        "url = 'https://a.example/sse/'\ntransport = 'sse'",
+        &[],
+    );
+}
+
+#[test]
+fn a_secret_is_referred_to_and_not_copied() {
+    check(
+        &json!({ "command": "x", "env": { "GITHUB_TOKEN": "ghp_1", "API_KEY": "${KEY:-k}" } }),
+        "command = ['x']\nenv = { GITHUB_TOKEN = '${GITHUB_TOKEN}', API_KEY = '${KEY}' }",
+        &[
+            "set the variable `GITHUB_TOKEN` where toolgate starts: the value of \
+             `GITHUB_TOKEN` was not copied",
+            "set the variable `KEY`; where it is not set, `k` was assumed",
+        ],
+    );
+    check(
+        &json!({ "url": "https://a/mcp", "headers": { "Authorization": "Bearer s3cret" } }),
+        "url = 'https://a/mcp'\n\
+         headers = { Authorization = 'Bearer ${GIT_HUB_AUTHORIZATION}' }",
+        &["set the variable `GIT_HUB_AUTHORIZATION` where toolgate starts: the value of \
+           `Authorization` was not copied"],
+    );
+    check(
+        &json!({ "url": "https://a/mcp", "headers": { "X-Key": "${input:the-key}" } }),
+        "url = 'https://a/mcp'\nheaders = { X-Key = '${THE_KEY}' }",
+        &["set the variable `THE_KEY` where toolgate starts"],
+    );
+}
+
+#[test]
+fn a_secret_in_an_argument_an_address_or_a_variable_of_any_name_is_not_copied() {
+    check(
+        &json!({ "command": "x", "args": ["--api-key", "s3cret", "-e", "B_TOKEN=s3cret"],
+                "env": { "DATABASE_URL": "postgres://ann:s3cret@db/x", "LEVEL": "debug",
+                         "OF_GH": "0123456789abcdef0123456789abcdef" } }),
+        "command = ['x', '--api-key', '${GIT_HUB_API_KEY}', '-e', 'B_TOKEN=${B_TOKEN}']\n\
+         env = { DATABASE_URL = '${DATABASE_URL}', LEVEL = 'debug', OF_GH = '${OF_GH}' }",
+        &[
+            "set the variable `GIT_HUB_API_KEY` where toolgate starts: the value of `api-key` \
+             was not copied",
+            "set the variable `B_TOKEN` where toolgate starts: the value of `B_TOKEN` was not \
+             copied",
+            "set the variable `DATABASE_URL` where toolgate starts: the value of \
+             `DATABASE_URL` was not copied",
+            "set the variable `OF_GH` where toolgate starts: the value of `OF_GH` was not \
+             copied",
+        ],
+    );
+    check(
+        &json!({ "url": "https://a.example/mcp?token=one&key=two" }),
+        "url = 'https://a.example/mcp?token=${GIT_HUB_TOKEN}&key=${GIT_HUB_KEY}'",
+        &[
+            "set the variable `GIT_HUB_TOKEN` where toolgate starts: the value of `token` was \
+             not copied",
+            "set the variable `GIT_HUB_KEY` where toolgate starts: the value of `key` was not \
+             copied",
+        ],
+    );
+    check(
+        &json!({ "command": "x", "args": ["--token", "one", "--token", "two"] }),
+        "command = ['x', '--token', '${GIT_HUB_TOKEN}', '--token', '${GIT_HUB_TOKEN_2}']",
+        &[
+            "set the variable `GIT_HUB_TOKEN` where toolgate starts: the value of `token` was \
+             not copied",
+            "set the variable `GIT_HUB_TOKEN_2` where toolgate starts: the value of `token` \
+             was not copied",
+        ],
+    );
+}
+
+#[test]
+fn what_is_no_server_is_told() {
+    let itself = json!({ "command": "/usr/bin/toolgate", "args": ["stdio"] });
+    for (odd, expected) in
+        [(json!({}), "neither"), (json!("npx x"), "no table"), (itself, "toolgate itself")]
+    {
+        let why =
+            ImportedUpstream::from_client("x", &odd, Path::new("/"), &VariableSecrets::new()).err();
+        assert!(why.unwrap().contains(expected));
+    }
+}
+
+#[test]
+fn what_is_written_oddly_is_taken_over_as_it_is_meant() {
+    check(
+        &json!({ "command": "${workspaceFolder}/s", "cwd": "${workspaceFolder}/sub",
+                "args": ["--port", 8080, true, ["x"]], "env": { "A": null } }),
+        "command = ['//s', '--port', '8080', 'true']\ncwd = './sub'",
+        &["its argument `[\"x\"]` is not taken over"],
+    );
+    check(
+        &json!({ "enabled": false, "command": { "path": "x" } }),
+        "command = ['x']\nenabled = false",
+        &[],
+    );
+}
+
+#[test]
+fn two_servers_with_one_variable_of_two_values_have_one_each() {
+    let mut secrets = VariableSecrets::new();
+    let mut token = |name: &str, value: &str| {
+        let server = json!({ "command": "x", "env": { "DB_PASS": value } });
+        let upstream =
+            ImportedUpstream::from_client(name, &server, Path::new("/"), &secrets).unwrap();
+        secrets.clone_from(&upstream.secrets);
+        upstream.table["env"]["DB_PASS"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(token("work", "one"), "${DB_PASS}");
+    assert_eq!(token("home", "two"), "${HOME_DB_PASS}");
+    assert_eq!(token("again", "one"), "${DB_PASS}");
+}
+
+#[test]
+fn servers_are_found_where_each_client_has_them() {
+    let one = json!({ "a": { "command": "x" } });
+    for content in [
+        json!({ "mcpServers": one }),
+        json!({ "servers": one, "inputs": [] }),
+        json!({ "context_servers": one }),
+        json!({ "mcp": { "servers": one } }),
+        json!({ "projects": { "/": { "mcpServers": one } } }),
+    ] {
+        let found = servers(&content, Path::new("/"));
+        assert!(found.len() == 1 && found[0].0 == "a", "{content}");
+    }
+}

@@ -1,0 +1,259 @@
+//! Shows one job: its state, its output until it ends, and its result.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+use toolgate_contract::{
+    ArtefactSelection, CallError, HostAnswer, HostRequest, JobEventKind, JobEventStream,
+    JobSnapshot, JobState, JobStreamItem, OpenArtefact, fold_name,
+};
+use toolgate_host::{Host, JobService};
+
+use super::describe::{error, full_json, output, progress_text, running_time, time_between};
+use super::{ask_host, table};
+use crate::cli::follow::terminal_text::{format_age, format_duration, format_size, plain_line};
+use crate::cli::follow::{WorkDisplay, WorkUpdate};
+use crate::cli::{complain, print};
+
+/// Bytes copied at once.
+const COPY_BYTES: usize = 256 << 10;
+/// Exit code after ctrl-c.
+const EXIT_INTERRUPTED: u8 = 130;
+
+/// Display options of a job.
+pub(super) struct JobViewOptions {
+    /// Follow the job until it ends.
+    pub(super) follow: bool,
+    /// Print JSON.
+    pub(super) json: bool,
+}
+
+type ShowOutcome = anyhow::Result<Result<ExitCode, CallError>>;
+
+/// Shows `job`.
+pub(super) async fn show_job(
+    jobs: &JobService,
+    mut job: JobSnapshot,
+    view: JobViewOptions,
+) -> ShowOutcome {
+    if !view.json {
+        complain(&summary_line(&job));
+    }
+    if view.follow && !job.state.is_terminal() {
+        let stop = toolgate::shutdown::on_signal()?;
+        job = match follow(jobs, &job, stop).await {
+            Ok(Some(ended)) => ended,
+            Ok(None) => {
+                complain(&format!(
+                    "job {} goes on; `toolgate jobs {}` shows it again",
+                    job.id,
+                    table::short_id(&job)
+                ));
+                return Ok(Ok(ExitCode::from(EXIT_INTERRUPTED)));
+            }
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+    }
+    if view.json {
+        print(&format!("{}\n", full_json(&job)))?;
+    } else if let Some(output) = output(&job) {
+        print(&whole_lines(&output.text.body))?;
+        output.text.note.iter().for_each(|note| complain(note));
+    } else {
+        if let Err(refusal) = print_so_far(jobs, &job).await? {
+            return Ok(Err(refusal));
+        }
+        if let Some(error) = error(&job) {
+            let cause = error.cause().map(|cause| format!(": {cause}")).unwrap_or_default();
+            complain(&format!("{error}{cause}"));
+        }
+    }
+    if !view.json {
+        report_files(&job);
+    }
+    Ok(Ok(match job.state {
+        JobState::Succeeded | JobState::Queued | JobState::Running => ExitCode::SUCCESS,
+        JobState::Failed | JobState::Canceled => ExitCode::from(1),
+    }))
+}
+
+/// Writes a file that `job` left.
+pub(super) async fn write_artefact(
+    host: &Host,
+    job: &JobSnapshot,
+    name: &str,
+    to: Option<&Path>,
+) -> ShowOutcome {
+    let which = if name == "all" {
+        ArtefactSelection::All
+    } else {
+        ArtefactSelection::Named(name.to_owned())
+    };
+    let request = HostRequest::OpenArtefact { id: job.id.to_string(), which };
+    let OpenArtefact { name, file } = match ask_host(host, job, request).await {
+        Ok(HostAnswer::Artefact(open)) => open,
+        Ok(_) => bail!("a file was asked for, and something else was answered"),
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    match to {
+        Some(path) if path == Path::new("-") => {
+            let done = copy(&file.handle, &mut io::stdout().lock());
+            if let Err(err) = done
+                && err.kind() != io::ErrorKind::BrokenPipe
+            {
+                return Err(err.into());
+            }
+        }
+        Some(path) => write_file(&file.handle, path, true)?,
+        None => {
+            write_file(&file.handle, Path::new(&name), false)?;
+            complain(&format!("{}, {}", plain_line(&name), format_size(file.bytes)));
+        }
+    }
+    Ok(Ok(ExitCode::SUCCESS))
+}
+
+/// Follows the job until it ends. Returns `None` if the user stops before.
+async fn follow(
+    jobs: &JobService,
+    job: &JobSnapshot,
+    stop: CancellationToken,
+) -> Result<Option<JobSnapshot>, CallError> {
+    let id = job.id.to_string();
+    let (_, mut watch) = jobs.watch(None, &id, 0).await?;
+    let follow = WorkDisplay::begin(
+        &fold_name(job.tool.as_str()),
+        running_time(job, Timestamp::now()).unwrap_or_default(),
+    );
+    if job.state == JobState::Queued {
+        let message = Some("waits for its turn".to_owned());
+        follow.show(WorkUpdate::Progress { fraction: None, message }).await;
+    }
+    let watched = async {
+        while let Some(watched) = watch.next().await {
+            match watched {
+                JobStreamItem::Event(event) => {
+                    if let Some(said) = WorkUpdate::from_job_event(&event.kind) {
+                        follow.show(said).await;
+                    }
+                }
+                JobStreamItem::Ended(job) => return Ok(*job),
+            }
+        }
+        // The watch ends early if the job is deleted or the store cannot be read.
+        jobs.get(None, &id).await
+    };
+    let seen = tokio::select! {
+        ended = watched => ended.map(Some),
+        () = stop.cancelled() => Ok(None),
+    };
+    follow.end().await;
+    seen
+}
+
+/// Prints the output of a job without a result.
+async fn print_so_far(
+    jobs: &JobService,
+    job: &JobSnapshot,
+) -> anyhow::Result<Result<(), CallError>> {
+    let mut watch: Box<dyn JobEventStream> = match jobs.watch(None, &job.id.to_string(), 0).await {
+        Ok((_, watch)) => watch,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    let mut seq = 0;
+    let mut ended = true;
+    while seq < job.last_event {
+        let Some(JobStreamItem::Event(event)) = watch.next().await else { break };
+        seq = event.seq;
+        if let JobEventKind::Output { text, .. } = &event.kind {
+            print(text)?;
+            ended = text.ends_with('\n');
+        }
+    }
+    if !ended {
+        print("\n")?;
+    }
+    Ok(Ok(()))
+}
+
+/// Returns a one-line summary of the job.
+fn summary_line(job: &JobSnapshot) -> String {
+    let now = Timestamp::now();
+    let tool = fold_name(job.tool.as_str());
+    let id = job.id;
+    let caller = plain_line(&job.caller.name);
+    let asked = format_age(time_between(job.created, now));
+    let attempt =
+        if job.attempts > 1 { format!(", attempt {}", job.attempts) } else { String::new() };
+    let after = running_time(job, now)
+        .map(|ran| format!(" after {}", format_duration(ran)))
+        .unwrap_or_default();
+    let how = match job.state {
+        JobState::Queued => "waits for its turn".to_owned(),
+        JobState::Running => match progress_text(job).as_str() {
+            "" => format!("still runs{after}"),
+            far => format!("at {far}{after}"),
+        },
+        JobState::Succeeded => format!("succeeded{after}"),
+        JobState::Failed => format!("failed{after}"),
+        JobState::Canceled => format!("cancelled{after}"),
+    };
+    format!("job {id}: {tool} for {caller}, {asked}; {how}{attempt}")
+}
+
+fn report_files(job: &JobSnapshot) {
+    for file in &job.artefacts {
+        let named = if file.path.rsplit('/').next() == Some(&file.name) {
+            String::new()
+        } else {
+            format!(", kept as {}", plain_line(&file.name))
+        };
+        complain(&format!("left {} ({}{named})", plain_line(&file.path), format_size(file.bytes)));
+    }
+    if let Some(first) = job.artefacts.first() {
+        let name =
+            if job.artefacts.len() == 1 { plain_line(&first.name) } else { "all".to_owned() };
+        complain(&format!("`toolgate jobs {} --get {name}` writes it here", table::short_id(job)));
+    }
+}
+
+fn whole_lines(text: &str) -> String {
+    let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+    format!("{text}{end}")
+}
+
+#[allow(clippy::disallowed_methods, reason = "the person's own file, named on the command line")]
+fn write_file(from: &File, path: &Path, over: bool) -> anyhow::Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    let options = if over { options.create(true).truncate(true) } else { options.create_new(true) };
+    let shown = path.display();
+    let mut to = match options.write(true).open(path) {
+        Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {
+            bail!("`{shown}` is there already; -o FILE writes elsewhere, or over it")
+        }
+        opened => opened.with_context(|| format!("`{shown}` cannot be written"))?,
+    };
+    copy(from, &mut to).with_context(|| format!("`{shown}` cannot be written"))
+}
+
+/// Copies all of `from`, independent of its position.
+fn copy(from: &File, to: &mut impl Write) -> io::Result<()> {
+    let mut piece = vec![0; COPY_BYTES];
+    let mut done = 0;
+    loop {
+        let read = match from.read_at(&mut piece, done) {
+            Ok(0) => return to.flush(),
+            Ok(read) => read,
+            Err(err) if err.kind() == io::ErrorKind::Interrupted => continue,
+            Err(err) => return Err(err),
+        };
+        to.write_all(&piece[..read])?;
+        done += read as u64;
+    }
+}

@@ -1,0 +1,113 @@
+//! Describes the fields of a JSON schema for people.
+
+use serde_json::Value;
+
+/// An argument or result field. Nested fields follow it.
+pub(super) struct SchemaField {
+    /// Path of the field, e.g. `edits[].old`.
+    pub(super) name: String,
+    /// Type, choices and range, e.g. `integer 1..`.
+    pub(super) kind: String,
+    /// `required`, `optional`, or the default.
+    pub(super) presence: String,
+    /// Description.
+    pub(super) about: String,
+}
+
+/// Returns every field of the object that `schema` describes.
+pub(super) fn fields(schema: &Value) -> Vec<SchemaField> {
+    let mut all = Vec::new();
+    collect_fields(schema, "", &mut all);
+    all
+}
+
+fn collect_fields(schema: &Value, within: &str, all: &mut Vec<SchemaField>) {
+    let required = schema["required"].as_array().cloned().unwrap_or_default();
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        let must = required.iter().any(|field| field == name);
+        let when = match property.get("default").filter(|default| !default.is_null()) {
+            _ if must => "required".to_owned(),
+            Some(default) => format!("default {default}"),
+            None => "optional".to_owned(),
+        };
+        let name = format!("{within}{name}");
+        let about = property["description"].as_str().unwrap_or_default().replace('\n', " ");
+        all.push(SchemaField {
+            name: name.clone(),
+            kind: type_text(property),
+            presence: when,
+            about,
+        });
+        collect_fields(property, &format!("{name}."), all);
+        let items = &property["items"];
+        collect_fields(items, &format!("{name}[]."), all);
+        for choice in items["anyOf"].as_array().into_iter().flatten() {
+            collect_fields(choice, &format!("{name}[]."), all);
+        }
+    }
+}
+
+fn type_text(schema: &Value) -> String {
+    let rows = ["oneOf", "anyOf", "enum"].iter().find_map(|keyword| schema[*keyword].as_array());
+    if let Some(rows) = rows {
+        let choice = |row: &Value| match row {
+            Value::Object(fields) => match fields.get("const") {
+                Some(choice) => choice.to_string(),
+                None => type_text(row),
+            },
+            other => other.to_string(),
+        };
+        let choices = rows.iter().map(choice).filter(|choice| choice != "null");
+        return choices.collect::<Vec<_>>().join(" or ");
+    }
+    let names = match &schema["type"] {
+        Value::String(name) => vec![name.as_str()],
+        Value::Array(names) => names.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
+    };
+    let names: Vec<_> = names.into_iter().filter(|name| *name != "null").collect();
+    if names == ["array"] {
+        return format!("list of {}", type_text(&schema["items"]));
+    }
+    let range = match (schema.get("minimum"), schema.get("maximum")) {
+        (None, None) => String::new(),
+        (least, most) => {
+            let bound = |bound: Option<&Value>| bound.map(ToString::to_string).unwrap_or_default();
+            format!(" {}..{}", bound(least), bound(most))
+        }
+    };
+    format!("{}{range}", names.join(" or "))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_field_is_told_with_its_type_range_and_default_and_what_is_within_it() {
+        let schema = json!({
+            "properties": {
+                "path": { "type": "string" },
+                "limit": { "type": ["integer", "null"], "minimum": 1, "default": 9 },
+                "edits": { "type": "array", "items": {
+                    "type": "object",
+                    "properties": { "how": { "oneOf": [{ "const": "a" }, { "const": "b" }] } },
+                } },
+            },
+            "required": ["path"],
+        });
+        let told: Vec<_> = fields(&schema)
+            .iter()
+            .map(|field| format!("{}: {}, {}", field.name, field.kind, field.presence))
+            .collect();
+        let expected = [
+            "path: string, required",
+            "limit: integer 1.., default 9",
+            "edits: list of object, optional",
+            "edits[].how: \"a\" or \"b\", optional",
+        ];
+        assert_eq!(told, expected);
+    }
+}

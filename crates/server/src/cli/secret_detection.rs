@@ -1,0 +1,255 @@
+//! Detects secrets in the settings of servers, by name and by form.
+
+use std::ops::Range;
+
+use toolgate_host::SecretSet;
+
+/// Words in the names of secret variables, headers and parameters.
+const SECRET_WORDS: [&str; 10] = [
+    "token",
+    "key",
+    "secret",
+    "password",
+    "passwd",
+    "passphrase",
+    "credential",
+    "auth",
+    "cookie",
+    "signature",
+];
+/// Last words in the names of flags with secret values.
+const SECRET_FLAG_WORDS: [&str; 13] = [
+    "token",
+    "key",
+    "apikey",
+    "secret",
+    "password",
+    "passwd",
+    "passphrase",
+    "pass",
+    "pat",
+    "credential",
+    "credentials",
+    "auth",
+    "cookie",
+];
+/// Fewest characters and digits of a value that was probably generated.
+const GENERATED_MIN: (usize, usize) = (32, 4);
+
+/// Text that cannot be the beginning of a secret.
+const NO_SECRET: &str = "[/";
+
+/// A secret inside a text.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct FoundSecret {
+    pub(super) range: Range<usize>,
+    /// Name of the secret. Empty if only its form gives it away.
+    pub(super) name: String,
+}
+
+/// Returns true if `value`, of a variable or header `name`, contains a literal secret outside
+/// `${…}`.
+pub(super) fn has_secret(name: &str, value: &str) -> bool {
+    let mut beside = value.to_owned();
+    while let Some((before, after)) = beside.split_once("${")
+        && let Some((_, more)) = after.split_once('}')
+    {
+        beside = format!("{before}{more}");
+    }
+    let scheme = ["Bearer", "Basic"].into_iter().find_map(|scheme| beside.strip_prefix(scheme));
+    let says_something = scheme.unwrap_or(&beside).chars().any(char::is_alphanumeric);
+    let looks_so = match value.contains("${") {
+        true => looks_secret(&without_variables(value)),
+        false => is_generated(value) || !secrets_in_word(value, "").is_empty(),
+    };
+    looks_so || (is_secret_name(name) && says_something)
+}
+
+/// Returns true if a variable, header or parameter `name` usually holds a secret.
+fn is_secret_name(name: &str) -> bool {
+    let name = name.to_lowercase();
+    // Short words also occur in others, such as `path` and `compass`.
+    let last = name.rsplit(['-', '_', '.']).next().unwrap_or_default();
+    SECRET_WORDS.iter().any(|word| name.contains(word))
+        || ["pass", "pwd", "pat", "pw"].contains(&last)
+}
+
+/// Returns true if a flag `name` usually takes a secret, unlike `--key-file` and `--author`.
+fn is_secret_flag(name: &str) -> bool {
+    let last = name.rsplit(['-', '_', '.']).next().unwrap_or_default().to_lowercase();
+    let is_flag = name.len() > 2 && name.starts_with('-');
+    is_flag && (SECRET_FLAG_WORDS.contains(&&*last) || looks_secret(&format!("{name}=something")))
+}
+
+/// Returns true if `text` contains anything in the form of a secret.
+fn looks_secret(text: &str) -> bool {
+    // Packages and images have an `@` before their version, not a password before it.
+    let is_package = text.contains("@sha256:") || text.starts_with("npm:");
+    let text = if is_package { text.replace('@', " ") } else { text.to_owned() };
+    SecretSet::default().redact(&text) != text
+}
+
+/// Returns the secrets in `word`, a URL or the argument after `before`.
+pub(super) fn secrets_in_word(word: &str, before: &str) -> Vec<FoundSecret> {
+    let whole =
+        |name: &str| vec![FoundSecret { range: value_range(word, 0), name: name.to_owned() }];
+    let is_value = !word.starts_with('-') && !before.contains('=');
+    if is_value && is_secret_flag(before) {
+        return only_literal(word, whole(before.trim_start_matches('-')));
+    }
+    if let Some((name, at)) = named_secret(word) {
+        return only_literal(word, vec![FoundSecret { range: value_range(word, at), name }]);
+    }
+    let found = only_literal(word, secrets_in_url(word));
+    let mut rest = word.to_owned();
+    found.iter().rev().for_each(|part| rest.replace_range(part.range.clone(), NO_SECRET));
+    match looks_secret(&without_variables(&rest)) {
+        true => whole(""),
+        false => found,
+    }
+}
+
+/// Removes empty parts and those that refer to a variable already.
+fn only_literal(word: &str, found: Vec<FoundSecret>) -> Vec<FoundSecret> {
+    let is_said =
+        |part: &FoundSecret| !part.range.is_empty() && !word[part.range.clone()].contains("${");
+    found.into_iter().filter(is_said).collect()
+}
+
+/// Returns the range of the value at `at`, without an authorization scheme.
+fn value_range(text: &str, at: usize) -> Range<usize> {
+    let trimmed = text[at..].trim_start();
+    let at = text.len() - trimmed.len();
+    let scheme = ["Bearer ", "Basic "].into_iter().find(|scheme| trimmed.starts_with(scheme));
+    at + scheme.map_or(0, str::len)..text.len()
+}
+
+/// Returns the name and the position of the secret in `--name=value`, `NAME=value` or
+/// `Name: value`.
+fn named_secret(word: &str) -> Option<(String, usize)> {
+    let at = word.find(['=', ':'])?;
+    let name = &word[..at];
+    let value = &word[at + 1..];
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    if name.is_empty() || !name.chars().all(is_plain) || value.starts_with("//") {
+        return None;
+    }
+    let is_secret = if name.starts_with('-') { is_secret_flag(name) } else { is_secret_name(name) };
+    is_secret.then(|| (name.trim_start_matches('-').to_owned(), at + 1))
+}
+
+/// Returns the secrets in a URL: a password, secret parameters, and generated parts of the path.
+fn secrets_in_url(text: &str) -> Vec<FoundSecret> {
+    let Some(start) = text.find("://").map(|at| at + 3) else { return Vec::new() };
+    let mut found = Vec::new();
+    let end = text[start..].find(['/', '?', '#']).map_or(text.len(), |at| start + at);
+    if let Some((who, _)) = text[start..end].rsplit_once('@')
+        && let Some((user, password)) = who.split_once(':')
+    {
+        let at = start + user.len() + 1;
+        found.push(FoundSecret { range: at..at + password.len(), name: "password".to_owned() });
+    }
+    let mut at = end;
+    for part in text[end..].split_inclusive(['/', '?', '#', '&', ';']) {
+        let said = part.trim_end_matches(['/', '?', '#', '&', ';']);
+        let (name, value) = said.split_once('=').unwrap_or(("", said));
+        let from = at + said.len() - value.len();
+        if is_secret_name(name) || is_generated(value) {
+            found.push(FoundSecret { range: from..from + value.len(), name: name.to_owned() });
+        }
+        at += part.len();
+    }
+    found
+}
+
+/// Returns true if `text` is long and mixed enough to be generated.
+fn is_generated(text: &str) -> bool {
+    let (length, digits) = GENERATED_MIN;
+    text.len() >= length
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-=".contains(&b))
+        && text.bytes().filter(u8::is_ascii_digit).count() >= digits
+}
+
+/// Replaces each `${…}` in `text` by text that is no secret.
+fn without_variables(text: &str) -> String {
+    let mut rest = text;
+    let mut left = String::new();
+    while let Some((before, after)) = rest.split_once("${") {
+        let Some((_, more)) = after.split_once('}') else { break };
+        left += before;
+        left += NO_SECRET;
+        rest = more;
+    }
+    left + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_found_by_their_names_and_by_what_they_look_like() {
+        for (before, word, secret, name) in [
+            ("--api-key", "s3cret", "s3cret", "api-key"),
+            ("", "--api-key=s3cret", "s3cret", "api-key"),
+            ("--accessToken", "s3cret", "s3cret", "accessToken"),
+            ("-e", "GITHUB_TOKEN=s3cret", "s3cret", "GITHUB_TOKEN"),
+            ("--header", "Authorization: Bearer s3cret", "s3cret", "Authorization"),
+            ("-H", "X-Api-Key:s3cret", "s3cret", "X-Api-Key"),
+            ("", "postgres://ann:s3cret@db.example/x", "s3cret", "password"),
+            ("", "DB=postgres://ann:s3cret@db.example/x", "s3cret", "password"),
+            ("", "https://a.example/mcp?v=1&token=s3cret#x", "s3cret", "token"),
+            (
+                "",
+                "https://a.example/s/0123456789abcdef0123456789abcdef/mcp",
+                "0123456789abcdef0123456789abcdef",
+                "",
+            ),
+            ("", "ghp_0123456789abcdefghij", "ghp_0123456789abcdefghij", ""),
+        ] {
+            let found = secrets_in_word(word, before);
+            let [FoundSecret { range: at, name: called }] = &found[..] else {
+                panic!("{word}: {found:?}")
+            };
+            assert_eq!((&word[at.clone()], &**called), (secret, name), "{word}");
+        }
+    }
+
+    #[test]
+    fn a_value_is_a_secret_by_its_name_or_by_its_looks_and_not_where_it_names_a_variable() {
+        for (name, value, is) in [
+            ("Authorization", "Bearer s3cret", true),
+            ("Authorization", "Bearer ${TOKEN}", false),
+            ("Authorization", "Basic ${USER}:${PASS}", false),
+            ("API_KEY", "s3cret-${X}", true),
+            ("API_KEY", "${X}", false),
+            ("API_KEY", "", false),
+            ("Cookie", "sid=1", true),
+            ("OF_GH", "0123456789abcdef0123456789abcdef", true),
+            ("DATABASE_URL", "postgres://ann:s3cret@db.example/x", true),
+            ("LEVEL", "debug", false),
+            ("HOME", "/home/ann", false),
+        ] {
+            assert_eq!(has_secret(name, value), is, "{name}={value}");
+        }
+    }
+
+    #[test]
+    fn what_is_none_is_left_as_it_is() {
+        for (before, word) in [
+            ("--key-file", "/etc/key.pem"),
+            ("--author", "ann"),
+            ("--api-key", "--verbose"),
+            ("--api-key", "${KEY}"),
+            ("", "--api-key=${KEY}"),
+            ("--header", "Authorization: Bearer ${TOKEN}"),
+            ("-y", "@modelcontextprotocol/server-everything@2025.1.1"),
+            ("", "image:1.2@sha256:0123456789abcdef"),
+            ("", "https://ann@a.example/some-long-name-of-a-server-that-somebody-chose/mcp?v=1"),
+            ("", "https://a.example/mcp?token=${TOKEN}"),
+            ("", "/home/ann/keys"),
+        ] {
+            assert_eq!(secrets_in_word(word, before), [], "{before} {word}");
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Asks the person at the terminal the questions of a call.
+
+use std::io::{BufRead, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::{Map, Value};
+use toolgate_contract::{
+    Asker, BoxFuture, ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions, PersonChoice,
+    QuestionSender, QuestionSupport, ToolError,
+};
+
+use super::follow::{ProgressView, WorkDisplay};
+
+/// The person at the terminal.
+#[derive(Clone)]
+pub(super) struct TerminalUser {
+    /// Progress bar, hidden while a question is open.
+    bar: Option<ProgressView>,
+    has_declined: Arc<AtomicBool>,
+}
+
+impl TerminalUser {
+    /// Returns the person at the terminal, or `None` if there is no terminal.
+    pub(super) fn at_terminal(follow: Option<&WorkDisplay>) -> Option<Self> {
+        let there = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+        there.then(|| Self { bar: follow.and_then(WorkDisplay::bar), has_declined: Arc::default() })
+    }
+
+    /// Returns an asker that asks this person.
+    pub(super) fn asker(&self) -> Asker {
+        let can = QuestionSupport { form: true, visit: true, ..QuestionSupport::default() };
+        Asker::during_call(can, Arc::new(self.clone()))
+    }
+
+    /// Returns true if the person has declined a question.
+    pub(super) fn has_declined(&self) -> bool {
+        self.has_declined.load(Ordering::Relaxed)
+    }
+}
+
+impl QuestionSender for TerminalUser {
+    fn ask(&self, questions: ClientQuestions) -> BoxFuture<'_, Result<ClientAnswers, ToolError>> {
+        Box::pin(async move {
+            // The bar would be drawn over the question.
+            let _aside = self.bar.as_ref().map(ProgressView::hide);
+            let line = OpenPromptLine;
+            // A read from a terminal cannot be cancelled. Only the end of the program ends it.
+            let asked = tokio::task::spawn_blocking(move || {
+                let mut terminal =
+                    TerminalPrompt { input: std::io::stdin().lock(), out: std::io::stderr() };
+                let told = questions.into_iter().map(|(key, asked)| (key, terminal.ask(&asked)));
+                told.collect::<Vec<(String, PersonChoice)>>()
+            });
+            let told =
+                asked.await.map_err(|err| ToolError::with_cause("nobody could be asked", err))?;
+            std::mem::forget(line);
+            if told.iter().any(|(_, choice)| !matches!(choice, PersonChoice::Accepted(_))) {
+                self.has_declined.store(true, Ordering::Relaxed);
+            }
+            Ok(told.into_iter().map(|(key, choice)| (key, ClientAnswer::Choice(choice))).collect())
+        })
+    }
+}
+
+/// An unanswered prompt. Dropping it starts a new line.
+struct OpenPromptLine;
+
+impl Drop for OpenPromptLine {
+    fn drop(&mut self) {
+        write_flushed(&mut std::io::stderr(), "\n");
+    }
+}
+
+/// Input and output of the questions.
+struct TerminalPrompt<I, O> {
+    input: I,
+    out: O,
+}
+
+impl<I: BufRead, O: Write> TerminalPrompt<I, O> {
+    fn ask(&mut self, question: &ClientQuestion) -> PersonChoice {
+        match question {
+            // The message contains the question already.
+            ClientQuestion::Form { message, .. } if question.is_for_consent() => {
+                let between = if message.ends_with('?') { " " } else { "\n" };
+                self.agree(&format!("{message}{between}"), Map::new())
+            }
+            ClientQuestion::Form { message, schema } => self.fill_in(message, schema),
+            ClientQuestion::Visit { message, url, .. } => {
+                self.agree(&format!("{message}\n  {url}\nHave you been there? "), Map::new())
+            }
+            // The asker does not offer these capabilities.
+            ClientQuestion::Sample(_) | ClientQuestion::Roots => PersonChoice::Declined,
+        }
+    }
+
+    fn fill_in(&mut self, message: &str, schema: &Value) -> PersonChoice {
+        write_flushed(&mut self.out, &format!("{message}\n"));
+        let mut content = Map::new();
+        let fields = schema.get("properties").and_then(Value::as_object);
+        for (name, field) in fields.into_iter().flatten() {
+            let about = field.get("description").or_else(|| field.get("title"));
+            let about = about.and_then(Value::as_str).map(|about| format!(" ({about})"));
+            let about = about.unwrap_or_default();
+            let choices = field.get("enum").map(|all| format!(" one of {all}")).unwrap_or_default();
+            let Some(line) = self.read(&format!("  {name}{about}{choices}: ")) else {
+                return PersonChoice::Canceled;
+            };
+            if let Some(value) = parse_field(field, line.trim()) {
+                content.insert(name.clone(), value);
+            }
+        }
+        if content.is_empty() {
+            self.agree("Do it? ", content)
+        } else {
+            PersonChoice::Accepted(content)
+        }
+    }
+
+    fn agree(&mut self, question: &str, content: Map<String, Value>) -> PersonChoice {
+        match self.read(&format!("{question}[y/N] ")).map(|line| is_yes(line.trim())) {
+            Some(true) => PersonChoice::Accepted(content),
+            Some(false) => PersonChoice::Declined,
+            None => PersonChoice::Canceled,
+        }
+    }
+
+    /// Reads a line from the terminal, or returns `None` at the end of the input.
+    fn read(&mut self, prompt: &str) -> Option<String> {
+        write_flushed(&mut self.out, prompt);
+        let mut line = String::new();
+        let read = self.input.read_line(&mut line);
+        // The end of the input leaves the cursor on the prompt's line.
+        if !line.ends_with('\n') {
+            write_flushed(&mut self.out, "\n");
+        }
+        match read {
+            Ok(0) | Err(_) => None,
+            Ok(_) => Some(line),
+        }
+    }
+}
+
+/// Parses a line as the value of `field`. An empty line means the default.
+fn parse_field(field: &Value, line: &str) -> Option<Value> {
+    if line.is_empty() {
+        return field.get("default").cloned();
+    }
+    Some(match field.get("type").and_then(Value::as_str) {
+        Some("boolean") => Value::Bool(is_yes(line)),
+        Some("integer" | "number" | "array") => {
+            serde_json::from_str(line).unwrap_or_else(|_| line.into())
+        }
+        Some(_) | None => line.into(),
+    })
+}
+
+fn is_yes(line: &str) -> bool {
+    matches!(line.to_ascii_lowercase().as_str(), "y" | "yes" | "true")
+}
+
+fn write_flushed(out: &mut impl Write, text: &str) {
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// What is seen when `typed` answers `question`, and what that means.
+    fn put(question: &ClientQuestion, typed: &str) -> (String, PersonChoice) {
+        let mut terminal = TerminalPrompt { input: typed.as_bytes(), out: Vec::new() };
+        let choice = terminal.ask(question);
+        (String::from_utf8(terminal.out).expect("text"), choice)
+    }
+
+    fn consent(message: &str) -> ClientQuestion {
+        let schema = json!({ "type": "object", "properties": {} });
+        ClientQuestion::Form { message: message.to_owned(), schema }
+    }
+
+    #[test]
+    fn a_consent_is_asked_for_once() {
+        let (seen, _) = put(&consent("Write file: {}\nShould it be done?"), "n\n");
+        assert_eq!(seen, "Write file: {}\nShould it be done? [y/N] ");
+        let (seen, _) = put(&consent("Run this?\n\"rm\""), "n\n");
+        assert_eq!(seen, "Run this?\n\"rm\"\n[y/N] ");
+    }
+
+    #[test]
+    fn a_yes_is_one_however_it_is_written_and_nothing_else_is() {
+        for yes in ["y\n", "Y\n", "yes\n", "YES\n", " Yes \r\n", "y"] {
+            assert_eq!(put(&consent("?"), yes).1, PersonChoice::Accepted(Map::new()), "{yes:?}");
+        }
+        for no in ["\n", "n\n", "yess\n", "ja\n"] {
+            assert_eq!(put(&consent("?"), no).1, PersonChoice::Declined, "{no:?}");
+        }
+    }
+
+    #[test]
+    fn who_ends_the_input_chooses_nothing_and_leaves_no_line_open() {
+        let ended = ("Should it? [y/N] \n".to_owned(), PersonChoice::Canceled);
+        assert_eq!(put(&consent("Should it?"), ""), ended);
+    }
+
+    #[test]
+    fn a_form_is_filled_in_field_by_field() {
+        let sugar = json!({ "type": "integer", "description": "Lumps", "default": 1 });
+        let milk = json!({ "type": "boolean" });
+        let schema = json!({ "type": "object", "properties": { "milk": milk, "sugar": sugar } });
+        let form = ClientQuestion::Form { message: "Tea?".to_owned(), schema };
+        let (seen, choice) = put(&form, "YES\n\n");
+        assert_eq!(seen, "Tea?\n  milk:   sugar (Lumps): ");
+        let PersonChoice::Accepted(content) = choice else { panic!("{choice:?}") };
+        assert_eq!(Value::Object(content), json!({ "milk": true, "sugar": 1 }));
+    }
+}

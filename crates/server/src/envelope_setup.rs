@@ -1,0 +1,352 @@
+//! Creates envelopes for requests, and loads the schemas that validate them.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the person's own files, read before anything is served"
+)]
+
+use std::fs;
+use std::io::Read;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, anyhow, bail};
+use serde_json::{Value, json};
+use toolgate_contract::{
+    CallError, CallOrigin, HostAnswer, HostRequest, Reply, ToolFault, TraceContext,
+};
+use toolgate_dialects::envelope::catalog_name;
+use toolgate_dialects::{AnswerEncoder, PendingRequest};
+use toolgate_host::{
+    EnvelopeLog, EnvelopeMaker, EnvelopeSettings, Host, OutputCheck, SchemaFile, SchemaFiles,
+    SchemaRegistry, SchemaSide, SharedSchema,
+};
+use toolgate_toolsets::world::Root;
+
+use crate::config::{self, Config};
+
+/// Largest schema file, in bytes.
+const SCHEMA_BYTES_MAX: u64 = 1 << 20;
+/// Longest tool or prompt name in the log, in characters.
+const NAME_CHARS_MAX: usize = 1000;
+/// Most files that are listed in one folder.
+const FILES_MAX: usize = 10_000;
+/// Most bytes of all schemas in one folder.
+const FOLDER_BYTES_MAX: u64 = 16 << 20;
+
+/// Envelope of one request, sealed when the answer is known.
+pub(crate) struct PendingEnvelope {
+    via: CallOrigin,
+    trace: Option<TraceContext>,
+    began: Instant,
+    /// True if the envelope is the answer. Otherwise it is only logged.
+    is_answer: bool,
+}
+
+impl PendingEnvelope {
+    /// Creates the envelope of `ask`, if its dialect uses envelopes or they are logged.
+    ///
+    /// If the envelope's schema rejects the request, `ask` becomes a refusal.
+    pub(crate) fn for_ask(
+        host: &Host,
+        ask: &mut PendingRequest,
+        dialect: &str,
+        transport: &'static str,
+    ) -> Option<Box<Self>> {
+        let envelopes = host.envelopes();
+        let is_answer = ask.origin.is_some();
+        let via = match ask.origin.take() {
+            Some(via) => {
+                if let Err(why) = envelopes.check_tool_io(&via) {
+                    ask.request = match &ask.request {
+                        HostRequest::CallTool { tool, .. } => {
+                            HostRequest::RefuseCall { tool: tool.clone(), why }
+                        }
+                        _ => HostRequest::Refuse(why),
+                    };
+                }
+                *via
+            }
+            None if envelopes.is_logging() => logged_via(&ask.request, dialect, transport)?,
+            None => return None,
+        };
+        let trace = ask.metadata.trace.clone();
+        // Boxed because most calls have no envelope, but reserve space for one.
+        Some(Box::new(Self { via, trace, began: Instant::now(), is_answer }))
+    }
+
+    /// Returns the answer, in its envelope if the dialect uses envelopes.
+    pub(crate) fn reply(
+        self,
+        host: &Host,
+        ticket: &dyn AnswerEncoder,
+        outcome: Result<HostAnswer, CallError>,
+    ) -> Option<Reply> {
+        let Self { via, trace, began, is_answer } = self;
+        let envelopes = host.envelopes();
+        let seal = |came| envelopes.build(&via, came, began.elapsed(), trace.as_ref());
+        if is_answer {
+            return ticket
+                .encode_envelope(&seal(outcome.map(|answer| ticket.envelope_data(&answer))));
+        }
+        seal(outcome.as_ref().map(|answer| ticket.envelope_data(answer)).map_err(CallError::clone));
+        ticket.encode_reply(outcome)
+    }
+
+    /// Seals the envelope of a cancelled call.
+    pub(crate) fn seal_cancelled(self, host: &Host) {
+        self.seal_error(host, CallError::Canceled);
+    }
+
+    /// Seals the envelope of a call that was refused because of a duplicate id or an ended session.
+    pub(crate) fn seal_not_started(self, host: &Host) {
+        let message = "its id is in flight already, or its session is over".to_owned();
+        self.seal_error(host, CallError::Conflict { message, details: Value::Null });
+    }
+
+    fn seal_error(self, host: &Host, why: CallError) {
+        let Self { via, trace, began, .. } = self;
+        host.envelopes().build(&via, Err(why), began.elapsed(), trace.as_ref());
+    }
+}
+
+/// Returns the envelope data of a request from a dialect without envelopes, or `None` if it is not
+/// logged.
+fn logged_via(request: &HostRequest, dialect: &str, transport: &'static str) -> Option<CallOrigin> {
+    let via = |route: &str, verb: &str, payload: Value| {
+        let route = route.to_owned();
+        let method = format!("{dialect}:{verb}");
+        CallOrigin { transport, route, method, payload, tool: None, prompt: None, io: None }
+    };
+    let of_tool = |verb: &str, tool: &str, input: &Value| {
+        let payload = json!({ "toolId": tool, "arguments": input });
+        let tool = Some(clip_name(tool));
+        CallOrigin { tool, ..via("tool", verb, payload) }
+    };
+    Some(match request {
+        HostRequest::ListTools { .. } | HostRequest::ListPrompts { .. } | HostRequest::Discover => {
+            via("discover", "discover", json!({}))
+        }
+        HostRequest::CallTool { tool, input } => of_tool("tool.invoke", tool, input),
+        HostRequest::StartJob { tool, input, .. } => of_tool("tool.start", tool, input),
+        HostRequest::GetPrompt { name, arguments } => {
+            let payload = json!({ "promptId": name, "arguments": arguments });
+            CallOrigin { prompt: Some(clip_name(name)), ..via("prompt", "prompt.get", payload) }
+        }
+        HostRequest::ReadResource { uri } => {
+            via("resource", "resource.read", json!({ "uri": uri }))
+        }
+        HostRequest::RefuseCall { tool, .. } => of_tool("tool.invoke", tool, &Value::Null),
+        HostRequest::Refuse(_) => via("rpc", "refused", json!({})),
+        HostRequest::GetJob { .. }
+        | HostRequest::AwaitJob { .. }
+        | HostRequest::ListJobs { .. }
+        | HostRequest::CancelJob { .. }
+        | HostRequest::OpenArtefact { .. }
+        | HostRequest::AnswerJob { .. }
+        | HostRequest::ListResources { .. }
+        | HostRequest::ListTemplates
+        | HostRequest::ReadFolder { .. }
+        | HostRequest::WatchResource { .. }
+        | HostRequest::Complete(_)
+        | HostRequest::ListSkills { .. }
+        | HostRequest::GetSkill { .. } => return None,
+    })
+}
+
+/// Returns the first 1000 characters of `name`.
+fn clip_name(name: &str) -> String {
+    name.chars().take(NAME_CHARS_MAX).collect()
+}
+
+/// Creates the envelope factory for `config` with `schemas`.
+pub(crate) fn new_envelopes(
+    config: &config::EnvelopeSection,
+    schemas: Arc<SchemaRegistry>,
+) -> anyhow::Result<EnvelopeMaker> {
+    let mode = match config.validation {
+        OutputCheck::Off => "off",
+        OutputCheck::Shadow => "shadow",
+        OutputCheck::Enforce => "enforce",
+    };
+    let deterministic = config.deterministic_ids;
+    let log = log_folder(config)?.map(|folder| {
+        EnvelopeLog::open(&folder, mode, deterministic)
+            .with_context(|| format!("no log of envelopes can be written in {}", folder.display()))
+    });
+    let settings = EnvelopeSettings { validation: config.validation, deterministic };
+    Ok(EnvelopeMaker::new(settings, schemas, log.transpose()?))
+}
+
+/// Returns the folder of the envelope log, and creates it. Returns `None` if the log is off.
+pub(crate) fn log_folder(config: &config::EnvelopeSection) -> anyhow::Result<Option<PathBuf>> {
+    if config.log_dir == "off" {
+        return Ok(None);
+    }
+    let folder = PathBuf::from(&config.log_dir);
+    fs::create_dir_all(&folder)
+        .with_context(|| format!("envelope.log_dir, {}, cannot be made", folder.display()))?;
+    Ok(Some(folder))
+}
+
+/// Loads the built-in schemas and those in the folders of `config` under `root`.
+///
+/// An unusable file in a default folder only causes a warning. Otherwise anyone who can write there
+/// could keep the server from starting.
+pub(crate) fn load_schemas(root: &Path, config: &Config) -> anyhow::Result<Arc<SchemaRegistry>> {
+    let folders = &config.envelope.schemas;
+    let is_unasked = *folders == config::EnvelopeSection::default().schemas;
+    let root = Root::open(root)
+        .with_context(|| format!("the folder {} cannot be served", root.display()))?;
+    let mut files = SchemaFiles::default();
+    for folder in folders {
+        match read_folder(&root, folder, is_unasked, &mut files) {
+            Err(why) if is_unasked => {
+                tracing::warn!("the schemas in {folder} are left out: {why:#}");
+            }
+            read => read?,
+        }
+    }
+    let registry = SchemaRegistry::new(files)?;
+    Ok(Arc::new(registry))
+}
+
+/// Returns the schema folders as workspace paths to protect, since their content decides which tool
+/// calls are valid.
+pub(crate) fn schema_folders(config: &config::EnvelopeSection) -> impl Iterator<Item = String> {
+    config.schemas.iter().map(|folder| {
+        let mut names = Vec::new();
+        for part in Path::new(folder).components() {
+            match part {
+                Component::Normal(name) => names.push(name.to_string_lossy()),
+                Component::ParentDir => drop(names.pop()),
+                Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
+            }
+        }
+        names.join("/")
+    })
+}
+
+/// Reads the schemas in `folder`. A missing folder has none.
+fn read_folder(
+    root: &Root,
+    folder: &str,
+    is_unasked: bool,
+    files: &mut SchemaFiles,
+) -> anyhow::Result<()> {
+    let at = || format!("the schemas in {folder}");
+    let dir = match root.open_dir(folder) {
+        Ok(dir) => dir,
+        Err(why) if why.fault == ToolFault::NotFound => return Ok(()),
+        Err(why) => bail!("{}: {}", at(), why.message),
+    };
+    // Listed through the open descriptor, in case the path is replaced meanwhile.
+    let listed = format!("/proc/self/fd/{}", dir.as_fd().as_raw_fd());
+    let mut names = Vec::new();
+    for entry in fs::read_dir(listed).with_context(at)?.take(FILES_MAX) {
+        names.extend(entry.with_context(at)?.file_name().into_string());
+    }
+    names.sort();
+    let mut room = FOLDER_BYTES_MAX;
+    for name in names {
+        let Some(place) = name.strip_suffix(".schema.json").and_then(SchemaTarget::from_stem)
+        else {
+            continue;
+        };
+        let path = format!("{}/{name}", folder.trim_end_matches('/'));
+        match read_schema(root, &path, &mut room).and_then(|file| place.into_files(file)) {
+            Ok(found) if is_unasked => match SchemaRegistry::new(found.clone()) {
+                Ok(_) => add_files(files, found),
+                Err(why) => tracing::warn!("{why}; it is left out"),
+            },
+            Ok(found) => add_files(files, found),
+            Err(why) if is_unasked => tracing::warn!("{why:#}; it is left out"),
+            Err(why) => return Err(why),
+        }
+    }
+    Ok(())
+}
+
+/// Target of a schema, derived from its file name.
+enum SchemaTarget {
+    Tool(String, SchemaSide),
+    Shared(SharedSchema),
+    /// Two schemas share this name; the content decides.
+    Envelope,
+}
+
+impl SchemaTarget {
+    fn from_stem(stem: &str) -> Option<Self> {
+        let side = [SchemaSide::Input, SchemaSide::Output].into_iter().find_map(|side| {
+            let tool = stem.strip_suffix(side.word())?.strip_suffix('.')?;
+            Some((tool, side))
+        });
+        match (stem, side) {
+            // Older tool names are accepted, in both spellings.
+            (_, Some((tool, side))) => {
+                Some(Self::Tool(catalog_name(&tool.replace('_', ".")).to_owned(), side))
+            }
+            ("tool_io", None) => Some(Self::Shared(SharedSchema::ToolIo)),
+            ("request_envelope", None) => Some(Self::Shared(SharedSchema::RequestEnvelope)),
+            ("envelope", None) => Some(Self::Envelope),
+            (_, None) => None,
+        }
+    }
+
+    fn into_files(self, file: SchemaFile) -> anyhow::Result<SchemaFiles> {
+        let mut files = SchemaFiles::default();
+        match self {
+            Self::Tool(tool, side) => files.tools.push((tool, side, file)),
+            Self::Shared(which) => files.shared.push((which, file)),
+            Self::Envelope => files.shared.push((envelope_kind(&file)?, file)),
+        }
+        Ok(files)
+    }
+}
+
+fn add_files(files: &mut SchemaFiles, found: SchemaFiles) {
+    files.shared.extend(found.shared);
+    files.tools.extend(found.tools);
+}
+
+/// Reads the schema at `path`, a regular file under `root`, and subtracts its size from `room`.
+fn read_schema(root: &Root, path: &str, room: &mut u64) -> anyhow::Result<SchemaFile> {
+    let mut bytes = Vec::new();
+    let mut fill = || -> anyhow::Result<()> {
+        let file = root.open_file(path).map_err(|why| anyhow!(why.message))?;
+        let file = fs::File::from(file.as_fd().try_clone_to_owned()?);
+        let most = SCHEMA_BYTES_MAX.min(*room);
+        let size = file.take(most + 1).read_to_end(&mut bytes)? as u64;
+        if size > SCHEMA_BYTES_MAX {
+            bail!("it has more than {SCHEMA_BYTES_MAX} bytes, which is what a schema may have");
+        }
+        if size > most {
+            bail!("the schemas of its folder have more than {FOLDER_BYTES_MAX} bytes together");
+        }
+        *room -= size;
+        Ok(())
+    };
+    fill().with_context(|| format!("the schema {path} cannot be read"))?;
+    let schema = serde_json::from_slice(&bytes);
+    let schema = schema.with_context(|| format!("the schema {path} is not JSON"))?;
+    Ok(SchemaFile { path: path.to_owned(), schema })
+}
+
+/// Determines the envelope that `envelope.schema.json` describes: a request requires `method`, an
+/// answer `ok`.
+fn envelope_kind(file: &SchemaFile) -> anyhow::Result<SharedSchema> {
+    let needs = |name: &str| {
+        let required = file.schema["required"].as_array();
+        required.is_some_and(|required| required.iter().any(|one| one == name))
+    };
+    match (needs("method"), needs("ok")) {
+        (true, false) => Ok(SharedSchema::RequestEnvelope),
+        (false, true) => Ok(SharedSchema::Envelope),
+        (true, true) | (false, false) => bail!(
+            "the schema {} is of neither envelope: one of answers requires `ok`, one of requests \
+             `method`",
+            file.path
+        ),
+    }
+}

@@ -1,0 +1,26 @@
+//! Selects the session to end when there are too many.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use toolgate_contract::Caller;
+
+use super::SessionSlot;
+
+/// Ends one idle session: the longest silent one of the caller with the most sessions. Returns
+/// false if every session is busy.
+///
+/// Its client is informed at its next request and can start a new session.
+pub(super) fn evict_idle_session(sessions: &mut HashMap<String, SessionSlot>) -> bool {
+    let mut of: HashMap<&Caller, usize> = HashMap::new();
+    for seat in sessions.values() {
+        *of.entry(&seat.session.caller).or_default() += 1;
+    }
+    let idle = sessions.iter().filter(|(_, seat)| seat.session.is_idle());
+    let order = |seat: &SessionSlot| (Reverse(of[&seat.session.caller]), seat.last_used);
+    let silent = idle.min_by_key(|(_, seat)| order(seat)).map(|(id, _)| id.clone());
+    silent
+        .and_then(|id| sessions.remove(&id))
+        .map(|seat| seat.session.end("the session was ended"))
+        .is_some()
+}

@@ -1,0 +1,143 @@
+//! Sealed session ids, which let any replica with the key resume a session.
+//!
+//! An id is the message that opened the session, encrypted and authenticated for one caller and one
+//! dialect. It is valid for 24 hours. Replicas behind a load balancer therefore need no shared
+//! session store. Later state is not in the id: log level, subscriptions and resumable streams.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jiff::Timestamp;
+use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use serde::{Deserialize, Serialize};
+use toolgate_contract::Caller;
+
+use crate::session::lock_mutex;
+
+/// Length of the key, in bytes.
+pub(crate) const SESSION_KEY_BYTES: usize = 32;
+/// Validity of an id, in seconds.
+const VALIDITY_S: i64 = 24 * 3600;
+/// Largest opening message in an id, in bytes, since each request carries the id in a header.
+const OPENING_BYTES_MAX: usize = 2048;
+/// Number of ended sessions that are remembered.
+const ENDED_SESSIONS_MAX: usize = 10_000;
+
+/// Seals session ids and opens them.
+pub(crate) struct SessionSealer {
+    key: LessSafeKey,
+    ended_hashes: Mutex<VecDeque<[u8; 32]>>,
+}
+
+/// Content of a sealed id.
+#[derive(Serialize, Deserialize)]
+struct SealedSessionContent {
+    /// Expiry, in seconds since the Unix epoch.
+    until: i64,
+    /// Name of the caller; `kind` is how it authenticated.
+    caller: String,
+    kind: String,
+    dialect: String,
+    /// Message that opened the session.
+    opening: String,
+}
+
+impl SessionSealer {
+    /// Creates a sealer that uses `key`.
+    pub(crate) fn new(key: &[u8; SESSION_KEY_BYTES]) -> Self {
+        let key = UnboundKey::new(&CHACHA20_POLY1305, key).expect("a key of that length");
+        Self { key: LessSafeKey::new(key), ended_hashes: Mutex::default() }
+    }
+
+    /// Returns an id for the session that `caller` opened in `dialect` with `opening`.
+    ///
+    /// Returns `None` if `opening` exceeds 2048 bytes.
+    pub(crate) fn seal(&self, caller: &Caller, dialect: &str, opening: &[u8]) -> Option<String> {
+        let opening = std::str::from_utf8(opening).ok()?;
+        if opening.len() > OPENING_BYTES_MAX {
+            return None;
+        }
+        let inside = SealedSessionContent {
+            until: Timestamp::now().as_second() + VALIDITY_S,
+            caller: caller.name.to_string(),
+            kind: caller.kind.as_str().to_owned(),
+            dialect: dialect.to_owned(),
+            opening: opening.to_owned(),
+        };
+        let mut nonce = [0; NONCE_LEN];
+        getrandom::fill(&mut nonce).ok()?;
+        let mut bytes = serde_json::to_vec(&inside).ok()?;
+        let of = Nonce::assume_unique_for_key(nonce);
+        self.key.seal_in_place_append_tag(of, Aad::empty(), &mut bytes).ok()?;
+        bytes.splice(0..0, nonce);
+        Some(URL_SAFE_NO_PAD.encode(bytes))
+    }
+
+    /// Returns the opening message of the session `id`, if it is valid for `caller` and `dialect`
+    /// and was not ended here.
+    pub(crate) fn open(&self, id: &str, caller: &Caller, dialect: &str) -> Option<Vec<u8>> {
+        let mut bytes = URL_SAFE_NO_PAD.decode(id).ok()?;
+        let (nonce, _) = bytes.split_first_chunk::<NONCE_LEN>()?;
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        let opened = self.key.open_in_place(nonce, Aad::empty(), &mut bytes[NONCE_LEN..]).ok()?;
+        let inside: SealedSessionContent = serde_json::from_slice(opened).ok()?;
+        let is_theirs = inside.caller == *caller.name && inside.kind == caller.kind.as_str();
+        let is_good = inside.until >= Timestamp::now().as_second() && inside.dialect == dialect;
+        let was_ended =
+            || lock_mutex(&self.ended_hashes).contains(blake3::hash(id.as_bytes()).as_bytes());
+        (is_theirs && is_good && !was_ended()).then(|| inside.opening.into_bytes())
+    }
+
+    /// Marks the session `id` as ended, so that this server does not resume it.
+    pub(crate) fn end(&self, id: &str) {
+        let mut ended = lock_mutex(&self.ended_hashes);
+        if ended.len() == ENDED_SESSIONS_MAX {
+            ended.pop_front();
+        }
+        ended.push_back(*blake3::hash(id.as_bytes()).as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_opens_for_its_caller_and_dialect_by_its_key_alone() {
+        let sealed = SessionSealer::new(&[7; SESSION_KEY_BYTES]);
+        let ann = Caller::with_key("ann");
+        let bob = Caller::with_key("bob");
+        let id = sealed.seal(&ann, "mcp", b"hello").expect("an id");
+        assert!(id.bytes().all(|b| (0x21..=0x7e).contains(&b)));
+        assert_eq!(sealed.open(&id, &ann, "mcp").as_deref(), Some(&b"hello"[..]));
+        let replica = SessionSealer::new(&[7; SESSION_KEY_BYTES]);
+        assert!(replica.open(&id, &ann, "mcp").is_some());
+        assert!(sealed.open(&id, &bob, "mcp").is_none());
+        assert!(sealed.open(&id, &ann, "mira").is_none());
+        assert!(SessionSealer::new(&[8; SESSION_KEY_BYTES]).open(&id, &ann, "mcp").is_none());
+        let mut other = id.into_bytes();
+        other[20] ^= 1;
+        let other = String::from_utf8(other).expect("letters");
+        assert!(
+            sealed.open(&other, &ann, "mcp").is_none() && sealed.open("", &ann, "mcp").is_none()
+        );
+    }
+
+    #[test]
+    fn a_session_that_was_ended_is_not_taken_up_again() {
+        let sealed = SessionSealer::new(&[7; SESSION_KEY_BYTES]);
+        let ann = Caller::with_key("ann");
+        let id = sealed.seal(&ann, "mcp", b"hello").expect("an id");
+        sealed.end(&id);
+        assert!(sealed.open(&id, &ann, "mcp").is_none());
+    }
+
+    #[test]
+    fn what_is_too_long_for_a_header_is_in_no_id() {
+        let sealed = SessionSealer::new(&[7; SESSION_KEY_BYTES]);
+        let long = vec![b'a'; OPENING_BYTES_MAX + 1];
+        assert!(sealed.seal(&Caller::with_key("ann"), "mcp", &long).is_none());
+    }
+}

@@ -1,0 +1,86 @@
+//! Open sessions: looks them up, resumes them and assigns their ids.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use toolgate_contract::{Caller, MessageFrame, Reply};
+use toolgate_dialects::{Dialect, FrameReading, FrameRefusal};
+
+use super::eviction::evict_idle_session;
+use super::{HttpEndpoints, SessionSlot};
+use crate::client::random_id;
+use crate::session::{ClientSession, lock_mutex};
+
+impl HttpEndpoints {
+    /// Returns the open session `id`, if it belongs to `caller` and `dialect`.
+    pub(super) fn find_session(
+        &self,
+        id: &str,
+        caller: &Caller,
+        dialect: &str,
+    ) -> Option<Arc<ClientSession>> {
+        let mut sessions = lock_mutex(&self.sessions);
+        let seat = sessions.get_mut(id).filter(|seat| {
+            let ClientSession { caller: owner, dialect: spoken, .. } = seat.session.as_ref();
+            owner == caller && spoken.name() == dialect
+        })?;
+        seat.last_used = Instant::now();
+        Some(seat.session.clone())
+    }
+
+    /// Resumes the session `id` of `caller` from its sealed id, after this server forgot it or if
+    /// another replica with the same key opened it.
+    pub(super) fn resume_session(
+        &self,
+        id: &str,
+        caller: &Caller,
+        dialect: &Arc<dyn Dialect>,
+    ) -> Option<Arc<ClientSession>> {
+        let opening = self.sealer.open(id, caller, dialect.name())?;
+        let session = ClientSession::new(self.server.clone(), dialect.clone(), caller.clone());
+        let FrameReading::OpenSession(_) = session.read(&MessageFrame::from_line(opening)) else {
+            return None;
+        };
+        let mut sessions = lock_mutex(&self.sessions);
+        if sessions.len() >= self.bounds.sessions_max && !evict_idle_session(&mut sessions) {
+            return None;
+        }
+        session.set_id(id);
+        let seat = SessionSlot { session: session.clone(), last_used: Instant::now() };
+        sessions.insert(id.to_owned(), seat);
+        Some(session)
+    }
+
+    /// Registers `session`, which `frame` opened, under an unguessable id. Refuses if there is no
+    /// room.
+    pub(super) fn register_session(
+        &self,
+        reply: Reply,
+        frame: Option<&MessageFrame>,
+        session: Arc<ClientSession>,
+    ) -> Reply {
+        let dialect = session.dialect.clone();
+        let mut sessions = lock_mutex(&self.sessions);
+        if sessions.len() >= self.bounds.sessions_max && !evict_idle_session(&mut sessions) {
+            let message = format!(
+                "as many sessions as may are open ({}), and all are at work; come back later",
+                self.bounds.sessions_max
+            );
+            return dialect.refuse(&FrameRefusal::Busy { message });
+        }
+        let sealed =
+            frame.and_then(|frame| self.sealer.seal(&session.caller, dialect.name(), &frame.body));
+        match sealed.map_or_else(random_id, Ok) {
+            Ok(id) => {
+                let reply = dialect.open_session(reply, &id);
+                session.set_id(&id);
+                sessions.insert(id, SessionSlot { session, last_used: Instant::now() });
+                reply
+            }
+            Err(err) => {
+                let message = format!("no session could be opened: {err}");
+                dialect.refuse(&FrameRefusal::Busy { message })
+            }
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Streams a job's events or status to a client, at its pace and in its dialect.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::mpsc::Sender;
+use tokio::time::{Instant, sleep_until, timeout};
+use toolgate_contract::{Caller, JobSnapshot, JobStreamItem};
+use toolgate_dialects::{JobWatchRequest, WatchPace};
+use toolgate_host::Host;
+
+/// Sends everything about the job to `out`, until the job ends or the receiver is gone.
+///
+/// A slow client delays only this function, never the job: events wait in the store.
+pub(crate) async fn stream_job(
+    host: &Host,
+    caller: &Caller,
+    job: &JobWatchRequest,
+    out: &Sender<Bytes>,
+) {
+    // `None` means that the client left, which ends the stream as well.
+    let _ = match job.pace {
+        WatchPace::Events { quiet } => stream_events(host, caller, job, quiet, out).await,
+        WatchPace::Snapshots { every, at_most } => {
+            stream_snapshots(host, caller, job, every, at_most, out).await
+        }
+    };
+}
+
+/// Sends each event, and a heartbeat after `quiet`. Returns `None` if the receiver is gone.
+async fn stream_events(
+    host: &Host,
+    caller: &Caller,
+    job: &JobWatchRequest,
+    quiet: Duration,
+    out: &Sender<Bytes>,
+) -> Option<()> {
+    let watch = match host.jobs() {
+        Ok(jobs) => jobs.watch(Some(caller), &job.id, 0).await,
+        Err(err) => Err(err),
+    };
+    let Ok((now, mut watch)) = watch else {
+        return send_some(out, job.encoder.encode_start(None)).await;
+    };
+    send_some(out, job.encoder.encode_start(Some(&now))).await?;
+    loop {
+        match timeout(quiet, watch.next()).await {
+            Ok(Some(what)) => {
+                send_some(out, job.encoder.encode_item(&what)).await?;
+                if let JobStreamItem::Ended(_) = what {
+                    return Some(());
+                }
+            }
+            Ok(None) => return Some(()),
+            Err(_quiet) => send_some(out, job.encoder.encode_keep_alive()).await?,
+        }
+    }
+}
+
+async fn stream_snapshots(
+    host: &Host,
+    caller: &Caller,
+    job: &JobWatchRequest,
+    every: Duration,
+    at_most: Duration,
+    out: &Sender<Bytes>,
+) -> Option<()> {
+    let began = Instant::now();
+    let end = began + at_most;
+    let mut next = began;
+    loop {
+        let now = current_job(host, caller, &job.id).await;
+        send_some(out, job.encoder.encode_snapshot(now.as_ref())).await?;
+        if now.is_some_and(|job| job.state.is_terminal()) {
+            return Some(());
+        }
+        next += every;
+        sleep_until(next.min(end)).await;
+        if Instant::now() >= end {
+            return Some(());
+        }
+    }
+}
+
+async fn current_job(host: &Host, caller: &Caller, id: &str) -> Option<JobSnapshot> {
+    host.jobs().ok()?.get(Some(caller), id).await.ok()
+}
+
+async fn send_some(out: &Sender<Bytes>, message: Option<Bytes>) -> Option<()> {
+    match message {
+        Some(message) => out.send(message).await.ok(),
+        None => Some(()),
+    }
+}

@@ -1,0 +1,370 @@
+//! Sends change notifications: to clients that request them, and to sessions.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use toolgate_contract::{
+    CallError, CallMetadata, Caller, ChangeFilter, HostAnswer, HostRequest, JobEvent, JobEventKind,
+    JobEventStream, JobSnapshot, JobStreamItem, ServerChange, WatchGuard,
+};
+use toolgate_dialects::ChangeEncoder;
+use toolgate_host::{Host, IncomingRequest};
+
+use crate::session::lock_mutex;
+
+/// Most resources that one client may subscribe to.
+const WATCHED_MAX: usize = 1024;
+/// Job changes that may wait to be sent.
+const JOBS_WAITING_MAX: usize = 64;
+
+/// Sends to `out` the changes in `interest` that the caller may see, until the receiver is gone.
+pub(crate) async fn send_changes(
+    host: &Arc<Host>,
+    caller: &Caller,
+    mut interest: ChangeFilter,
+    ticket: &dyn ChangeEncoder,
+    out: &mpsc::Sender<Bytes>,
+) {
+    // Subscribed first, so that no change is missed.
+    let mut changes = host.subscribe();
+    let _resources = watch_resources(host, caller, &mut interest).await;
+    let (told, mut jobs) = mpsc::channel(JOBS_WAITING_MAX);
+    // Dropping the set ends the watchers.
+    let _watches = watch_jobs(host, caller, &mut interest, &told).await;
+    let _lists = host.watch_lists(&interest);
+    if send_some(out, ticket.encode_start(&interest)).await.is_none() {
+        return;
+    }
+    loop {
+        let message = tokio::select! {
+            change = changes.recv() => match change {
+                Ok(change) if interest.includes(&change) => ticket.encode_change(&change),
+                Ok(_) => None,
+                Err(RecvError::Lagged(_)) => {
+                    if send_all_changed(&interest, ticket, out).await.is_none() {
+                        return;
+                    }
+                    None
+                }
+                Err(RecvError::Closed) => return,
+            },
+            Some(job) = jobs.recv() => ticket.encode_job(&job),
+        };
+        if send_some(out, message).await.is_none() {
+            return;
+        }
+    }
+}
+
+/// Subscribes to the resources of `interest`, and removes those that cannot be watched.
+async fn watch_resources(
+    host: &Host,
+    caller: &Caller,
+    interest: &mut ChangeFilter,
+) -> Vec<WatchGuard> {
+    let mut holds = Vec::new();
+    let mut heard = interest.uris.clone();
+    for uri in &interest.uris {
+        let request = HostRequest::WatchResource { uri: uri.clone() };
+        let asked = IncomingRequest::without_client(request, caller.clone(), "subscription");
+        match host.answer(asked).await {
+            Ok(HostAnswer::Watched { hold, .. }) if holds.len() < WATCHED_MAX => holds.push(hold),
+            _ => {
+                heard.remove(uri);
+            }
+        }
+    }
+    interest.uris = heard;
+    holds
+}
+
+/// Watches the jobs of `interest`, and removes those that the caller cannot see.
+async fn watch_jobs(
+    host: &Arc<Host>,
+    caller: &Caller,
+    interest: &mut ChangeFilter,
+    told: &mpsc::Sender<JobSnapshot>,
+) -> JoinSet<()> {
+    let mut watches = JoinSet::new();
+    let mut heard = interest.jobs.clone();
+    for id in &interest.jobs {
+        let found = match host.jobs() {
+            Ok(jobs) => jobs.get(Some(caller), id).await.ok(),
+            Err(_) => None,
+        };
+        match found.filter(|_| watches.len() < WATCHED_MAX) {
+            Some(job) => {
+                let host = host.clone();
+                let caller = caller.clone();
+                let told = told.clone();
+                watches.spawn(async move { watch_job(&host, &caller, &job, &told).await });
+            }
+            None => {
+                heard.remove(id);
+            }
+        }
+    }
+    interest.jobs = heard;
+    watches
+}
+
+/// Sends the job's status whenever an event changes it.
+async fn watch_job(
+    host: &Host,
+    caller: &Caller,
+    job: &JobSnapshot,
+    told: &mpsc::Sender<JobSnapshot>,
+) {
+    let Ok(jobs) = host.jobs() else { return };
+    let id = job.id.to_string();
+    let Ok((_, mut watch)) = jobs.watch(Some(caller), &id, job.last_event).await else { return };
+    while let Some(what) = next_event(watch.as_mut()).await {
+        let now = match what {
+            JobStreamItem::Event(event) if changes_status(&event) => {
+                jobs.get(Some(caller), &id).await.ok()
+            }
+            JobStreamItem::Event(_) => None,
+            JobStreamItem::Ended(job) => Some(*job),
+        };
+        if let Some(now) = now
+            && told.send(now).await.is_err()
+        {
+            return;
+        }
+    }
+}
+
+async fn next_event(watch: &mut dyn JobEventStream) -> Option<JobStreamItem> {
+    watch.next().await
+}
+
+/// Returns true if `event` changes the job's status. The end of a job is handled separately.
+fn changes_status(event: &JobEvent) -> bool {
+    match event.kind {
+        JobEventKind::Started { .. } | JobEventKind::Asks { .. } => true,
+        JobEventKind::Queued
+        | JobEventKind::Progress { .. }
+        | JobEventKind::Output { .. }
+        | JobEventKind::Log { .. }
+        | JobEventKind::Artefact(_)
+        | JobEventKind::Finished { .. } => false,
+    }
+}
+
+/// Reports everything as changed, because some changes were missed.
+async fn send_all_changed(
+    interest: &ChangeFilter,
+    ticket: &dyn ChangeEncoder,
+    out: &mpsc::Sender<Bytes>,
+) -> Option<()> {
+    let lists = [ServerChange::Tools, ServerChange::Prompts, ServerChange::Resources];
+    let uris = interest.uris.iter().map(|uri| ServerChange::Resource(uri.as_str().into()));
+    for change in lists.into_iter().chain(uris).filter(|change| interest.includes(change)) {
+        send_some(out, ticket.encode_change(&change)).await?;
+    }
+    Some(())
+}
+
+async fn send_some(out: &mpsc::Sender<Bytes>, message: Option<Bytes>) -> Option<()> {
+    match message {
+        Some(message) => out.send(message).await.ok(),
+        None => Some(()),
+    }
+}
+
+/// Notification subscriptions of a session: resources, and lists that the client has requested.
+pub(crate) struct Subscriptions {
+    resources: Mutex<SubscribedResources>,
+    interest: watch::Sender<ChangeFilter>,
+}
+
+/// Subscribed resources by URI. Each has a hold on its watcher while somebody receives
+/// notifications.
+#[derive(Default)]
+struct SubscribedResources {
+    holds: HashMap<String, Option<WatchGuard>>,
+    /// Number of receivers.
+    receivers: usize,
+}
+
+impl Default for Subscriptions {
+    fn default() -> Self {
+        // Changes of the tool list are always sent: they cost no watcher.
+        let interest = ChangeFilter { tools: true, ..ChangeFilter::default() };
+        Self { resources: Mutex::default(), interest: watch::Sender::new(interest) }
+    }
+}
+
+impl Subscriptions {
+    /// Adds the prompt or resource list to the subscriptions.
+    pub(crate) fn add_lists(&self, prompts: bool, resources: bool) {
+        self.interest.send_if_modified(|interest| {
+            let before = (interest.prompts, interest.resources);
+            interest.prompts |= prompts;
+            interest.resources |= resources;
+            before != (interest.prompts, interest.resources)
+        });
+    }
+
+    /// Subscribes to the resource `uri`. `hold` keeps its watcher, and is dropped while nobody
+    /// receives notifications.
+    ///
+    /// # Errors
+    /// When the session has too many subscriptions.
+    pub(crate) fn subscribe(&self, uri: String, hold: WatchGuard) -> Result<HostAnswer, CallError> {
+        let mut resources = lock_mutex(&self.resources);
+        if resources.holds.len() >= WATCHED_MAX && !resources.holds.contains_key(&uri) {
+            let message = format!(
+                "a session may subscribe to {WATCHED_MAX} resources, and this one has; unsubscribe \
+                 from one of them first"
+            );
+            return Err(CallError::NotAllowed { message });
+        }
+        let held = (resources.receivers > 0).then(|| hold.clone());
+        resources.holds.insert(uri.clone(), held);
+        Ok(HostAnswer::Watched { uri, hold })
+    }
+
+    /// Ends the subscription to the resource `uri`.
+    pub(crate) fn unsubscribe(&self, uri: &str) {
+        lock_mutex(&self.resources).holds.remove(uri);
+    }
+
+    /// Returns true if the session is subscribed to `change`.
+    fn includes(&self, change: &ServerChange) -> bool {
+        match change {
+            ServerChange::Tools | ServerChange::Prompts | ServerChange::Resources => {
+                self.interest.borrow().includes(change)
+            }
+            ServerChange::Resource(uri) => lock_mutex(&self.resources).holds.contains_key(&**uri),
+        }
+    }
+
+    /// Returns all current subscriptions.
+    fn current_interest(&self) -> ChangeFilter {
+        let uris = lock_mutex(&self.resources).holds.keys().cloned().collect();
+        ChangeFilter { uris, ..self.interest.borrow().clone() }
+    }
+
+    /// Sends to `out` the changes that the session subscribes to, now or later, until the receiver
+    /// is gone.
+    pub(crate) async fn send_changes(
+        &self,
+        host: &Host,
+        (caller, session): (&Caller, Option<Arc<str>>),
+        ticket: &dyn ChangeEncoder,
+        out: &mpsc::Sender<Bytes>,
+    ) {
+        let mut changes = host.subscribe();
+        let hearing = SubscriptionReceiver::register(self);
+        hearing.watch_resources(host, caller, session).await;
+        let mut wanted = self.interest.subscribe();
+        let mut _lists = host.watch_lists(&wanted.borrow_and_update().clone());
+        if send_some(out, ticket.encode_start(&self.current_interest())).await.is_none() {
+            return;
+        }
+        loop {
+            let said = tokio::select! {
+                change = changes.recv() => match change {
+                    Ok(change) if self.includes(&change) => send_some(out, ticket.encode_change(&change)).await,
+                    Ok(_) => Some(()),
+                    Err(RecvError::Lagged(_)) => send_all_changed(&self.current_interest(), ticket, out).await,
+                    Err(RecvError::Closed) => None,
+                },
+                // `self` owns the sender, so this cannot fail.
+                _ = wanted.changed() => {
+                    _lists = host.watch_lists(&wanted.borrow_and_update().clone());
+                    Some(())
+                }
+            };
+            if said.is_none() {
+                return;
+            }
+        }
+    }
+}
+
+/// Receiver of notifications. While one exists, subscribed resources are watched.
+struct SubscriptionReceiver<'s>(&'s Subscriptions);
+
+impl<'s> SubscriptionReceiver<'s> {
+    fn register(subscribed: &'s Subscriptions) -> Self {
+        lock_mutex(&subscribed.resources).receivers += 1;
+        Self(subscribed)
+    }
+
+    /// Watches the subscribed resources that have no watcher.
+    async fn watch_resources(&self, host: &Host, caller: &Caller, session: Option<Arc<str>>) {
+        let unheld =
+            |(uri, hold): (&String, &Option<WatchGuard>)| hold.is_none().then(|| uri.clone());
+        let resources = &self.0.resources;
+        let uris: Vec<_> = lock_mutex(resources).holds.iter().filter_map(unheld).collect();
+        for uri in uris {
+            let request = HostRequest::WatchResource { uri: uri.clone() };
+            let beside = CallMetadata { session: session.clone(), ..CallMetadata::default() };
+            let asked = IncomingRequest {
+                metadata: beside,
+                ..IncomingRequest::without_client(request, caller.clone(), "subscription")
+            };
+            if let Ok(HostAnswer::Watched { hold, .. }) = host.answer(asked).await
+                && let Some(held) = lock_mutex(resources).holds.get_mut(&uri)
+            {
+                *held = Some(hold);
+            }
+        }
+    }
+}
+
+impl Drop for SubscriptionReceiver<'_> {
+    fn drop(&mut self) {
+        let mut resources = lock_mutex(&self.0.resources);
+        resources.receivers -= 1;
+        if resources.receivers == 0 {
+            resources.holds.values_mut().for_each(|hold| *hold = None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_that_subscribes_to_more_than_it_may_is_told_so() {
+        let subscribed = Subscriptions::default();
+        let uri = |number: usize| format!("a://{number}");
+        for number in 0..WATCHED_MAX {
+            assert!(subscribed.subscribe(uri(number), WatchGuard::none()).is_ok());
+        }
+        assert!(subscribed.subscribe(uri(0), WatchGuard::none()).is_ok());
+        let refused = subscribed.subscribe(uri(WATCHED_MAX), WatchGuard::none());
+        assert!(matches!(refused, Err(CallError::NotAllowed { .. })));
+        subscribed.unsubscribe(&uri(1));
+        assert!(subscribed.subscribe(uri(WATCHED_MAX), WatchGuard::none()).is_ok());
+        let change = |number| ServerChange::Resource(uri(number).into());
+        assert!(subscribed.includes(&change(WATCHED_MAX)) && !subscribed.includes(&change(1)));
+    }
+
+    #[test]
+    fn what_nobody_is_told_of_is_not_held() {
+        let subscribed = Subscriptions::default();
+        let held = Arc::new(());
+        let subscribe = |uri: &str| {
+            assert!(subscribed.subscribe(uri.to_owned(), WatchGuard::new(held.clone())).is_ok());
+        };
+        subscribe("a://1");
+        assert_eq!(Arc::strong_count(&held), 1);
+        let first = SubscriptionReceiver::register(&subscribed);
+        let second = SubscriptionReceiver::register(&subscribed);
+        subscribe("a://2");
+        drop(first);
+        assert_eq!(Arc::strong_count(&held), 2);
+        drop(second);
+        assert_eq!(Arc::strong_count(&held), 1);
+        assert!(subscribed.includes(&ServerChange::Resource("a://1".into())));
+    }
+}

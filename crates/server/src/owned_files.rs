@@ -1,0 +1,173 @@
+//! Reads owner-controlled files, such as keys and certificates, only if no other user could have
+//! written them.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the owner's own files, named in the configuration, outside what is served"
+)]
+
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use rustix::fs::OFlags;
+
+/// Largest such file: 1 MiB.
+const BYTES_MAX: u64 = 1 << 20;
+
+/// File identity and times, which reveal if a file has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OwnedFileStamp {
+    inode: (u64, u64),
+    bytes: u64,
+    /// Modification time, in seconds and nanoseconds.
+    written: (i64, i64),
+    /// Time of the last change of content or permissions.
+    changed: (i64, i64),
+}
+
+/// Treatment of symbolic links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LinkPolicy {
+    /// Follow links, as for secrets that are mounted into a container.
+    Followed,
+    /// Refuse links.
+    Refused,
+}
+
+/// Reads the file at `path` and returns its content and stamp.
+///
+/// All checks use the open file, so that the checked file is the one that is read.
+///
+/// # Errors
+/// When the file cannot be read, or other users could have written it.
+pub(crate) fn read_owned(
+    path: &Path,
+    links: LinkPolicy,
+) -> anyhow::Result<(Vec<u8>, OwnedFileStamp)> {
+    let file = open_file(path, links)?;
+    let stamp = check_owner(&file, path)?;
+    Ok((read_bounded(&file, path, BYTES_MAX)?, stamp))
+}
+
+/// Reads the text file at `path` without checking its owner. It may have at most `bytes_max` bytes.
+///
+/// # Errors
+/// When it cannot be read, is not a regular file, is too large, or is not UTF-8.
+pub(crate) fn read_text(path: &Path, links: LinkPolicy, bytes_max: u64) -> anyhow::Result<String> {
+    let file = open_file(path, links)?;
+    let shown = path.display();
+    if !file.metadata().with_context(|| format!("{shown} cannot be looked at"))?.is_file() {
+        bail!("{shown} is no file");
+    }
+    let bytes = read_bounded(&file, path, bytes_max)?;
+    String::from_utf8(bytes).with_context(|| format!("{shown} is not UTF-8"))
+}
+
+/// Opens the file without blocking on a named pipe.
+fn open_file(path: &Path, links: LinkPolicy) -> anyhow::Result<File> {
+    let mut flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    if links == LinkPolicy::Refused {
+        flags |= OFlags::NOFOLLOW;
+    }
+    let flags = i32::try_from(flags.bits()).unwrap_or_default();
+    let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    opened.map_err(|err| {
+        let is_link = err.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
+        let why = if is_link { ", since it is a link; name the file itself" } else { "" };
+        anyhow::Error::from(err).context(format!("{} cannot be read{why}", path.display()))
+    })
+}
+
+fn read_bounded(file: &File, path: &Path, bytes_max: u64) -> anyhow::Result<Vec<u8>> {
+    let shown = path.display();
+    let mut bytes = Vec::new();
+    let read = file.take(bytes_max + 1).read_to_end(&mut bytes);
+    let read = read.with_context(|| format!("{shown} cannot be read"))?;
+    if read as u64 > bytes_max {
+        bail!("{shown} is larger than {bytes_max} bytes");
+    }
+    Ok(bytes)
+}
+
+/// Returns the stamp of `file`, if only its owner can write it and the owner is this user or root.
+fn check_owner(file: &File, path: &Path) -> anyhow::Result<OwnedFileStamp> {
+    let shown = path.display();
+    let found = file.metadata().with_context(|| format!("{shown} cannot be looked at"))?;
+    if !found.is_file() {
+        bail!("{shown} is no file");
+    }
+    let owner = found.uid();
+    let us = rustix::process::geteuid().as_raw();
+    if owner != us && owner != 0 {
+        bail!("{shown} belongs to another user ({owner}); it must be yours or root's");
+    }
+    if found.mode() & 0o022 != 0 {
+        bail!("{shown} can be written by others; `chmod go-w {shown}` mends that");
+    }
+    Ok(metadata_stamp(&found))
+}
+
+/// Returns true if every user can read the file at `path`.
+pub(crate) fn is_world_readable(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| found.mode() & 0o004 != 0)
+}
+
+/// Returns the current stamp of `path`, or `None` if it cannot be examined.
+pub(crate) fn stamp_of(path: &Path) -> Option<OwnedFileStamp> {
+    Some(metadata_stamp(&std::fs::metadata(path).ok()?))
+}
+
+fn metadata_stamp(found: &std::fs::Metadata) -> OwnedFileStamp {
+    OwnedFileStamp {
+        inode: (found.dev(), found.ino()),
+        bytes: found.size(),
+        written: (found.mtime(), found.mtime_nsec()),
+        changed: (found.ctime(), found.ctime_nsec()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn what_others_could_have_written_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("keys");
+        let link = folder.path().join("link");
+        std::fs::write(&file, "ours").unwrap();
+        symlink(&file, &link).unwrap();
+        let set = |mode| {
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        for (mode, good) in [(0o600, true), (0o644, true), (0o660, false), (0o602, false)] {
+            set(mode);
+            assert_eq!(read_owned(&file, LinkPolicy::Refused).is_ok(), good, "{mode:o}");
+            assert_eq!(read_owned(&link, LinkPolicy::Followed).is_ok(), good, "{mode:o}");
+        }
+        set(0o600);
+        let refused = format!("{:#}", read_owned(&link, LinkPolicy::Refused).unwrap_err());
+        assert!(refused.contains("is a link"), "{refused}");
+        let refused = format!("{:#}", read_owned(folder.path(), LinkPolicy::Refused).unwrap_err());
+        assert!(refused.contains("is no file"), "{refused}");
+    }
+
+    #[test]
+    fn a_file_that_another_took_the_place_of_has_another_stamp() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("keys");
+        let next = folder.path().join("next");
+        std::fs::write(&file, "a").unwrap();
+        let (_, stamp) = read_owned(&file, LinkPolicy::Refused).unwrap();
+        assert_eq!(stamp_of(&file), Some(stamp));
+        std::fs::write(&next, "b").unwrap();
+        std::fs::rename(&next, &file).unwrap();
+        assert_ne!(stamp_of(&file), Some(stamp));
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(stamp_of(&file), None);
+    }
+}

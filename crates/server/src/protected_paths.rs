@@ -1,0 +1,93 @@
+//! Protected paths of a workspace, which tools and their programs cannot change: settings, schemas,
+//! logs and jobs.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anyhow::bail;
+use toolgate_toolsets::commands::{self, DeclaredCommand};
+use toolgate_toolsets::files;
+use toolgate_toolsets::world::sandbox::SandboxPaths;
+
+use crate::config::{Config, cache_folder, state_folder};
+use crate::wiring::{jobs_folder, relative_to_root, resolve_links};
+use crate::{audit_setup, envelope_setup};
+
+/// Returns `config.files` with every protected path under `root` added, those of `declared`
+/// commands included.
+pub(crate) fn protected_settings(
+    root: &Path,
+    config: &Config,
+    declared: &[DeclaredCommand],
+) -> anyhow::Result<files::FileSettings> {
+    let mut files = config.files.clone();
+    let source = config.source.iter().map(|source| source.file.clone());
+    let declaring = declared.iter().map(|command| command.file().to_owned());
+    // A new file in a pack folder would declare a command at the next start.
+    let packs = declaring.chain(commands::pack_paths(&config.commands, config.source.as_ref()));
+    let log = envelope_setup::log_folder(&config.envelope)?;
+    // Protect each folder by its configured path and by its real path.
+    let schemas = envelope_setup::schema_folders(&config.envelope);
+    let real_schemas = config.envelope.schemas.iter().map(|named| root.join(named));
+    let records = audit_setup::audit_paths(&config.audit)?;
+    let own = audit_setup::secret_paths(config)?;
+    let all = source.chain(packs).chain(log).chain(real_schemas).chain(records).chain(own);
+    let real_root = resolve_links(root);
+    let inside: Vec<String> = all.filter_map(|path| relative_to_root(&real_root, &path)).collect();
+    // The folder of jobs may not exist yet.
+    let jobs = jobs_folder(root, &config.jobs.to)?
+        .and_then(|folder| Some(folder.strip_prefix(&real_root).ok()?.to_str()?.to_owned()));
+    inside.into_iter().chain(schemas).chain(jobs).for_each(|path| files.protect(&path));
+    Ok(files)
+}
+
+/// Rejects `exec.allow` entries whose file lies in a folder that programs can write, since any
+/// program could replace it.
+///
+/// # Errors
+/// Names the program and the writable folder.
+pub(crate) fn check_allowed_programs(root: &Path, config: &Config) -> anyhow::Result<()> {
+    let writable = config.sandbox.write.iter().map(|folder| resolve_links(Path::new(folder)));
+    let writable: Vec<_> = writable.chain([resolve_links(root)]).collect();
+    let named = config.exec.allow.iter().map(Path::new).filter(|path| path.is_absolute());
+    for program in named {
+        let file = resolve_links(program);
+        if let Some(folder) = writable.iter().find(|folder| file.starts_with(folder)) {
+            bail!(
+                "exec.allow has {}, which lies in {}: programs could put another in its place. \
+                 Keep what is allowed where nothing is written",
+                program.display(),
+                folder.display()
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Returns the paths that the sandbox adds to its settings: program folders, the protected paths of
+/// `files`, and hidden folders.
+///
+/// `variables` is the environment of the server.
+pub(crate) fn sandbox_additions(
+    config: &Config,
+    files: &files::FileSettings,
+    declared: &[DeclaredCommand],
+    variables: &[(OsString, OsString)],
+) -> SandboxPaths {
+    let hidden = [state_folder(), cache_folder()].into_iter().flatten();
+    let set = |name: &str| {
+        let (_, value) = variables.iter().find(|(known, _)| known == name)?;
+        Some(value.to_str()?.to_owned())
+    };
+    // A program that is named by its path may read its own folder.
+    let named = declared.iter().filter_map(|command| command.program_path(set));
+    let allowed = config.exec.allow.iter().map(PathBuf::from).filter(|path| path.is_absolute());
+    // Include both the configured path and the real path.
+    let programs = named.chain(allowed).flat_map(|program| [resolve_links(&program), program]);
+    let folders = programs.filter_map(|program| Some(program.parent()?.to_str()?.to_owned()));
+    SandboxPaths {
+        search_paths: config.exec.path.iter().cloned().chain(folders).collect(),
+        guarded: files.protected_names(),
+        hidden: hidden.map(|folder| resolve_links(&folder)).collect(),
+    }
+}

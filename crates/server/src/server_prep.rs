@@ -1,0 +1,113 @@
+//! Preparation of a workspace: everything that must exist before the server confines itself.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use toolgate_toolsets::commands::{self, DeclaredCommand};
+use toolgate_toolsets::files;
+use toolgate_toolsets::world::root::hide_path;
+use toolgate_toolsets::world::sandbox::{ServerAccess, confine_server};
+use toolgate_toolsets::world::{ProcessRunner, Sandbox};
+
+use crate::audit_setup;
+use crate::config::{Config, cache_folder, environment, key_file, state_folder};
+use crate::envelope_setup;
+use crate::protected_paths;
+use crate::upstreams;
+use crate::wiring::{jobs_folder, resolve_links};
+
+/// Prepared workspace that is ready to be confined and served.
+pub struct ServerPrep {
+    pub(crate) root: PathBuf,
+    pub(crate) files: files::FileSettings,
+    pub(crate) declared: Vec<DeclaredCommand>,
+    pub(crate) processes: ProcessRunner,
+}
+
+impl ServerPrep {
+    /// Prepares the folder `root` under `config` and creates the process launcher for its programs.
+    ///
+    /// # Errors
+    /// When the configuration does not fit the folder or this system.
+    pub fn prepare(root: &Path, config: &Config) -> anyhow::Result<Self> {
+        audit_setup::secret_paths(config)?.iter().for_each(|path| hide_path(path));
+        upstreams::check_upstreams(config)?;
+        let declared = commands::load_commands(&config.commands, config.source.as_ref())?;
+        let files = protected_paths::protected_settings(root, config, &declared)?;
+        protected_paths::check_allowed_programs(root, config)?;
+        let variables = environment();
+        let beside = protected_paths::sandbox_additions(config, &files, &declared, &variables);
+        let sandbox = Sandbox::new(&config.sandbox, beside).map_err(|why| anyhow!(why))?;
+        let processes = ProcessRunner::with_sandbox_in(root, variables, sandbox)
+            .context("programs cannot be run")?;
+        Ok(Self { root: root.to_owned(), files, declared, processes })
+    }
+
+    /// Confines this process to the files it needs, if `config` enables it and this system supports
+    /// it.
+    ///
+    /// Call it before any other thread starts. If confinement is not possible, the server logs that
+    /// and goes on.
+    ///
+    /// # Errors
+    /// When a configured path is invalid.
+    pub fn confine_server(&self, config: &Config) -> anyhow::Result<()> {
+        if !config.server.confined {
+            tracing::warn!("the server itself is not confined, as `server.confined` says");
+            return Ok(());
+        }
+        match confine_server(&self.file_access(config)?) {
+            Ok(()) => tracing::debug!("the server itself is confined"),
+            Err(why) => tracing::info!("the server itself is not confined: {why}"),
+        }
+        Ok(())
+    }
+
+    /// Returns the folders that the server reads and writes.
+    fn file_access(&self, config: &Config) -> anyhow::Result<ServerAccess> {
+        let around = |path: PathBuf| path.parent().map(Path::to_owned);
+        let own = [state_folder(), cache_folder(), envelope_setup::log_folder(&config.envelope)?];
+        let jobs = jobs_folder(&self.root, &config.jobs.to)?;
+        let cache = Some(PathBuf::from(&config.search.cache)).filter(|path| path.is_absolute());
+        let records = audit_setup::audit_file(&config.audit)?;
+        let records = records.into_iter().flat_map(|file| [file.path, file.key]);
+        let ready = config.contracts.ready_file.clone();
+        let beside = records.chain(ready).filter_map(around);
+        let kept = own.into_iter().flatten().chain(jobs).chain(cache).chain(beside);
+        let kept: Vec<_> = kept.collect();
+        kept.iter().for_each(|folder| create_folder(folder));
+        let writes = [resolve_links(&self.root), std::env::temp_dir()].into_iter().chain(kept);
+
+        // Watch the parent folders: a replaced file is a new file in the same folder.
+        let server = &config.server;
+        let tls = [&server.tls_certificate, &server.tls_key, &server.session_key];
+        let tls = tls.into_iter().flatten();
+        let secrets = config.secrets.files.iter().chain(tls).map(PathBuf::from);
+        // The configuration is read again when it changes.
+        let source = config.source.iter().map(|source| source.file.clone());
+        let named = secrets.chain(key_file::path(server)?).chain(source).filter_map(around);
+        let roots = config.search.roots.values().map(PathBuf::from);
+        let model = config.search.embedder.folder.iter().map(PathBuf::from);
+        let assets = &config.assets;
+        let assets =
+            [&assets.schemas, &assets.examples, &assets.owner.schemas, &assets.owner.examples];
+        let assets = assets.into_iter().flatten().map(|folder| self.root.join(folder));
+        let trusted = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
+        let trusted = trusted.into_iter().filter_map(|name| self.processes.variable(name));
+        let trusted = trusted.map(PathBuf::from);
+        // Needed to suggest a similar program name in errors.
+        let path = self.processes.search_path(config.exec.path.as_deref());
+        let programs = path.split(':').map(PathBuf::from);
+        let reads = named.chain(roots).chain(model).chain(assets).chain(trusted).chain(programs);
+        Ok(ServerAccess { reads: reads.collect(), writes: writes.collect() })
+    }
+}
+
+/// Creates a folder of the server if it is missing. Failures are ignored here: its user reports
+/// them.
+#[allow(clippy::disallowed_methods, reason = "the server's own folders, outside of what is served")]
+pub(crate) fn create_folder(folder: &Path) {
+    let _ = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+}

@@ -1,0 +1,131 @@
+//! Matches URIs against URI templates and extracts the variables.
+
+use percent_encoding::percent_decode_str;
+
+use super::TemplateVariables;
+
+/// URI template with the expressions `{name}` and `{+name}` (RFC 6570, levels 1 and 2).
+pub(super) struct UriPattern(Vec<PatternPart>);
+
+enum PatternPart {
+    Literal(String),
+    Variable {
+        name: String,
+        /// True for `{+name}`, which also matches reserved characters such as `/`.
+        is_reserved: bool,
+    },
+}
+
+impl UriPattern {
+    /// Parses `template`.
+    pub(super) fn new(template: &str) -> Result<Self, String> {
+        let mut parts = Vec::new();
+        let mut rest = template;
+        while let Some((before, after)) = rest.split_once('{') {
+            let (name, after) = after
+                .split_once('}')
+                .ok_or_else(|| format!("`{template}` has a `{{` that is not closed"))?;
+            let (reserved, name) = match name.strip_prefix('+') {
+                Some(name) => (true, name),
+                None => (false, name),
+            };
+            if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+                return Err(format!(
+                    "`{template}` may have {{name}} and {{+name}}, not {{{name}}}"
+                ));
+            }
+            if !before.is_empty() {
+                parts.push(PatternPart::Literal(before.to_owned()));
+            }
+            parts.push(PatternPart::Variable { name: name.to_owned(), is_reserved: reserved });
+            rest = after;
+        }
+        if !rest.is_empty() {
+            parts.push(PatternPart::Literal(rest.to_owned()));
+        }
+        Ok(Self(parts))
+    }
+
+    /// Returns the variables of `uri` if it matches. Earlier variables are as long as possible, and
+    /// none is empty.
+    pub(super) fn match_uri(&self, uri: &str) -> Option<TemplateVariables> {
+        // For each part, from last to first: the end of the part for every start from which the
+        // rest of the URI matches. The time is linear in URI length times parts, for any URI.
+        let text = uri.as_bytes();
+        let mut ends: Vec<Vec<Option<usize>>> = Vec::with_capacity(self.0.len());
+        let mut can: Vec<bool> = (0..=text.len()).map(|at| at == text.len()).collect();
+        for part in self.0.iter().rev() {
+            let mut reach = vec![None; text.len() + 1];
+            for at in (0..text.len()).rev() {
+                reach[at] = match part {
+                    PatternPart::Literal(literal) => {
+                        let end = at + literal.len();
+                        (text[at..].starts_with(literal.as_bytes()) && can[end]).then_some(end)
+                    }
+                    PatternPart::Variable { is_reserved: reserved, .. }
+                        if is_variable_byte(text[at], *reserved) =>
+                    {
+                        reach[at + 1].or_else(|| can[at + 1].then_some(at + 1))
+                    }
+                    PatternPart::Variable { .. } => None,
+                };
+            }
+            can = reach.iter().map(Option::is_some).collect();
+            ends.push(reach);
+        }
+        let mut told = TemplateVariables::new();
+        let mut at = 0;
+        for (part, reach) in self.0.iter().zip(ends.iter().rev()) {
+            let end = reach[at]?;
+            if let PatternPart::Variable { name, .. } = part {
+                let value = percent_decode_str(&uri[at..end]).decode_utf8().ok()?;
+                told.insert(name.clone(), value.into_owned());
+            }
+            at = end;
+        }
+        (at == text.len()).then_some(told)
+    }
+}
+
+/// Returns true if `byte` may occur in a variable.
+fn is_variable_byte(byte: u8, reserved: bool) -> bool {
+    let unreserved = byte.is_ascii_alphanumeric() || b"-._~%".contains(&byte) || !byte.is_ascii();
+    unreserved || (reserved && b":/?#[]@!$&'()*+,;=".contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(template: &str, uri: &str) -> Option<Vec<String>> {
+        let told = UriPattern::new(template).expect("a template").match_uri(uri)?;
+        Some(told.into_values().collect())
+    }
+
+    #[test]
+    fn a_uri_is_read_as_its_template_wrote_it() {
+        let some = |values: &[&str]| Some(values.iter().map(ToString::to_string).collect());
+        assert_eq!(read("test://{id}/data", "test://123/data"), some(&["123"]));
+        assert_eq!(read("test://{id}/data", "test://1/2/data"), None);
+        assert_eq!(read("test://{id}/data", "test:///data"), None);
+        assert_eq!(read("file:///{+path}", "file:///a/b%20c.rs"), some(&["a/b c.rs"]));
+        assert_eq!(read("x:{a}.{b}", "x:1.2.3"), some(&["1.2", "3"]));
+        assert_eq!(read("x:{a}{b}", "x:12"), some(&["1", "2"]));
+        assert_eq!(read("x:plain", "x:plain"), some(&[]));
+        assert_eq!(read("x:{a}", "x:%ff"), None);
+        assert_eq!(read("x:{a}", "x:ä"), some(&["ä"]));
+    }
+
+    #[test]
+    fn a_long_uri_takes_no_longer_than_it_is_long() {
+        let uri = format!("x:{}", "a.".repeat(100_000));
+        assert_eq!(read("x:{a}.{b}.{c}.{d}!", &uri), None);
+    }
+
+    #[test]
+    fn a_template_that_is_written_otherwise_is_refused() {
+        for template in ["x:{a", "x:{?a}", "x:{}"] {
+            assert!(UriPattern::new(template).is_err(), "{template}");
+        }
+    }
+}

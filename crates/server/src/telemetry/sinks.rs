@@ -1,0 +1,90 @@
+//! Telemetry sinks of calls: metrics, traces, both or none.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use toolgate_contract::TraceContext;
+use toolgate_host::{CallEnd, CallObserver, CallSpan, CallStart};
+use toolgate_upstream::Upstreams;
+
+use super::metrics::{CallMeasurement, CallMetrics};
+use super::span::OpenSpan;
+use super::traces::{SpanCounts, TraceExporter};
+use crate::config;
+
+/// Longest wait for the trace collector at shutdown.
+const CLOSE_MAX: Duration = Duration::from_secs(2);
+
+/// Metrics and traces, as far as they are enabled.
+#[derive(Clone, Default)]
+pub(crate) struct TelemetrySinks {
+    pub(crate) metrics: Option<Arc<CallMetrics>>,
+    traces: Option<Arc<TraceExporter>>,
+}
+
+impl TelemetrySinks {
+    /// Creates the enabled sinks of `config`. Metrics include `upstreams`. The collector is not
+    /// contacted yet.
+    ///
+    /// # Errors
+    /// When the collector's URL is invalid.
+    pub(crate) fn from_config(
+        config: &config::TelemetrySection,
+        upstreams: Option<&Upstreams>,
+    ) -> anyhow::Result<Self> {
+        let metrics = config.metrics.then(|| Arc::new(CallMetrics::new(upstreams)));
+        let traces = config.otlp.as_deref().map(TraceExporter::to_collector).transpose()?;
+        Ok(Self { metrics, traces: traces.map(Arc::new) })
+    }
+
+    /// Returns the observer of calls, if any sink is enabled.
+    pub(crate) fn observer(&self) -> Option<Arc<dyn CallObserver>> {
+        let told = self.metrics.is_some() || self.traces.is_some();
+        told.then(|| Arc::new(self.clone()) as Arc<dyn CallObserver>)
+    }
+
+    /// Returns the numbers of sent and dropped spans.
+    pub(crate) fn span_counts(&self) -> SpanCounts {
+        self.traces.as_ref().map(|traces| traces.span_counts()).unwrap_or_default()
+    }
+
+    /// Waits up to 2 s until all spans are sent.
+    pub(crate) async fn close(&self) {
+        if let Some(traces) = &self.traces {
+            traces.close(CLOSE_MAX).await;
+        }
+    }
+}
+
+/// Running call that is observed.
+struct ObservedCall {
+    sinks: TelemetrySinks,
+    measurement: Option<CallMeasurement>,
+    span: Option<OpenSpan>,
+}
+
+impl CallObserver for TelemetrySinks {
+    fn begin_call(&self, call: &CallStart<'_>) -> Box<dyn CallSpan> {
+        Box::new(ObservedCall {
+            sinks: self.clone(),
+            measurement: self.metrics.as_ref().map(|metrics| metrics.begin_call(call)),
+            span: self.traces.as_ref().and_then(|traces| traces.begin_span(call)),
+        })
+    }
+}
+
+impl CallSpan for ObservedCall {
+    fn trace(&self) -> Option<TraceContext> {
+        self.span.as_ref().map(OpenSpan::trace_context)
+    }
+
+    fn end(self: Box<Self>, how: &CallEnd<'_>) {
+        let Self { sinks: told, measurement: counting, span } = *self;
+        if let (Some(metrics), Some(counting)) = (&told.metrics, counting) {
+            metrics.end_call(&counting, how.outcome);
+        }
+        if let (Some(traces), Some(span)) = (&told.traces, span) {
+            traces.end_span(span, how);
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Remembers the tools of upstreams and the approved ones, and offers tools in the catalog.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use toolgate_contract::AnyTool;
+use toolgate_host::Host;
+use toolgate_upstream::pins::{PinLock, PinPolicy, PinReaction};
+use toolgate_upstream::{UpstreamHost, UpstreamListing, UpstreamSettings, UpstreamTables};
+
+use super::log_refused_tools;
+use crate::owned_files::{OwnedFileStamp, stamp_of};
+use crate::pins;
+
+/// Cache of upstream listings, connected to a host's catalog.
+pub(crate) struct UpstreamCache {
+    folder: Option<PathBuf>,
+    /// Path of the lock file.
+    lock_file: PathBuf,
+    /// Result of the last read of the lock file, with the file's stamp.
+    last_read: Mutex<Option<(OwnedFileStamp, LockFileResult)>>,
+    /// Set once the lock file existed. `knows_pins` is set while it can be read.
+    had_lock_file: AtomicBool,
+    lock_file_is_readable: AtomicBool,
+    on_change: PinReaction,
+    /// Upstreams that have not sent their tools yet, with the prefix of their tools' names.
+    unlisted: Mutex<BTreeMap<String, String>>,
+    host: OnceLock<Weak<Host>>,
+}
+
+#[allow(clippy::disallowed_methods, reason = "the server's own folder, outside of what is served")]
+impl UpstreamHost for UpstreamCache {
+    fn stored_listing(&self, name: &str) -> Option<(UpstreamListing, Duration)> {
+        let path = self.folder.as_ref()?.join(format!("{name}.json"));
+        let known = serde_json::from_slice(&fs::read(&path).ok()?).ok()?;
+        let since = fs::metadata(&path).and_then(|file| file.modified()).ok();
+        // A modification time in the future gives no age.
+        let since = since.and_then(|since| since.elapsed().ok()).unwrap_or(Duration::MAX);
+        Some((known, since))
+    }
+
+    fn store_listing(&self, name: &str, listing: &UpstreamListing) {
+        let Some(folder) = &self.folder else { return };
+        let kept = || -> anyhow::Result<()> {
+            fs::create_dir_all(folder)?;
+            // Replaced atomically, because another server may read it.
+            let mut beside = tempfile::NamedTempFile::new_in(folder)?;
+            beside.write_all(&serde_json::to_vec(listing)?)?;
+            beside.persist(folder.join(format!("{name}.json")))?;
+            Ok(())
+        };
+        if let Err(why) = kept() {
+            tracing::debug!("what the upstream `{name}` has is not remembered: {why}");
+        }
+    }
+
+    fn pins(&self) -> PinPolicy {
+        // A file that appears while the server runs takes effect at the next check.
+        let lock = match self.read_lock_file() {
+            Ok(None) if self.had_lock_file.load(Ordering::Acquire) => Err(format!(
+                "{} is not there any more, and was when tools were last looked at: put it back, or \
+                 start the server anew without it",
+                self.lock_file.display()
+            )),
+            lock => lock,
+        };
+        if let Ok(Some(_)) = &lock {
+            self.had_lock_file.store(true, Ordering::Release);
+        }
+        let is_known = lock.is_ok();
+        match (&lock, self.lock_file_is_readable.swap(is_known, Ordering::AcqRel)) {
+            (Err(why), true) => tracing::error!(
+                "no tool of an upstream is called, and no instructions of one are told: {why}"
+            ),
+            (Ok(_), false) => tracing::info!("{} is read again", self.lock_file.display()),
+            _ => {}
+        }
+        PinPolicy { lock, on_change: self.on_change }
+    }
+
+    fn is_own_toolset(&self, toolset: &str) -> bool {
+        let host = self.host.get().and_then(Weak::upgrade);
+        toolset == "results" || host.is_some_and(|host| host.owns_toolset(toolset))
+    }
+
+    fn is_own_uri(&self, uri: &str) -> bool {
+        let host = self.host.get().and_then(Weak::upgrade);
+        let ours = |host: Arc<Host>| host.library().may_own(uri);
+        uri.starts_with("result:") || host.is_some_and(ours)
+    }
+
+    fn set_tools(&self, name: &str, tools: Vec<Arc<dyn AnyTool>>) {
+        let Some(host) = self.host.get().and_then(Weak::upgrade) else { return };
+        let is_listed = !tools.is_empty();
+        log_refused_tools(host.offer_tools(name, tools));
+        if is_listed {
+            self.check_rules_once_listed(&host, name);
+        }
+    }
+}
+
+/// Result of reading the lock file: its content, `None` if absent, or an error.
+type LockFileResult = Result<Option<Arc<PinLock>>, String>;
+
+impl UpstreamCache {
+    /// Returns the approved tools. Reads the lock file only if it has changed.
+    fn read_lock_file(&self) -> LockFileResult {
+        let mut read = self.last_read.lock().unwrap_or_else(PoisonError::into_inner);
+        // The stamp is taken before reading, so that a concurrent write is noticed next time.
+        let stamp = stamp_of(&self.lock_file);
+        match &*read {
+            Some((then, lock)) if Some(*then) == stamp => lock.clone(),
+            _ => {
+                let lock = pins::read_lock_file(&self.lock_file).map(|lock| lock.map(Arc::new));
+                *read = stamp.map(|stamp| (stamp, lock.clone()));
+                lock
+            }
+        }
+    }
+
+    /// Creates the cache for `tables` in `folder`. `pins` is the path of the lock file.
+    pub(super) fn new(
+        folder: Option<PathBuf>,
+        (lock_file, on_change): (PathBuf, PinReaction),
+        tables: &UpstreamTables,
+    ) -> Self {
+        let enabled = tables.iter().filter(|(_, settings)| settings.enabled);
+        let prefix = |(name, settings): (&String, &UpstreamSettings)| {
+            (name.clone(), settings.prefix.clone().unwrap_or_else(|| name.clone()))
+        };
+        Self {
+            folder,
+            lock_file,
+            last_read: Mutex::default(),
+            had_lock_file: AtomicBool::new(false),
+            lock_file_is_readable: AtomicBool::new(true),
+            on_change,
+            unlisted: Mutex::new(enabled.map(prefix).collect()),
+            host: OnceLock::new(),
+        }
+    }
+
+    /// Sets the host whose catalog gets the tools.
+    pub(super) fn set_host(&self, host: &Arc<Host>) {
+        let _ = self.host.set(Arc::downgrade(host));
+    }
+
+    /// Warns about rules that match no tool, once the last upstream, `name`, has sent its tools.
+    fn check_rules_once_listed(&self, host: &Host, name: &str) {
+        let mut unlisted = self.unlisted.lock().unwrap_or_else(PoisonError::into_inner);
+        if unlisted.remove(name).is_none() {
+            return;
+        }
+        let later = unlisted.values().cloned().chain(["results".to_owned()]).collect();
+        drop(unlisted);
+        if let Err(why) = host.check_policy_rules(later) {
+            tracing::warn!("{why}");
+        }
+    }
+}

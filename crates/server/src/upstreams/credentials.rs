@@ -1,0 +1,114 @@
+//! Stores OAuth credentials for upstreams in the user's state folder, readable by the user only.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the owner's own state folder, outside of what is served"
+)]
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use toolgate_contract::WatchGuard;
+
+use crate::config::state_folder;
+
+/// Longest wait for a lock that another process holds.
+const LOCK_WAIT_MAX: Duration = Duration::from_secs(30);
+/// Pause between two attempts to take a lock.
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Returns the folder of credentials, if this user has a state folder.
+pub(crate) fn credentials_folder() -> Option<PathBuf> {
+    Some(state_folder()?.join("upstreams"))
+}
+
+/// Store of credentials in a folder.
+pub(super) struct CredentialStore(Option<PathBuf>);
+
+impl CredentialStore {
+    pub(super) fn new() -> Self {
+        Self(credentials_folder())
+    }
+
+    fn create_folder(&self) -> Result<&Path, String> {
+        let none = "there is no folder to keep it in: neither XDG_STATE_HOME nor HOME is set";
+        let folder = self.0.as_deref().ok_or(none)?;
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        made.map_err(|err| format!("{}: {err}", folder.display()))?;
+        Ok(folder)
+    }
+
+    /// Returns the credential `name`.
+    pub(super) fn read(&self, name: &str) -> Option<String> {
+        fs::read_to_string(self.0.as_ref()?.join(format!("{name}.json"))).ok()
+    }
+
+    /// Stores `secret` as the credential `name`, or deletes it if `secret` is `None`.
+    pub(super) fn store(&self, name: &str, secret: Option<&str>) -> Result<(), String> {
+        let folder = self.create_folder()?;
+        let file = folder.join(format!("{name}.json"));
+        let kept = match secret {
+            // Replaced atomically, because another process may read it. The file is private from
+            // its creation.
+            Some(secret) => tempfile::NamedTempFile::new_in(folder).and_then(|mut beside| {
+                beside.write_all(secret.as_bytes())?;
+                beside.persist(&file)?;
+                Ok(())
+            }),
+            None => match fs::remove_file(&file) {
+                Err(err) if err.kind() != ErrorKind::NotFound => Err(err),
+                Ok(()) | Err(_) => Ok(()),
+            },
+        };
+        kept.map_err(|err| format!("{}: {err}", file.display()))
+    }
+
+    /// Locks the credential `name`, and waits up to 30 s for other processes.
+    pub(super) async fn lock(&self, name: &str) -> Result<WatchGuard, String> {
+        let file = self.create_folder()?.join(format!("{name}.lock"));
+        let told = |err: std::io::Error| format!("{}: {err}", file.display());
+        let mut options = OpenOptions::new();
+        let opened = options.create(true).truncate(false).write(true).mode(0o600).open(&file);
+        let lock: File = opened.map_err(told)?;
+        let since = Instant::now();
+        loop {
+            match lock.try_lock() {
+                Ok(()) => return Ok(WatchGuard::new(lock)),
+                Err(TryLockError::Error(err)) => return Err(told(err)),
+                Err(TryLockError::WouldBlock) if since.elapsed() > LOCK_WAIT_MAX => {
+                    return Err(format!("{}: another process holds it", file.display()));
+                }
+                Err(TryLockError::WouldBlock) => tokio::time::sleep(LOCK_POLL_INTERVAL).await,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_kept_is_the_owner_s_alone_and_one_holds_it_at_a_time() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = folder.path().join("a/b");
+        let kept = CredentialStore(Some(at.clone()));
+        assert_eq!(kept.read("x"), None);
+        kept.store("x", Some("secret")).expect("kept");
+        assert_eq!(kept.read("x").as_deref(), Some("secret"));
+        let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+        assert_eq!((mode(&at), mode(&at.join("x.json"))), (0o700, 0o600));
+        let one = kept.lock("x").await.expect("held");
+        let other = tokio::time::timeout(Duration::from_millis(100), kept.lock("x")).await;
+        assert!(other.is_err(), "one holds it");
+        drop(one);
+        kept.lock("x").await.expect("held by another");
+        kept.store("x", None).expect("forgotten");
+        kept.store("x", None).expect("nothing to forget");
+        assert_eq!(kept.read("x"), None);
+    }
+}

@@ -1,0 +1,62 @@
+//! Finds the schema that an example is meant for.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+/// Another name for [`CANONICAL`].
+const SCHEMA_ALIAS: &str = "nested-synesthetic-asset";
+/// The name of the schema for whole assets.
+const CANONICAL_SCHEMA: &str = "synesthetic-asset";
+
+/// Resolves the alias [`ALIAS`] in the schema name `name`.
+pub(super) fn resolve_alias(name: &str) -> &str {
+    if name == SCHEMA_ALIAS { CANONICAL_SCHEMA } else { name }
+}
+
+/// Returns the name of the schema for `example`, which is in the file `file`.
+///
+/// Uses the example's `schema`, then its `$schemaRef`, then the file name.
+pub fn schema_of_example(example: &Value, file: &str) -> String {
+    let said = |key: &str| example.get(key).and_then(Value::as_str).filter(|it| !it.is_empty());
+    if let Some(schema) = said("schema") {
+        return schema.to_owned();
+    }
+    if let Some(schema) = said("$schemaRef").and_then(schema_in_reference) {
+        return schema.to_owned();
+    }
+    if file.starts_with("SynestheticAsset") {
+        return SCHEMA_ALIAS.to_owned();
+    }
+    file.strip_suffix(".json").unwrap_or(file).to_owned()
+}
+
+/// Returns the schema name in a reference to its file.
+fn schema_in_reference(reference: &str) -> Option<&str> {
+    let file = Path::new(reference).file_name()?.to_str()?;
+    file.strip_suffix(".schema.json").or_else(|| file.strip_suffix(".json"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_example_says_its_schema_or_its_files_name_does() {
+        let told = |example: Value, file: &str| schema_of_example(&example, file);
+        assert_eq!(told(json!({ "schema": "tone", "$schemaRef": "a.json" }), "b.json"), "tone");
+        assert_eq!(told(json!({ "$schemaRef": "jsonschema/a.schema.json" }), "b.json"), "a");
+        assert_eq!(told(json!({ "$schemaRef": "https://x/a.json" }), "b.json"), "a");
+        assert_eq!(told(json!({ "schema": 1, "$schemaRef": "nope://zz" }), "b.json"), "b");
+        assert_eq!(told(json!([]), "SynestheticAsset_Example1.json"), SCHEMA_ALIAS);
+        assert_eq!(told(json!({ "schema": "" }), "Haptic_Example.json"), "Haptic_Example");
+    }
+
+    #[test]
+    fn the_alias_is_the_canonical_schema() {
+        assert_eq!(resolve_alias(SCHEMA_ALIAS), CANONICAL_SCHEMA);
+        assert_eq!(resolve_alias("tone"), "tone");
+    }
+}

@@ -1,0 +1,277 @@
+//! Runs a project's build, test or lint command and parses its output.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use toolgate_contract::{ToolContext, ToolError, ToolFault};
+
+use super::CiContext;
+use super::build_tool::{BuildTool, ProjectAction};
+use super::output_parsers::OutputReader;
+use super::project_input::ProjectInput;
+use super::projects::{Project, find_nearest, join};
+use super::report::{CiFailure, CiReport, FailureSeverity, RunCounts};
+use crate::exec::{self, InputFields, StartFailureCause};
+use crate::world::Root;
+use crate::world::root::quoted_path;
+
+/// The most suffixes of a path that are tried.
+const SUFFIXES_MAX: usize = 20;
+
+/// Environment variables that keep build tools from coloring, prompting and watching.
+const QUIET_VARIABLES: [(&str, &str); 6] = [
+    ("CI", "true"),
+    ("CARGO_TERM_COLOR", "never"),
+    ("FORCE_COLOR", "0"),
+    ("NO_COLOR", "1"),
+    ("PIP_NO_INPUT", "1"),
+    ("DOTNET_CLI_TELEMETRY_OPTOUT", "1"),
+];
+
+impl CiContext {
+    /// Performs `verb` on the project that `input` names. `filter` selects tests by name.
+    pub(super) async fn run_action(
+        &self,
+        ctx: &ToolContext,
+        verb: ProjectAction,
+        input: ProjectInput,
+        filter: Option<String>,
+    ) -> Result<CiReport, ToolError> {
+        let ProjectInput { project, kind, args, timeout_ms, max_output_bytes } = input;
+        if let Some(filter) = filter.as_ref().filter(|it| it.starts_with('-') || it.is_empty()) {
+            let message = format!("{} is no name of a test", quoted_path(filter));
+            return Err(ToolError::invalid("/filter", message));
+        }
+        let root = &self.programs.root;
+        let named = project.is_some();
+        let folder = project.unwrap_or_else(|| ".".to_owned());
+        let found =
+            root.run_blocking(ctx, move |root, watch| find_nearest(root, &folder, watch)).await?;
+        let virtual_env = self.virtual_env();
+        let found = found.into_iter().map(|mut project| {
+            project.facts.virtual_env.clone_from(&virtual_env);
+            project
+        });
+        let (project, argv) = choose_project(found.collect(), kind, verb, named)?;
+        let command = project.kind.with_call_args(argv, args, filter.clone(), &project.facts);
+        let command = command.map_err(|why| ToolError::invalid("/filter", why))?;
+        let (program, rest) =
+            command.split_first().ok_or_else(|| ToolError::failed("there is nothing to run"))?;
+        let Project { kind, folder, .. } = &project;
+        let output_bytes = max_output_bytes.unwrap_or(self.settings.output_bytes);
+        let asked = exec::RunProgramInput {
+            command: program.clone(),
+            args: rest.to_vec(),
+            shell: false,
+            cwd: Some(folder.clone()),
+            env: self.variables(),
+            stdin: None,
+            timeout_ms: Some(timeout_ms.unwrap_or(self.settings.timeout_ms)),
+            max_output_bytes: Some(output_bytes),
+        };
+        let start = self.programs.prepare(ctx, asked, InputFields::Project).await;
+        let start = start.map_err(|err| unavailable_program(program, err))?;
+        let reading =
+            Mutex::new(OutputReader::new(*kind, verb, self.settings.failures_max, output_bytes));
+        let read = || reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let show = |stream, bytes: &[u8]| read().read(stream, bytes);
+        let blamed = |blamed, message: String| match blamed {
+            StartFailureCause::Program => ToolError::new(ToolFault::Unavailable, message),
+            StartFailureCause::Arguments => ToolError::invalid("/args", message),
+        };
+        let outcome = self.programs.run_filtered(ctx, start, blamed, &show).await?;
+        let (mut summary, mut failures, failures_left_out, output, is_all) =
+            reading.into_inner().unwrap_or_else(PoisonError::into_inner).finish();
+        let ended_well = outcome.exit_code == 0 && !outcome.timed_out;
+        if ended_well && verb != ProjectAction::Lint {
+            // In a successful run, a line that looks like an error may come from a test.
+            failures.retain(|failure| failure.severity == FailureSeverity::Failure);
+            summary.errors = summary.errors.filter(|_| *kind == BuildTool::Cargo);
+        }
+        let unmatched = filter
+            .filter(|_| !outcome.timed_out)
+            .filter(|_| is_filter_unmatched(*kind, outcome.exit_code, &summary, &output));
+        if let Some(filter) = &unmatched {
+            let message = format!("no test matched the filter {}", quoted_path(filter));
+            failures.push(CiFailure::new(FailureSeverity::Failure, message));
+        }
+        let ok = ended_well && unmatched.is_none();
+        if !ok && verb == ProjectAction::Restore && outcome.sandbox.is_offline() {
+            failures.push(CiFailure::new(FailureSeverity::Failure, OFFLINE_ADVICE));
+        }
+        let within = folder.clone();
+        let failures = root
+            .run_blocking(ctx, move |root, _| Ok(with_relative_paths(root, &within, failures)))
+            .await?;
+        Ok(CiReport {
+            ok,
+            exit_code: outcome.exit_code,
+            timed_out: outcome.timed_out,
+            kind: *kind,
+            folder: folder.clone(),
+            command,
+            duration_ms: outcome.duration_ms,
+            summary,
+            failures,
+            failures_left_out,
+            output,
+            output_id: outcome.output_id.filter(|_| !is_all),
+            sandbox: outcome.sandbox,
+        })
+    }
+
+    /// Returns the server's virtual environment, if it is passed to programs.
+    pub(super) fn virtual_env(&self) -> Option<String> {
+        self.variables().remove("VIRTUAL_ENV").filter(|venv| !venv.is_empty())
+    }
+
+    /// Returns the variables to add to the environment of build tools.
+    pub(super) fn variables(&self) -> BTreeMap<String, String> {
+        let processes = &self.programs.processes;
+        let kept = self.settings.env_keep.iter().filter_map(|name| {
+            let value = processes.variable(name)?.to_str()?;
+            Some((name.clone(), value.to_owned()))
+        });
+        let quiet =
+            QUIET_VARIABLES.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
+        kept.chain(quiet).collect()
+    }
+}
+
+/// The advice if a restore without network access fails.
+const OFFLINE_ADVICE: &str = "it ran without a network; whoever runs the server gives it one with these \
+    lines in the configuration: [[sandbox.for]] tools = \"ci.restore\" profile = \"network\"";
+
+/// Checks whether a test runner reports that no test matched the filter.
+///
+/// Most test runners treat that as a success.
+fn is_filter_unmatched(kind: BuildTool, exit_code: i32, summary: &RunCounts, output: &str) -> bool {
+    let RunCounts { passed, failed, skipped, .. } = *summary;
+    let none_ran = passed.unwrap_or(0) + failed.unwrap_or(0) == 0;
+    let none_skipped = skipped.unwrap_or(0) == 0;
+    match kind {
+        // Without counts, the test harness is not Rust's own.
+        BuildTool::Cargo => exit_code == 0 && passed.is_some() && none_ran && none_skipped,
+        BuildTool::Go => exit_code == 0 && none_ran && none_skipped,
+        // Exit code 5 means that no test was collected. Tests excluded by the filter count as
+        // skipped.
+        BuildTool::Pytest => exit_code == 5 && none_ran,
+        // Tests that do not match count as skipped.
+        BuildTool::Npm | BuildTool::Pnpm | BuildTool::Yarn => {
+            exit_code == 0 && (passed.is_some() || skipped.is_some()) && none_ran
+        }
+        BuildTool::Dotnet => {
+            none_ran && output.contains("No test matches the given testcase filter")
+        }
+        // Gradle and Maven fail by themselves. make takes no filter.
+        BuildTool::Gradle | BuildTool::Maven | BuildTool::Make => false,
+    }
+}
+
+/// Chooses the project and its command for `verb`.
+fn choose_project(
+    found: Vec<Project>,
+    kind: Option<BuildTool>,
+    verb: ProjectAction,
+    named: bool,
+) -> Result<(Project, Vec<String>), ToolError> {
+    let told: Vec<String> = found
+        .iter()
+        .map(|project| format!("`{}` ({})", project.folder, project.kind.name()))
+        .collect();
+    let told = told.join(", ");
+    if found.is_empty() {
+        return Err(ToolError::not_found(
+            "no project is there: no Cargo.toml, package.json, go.mod, Makefile or the like; name \
+             its folder in `project`, or run a program with ci_run",
+        ));
+    }
+    let first = found.first().map(|project| project.folder.clone()).unwrap_or_default();
+    if !named && first != "." && found.iter().any(|project| project.folder != first) {
+        let message = format!("several projects are in the workspace, give one: {told}");
+        return Err(ToolError::invalid("/project", message));
+    }
+    let mut why = None;
+    for project in found.into_iter().filter(|it| kind.is_none_or(|kind| it.kind == kind)) {
+        match project.kind.argv(verb, &project.facts) {
+            Ok(argv) => return Ok((project, argv)),
+            // Another project in the same folder may support the action.
+            Err(reason) => why = why.or(Some((project.kind, project.folder, reason))),
+        }
+    }
+    Err(match (why, kind) {
+        (Some((kind, folder, reason)), _) => ToolError::not_found(format!(
+            "the {} project in {} cannot do `{}`: {reason}",
+            kind.name(),
+            quoted_path(&folder),
+            verb.name()
+        )),
+        (None, kind) => {
+            let kind = kind.map_or("", BuildTool::name);
+            ToolError::invalid("/kind", format!("no {kind} project is there; there is {told}"))
+        }
+    })
+}
+
+/// Rephrases a refusal of the program, because the project and not the caller chose it.
+fn unavailable_program(program: &str, err: ToolError) -> ToolError {
+    match err.fault {
+        ToolFault::Invalid { .. } => {
+            let message = format!("the project needs `{program}`: {}", err.message);
+            ToolError::new(ToolFault::Unavailable, message)
+        }
+        _ => err,
+    }
+}
+
+/// Makes the file paths in `failures` relative to the workspace, if they are inside.
+///
+/// Programs print paths relative to their folder or to one of its parents.
+fn with_relative_paths(root: &Root, folder: &str, failures: Vec<CiFailure>) -> Vec<CiFailure> {
+    let own = root.path().to_string_lossy();
+    let place = |file: String| -> String {
+        if file.starts_with('/') {
+            let inside = file.strip_prefix(&*own).map(|rest| rest.trim_start_matches('/'));
+            return inside.map(str::to_owned).unwrap_or(file);
+        }
+        let file = file.strip_prefix("./").unwrap_or(&file);
+        let is_there = |path: &String| matches!(root.kind_at(path), Ok(Some(_)));
+        let mut around = Some(folder);
+        while let Some(at) = around {
+            let path = join(at, file);
+            if is_there(&path) {
+                return path;
+            }
+            around = at.rsplit_once('/').map(|(parent, _)| parent);
+        }
+        // Go prints package names, which end with the folder.
+        let ends = file.match_indices('/').map(|(at, _)| join(folder, &file[at + 1..]));
+        ends.take(SUFFIXES_MAX).find(is_there).unwrap_or_else(|| join(folder, file))
+    };
+    let placed =
+        failures.into_iter().map(|failure| CiFailure { file: failure.file.map(place), ..failure });
+    placed.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_in_which_no_test_matched_is_known() {
+        let counts =
+            |passed, failed, skipped| RunCounts { passed, failed, skipped, ..RunCounts::default() };
+        let nothing = |kind, exit_code, summary| is_filter_unmatched(kind, exit_code, &summary, "");
+        assert!(nothing(BuildTool::Cargo, 0, counts(Some(0), Some(0), Some(0))));
+        assert!(!nothing(BuildTool::Cargo, 0, counts(Some(0), Some(0), Some(1))), "it is ignored");
+        assert!(!nothing(BuildTool::Cargo, 0, counts(None, None, None)), "a harness of its own");
+        assert!(nothing(BuildTool::Go, 0, counts(None, None, None)));
+        assert!(!nothing(BuildTool::Go, 0, counts(Some(1), None, None)));
+        assert!(nothing(BuildTool::Pytest, 5, counts(None, None, Some(3))));
+        assert!(nothing(BuildTool::Npm, 0, counts(Some(0), Some(0), Some(2))));
+        assert!(!nothing(BuildTool::Npm, 0, counts(None, None, None)));
+        assert!(!nothing(BuildTool::Npm, 1, counts(Some(0), Some(1), None)));
+        let said = "No test matches the given testcase filter `x` in t.dll";
+        assert!(is_filter_unmatched(BuildTool::Dotnet, 0, &RunCounts::default(), said));
+    }
+}

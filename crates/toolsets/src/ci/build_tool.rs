@@ -1,0 +1,393 @@
+//! Build tools of projects, and their command lines.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::runner::ScriptRunner;
+
+/// Build tool of a project.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum BuildTool {
+    /// Rust, by Cargo.
+    Cargo,
+    /// Go.
+    Go,
+    /// .NET.
+    Dotnet,
+    /// Java and its kin, by Gradle.
+    Gradle,
+    /// Java and its kin, by Maven.
+    Maven,
+    /// JavaScript, by npm.
+    Npm,
+    /// JavaScript, by pnpm.
+    Pnpm,
+    /// JavaScript, by Yarn.
+    Yarn,
+    /// Python, tested by pytest.
+    Pytest,
+    /// Anything, by make.
+    Make,
+}
+
+/// An action on a project.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ProjectAction {
+    Build,
+    Test,
+    Lint,
+    Restore,
+}
+
+/// The properties of a project that determine its command lines.
+#[derive(Debug, Default)]
+pub(super) struct ProjectFacts {
+    /// The scripts of a `package.json`, or the targets of a makefile.
+    pub(super) scripts: Vec<String>,
+    /// The command of the script `test` in a `package.json`.
+    pub(super) test_script: String,
+    /// The file names in the project's folder.
+    pub(super) names: Vec<String>,
+    /// The texts of `pyproject.toml`, `setup.cfg` and `tox.ini`, joined.
+    pub(super) python: String,
+    /// The Python interpreter of the project's own virtual environment.
+    pub(super) interpreter: Option<String>,
+    /// The server's virtual environment, if it is passed to programs.
+    pub(super) virtual_env: Option<String>,
+}
+
+impl BuildTool {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Cargo => "cargo",
+            Self::Go => "go",
+            Self::Dotnet => "dotnet",
+            Self::Gradle => "gradle",
+            Self::Maven => "maven",
+            Self::Npm => "npm",
+            Self::Pnpm => "pnpm",
+            Self::Yarn => "yarn",
+            Self::Pytest => "pytest",
+            Self::Make => "make",
+        }
+    }
+
+    /// Returns the program and its arguments, or the reason why there is no command.
+    pub(super) fn argv(
+        self,
+        verb: ProjectAction,
+        facts: &ProjectFacts,
+    ) -> Result<Vec<String>, String> {
+        let words = |line: &str| Ok(line.split(' ').map(str::to_owned).collect());
+        let has = |name: &str| facts.names.iter().any(|known| known == name);
+        let none = |why: &str| Err(why.to_owned());
+        match (self, verb) {
+            (Self::Cargo, ProjectAction::Build) => words("cargo build --message-format=json"),
+            (Self::Cargo, ProjectAction::Test) => {
+                words("cargo test --no-fail-fast --message-format=json")
+            }
+            (Self::Cargo, ProjectAction::Lint) => {
+                words("cargo clippy --all-targets --message-format=json")
+            }
+            (Self::Cargo, ProjectAction::Restore) => words("cargo fetch"),
+            (Self::Go, ProjectAction::Build) => words("go build ./..."),
+            (Self::Go, ProjectAction::Test) => words("go test -json ./..."),
+            (Self::Go, ProjectAction::Lint) => words("go vet ./..."),
+            (Self::Go, ProjectAction::Restore) => words("go mod download"),
+            (Self::Dotnet, ProjectAction::Build) => words("dotnet build --nologo"),
+            (Self::Dotnet, ProjectAction::Test) => words("dotnet test --nologo"),
+            (Self::Dotnet, ProjectAction::Lint) => words("dotnet format --verify-no-changes"),
+            (Self::Dotnet, ProjectAction::Restore) => words("dotnet restore"),
+            (Self::Gradle, verb) => {
+                let program = if has("gradlew") { "./gradlew" } else { "gradle" };
+                let task = match verb {
+                    ProjectAction::Build => "assemble",
+                    ProjectAction::Test => "test",
+                    ProjectAction::Lint => "check",
+                    ProjectAction::Restore => "dependencies",
+                };
+                words(&format!("{program} --console=plain {task}"))
+            }
+            (Self::Maven, verb) => {
+                let program = if has("mvnw") { "./mvnw" } else { "mvn" };
+                match verb {
+                    ProjectAction::Build => words(&format!("{program} -B compile")),
+                    ProjectAction::Test => words(&format!("{program} -B test")),
+                    ProjectAction::Lint => {
+                        none("Maven has no linter of its own; run one with ci_run")
+                    }
+                    ProjectAction::Restore => words(&format!("{program} -B dependency:go-offline")),
+                }
+            }
+            (Self::Npm, ProjectAction::Restore) if has("package-lock.json") => words("npm ci"),
+            (Self::Pnpm, ProjectAction::Restore) if has("pnpm-lock.yaml") => {
+                words("pnpm install --frozen-lockfile")
+            }
+            (Self::Npm | Self::Pnpm | Self::Yarn, ProjectAction::Restore) => {
+                words(&format!("{} install", self.name()))
+            }
+            (Self::Npm | Self::Pnpm | Self::Yarn, verb) => {
+                let script = facts.find_script(self, verb, "package.json", "script")?;
+                words(&format!("{} run {script}", self.name()))
+            }
+            (Self::Pytest, verb) => facts.python_command(verb),
+            (Self::Make, ProjectAction::Restore) => none("make restores nothing by itself"),
+            (Self::Make, ProjectAction::Build) if !facts.has_script("build") => words("make"),
+            (Self::Make, ProjectAction::Test)
+                if !facts.has_script("test") && facts.has_script("check") =>
+            {
+                words("make check")
+            }
+            (Self::Make, verb) => {
+                let target = facts.find_script(self, verb, "makefile", "target")?;
+                words(&format!("make {target}"))
+            }
+        }
+    }
+
+    /// Adds the call's `args` and the test `filter` to `argv`. The error explains why this project
+    /// cannot select tests by name.
+    pub(super) fn with_call_args(
+        self,
+        mut argv: Vec<String>,
+        mut args: Vec<String>,
+        filter: Option<String>,
+        facts: &ProjectFacts,
+    ) -> Result<Vec<String>, String> {
+        if let (Self::Cargo, Some(filter)) = (self, &filter) {
+            // Arguments after `--` go to the test binary. The filter is for the test binary, too.
+            let at = args.iter().position(|arg| arg == "--").unwrap_or(args.len());
+            if at == args.len() {
+                args.push("--".to_owned());
+            }
+            args.insert(at + 1, filter.clone());
+            argv.extend(args);
+            return Ok(argv);
+        }
+        let chosen: Vec<String> = match (self, filter) {
+            (_, None) | (Self::Cargo, Some(_)) => Vec::new(),
+            (Self::Go, Some(filter)) => vec![format!("-run={filter}")],
+            (Self::Dotnet, Some(filter)) => vec!["--filter".into(), filter],
+            (Self::Gradle, Some(filter)) => vec!["--tests".into(), filter],
+            (Self::Maven, Some(filter)) => vec![format!("-Dtest={filter}")],
+            // A test id, or a file with tests.
+            (Self::Pytest, Some(filter)) if filter.contains("::") || filter.contains('/') => {
+                vec![filter]
+            }
+            (Self::Pytest, Some(filter)) => vec!["-k".into(), filter],
+            (Self::Npm | Self::Pnpm | Self::Yarn, Some(filter)) => {
+                ScriptRunner::from_script(&facts.test_script)?.filter_args(filter)
+            }
+            (Self::Make, Some(_)) => {
+                return Err(
+                    "make does not choose tests by name: give the makefile's own variables \
+                            or targets in `args`"
+                        .to_owned(),
+                );
+            }
+        };
+        // npm passes only arguments after `--` on to the script.
+        let is_npm = matches!(self, Self::Npm) && argv.get(1).is_some_and(|word| word == "run");
+        let is_apart = args.first().is_some_and(|first| first == "--");
+        if is_npm && !(args.is_empty() && chosen.is_empty()) {
+            argv.push("--".to_owned());
+            if is_apart {
+                args.remove(0);
+            }
+        }
+        argv.extend(chosen);
+        argv.extend(args);
+        Ok(argv)
+    }
+}
+
+impl ProjectAction {
+    /// Returns the name of a script for this action.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Build => "build",
+            Self::Test => "test",
+            Self::Lint => "lint",
+            Self::Restore => "restore",
+        }
+    }
+}
+
+impl ProjectFacts {
+    fn has_script(&self, name: &str) -> bool {
+        self.scripts.iter().any(|known| known == name)
+    }
+
+    fn find_script(
+        &self,
+        kind: BuildTool,
+        verb: ProjectAction,
+        file: &str,
+        what: &str,
+    ) -> Result<&str, String> {
+        let name = verb.name();
+        if self.has_script(name) {
+            return Ok(name);
+        }
+        let known: Vec<String> = self.scripts.iter().map(|name| format!("`{name}`")).collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        let kind = kind.name();
+        Err(format!(
+            "the {file} has no {what} `{name}`; it has {known} (run one with ci_run: `{kind} …`)"
+        ))
+    }
+
+    /// Returns a `pip install` command. Fails without a virtual environment, because it would
+    /// change the machine's own Python.
+    fn pip_install(&self, what: &str) -> Result<Vec<String>, String> {
+        let active = self.virtual_env.as_ref().map(|venv| format!("{venv}/bin/python"));
+        let interpreter = self.interpreter.clone().or(active).ok_or(
+            "it has no virtual environment, and its packages would be installed into the \
+             machine's own Python; make one first: `python3 -m venv .venv` in its folder, e.g. \
+             with ci_run",
+        )?;
+        let words = ["-m", "pip", "install"].into_iter().chain(what.split(' '));
+        Ok([interpreter].into_iter().chain(words.map(str::to_owned)).collect())
+    }
+
+    fn python_command(&self, verb: ProjectAction) -> Result<Vec<String>, String> {
+        let interpreter = self.interpreter.clone().unwrap_or_else(|| "python3".to_owned());
+        let module = |line: &str| {
+            let words = line.split(' ').map(str::to_owned);
+            Ok([interpreter.clone(), "-m".to_owned()].into_iter().chain(words).collect())
+        };
+        let program = |line: &str| Ok(line.split(' ').map(str::to_owned).collect());
+        let has = |name: &str| self.names.iter().any(|known| known == name);
+        let says = |text: &str| self.python.contains(text);
+        match verb {
+            ProjectAction::Build if says("[build-system]") => module("build"),
+            ProjectAction::Build => Err("there is nothing to build: no `[build-system]` is in a \
+                                pyproject.toml"
+                .to_owned()),
+            ProjectAction::Test => module("pytest --color=no --tb=short -rfE"),
+            ProjectAction::Lint if has("ruff.toml") || has(".ruff.toml") || says("[tool.ruff") => {
+                program("ruff check --output-format=concise")
+            }
+            ProjectAction::Lint if has(".flake8") || says("[flake8]") => program("flake8"),
+            ProjectAction::Lint => Err("no linter is configured (ruff or flake8)".to_owned()),
+            ProjectAction::Restore if has("uv.lock") => program("uv sync"),
+            ProjectAction::Restore if has("poetry.lock") => program("poetry install"),
+            ProjectAction::Restore if has("requirements.txt") => {
+                self.pip_install("-r requirements.txt")
+            }
+            ProjectAction::Restore if has("pyproject.toml") || has("setup.py") => {
+                self.pip_install("-e .")
+            }
+            ProjectAction::Restore => {
+                Err("there is no requirements.txt and no pyproject.toml".to_owned())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn argv(kind: BuildTool, verb: ProjectAction, facts: &ProjectFacts) -> Result<String, String> {
+        kind.argv(verb, facts).map(|argv| argv.join(" "))
+    }
+
+    fn names(names: &[&str]) -> ProjectFacts {
+        ProjectFacts {
+            names: names.iter().map(|&name| name.to_owned()).collect(),
+            ..ProjectFacts::default()
+        }
+    }
+
+    #[test]
+    fn scripts_are_run_where_there_are_some() {
+        let facts =
+            ProjectFacts { scripts: vec!["test".into(), "dev".into()], ..ProjectFacts::default() };
+        assert_eq!(argv(BuildTool::Npm, ProjectAction::Test, &facts).unwrap(), "npm run test");
+        let missing = argv(BuildTool::Yarn, ProjectAction::Build, &facts).unwrap_err();
+        assert!(missing.contains("no script `build`; it has `test`, `dev`"), "{missing}");
+        assert_eq!(argv(BuildTool::Make, ProjectAction::Build, &facts).unwrap(), "make");
+        assert!(
+            argv(BuildTool::Make, ProjectAction::Lint, &facts)
+                .unwrap_err()
+                .contains("no target `lint`")
+        );
+    }
+
+    #[test]
+    fn a_project_s_own_lists_and_wrappers_are_used() {
+        let locked = names(&["package-lock.json", "gradlew", "requirements.txt"]);
+        assert_eq!(argv(BuildTool::Npm, ProjectAction::Restore, &locked).unwrap(), "npm ci");
+        let tested = argv(BuildTool::Gradle, ProjectAction::Test, &locked).unwrap();
+        assert_eq!(tested, "./gradlew --console=plain test");
+        assert_eq!(
+            argv(BuildTool::Npm, ProjectAction::Restore, &names(&[])).unwrap(),
+            "npm install"
+        );
+        assert!(
+            argv(BuildTool::Pytest, ProjectAction::Lint, &locked)
+                .unwrap_err()
+                .contains("no linter")
+        );
+    }
+
+    #[test]
+    fn what_a_call_adds_stands_where_the_program_reads_it() {
+        let with = |kind: BuildTool, args: &[&str], filter: Option<&str>| {
+            let args = args.iter().map(|&arg| arg.to_owned()).collect();
+            let argv = ["x".to_owned(), "run".to_owned()].into();
+            let facts = ProjectFacts { test_script: "jest".to_owned(), ..ProjectFacts::default() };
+            kind.with_call_args(argv, args, filter.map(str::to_owned), &facts).unwrap().join(" ")
+        };
+        assert_eq!(with(BuildTool::Cargo, &["--lib"], Some("adds")), "x run --lib -- adds");
+        assert_eq!(with(BuildTool::Npm, &["--bail"], None), "x run -- --bail");
+        assert_eq!(with(BuildTool::Npm, &[], None), "x run");
+        assert_eq!(with(BuildTool::Pytest, &["-x"], Some("a or b")), "x run -k a or b -x");
+        assert_eq!(with(BuildTool::Go, &[], Some("Adds")), "x run -run=Adds");
+        let captured = with(BuildTool::Cargo, &["--lib", "--", "--nocapture"], Some("adds"));
+        assert_eq!(captured, "x run --lib -- adds --nocapture");
+        assert_eq!(
+            with(BuildTool::Npm, &["--", "--bail"], Some("adds")),
+            "x run -- -t adds --bail"
+        );
+        assert_eq!(with(BuildTool::Yarn, &["--bail"], Some("adds")), "x run -t adds --bail");
+        assert_eq!(
+            with(BuildTool::Pytest, &[], Some("test_a.py::test_b")),
+            "x run test_a.py::test_b"
+        );
+        assert_eq!(with(BuildTool::Pytest, &[], Some("tests/unit")), "x run tests/unit");
+    }
+
+    #[test]
+    fn make_is_given_no_test_s_name_as_a_target() {
+        let filter = Some("adds".to_owned());
+        let refused = BuildTool::Make.with_call_args(
+            Vec::new(),
+            Vec::new(),
+            filter,
+            &ProjectFacts::default(),
+        );
+        assert!(refused.unwrap_err().contains("`args`"));
+    }
+
+    #[test]
+    fn packages_go_into_a_virtual_environment_or_nowhere() {
+        let mut facts = names(&["requirements.txt"]);
+        let refused = argv(BuildTool::Pytest, ProjectAction::Restore, &facts).unwrap_err();
+        assert!(refused.contains("`python3 -m venv .venv`"), "{refused}");
+        facts.virtual_env = Some("/v".to_owned());
+        let restored = argv(BuildTool::Pytest, ProjectAction::Restore, &facts).unwrap();
+        assert_eq!(restored, "/v/bin/python -m pip install -r requirements.txt");
+        facts.interpreter = Some(".venv/bin/python".to_owned());
+        let restored = argv(BuildTool::Pytest, ProjectAction::Restore, &facts).unwrap();
+        assert_eq!(restored, ".venv/bin/python -m pip install -r requirements.txt");
+        assert_eq!(
+            argv(BuildTool::Pytest, ProjectAction::Restore, &names(&["uv.lock"])).unwrap(),
+            "uv sync"
+        );
+    }
+}

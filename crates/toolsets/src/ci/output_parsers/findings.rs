@@ -1,0 +1,46 @@
+//! Collects the failures and counts found in a program's output.
+
+use super::super::report::{CiFailure, FailureSeverity, RunCounts};
+
+/// The most characters of one message.
+const MESSAGE_CHARS_MAX: usize = 1000;
+
+/// The failures and counts found so far.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    pub(super) failures: Vec<CiFailure>,
+    pub(super) dropped: usize,
+    pub(super) summary: RunCounts,
+    failures_max: usize,
+    /// The last failure. A compiler reports the same one for a library and for its tests.
+    last: Option<CiFailure>,
+}
+
+impl Findings {
+    pub(super) fn new(failures_max: usize) -> Self {
+        Self { failures_max, ..Self::default() }
+    }
+
+    /// Adds `failure`, unless it is a duplicate or the list is full.
+    pub(super) fn push(&mut self, mut failure: CiFailure) {
+        let message = failure.message.trim();
+        failure.message = match message.char_indices().nth(MESSAGE_CHARS_MAX) {
+            Some((end, _)) => format!("{} …", &message[..end]),
+            None => message.to_owned(),
+        };
+        if self.failures.contains(&failure) || self.last.as_ref() == Some(&failure) {
+            return;
+        }
+        match failure.severity {
+            FailureSeverity::Error => RunCounts::increase(&mut self.summary.errors, 1),
+            FailureSeverity::Warning => RunCounts::increase(&mut self.summary.warnings, 1),
+            FailureSeverity::Failure => {}
+        }
+        self.last = Some(failure.clone());
+        if self.failures.len() < self.failures_max {
+            self.failures.push(failure);
+        } else {
+            self.dropped += 1;
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Parses Go's output: `go test -json`, and lines of the compiler and of vet.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+
+use serde::Deserialize;
+use toolgate_contract::OutputStream;
+
+use super::super::report::{CiFailure, FailureSeverity, RunCounts};
+use super::findings::Findings;
+
+/// The most bytes of output that are kept per test.
+const TEST_OUTPUT_BYTES_MAX: usize = 16 << 10;
+
+/// The parser of Go's output.
+#[derive(Default)]
+pub(super) struct GoParser {
+    /// The output of each running test.
+    outputs: HashMap<String, String>,
+    failed: u64,
+    /// Tests with failed subtests.
+    parent_tests: HashSet<String>,
+}
+
+/// A line of `go test -json`.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct GoTestEvent<'l> {
+    action: &'l str,
+    #[serde(default)]
+    package: String,
+    #[serde(default)]
+    test: Option<String>,
+    #[serde(default)]
+    output: String,
+}
+
+impl super::LineParser for GoParser {
+    fn read_line<'l>(
+        &mut self,
+        _: OutputStream,
+        line: &'l str,
+        found: &mut Findings,
+    ) -> Option<Cow<'l, str>> {
+        let told =
+            line.starts_with('{').then(|| serde_json::from_str::<GoTestEvent<'_>>(line).ok());
+        let Some(GoTestEvent { action, package, test, output }) = told.flatten() else {
+            if let Some(failure) = parse_compiler_line(line) {
+                found.push(failure);
+            }
+            return Some(line.into());
+        };
+        match (action, test) {
+            ("output" | "build-output", None) => {
+                if let Some(failure) = parse_compiler_line(output.trim_end()) {
+                    found.push(failure);
+                }
+                return Some(output.into());
+            }
+            ("output", Some(test)) => {
+                let said = self.outputs.entry(format!("{package}.{test}")).or_default();
+                if said.len() < TEST_OUTPUT_BYTES_MAX {
+                    said.push_str(&output);
+                }
+                return Some(output.into());
+            }
+            ("pass", Some(test)) => {
+                self.outputs.remove(&format!("{package}.{test}"));
+                RunCounts::increase(&mut found.summary.passed, 1);
+            }
+            ("skip", Some(test)) => {
+                self.outputs.remove(&format!("{package}.{test}"));
+                RunCounts::increase(&mut found.summary.skipped, 1);
+            }
+            ("fail", Some(test)) => {
+                self.failed += 1;
+                found.summary.failed = Some(self.failed);
+                let name = format!("{package}.{test}");
+                let said = self.outputs.remove(&name).unwrap_or_default();
+                let is_outer = self.parent_tests.contains(&name);
+                if let Some((outer, _)) = name.rsplit_once('/').filter(|_| test.contains('/')) {
+                    self.parent_tests.insert(outer.to_owned());
+                }
+                let failure = test_failure(&package, &test, &said);
+                if !(is_outer && failure.file.is_none()) {
+                    found.push(failure);
+                }
+            }
+            (_, _) => {}
+        }
+        None
+    }
+
+    fn finish(&mut self, _: &mut Findings) {}
+}
+
+/// Creates the failure of a test from its output.
+fn test_failure(package: &str, test: &str, said: &str) -> CiFailure {
+    let mut failure = CiFailure::new(FailureSeverity::Failure, "").with_test(test);
+    for line in said.lines() {
+        let trimmed = line.trim_start();
+        if ["=== ", "--- FAIL: ", "--- PASS: "].iter().any(|mark| trimmed.starts_with(mark)) {
+            continue;
+        }
+        let place = trimmed.split_once(": ").and_then(|(place, message)| {
+            let (file, row) = place.rsplit_once(':')?;
+            Some((file, row.parse().ok()?, message))
+        });
+        match place {
+            // Go prints only the file name. The package name ends with the file's folder.
+            Some((file, row, message)) if failure.file.is_none() && file.ends_with(".go") => {
+                failure = failure.with_place(&format!("{package}/{file}"), Some(row), None);
+                failure.message.push_str(message);
+            }
+            Some(_) | None => failure.message.push_str(trimmed),
+        }
+        failure.message.push('\n');
+    }
+    if failure.message.trim().is_empty() {
+        failure.message = format!("it failed in {package}");
+    }
+    failure
+}
+
+/// Parses `./a.go:3:5: message`, optionally after `vet: `.
+fn parse_compiler_line(line: &str) -> Option<CiFailure> {
+    let line = line.strip_prefix("vet: ").unwrap_or(line);
+    let mut parts = line.splitn(4, ':');
+    let file = parts.next()?;
+    let row = parts.next()?;
+    let column = parts.next()?;
+    let message = parts.next()?;
+    let row = row.parse().ok()?;
+    let column = column.parse().ok()?;
+    let failure = CiFailure::new(FailureSeverity::Error, message.trim());
+    file.ends_with(".go").then(|| failure.with_place(file, Some(row), Some(column)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::build_tool::{BuildTool, ProjectAction};
+    use super::super::tests::read;
+
+    #[test]
+    fn failed_tests_are_told_the_inner_ones_for_the_outer() {
+        let (summary, failures, output) =
+            read(BuildTool::Go, ProjectAction::Test, include_str!("printed/go-test.txt"));
+        let counts = (summary.passed, summary.failed, summary.skipped);
+        assert_eq!(counts, (Some(1), Some(2), Some(1)));
+        let [failure] = &failures[..] else { panic!("{failures:?}") };
+        assert_eq!(failure.test.as_deref(), Some("TestAddsWrongly/inner"));
+        assert_eq!(failure.file.as_deref(), Some("example.com/tiny/sum_test.go"));
+        assert_eq!((failure.line, failure.message.as_str()), (Some(13), "want 4, got 3"));
+        assert!(output.starts_with("=== RUN   TestAdds\n--- PASS"), "{output}");
+    }
+
+    #[test]
+    fn the_compiler_s_errors_are_told_once() {
+        let printed = "# example.com/tiny\n./sum.go:4:23: cannot use \"a\" as int value\n\
+                       # example.com/tiny [example.com/tiny.test]\n\
+                       ./sum.go:4:23: cannot use \"a\" as int value\nFAIL\texample.com/tiny [build failed]\n";
+        let (summary, failures, _) = read(BuildTool::Go, ProjectAction::Test, printed);
+        assert_eq!((summary.errors, failures.len()), (Some(1), 1));
+        let place = (failures[0].file.as_deref(), failures[0].line, failures[0].column);
+        assert_eq!(place, (Some("./sum.go"), Some(4), Some(23)));
+    }
+}

@@ -1,0 +1,263 @@
+//! Parses the output of Rust's test harness.
+
+use super::super::report::{CiFailure, FailureSeverity, RunCounts};
+use super::findings::Findings;
+
+/// The parser of test results and of the output of failed tests.
+#[derive(Default)]
+pub(super) struct LibtestParser {
+    /// The failed test whose output is being read.
+    current: Option<FailedTest>,
+    /// Failed tests without any output so far.
+    failed: Vec<String>,
+    /// Tests that started and have not reported a result yet.
+    started: Vec<String>,
+    /// Messages about test programs that ended without a result.
+    crashes: Vec<String>,
+}
+
+struct FailedTest {
+    test: String,
+    place: Option<(String, u32, Option<u32>)>,
+    message: String,
+    is_complete: bool,
+}
+
+impl LibtestParser {
+    pub(super) fn read_line(&mut self, line: &str, found: &mut Findings) {
+        if let Some(test) =
+            line.strip_prefix("---- ").and_then(|it| it.strip_suffix(" stdout ----"))
+        {
+            self.flush(found);
+            let test = test.to_owned();
+            self.failed.retain(|failed| *failed != test);
+            self.current =
+                Some(FailedTest { test, place: None, message: String::new(), is_complete: false });
+        } else if let Some(result) = line.strip_prefix("test result: ") {
+            self.end_program(found);
+            add_counts(result, found);
+        } else if line == "failures:" {
+            self.flush(found);
+        } else if let Some(rest) = line.strip_prefix("test ")
+            && let Some(test) = rest.strip_suffix(" ... FAILED")
+        {
+            // The heading of the test's output lacks this suffix.
+            let expected = [" - should panic", " - compile fail"];
+            let test = expected.iter().find_map(|it| test.strip_suffix(it)).unwrap_or(test);
+            self.failed.push(test.to_owned());
+        } else if let Some(rest) = line.strip_prefix("test ")
+            && let Some(test) = rest.strip_suffix(" ... ")
+        {
+            self.started.push(test.to_owned());
+        } else if let Some(told) = &mut self.current {
+            told.add_line(line);
+        }
+    }
+
+    /// Reads a line of standard error, from Cargo or a test.
+    pub(super) fn read_stderr_line(&mut self, line: &str) {
+        if let Some(rest) = line.trim_start().strip_prefix("process didn't exit successfully: `")
+            && let Some((program, why)) = rest.rsplit_once("` (")
+        {
+            let program = program.split(' ').next().unwrap_or(program);
+            let program = program.rsplit('/').next().unwrap_or(program);
+            let why = why.trim_end_matches(')');
+            self.crashes.push(format!("the tests of `{program}` ended without a result: {why}"));
+        } else if let Some(rest) = line.strip_prefix("thread '")
+            && let Some((test, said)) = rest.split_once('\'')
+            && said.ends_with("has overflowed its stack")
+        {
+            self.started.push(test.to_owned());
+        }
+    }
+
+    /// Ends the output: reports test programs that crashed without a result.
+    pub(super) fn finish(&mut self, found: &mut Findings) {
+        self.end_program(found);
+        self.started.dedup();
+        // If several tests or programs are candidates, the crashed test is unknown.
+        let test = match &self.started[..] {
+            [test] if self.crashes.len() == 1 => Some(test.clone()),
+            _ => None,
+        };
+        for crash in self.crashes.drain(..) {
+            let failure = CiFailure::new(FailureSeverity::Failure, crash);
+            found.push(match &test {
+                Some(test) => failure.with_test(test),
+                None => failure,
+            });
+            RunCounts::increase(&mut found.summary.failed, 1);
+        }
+    }
+
+    /// Ends one test program: reports its failed tests that had no output.
+    pub(super) fn end_program(&mut self, found: &mut Findings) {
+        self.flush(found);
+        for test in self.failed.drain(..) {
+            let failure = CiFailure::new(FailureSeverity::Failure, "it failed, and said nothing");
+            found.push(failure.with_test(&test));
+        }
+    }
+
+    fn flush(&mut self, found: &mut Findings) {
+        let Some(FailedTest { test, place, message, .. }) = self.current.take() else { return };
+        let message = if message.trim().is_empty() { "it failed".to_owned() } else { message };
+        let mut failure = CiFailure::new(FailureSeverity::Failure, message).with_test(&test);
+        // The name of a documentation example contains its file and line.
+        let example = test.split_once(" - ").zip(test.split_once("(line "));
+        let example = example.and_then(|((file, _), (_, rest))| {
+            Some((file.to_owned(), rest.trim_end_matches(')').parse().ok()?, None))
+        });
+        if let Some((file, line, column)) = place.or(example) {
+            failure = failure.with_place(&file, Some(line), column);
+        }
+        found.push(failure);
+    }
+}
+
+impl FailedTest {
+    fn add_line(&mut self, line: &str) {
+        let panicked =
+            line.starts_with("thread '").then(|| line.split_once("panicked at ")).flatten();
+        if let Some(place) = line.strip_prefix("note: test did not panic as expected at ")
+            && let Some((file, row, column)) = super::located::find_place(place)
+        {
+            self.place = Some((file.to_owned(), row, column));
+            self.message.push_str("test did not panic as expected\n");
+            return;
+        }
+        if let Some((_, place)) = panicked
+            && let Some((file, row, column)) =
+                super::located::find_place(place.trim_end_matches(':'))
+        {
+            if self.place.is_none() {
+                self.place = Some((file.to_owned(), row, column));
+                // Output before the panic is not the reason of the failure.
+                self.message.clear();
+                self.is_complete = false;
+            }
+        } else if line.starts_with("note: run with `RUST_BACKTRACE")
+            || line == "stack backtrace:"
+            || line.is_empty() && self.place.is_some() && !self.message.is_empty()
+        {
+            self.is_complete = true;
+        } else if !self.is_complete {
+            self.message.push_str(line);
+            self.message.push('\n');
+        }
+    }
+}
+
+/// Counts `ok. 1 passed; 2 failed; 3 ignored; …`.
+fn add_counts(result: &str, found: &mut Findings) {
+    for part in result.split(['.', ';']) {
+        let mut words = part.split_whitespace();
+        let (Some(number), Some(what)) = (words.next(), words.next()) else { continue };
+        let Ok(number) = number.parse() else { continue };
+        match what {
+            "passed" => RunCounts::increase(&mut found.summary.passed, number),
+            "failed" => RunCounts::increase(&mut found.summary.failed, number),
+            "ignored" => RunCounts::increase(&mut found.summary.skipped, number),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::build_tool::{BuildTool, ProjectAction};
+    use toolgate_contract::OutputStream;
+
+    use super::super::OutputReader;
+    use super::super::tests::read;
+
+    const PRINTED: &str = "\nrunning 4 tests
+test tests::adds ... ok
+test tests::later ... ignored
+test tests::says_no ... FAILED
+test tests::adds_wrongly ... FAILED
+
+failures:
+
+---- tests::says_no stdout ----
+Error: \"no\"
+
+---- tests::adds_wrongly stdout ----
+
+thread 'tests::adds_wrongly' (31969) panicked at src/lib.rs:17:9:
+assertion `left == right` failed: one and two
+  left: 3
+ right: 4
+stack backtrace:
+   0: __rustc::rust_begin_unwind
+             at /rustc/59807616e1fa2540724bfbac14d7976d7e4a3860/library/std/src/panicking.rs:689:5
+   4: tiny::tests::adds_wrongly
+             at ./src/lib.rs:17:9
+note: Some details are omitted, run with `RUST_BACKTRACE=full` for a verbose backtrace.
+
+
+failures:
+    tests::adds_wrongly
+    tests::says_no
+
+test result: FAILED. 1 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.24s
+
+
+running 0 tests
+
+test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
+";
+
+    #[test]
+    fn failed_tests_are_told_with_what_they_said() {
+        let (summary, failures, _) = read(BuildTool::Cargo, ProjectAction::Test, PRINTED);
+        let counts = (summary.passed, summary.failed, summary.skipped);
+        assert_eq!(counts, (Some(1), Some(2), Some(1)));
+        let [no, wrong] = &failures[..] else { panic!("{failures:?}") };
+        assert_eq!(
+            (no.test.as_deref(), no.message.as_str()),
+            (Some("tests::says_no"), "Error: \"no\"")
+        );
+        assert_eq!(
+            (wrong.file.as_deref(), wrong.line, wrong.column),
+            (Some("src/lib.rs"), Some(17), Some(9))
+        );
+        let said = "assertion `left == right` failed: one and two\n  left: 3\n right: 4";
+        assert_eq!(wrong.message, said);
+    }
+
+    #[test]
+    fn a_test_that_was_to_panic_is_told_once() {
+        let printed = "\nrunning 1 test\ntest sp - should panic ... FAILED\n\nfailures:\n\n---- sp stdout ----\nnote: test did not panic as expected at src/lib.rs:3:28\n\nfailures:\n    sp\n\ntest result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 3 filtered out; finished in 0.00s\n";
+        let (_, failures, _) = read(BuildTool::Cargo, ProjectAction::Test, printed);
+        let [failure] = &failures[..] else { panic!("{failures:?}") };
+        assert_eq!((failure.test.as_deref(), failure.line), (Some("sp"), Some(3)));
+        assert_eq!(failure.message, "test did not panic as expected");
+    }
+
+    #[test]
+    fn a_crash_is_a_failure() {
+        let check = |stdout: &str, stderr: &str, test: Option<&str>| {
+            let mut reading = OutputReader::new(BuildTool::Cargo, ProjectAction::Test, 50, 1 << 20);
+            reading.read(OutputStream::Stdout, stdout.as_bytes());
+            reading.read(OutputStream::Stderr, stderr.as_bytes());
+            let (summary, failures, ..) = reading.finish();
+            let [failure] = &failures[..] else { panic!("{failures:?}") };
+            assert_eq!((failure.test.as_deref(), summary.failed), (test, Some(1)));
+            let said = "the tests of `ct-c4066ebb79ee0019` ended without a result: signal: 6, SIGABRT: process abort signal";
+            assert_eq!(failure.message, said);
+        };
+        let cargo = "error: test failed, to rerun pass `--lib`\n\nCaused by:\n  process didn't exit successfully: `/tmp/ct/target/debug/deps/ct-c4066ebb79ee0019 crashes` (signal: 6, SIGABRT: process abort signal)\nerror: 1 target failed:\n    `--lib`\n";
+        check("\nrunning 1 test\n", cargo, None);
+        check("\nrunning 2 tests\ntest fine ... ok\ntest crashes ... ", cargo, Some("crashes"));
+        let overflown = format!("\nthread 'so' (17273) has overflowed its stack\n{cargo}");
+        check("\nrunning 1 test\n", &overflown, Some("so"));
+    }
+
+    #[test]
+    fn a_test_whose_process_dies_is_told_too() {
+        let printed = "running 1 test\ntest kills ... FAILED\n";
+        let (_, failures, _) = read(BuildTool::Cargo, ProjectAction::Test, printed);
+        assert_eq!(failures[0].test.as_deref(), Some("kills"));
+    }
+}

@@ -1,0 +1,202 @@
+//! Parses the output of build tools and test runners, line by line as it arrives.
+
+mod findings;
+mod located;
+mod cargo;
+mod libtest;
+mod scripts;
+mod tap;
+mod pytest;
+mod go;
+mod compilers;
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+
+use toolgate_contract::OutputStream;
+
+use super::build_tool::{BuildTool, ProjectAction};
+use super::report::{CiFailure, RunCounts};
+use crate::exec::strip_escapes;
+
+use findings::Findings;
+
+/// The most bytes of one line. A longer line is read in pieces.
+const LINE_BYTES_MAX: usize = 4 << 20;
+
+/// A parser of one program's output.
+trait LineParser: Send {
+    /// Reads a line of `stream`, without its line break. Returns the text to show for it, if any.
+    fn read_line<'l>(
+        &mut self,
+        stream: OutputStream,
+        line: &'l str,
+        found: &mut Findings,
+    ) -> Option<Cow<'l, str>>;
+
+    /// Ends the output.
+    fn finish(&mut self, found: &mut Findings);
+}
+
+/// The state of parsing a program's output.
+pub(super) struct OutputReader {
+    reader: Box<dyn LineParser>,
+    found: Findings,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    /// The end of the shown text.
+    tail: VecDeque<u8>,
+    tail_bytes_max: usize,
+    is_cut: bool,
+}
+
+impl OutputReader {
+    /// Creates the parser for a program that performs `verb` on a project of `kind`.
+    pub(super) fn new(
+        kind: BuildTool,
+        verb: ProjectAction,
+        failures_max: usize,
+        output_bytes: usize,
+    ) -> Self {
+        let reader: Box<dyn LineParser> = match kind {
+            BuildTool::Cargo => Box::new(cargo::CargoParser::new(verb)),
+            BuildTool::Go => Box::new(go::GoParser::default()),
+            BuildTool::Pytest => Box::new(pytest::PytestParser::default()),
+            BuildTool::Npm | BuildTool::Pnpm | BuildTool::Yarn => {
+                Box::new(scripts::ScriptParser::default())
+            }
+            BuildTool::Dotnet | BuildTool::Gradle | BuildTool::Maven | BuildTool::Make => {
+                Box::new(compilers::CompilerParser::default())
+            }
+        };
+        Self {
+            reader,
+            found: Findings::new(failures_max),
+            stdout: Vec::new(),
+            stderr: Vec::new(),
+            tail: VecDeque::new(),
+            tail_bytes_max: output_bytes,
+            is_cut: false,
+        }
+    }
+
+    /// Reads a piece of `stream`. Returns the text to show.
+    pub(super) fn read(&mut self, stream: OutputStream, bytes: &[u8]) -> Vec<u8> {
+        let waiting = match stream {
+            OutputStream::Stdout => &mut self.stdout,
+            OutputStream::Stderr => &mut self.stderr,
+        };
+        waiting.extend_from_slice(bytes);
+        let end = match waiting.iter().rposition(|byte| *byte == b'\n') {
+            Some(at) => at + 1,
+            None if waiting.len() > LINE_BYTES_MAX => waiting.len(),
+            None => return Vec::new(),
+        };
+        let lines: Vec<u8> = waiting.drain(..end).collect();
+        self.read_lines(stream, &lines)
+    }
+
+    /// Ends the output. Returns the counts, the failures, the number of dropped failures, the end
+    /// of the shown text, and `true` if that text is complete.
+    pub(super) fn finish(mut self) -> (RunCounts, Vec<CiFailure>, usize, String, bool) {
+        for stream in [OutputStream::Stdout, OutputStream::Stderr] {
+            let rest = match stream {
+                OutputStream::Stdout => std::mem::take(&mut self.stdout),
+                OutputStream::Stderr => std::mem::take(&mut self.stderr),
+            };
+            if !rest.is_empty() {
+                self.read_lines(stream, &rest);
+            }
+        }
+        self.reader.finish(&mut self.found);
+        let tail: Vec<u8> = self.tail.into();
+        let mut tail = String::from_utf8_lossy(&tail).into_owned();
+        if self.is_cut {
+            // Start with a whole line.
+            let begin = tail.find('\n').map_or(0, |at| at + 1);
+            tail.drain(..begin);
+        }
+        let Findings { failures, dropped: left_out, summary, .. } = self.found;
+        (summary, failures, left_out, tail, !self.is_cut)
+    }
+
+    fn read_lines(&mut self, stream: OutputStream, lines: &[u8]) -> Vec<u8> {
+        let mut shown = Vec::new();
+        for line in lines.split_inclusive(|byte| *byte == b'\n') {
+            let line = line.strip_suffix(b"\n").unwrap_or(line);
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            let line = String::from_utf8_lossy(line);
+            let line: Cow<'_, str> = if line.contains('\u{1b}') {
+                strip_escapes(&line).collect::<String>().into()
+            } else {
+                line
+            };
+            if let Some(line) = self.reader.read_line(stream, &line, &mut self.found) {
+                shown.extend_from_slice(line.as_bytes());
+                if !line.ends_with('\n') {
+                    shown.push(b'\n');
+                }
+            }
+        }
+        self.tail.extend(&shown);
+        let over = self.tail.len().saturating_sub(self.tail_bytes_max);
+        self.is_cut |= over > 0;
+        self.tail.drain(..over);
+        shown
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ci::report::FailureSeverity;
+
+    /// What is found in `printed` to standard output, however it is cut into pieces.
+    pub(super) fn read(
+        kind: BuildTool,
+        verb: ProjectAction,
+        printed: &str,
+    ) -> (RunCounts, Vec<CiFailure>, String) {
+        let whole = in_pieces(kind, verb, printed, usize::MAX);
+        for size in [1, 7, 64] {
+            let pieces = in_pieces(kind, verb, printed, size);
+            assert_eq!((&pieces.0, &pieces.1), (&whole.0, &whole.1), "in pieces of {size}");
+        }
+        whole
+    }
+
+    fn in_pieces(
+        kind: BuildTool,
+        verb: ProjectAction,
+        printed: &str,
+        size: usize,
+    ) -> (RunCounts, Vec<CiFailure>, String) {
+        let mut reading = OutputReader::new(kind, verb, 50, 1 << 20);
+        for piece in printed.as_bytes().chunks(size.min(printed.len().max(1))) {
+            reading.read(OutputStream::Stdout, piece);
+        }
+        let (summary, failures, _, output, _) = reading.finish();
+        (summary, failures, output)
+    }
+
+    #[test]
+    fn the_end_of_what_is_shown_begins_with_a_whole_line() {
+        let mut reading = OutputReader::new(BuildTool::Make, ProjectAction::Build, 50, 10);
+        reading.read(OutputStream::Stdout, b"one\ntwo\nthr");
+        reading.read(OutputStream::Stderr, b"\x1b[31mred\x1b[0m\n");
+        let (.., output, is_all) = reading.finish();
+        assert_eq!((output.as_str(), is_all), ("red\nthr\n", false));
+    }
+
+    #[test]
+    fn failures_beyond_the_most_are_counted() {
+        let mut reading = OutputReader::new(BuildTool::Make, ProjectAction::Build, 2, 1000);
+        for line in 1..=5 {
+            let text = format!("a.c:{line}:1: error: no\n");
+            reading.read(OutputStream::Stderr, text.as_bytes());
+        }
+        let (summary, failures, left_out, ..) = reading.finish();
+        assert_eq!((failures.len(), left_out, summary.errors), (2, 3, Some(5)));
+        assert_eq!(failures[0].severity, FailureSeverity::Error);
+    }
+}

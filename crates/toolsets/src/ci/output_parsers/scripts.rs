@@ -1,0 +1,292 @@
+//! Parses the output of JavaScript tools: node:test, Jest, Vitest, Mocha, TypeScript and ESLint.
+
+use std::borrow::Cow;
+
+use toolgate_contract::OutputStream;
+
+use super::super::report::{CiFailure, FailureSeverity, RunCounts};
+use super::findings::Findings;
+use super::located::{find_place, parse_located};
+use super::tap;
+
+/// The parser of a script's output, for any of these tools.
+#[derive(Default)]
+pub(super) struct ScriptParser {
+    tap: tap::TapParser,
+    /// The failed test whose output is being read.
+    current: Option<ScriptFailure>,
+    /// The file that a linter currently reports on.
+    file: Option<String>,
+    /// The location of the next failed test of node:test.
+    next_place: Option<(String, u32, Option<u32>)>,
+    /// Set after Mocha's count of failures, which precedes their details.
+    is_after_count: bool,
+}
+
+struct ScriptFailure {
+    failure: CiFailure,
+    style: RunnerStyle,
+    /// Set when the reason of the failure is complete.
+    is_complete: bool,
+}
+
+/// The runner that reports a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RunnerStyle {
+    Jest,
+    Vitest,
+    /// Mocha while it prints a test name, which spans lines until one ends with a colon.
+    MochaName,
+    Mocha,
+    Node,
+}
+
+impl super::LineParser for ScriptParser {
+    fn read_line<'l>(
+        &mut self,
+        _: OutputStream,
+        line: &'l str,
+        found: &mut Findings,
+    ) -> Option<Cow<'l, str>> {
+        if !self.tap.read_line(line, found) {
+            self.parse_line(line, found);
+        }
+        Some(line.into())
+    }
+
+    fn finish(&mut self, found: &mut Findings) {
+        self.tap.flush(found);
+        self.flush(found);
+    }
+}
+
+impl ScriptParser {
+    fn parse_line(&mut self, line: &str, found: &mut Findings) {
+        let trimmed = line.trim();
+        if add_counts(trimmed, found) {
+            self.flush(found);
+            self.is_after_count |= trimmed.ends_with(" failing");
+            return;
+        }
+        if let Some((failure, style)) = self.start_failure(line, trimmed) {
+            self.flush(found);
+            self.current = Some(ScriptFailure { failure, style, is_complete: false });
+            return;
+        }
+        if let Some(at) = trimmed.strip_prefix("test at ") {
+            self.flush(found);
+            self.next_place =
+                find_place(at).map(|(file, row, column)| (file.to_owned(), row, column));
+            return;
+        }
+        if let Some(told) = &mut self.current {
+            told.add_line(trimmed);
+            return;
+        }
+        if let Some(failure) = parse_located(line) {
+            found.push(failure);
+        } else if let Some(failure) =
+            self.file.as_ref().and_then(|file| parse_lint_line(trimmed, file))
+        {
+            found.push(failure);
+        } else if !line.starts_with(' ') {
+            let is_path = line.starts_with(['/', '.']) && !line.contains(' ');
+            self.file = is_path.then(|| line.to_owned());
+        }
+    }
+
+    /// Returns the failed test whose details start at `line`.
+    fn start_failure(&mut self, line: &str, trimmed: &str) -> Option<(CiFailure, RunnerStyle)> {
+        let failure = |test: &str| CiFailure::new(FailureSeverity::Failure, "").with_test(test);
+        if let Some(test) =
+            line.strip_prefix("  \u{25cf} ").filter(|_| !trimmed.ends_with("Console"))
+        {
+            return Some((failure(test), RunnerStyle::Jest));
+        }
+        if let Some(test) = trimmed.strip_prefix("FAIL ").filter(|test| test.contains(" > ")) {
+            return Some((failure(test.trim()), RunnerStyle::Vitest));
+        }
+        if self.is_after_count
+            && let Some((number, test)) = trimmed.split_once(") ")
+            && number.parse::<u32>().is_ok()
+        {
+            return Some((
+                failure(test.trim_end_matches(':')),
+                match test.ends_with(':') {
+                    true => RunnerStyle::Mocha,
+                    false => RunnerStyle::MochaName,
+                },
+            ));
+        }
+        if let Some(test) = trimmed.strip_prefix("\u{2716} ").filter(|_| self.next_place.is_some())
+        {
+            let test = test.rsplit_once(" (").map_or(test, |(test, _)| test);
+            let (file, row, column) = self.next_place.take()?;
+            return Some((failure(test).with_place(&file, Some(row), column), RunnerStyle::Node));
+        }
+        None
+    }
+
+    fn flush(&mut self, found: &mut Findings) {
+        let Some(ScriptFailure { mut failure, .. }) = self.current.take() else { return };
+        if failure.message.trim().is_empty() {
+            "it failed".clone_into(&mut failure.message);
+        }
+        let is_known = found.failures.iter().any(|known| {
+            known.test == failure.test && known.file == failure.file && known.line == failure.line
+        });
+        // Jest reports failures twice if there are many tests.
+        if !is_known {
+            found.push(failure);
+        }
+    }
+}
+
+impl ScriptFailure {
+    fn add_line(&mut self, line: &str) {
+        let Self { failure, style, is_complete: is_over } = self;
+        if *style == RunnerStyle::MochaName {
+            if let Some(test) = &mut failure.test {
+                test.push(' ');
+                test.push_str(line.trim_end_matches(':'));
+            }
+            if line.ends_with(':') {
+                *style = RunnerStyle::Mocha;
+            }
+            return;
+        }
+        let stack = line.strip_prefix("at ").or_else(|| line.strip_prefix("\u{276f} "));
+        if let Some(stack) = stack {
+            *is_over = true;
+            let own = find_place(stack)
+                .filter(|(file, ..)| !file.contains("node_modules") && !file.starts_with("node:"));
+            if let (Some((file, row, column)), None) = (own, &failure.file) {
+                *failure = failure.clone().with_place(file, Some(row), column);
+            }
+        } else if *is_over {
+            // Only the rest of the stack trace follows.
+        } else if line.starts_with(|c: char| c.is_ascii_digit()) && line.contains(" | ")
+            || line.starts_with("> ") && line.contains(" | ")
+            || line.starts_with("| ") && line.ends_with('^')
+        {
+            // An excerpt of the test's source around the failure.
+        } else {
+            failure.message.push_str(line);
+            failure.message.push('\n');
+        }
+    }
+}
+
+/// Counts `Tests: 1 failed, 2 passed, 3 total`, `Tests  1 failed | 2 passed (3)` or `2 passing
+/// (5ms)`. Returns `true` if `line` had this format.
+fn add_counts(line: &str, found: &mut Findings) -> bool {
+    let mut words = line.split_whitespace();
+    if let (Some(Ok(number)), Some(what)) = (words.next().map(str::parse::<u64>), words.next()) {
+        let count = match what {
+            "passing" => &mut found.summary.passed,
+            "failing" => &mut found.summary.failed,
+            "pending" => &mut found.summary.skipped,
+            _ => return false,
+        };
+        RunCounts::increase(count, number);
+        return true;
+    }
+    let Some(counts) = line.strip_prefix("Tests:").or_else(|| line.strip_prefix("Tests ")) else {
+        return false;
+    };
+    for part in counts.split([',', '|', '(']) {
+        let Some((number, what)) = part.trim().split_once(' ') else { continue };
+        let Ok(number) = number.parse() else { continue };
+        match what.trim() {
+            "passed" => RunCounts::increase(&mut found.summary.passed, number),
+            "failed" => RunCounts::increase(&mut found.summary.failed, number),
+            "skipped" | "todo" => RunCounts::increase(&mut found.summary.skipped, number),
+            _ => {}
+        }
+    }
+    true
+}
+
+/// Parses `3:5  error  message  rule`, for a file named on an earlier line.
+fn parse_lint_line(line: &str, file: &str) -> Option<CiFailure> {
+    let (at, rest) = line.split_once(' ')?;
+    let (row, column) = at.split_once(':')?;
+    let row = row.parse().ok()?;
+    let column = column.parse().ok()?;
+    let rest = rest.trim_start();
+    let (severity, message) = match rest.split_once(' ')? {
+        ("error", message) => (FailureSeverity::Error, message),
+        ("warning", message) => (FailureSeverity::Warning, message),
+        (_, _) => return None,
+    };
+    let (message, rule) = match message.trim().rsplit_once("  ") {
+        Some((message, rule)) => (message.trim(), Some(rule.trim().to_owned())),
+        None => (message.trim(), None),
+    };
+    let failure = CiFailure::new(severity, message).with_place(file, Some(row), Some(column));
+    Some(CiFailure { code: rule, ..failure })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::build_tool::{BuildTool, ProjectAction};
+    use super::super::tests::read;
+    use super::*;
+
+    #[track_caller]
+    fn check(printed: &str, test: &str, place: (&str, u32, u32), message: &str) {
+        let (summary, failures, _) = read(BuildTool::Npm, ProjectAction::Test, printed);
+        let counts = (summary.passed, summary.failed, summary.skipped);
+        assert_eq!(counts, (Some(1), Some(1), Some(1)));
+        let [failure] = &failures[..] else { panic!("{failures:#?}") };
+        assert_eq!(failure.test.as_deref(), Some(test));
+        let CiFailure { file, line, column, .. } = failure;
+        let told = (file.as_deref().unwrap_or("none"), *line, *column);
+        assert_eq!(told, (place.0, Some(place.1), Some(place.2)));
+        assert_eq!(failure.message, message);
+    }
+
+    #[test]
+    fn jest_is_read() {
+        let message =
+            "expect(received).toBe(expected) // Object.is equality\n\nExpected: 4\nReceived: 3";
+        let place = ("sum.test.js", 5, 23);
+        check(include_str!("printed/jest.txt"), "sum \u{203a} adds wrongly", place, message);
+    }
+
+    #[test]
+    fn vitest_is_read() {
+        let message = "AssertionError: expected 3 to be 4 // Object.is equality\n\n- Expected\n+ Received\n\n- 4\n+ 3";
+        let test = "v/sum.spec.mjs > sum > adds wrongly";
+        check(include_str!("printed/vitest.txt"), test, ("v/sum.spec.mjs", 5, 19), message);
+    }
+
+    #[test]
+    fn mocha_is_read() {
+        let message = "AssertionError [ERR_ASSERTION]: Expected values to be strictly equal:\n\n3 !== 4\n\n+ expected - actual\n\n-3\n+4";
+        let place = ("m/sum.spec.js", 6, 12);
+        check(include_str!("printed/mocha.txt"), "sum adds wrongly", place, message);
+    }
+
+    #[test]
+    fn the_longer_form_of_node_s_own_runner_is_read() {
+        let message =
+            "AssertionError [ERR_ASSERTION]: Expected values to be strictly equal:\n\n3 !== 4";
+        let place = ("sum.test.js", 4, 1);
+        check(include_str!("printed/node-spec.txt"), "adds wrongly", place, message);
+    }
+
+    #[test]
+    fn typescript_and_eslint_are_read() {
+        let (_, failures, _) =
+            read(BuildTool::Npm, ProjectAction::Build, include_str!("printed/tsc.txt"));
+        assert_eq!(failures[0].code.as_deref(), Some("TS2322"));
+        let (summary, failures, _) =
+            read(BuildTool::Npm, ProjectAction::Lint, include_str!("printed/eslint.txt"));
+        assert_eq!((summary.errors, summary.warnings), (Some(1), Some(1)));
+        let told = failures.iter().map(|failure| (failure.line, failure.code.as_deref()));
+        let told: Vec<_> = told.collect();
+        assert_eq!(told, [(Some(1), Some("no-unused-vars")), (Some(2), Some("eqeqeq"))]);
+        assert_eq!(failures[1].message, "Expected '===' and instead saw '=='");
+    }
+}

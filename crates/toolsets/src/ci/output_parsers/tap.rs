@@ -1,0 +1,180 @@
+//! Parses the Test Anything Protocol, as printed by Node's test runner.
+
+use super::super::report::{CiFailure, FailureSeverity, RunCounts};
+use super::findings::Findings;
+use super::located::find_place;
+
+/// The parser of test results and of the YAML notes on failed tests.
+#[derive(Default)]
+pub(super) struct TapParser {
+    /// The failed test whose notes are being read.
+    current: Option<TapFailure>,
+}
+
+struct TapFailure {
+    failure: CiFailure,
+    /// The indentation of the key, while a multi-line text is being read.
+    block: Option<usize>,
+    /// Set if the test failed only because of its subtests.
+    is_suite: bool,
+    /// Set when the notes have started.
+    has_notes: bool,
+}
+
+impl TapParser {
+    /// Reads a line. Returns `true` if it belongs to the protocol.
+    pub(super) fn read_line(&mut self, line: &str, found: &mut Findings) -> bool {
+        let trimmed = line.trim_start();
+        match &mut self.current {
+            Some(told) if told.has_notes && trimmed == "..." => {
+                self.flush(found);
+                return true;
+            }
+            Some(told) if told.has_notes || trimmed == "---" => {
+                told.has_notes = true;
+                told.add_note(line);
+                return true;
+            }
+            // The failed test has no notes.
+            Some(_) => self.flush(found),
+            None => {}
+        }
+        if let Some(rest) = trimmed.strip_prefix("not ok ") {
+            let name = rest.split_once(" - ").map_or(rest, |(_, name)| name);
+            if name.contains(" # TODO") || name.contains(" # SKIP") {
+                return true;
+            }
+            let failure = CiFailure::new(FailureSeverity::Failure, "").with_test(name);
+            self.current =
+                Some(TapFailure { failure, block: None, is_suite: false, has_notes: false });
+            return true;
+        }
+        if let Some((count, number)) = trimmed
+            .strip_prefix("# ")
+            .or_else(|| trimmed.strip_prefix("\u{2139} "))
+            .and_then(|rest| rest.split_once(' '))
+            && let Ok(number) = number.trim().parse()
+        {
+            match count {
+                "pass" => RunCounts::increase(&mut found.summary.passed, number),
+                "fail" => RunCounts::increase(&mut found.summary.failed, number),
+                "skipped" | "todo" => RunCounts::increase(&mut found.summary.skipped, number),
+                _ => return false,
+            }
+            return true;
+        }
+        false
+    }
+
+    pub(super) fn flush(&mut self, found: &mut Findings) {
+        let Some(TapFailure { mut failure, is_suite, .. }) = self.current.take() else { return };
+        if is_suite {
+            return;
+        }
+        if failure.message.trim().is_empty() {
+            "it failed".clone_into(&mut failure.message);
+        }
+        found.push(failure);
+    }
+}
+
+impl TapFailure {
+    fn add_note(&mut self, line: &str) {
+        let trimmed = line.trim_start();
+        let indent = line.len() - trimmed.len();
+        if let Some(block) = self.block {
+            if trimmed.is_empty() || indent > block {
+                self.failure.message.push_str(trimmed);
+                self.failure.message.push('\n');
+                return;
+            }
+            self.block = None;
+        }
+        let Some((name, value)) = trimmed.split_once(':') else { return };
+        let value = value.trim();
+        match name {
+            "location" if self.failure.file.is_none() => {
+                if let Some((file, row, column)) = find_place(value) {
+                    self.failure = self.failure.clone().with_place(file, Some(row), column);
+                }
+            }
+            "error" if value.starts_with(['|', '>']) => self.block = Some(indent),
+            "error" => value.trim_matches(['\'', '"']).clone_into(&mut self.failure.message),
+            "failureType" => self.is_suite = value.contains("subtestsFailed"),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::build_tool::{BuildTool, ProjectAction};
+    use super::super::tests::read;
+
+    const PRINTED: &str = "
+> test
+> node --test
+
+TAP version 13
+# Subtest: adds
+ok 1 - adds
+  ---
+  duration_ms: 1.494616
+  ...
+# Subtest: adds wrongly
+not ok 2 - adds wrongly
+  ---
+  duration_ms: 1.521277
+  location: '/w/n/sum.test.js:4:1'
+  failureType: 'testCodeFailure'
+  error: |-
+    Expected values to be strictly equal:
+    
+    3 !== 4
+    
+  code: 'ERR_ASSERTION'
+  name: 'AssertionError'
+  expected: 4
+  actual: 3
+  operator: 'strictEqual'
+  stack: |-
+    TestContext.<anonymous> (/w/n/sum.test.js:5:10)
+    Test.runInAsyncScope (node:async_hooks:206:9)
+  ...
+# Subtest: later
+ok 3 - later # SKIP
+  ---
+  duration_ms: 0.243043
+  ...
+1..3
+# tests 3
+# suites 0
+# pass 1
+# fail 1
+# cancelled 0
+# skipped 1
+# todo 0
+# duration_ms 280.682134
+";
+
+    #[test]
+    fn failed_tests_are_told_with_what_was_noted() {
+        let (summary, failures, output) = read(BuildTool::Npm, ProjectAction::Test, PRINTED);
+        let counts = (summary.passed, summary.failed, summary.skipped);
+        assert_eq!(counts, (Some(1), Some(1), Some(1)));
+        let [failure] = &failures[..] else { panic!("{failures:?}") };
+        assert_eq!(failure.test.as_deref(), Some("adds wrongly"));
+        let place = (failure.file.as_deref(), failure.line, failure.column);
+        assert_eq!(place, (Some("/w/n/sum.test.js"), Some(4), Some(1)));
+        let message = "Expected values to be strictly equal:\n\n3 !== 4";
+        assert_eq!((failure.message.as_str(), output.as_str()), (message, PRINTED));
+    }
+
+    #[test]
+    fn a_suite_fails_by_its_tests_alone() {
+        let printed = "    not ok 1 - inner\n      ---\n      error: 'no'\n      ...\nnot ok 1 - outer\n  ---\n  failureType: 'subtestsFailed'\n  error: '1 subtest failed'\n  ...\n";
+        let (_, failures, _) = read(BuildTool::Npm, ProjectAction::Test, printed);
+        let [failure] = &failures[..] else { panic!("{failures:?}") };
+        assert_eq!((failure.test.as_deref(), failure.message.as_str()), (Some("inner"), "no"));
+    }
+}

@@ -1,0 +1,34 @@
+//! The input that the tools to build, lint and restore share.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::build_tool::BuildTool;
+use crate::exec::TIMEOUT_MS_MAX;
+
+const OUTPUT_BYTES_MAX: usize = 1 << 20;
+
+/// The project and its options.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ProjectInput {
+    /// Folder of the project, in the workspace, or a folder inside it: the nearest project is used.
+    /// The workspace root by default.
+    #[serde(default)]
+    pub(super) project: Option<String>,
+    /// Build tool, if a folder has several; ci_detect lists them.
+    #[serde(default)]
+    pub(super) kind: Option<BuildTool>,
+    /// Further arguments for the program.
+    #[serde(default)]
+    pub(super) args: Vec<String>,
+    /// Time limit, after which it is stopped with all it started; 600000 unless the server is set
+    /// otherwise.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = TIMEOUT_MS_MAX))]
+    pub(super) timeout_ms: Option<u64>,
+    /// Most bytes shown from the end of its output; 8192 unless the server is set otherwise.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = OUTPUT_BYTES_MAX))]
+    pub(super) max_output_bytes: Option<usize>,
+}

@@ -1,0 +1,178 @@
+//! A declared command with all names resolved and all patterns compiled.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use grep_regex::RegexMatcher;
+use serde_json::{Map, Value, json};
+use toolgate_contract::{Effects, ToolId};
+
+use super::argument::CommandArgument;
+use super::artefacts::ArtefactPattern;
+use super::template::ArgvItem;
+
+/// The name of the argument for extra words, if a command allows them.
+pub(super) const PASSTHROUGH: &str = "argv";
+
+/// A declared command.
+#[derive(Debug, Clone)]
+pub struct DeclaredCommand {
+    pub(super) id: ToolId,
+    /// The id as written in the file, with `-`.
+    pub(super) written_id: String,
+    pub(super) place: DeclarationPlace,
+    pub(super) title: String,
+    pub(super) about: String,
+    pub(super) program: CommandProgram,
+    pub(super) argv: Vec<ArgvItem>,
+    pub(super) arguments: Vec<CommandArgument>,
+    /// The indexes of the arguments that only `{options}` passes.
+    pub(super) rest: Vec<usize>,
+    pub(super) stdin: Option<usize>,
+    pub(super) passthrough: bool,
+    pub(super) ignore_extra: bool,
+    pub(super) cwd: Option<String>,
+    pub(super) env: Vec<(String, String)>,
+    pub(super) env_keep: Vec<String>,
+    pub(super) deadline: Option<Duration>,
+    pub(super) success: Vec<i32>,
+    pub(super) artefacts: Vec<ArtefactPattern>,
+    pub(super) idempotent: bool,
+    /// Set if the command replaces a built-in tool.
+    pub(super) replaces: bool,
+    pub(super) effects: Effects,
+    pub(super) at_once: Option<usize>,
+    pub(super) priority: i32,
+    pub(super) progress: Option<RegexMatcher>,
+}
+
+/// The location of a declaration in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct DeclarationPlace {
+    pub(super) file: PathBuf,
+    pub(super) line: usize,
+    pub(super) column: usize,
+}
+
+/// The program that a command runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct CommandProgram {
+    /// The name in the declaration, which is also the key in the setting `commands.programs`.
+    pub(super) name: String,
+    /// The name or absolute path to run, unless the environment variable overrides it.
+    pub(super) at: String,
+    /// The environment variable that overrides the path.
+    pub(super) env: Option<String>,
+}
+
+impl DeclaredCommand {
+    /// Returns the tool id, with `_` for `-`.
+    pub fn id(&self) -> &str {
+        self.id.as_str()
+    }
+
+    /// Returns the id as written in the file, `stage.command`.
+    pub fn written_id(&self) -> &str {
+        &self.written_id
+    }
+
+    /// Checks whether the command may replace the built-in tool with its id.
+    pub fn replaces(&self) -> bool {
+        self.replaces
+    }
+
+    /// Returns the location of the declaration, as `FILE:LINE:COLUMN`.
+    pub fn location(&self) -> String {
+        let DeclarationPlace { file, line, column } = &self.place;
+        format!("{}:{line}:{column}", file.display())
+    }
+
+    /// Returns the file that declares the command.
+    pub fn file(&self) -> &Path {
+        &self.place.file
+    }
+
+    /// Returns the program's path if it is absolute. `variable` reads the server's environment,
+    /// which may override it.
+    pub fn program_path(&self, variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
+        let CommandProgram { name: _, at, env } = &self.program;
+        let set = env.as_deref().and_then(variable).filter(|at| !at.is_empty());
+        Some(PathBuf::from(set.as_ref().unwrap_or(at))).filter(|place| place.is_absolute())
+    }
+
+    /// Returns the names of the arguments that are paths.
+    pub(super) fn paths(&self) -> Vec<String> {
+        let paths = self.arguments.iter().filter(|argument| argument.note.is_path());
+        paths.map(|argument| argument.name.clone()).collect()
+    }
+
+    /// Returns the JSON Schema (2020-12) of the command's input.
+    pub(super) fn schema(&self) -> Value {
+        let mut properties = Map::new();
+        let mut required = Vec::new();
+        for argument in &self.arguments {
+            properties.insert(argument.name.clone(), argument.full_schema());
+            if argument.note.required {
+                required.push(argument.name.as_str());
+            }
+        }
+        if self.passthrough {
+            let about = "Further words for the program, after all others, as they are.";
+            let words = json!({"type": "array", "items": {"type": "string"}, "description": about});
+            properties.insert(PASSTHROUGH.to_owned(), words);
+        }
+        let mut schema = json!({"type": "object", "properties": properties});
+        if !required.is_empty() {
+            schema["required"] = json!(required);
+        }
+        if !self.ignore_extra {
+            schema["additionalProperties"] = json!(false);
+        }
+        schema
+    }
+
+    /// Finds the argument that has `name` as an alias or in another spelling, and returns its name.
+    pub(super) fn find_alias(&self, name: &str) -> Option<&str> {
+        let called =
+            |argument: &&CommandArgument| argument.aliases.iter().any(|alias| alias == name);
+        let alike = |argument: &&CommandArgument| snake(&argument.name) == snake(name);
+        let mut arguments = self.arguments.iter();
+        let argument = arguments.clone().find(called).or_else(|| {
+            arguments.find(|argument| {
+                alike(argument) || argument.aliases.iter().any(|alias| snake(alias) == snake(name))
+            })
+        });
+        argument.map(|argument| argument.name.as_str())
+    }
+
+    /// Checks whether `name` is exactly the name of an argument.
+    pub(super) fn has_argument(&self, name: &str) -> bool {
+        self.arguments.iter().any(|argument| argument.name == name)
+            || (self.passthrough && name == PASSTHROUGH)
+    }
+
+    /// Renames aliases in `input` to the names of their arguments. If an argument is given twice
+    /// with different values, the alias stays, so that the call is refused.
+    pub(super) fn normalised(&self, input: Value) -> Value {
+        let Value::Object(fields) = input else { return input };
+        if fields.keys().all(|name| self.has_argument(name)) {
+            return Value::Object(fields);
+        }
+        let (mut own, others): (Map<_, _>, Map<_, _>) =
+            fields.into_iter().partition(|(name, _)| self.has_argument(name));
+        for (name, value) in others {
+            let target = self.find_alias(&name).map(str::to_owned);
+            match target.as_ref().and_then(|target| own.get(target)) {
+                Some(same) if *same == value => {}
+                Some(_) => drop(own.insert(name, value)),
+                None => drop(own.insert(target.unwrap_or(name), value)),
+            }
+        }
+        Value::Object(own)
+    }
+}
+
+/// Replaces `-` with `_`, because names do not distinguish them.
+pub(super) fn snake(name: &str) -> String {
+    name.replace('-', "_")
+}

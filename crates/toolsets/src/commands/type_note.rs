@@ -1,0 +1,232 @@
+//! Parses type notes such as `"string!"`, and converts them to JSON Schema.
+
+use serde_json::{Value, json};
+
+/// The type of an argument's value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ValueKind {
+    /// Text.
+    String,
+    /// A file path: text that is not empty.
+    Path,
+    /// A whole number.
+    Integer,
+    /// Any number.
+    Number,
+    /// A boolean.
+    Flag,
+    /// One of these words.
+    Choice(Vec<String>),
+    /// Any value. The argument's own schema restricts it.
+    Any,
+}
+
+/// A type note: type, number of values, required or not, and default.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct TypeNote {
+    pub(super) kind: ValueKind,
+    pub(super) count: ValueCount,
+    pub(super) required: bool,
+    pub(super) default: Option<Value>,
+}
+
+/// The number of values that an argument takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ValueCount {
+    One,
+    /// A list.
+    Many,
+    /// A list of this length.
+    Exactly(usize),
+}
+
+const KINDS: [&str; 5] = ["string", "path", "integer", "number", "flag"];
+
+impl TypeNote {
+    /// Parses `note`: `KIND`, `KIND[]`, `KIND[4]` or `one|other`, optionally followed by `!` or ` =
+    /// DEFAULT`.
+    pub(super) fn parse(note: &str) -> Result<Self, String> {
+        let (what, default) = match note.split_once('=') {
+            Some((what, default)) => (what.trim(), Some(default.trim())),
+            None => (note.trim(), None),
+        };
+        let (what, required) = match what.strip_suffix('!') {
+            Some(what) => (what.trim_end(), true),
+            None => (what, false),
+        };
+        if required && default.is_some() {
+            return Err(format!(
+                "`{note}` is required and has a default; leave out the `!` or the `= …`"
+            ));
+        }
+        let (what, count) = Self::parse_count(what, note)?;
+        let kind = Self::parse_kind(what, note)?;
+        if kind == ValueKind::Flag && count != ValueCount::One {
+            return Err(format!("`{note}` is a list of flags; a flag is given once or not at all"));
+        }
+        let mut this = Self { kind, count, required, default: None };
+        if let Some(default) = default {
+            this.default = Some(this.parse_default(default, note)?);
+        }
+        Ok(this)
+    }
+
+    fn parse_count<'n>(what: &'n str, note: &str) -> Result<(&'n str, ValueCount), String> {
+        let Some(list) = what.strip_suffix(']') else { return Ok((what, ValueCount::One)) };
+        let malformed =
+            || format!("`{note}` is no type note; a list is `string[]`, one of four `number[4]`");
+        let (what, count) = list.rsplit_once('[').ok_or_else(malformed)?;
+        let count = match count.trim() {
+            "" => ValueCount::Many,
+            count => match count.parse() {
+                Ok(count) if count > 0 => ValueCount::Exactly(count),
+                Ok(_) | Err(_) => return Err(malformed()),
+            },
+        };
+        Ok((what.trim_end(), count))
+    }
+
+    fn parse_kind(what: &str, note: &str) -> Result<ValueKind, String> {
+        match what {
+            "string" => return Ok(ValueKind::String),
+            "path" => return Ok(ValueKind::Path),
+            "integer" => return Ok(ValueKind::Integer),
+            "number" => return Ok(ValueKind::Number),
+            "flag" => return Ok(ValueKind::Flag),
+            _ => {}
+        }
+        if what.contains('|') {
+            let words: Vec<String> = what.split('|').map(|word| word.trim().to_owned()).collect();
+            if words.iter().any(String::is_empty) {
+                return Err(format!("`{note}` has an empty choice"));
+            }
+            return Ok(ValueKind::Choice(words));
+        }
+        let near = super::suggestion(what, KINDS);
+        Err(format!(
+            "`{note}` is no type note{near}; they are {}, `one|other`, with `[]` for a list, `!` \
+             for required and ` = …` for a default",
+            KINDS.join(", ")
+        ))
+    }
+
+    /// Parses the default in `text`.
+    fn parse_default(&self, text: &str, note: &str) -> Result<Value, String> {
+        let is_plain =
+            matches!(self.kind, ValueKind::String | ValueKind::Path | ValueKind::Choice(_))
+                && self.count == ValueCount::One
+                && !text.starts_with('"');
+        let value = if is_plain {
+            Value::from(text)
+        } else {
+            serde_json::from_str(text)
+                .map_err(|err| format!("the default in `{note}` cannot be read: {err}"))?
+        };
+        if self.accepts(&value) {
+            Ok(value)
+        } else {
+            Err(format!("the default in `{note}` is not what the note says"))
+        }
+    }
+
+    /// Checks whether `value` has this type and count.
+    pub(super) fn accepts(&self, value: &Value) -> bool {
+        match self.count {
+            ValueCount::One => self.kind.accepts(value),
+            ValueCount::Many | ValueCount::Exactly(_) => value.as_array().is_some_and(|items| {
+                items.iter().all(|item| self.kind.accepts(item))
+                    && match self.count {
+                        ValueCount::Exactly(count) => items.len() == count,
+                        ValueCount::One | ValueCount::Many => true,
+                    }
+            }),
+        }
+    }
+
+    /// Checks whether the values are file paths.
+    pub(super) fn is_path(&self) -> bool {
+        self.kind == ValueKind::Path
+    }
+
+    /// Returns the JSON Schema of the type note.
+    pub(super) fn schema(&self) -> Value {
+        let item = self.kind.schema();
+        match self.count {
+            ValueCount::One => item,
+            ValueCount::Many if self.required => {
+                json!({"type": "array", "items": item, "minItems": 1})
+            }
+            ValueCount::Many => json!({"type": "array", "items": item}),
+            ValueCount::Exactly(count) => {
+                json!({"type": "array", "items": item, "minItems": count, "maxItems": count})
+            }
+        }
+    }
+}
+
+impl ValueKind {
+    fn accepts(&self, value: &Value) -> bool {
+        match self {
+            Self::String => value.is_string(),
+            Self::Path => value.as_str().is_some_and(|path| !path.is_empty()),
+            Self::Integer => value.as_f64().is_some_and(|number| number.fract() == 0.0),
+            Self::Number => value.is_number(),
+            Self::Flag => value.is_boolean(),
+            Self::Choice(words) => value.as_str().is_some_and(|it| words.iter().any(|w| w == it)),
+            Self::Any => true,
+        }
+    }
+
+    fn schema(&self) -> Value {
+        match self {
+            Self::String => json!({"type": "string"}),
+            Self::Path => json!({"type": "string", "minLength": 1}),
+            Self::Integer => json!({"type": "integer"}),
+            Self::Number => json!({"type": "number"}),
+            Self::Flag => json!({"type": "boolean"}),
+            Self::Choice(words) => json!({"type": "string", "enum": words}),
+            Self::Any => json!({}),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_says_what_how_many_and_whether() {
+        let schema = |note| TypeNote::parse(note).map(|note| note.schema());
+        assert_eq!(schema("string!"), Ok(json!({"type": "string"})));
+        assert_eq!(schema("integer = 10"), Ok(json!({"type": "integer"})));
+        assert_eq!(schema("png|svg"), Ok(json!({"type": "string", "enum": ["png", "svg"]})));
+        assert_eq!(
+            schema("number[4]"),
+            Ok(json!({"type": "array", "items": {"type": "number"}, "minItems": 4, "maxItems": 4}))
+        );
+        assert_eq!(
+            schema("path[]!"),
+            Ok(json!({
+                "type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1
+            }))
+        );
+        let default = |note| TypeNote::parse(note).unwrap().default;
+        assert_eq!(default("integer = 10"), Some(json!(10)));
+        assert_eq!(default("png|svg = svg"), Some(json!("svg")));
+        assert_eq!(default("string = a = b"), Some(json!("a = b")));
+        assert_eq!(default("number[2] = [1, 2.5]"), Some(json!([1, 2.5])));
+        assert_eq!(default("flag"), None);
+    }
+
+    #[test]
+    fn a_bad_note_says_what_it_could_be() {
+        let wrong = |note| TypeNote::parse(note).unwrap_err();
+        assert!(wrong("strnig!").contains("did you mean `string`?"), "{}", wrong("strnig!"));
+        assert!(wrong("string! = x").contains("required and has a default"));
+        assert!(wrong("number[0]").contains("a list is `string[]`"));
+        assert!(wrong("flag[]").contains("a list of flags"));
+        assert!(wrong("integer = ten").contains("cannot be read"));
+        assert!(wrong("integer = 1.5").contains("not what the note says"));
+        assert!(wrong("a||b").contains("empty choice"));
+    }
+}

@@ -1,0 +1,49 @@
+//! Asks a person to confirm an action before a tool does it.
+
+use serde_json::json;
+use toolgate_contract::{PersonChoice, ToolContext, ToolError, ToolFault};
+
+/// An action that needs a person's confirmation.
+pub(crate) struct ConfirmationRequest<'a> {
+    /// The key of the question in its form.
+    pub(crate) key: &'a str,
+    /// The full text of the question.
+    pub(crate) question: String,
+    /// A short description of the action, used in the refusal.
+    pub(crate) action: &'a str,
+    /// The name of the setting that requires the confirmation.
+    pub(crate) setting: &'a str,
+}
+
+/// Asks the caller to confirm `deed`.
+///
+/// # Errors
+/// Fails if the caller declines or cannot be asked, or if [`ToolContext::ask_form`] fails.
+pub(crate) async fn ask_confirmation(
+    ctx: &ToolContext,
+    deed: ConfirmationRequest<'_>,
+) -> Result<(), ToolError> {
+    let ConfirmationRequest { key, question, action: what, setting } = deed;
+    let form = ctx.ask_form(key, question, json!({ "type": "object", "properties": {} }));
+    let asked = tokio::select! {
+        asked = form => asked,
+        () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
+    };
+    match asked {
+        Ok(PersonChoice::Accepted(_)) => Ok(()),
+        Ok(PersonChoice::Declined | PersonChoice::Canceled) => Err(ToolError::not_allowed(
+            format!("a person was asked about {what} (`{setting}`) and did not agree"),
+        )),
+        Err(err) if matches!(err.fault, ToolFault::CannotAsk(_)) => {
+            let message = format!(
+                "{what} is to be confirmed by a person each time (`{setting}`), and this client \
+                 offers no way to ask one"
+            );
+            match ctx.asker.repeats_calls() {
+                true => Err(ToolError { message, ..err }),
+                false => Err(ToolError::not_allowed(message)),
+            }
+        }
+        Err(err) => Err(err),
+    }
+}

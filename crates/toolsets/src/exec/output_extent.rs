@@ -1,0 +1,120 @@
+//! Selects the part of a program's output that its result shows.
+
+use std::borrow::Cow;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::encoding::{OutputEncoding, continuation_len, decode, encode, whole_chars_len};
+use crate::world::processes::CapturedOutput;
+
+/// Length and encoding of an output stream.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct OutputExtent {
+    /// Bytes printed.
+    pub(super) total_bytes: u64,
+    /// Encoding.
+    pub(super) encoding: OutputEncoding,
+    /// Bytes left out in the middle; null if none.
+    pub(super) cut: Option<OutputCut>,
+    /// True if read to its end; false if another process still held it open.
+    pub(super) ended: bool,
+}
+
+/// Bytes left out of a result.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct OutputCut {
+    /// First byte left out: the offset for exec_output.
+    pub(super) from: u64,
+    /// First byte shown again.
+    pub(super) to: u64,
+    /// Number of these bytes that were not stored and are lost.
+    pub(super) lost_bytes: u64,
+}
+
+impl OutputCut {
+    /// Joins `head` and `tail` with a line that counts the bytes left out.
+    fn join_parts(&self, head: &str, tail: &str) -> String {
+        let end = if head.is_empty() || head.ends_with('\n') { "" } else { "\n" };
+        format!("{head}{end}[{} bytes left out]\n{tail}", self.to - self.from)
+    }
+}
+
+/// Returns the part of `captured` that a result shows. Cut text contains a line that counts the
+/// bytes left out.
+pub(super) fn shown_part(captured: &CapturedOutput) -> (String, OutputExtent) {
+    let CapturedOutput { head, tail, total_bytes, is_complete: ended, .. } = captured;
+    let lost_bytes = captured.lost_range().map_or(0, |lost| lost.end - lost.start);
+    let whole = |head: &[u8], tail: &[u8]| {
+        let from = head.len() as u64;
+        let to = total_bytes - tail.len() as u64;
+        let cut = captured.cut_range().map(|_| OutputCut { from, to, lost_bytes });
+        let texts = (str::from_utf8(head), str::from_utf8(tail));
+        let (text, encoding) = match (&cut, texts) {
+            // Separate the parts, so that the tail does not look like the continuation of the head.
+            (Some(cut), (Ok(head), Ok(tail))) => (cut.join_parts(head, tail), OutputEncoding::Utf8),
+            _ => encode([head, tail].concat()),
+        };
+        (text, OutputExtent { total_bytes: *total_bytes, encoding, cut, ended: *ended })
+    };
+    if captured.cut_range().is_some() {
+        // Cut text between characters.
+        let head = &head[..whole_chars_len(head)];
+        let tail = &tail[continuation_len(tail)..];
+        if std::str::from_utf8(head).is_ok() && std::str::from_utf8(tail).is_ok() {
+            return whole(head, tail);
+        }
+    }
+    whole(head, tail)
+}
+
+impl OutputExtent {
+    /// Formats `shown` as text for a reader, even if it is not UTF-8. A line counts the bytes left
+    /// out.
+    pub(super) fn show<'s>(&self, shown: &'s str) -> Cow<'s, str> {
+        if self.encoding == OutputEncoding::Utf8 {
+            return Cow::Borrowed(shown);
+        }
+        let bytes = decode(shown, self.encoding);
+        let Some(cut) = &self.cut else { return decode_lossy(bytes) };
+        let middle = usize::try_from(cut.from).unwrap_or(usize::MAX).min(bytes.len());
+        let (head, tail) = bytes.split_at(middle);
+        cut.join_parts(&String::from_utf8_lossy(head), &String::from_utf8_lossy(tail)).into()
+    }
+
+    /// Returns a note about the output `name`: encoding, missing end, and bytes left out. `id` is
+    /// its id for `exec_output`.
+    pub(super) fn note(&self, name: &str, id: Option<&str>) -> Option<String> {
+        let mut note = String::new();
+        match self.encoding {
+            OutputEncoding::Utf8 => {}
+            OutputEncoding::Base64 => note.push_str(&format!(
+                "; {name} is not all UTF-8: \u{fffd} stands for what is not, and the structured \
+                 result has the bytes in base64"
+            )),
+        }
+        if !self.ended {
+            note.push_str(&format!("; {name} was not read to its end: it is still held open"));
+        }
+        if let Some(OutputCut { from, to, lost_bytes }) = self.cut {
+            let total = self.total_bytes;
+            note.push_str(&format!("; bytes {from} to {to} of {total} of {name} are left out"));
+            if lost_bytes > 0 {
+                note.push_str(&format!(", {lost_bytes} of them were not kept"));
+            }
+            if let Some(id) = id {
+                note.push_str(&format!(
+                    ", read on with exec_output: output_id `{id}`, stream `{name}`, offset {from}"
+                ));
+            }
+        }
+        (!note.is_empty()).then_some(note)
+    }
+}
+
+fn decode_lossy(bytes: Cow<'_, [u8]>) -> Cow<'_, str> {
+    match bytes {
+        Cow::Borrowed(bytes) => String::from_utf8_lossy(bytes),
+        Cow::Owned(bytes) => String::from_utf8_lossy(&bytes).into_owned().into(),
+    }
+}

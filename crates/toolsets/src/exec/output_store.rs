@@ -1,0 +1,93 @@
+//! Stores the outputs that were cut in results, so that callers can read the rest.
+
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use toolgate_contract::{Caller, ToolError};
+
+use crate::world::processes::CapturedOutput;
+
+/// The most recent cut outputs. If there are too many, the oldest output of the caller with the
+/// most is dropped.
+pub(super) struct OutputStore {
+    runs: Mutex<VecDeque<StoredRun>>,
+    runs_max: usize,
+    bytes_max: u64,
+}
+
+/// The captured output of one program.
+pub(super) struct CapturedStreams {
+    pub(super) stdout: CapturedOutput,
+    pub(super) stderr: CapturedOutput,
+}
+
+struct StoredRun {
+    id: String,
+    caller: Caller,
+    streams: Arc<CapturedStreams>,
+}
+
+impl OutputStore {
+    pub(super) fn new(runs_max: usize, bytes_max: u64) -> Self {
+        Self { runs: Mutex::default(), runs_max, bytes_max }
+    }
+
+    /// Stores `streams` for `caller` under a random id. Returns `None` if they do not fit.
+    pub(super) fn store(&self, caller: &Caller, streams: Arc<CapturedStreams>) -> Option<String> {
+        let mut random = [0; 16];
+        getrandom::fill(&mut random).ok()?;
+        let id = format!("{:032x}", u128::from_be_bytes(random));
+        let mut runs = self.lock_runs();
+        runs.push_back(StoredRun { id: id.clone(), caller: caller.clone(), streams });
+        loop {
+            let largest = if stored_bytes(runs.iter()) > self.bytes_max {
+                oldest_of_top_caller(&runs, |of| stored_bytes(of))
+            } else if runs.len() > self.runs_max {
+                oldest_of_top_caller(&runs, |of| of.count() as u64)
+            } else {
+                break;
+            };
+            runs.remove(largest);
+        }
+        runs.iter().any(|run| run.id == id).then_some(id)
+    }
+
+    /// Returns the streams that are stored under `id` for `caller`.
+    pub(super) fn find(
+        &self,
+        caller: &Caller,
+        id: &str,
+    ) -> Result<Arc<CapturedStreams>, ToolError> {
+        let runs = self.lock_runs();
+        let run = runs.iter().find(|run| run.id == id && run.caller == *caller);
+        run.map(|run| run.streams.clone()).ok_or_else(|| {
+            ToolError::not_found(format!(
+                "no output is kept under `{}`; only the last {} that were cut are, so run the \
+                 program again",
+                id.escape_debug(),
+                self.runs_max
+            ))
+        })
+    }
+
+    fn lock_runs(&self) -> MutexGuard<'_, VecDeque<StoredRun>> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the index of the oldest run of the caller that uses the most, as measured by `held`.
+fn oldest_of_top_caller<'r>(
+    runs: &'r VecDeque<StoredRun>,
+    held: impl Fn(&mut dyn Iterator<Item = &'r StoredRun>) -> u64,
+) -> usize {
+    let of = |caller: &Caller| held(&mut runs.iter().filter(|run| run.caller == *caller));
+    // `min_by_key` returns the first minimum, so the oldest run goes if callers use the same
+    // amount.
+    let places = 0..runs.len();
+    places.min_by_key(|place| Reverse(of(&runs[*place].caller))).unwrap_or_default()
+}
+
+fn stored_bytes<'r>(runs: impl Iterator<Item = &'r StoredRun>) -> u64 {
+    runs.map(|run| run.streams.stdout.spooled_bytes() + run.streams.stderr.spooled_bytes()).sum()
+}

@@ -1,0 +1,28 @@
+//! Passes the call's trace context to programs in environment variables.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+
+use toolgate_contract::TraceContext;
+
+/// Sets the trace variables in `env` to `trace`, if there is one.
+///
+/// Variables for parts that the call did not send are removed, so that the server's own do not leak
+/// in.
+pub(crate) fn set_trace_variables(
+    env: &mut BTreeMap<OsString, OsString>,
+    trace: Option<&TraceContext>,
+) {
+    let Some(TraceContext { parent, state, baggage }) = trace else { return };
+    let variables = [
+        ("TRACEPARENT", Some(parent)),
+        ("TRACESTATE", state.as_ref()),
+        ("BAGGAGE", baggage.as_ref()),
+    ];
+    for (name, value) in variables {
+        match value {
+            Some(value) => env.insert(name.into(), value.into()),
+            None => env.remove(&OsString::from(name)),
+        };
+    }
+}

@@ -1,0 +1,292 @@
+//! Runs a search: files in order, in batches, each batch on several threads.
+//!
+//! The next batch is collected while the current one is searched. Batches start small, so that a
+//! common word is found at once. Results are in path order, so equal searches give equal answers.
+
+use std::panic::resume_unwind;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use toolgate_contract::ToolError;
+
+use super::query::{FileSearchQuery, LastMatch};
+use super::{LineMatch, NameMatch, SearchFilesInput, SearchFilesOutput};
+use crate::grep::{
+    AnswerRoom, FileLines, FileScanner, LINE_OVERHEAD_BYTES, MatchSpan, MatchedLine, ScanOutcome,
+    SearchThreads, collect_lines,
+};
+use crate::world::Root;
+use crate::world::root::{EntryKind, TreeWalk, WalkEntry, WalkFilter, WalkStart, WorkMonitor};
+
+const BATCH_MIN: usize = 32;
+const BATCH_MAX: usize = 1024;
+/// Most ignored entries that are counted.
+const IGNORED_MAX: u64 = 10_000;
+
+/// Runs the search in `input` beneath `root`.
+pub(super) fn run_search(
+    root: &Root,
+    input: &SearchFilesInput,
+    answer_bytes: u64,
+    watch: &WorkMonitor,
+) -> Result<SearchFilesOutput, ToolError> {
+    let query = FileSearchQuery::parse(input, root.path())?;
+    let mut answer = PartialAnswer::new(input.limit, answer_bytes);
+    match root.walk_start(&input.path)? {
+        WalkStart::File(file) => {
+            let hunt = SearchRun { root, input, query: &query, start: file.path.clone(), watch };
+            if query.text.is_some() {
+                answer.add_batch(hunt.search_batch(&[file], answer.room), watch)?;
+            } else {
+                hunt.check_name(file, &mut answer);
+            }
+        }
+        WalkStart::Folder(folder) => {
+            let hunt = SearchRun { root, input, query: &query, start: folder.path.clone(), watch };
+            let sight =
+                WalkFilter { include_ignored: input.include_ignored, include_hidden: input.hidden };
+            let from = query.after.as_ref().map(|last| last.path.clone());
+            let mut walk = TreeWalk::new(root, folder, sight, from, watch)?;
+            if query.text.is_some() {
+                hunt.search_lines(&mut walk, &mut answer)?;
+            } else {
+                hunt.search_names(&mut walk, &mut answer)?;
+            }
+            answer.output.skipped.unreadable += walk.unread_folders;
+            if answer.output.searched == 0 && !input.include_ignored {
+                answer.output.skipped.ignored = hunt.count_ignored()?;
+            }
+        }
+    }
+    Ok(answer.finish(&query))
+}
+
+/// A running search.
+struct SearchRun<'h> {
+    root: &'h Root,
+    input: &'h SearchFilesInput,
+    query: &'h FileSearchQuery,
+    start: PathBuf,
+    watch: &'h WorkMonitor,
+}
+
+impl SearchRun<'_> {
+    /// Collects entries by name alone.
+    fn search_names(
+        &self,
+        walk: &mut TreeWalk<'_>,
+        answer: &mut PartialAnswer,
+    ) -> Result<(), ToolError> {
+        while !answer.full
+            && let Some(found) = walk.next_entry()?
+        {
+            self.check_name(found, answer);
+            self.watch.report_progress(answer.output.searched, None, "entries seen");
+        }
+        Ok(())
+    }
+
+    fn check_name(&self, found: WalkEntry, answer: &mut PartialAnswer) {
+        answer.output.searched += 1;
+        let passed = self.query.after.as_ref().is_some_and(|last| last.path == found.path);
+        if !passed && self.query.matches_name(&found.path, &self.start) {
+            answer.add_name(found);
+        }
+    }
+
+    /// Collects matching lines.
+    fn search_lines(
+        &self,
+        walk: &mut TreeWalk<'_>,
+        answer: &mut PartialAnswer,
+    ) -> Result<(), ToolError> {
+        let mut size = BATCH_MIN;
+        let mut batch = self.next_batch(walk, size)?;
+        while !batch.is_empty() && !answer.full {
+            size = (size * 2).min(BATCH_MAX);
+            let (found, next) = thread::scope(|scope| {
+                let found = scope.spawn(|| self.search_batch(&batch, answer.room));
+                let next = self.next_batch(walk, size);
+                (found.join(), next)
+            });
+            answer.add_batch(found.unwrap_or_else(|panic| resume_unwind(panic)), self.watch)?;
+            batch = next?;
+            self.watch.report_progress(answer.output.searched, None, "files searched");
+        }
+        Ok(())
+    }
+
+    fn next_batch(
+        &self,
+        walk: &mut TreeWalk<'_>,
+        size: usize,
+    ) -> Result<Vec<WalkEntry>, ToolError> {
+        let mut batch = Vec::with_capacity(size);
+        while batch.len() < size
+            && let Some(found) = walk.next_entry()?
+        {
+            if found.kind == EntryKind::File && self.query.matches_name(&found.path, &self.start) {
+                batch.push(found);
+            }
+        }
+        Ok(batch)
+    }
+
+    /// Searches the files of `batch` on several threads and returns each file's result, in order.
+    ///
+    /// Threads take files in order, and stop taking more once the finished ones fill `room`. A file
+    /// that was taken is always searched to its end. The answer therefore does not depend on thread
+    /// timing.
+    fn search_batch(&self, batch: &[WalkEntry], room: AnswerRoom) -> Vec<(PathBuf, FileLines)> {
+        let next = AtomicUsize::new(0);
+        let found: Mutex<BatchResults> = Mutex::default();
+        let work = || {
+            let mut scanner =
+                FileScanner::with_line_numbers(self.input.context, MatchSpan::SingleLine);
+            while !found.lock().unwrap_or_else(PoisonError::into_inner).fills(room) {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                let Some(file) = batch.get(at) else { break };
+                let gathered = self.search_file(&mut scanner, &file.path, room);
+                let path_bytes = file.path.as_os_str().len();
+                let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+                found.add(at, gathered, path_bytes);
+            }
+        };
+        SearchThreads::reserve(batch.len()).run_on_each(work);
+        let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner).files;
+        found.sort_unstable_by_key(|(at, _)| *at);
+        found.into_iter().map(|(at, gathered)| (batch[at].path.clone(), gathered)).collect()
+    }
+
+    fn search_file(&self, scanner: &mut FileScanner, path: &Path, room: AnswerRoom) -> FileLines {
+        let (Some(matcher), Ok(file)) = (&self.query.text, self.root.open_walked(path)) else {
+            return FileLines::Skipped(ScanOutcome::Unreadable);
+        };
+        let after = self.query.after.as_ref().filter(|last| last.path == path);
+        collect_lines(scanner, matcher, file, after.map_or(0, |last| last.line), room, self.watch)
+    }
+
+    /// Counts the entries that the search would cover if none were ignored.
+    fn count_ignored(&self) -> Result<u64, ToolError> {
+        let WalkStart::Folder(folder) = self.root.walk_start(&self.input.path)? else {
+            return Ok(0);
+        };
+        let sight = WalkFilter { include_ignored: true, include_hidden: self.input.hidden };
+        let mut walk = TreeWalk::new(self.root, folder, sight, None, self.watch)?;
+        let mut seen = 0;
+        let mut count = 0;
+        while seen < IGNORED_MAX
+            && let Some(found) = walk.next_entry()?
+        {
+            seen += 1;
+            let is_meant = self.query.text.is_none() || found.kind == EntryKind::File;
+            count += u64::from(is_meant && self.query.matches_name(&found.path, &self.start));
+        }
+        Ok(count)
+    }
+}
+
+/// Results of the files of a batch that are finished.
+#[derive(Default)]
+struct BatchResults {
+    files: Vec<(usize, FileLines)>,
+    lines: usize,
+    bytes: usize,
+}
+
+impl BatchResults {
+    fn add(&mut self, at: usize, gathered: FileLines, path_bytes: usize) {
+        if let FileLines::Lines(lines) = &gathered {
+            self.lines += lines.len();
+            self.bytes += lines.iter().map(|line| path_bytes + line.answer_bytes()).sum::<usize>();
+        }
+        self.files.push((at, gathered));
+    }
+
+    fn fills(&self, room: AnswerRoom) -> bool {
+        room.is_filled_by(self.lines, self.bytes)
+    }
+}
+
+/// The answer collected so far.
+struct PartialAnswer {
+    /// Lines and bytes that still fit.
+    room: AnswerRoom,
+    /// Set once a match did not fit.
+    full: bool,
+    last: Option<LastMatch>,
+    output: SearchFilesOutput,
+}
+
+impl PartialAnswer {
+    fn new(limit: usize, bytes: u64) -> Self {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let room = AnswerRoom { lines: limit, bytes };
+        Self { room, full: false, last: None, output: SearchFilesOutput::default() }
+    }
+
+    fn add_batch(
+        &mut self,
+        found: Vec<(PathBuf, FileLines)>,
+        watch: &WorkMonitor,
+    ) -> Result<(), ToolError> {
+        // A cancelled call leaves files unread; they must not count as unreadable.
+        watch.check_cancelled()?;
+        for (path, gathered) in found {
+            if self.full {
+                break;
+            }
+            self.output.searched += 1;
+            match gathered {
+                FileLines::Lines(lines) => {
+                    for line in lines {
+                        self.add_line(&path, line);
+                    }
+                }
+                FileLines::Skipped(ScanOutcome::Searched) => {}
+                FileLines::Skipped(ScanOutcome::Binary) => self.output.skipped.binary += 1,
+                FileLines::Skipped(ScanOutcome::Unreadable) => self.output.skipped.unreadable += 1,
+                FileLines::Skipped(ScanOutcome::TooLong) => self.output.skipped.long_lines += 1,
+            }
+        }
+        Ok(())
+    }
+
+    fn add_line(&mut self, path: &Path, line: MatchedLine) {
+        let shown = path.to_string_lossy();
+        if self.reserve(shown.len() + line.answer_bytes()) {
+            let MatchedLine { number, column, text, before, after } = line;
+            self.last = Some(LastMatch { path: path.to_owned(), line: number });
+            let path = shown.into_owned();
+            self.output.matches.push(LineMatch { path, line: number, column, text, before, after });
+        }
+    }
+
+    fn add_name(&mut self, found: WalkEntry) {
+        let path = found.path.to_string_lossy().into_owned();
+        if self.reserve(path.len() + LINE_OVERHEAD_BYTES) {
+            self.output.files.push(NameMatch { path, kind: found.kind });
+            self.last = Some(LastMatch { path: found.path, line: 0 });
+        }
+    }
+
+    /// Reserves room for `bytes`, and returns false if they do not fit. The first match always
+    /// fits.
+    fn reserve(&mut self, bytes: usize) -> bool {
+        let AnswerRoom { lines, bytes: left } = self.room;
+        self.full |= lines == 0 || (self.last.is_some() && bytes > left);
+        if self.full {
+            return false;
+        }
+        self.room = AnswerRoom { lines: lines - 1, bytes: left.saturating_sub(bytes) };
+        true
+    }
+
+    fn finish(mut self, query: &FileSearchQuery) -> SearchFilesOutput {
+        self.output.truncated = self.full;
+        self.output.cursor = self.last.filter(|_| self.full).map(|last| query.cursor(&last));
+        self.output
+    }
+}

@@ -1,0 +1,52 @@
+//! Limits how many threads search at a time.
+
+use std::num::NonZero;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+const THREADS_MAX: usize = 8;
+
+/// The number of helper threads that all searches of this process use. Each search also has one
+/// thread of its own.
+static HELPERS: AtomicUsize = AtomicUsize::new(0);
+
+/// Helper threads reserved for one search, released on drop.
+pub(crate) struct SearchThreads(usize);
+
+impl SearchThreads {
+    /// Reserves helpers for `pieces` pieces of work that can run in parallel. Reserves none if
+    /// other searches use them all.
+    pub(crate) fn reserve(pieces: usize) -> Self {
+        let most = thread::available_parallelism().map_or(1, NonZero::get).min(THREADS_MAX);
+        let wanted = most.min(pieces).saturating_sub(1);
+        let mut hired = 0;
+        let hire = |busy: usize| {
+            hired = wanted.min(most.saturating_sub(busy));
+            Some(busy + hired)
+        };
+        let _ = HELPERS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, hire);
+        Self(hired)
+    }
+
+    /// Runs `work` on each helper and on the calling thread, and returns all results.
+    ///
+    /// # Panics
+    ///
+    /// If `work` panics on any thread.
+    pub(crate) fn run_on_each<T: Send>(&self, work: impl Fn() -> T + Sync) -> Vec<T> {
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..self.0).map(|_| scope.spawn(&work)).collect();
+            let mut done = vec![work()];
+            for thread in threads {
+                done.push(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            }
+            done
+        })
+    }
+}
+
+impl Drop for SearchThreads {
+    fn drop(&mut self) {
+        HELPERS.fetch_sub(self.0, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,139 @@
+//! Serves a prompt from a parsed file.
+
+use std::sync::{Arc, LazyLock};
+
+use toolgate_contract::{
+    AnyPrompt, BoxFuture, CompletionRequest, ContentBlock, PromptArgument, PromptArguments,
+    PromptMessage, PromptSpec, PromptText, ResourceData, ToolContext, ToolError, ToolFault,
+    ToolSpec,
+};
+
+use super::prompt_file::{ArgumentCompletions, PromptFile};
+use super::template::FilledPart;
+use super::{included_file, path_completion};
+use crate::files;
+use crate::world::Root;
+
+/// The most bytes of a prompt, including its files.
+const BYTES_MAX: usize = 8 << 20;
+
+/// The tool whose permission guards prompts that include files or complete their paths.
+static READ_GUARD: LazyLock<ToolSpec> = LazyLock::new(files::read_file_spec);
+
+/// A prompt of a workspace.
+pub(super) struct FileBackedPrompt {
+    root: Root,
+    sheet: Arc<PromptFile>,
+}
+
+impl FileBackedPrompt {
+    pub(super) fn new(root: &Root, sheet: &Arc<PromptFile>) -> Self {
+        Self { root: root.clone(), sheet: sheet.clone() }
+    }
+
+    /// Refuses an empty value for a required argument. The lines that name it would be left out.
+    fn check_not_empty(&self, arguments: &PromptArguments) -> Result<(), ToolError> {
+        let PromptSpec { name: prompt, arguments: known, .. } = &self.sheet.spec;
+        let is_empty = |name: &String| arguments.get(name).is_some_and(String::is_empty);
+        match known.iter().find(|one| one.required && is_empty(&one.name)) {
+            None => Ok(()),
+            Some(PromptArgument { name, .. }) => {
+                let message = format!("`{name}` is empty; the prompt `{prompt}` needs it");
+                Err(ToolError::invalid("/arguments", message))
+            }
+        }
+    }
+
+    async fn render(
+        &self,
+        ctx: &ToolContext,
+        arguments: &PromptArguments,
+    ) -> Result<PromptText, ToolError> {
+        self.check_not_empty(arguments)?;
+        let mut bytes = self.sheet.template.bytes_max(arguments);
+        check_size(bytes)?;
+        let mut messages = Vec::new();
+        for (role, part) in self.sheet.template.fill(arguments) {
+            let content = match part {
+                FilledPart::Text(text) => ContentBlock::text(text),
+                FilledPart::File(path) => {
+                    let read = move |root: &Root, watch: &_| {
+                        included_file::read_included(root, &path, watch)
+                    };
+                    let contents = self.root.run_blocking(ctx, read).await?;
+                    bytes = bytes.saturating_add(content_bytes(&contents.held));
+                    check_size(bytes)?;
+                    ContentBlock::resource(contents)
+                }
+            };
+            messages.push(PromptMessage { role, content });
+        }
+        if messages.is_empty() {
+            return Err(ToolError::invalid("", "without any argument this prompt says nothing"));
+        }
+        Ok(PromptText { description: self.sheet.spec.description.clone(), messages })
+    }
+
+    async fn completions(
+        &self,
+        ctx: &ToolContext,
+        asked: &CompletionRequest,
+    ) -> Result<Vec<String>, ToolError> {
+        match self.sheet.completions.get(&asked.argument) {
+            Some(ArgumentCompletions::Values(values)) => Ok(values.clone()),
+            Some(ArgumentCompletions::Paths) => {
+                let so_far = asked.prefix.clone();
+                self.root
+                    .run_blocking(ctx, move |root, watch| {
+                        path_completion::complete_paths(root, &so_far, watch)
+                    })
+                    .await
+            }
+            None => Ok(Vec::new()),
+        }
+    }
+}
+
+/// Refuses a prompt of more than the most bytes. A short template can repeat an argument many
+/// times, or include many files.
+fn check_size(bytes: usize) -> Result<(), ToolError> {
+    if bytes <= BYTES_MAX {
+        return Ok(());
+    }
+    let message = format!("the prompt has more than {BYTES_MAX} bytes; give it shorter arguments");
+    Err(ToolError::new(ToolFault::TooLarge, message))
+}
+
+/// Returns the number of bytes in `held`.
+fn content_bytes(held: &ResourceData) -> usize {
+    match held {
+        ResourceData::Text(text) => text.len(),
+        ResourceData::Bytes(bytes) => bytes.0.len(),
+    }
+}
+
+impl AnyPrompt for FileBackedPrompt {
+    fn spec(&self) -> &PromptSpec {
+        &self.sheet.spec
+    }
+
+    fn guard(&self) -> Option<&ToolSpec> {
+        self.sheet.needs_file_access().then(|| &*READ_GUARD)
+    }
+
+    fn make<'a>(
+        &'a self,
+        ctx: &'a ToolContext,
+        arguments: PromptArguments,
+    ) -> BoxFuture<'a, Result<PromptText, ToolError>> {
+        Box::pin(async move { self.render(ctx, &arguments).await })
+    }
+
+    fn complete<'a>(
+        &'a self,
+        ctx: &'a ToolContext,
+        asked: &'a CompletionRequest,
+    ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
+        Box::pin(self.completions(ctx, asked))
+    }
+}

@@ -1,0 +1,48 @@
+//! Reads a workspace file that a prompt includes.
+
+use std::os::unix::ffi::OsStrExt;
+
+use toolgate_contract::{ResourceContents, ToolError, ToolFault};
+
+use crate::world::Root;
+use crate::world::root::{WalkStart, WorkMonitor, quoted_path};
+use crate::{media, uri_paths};
+
+/// The most bytes of an included file, because a prompt goes to a model whole.
+const BYTES_MAX: u64 = 1 << 20;
+
+/// Reads the file at `path`, which may be user input. The workspace root refuses paths that lead
+/// out.
+pub(super) fn read_included(
+    root: &Root,
+    path: &str,
+    watch: &WorkMonitor,
+) -> Result<ResourceContents, ToolError> {
+    let unread = |err: ToolError| ToolError {
+        message: format!("the prompt takes in a file that cannot be read: {}", err.message),
+        ..err.with_pointer("")
+    };
+    let at = match root.walk_start(path).map_err(unread)? {
+        WalkStart::File(found) => found.path,
+        WalkStart::Folder(_) => {
+            let message = format!("{} is a directory, not a file", quoted_path(path));
+            return Err(unread(ToolError::invalid("", message)));
+        }
+    };
+    let file = root.open_walked(&at).map_err(unread)?;
+    let size = file.meta().size();
+    if size > BYTES_MAX {
+        let message = format!(
+            "{} has {size} bytes; a prompt takes in files of at most {BYTES_MAX}",
+            quoted_path(path)
+        );
+        return Err(ToolError::new(ToolFault::TooLarge, message));
+    }
+    let bytes = file.read(0, size, watch).map_err(unread)?;
+    let uri = format!(
+        "file://{}",
+        uri_paths::percent_encode_path(root.path().join(&at).as_os_str().as_bytes())
+    );
+    let name = at.file_name().unwrap_or_default().to_string_lossy();
+    Ok(media::contents(uri, &name, bytes))
+}

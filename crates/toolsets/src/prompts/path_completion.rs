@@ -1,0 +1,51 @@
+//! Completes workspace paths in prompt arguments.
+
+use std::collections::VecDeque;
+
+use toolgate_contract::{ToolError, ToolFault};
+
+use crate::world::Root;
+use crate::world::root::{EntryKind, WalkFilter, WalkStart, WorkMonitor};
+
+/// The most paths to suggest. Those nearest to the top come first.
+const PATHS_MAX: usize = 5_000;
+
+/// Returns the paths below the folder in `so_far`. Folders end in `/`.
+pub(super) fn complete_paths(
+    root: &Root,
+    so_far: &str,
+    watch: &WorkMonitor,
+) -> Result<Vec<String>, ToolError> {
+    let typed = so_far.rsplit_once('/').map(|(folder, _)| folder).filter(|it| !it.is_empty());
+    // A path that does not exist or leads out of the workspace has no completions.
+    let Ok(WalkStart::Folder(top)) = root.walk_start(typed.unwrap_or(".")) else {
+        return Ok(Vec::new());
+    };
+    let sight = WalkFilter { include_ignored: false, include_hidden: true };
+    let mut waiting = VecDeque::from([top]);
+    let mut found = Vec::new();
+    while let Some(mut folder) = waiting.pop_front() {
+        let entries = match folder.list(root, sight, watch) {
+            Ok(entries) => entries,
+            Err(err) if err.fault == ToolFault::Canceled => return Err(err),
+            // The folder has vanished or is unreadable.
+            Err(_) => continue,
+        };
+        for (name, kind) in entries {
+            if found.len() == PATHS_MAX {
+                return Ok(found);
+            }
+            let path = folder.path.join(&name);
+            let Some(path) = path.to_str() else { continue };
+            match kind {
+                EntryKind::Dir => {
+                    found.push(format!("{path}/"));
+                    waiting.push_back(folder.child(&name));
+                }
+                EntryKind::File | EntryKind::Symlink => found.push(path.to_owned()),
+                EntryKind::Other => {}
+            }
+        }
+    }
+    Ok(found)
+}

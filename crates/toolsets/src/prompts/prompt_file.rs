@@ -1,0 +1,133 @@
+//! Parses a prompt file: front matter with its arguments, and a text template.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_saphyr::Spanned;
+use toolgate_contract::{PromptArgument, PromptSpec};
+
+use super::template::PromptTemplate;
+use crate::front_matter::{self, FileProblem, MarkdownParts, ValueRequirements};
+use crate::icons;
+
+/// A parsed prompt file.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct PromptFile {
+    pub(super) spec: PromptSpec,
+    /// The completions of each argument.
+    pub(super) completions: BTreeMap<String, ArgumentCompletions>,
+    pub(super) template: PromptTemplate,
+}
+
+/// The completions of an argument.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ArgumentCompletions {
+    /// A fixed list of values.
+    Values(Vec<String>),
+    /// The paths of the workspace.
+    Paths,
+}
+
+/// The front matter of a prompt file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PromptFrontMatter {
+    title: Option<String>,
+    description: Option<String>,
+    #[serde(default)]
+    arguments: Vec<Spanned<FrontMatterArgument>>,
+}
+
+/// An argument in the front matter.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FrontMatterArgument {
+    name: String,
+    title: Option<String>,
+    description: Option<String>,
+    #[serde(default)]
+    required: bool,
+    #[serde(default)]
+    kind: PromptArgumentKind,
+    #[serde(default)]
+    values: Vec<String>,
+}
+
+/// The type of an argument.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum PromptArgumentKind {
+    #[default]
+    Text,
+    Path,
+}
+
+/// The requirements for values in the front matter, for error messages.
+const REQUIREMENTS: ValueRequirements = &[
+    ("title", "must be text; put it in quotes"),
+    ("description", "must be text; put it in quotes"),
+    ("arguments", "must be a list: `- name: path`"),
+    ("name", "must be text; put it in quotes"),
+    ("required", "must be true or false"),
+    ("kind", "must be `path` or `text`"),
+    ("values", "must be a list of texts: `[brief, thorough]`"),
+];
+
+impl PromptFile {
+    /// Parses `text` as the prompt `name`.
+    pub(super) fn parse(name: &str, text: &str) -> Result<Self, FileProblem> {
+        if !is_name(name) {
+            let why = "a prompt's name is letters, digits, `-`, `_` and `.`, at most 64 of them";
+            return Err(FileProblem::whole(why));
+        }
+        let MarkdownParts { head, body, body_line } = front_matter::split_if_any(text)?;
+        let PromptFrontMatter { title, description, arguments } =
+            front_matter::parse(head, REQUIREMENTS)?;
+        let mut spec = PromptSpec {
+            name: name.to_owned(),
+            title,
+            description,
+            arguments: Vec::with_capacity(arguments.len()),
+            icons: icons::for_toolset("prompts"),
+        };
+        let mut offers = BTreeMap::new();
+        for argument in arguments {
+            let line = front_matter::line_number(&argument);
+            let FrontMatterArgument { name, title, description: about, required, kind, values } =
+                argument.value;
+            if !is_name(&name) {
+                let why = format!("`{name}` is no name of an argument: letters, digits, `-`, `_`");
+                return Err(FileProblem::at_line(line, why));
+            }
+            let offer = match kind {
+                PromptArgumentKind::Text => ArgumentCompletions::Values(values),
+                PromptArgumentKind::Path if values.is_empty() => ArgumentCompletions::Paths,
+                PromptArgumentKind::Path => {
+                    let why = format!("`{name}` has `values` and `kind: path`; give one of them");
+                    return Err(FileProblem::at_line(line, why));
+                }
+            };
+            if offers.insert(name.clone(), offer).is_some() {
+                return Err(FileProblem::at_line(
+                    line,
+                    format!("the argument `{name}` stands twice"),
+                ));
+            }
+            spec.arguments.push(PromptArgument { name, title, description: about, required });
+        }
+        let names: Vec<&str> = offers.keys().map(String::as_str).collect();
+        let template = PromptTemplate::parse(body, body_line, &names)?;
+        Ok(Self { spec, completions: offers, template })
+    }
+
+    /// Checks whether the prompt includes workspace files or completes their paths.
+    pub(super) fn needs_file_access(&self) -> bool {
+        self.template.includes_files()
+            || self.completions.values().any(|offer| *offer == ArgumentCompletions::Paths)
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let sound = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    (1..=64).contains(&name.len()) && name.chars().all(sound) && !name.starts_with('.')
+}

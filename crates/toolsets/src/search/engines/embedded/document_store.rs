@@ -1,0 +1,232 @@
+//! Keeps the documents that callers put, as files in the user's state folder or in memory.
+//!
+//! During a change, a folder beside the files has their earlier versions. If that folder is found
+//! later, the change was interrupted and is undone.
+#![allow(clippy::disallowed_methods, reason = "a folder of the server's own, not the workspace")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use tempfile::NamedTempFile;
+use toolgate_chunks::chunks;
+
+use crate::search::engines::{EngineError, StoredDocument};
+
+/// Documents by path.
+pub(super) enum DocumentStore {
+    Folder(PathBuf),
+    Memory(Mutex<BTreeMap<String, StoredDocument>>),
+}
+
+/// The documents to keep by path; `None` removes one.
+pub(super) type DocumentChanges = BTreeMap<String, Option<StoredDocument>>;
+
+/// The folder of earlier versions during a change. An empty file stands for a missing one.
+const UNDO_FOLDER: &str = "before";
+/// The name of that folder after the change is done, until it is removed.
+const DONE_FOLDER: &str = "done";
+
+/// The content of a document's file.
+#[derive(Serialize, Deserialize)]
+struct DocumentFile {
+    path: String,
+    etag: String,
+    lang: Option<String>,
+    tags: Vec<String>,
+    text: String,
+    /// The file name whose ending selects how the text is cut.
+    sort: String,
+    metadata: Map<String, Value>,
+}
+
+impl DocumentStore {
+    pub(super) fn new(folder: Option<PathBuf>) -> Self {
+        folder.map_or_else(|| Self::Memory(Mutex::default()), Self::Folder)
+    }
+
+    /// Returns all documents.
+    pub(super) fn load(&self) -> Result<Vec<StoredDocument>, EngineError> {
+        match self {
+            Self::Memory(kept) => {
+                let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                Ok(kept.values().cloned().collect())
+            }
+            Self::Folder(folder) => {
+                let entries = match fs::read_dir(folder) {
+                    Ok(entries) => entries,
+                    Err(err) if err.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+                    Err(err) => return Err(unusable_error(folder, &err)),
+                };
+                let mut kept = Vec::new();
+                for entry in entries {
+                    let path = entry.map_err(|err| unusable_error(folder, &err))?.path();
+                    if path.extension().is_some_and(|end| end == "json") {
+                        kept.extend(read(&path)?);
+                    }
+                }
+                Ok(kept)
+            }
+        }
+    }
+
+    /// Returns the document at `path`.
+    pub(super) fn get(&self, path: &str) -> Result<Option<StoredDocument>, EngineError> {
+        match self {
+            Self::Memory(kept) => {
+                let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                Ok(kept.get(path).cloned())
+            }
+            Self::Folder(folder) => read(&document_path(folder, path)),
+        }
+    }
+
+    /// Applies all of `changes` and then `commit`. If either fails, nothing changes. The caller
+    /// must have the right to write.
+    pub(super) fn apply(
+        &self,
+        changes: DocumentChanges,
+        commit: impl FnOnce() -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
+        match self {
+            Self::Memory(kept) => {
+                commit()?;
+                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                for (path, put) in changes {
+                    match put {
+                        Some(put) => drop(kept.insert(path, put)),
+                        None => drop(kept.remove(&path)),
+                    }
+                }
+                Ok(())
+            }
+            Self::Folder(folder) => {
+                self.undo()?;
+                let changed =
+                    apply_changes(folder, changes).map_err(|err| unusable_error(folder, &err));
+                let done = changed.and_then(|()| commit()).and_then(|()| {
+                    let done = fs::rename(folder.join(UNDO_FOLDER), folder.join(DONE_FOLDER));
+                    done.map_err(|err| unusable_error(folder, &err))
+                });
+                match &done {
+                    // Leftovers of this folder are removed by the next change.
+                    Ok(()) => drop(fs::remove_dir_all(folder.join(DONE_FOLDER))),
+                    Err(_) => self.undo()?,
+                }
+                done
+            }
+        }
+    }
+
+    /// Undoes an interrupted change. The caller must have the right to write.
+    pub(super) fn undo(&self) -> Result<(), EngineError> {
+        let Self::Folder(folder) = self else { return Ok(()) };
+        undo(folder).map_err(|err| unusable_error(folder, &err))
+    }
+}
+
+fn apply_changes(folder: &Path, changes: DocumentChanges) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    ignore_missing(fs::remove_dir_all(folder.join(DONE_FOLDER)))?;
+    fs::create_dir(folder.join(UNDO_FOLDER))?;
+    for (path, put) in changes {
+        let file = document_path(folder, &path);
+        save_previous(folder, &file)?;
+        match put {
+            Some(put) => write(folder, put)?,
+            None => ignore_missing(fs::remove_file(file))?,
+        }
+    }
+    Ok(())
+}
+
+/// Saves the current version of `file`, so that the change can be undone.
+fn save_previous(folder: &Path, file: &Path) -> io::Result<()> {
+    let before = folder.join(UNDO_FOLDER).join(file.file_name().unwrap_or_default());
+    match fs::hard_link(file, &before) {
+        Err(err) if err.kind() == ErrorKind::NotFound => fs::write(before, ""),
+        // Not every file system has hard links.
+        Err(_) => fs::copy(file, before).map(drop),
+        Ok(()) => Ok(()),
+    }
+}
+
+fn undo(folder: &Path) -> io::Result<()> {
+    let entries = match fs::read_dir(folder.join(UNDO_FOLDER)) {
+        Err(err) if err.kind() == ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        let file = folder.join(entry.file_name());
+        if entry.metadata()?.len() > 0 {
+            fs::rename(entry.path(), &file)?;
+            // If both names link to one file, `rename` does nothing and leaves this one.
+            ignore_missing(fs::remove_file(entry.path()))?;
+        } else {
+            ignore_missing(fs::remove_file(file))?;
+            fs::remove_file(entry.path())?;
+        }
+    }
+    fs::remove_dir(folder.join(UNDO_FOLDER))
+}
+
+/// Treats a missing file as removed.
+fn ignore_missing(removed: io::Result<()>) -> io::Result<()> {
+    removed.or_else(|err| if err.kind() == ErrorKind::NotFound { Ok(()) } else { Err(err) })
+}
+
+/// Returns the file of the document at `path`, which may be any text.
+fn document_path(folder: &Path, path: &str) -> PathBuf {
+    let hash = blake3::hash(path.as_bytes()).to_hex();
+    folder.join(format!("{}.json", &hash[..32]))
+}
+
+fn write(folder: &Path, put: StoredDocument) -> io::Result<()> {
+    let to = document_path(folder, &put.path);
+    let StoredDocument { path, etag, lang, tags, text, metadata, stamp, .. } = put;
+    let sort = String::from_utf8(stamp).unwrap_or_default();
+    let written = DocumentFile { path, etag, lang, tags, text, sort, metadata };
+    let mut file = NamedTempFile::new_in(folder)?;
+    file.write_all(&serde_json::to_vec(&written)?)?;
+    file.as_file().sync_all()?;
+    file.persist(to)?;
+    Ok(())
+}
+
+fn read(file: &Path) -> Result<Option<StoredDocument>, EngineError> {
+    let bytes = match fs::read(file) {
+        Ok(bytes) => bytes,
+        Err(err) if err.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(err) => return Err(unusable_error(file, &err)),
+    };
+    let written: DocumentFile = match serde_json::from_slice(&bytes) {
+        Ok(written) => written,
+        Err(err) => {
+            // An unreadable document must not hide the others.
+            tracing::warn!("a document that was kept cannot be read: {}: {err}", file.display());
+            return Ok(None);
+        }
+    };
+    let DocumentFile { path, etag, lang, tags, text, sort, metadata } = written;
+    Ok(Some(StoredDocument {
+        chunks: chunks(&sort, &text),
+        path,
+        stamp: sort.into_bytes(),
+        etag,
+        commit: None,
+        lang,
+        tags,
+        text,
+        metadata,
+    }))
+}
+
+fn unusable_error(path: &Path, err: &io::Error) -> EngineError {
+    let path = path.display();
+    EngineError::Failed(format!("{path}, where documents are kept, cannot be used: {err}"))
+}

@@ -1,0 +1,36 @@
+//! The stored form of a document that is in no file.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use toolgate_chunks::chunks;
+
+use super::StoredDocument;
+
+/// The JSON of a document. It must stay readable for documents of earlier versions.
+#[derive(Serialize, Deserialize)]
+pub(super) struct KeptDocument {
+    path: String,
+    /// The file name whose ending selects how the text is cut, in bytes.
+    stamp: Vec<u8>,
+    etag: String,
+    commit: Option<String>,
+    lang: Option<String>,
+    tags: Vec<String>,
+    text: String,
+    metadata: Map<String, Value>,
+}
+
+impl KeptDocument {
+    pub(super) fn from_stored(put: &StoredDocument) -> Self {
+        let StoredDocument { path, stamp, etag, commit, lang, tags, text, metadata, chunks: _ } =
+            put.clone();
+        Self { path, stamp, etag, commit, lang, tags, text, metadata }
+    }
+
+    /// Returns the document, with its text cut into chunks again.
+    pub(super) fn into_stored(self) -> StoredDocument {
+        let Self { path, stamp, etag, commit, lang, tags, text, metadata } = self;
+        let chunks = chunks(&String::from_utf8_lossy(&stamp), &text);
+        StoredDocument { path, stamp, etag, commit, lang, tags, text, chunks, metadata }
+    }
+}

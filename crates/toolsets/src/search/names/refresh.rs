@@ -1,0 +1,149 @@
+//! Updates definitions from the index to the current content of their files.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use toolgate_chunks::{Symbol, SymbolPrecision, list_symbols};
+use toolgate_contract::{ToolError, ToolFault};
+use toolgate_search::index::NamedDefinition;
+
+use super::Definition;
+use crate::world::Root;
+use crate::world::root::WorkMonitor;
+
+/// The total size of files that are parsed, in bytes. In other files, definitions are guessed line
+/// by line.
+const PARSED_BYTES_MAX: usize = 512 << 10;
+
+/// Returns the definitions of `page` as the files have them now, without those that are gone.
+///
+/// # Errors
+///
+/// If the call is canceled.
+pub(super) fn refresh_definitions(
+    root: &Root,
+    page: Vec<NamedDefinition>,
+    watch: &WorkMonitor,
+) -> Result<Vec<Definition>, ToolError> {
+    let mut files: BTreeMap<String, Option<FileDefinitions>> = BTreeMap::new();
+    let mut left = PARSED_BYTES_MAX;
+    let mut definitions: Vec<Definition> = Vec::new();
+    for named in page {
+        watch.check_cancelled()?;
+        let path = named.summary.path.clone();
+        let read = match files.get(&path) {
+            Some(known) => known,
+            None => {
+                let read = FileDefinitions::read(root, &path, &mut left, watch)?;
+                files.entry(path).or_insert(read)
+            }
+        };
+        let Some(definition) = read.as_ref().and_then(|it| it.find(named)) else { continue };
+        // If one of two definitions with the same name is gone, both lead to the other.
+        if !definitions.contains(&definition) {
+            definitions.push(definition);
+        }
+    }
+    Ok(definitions)
+}
+
+/// The current definitions in a file.
+struct FileDefinitions {
+    symbols: Vec<Symbol>,
+    etag: String,
+}
+
+impl FileDefinitions {
+    /// Reads the file at `path`. Returns `None` if it cannot be read.
+    fn read(
+        root: &Root,
+        path: &str,
+        left: &mut usize,
+        watch: &WorkMonitor,
+    ) -> Result<Option<Self>, ToolError> {
+        let Ok(file) = root.open_walked(Path::new(path)) else { return Ok(None) };
+        let content = match file.read(0, file.meta().size(), watch) {
+            Ok(content) => content,
+            Err(err) if err.fault == ToolFault::Canceled => return Err(err),
+            Err(_) => return Ok(None),
+        };
+        let etag = root.etag_of_content(&content, file.meta()).to_string();
+        let Ok(text) = String::from_utf8(content) else { return Ok(None) };
+        let care = if text.len() <= *left {
+            SymbolPrecision::Grammar
+        } else {
+            SymbolPrecision::LineByLine
+        };
+        *left = left.saturating_sub(text.len());
+        Ok(Some(Self { symbols: list_symbols(path, &text, care), etag }))
+    }
+
+    /// Returns the current state of the definition `named`, or `None` if it is gone.
+    fn find(&self, named: NamedDefinition) -> Option<Definition> {
+        let is_as_it_was = named.summary.etag == self.etag;
+        let known = Definition::from_index(named);
+        let called_so = self.symbols.iter().filter(|it| it.name == known.name);
+        if is_as_it_was {
+            let first = known.line_start;
+            let last = known.line_end;
+            let mut there = called_so.filter(|it| it.first <= last && first <= it.last);
+            // The index is right about an unchanged file, even if a guess finds nothing here.
+            return Some(match there.next() {
+                Some(symbol) => known.move_to(symbol),
+                None => known,
+            });
+        }
+        let is_elsewhere = |it: &&Symbol| it.within != known.container;
+        let symbol =
+            called_so.min_by_key(|it| (is_elsewhere(it), it.first.abs_diff(known.line_start)))?;
+        Some(Definition { etag: self.etag.clone(), ..known.move_to(symbol) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+    use toolgate_chunks::ChunkKind;
+    use toolgate_search::ChunkSummary;
+    use toolgate_search::index::NameMatchKind;
+
+    use super::*;
+
+    /// A definition as the index knew it in a file that was another then.
+    fn known(name: &str, first: u32, within: &str) -> NamedDefinition {
+        let shown = ChunkSummary {
+            path: "a.py".into(),
+            first,
+            last: first + 3,
+            kind: ChunkKind::Function,
+            names: vec![name.into()],
+            within: vec![within.into()],
+            head: String::new(),
+            lang: None,
+            tags: Vec::new(),
+            etag: "another".into(),
+            commit: None,
+        };
+        NamedDefinition { summary: shown, name: name.into(), match_kind: NameMatchKind::Exact }
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "a test sets up the world itself")]
+    fn of_a_file_that_has_changed_what_is_gone_is_left_out_and_what_has_moved_is_told_where_it_is()
+    {
+        let folder = TempDir::new().unwrap();
+        let text = "import os\n\n\nclass A:\n    def go(self):\n        return 1\n\n\n\
+            class B:\n    def go(self):\n        return 2\n";
+        std::fs::write(folder.path().join("a.py"), text).unwrap();
+        let root = Root::open(folder.path()).unwrap();
+        let page = vec![known("go", 2, "B"), known("gone", 4, "A"), known("go", 90, "C")];
+        let told = refresh_definitions(&root, page, &WorkMonitor::default()).unwrap();
+        let file = root.open_file("a.py").unwrap();
+        let etag = root.etag_of_content(text.as_bytes(), file.meta()).to_string();
+        let told: Vec<_> = told
+            .iter()
+            .map(|it| (it.name.as_str(), it.container.join("."), it.line, it.etag == etag))
+            .collect();
+        assert_eq!(told, [("go", "B".to_owned(), 10, true)]);
+    }
+}

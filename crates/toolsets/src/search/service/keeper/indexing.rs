@@ -1,0 +1,102 @@
+//! Reads changed files and puts them into the index.
+
+use std::time::Duration;
+
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::Instant;
+use toolgate_contract::ToolError;
+
+use super::{IndexKeeper, KeeperStop, flatten_join, map_write_error};
+use crate::search::engines::EngineWriter;
+use crate::search::service::files::{IndexBatch, IndexWork, TrackedFiles, split_batches};
+use crate::search::service::reading::{FileReading, IndexableContent, StaleFile, read_all};
+
+/// The longest time between two commits while an index is built, so that searches see progress.
+const COMMIT_EVERY: Duration = Duration::from_secs(5);
+
+impl IndexKeeper {
+    /// Reads the files of `todo` and updates the index. Reads one batch while it puts the previous
+    /// one.
+    pub(super) async fn index_changes(
+        &mut self,
+        mut files: TrackedFiles,
+        todo: IndexWork,
+        writer: &mut dyn EngineWriter,
+    ) -> Result<TrackedFiles, KeeperStop> {
+        let IndexWork { read, gone } = todo;
+        let total =
+            (files.text_count() + read.iter().filter(|it| it.etag.is_none()).count()) as u64;
+        let is_built = self.progress.borrow().state.is_building();
+        let mut batches = split_batches(read).into_iter();
+        let mut reading = batches.next().map(|batch| self.read_batch(batch));
+        for path in &gone {
+            self.memory.rejected.remove(path);
+        }
+        let removed = files.remove_paths(gone);
+        let mut open = !removed.remove.is_empty();
+        self.put_batch(&mut files, removed, writer).await?;
+        let mut shown = Instant::now();
+        let mut first = true;
+        while let Some(now) = reading {
+            let taken = flatten_join(now.await)?;
+            reading = batches.next().map(|batch| self.read_batch(batch));
+            for it in &taken {
+                self.memory.rejected.remove(&it.path);
+            }
+            let batch = files.record_read(taken);
+            open |= !(batch.put.is_empty() && batch.remove.is_empty());
+            self.put_batch(&mut files, batch, writer).await?;
+            if is_built && (first || shown.elapsed() > COMMIT_EVERY) {
+                (first, open) = (false, false);
+                map_write_error(writer.commit().await)?;
+                self.publish_counts(Some((files.text_count() as u64, total))).await?;
+                shown = Instant::now();
+            } else if is_built {
+                let texts = files.text_count() as u64;
+                self.progress.send_modify(|it| {
+                    it.files = texts;
+                    it.total = Some(total);
+                });
+            }
+        }
+        if open {
+            map_write_error(writer.commit().await)?;
+            self.commits += 1;
+            self.embedding.resume();
+        }
+        Ok(files)
+    }
+
+    /// Puts `batch` into the index. Documents that the engine rejects are left out.
+    async fn put_batch(
+        &mut self,
+        files: &mut TrackedFiles,
+        batch: IndexBatch,
+        writer: &mut dyn EngineWriter,
+    ) -> Result<(), KeeperStop> {
+        let IndexBatch { put, remove } = batch;
+        if !remove.is_empty() {
+            map_write_error(writer.remove(remove).await)?;
+        }
+        if !put.is_empty() {
+            map_write_error(writer.put(put).await)?;
+        }
+        for (put, why) in writer.take_rejected() {
+            tracing::warn!("`{}` is left out of an index for searching: {why}", put.path);
+            self.memory.rejected.insert(put.path.clone());
+            let other = FileReading {
+                path: put.path,
+                stamp: put.stamp,
+                content: IndexableContent::Unsearched,
+            };
+            map_write_error(writer.remove(files.record_read(vec![other]).remove).await)?;
+        }
+        Ok(())
+    }
+
+    fn read_batch(&self, batch: Vec<StaleFile>) -> JoinHandle<Result<Vec<FileReading>, ToolError>> {
+        let root = self.root.clone();
+        let watch = self.watch();
+        spawn_blocking(move || read_all(&root, batch, &watch))
+    }
+}

@@ -1,0 +1,65 @@
+//! Publishes the progress of an index to searches and to other servers.
+
+use super::{IndexKeeper, KeeperStop};
+use crate::search::engines::EngineWriter;
+use crate::search::service::files::TrackedFiles;
+use crate::search::service::progress::IndexState;
+
+impl IndexKeeper {
+    /// Publishes that the index is up to date.
+    pub(super) async fn publish_ready(
+        &mut self,
+        files: &TrackedFiles,
+        writer: &mut dyn EngineWriter,
+    ) -> Result<(), KeeperStop> {
+        self.publish_counts(None).await?;
+        let refused = &self.memory.rejected;
+        let texts = files.text_count() as u64;
+        let complete = files.is_complete() && refused.is_empty();
+        let left_out = refused.first().map(|first| {
+            format!("{} files cannot be taken in, `{first}` is one of them", refused.len())
+        });
+        let trouble = self.embedding.failure_note();
+        self.progress.send_modify(|it| {
+            let is_rebuilt = it.is_rebuilt();
+            let rebuilt = it.note.take().filter(|_| is_rebuilt);
+            it.state = IndexState::Ready;
+            it.files = texts;
+            it.total = None;
+            it.complete = complete;
+            it.write_failed = false;
+            it.note = trouble.or(left_out).or(rebuilt);
+        });
+        self.release_waiting();
+        self.publish_complete(writer, complete).await;
+        Ok(())
+    }
+
+    /// Publishes to other servers of this workspace whether the index is complete.
+    pub(super) async fn publish_complete(&mut self, writer: &mut dyn EngineWriter, complete: bool) {
+        if self.memory.published == Some(complete) {
+            return;
+        }
+        // Servers without this information assume an incomplete index.
+        if let Err(err) = writer.publish_complete(complete).await {
+            tracing::warn!("other servers do not learn how far an index is: {err}");
+        }
+        self.memory.published = Some(complete);
+    }
+
+    /// Publishes the size of the index. `read` is the number of files read and the total.
+    pub(super) async fn publish_counts(
+        &mut self,
+        read: Option<(u64, u64)>,
+    ) -> Result<(), KeeperStop> {
+        let status = self.engine.status().await?;
+        let vectors = self.embedding.is_configured().then_some(status.with_vectors);
+        self.progress.send_modify(|it| {
+            it.files = read.map_or(status.documents, |(files, _)| files);
+            it.total = read.map(|(_, total)| total);
+            it.chunks = status.chunks;
+            it.vectors = vectors;
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,32 @@
+//! The scan of all files of a folder, with which an index begins.
+
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio_util::sync::DropGuard;
+use toolgate_contract::ToolError;
+
+use super::IndexKeeper;
+use crate::world::root::WorkMonitor;
+use crate::world::watch::{FileTracker, FolderUpdate};
+
+/// A running scan of all files of a folder. It is canceled on drop.
+pub(super) struct FolderScan {
+    pub(super) task: JoinHandle<Result<(FileTracker, FolderUpdate), ToolError>>,
+    _ends: DropGuard,
+}
+
+impl IndexKeeper {
+    /// Starts to scan all files of the folder and to watch for changes.
+    pub(super) fn start_scan(&self) -> FolderScan {
+        let root = self.root.clone();
+        let left_out = self.excluded.clone();
+        let cancel = self.cancel.child_token();
+        let watch = WorkMonitor::silent(cancel.clone());
+        let taken = spawn_blocking(move || {
+            // Remote file systems report no changes of other machines.
+            let mut tracker = FileTracker::new(&root, left_out, root.is_local());
+            let looked = tracker.rescan(&watch)?;
+            Ok((tracker, looked))
+        });
+        FolderScan { task: taken, _ends: cancel.drop_guard() }
+    }
+}

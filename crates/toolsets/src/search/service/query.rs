@@ -1,0 +1,184 @@
+//! Validates the input of a search.
+
+use std::collections::HashSet;
+
+use toolgate_chunks::words::concepts;
+use toolgate_chunks::{TAGS, find_language};
+use toolgate_contract::ToolError;
+use toolgate_search::{VectorSpace, static_model};
+
+use crate::search::engines::VectorOrigin;
+use crate::world::Root;
+
+/// The longest query, in bytes.
+const QUERY_BYTES_MAX: usize = 4 << 10;
+/// The largest number of tags, which is more than any file has.
+const TAGS_MAX: usize = 32;
+
+/// The input of a search.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SearchRequest {
+    /// The query, in words.
+    pub(crate) query: Option<String>,
+    /// A vector to find similar passages. With a query, both count alike.
+    pub(crate) embedding: Option<Vec<f64>>,
+    /// The largest number of passages.
+    pub(crate) top_k: usize,
+    /// The namespace; `None` for the whole workspace.
+    pub(crate) namespace: Option<String>,
+    /// Only files whose path begins with this.
+    pub(crate) path_prefix: Option<String>,
+    /// Only files with all of these tags.
+    pub(crate) tags: Vec<String>,
+    /// True to rerank the matches.
+    pub(crate) rerank: bool,
+    /// True to return the vectors of the passages.
+    pub(crate) with_vectors: bool,
+}
+
+/// A validated search.
+pub(super) struct SearchQuery {
+    pub(super) request: SearchRequest,
+    /// The query, if it has words.
+    pub(super) query: Option<String>,
+    /// The caller's vector, scaled to length 1, and the model that it belongs to.
+    pub(super) vector: Option<(VectorOrigin, Vec<f32>)>,
+}
+
+impl SearchQuery {
+    /// Validates `wanted`. `model` is the vector space of the configured model.
+    pub(super) fn new(
+        wanted: SearchRequest,
+        model: Option<&VectorSpace>,
+    ) -> Result<Self, ToolError> {
+        let SearchRequest { query, embedding, .. } = &wanted;
+        if let Some(len) = query.as_ref().map(String::len).filter(|len| *len > QUERY_BYTES_MAX) {
+            let message = format!("it has {len} bytes; at most {QUERY_BYTES_MAX} are allowed");
+            return Err(ToolError::invalid("/query", message));
+        }
+        let given = embedding.as_deref().map(|numbers| parse_vector(numbers, model)).transpose();
+        let given = given.map_err(|why| ToolError::invalid("/embedding", why))?;
+        let query = query.clone().filter(|query| !concepts(query).is_empty());
+        if query.is_none() && given.is_none() {
+            return Err(ToolError::invalid(
+                "/query",
+                "it is missing or has no words in it; say what is looked for, or pass an embedding",
+            ));
+        }
+        Ok(Self { request: wanted, query, vector: given })
+    }
+}
+
+/// Normalizes the caller's vector and finds the model of its size.
+fn parse_vector(
+    numbers: &[f64],
+    model: Option<&VectorSpace>,
+) -> Result<(VectorOrigin, Vec<f32>), String> {
+    let own = static_model::space();
+    let len = numbers.len();
+    let by = match model {
+        Some(model) if model.dimensions == len => VectorOrigin::Model,
+        Some(_) | None if own.dimensions == len => VectorOrigin::Static,
+        Some(VectorSpace { model, dimensions }) => {
+            return Err(format!(
+                "it has {len} numbers; vectors of {model} have {dimensions}, those of {} {}",
+                own.model, own.dimensions
+            ));
+        }
+        None => {
+            let VectorSpace { model, dimensions } = own;
+            return Err(format!("it has {len} numbers; vectors of {model} have {dimensions}"));
+        }
+    };
+    if let Some(at) = numbers.iter().position(|it| !it.is_finite()) {
+        return Err(format!("its number {at} is not finite"));
+    }
+    let largest = numbers.iter().fold(0.0_f64, |most, it| most.max(it.abs()));
+    if largest == 0.0 {
+        return Err("all of its numbers are 0, which is no direction".to_owned());
+    }
+    // The numbers are scaled first, because the squares of the largest ones would overflow.
+    #[allow(clippy::cast_possible_truncation, reason = "it is at most 1")]
+    let scaled: Vec<f32> = numbers.iter().map(|it| (it / largest) as f32).collect();
+    Ok((by, normalize(scaled)))
+}
+
+/// Scales the vector to length 1.
+pub(super) fn normalize(mut vector: Vec<f32>) -> Vec<f32> {
+    let length = vector.iter().map(|it| it * it).sum::<f32>().sqrt();
+    if length > 0.0 {
+        vector.iter_mut().for_each(|it| *it /= length);
+    }
+    vector
+}
+
+/// Returns the tags that a caller passed at `pointer` without repetitions, which ignore case.
+pub(crate) fn distinct_tags(given: Vec<String>, pointer: &str) -> Result<Vec<String>, ToolError> {
+    let mut known = HashSet::new();
+    let mut tags = Vec::new();
+    for tag in given {
+        if !known.insert(tag.to_ascii_lowercase()) {
+            continue;
+        }
+        if tags.len() == TAGS_MAX {
+            let message = format!("it has more than {TAGS_MAX} different tags; name fewer");
+            return Err(ToolError::invalid(pointer, message));
+        }
+        tags.push(tag);
+    }
+    Ok(tags)
+}
+
+/// Returns the canonical name of the language `given`. If `or_tag` is set, accepts other tags too.
+///
+/// # Errors
+///
+/// If no file can have this language or tag, so that nothing would ever match.
+pub(crate) fn resolve_tag(given: &str, or_tag: bool, pointer: &str) -> Result<String, ToolError> {
+    let lower = given.to_lowercase();
+    let tag = TAGS.into_iter().find(|tag| or_tag && (*tag == lower || format!("{tag}s") == lower));
+    let known = tag.or_else(|| find_language(given)).map(str::to_owned);
+    known.ok_or_else(|| {
+        let message = match or_tag {
+            true => format!(
+                "no file of the workspace has the tag `{given}`; tags are languages, such as \
+                 `rust` or `python`, and `{}`",
+                TAGS.join("`, `")
+            ),
+            false => format!("no language is called `{given}`; there are `rust`, `python`, …"),
+        };
+        ToolError::invalid(pointer, message)
+    })
+}
+
+/// Converts `prefix` to a prefix of paths relative to `root`, empty for all of them.
+///
+/// # Errors
+///
+/// If the prefix leads out of `root`.
+pub(crate) fn resolve_prefix(root: &Root, prefix: &str) -> Result<String, ToolError> {
+    let outside = || {
+        let message = format!(
+            "no path begins with `{prefix}`, which is not in {}; pass how paths begin there, e.g. \
+             `src/`, and leave it out for all",
+            root.path().display()
+        );
+        ToolError::invalid("/path_prefix", message)
+    };
+    let mut inner = prefix;
+    if prefix.starts_with('/') {
+        let root = root.path().to_str().map(|root| root.trim_end_matches('/'));
+        let after = root.and_then(|root| prefix.strip_prefix(root)).ok_or_else(outside)?;
+        inner = after.trim_start_matches('/');
+        if inner.len() == after.len() && !after.is_empty() {
+            return Err(outside());
+        }
+    }
+    while let Some(rest) = inner.strip_prefix("./") {
+        inner = rest.trim_start_matches('/');
+    }
+    if inner.split('/').any(|part| part == "..") {
+        return Err(outside());
+    }
+    Ok(if inner == "." { String::new() } else { inner.to_owned() })
+}

@@ -1,0 +1,331 @@
+//! Serves skills: lists them, and reads their files as resources.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use percent_encoding::percent_decode_str;
+use toolgate_contract::{
+    BoxFuture, ChangeFeed, CompletionRequest, Effects, ResourceContents, ResourceSource,
+    ResourceSpec, ResourceTemplate, ServerChange, Skill, SkillSource, ToolContext, ToolError,
+    ToolFault, ToolId, ToolSpec, UriClaim, WatchGuard,
+};
+
+use super::entry::{FileOrigin, SkillEntry, SkillEntryFile, SkillFileInfo};
+use super::{BYTES_MAX, SCHEME, SKILL_FILE, SkillSettings, search};
+use crate::front_matter::SkippedFile;
+use crate::workspace_scan::WorkspaceScan;
+use crate::world::Root;
+use crate::{icons, uri_paths};
+
+/// The media type of a folder.
+const FOLDER_MEDIA_TYPE: &str = "inode/directory";
+
+/// Source of the skills of a workspace. Each request rereads the files that changed.
+pub struct SkillLibrary {
+    looked: Arc<WorkspaceScan<Arc<SkillFileInfo>, Vec<SkillEntry>>>,
+    folders: Vec<String>,
+    guard: ToolSpec,
+}
+
+impl SkillLibrary {
+    /// Creates the source of the skills that `settings` enable, for the workspace `root`. `None` if
+    /// they enable none.
+    pub fn new(root: &Root, settings: &SkillSettings) -> Option<Arc<Self>> {
+        let SkillSettings { enabled, shipped, folders } = settings.clone();
+        if !enabled || (folders.is_empty() && !shipped) {
+            return None;
+        }
+        let sought = folders.clone();
+        let looked = WorkspaceScan::new(root, move |root, memory, watch| {
+            search::find_skills(root, &sought, shipped, memory, watch)
+        });
+        Some(Arc::new(Self { looked, folders, guard: guard() }))
+    }
+
+    async fn current(&self, ctx: &ToolContext) -> Result<Arc<Vec<SkillEntry>>, ToolError> {
+        self.looked.scan(ctx).await
+    }
+
+    /// Checks whether `uri` belongs to a skill, valid or not, that the last search found.
+    fn has_uri(&self, uri: &str) -> bool {
+        let Some(path) = path_in_uri(uri) else { return false };
+        let path = percent_decode_str(path).decode_utf8_lossy();
+        let place = format!("{}/", path.trim_end_matches('/'));
+        let is_of = |entry: &SkillEntry| {
+            // The place is a file or folder of the skill, or a folder that contains the skill.
+            let rest = place.strip_prefix(entry.path.as_str());
+            let is_in = rest.is_some_and(|rest| rest.starts_with('/'));
+            is_in || entry.path.starts_with(&place) || place == "/"
+        };
+        let last = self.looked.latest();
+        let place = format!("{SCHEME}{path}");
+        last.is_some_and(|all| all.iter().any(is_of)) || self.unusable_reason(&place).is_some()
+    }
+
+    async fn read_contents(
+        &self,
+        ctx: &ToolContext,
+        uri: &str,
+    ) -> Result<Vec<ResourceContents>, ToolError> {
+        // A file from the last search is as good as from a new one, because its content is read
+        // now.
+        let known =
+            self.looked.latest().and_then(|last| find_file(&last, uri).map(|(_, part)| part));
+        if let Some(part) = known
+            && let Ok(contents) = self.read_part(ctx, part).await
+        {
+            return Ok(vec![contents]);
+        }
+        let now = self.current(ctx).await?;
+        let (_, part) = find_file(&now, uri).ok_or_else(|| {
+            let absent = || format!("no skill has a file at `{uri}`");
+            ToolError::not_found(self.unusable_reason(uri).unwrap_or_else(absent))
+        })?;
+        Ok(vec![self.read_part(ctx, part).await?])
+    }
+
+    async fn read_part(
+        &self,
+        ctx: &ToolContext,
+        part: SkillEntryFile,
+    ) -> Result<ResourceContents, ToolError> {
+        let at = match &part.origin {
+            FileOrigin::BuiltIn(text) => return Ok(part.contents(text.as_bytes().to_vec())),
+            FileOrigin::Workspace(at) => at.clone(),
+        };
+        let read = move |root: &Root, watch: &_| {
+            let file = root.open_walked(&at)?;
+            let size = file.meta().size();
+            if size > BYTES_MAX {
+                let message = format!("`{}` has {size} bytes; at most {BYTES_MAX}", part.uri);
+                return Err(ToolError::new(ToolFault::TooLarge, message));
+            }
+            Ok(part.contents(file.read(0, size, watch)?))
+        };
+        self.looked.root().run_blocking(ctx, read).await
+    }
+}
+
+impl SkillSource for SkillLibrary {
+    fn guard(&self) -> Option<&ToolSpec> {
+        Some(&self.guard)
+    }
+
+    fn claim(&self, uri: &str) -> Option<UriClaim> {
+        ResourceSource::claim(self, uri)
+    }
+
+    fn all<'a>(&'a self, ctx: &'a ToolContext) -> BoxFuture<'a, Result<Vec<Skill>, ToolError>> {
+        Box::pin(async { Ok(self.current(ctx).await?.iter().map(SkillEntry::skill).collect()) })
+    }
+
+    fn get<'a>(
+        &'a self,
+        ctx: &'a ToolContext,
+        uri: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Skill>, ToolError>> {
+        Box::pin(async move {
+            let now = self.current(ctx).await?;
+            Ok(now.iter().find(|entry| entry.uri() == uri).map(SkillEntry::skill))
+        })
+    }
+
+    fn unusable_reason(&self, uri: &str) -> Option<String> {
+        let path = percent_decode_str(uri.strip_prefix(SCHEME)?).decode_utf8().ok()?;
+        let places = self.folders.iter().map(|top| format!("{}/{path}", top.trim_end_matches('/')));
+        let places: Vec<String> = places.collect();
+        self.looked
+            .left_out_reason(|left_out| places.iter().any(|place| covers_place(left_out, place)))
+    }
+}
+
+impl ResourceSource for SkillLibrary {
+    fn guard(&self) -> &ToolSpec {
+        &self.guard
+    }
+
+    fn owns(&self, uri: &str) -> bool {
+        path_in_uri(uri).is_some()
+    }
+
+    /// Claims the URI only if a skill has it, because other sources may have skills too.
+    fn claim(&self, uri: &str) -> Option<UriClaim> {
+        let claim = || if self.has_uri(uri) { UriClaim::Listed } else { UriClaim::Absent };
+        self.owns(uri).then(claim)
+    }
+
+    fn refresh<'a>(&'a self, ctx: &'a ToolContext) -> BoxFuture<'a, Result<(), ToolError>> {
+        Box::pin(async { self.current(ctx).await.map(drop) })
+    }
+
+    /// Lists only the `SKILL.md` of each skill. It refers to the other files, as does the skill's
+    /// own list.
+    fn list<'a>(
+        &'a self,
+        ctx: &'a ToolContext,
+        after: Option<&'a str>,
+        at_most: usize,
+    ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
+        Box::pin(async move {
+            let now = self.current(ctx).await?;
+            let specs = now.iter().filter_map(|entry| {
+                let uri = entry.uri();
+                let part = entry.files.iter().find(|part| part.uri == uri)?;
+                Some(entry.resource(part))
+            });
+            Ok(uri_paths::page_after(specs, after, at_most))
+        })
+    }
+
+    fn templates(&self) -> Vec<ResourceTemplate> {
+        vec![ResourceTemplate {
+            uri: format!("{SCHEME}{{+path}}"),
+            name: "skill-file".to_owned(),
+            title: Some("File of a skill".to_owned()),
+            description: Some(
+                "A file of a skill: its SKILL.md, or what that refers to.".to_owned(),
+            ),
+            media_type: None,
+            icons: icons::for_toolset("skills"),
+            ..ResourceTemplate::default()
+        }]
+    }
+
+    fn read<'a>(
+        &'a self,
+        ctx: &'a ToolContext,
+        uri: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<ResourceContents>, ToolError>> {
+        Box::pin(self.read_contents(ctx, uri))
+    }
+
+    fn complete<'a>(
+        &'a self,
+        ctx: &'a ToolContext,
+        asked: &'a CompletionRequest,
+    ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
+        Box::pin(async move {
+            if asked.argument != "path" {
+                return Ok(Vec::new());
+            }
+            let now = self.current(ctx).await?;
+            let path = |part: &SkillEntryFile| part.uri[SCHEME.len()..].to_owned();
+            Ok(now.iter().flat_map(|entry| &entry.files).map(path).collect())
+        })
+    }
+
+    fn watch<'a>(
+        &'a self,
+        _ctx: &'a ToolContext,
+        _uri: &'a str,
+        changes: &'a ChangeFeed,
+    ) -> BoxFuture<'a, Result<WatchGuard, ToolError>> {
+        Box::pin(async { Ok(self.watch_list(changes)) })
+    }
+
+    fn watch_list(&self, changes: &ChangeFeed) -> WatchGuard {
+        let changes = changes.clone();
+        self.looked.subscribe(move |before, now| report_changes(before, now, &changes))
+    }
+
+    fn list_folder<'a>(
+        &'a self,
+        ctx: &'a ToolContext,
+        uri: &'a str,
+        after: Option<&'a str>,
+        at_most: usize,
+    ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
+        Box::pin(async move {
+            let now = self.current(ctx).await?;
+            let children = children(&now, uri)?;
+            Ok(uri_paths::page_after(children.into_values(), after, at_most))
+        })
+    }
+}
+
+/// Returns the path after the scheme, if `uri` is a skill's. The scheme ignores case (RFC 3986).
+fn path_in_uri(uri: &str) -> Option<&str> {
+    let (scheme, path) = uri.split_at_checked(SCHEME.len())?;
+    scheme.eq_ignore_ascii_case(SCHEME).then_some(path)
+}
+
+/// Checks whether `left_out` covers `place`: that file, a folder that contains it, or the skill
+/// that it belongs to.
+fn covers_place(left_out: &SkippedFile, place: &str) -> bool {
+    let is_in = |folder: &str| place.strip_prefix(folder).is_some_and(|it| it.starts_with('/'));
+    let file = left_out.file.as_str();
+    let skill = file.strip_suffix(SKILL_FILE).and_then(|it| it.strip_suffix('/'));
+    place == file
+        || is_in(file)
+        || skill.filter(|_| left_out.item_kind.is_some()).is_some_and(is_in)
+}
+
+fn guard() -> ToolSpec {
+    let id = ToolId::new("skills.read").unwrap_or_else(|| unreachable!("it is an id"));
+    let about = "Reads a file of a skill.";
+    let mut guard = ToolSpec::new(id, "Read skill", about, Effects::Reads);
+    guard.idempotent = true;
+    guard.icons = icons::for_toolset("skills");
+    guard
+}
+
+/// Finds the file with the URI `uri` and its skill.
+fn find_file<'e>(entries: &'e [SkillEntry], uri: &str) -> Option<(&'e SkillEntry, SkillEntryFile)> {
+    entries.iter().find_map(|entry| {
+        let at = entry.files.binary_search_by(|part| part.uri.as_str().cmp(uri)).ok()?;
+        Some((entry, entry.files[at].clone()))
+    })
+}
+
+/// Returns the direct children of the folder `uri`, by URI.
+fn children(
+    entries: &[SkillEntry],
+    uri: &str,
+) -> Result<BTreeMap<String, ResourceSpec>, ToolError> {
+    let prefix = match uri.trim_end_matches('/') {
+        "skill:" => SCHEME.to_owned(),
+        folder => format!("{folder}/"),
+    };
+    let mut children = BTreeMap::new();
+    for (entry, part) in
+        entries.iter().flat_map(|entry| entry.files.iter().map(move |it| (entry, it)))
+    {
+        let Some(rest) = part.uri.strip_prefix(&prefix) else { continue };
+        let spec = match rest.split_once('/') {
+            None => entry.resource(part),
+            Some((name, _)) => {
+                let decoded = percent_decode_str(name).decode_utf8_lossy();
+                let mut spec = ResourceSpec::new(format!("{prefix}{name}"), decoded);
+                spec.media_type = Some(FOLDER_MEDIA_TYPE.to_owned());
+                spec
+            }
+        };
+        children.insert(spec.uri.clone(), spec);
+    }
+    if children.is_empty() && find_file(entries, uri).is_some() {
+        return Err(ToolError::invalid("/uri", format!("`{uri}` is a file, no folder")));
+    }
+    if children.is_empty() && prefix != SCHEME {
+        return Err(ToolError::not_found(format!("no skill has a folder at `{uri}`")));
+    }
+    Ok(children)
+}
+
+/// Reports the files that differ between `before` and `now` to `changes`.
+fn report_changes(before: &[SkillEntry], now: &[SkillEntry], changes: &ChangeFeed) {
+    let files = |entries: &[SkillEntry]| -> BTreeMap<String, Arc<SkillFileInfo>> {
+        let files = entries.iter().flat_map(|entry| &entry.files);
+        files.map(|part| (part.uri.clone(), part.info.clone())).collect()
+    };
+    let before = files(before);
+    let now = files(now);
+    for (uri, known) in &before {
+        if now.get(uri) != Some(known) {
+            changes.publish(&ServerChange::Resource(uri.as_str().into()));
+        }
+    }
+    for uri in now.keys().filter(|uri| !before.contains_key(*uri)) {
+        changes.publish(&ServerChange::Resource(uri.as_str().into()));
+    }
+    changes.publish(&ServerChange::Resources);
+}

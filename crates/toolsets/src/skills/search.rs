@@ -1,0 +1,318 @@
+//! Finds the skills in the folders of a workspace.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use toolgate_contract::{ToolError, ToolFault};
+
+use super::entry::{FileOrigin, SkillEntry, SkillFileInfo, too_large, too_many_files};
+use super::{BYTES_MAX, FILES_MAX, SHIPPED, SKILL_FILE, SKILL_FILE_BYTES_MAX};
+use crate::front_matter::{FileProblem, SkippedFile};
+use crate::workspace_scan::{FileCache, ScanMemory};
+use crate::world::Root;
+use crate::world::root::{EntryKind, WalkFilter, WalkFolder, WalkStart, WorkMonitor};
+
+/// The deepest level below a folder of skills that is searched.
+const DEPTH_MAX: usize = 4;
+/// The kind of item, for error messages.
+const ITEM_KIND: &str = "a skill";
+/// The most folders that are searched.
+const FOLDERS_MAX: usize = 4_000;
+/// Selects everything except hidden files. Files that git ignores may belong to a skill.
+const SKILL_FILTER: WalkFilter = WalkFilter { include_ignored: true, include_hidden: false };
+
+/// Returns the skills in `folders`, and the built-in one if `shipped`, in order of URI. Logs the
+/// skipped items.
+pub(super) fn find_skills(
+    root: &Root,
+    folders: &[String],
+    shipped: bool,
+    memory: &mut ScanMemory<Arc<SkillFileInfo>>,
+    watch: &WorkMonitor,
+) -> Result<Vec<SkillEntry>, ToolError> {
+    let (mut found, left_out) = search_folders(root, folders, &mut memory.files, watch)?;
+    memory.files.evict_unused();
+    memory.log_left_out(left_out);
+    if shipped {
+        let (path, files) = SHIPPED;
+        let file = |(inner, text): (&str, &'static str)| {
+            let known = SkillFileInfo::from_content(inner, text.as_bytes());
+            (inner.to_owned(), Arc::new(known), FileOrigin::BuiltIn(text))
+        };
+        // A skill of the workspace with the same name replaces the built-in one. A test reads the
+        // built-in one.
+        if let Ok(entry) = SkillEntry::new(path, files.map(file)) {
+            found.entry(path.to_owned()).or_insert(entry);
+        }
+    }
+    let mut found: Vec<SkillEntry> = found.into_values().collect();
+    found.sort_by_cached_key(SkillEntry::uri);
+    Ok(found)
+}
+
+/// Finds the skills in `folders`, by path, and the items that were skipped.
+pub(super) fn search_folders(
+    root: &Root,
+    folders: &[String],
+    files: &mut FileCache<Arc<SkillFileInfo>>,
+    watch: &WorkMonitor,
+) -> Result<(BTreeMap<String, SkillEntry>, Vec<SkippedFile>), ToolError> {
+    let found = BTreeMap::new();
+    let left_out = Vec::new();
+    let seen = BTreeSet::new();
+    let mut search = SkillSearch {
+        root,
+        watch,
+        files,
+        skills: found,
+        skipped: left_out,
+        visited: seen,
+        folders_read: 0,
+    };
+    for folder in folders {
+        search.search_folder(folder.trim_end_matches('/'))?;
+    }
+    Ok((search.skills, search.skipped))
+}
+
+struct SkillSearch<'s> {
+    root: &'s Root,
+    watch: &'s WorkMonitor,
+    files: &'s mut FileCache<Arc<SkillFileInfo>>,
+    /// The skills found so far, by path.
+    skills: BTreeMap<String, SkillEntry>,
+    skipped: Vec<SkippedFile>,
+    /// The real paths of the folders that are already searched.
+    visited: BTreeSet<PathBuf>,
+    folders_read: usize,
+}
+
+/// A folder to search.
+struct PendingFolder {
+    folder: WalkFolder,
+    /// The path relative to the workspace root, including symlinks that were followed.
+    place: String,
+    /// The path relative to the folder of skills.
+    path: String,
+    depth: usize,
+}
+
+impl SkillSearch<'_> {
+    /// Finds the skills in the folder `top` of the workspace.
+    fn search_folder(&mut self, top: &str) -> Result<(), ToolError> {
+        let start = match self.root.walk_start(top) {
+            Err(err) if err.fault == ToolFault::NotFound => return Ok(()),
+            start => self.record_error(top, start)?,
+        };
+        let Some(WalkStart::Folder(folder)) = start else { return Ok(()) };
+        let place = top.to_owned();
+        let path = String::new();
+        let mut waiting = vec![PendingFolder { folder, place, path, depth: 0 }];
+        // Real folders are searched before symlinks to them.
+        let mut links = Vec::new();
+        while let Some(mut level) = waiting.pop().or_else(|| links.pop()) {
+            if self.visited.contains(&level.folder.path) {
+                continue;
+            }
+            if self.folders_read >= FOLDERS_MAX {
+                let why = format!("more than {FOLDERS_MAX} folders were looked into for skills");
+                self.skipped.push(SkippedFile::whole(ITEM_KIND, &level.place, why));
+                return Ok(());
+            }
+            let Some(entries) = self.read_entries(&mut level)? else { continue };
+            let mut has_skill =
+                entries.iter().any(|(name, kind)| name == SKILL_FILE && *kind != EntryKind::Dir);
+            if has_skill && level.depth == 0 {
+                let why = "a skill lies in a folder of its own, which has its name";
+                let file = join_path(&level.place, SKILL_FILE);
+                self.skipped.push(SkippedFile::file_only(&file, why));
+                has_skill = false;
+            }
+            if has_skill {
+                self.add_skill(level, entries)?;
+            } else if level.depth < DEPTH_MAX {
+                self.visited.insert(level.folder.path.clone());
+                for (name, kind) in entries.iter().rev() {
+                    let inner = self.enter(&level, name, *kind)?;
+                    if *kind == EntryKind::Symlink { &mut links } else { &mut waiting }
+                        .extend(inner);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read_entries(
+        &mut self,
+        level: &mut PendingFolder,
+    ) -> Result<Option<Vec<(OsString, EntryKind)>>, ToolError> {
+        self.folders_read += 1;
+        let entries = level.folder.list(self.root, SKILL_FILTER, self.watch);
+        self.record_error(&level.place, entries)
+    }
+
+    /// Enters the folder `name` in `level`. Returns `None` if it is not a folder, or a symlink to
+    /// one in the workspace.
+    fn enter(
+        &mut self,
+        level: &PendingFolder,
+        name: &OsString,
+        kind: EntryKind,
+    ) -> Result<Option<PendingFolder>, ToolError> {
+        // A skill's name is always UTF-8.
+        let Some(text) = name.to_str() else { return Ok(None) };
+        let place = format!("{}/{text}", level.place);
+        let folder = match kind {
+            EntryKind::Dir => level.folder.child(name),
+            EntryKind::Symlink => {
+                let start = self.root.walk_start(&place);
+                match self.record_error(&place, start)? {
+                    Some(WalkStart::Folder(folder)) => folder,
+                    Some(WalkStart::File(_)) | None => return Ok(None),
+                }
+            }
+            EntryKind::File | EntryKind::Other => return Ok(None),
+        };
+        Ok(Some(PendingFolder {
+            folder,
+            place,
+            path: join_path(&level.path, text),
+            depth: level.depth + 1,
+        }))
+    }
+
+    /// Adds the skill in the folder `level`, whose entries are `entries`.
+    fn add_skill(
+        &mut self,
+        level: PendingFolder,
+        entries: Vec<(OsString, EntryKind)>,
+    ) -> Result<(), ToolError> {
+        let file = join_path(&level.place, SKILL_FILE);
+        let path = level.path.clone();
+        let at = level.folder.path.clone();
+        let entry = if self.skills.contains_key(&path) {
+            Err(FileProblem::whole(format!("another folder has a skill at `{path}` already")))
+        } else {
+            let parts = self.collect_files(level, entries)?;
+            parts.and_then(|parts| SkillEntry::new(&path, parts))
+        };
+        match entry {
+            Ok(entry) => {
+                self.skills.insert(path, entry);
+                self.visited.insert(at);
+            }
+            Err(wrong) => self.skipped.push(wrong.into_skipped(ITEM_KIND, &file)),
+        }
+        Ok(())
+    }
+
+    /// Returns the files of the skill in `top`.
+    #[allow(
+        clippy::type_complexity,
+        reason = "a list of what an entry is made of, or what is wrong"
+    )]
+    fn collect_files(
+        &mut self,
+        top: PendingFolder,
+        entries: Vec<(OsString, EntryKind)>,
+    ) -> Result<Result<Vec<(String, Arc<SkillFileInfo>, FileOrigin)>, FileProblem>, ToolError> {
+        let mut parts = Vec::new();
+        let mut bytes = 0;
+        let above = top.path.len() + 1;
+        let mut waiting = vec![(top, Some(entries))];
+        while let Some((mut level, entries)) = waiting.pop() {
+            let entries = match entries {
+                Some(entries) => entries,
+                None => self.read_entries(&mut level)?.unwrap_or_default(),
+            };
+            for (name, kind) in entries {
+                let Some(text) = name.to_str() else {
+                    let why = format!("the name of `{}` is not UTF-8", name.to_string_lossy());
+                    return Ok(Err(FileProblem::whole(why)));
+                };
+                let place = format!("{}/{text}", level.place);
+                match kind {
+                    EntryKind::Dir => {
+                        waiting.extend(self.enter(&level, &name, kind)?.map(|it| (it, None)));
+                    }
+                    EntryKind::File => {
+                        let inner = join_path(&level.path, text)[above..].to_owned();
+                        if inner != SKILL_FILE && text == SKILL_FILE {
+                            let why = format!("there is another skill in it, at `{inner}`");
+                            return Ok(Err(FileProblem::whole(why)));
+                        }
+                        let at = level.folder.path.join(&name);
+                        let known = match self.file_info(&at, text, bytes) {
+                            Ok(Ok(known)) => known,
+                            Ok(Err(wrong)) => return Ok(Err(wrong)),
+                            Err(err) if err.fault == ToolFault::Canceled => return Err(err),
+                            Err(err) => return Ok(Err(FileProblem::whole(err.message))),
+                        };
+                        bytes += known.bytes;
+                        parts.push((inner, known, FileOrigin::Workspace(at)));
+                        if parts.len() > FILES_MAX {
+                            return Ok(Err(too_many_files(parts.len())));
+                        }
+                    }
+                    EntryKind::Symlink => {
+                        let why = "it is a symlink, which is not followed in a skill";
+                        self.skipped.push(SkippedFile::whole("a file of a skill", &place, why));
+                    }
+                    EntryKind::Other => {}
+                }
+            }
+            if self.folders_read >= FOLDERS_MAX || waiting.len() > FOLDERS_MAX {
+                return Ok(Err(FileProblem::whole("the skill has too many folders")));
+            }
+        }
+        Ok(Ok(parts))
+    }
+
+    /// Reads the properties of the file at the walked path `at`. The skill already has `bytes`
+    /// bytes.
+    fn file_info(
+        &mut self,
+        at: &Path,
+        name: &str,
+        bytes: u64,
+    ) -> Result<Result<Arc<SkillFileInfo>, FileProblem>, ToolError> {
+        let file = self.root.open_walked(at)?;
+        let size = file.meta().size();
+        if bytes.saturating_add(size) > BYTES_MAX {
+            return Ok(Err(too_large(bytes.saturating_add(size))));
+        }
+        if name == SKILL_FILE && size > SKILL_FILE_BYTES_MAX {
+            let why =
+                format!("it has {size} bytes; a {SKILL_FILE} has {SKILL_FILE_BYTES_MAX} at most");
+            return Ok(Err(FileProblem::whole(why)));
+        }
+        let known = self.files.get_or_make(at, &file, || {
+            let content = file.read(0, size, self.watch)?;
+            Ok(Arc::new(SkillFileInfo::from_content(name, &content)))
+        });
+        known.map(Ok)
+    }
+
+    /// Returns the value of `outcome`. Records an error as a skipped item at `place`, except for
+    /// cancellation.
+    fn record_error<T>(
+        &mut self,
+        place: &str,
+        outcome: Result<T, ToolError>,
+    ) -> Result<Option<T>, ToolError> {
+        match outcome {
+            Ok(it) => Ok(Some(it)),
+            Err(err) if err.fault == ToolFault::Canceled => Err(err),
+            Err(err) => {
+                self.skipped.push(SkippedFile::whole(ITEM_KIND, place, err.message));
+                Ok(None)
+            }
+        }
+    }
+}
+
+fn join_path(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") }
+}

@@ -1,0 +1,66 @@
+//! Caches values computed from files until the files change.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use toolgate_contract::ToolError;
+
+use crate::world::root::{EntryStamp, FileTime, WorkspaceFile};
+
+/// Cached values by file path.
+pub(crate) struct FileCache<T> {
+    entries: BTreeMap<PathBuf, CachedFile<T>>,
+    round: u64,
+}
+
+struct CachedFile<T> {
+    value: T,
+    stamp: EntryStamp,
+    /// True if the file was unchanged for a clock tick when it was read. Only then does its stamp
+    /// reveal every later change.
+    settled: bool,
+    round: u64,
+}
+
+impl<T> Default for FileCache<T> {
+    fn default() -> Self {
+        Self { entries: BTreeMap::new(), round: 0 }
+    }
+}
+
+impl<T: Clone> FileCache<T> {
+    /// Returns the value that `make` computes from `file` at `path`. Computes it only if the file
+    /// changed.
+    ///
+    /// # Errors
+    ///
+    /// If `make` fails.
+    pub(crate) fn get_or_make(
+        &mut self,
+        path: &Path,
+        file: &WorkspaceFile,
+        make: impl FnOnce() -> Result<T, ToolError>,
+    ) -> Result<T, ToolError> {
+        let stamp = file.meta().stamp();
+        let round = self.round;
+        if let Some(known) = self.entries.get_mut(path)
+            && known.settled
+            && known.stamp == stamp
+        {
+            known.round = round;
+            return Ok(known.value.clone());
+        }
+        let settled = !file.meta().has_changed_since(FileTime::now());
+        let value = make()?;
+        let known = CachedFile { value: value.clone(), stamp, settled, round };
+        self.entries.insert(path.to_owned(), known);
+        Ok(value)
+    }
+
+    /// Drops the files that were not requested since the last call.
+    pub(crate) fn evict_unused(&mut self) {
+        let round = self.round;
+        self.entries.retain(|_, known| known.round == round);
+        self.round += 1;
+    }
+}

@@ -1,0 +1,62 @@
+//! Waits for any change in a set of folders (inotify), without reporting which change it was.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::inotify::{CreateFlags, Reader, WatchFlags, add_watch, init};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// A watch on folders that wakes when an entry comes, goes, is written or gets other permissions.
+pub struct FolderChangeSignal(AsyncFd<OwnedFd>);
+
+impl FolderChangeSignal {
+    /// Starts to watch `folders`. Only the first one must exist; the others are skipped if they
+    /// cannot be watched.
+    ///
+    /// # Errors
+    /// If the first folder cannot be watched.
+    pub fn new(folders: &[&Path]) -> io::Result<Self> {
+        let queue = init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
+        let kinds = WatchFlags::CLOSE_WRITE
+            | WatchFlags::CREATE
+            | WatchFlags::MOVED_TO
+            | WatchFlags::MOVED_FROM
+            | WatchFlags::DELETE
+            | WatchFlags::ATTRIB;
+        for (at, folder) in folders.iter().enumerate() {
+            match add_watch(&queue, *folder, kinds) {
+                Err(err) if at == 0 => return Err(err.into()),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Ok(Self(queue_reader(queue)?))
+    }
+
+    /// Waits until something has happened since the last call.
+    ///
+    /// # Errors
+    /// If the inotify queue cannot be read.
+    pub async fn wait(&self) -> io::Result<()> {
+        self.0.async_io(Interest::READABLE, drain_events).await
+    }
+}
+
+#[allow(unsafe_code, reason = "tokio watches descriptors it is promised stay open")]
+fn queue_reader(queue: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: the returned `AsyncFd` owns the descriptor and closes it when dropped.
+    Ok(unsafe { AsyncFd::register_with_interest(queue, Interest::READABLE) }?)
+}
+
+/// Reads all queued events and discards them. Fails with `EAGAIN` if there are none.
+fn drain_events(queue: &OwnedFd) -> io::Result<()> {
+    let mut room = [MaybeUninit::uninit(); 4096];
+    let mut reader = Reader::new(queue, &mut room);
+    reader.next()?;
+    while !reader.is_buffer_empty() {
+        reader.next()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,250 @@
+//! Captures a program's output: the first and last bytes in memory, more of it on disk.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+/// The bytes to read at a time: the capacity of a pipe.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// The longest wait for the last bytes to reach the disk.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The output of a program to one stream.
+#[derive(Default)]
+pub struct CapturedOutput {
+    /// The number of bytes that the program printed.
+    pub total_bytes: u64,
+    /// The first bytes. All of them if nothing was cut.
+    pub head: Vec<u8>,
+    /// The last bytes if the output was cut. Otherwise empty.
+    pub tail: Vec<u8>,
+    /// `false` if an unrelated process still held the stream open when reading stopped.
+    pub is_complete: bool,
+    spool: Option<OutputSpool>,
+}
+
+/// A part of a program's output.
+#[derive(Debug, PartialEq, Eq)]
+pub struct OutputPiece {
+    /// The offset of its first byte.
+    pub offset: u64,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// The offset of the next part. `None` if this is the last.
+    pub next_offset: Option<u64>,
+}
+
+/// The first bytes of a stream, in an unnamed temporary file.
+struct OutputSpool {
+    file: Arc<File>,
+    bytes: u64,
+}
+
+impl CapturedOutput {
+    /// Returns the range that is in neither `head` nor `tail`, if any.
+    pub fn cut_range(&self) -> Option<Range<u64>> {
+        let from = self.head.len() as u64;
+        let to = self.total_bytes - self.tail.len() as u64;
+        (from < to).then_some(from..to)
+    }
+
+    /// Returns the range that was kept nowhere, if any.
+    pub fn lost_range(&self) -> Option<Range<u64>> {
+        let from = self.spooled_bytes().max(self.head.len() as u64);
+        let to = self.total_bytes - self.tail.len() as u64;
+        (from < to).then_some(from..to)
+    }
+
+    /// Returns the number of bytes on disk.
+    pub fn spooled_bytes(&self) -> u64 {
+        self.spool.as_ref().map_or(0, |spool| spool.bytes)
+    }
+
+    /// Returns at most `bytes_max` bytes from `offset` on. Skips ahead if that byte was not kept.
+    pub async fn read_piece(&self, offset: u64, bytes_max: usize) -> io::Result<OutputPiece> {
+        let lost = self.lost_range();
+        let offset = match &lost {
+            Some(lost) if lost.contains(&offset) => lost.end,
+            Some(_) | None => offset.min(self.total_bytes),
+        };
+        let end = match &lost {
+            Some(lost) if offset < lost.start => lost.start,
+            Some(_) | None => self.total_bytes,
+        };
+        let end = end.min(offset.saturating_add(bytes_max as u64));
+        let bytes = self.read(offset..end).await?;
+        let next = match &lost {
+            Some(lost) if end == lost.start => lost.end,
+            Some(_) | None => end,
+        };
+        Ok(OutputPiece { offset, bytes, next_offset: (next < self.total_bytes).then_some(next) })
+    }
+
+    /// Reads `range`, which must not touch the lost bytes.
+    async fn read(&self, range: Range<u64>) -> io::Result<Vec<u8>> {
+        if let Some(bytes) = slice(&self.head, 0, &range) {
+            return Ok(bytes);
+        }
+        if let Some(bytes) = slice(&self.tail, self.total_bytes - self.tail.len() as u64, &range) {
+            return Ok(bytes);
+        }
+        let Some(spool) = &self.spool else {
+            return Ok(Vec::new());
+        };
+        let file = spool.file.clone();
+        // The file is shorter than the stream if output came faster than the disk took it.
+        let on_disk = range.start..range.end.min(spool.bytes);
+        let mut bytes = spawn_blocking(move || {
+            let mut bytes = vec![0; len(&on_disk)];
+            file.read_exact_at(&mut bytes, on_disk.start).map(|()| bytes)
+        })
+        .await??;
+        if spool.bytes < range.end {
+            let rest = spool.bytes.max(range.start)..range.end;
+            let tail_from = self.total_bytes - self.tail.len() as u64;
+            bytes.extend(slice(&self.tail, tail_from, &rest).unwrap_or_default());
+        }
+        Ok(bytes)
+    }
+}
+
+/// Returns the bytes of `range` in `held`, which starts at offset `from`, if it contains them all.
+fn slice(held: &[u8], from: u64, range: &Range<u64>) -> Option<Vec<u8>> {
+    let start = usize::try_from(range.start.checked_sub(from)?).ok()?;
+    let end = usize::try_from(range.end.checked_sub(from)?).ok()?;
+    held.get(start..end).map(<[u8]>::to_vec)
+}
+
+fn len(range: &Range<u64>) -> usize {
+    usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX)
+}
+
+/// An output stream while it is being read.
+pub(super) struct OutputCapture {
+    memory_bytes_max: usize,
+    spool_bytes_max: u64,
+    total_bytes: u64,
+    is_complete: bool,
+    head: Vec<u8>,
+    /// Exists once the stream is cut. Holds up to twice the bytes that it keeps in the end.
+    tail: Option<Vec<u8>>,
+    spool: Option<tokio::fs::File>,
+    spooled_bytes: u64,
+}
+
+impl OutputCapture {
+    /// Creates an empty capture.
+    pub(super) fn new(memory_bytes_max: usize, spool_bytes_max: u64) -> Self {
+        Self {
+            memory_bytes_max,
+            spool_bytes_max,
+            total_bytes: 0,
+            is_complete: false,
+            head: Vec::new(),
+            tail: None,
+            spool: None,
+            spooled_bytes: 0,
+        }
+    }
+
+    /// Reads `pipe` to its end and passes every chunk to `watch`.
+    pub(super) async fn read(&mut self, mut pipe: impl AsyncRead + Unpin, watch: impl Fn(&[u8])) {
+        let mut chunk = Vec::with_capacity(CHUNK_BYTES);
+        loop {
+            match pipe.read_buf(&mut chunk).await {
+                Ok(0) => self.is_complete = true,
+                Ok(_) => {
+                    watch(&chunk);
+                    self.push(&chunk).await;
+                    chunk.clear();
+                    continue;
+                }
+                Err(_) => {}
+            }
+            break;
+        }
+    }
+
+    async fn push(&mut self, mut chunk: &[u8]) {
+        self.total_bytes += chunk.len() as u64;
+        if self.tail.is_none() {
+            let room = self.memory_bytes_max - self.head.len();
+            let (fits, rest) = chunk.split_at(room.min(chunk.len()));
+            self.head.extend_from_slice(fits);
+            if rest.is_empty() {
+                return;
+            }
+            chunk = rest;
+            self.spill().await;
+        }
+        self.store(chunk).await;
+        let tail_bytes_max = self.tail_bytes_max();
+        let tail = self.tail.get_or_insert_default();
+        tail.extend_from_slice(&chunk[chunk.len().saturating_sub(tail_bytes_max)..]);
+        if tail.len() > 2 * tail_bytes_max {
+            tail.drain(..tail.len() - tail_bytes_max);
+        }
+    }
+
+    /// Cuts the stream: writes the held bytes to disk, and keeps a half as head and a half as tail.
+    async fn spill(&mut self) {
+        if let Ok(Ok(file)) = spawn_blocking(tempfile::tempfile).await {
+            self.spool = Some(tokio::fs::File::from_std(file));
+        }
+        let held = std::mem::take(&mut self.head);
+        self.store(&held).await;
+        let (head, tail) = held.split_at(self.memory_bytes_max / 2);
+        self.head = head.to_vec();
+        self.tail = Some(tail.to_vec());
+    }
+
+    /// Writes as much to disk as the limit allows. After a disk error nothing more is written.
+    async fn store(&mut self, chunk: &[u8]) {
+        let Some(file) = &mut self.spool else { return };
+        let room = self.spool_bytes_max - self.spooled_bytes;
+        let part = &chunk[..chunk.len().min(usize::try_from(room).unwrap_or(usize::MAX))];
+        if part.is_empty() {
+            return;
+        }
+        match file.write_all(part).await {
+            Ok(()) => self.spooled_bytes += part.len() as u64,
+            Err(_) => self.spool_bytes_max = self.spooled_bytes,
+        }
+    }
+
+    fn tail_bytes_max(&self) -> usize {
+        self.memory_bytes_max - self.memory_bytes_max / 2
+    }
+
+    /// Returns the captured output.
+    pub(super) async fn finish(mut self) -> CapturedOutput {
+        let spool = match self.spool.take() {
+            Some(file) => {
+                timeout(FLUSH_TIMEOUT, flush_spool(file, self.spooled_bytes)).await.ok().flatten()
+            }
+            None => None,
+        };
+        let tail_bytes_max = self.tail_bytes_max();
+        let mut tail = self.tail.unwrap_or_default();
+        let overlong = tail.len().saturating_sub(tail_bytes_max);
+        tail.drain(..overlong);
+        let Self { total_bytes, is_complete: ended, head, .. } = self;
+        CapturedOutput { total_bytes, head, tail, is_complete: ended, spool }
+    }
+}
+
+/// Waits for pending writes and returns the file. After a disk error it is as long as the file on
+/// disk.
+async fn flush_spool(mut file: tokio::fs::File, spooled_bytes: u64) -> Option<OutputSpool> {
+    let _ = file.flush().await;
+    let bytes = file.metadata().await.ok()?.len().min(spooled_bytes);
+    Some(OutputSpool { file: Arc::new(file.into_std().await), bytes })
+}

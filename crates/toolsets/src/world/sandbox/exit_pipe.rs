@@ -1,0 +1,88 @@
+//! Receives reports from the reaper: the program's exit status, and that no process is left.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::io::{Errno, read};
+use rustix::pipe::{PipeFlags, pipe_with};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// The message that no process is left. A closed pipe alone does not prove it: it also closes when
+/// the reaper is killed, before the kernel kills its namespace.
+pub(super) const OVER_MESSAGE: [u8; 1] = [0];
+
+/// Our end of a pipe that carries the program's exit status, followed by [`OVER`].
+pub(super) struct ExitPipe {
+    pipe: OwnedFd,
+    status: OnceLock<i32>,
+    is_over: AtomicBool,
+}
+
+impl ExitPipe {
+    /// Creates the pipe. Returns our end and the reaper's end.
+    pub(super) fn new() -> io::Result<(Self, OwnedFd)> {
+        let (pipe, theirs) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        Ok((Self { pipe, status: OnceLock::new(), is_over: AtomicBool::new(false) }, theirs))
+    }
+
+    /// Waits for the message that no process is left.
+    #[allow(unsafe_code, reason = "tokio watches descriptors it is promised stay open")]
+    pub(super) async fn wait_until_over(&self) -> io::Result<()> {
+        let pipe = self.pipe.as_fd();
+        // SAFETY: the pipe is borrowed from `self`, which owns it and outlives this call.
+        let pipe = unsafe { AsyncFd::register_with_interest(pipe, Interest::READABLE) }?;
+        loop {
+            let mut ready = pipe.readable().await?;
+            // If the read would block, nothing has arrived yet.
+            if let Ok(heard) = ready.try_io(|_| self.read_report())
+                && heard?
+            {
+                break;
+            }
+        }
+        match self.is_over() {
+            true => Ok(()),
+            // The sender is gone without the message.
+            false => std::future::pending().await,
+        }
+    }
+
+    /// Returns `true` after the message that no process is left.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Returns the program's exit status, if it was reported.
+    pub(super) fn status(&self) -> Option<ExitStatus> {
+        while let Ok(false) = self.read_report() {}
+        self.status.get().copied().map(ExitStatus::from_raw)
+    }
+
+    /// Reads the next message. Returns `true` if no more will follow.
+    fn read_report(&self) -> io::Result<bool> {
+        let mut told = [0; 5];
+        match read(&self.pipe, &mut told) {
+            Ok(0) => Ok(true),
+            Ok(said) => {
+                let (status, rest) = match told.get(..said) {
+                    Some([a, b, c, d, rest @ ..]) => (Some([*a, *b, *c, *d]), rest),
+                    rest => (None, rest.unwrap_or_default()),
+                };
+                // Only the first status counts.
+                if let Some(status) = status {
+                    let _ = self.status.set(i32::from_ne_bytes(status));
+                }
+                let is_over = rest == OVER_MESSAGE && self.status.get().is_some();
+                self.is_over.fetch_or(is_over, Ordering::AcqRel);
+                Ok(is_over)
+            }
+            Err(Errno::INTR) => Ok(false),
+            Err(err) => Err(err.into()),
+        }
+    }
+}

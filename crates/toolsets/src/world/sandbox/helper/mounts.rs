@@ -1,0 +1,387 @@
+//! Builds the file tree that a program sees: a separate root with the places of the plan and
+//! nothing else.
+//!
+//! The helper prepares the shared part in a namespace that each program's namespace is a copy of.
+//! It mounts this part over its own root directory, which does not hide the old root from the
+//! helper.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path};
+
+use rustix::fs::{
+    CWD, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat, openat2, symlinkat,
+};
+use rustix::io::Errno;
+use rustix::process::{chdir, fchdir};
+
+use super::super::kernel::{self, MountAttributes, MountPropagation};
+use super::super::plan::{OsBytes, PlaceAccess, SandboxPlan, ViewPlace};
+use super::super::setup_step::{SetupFailure, SetupStep};
+use super::check_identity;
+
+/// The device files that programs need.
+const DEVICES: [&CStr; 6] =
+    [c"/dev/null", c"/dev/zero", c"/dev/full", c"/dev/random", c"/dev/urandom", c"/dev/tty"];
+
+/// Symlinks in `/dev`.
+const DEV_LINKS: [(&str, &str); 5] = [
+    ("dev/fd", "/proc/self/fd"),
+    ("dev/stdin", "/proc/self/fd/0"),
+    ("dev/stdout", "/proc/self/fd/1"),
+    ("dev/stderr", "/proc/self/fd/2"),
+    ("dev/ptmx", "pts/ptmx"),
+];
+
+/// Entries of `/proc` about the whole machine that root could read. They are hidden from programs.
+const HIDDEN_PROC_ENTRIES: [&str; 9] = [
+    "proc/kcore",
+    "proc/kpagecount",
+    "proc/kpageflags",
+    "proc/kpagecgroup",
+    "proc/kallsyms",
+    "proc/keys",
+    "proc/key-users",
+    "proc/timer_list",
+    "proc/config.gz",
+];
+
+/// The mode of folders that the plan does not name.
+const FOLDER_MODE: Mode = Mode::from_bits_retain(0o755);
+
+/// The size of the in-memory root, which programs cannot write to.
+const ROOT_SIZE: &CStr = c"1m";
+
+/// The most retries if a place disappears before it is mounted.
+const TRIES: usize = 100;
+
+/// A place of the plan with its mount, if it needs one.
+enum MountSource<'p> {
+    Mount(&'p Path, OwnedFd),
+    Link(&'p Path, &'p Path),
+    Guard(&'p Path, u64),
+}
+
+/// Builds the part of the view that all programs share, and enters it.
+pub(super) fn build_shared(plan: &SandboxPlan) -> Result<(), SetupFailure> {
+    let sources = SetupStep::Sources.check(open_sources(plan, plan.base.iter()))?;
+    let devices = SetupStep::Sources.check(open_devices())?;
+    let root = SetupStep::Root.check(mount_bare_root())?;
+    for source in &sources {
+        SetupStep::Root.check(mount_source(root.as_fd(), source))?;
+    }
+    SetupStep::Root.check(put_devices(&root, &devices))?;
+    SetupStep::Root.check(fchdir(root))
+}
+
+/// Builds one program's own part of the view, and enters it. Mounts `/proc` if `has_proc`. Handles
+/// opened before are useless or closed afterwards.
+pub(super) fn build_own(plan: &SandboxPlan, has_proc: bool) -> Result<(), SetupFailure> {
+    SetupStep::Sources.check(kernel::isolate_mounts(MountPropagation::Private))?;
+    let root = SetupStep::Root.check(open_root())?;
+    SetupStep::Root.check(put_own_devices(&root))?;
+    if has_proc {
+        SetupStep::Proc.check(put_proc(&root))?;
+    }
+    put_places(plan, &root, false)?;
+    SetupStep::Enter.check(enter_root(&root))
+}
+
+/// Adds the places that depend on the content of the workspace, right before a program starts.
+pub(super) fn build_late(plan: &SandboxPlan) -> Result<(), SetupFailure> {
+    put_places(plan, &SetupStep::Root.check(open_root())?, true)
+}
+
+/// Mounts the late or the early places of the view, depending on `are_late`.
+fn put_places(plan: &SandboxPlan, root: &OwnedFd, are_late: bool) -> Result<(), SetupFailure> {
+    let workspace = plan.workspace.path();
+    let places = plan.view.iter().filter(|place| place.is_late(workspace) == are_late);
+    for source in SetupStep::Sources.check(open_sources(plan, places))? {
+        SetupStep::Root.check(mount_source(root.as_fd(), &source))?;
+    }
+    Ok(())
+}
+
+/// Opens the new root.
+fn open_root() -> io::Result<OwnedFd> {
+    Ok(open_step(CWD, Path::new("."), OFlags::DIRECTORY)?)
+}
+
+/// Opens the visible ones of `places`. Missing ones are left out.
+fn open_sources<'p>(
+    plan: &'p SandboxPlan,
+    places: impl Iterator<Item = &'p ViewPlace>,
+) -> io::Result<Vec<MountSource<'p>>> {
+    let mut sources = Vec::new();
+    for place in places {
+        let source = match place {
+            ViewPlace::Link { at, to } => MountSource::Link(at.path(), to.path()),
+            ViewPlace::Held { at } => MountSource::Guard(at.path(), 0),
+            ViewPlace::Guarded { at } => MountSource::Guard(at.path(), MountAttributes::READ_ONLY),
+            ViewPlace::Fresh { at, bytes, mode } => {
+                MountSource::Mount(at.path(), new_tmpfs(*bytes, *mode)?)
+            }
+            ViewPlace::Workspace { how } => {
+                MountSource::Mount(plan.workspace.path(), open_workspace(plan, *how)?)
+            }
+            ViewPlace::Same { at, how } => match open_same(plan, at, *how) {
+                Ok(mount) => MountSource::Mount(at.path(), mount),
+                Err(err) if is_not_there(&err) => continue,
+                Err(err) => return Err(err),
+            },
+        };
+        sources.push(source);
+    }
+    Ok(sources)
+}
+
+/// Opens the entry at `at`. If programs can write to a place around it, symlinks are refused.
+fn open_same(plan: &SandboxPlan, at: &OsBytes, how: PlaceAccess) -> io::Result<OwnedFd> {
+    let is_around = |place: &ViewPlace| match place {
+        ViewPlace::Same { at: around, how: PlaceAccess::Write } => {
+            at != around && at.path().starts_with(around.path())
+        }
+        _ => false,
+    };
+    if !plan.view.iter().any(is_around) {
+        return open_bound(&at.string()?, how);
+    }
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::NO_SYMLINKS;
+    let found = kernel::retry(|| Ok(openat2(CWD, at.path(), flags, Mode::empty(), resolve)?))?;
+    restrict_mount(kernel::clone_mount_of(&found)?, how)
+}
+
+/// Opens the workspace by its path and checks that it is the server's open folder. A handle from
+/// another namespace cannot be mounted.
+fn open_workspace(plan: &SandboxPlan, how: PlaceAccess) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let found = openat(CWD, plan.workspace.path(), flags, Mode::empty())?;
+    check_identity(&found, plan.workspace_identity)?;
+    restrict_mount(kernel::clone_mount_of(&found)?, how)
+}
+
+fn is_not_there(err: &io::Error) -> bool {
+    matches!(err.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::EACCES))
+}
+
+fn open_bound(path: &CStr, how: PlaceAccess) -> io::Result<OwnedFd> {
+    restrict_mount(kernel::clone_mount(path)?, how)
+}
+
+fn restrict_mount(mount: OwnedFd, how: PlaceAccess) -> io::Result<OwnedFd> {
+    let attr = match how {
+        PlaceAccess::Read => {
+            MountAttributes::READ_ONLY | MountAttributes::NO_SET_ID | MountAttributes::NO_DEVICES
+        }
+        PlaceAccess::Write => MountAttributes::NO_SET_ID | MountAttributes::NO_DEVICES,
+        // Devices can be written even on a read-only mount, which protects only their modes.
+        PlaceAccess::Device => {
+            MountAttributes::READ_ONLY | MountAttributes::NO_SET_ID | MountAttributes::NO_EXEC
+        }
+    };
+    kernel::restrict(&mount, MountAttributes(attr), true)?;
+    Ok(mount)
+}
+
+fn new_tmpfs(bytes: u64, mode: u32) -> io::Result<OwnedFd> {
+    let size = decimal_string(bytes.to_string())?;
+    let mode = decimal_string(format!("{mode:o}"))?;
+    mount_tmpfs(&size, &mode, c"65536")
+}
+
+fn decimal_string(text: String) -> io::Result<CString> {
+    CString::new(text).map_err(io::Error::from)
+}
+
+fn mount_tmpfs(size: &CStr, mode: &CStr, files: &CStr) -> io::Result<OwnedFd> {
+    let options = [(c"size", Some(size)), (c"mode", Some(mode)), (c"nr_inodes", Some(files))];
+    kernel::create_filesystem(
+        c"tmpfs",
+        &options,
+        MountAttributes(MountAttributes::NO_SET_ID | MountAttributes::NO_DEVICES),
+    )
+}
+
+fn open_devices() -> io::Result<Vec<(&'static CStr, OwnedFd)>> {
+    let mut devices = Vec::new();
+    for path in DEVICES {
+        match open_bound(path, PlaceAccess::Device) {
+            Ok(mount) => devices.push((path, mount)),
+            Err(err) if is_not_there(&err) => {}
+            Err(err) => return Err(err),
+        }
+    }
+    Ok(devices)
+}
+
+/// Mounts an empty new root over the old one. Absolute paths still start at the old root.
+fn mount_bare_root() -> io::Result<OwnedFd> {
+    let root = mount_tmpfs(ROOT_SIZE, c"755", c"8192")?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    kernel::attach(&root, openat(CWD, c"/", flags, Mode::empty())?)?;
+    Ok(root)
+}
+
+fn mount_source(root: impl AsFd, source: &MountSource<'_>) -> io::Result<()> {
+    match source {
+        MountSource::Link(at, to) => {
+            let (folder, name) = ensure_parent(root, at)?;
+            match symlinkat(*to, folder, name) {
+                // The link already exists, in a folder that is shared with the outside.
+                Err(Errno::EXIST | Errno::ROFS) => Ok(()),
+                made => Ok(made?),
+            }
+        }
+        MountSource::Guard(at, attr) => mount_onto_itself(root, at, *attr),
+        MountSource::Mount(at, mount) => {
+            let is_folder = FileType::from_raw_mode(fstat(mount)?.st_mode) == FileType::Directory;
+            let target = if is_folder { ensure_folder(root, at)? } else { ensure_file(root, at)? };
+            kernel::attach(mount, target)
+        }
+    }
+}
+
+/// Mounts the entry at `at` onto itself, so that it cannot be moved away. `attr` can make it
+/// read-only.
+fn mount_onto_itself(root: impl AsFd, at: &Path, attr: u64) -> io::Result<()> {
+    let at = at.strip_prefix("/").unwrap_or(at);
+    let attr = MountAttributes(attr | MountAttributes::NO_SET_ID | MountAttributes::NO_DEVICES);
+    for _ in 0..TRIES {
+        let target = match open_step(&root, at, OFlags::empty()) {
+            // A missing entry needs no protection, and no folder is created for it.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
+            opened => opened?,
+        };
+        let mount = kernel::clone_mount_of(&target)?;
+        kernel::restrict(&mount, attr, true)?;
+        match kernel::attach(mount, target) {
+            // The entry has disappeared: another server has released a name that it reserved.
+            Err(err) if err.kind() == io::ErrorKind::NotFound => {}
+            attached => return attached,
+        }
+    }
+    Err(Errno::BUSY.into())
+}
+
+fn put_devices(root: &OwnedFd, devices: &[(&CStr, OwnedFd)]) -> io::Result<()> {
+    for (path, mount) in devices {
+        let path = Path::new(std::ffi::OsStr::from_bytes(path.to_bytes()));
+        kernel::attach(mount, ensure_file(root, path)?)?;
+    }
+    for (at, to) in DEV_LINKS {
+        symlinkat(to, root, at)?;
+    }
+    Ok(())
+}
+
+/// Mounts the parts of `/dev` that each program has alone.
+fn put_own_devices(root: &OwnedFd) -> io::Result<()> {
+    let shared = mount_tmpfs(c"256m", c"1777", c"65536")?;
+    kernel::attach(shared, ensure_folder(root, Path::new("dev/shm"))?)?;
+    let pts = [(c"newinstance", None), (c"ptmxmode", Some(c"0666")), (c"mode", Some(c"0600"))];
+    let attr = MountAttributes(MountAttributes::NO_SET_ID | MountAttributes::NO_EXEC);
+    // Terminals are optional: without them the program is confined all the same.
+    if let Ok(pts) = kernel::create_filesystem(c"devpts", &pts, attr) {
+        kernel::attach(pts, ensure_folder(root, Path::new("dev/pts"))?)?;
+    }
+    Ok(())
+}
+
+/// Mounts a separate `/proc` read-only, because root outside owns the machine's settings in it.
+fn put_proc(root: &OwnedFd) -> io::Result<()> {
+    let attr = MountAttributes::READ_ONLY
+        | MountAttributes::NO_SET_ID
+        | MountAttributes::NO_DEVICES
+        | MountAttributes::NO_EXEC;
+    let proc = kernel::create_filesystem(c"proc", &[], MountAttributes(attr))?;
+    kernel::attach(proc, ensure_folder(root, Path::new("proc"))?)?;
+    // The mounted `/dev/null` is already restricted.
+    let Ok(nothing) = open_step(root, Path::new("dev/null"), OFlags::empty()) else {
+        return Ok(());
+    };
+    for at in HIDDEN_PROC_ENTRIES {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let Ok(target) = openat(root, at, flags, Mode::empty()) else { continue };
+        kernel::attach(kernel::clone_mount_of(&nothing)?, target)?;
+    }
+    Ok(())
+}
+
+fn enter_root(root: &OwnedFd) -> io::Result<()> {
+    fchdir(root)?;
+    kernel::switch_root()?;
+    chdir(c"/")?;
+    kernel::restrict(
+        root,
+        MountAttributes(
+            MountAttributes::READ_ONLY | MountAttributes::NO_SET_ID | MountAttributes::NO_DEVICES,
+        ),
+        false,
+    )?;
+    Ok(())
+}
+
+/// Opens the folder `path` below `root`, and creates it if it is missing.
+///
+/// Symlinks are not followed, because a program may have created them.
+fn ensure_folder(root: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
+    let path = path.strip_prefix("/").unwrap_or(path);
+    let whole = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    match open_step(root.as_fd(), whole, OFlags::DIRECTORY) {
+        Err(Errno::NOENT) => {}
+        opened => return Ok(opened?),
+    }
+    let mut folder = open_step(root.as_fd(), Path::new("."), OFlags::DIRECTORY)?;
+    for part in path.components() {
+        let Component::Normal(part) = part else { continue };
+        let part = Path::new(part);
+        folder = match open_step(folder.as_fd(), part, OFlags::DIRECTORY) {
+            Err(Errno::NOENT) => {
+                mkdirat(&folder, part, FOLDER_MODE)?;
+                open_step(folder.as_fd(), part, OFlags::DIRECTORY)?
+            }
+            opened => opened?,
+        };
+    }
+    Ok(folder)
+}
+
+/// Opens the file `path` below `root`, and creates an empty mount point if it is missing.
+fn ensure_file(root: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
+    let (folder, name) = ensure_parent(root, path)?;
+    match open_step(folder.as_fd(), Path::new(name), OFlags::empty()) {
+        Err(Errno::NOENT) => {
+            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+            drop(openat(&folder, name, flags, Mode::from_raw_mode(0o644))?);
+            Ok(open_step(folder.as_fd(), Path::new(name), OFlags::empty())?)
+        }
+        opened => Ok(opened?),
+    }
+}
+
+fn ensure_parent(root: impl AsFd, path: &Path) -> io::Result<(OwnedFd, &std::ffi::OsStr)> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    Ok((ensure_folder(root, path.parent().unwrap_or(Path::new("")))?, name))
+}
+
+fn open_step(folder: impl AsFd, name: &Path, more: OFlags) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC | more;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    let open = || Ok(openat2(&folder, name, flags, Mode::empty(), resolve)?);
+    kernel::retry(open).map_err(|err| Errno::from_io_error(&err).unwrap_or(Errno::IO))
+}
+
+/// Returns the files and folders of the view by path, for Landlock rules.
+pub(super) fn places(plan: &SandboxPlan) -> impl Iterator<Item = (&OsBytes, PlaceAccess)> {
+    let is_own = plan.spaces.is_some();
+    plan.base.iter().chain(&plan.view).filter_map(move |place| match place {
+        ViewPlace::Same { at, how } => Some((at, *how)),
+        // Without a separate view, these are the machine's own folders.
+        ViewPlace::Fresh { at, .. } => is_own.then_some((at, PlaceAccess::Write)),
+        ViewPlace::Workspace { how } => Some((&plan.workspace, *how)),
+        ViewPlace::Link { .. } | ViewPlace::Held { .. } | ViewPlace::Guarded { .. } => None,
+    })
+}

@@ -1,0 +1,66 @@
+//! Prepares the shared view before an order arrives, and each program's own part of it.
+
+use std::io;
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::write;
+use rustix::process::{Signal, getegid, geteuid, set_parent_process_death_signal};
+
+use super::super::kernel::{self, MountPropagation};
+use super::super::plan::{NamespaceSet, SandboxPlan};
+use super::super::setup_step::{SetupFailure, SetupStep};
+use super::mounts;
+
+/// The most inotify instances of a program. The usual default is 128 per user.
+const INOTIFY_INSTANCES: &str = "48";
+
+/// Prepares the shared view in the helper and enters it.
+pub(super) fn prepare_helper(plan: &SandboxPlan) -> Result<(), SetupFailure> {
+    let Some(spaces) = plan.spaces else { return Ok(()) };
+    enter_namespaces(spaces)?;
+    if spaces.net {
+        SetupStep::Network.check(kernel::bring_loopback_up())?;
+    }
+    mounts::build_shared(plan)
+}
+
+/// Prepares one program's own view in its namespaces and enters it. Leaves out the parts that
+/// depend on the last program's changes.
+pub(super) fn prepare_program(plan: &SandboxPlan) -> Result<(), SetupFailure> {
+    let Some(spaces) = plan.spaces else { return Ok(()) };
+    mounts::build_own(plan, spaces.proc)
+}
+
+/// Creates the namespaces that programs share with the helper or copy.
+///
+/// Network namespaces are slow to create and remove. One that only has a loopback interface keeps
+/// nothing of an ended program, so the helper's programs use it one after another.
+fn enter_namespaces(spaces: NamespaceSet) -> Result<(), SetupFailure> {
+    let user = geteuid().as_raw();
+    let group = getegid().as_raw();
+    let users = if spaces.user { libc::CLONE_NEWUSER } else { 0 };
+    let networks = if spaces.net { libc::CLONE_NEWNET } else { 0 };
+    SetupStep::Namespaces.check(kernel::unshare(libc::CLONE_NEWNS | users | networks))?;
+    if spaces.user {
+        SetupStep::UserIds.check(map_own_ids(user, group))?;
+    }
+    // On some kernels, the new user namespace clears this setting.
+    SetupStep::Namespaces.check(set_parent_process_death_signal(Some(Signal::KILL)))?;
+    // Later mounts of the machine may be part of the view.
+    SetupStep::Sources.check(kernel::isolate_mounts(MountPropagation::Receive))
+}
+
+/// Maps only the current `user` and `group`, both from before the namespace was created.
+fn map_own_ids(user: u32, group: u32) -> io::Result<()> {
+    let put = |file: &str, text: &str| {
+        let file = openat(CWD, file, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+        write(file, text.as_bytes()).map(drop)
+    };
+    put("/proc/self/setgroups", "deny")?;
+    put("/proc/self/uid_map", &format!("{user} {user} 1"))?;
+    put("/proc/self/gid_map", &format!("{group} {group} 1"))?;
+    // Instances count against the user outside, who would run out of them. Not every kernel allows
+    // this setting.
+    let _ = put("/proc/sys/user/max_inotify_instances", INOTIFY_INSTANCES);
+    Ok(())
+}

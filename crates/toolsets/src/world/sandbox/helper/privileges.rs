@@ -1,0 +1,145 @@
+//! Drops what a program must not have: unlimited resources, privileges, files and system calls.
+
+use std::io;
+use std::path::Path;
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, Ruleset, RulesetAttr,
+    RulesetStatus, Scope,
+};
+
+use super::super::kernel;
+use super::super::plan::{LandlockConfig, PlaceAccess, SandboxPlan, SpawnRequest};
+use super::super::seccomp;
+use super::super::server_confinement::allow_path;
+use super::super::setup_step::{SetupFailure, SetupStep};
+use super::mounts::places;
+
+/// Paths that each program needs in addition to the plan, in its own view.
+const OWN_VIEW_PATHS: [(&str, PlaceAccess); 3] = [
+    ("/dev", PlaceAccess::Device),
+    ("/dev/shm", PlaceAccess::Write),
+    ("/dev/pts", PlaceAccess::Device),
+];
+
+/// Paths that each program needs in addition to the plan, in the machine's own view.
+const SHARED_VIEW_PATHS: [(&str, PlaceAccess); 7] = [
+    ("/proc", PlaceAccess::Read),
+    ("/dev/null", PlaceAccess::Device),
+    ("/dev/zero", PlaceAccess::Device),
+    ("/dev/full", PlaceAccess::Device),
+    ("/dev/random", PlaceAccess::Device),
+    ("/dev/urandom", PlaceAccess::Device),
+    ("/dev/tty", PlaceAccess::Device),
+];
+
+/// Neither the root user nor file capabilities grant capabilities, and this is locked.
+const NO_ROOT_SECUREBITS: libc::c_ulong = 0b1111;
+
+/// Drops the rights that neither the helper nor its processes need any more.
+pub(super) fn drop_early(plan: &SandboxPlan) -> Result<(), SetupFailure> {
+    SetupStep::Rights.check(kernel::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0))?;
+    apply_filters(&plan.filters.ahead)
+}
+
+/// Drops the remaining rights. Each step does not need the ones dropped before.
+pub(super) fn drop_rest(plan: &SandboxPlan, errand: &SpawnRequest) -> Result<(), SetupFailure> {
+    for &(resource, limit) in &plan.limits {
+        SetupStep::Limits.check(set_limit(resource, limit))?;
+    }
+    SetupStep::Rights.check(drop_privileges())?;
+    if let Some(ground) = plan.landlock {
+        SetupStep::Landlock.check(enter_landlock(plan, errand, ground))?;
+    }
+    apply_filters(&plan.filters.last)
+}
+
+fn apply_filters(filters: &[Vec<u64>]) -> Result<(), SetupFailure> {
+    for filter in filters {
+        let filter = seccomp::decode_filter(filter);
+        SetupStep::Seccomp.check(seccompiler::apply_filter(&filter).map_err(io::Error::other))?;
+    }
+    Ok(())
+}
+
+#[allow(unsafe_code, reason = "the resources are numbers here")]
+fn set_limit(resource: u32, limit: u64) -> io::Result<()> {
+    let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: both structs have the kernel's layout and outlive the calls.
+    unsafe {
+        if libc::getrlimit(resource, &raw mut now) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let limit = limit.min(now.rlim_max);
+        let limit = libc::rlimit { rlim_cur: limit.min(now.rlim_cur), rlim_max: limit };
+        if libc::setrlimit(resource, &raw const limit) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+fn drop_privileges() -> io::Result<()> {
+    match kernel::prctl(libc::PR_SET_SECUREBITS, NO_ROOT_SECUREBITS, 0) {
+        // A process that may not change this has no root privileges to lose.
+        Err(err) if err.raw_os_error() == Some(libc::EPERM) => {}
+        said => said?,
+    }
+    kernel::drop_capabilities()?;
+    kernel::prctl(libc::PR_SET_DUMPABLE, 0, 0)
+}
+
+/// Applies a Landlock ruleset. Fails if it is not fully enforced.
+fn enter_landlock(
+    plan: &SandboxPlan,
+    errand: &SpawnRequest,
+    ground: LandlockConfig,
+) -> io::Result<()> {
+    let LandlockConfig { abi, tcp } = ground;
+    let abi = ABI::from(abi);
+    let mut ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::from_all(abi))
+        .map_err(io::Error::other)?;
+    if tcp && abi >= ABI::V4 {
+        ruleset = ruleset.handle_access(AccessNet::from_all(abi)).map_err(io::Error::other)?;
+    }
+    if abi >= ABI::V6 {
+        ruleset = ruleset.scope(Scope::from_all(abi)).map_err(io::Error::other)?;
+    }
+    let mut ruleset = ruleset.create().map_err(io::Error::other)?;
+    let always = if plan.spaces.is_some() { &OWN_VIEW_PATHS[..] } else { &SHARED_VIEW_PATHS[..] };
+    let always = always.iter().map(|&(path, how)| (Path::new(path), how));
+    let unrun = if errand.runs.is_some() { AccessFs::Execute.into() } else { BitFlags::EMPTY };
+    // Everything visible in a separate view may be read. This rule covers only that view's root.
+    let is_own = plan.spaces.is_some();
+    let root = is_own.then_some((Path::new("/"), PlaceAccess::Read));
+    let listed = places(plan).filter(|(_, how)| !is_own || *how != PlaceAccess::Read);
+    for (path, how) in
+        root.into_iter().chain(listed.map(|(at, how)| (at.path(), how))).chain(always)
+    {
+        ruleset = allow_path(ruleset, path, landlock_access(how, abi) & !unrun, abi)?;
+    }
+    for path in errand.runs.iter().flatten() {
+        ruleset = allow_path(ruleset, path.path(), landlock_access(PlaceAccess::Read, abi), abi)?;
+    }
+    let status = ruleset.restrict_self().map_err(io::Error::other)?;
+    match status.ruleset {
+        RulesetStatus::FullyEnforced => Ok(()),
+        RulesetStatus::PartiallyEnforced | RulesetStatus::NotEnforced => {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+    }
+}
+
+fn landlock_access(how: PlaceAccess, abi: ABI) -> BitFlags<AccessFs> {
+    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    let device = read | AccessFs::WriteFile;
+    let asked = if abi >= ABI::V5 { AccessFs::IoctlDev.into() } else { BitFlags::EMPTY };
+    match how {
+        PlaceAccess::Read => read | AccessFs::Execute,
+        PlaceAccess::Write => AccessFs::from_all(abi) & !(AccessFs::MakeChar | AccessFs::MakeBlock),
+        PlaceAccess::Device if abi >= ABI::V3 => device | AccessFs::Truncate | asked,
+        PlaceAccess::Device => device | asked,
+    }
+}

@@ -1,0 +1,233 @@
+//! The messages between the server and an idle sandbox helper.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg,
+    send, sendmsg, socketpair,
+};
+use rustix::process::Pid;
+
+use super::setup_step::{FAILURE_BYTES, SetupFailure};
+
+/// The number of handles in an order.
+const HANDLES: usize = 7;
+
+/// An order to a helper to start one program.
+pub(super) struct HelperOrder<H> {
+    /// The program's standard streams.
+    pub(super) streams: [H; 3],
+    /// The sealed message: a plan in the first order, a request in later ones.
+    pub(super) message: H,
+    /// The pipe for the error that kept the program from starting. It closes empty once the program
+    /// has started.
+    pub(super) failure_pipe: H,
+    /// The pipe for the exit status, if a reaper runs beside the program.
+    pub(super) exit_pipe: H,
+    pub(super) workspace: H,
+}
+
+/// A message from a helper.
+#[derive(Debug)]
+pub(super) enum HelperAnswer {
+    /// A process for the next order exists.
+    ProcessReady(Pid),
+    /// The process has taken the order and carries its tag.
+    OrderTaken,
+    Failed(SetupFailure),
+}
+
+/// Creates a socket pair that preserves message boundaries. Returns the server's end and the
+/// helper's end.
+pub(super) fn message_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let kind = SocketType::SEQPACKET;
+    let flags = SocketFlags::CLOEXEC;
+    Ok(socketpair(AddressFamily::UNIX, kind, flags, None)?)
+}
+
+impl<H: AsFd> HelperOrder<H> {
+    pub(super) fn send(&self, line: impl AsFd) -> io::Result<()> {
+        let [stdin, stdout, stderr] = self.streams.each_ref();
+        let handles = [
+            stdin,
+            stdout,
+            stderr,
+            &self.message,
+            &self.failure_pipe,
+            &self.exit_pipe,
+            &self.workspace,
+        ];
+        let handles: [BorrowedFd<'_>; HANDLES] = handles.map(AsFd::as_fd);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDLES))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        control.push(SendAncillaryMessage::ScmRights(&handles));
+        sendmsg(line, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+}
+
+impl HelperOrder<OwnedFd> {
+    /// Receives the next order. `None` when the server has closed the connection.
+    pub(super) fn receive(line: impl AsFd) -> io::Result<Option<Self>> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDLES))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut nothing = [0];
+        let mut data = [IoSliceMut::new(&mut nothing)];
+        let got = recvmsg(line, &mut data, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+        if got.bytes == 0 {
+            return Ok(None);
+        }
+        let handles = control.drain().filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(handles) => Some(handles),
+            _ => None,
+        });
+        let handles: Vec<_> = handles.flatten().collect();
+        if got.flags.contains(ReturnFlags::CTRUNC) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let handles: [OwnedFd; HANDLES] =
+            handles.try_into().map_err(|_| io::ErrorKind::InvalidData)?;
+        let [stdin, stdout, stderr, told, birth, end, workspace] = handles;
+        Ok(Some(Self {
+            streams: [stdin, stdout, stderr],
+            message: told,
+            failure_pipe: birth,
+            exit_pipe: end,
+            workspace,
+        }))
+    }
+}
+
+impl HelperAnswer {
+    const PROCESS_READY: u8 = 0;
+    const ORDER_TAKEN: u8 = 1;
+    const FAILED: u8 = 2;
+
+    pub(super) fn send(&self, line: impl AsFd) -> io::Result<()> {
+        let mut told = [0; FAILURE_BYTES + 1];
+        let [kind, rest @ ..] = &mut told;
+        match self {
+            Self::ProcessReady(pid) => {
+                *kind = Self::PROCESS_READY;
+                let [_, number @ ..] = rest;
+                *number = pid.as_raw_pid().to_ne_bytes();
+            }
+            Self::OrderTaken => *kind = Self::ORDER_TAKEN,
+            Self::Failed(failed) => {
+                *kind = Self::FAILED;
+                *rest = failed.to_bytes();
+            }
+        }
+        send(line, &told, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    /// Receives the next message. Fails with `UnexpectedEof` if the helper is gone.
+    pub(super) fn receive(line: impl AsFd) -> io::Result<Self> {
+        let mut told = [0; FAILURE_BYTES + 1];
+        let mut was_reset = false;
+        let got = loop {
+            match recv(&line, &mut told, RecvFlags::empty()) {
+                Err(Errno::INTR) => {}
+                // If the helper left an order unread, this error comes first and its messages
+                // follow.
+                Err(Errno::CONNRESET) if !was_reset => was_reset = true,
+                got => break got?.0,
+            }
+        };
+        if got == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let [kind, rest @ ..] = &told;
+        let answer = match *kind {
+            Self::PROCESS_READY => {
+                let number = rest.last_chunk().copied().map(i32::from_ne_bytes);
+                number.and_then(Pid::from_raw).map(Self::ProcessReady)
+            }
+            Self::ORDER_TAKEN => Some(Self::OrderTaken),
+            Self::FAILED => SetupFailure::from_bytes(rest).map(Self::Failed),
+            _ => None,
+        };
+        answer.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use rustix::pipe::pipe;
+
+    use super::super::setup_step::SetupStep;
+    use super::*;
+
+    #[test]
+    fn what_is_sent_on_a_line_is_received() {
+        let (ours, theirs) = message_pair().unwrap();
+        let (read, write) = pipe().unwrap();
+        let handles = || (read.as_fd(), write.as_fd());
+        let ((r, w), birth) = (handles(), write.as_fd());
+        HelperOrder {
+            streams: [r, w, w],
+            message: r,
+            failure_pipe: birth,
+            exit_pipe: w,
+            workspace: r,
+        }
+        .send(&ours)
+        .unwrap();
+        let order = HelperOrder::receive(&theirs).unwrap().unwrap();
+        std::fs::File::from(order.failure_pipe).write_all(b"told").unwrap();
+        let mut told = [0; 4];
+        std::fs::File::from(order.message).read_exact(&mut told).unwrap();
+        assert_eq!(told, *b"told");
+        HelperAnswer::ProcessReady(Pid::from_raw(0x0102_0304).unwrap()).send(&theirs).unwrap();
+        let why = io::Error::from_raw_os_error(libc::EBUSY);
+        HelperAnswer::Failed(SetupFailure { step: SetupStep::Groups, cause: why })
+            .send(&theirs)
+            .unwrap();
+        let answer = HelperAnswer::receive(&ours).unwrap();
+        assert!(
+            matches!(answer, HelperAnswer::ProcessReady(pid) if pid.as_raw_pid() == 0x0102_0304)
+        );
+        let HelperAnswer::Failed(failed) = HelperAnswer::receive(&ours).unwrap() else { panic!() };
+        assert_eq!(
+            (failed.step, failed.cause.raw_os_error()),
+            (SetupStep::Groups, Some(libc::EBUSY))
+        );
+        drop(theirs);
+        assert_eq!(HelperAnswer::receive(&ours).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        drop(ours);
+    }
+
+    #[test]
+    fn what_was_told_by_who_left_an_order_unread_is_heard() {
+        let (ours, theirs) = message_pair().unwrap();
+        // None of the line's own: in itself it would be held until the kernel looks for such.
+        let (read, _write) = pipe().unwrap();
+        let handle = read.as_fd();
+        let order = HelperOrder {
+            streams: [handle; 3],
+            message: handle,
+            failure_pipe: handle,
+            exit_pipe: handle,
+            workspace: handle,
+        };
+        order.send(&ours).unwrap();
+        HelperAnswer::OrderTaken.send(&theirs).unwrap();
+        drop(theirs);
+        assert!(matches!(HelperAnswer::receive(&ours), Ok(HelperAnswer::OrderTaken)));
+        assert_eq!(HelperAnswer::receive(&ours).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn a_line_that_is_let_go_has_no_more_orders() {
+        let (ours, theirs) = message_pair().unwrap();
+        drop(ours);
+        assert!(HelperOrder::receive(&theirs).unwrap().is_none());
+    }
+}

@@ -1,0 +1,39 @@
+//! A thread started before the server confines itself. Its child processes are unconfined, so they
+//! can be given a view.
+
+use std::io;
+use std::sync::mpsc::{self, SyncSender};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+type BoxedWork = Box<dyn FnOnce() + Send>;
+
+/// A thread that runs one piece of work and ends.
+pub(super) struct UnconfinedThread(Mutex<Option<SyncSender<BoxedWork>>>);
+
+impl UnconfinedThread {
+    /// Starts the thread.
+    pub(super) fn start() -> io::Result<Self> {
+        let (sender, work) = mpsc::sync_channel::<BoxedWork>(1);
+        thread::Builder::new().name("toolgate-look".to_owned()).spawn(move || {
+            // If no program is ever run, no work arrives.
+            if let Ok(work) = work.recv() {
+                work();
+            }
+        })?;
+        Ok(Self(Mutex::new(Some(sender))))
+    }
+
+    /// Runs `work` on the thread and returns its result. Works only once. Blocks.
+    pub(super) fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<T> {
+        let over = || io::Error::other("the thread that looks at this system is over");
+        let thread = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let (done, result) = mpsc::sync_channel(1);
+        let work = Box::new(move || drop(done.send(work())));
+        thread.ok_or_else(over)?.send(work).map_err(|_| over())?;
+        result.recv().map_err(|_| over())
+    }
+}

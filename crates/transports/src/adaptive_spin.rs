@@ -1,0 +1,83 @@
+//! Decides if a peer sends so quickly that busy polling beats sleeping.
+//!
+//! Putting a thread to sleep and waking it takes longer than a quick peer takes to send again. A
+//! slow peer costs only a look at the clock.
+
+use std::sync::LazyLock;
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+/// Longest gap that counts as quick, and longest time of busy polling.
+pub(crate) const GAP_MAX: Duration = Duration::from_micros(100);
+/// Number of quick arrivals in a row after which busy polling starts.
+pub(crate) const QUICK_ARRIVALS_MIN: u32 = 4;
+
+/// True if there are at least two processors. With only one, busy polling would block the sender.
+static HAS_SPARE_PROCESSOR: LazyLock<bool> =
+    LazyLock::new(|| available_parallelism().is_ok_and(|processors| processors.get() > 1));
+
+/// Record of how quickly the peer's data arrives.
+#[derive(Debug)]
+pub(crate) struct SpinHistory {
+    /// True if busy polling is possible.
+    pub(crate) is_enabled: bool,
+    /// Longest gap that counts as quick.
+    pub(crate) gap_max: Duration,
+    /// Number of quick arrivals in a row, up to [`OFTEN`].
+    pub(crate) quick_arrivals: u32,
+}
+
+impl SpinHistory {
+    /// Creates the record of a new peer.
+    pub(crate) fn new() -> Self {
+        Self { is_enabled: *HAS_SPARE_PROCESSOR, gap_max: GAP_MAX, quick_arrivals: 0 }
+    }
+
+    /// Records that data arrived after `waited`.
+    pub(crate) fn record_arrival(&mut self, waited: Duration) {
+        self.quick_arrivals = if waited <= self.gap_max {
+            (self.quick_arrivals + 1).min(QUICK_ARRIVALS_MIN)
+        } else {
+            0
+        };
+    }
+
+    /// Records that busy polling was in vain.
+    pub(crate) fn record_miss(&mut self) {
+        self.quick_arrivals = 0;
+    }
+
+    /// Returns true if busy polling is worthwhile.
+    pub(crate) fn is_quick(&self) -> bool {
+        self.is_enabled && self.quick_arrivals == QUICK_ARRIVALS_MIN
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_came_late_once_is_not_looked_for_until_it_has_come_soon_often() {
+        let mut rhythm = SpinHistory { is_enabled: true, gap_max: GAP_MAX, quick_arrivals: 0 };
+        for _ in 0..QUICK_ARRIVALS_MIN {
+            assert!(!rhythm.is_quick());
+            rhythm.record_arrival(GAP_MAX);
+        }
+        assert!(rhythm.is_quick());
+        rhythm.record_arrival(GAP_MAX + Duration::from_nanos(1));
+        assert!(!rhythm.is_quick());
+    }
+
+    #[test]
+    fn a_single_processor_looks_for_nothing() {
+        assert!(
+            !SpinHistory {
+                is_enabled: false,
+                gap_max: GAP_MAX,
+                quick_arrivals: QUICK_ARRIVALS_MIN
+            }
+            .is_quick()
+        );
+    }
+}

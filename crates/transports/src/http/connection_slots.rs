@@ -1,0 +1,462 @@
+//! Slots for connections, and their reassignment when more clients come than there are slots.
+//!
+//! A connection keeps its slot while an authenticated request is being answered. A connection that
+//! waits for its client loses the slot to a new one, starting with the longest wait. So does one
+//! with a request that is not authenticated. Nobody can therefore block others by silence or by
+//! rejected requests. A new connection gets a short grace period.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use toolgate_contract::Caller;
+
+use super::occupancy::{OccupancyCounter, OccupancyGuard};
+
+/// Connection slots of a listener.
+pub(super) struct ConnectionSlots {
+    bounds: SlotBounds,
+    opened: Instant,
+    table: Mutex<ConnectionTable>,
+    /// Number of connections that wait for a slot.
+    waiting: AtomicUsize,
+    /// Notified when a slot may be available, while connections wait.
+    changed: Notify,
+}
+
+/// Limits of connection slots.
+#[derive(Debug, Clone)]
+pub(super) struct SlotBounds {
+    /// Most connections at once.
+    pub(super) connections: usize,
+    /// Most long-lived streams and WebSockets.
+    pub(super) streams: usize,
+    /// Most long-lived streams and WebSockets per authenticated caller.
+    pub(super) streams_each: usize,
+    /// Counter of taken slots.
+    pub(super) occupancy: OccupancyCounter,
+}
+
+#[derive(Default)]
+struct ConnectionTable {
+    next_number: u64,
+    slots: HashMap<u64, Arc<SlotEntry>>,
+    /// Number of long-lived streams by caller, with unauthenticated ones under `None`.
+    streams: HashMap<Option<Caller>, usize>,
+}
+
+/// Grace period of a connection that is new or has just sent part of a body.
+const GRACE_PERIOD: Duration = Duration::from_secs(2);
+
+/// Divisor of the stream limit that gives additional slots for unauthenticated WebSockets, on which
+/// they are refused.
+const UNAUTHENTICATED_DIVISOR: usize = 8;
+
+/// Activity of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ConnectionActivity {
+    /// Nothing complete has arrived yet.
+    Silent,
+    /// The current or last request was not authenticated.
+    Unauthenticated,
+    /// An authenticated request was answered.
+    Idle,
+    /// An authenticated client is sending a body.
+    Sending,
+    /// An authenticated request is being answered.
+    Busy,
+}
+
+impl ConnectionActivity {
+    /// Returns the rank for losing the slot, lowest first. Returns `None` if the connection keeps
+    /// it.
+    fn eviction_rank(self, since: Duration, now: Duration) -> Option<(u8, Duration)> {
+        let is_new = now.saturating_sub(since) < GRACE_PERIOD;
+        match self {
+            Self::Silent if is_new => Some((2, since)),
+            Self::Sending if is_new => Some((3, since)),
+            Self::Silent | Self::Sending | Self::Unauthenticated => Some((0, since)),
+            Self::Idle => Some((1, since)),
+            Self::Busy => None,
+        }
+    }
+}
+
+/// Activity and its start packed into one atomic word, since each request changes it several times.
+#[derive(Clone, Copy)]
+struct PackedActivity(u64);
+
+/// Bits for the activity. The others count microseconds since the listener was opened.
+const ACTIVITY_BITS: u32 = 3;
+
+impl PackedActivity {
+    /// Marks a slot that was lost.
+    const GONE: Self = Self(u64::MAX);
+
+    fn pack(doing: ConnectionActivity, since: Duration) -> Self {
+        let since = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);
+        Self((since << ACTIVITY_BITS) | doing as u64)
+    }
+
+    /// Unpacks the activity and its start. Returns `None` if the slot was lost.
+    fn unpack(self) -> Option<(ConnectionActivity, Duration)> {
+        let doing = match self.0 & ((1 << ACTIVITY_BITS) - 1) {
+            0 => ConnectionActivity::Silent,
+            1 => ConnectionActivity::Unauthenticated,
+            2 => ConnectionActivity::Idle,
+            3 => ConnectionActivity::Sending,
+            4 => ConnectionActivity::Busy,
+            _ => return None,
+        };
+        Some((doing, Duration::from_micros(self.0 >> ACTIVITY_BITS)))
+    }
+}
+
+/// Connection as other connections see it.
+struct SlotEntry {
+    /// Packed [`PackedActivity`].
+    activity: AtomicU64,
+    evicted: CancellationToken,
+}
+
+impl SlotEntry {
+    fn new(PackedActivity(does): PackedActivity) -> Arc<Self> {
+        Arc::new(Self { activity: does.into(), evicted: CancellationToken::new() })
+    }
+
+    fn activity(&self) -> PackedActivity {
+        PackedActivity(self.activity.load(Ordering::SeqCst))
+    }
+
+    fn set_activity(&self, PackedActivity(word): PackedActivity) {
+        self.activity.store(word, Ordering::SeqCst);
+    }
+
+    /// Takes the slot away. Returns false if the activity has changed since it was `seen`.
+    fn evict(&self, PackedActivity(seen): PackedActivity) -> bool {
+        let PackedActivity(gone) = PackedActivity::GONE;
+        let is_as_seen =
+            self.activity.compare_exchange(seen, gone, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        if is_as_seen {
+            self.evicted.cancel();
+        }
+        is_as_seen
+    }
+}
+
+/// Slot of one connection, released on drop.
+pub(super) struct ConnectionSlot {
+    slots: Arc<ConnectionSlots>,
+    number: u64,
+    entry: Arc<SlotEntry>,
+    _counted: OccupancyGuard,
+}
+
+impl ConnectionSlots {
+    pub(super) fn new(bounds: SlotBounds) -> Arc<Self> {
+        let taken = Mutex::default();
+        let waiting = AtomicUsize::default();
+        Arc::new(Self {
+            bounds,
+            opened: Instant::now(),
+            table: taken,
+            waiting,
+            changed: Notify::new(),
+        })
+    }
+
+    /// Takes a slot, possibly from another connection. Waits while all are busy.
+    pub(super) async fn take(self: &Arc<Self>) -> ConnectionSlot {
+        if let Some(seat) = self.try_take() {
+            return seat;
+        }
+        // Counted before the next attempt, so that no change is missed.
+        let _waiting = WaitingGuard::new(&self.waiting);
+        loop {
+            let changed = self.changed.notified();
+            if let Some(seat) = self.try_take() {
+                return seat;
+            }
+            changed.await;
+        }
+    }
+
+    fn try_take(self: &Arc<Self>) -> Option<ConnectionSlot> {
+        let mut taken = self.lock_table();
+        while taken.slots.len() >= self.bounds.connections {
+            let now = self.opened.elapsed();
+            let going = taken.slots.iter().filter_map(|(number, place)| {
+                let seen = place.activity();
+                let (doing, since) = seen.unpack()?;
+                Some((doing.eviction_rank(since, now)?, *number, seen))
+            });
+            let (_, longest, seen) = going.min_by_key(|(turn, number, _)| (*turn, *number))?;
+            // Otherwise its activity has changed, and another connection is selected.
+            if taken.slots[&longest].evict(seen) {
+                taken.slots.remove(&longest);
+            }
+        }
+        let number = taken.next_number;
+        taken.next_number += 1;
+        let place =
+            SlotEntry::new(PackedActivity::pack(ConnectionActivity::Silent, self.opened.elapsed()));
+        taken.slots.insert(number, place.clone());
+        let _counted = self.bounds.occupancy.count_connection();
+        Some(ConnectionSlot { slots: self.clone(), number, entry: place, _counted })
+    }
+
+    /// Reserves a long-lived stream for `caller`, or for an unauthenticated WebSocket. Returns
+    /// `None` at the limit.
+    pub(super) fn reserve_stream(
+        self: &Arc<Self>,
+        caller: Option<&Caller>,
+    ) -> Option<LongStreamSlot> {
+        let mut taken = self.lock_table();
+        let known = taken.streams.iter().filter(|(caller, _)| caller.is_some());
+        let all: usize = known.map(|(_, count)| count).sum();
+        let own = taken.streams.get(&caller.cloned()).copied().unwrap_or_default();
+        let has_room = match caller {
+            // Separate from the others' limit, so that it takes none of their slots.
+            None => own < self.bounds.streams.div_ceil(UNAUTHENTICATED_DIVISOR),
+            // Without credentials, callers cannot be told apart.
+            Some(caller) if *caller == Caller::anonymous() => all < self.bounds.streams,
+            Some(_) => all < self.bounds.streams && own < self.bounds.streams_each,
+        };
+        if !has_room {
+            return None;
+        }
+        taken.streams.insert(caller.cloned(), own + 1);
+        let _counted = self.bounds.occupancy.count_stream();
+        Some(LongStreamSlot { slots: self.clone(), caller: caller.cloned(), _counted })
+    }
+
+    fn lock_table(&self) -> MutexGuard<'_, ConnectionTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ConnectionSlot {
+    /// Waits until the slot is taken away.
+    pub(super) async fn wait_evicted(&self) {
+        self.entry.evicted.cancelled().await;
+    }
+
+    /// Starts a request, whose turn ends when its answer is sent.
+    pub(super) fn begin_turn(self: &Arc<Self>) -> RequestTurn {
+        self.set_activity(ConnectionActivity::Unauthenticated);
+        RequestTurn { slot: self.clone(), is_authenticated: AtomicBool::new(false) }
+    }
+
+    fn set_activity(&self, doing: ConnectionActivity) {
+        self.entry.set_activity(PackedActivity::pack(doing, self.slots.opened.elapsed()));
+        if doing != ConnectionActivity::Busy && self.slots.waiting.load(Ordering::SeqCst) > 0 {
+            self.slots.changed.notify_one();
+        }
+    }
+}
+
+impl Drop for ConnectionSlot {
+    fn drop(&mut self) {
+        self.slots.lock_table().slots.remove(&self.number);
+        self.slots.changed.notify_one();
+    }
+}
+
+/// Counts a waiting connection until it is dropped.
+struct WaitingGuard<'a>(&'a AtomicUsize);
+
+impl<'a> WaitingGuard<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for WaitingGuard<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Request that is not yet fully answered.
+pub(super) struct RequestTurn {
+    slot: Arc<ConnectionSlot>,
+    is_authenticated: AtomicBool,
+}
+
+impl RequestTurn {
+    /// Marks the request as authenticated, so that it keeps its slot.
+    pub(super) fn mark_authenticated(&self) {
+        self.is_authenticated.store(true, Ordering::Relaxed);
+        self.slot.set_activity(ConnectionActivity::Busy);
+    }
+
+    /// Runs `reading` while the client still has to send data.
+    pub(super) async fn while_sending<T>(&self, reading: impl Future<Output = T>) -> T {
+        self.note_data();
+        let read = reading.await;
+        if self.is_authenticated() {
+            self.slot.set_activity(ConnectionActivity::Busy);
+        }
+        read
+    }
+
+    /// Records that the client has sent more data.
+    pub(super) fn note_data(&self) {
+        if self.is_authenticated() {
+            self.slot.set_activity(ConnectionActivity::Sending);
+        }
+    }
+
+    fn is_authenticated(&self) -> bool {
+        self.is_authenticated.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for RequestTurn {
+    fn drop(&mut self) {
+        self.slot.set_activity(if self.is_authenticated() {
+            ConnectionActivity::Idle
+        } else {
+            ConnectionActivity::Unauthenticated
+        });
+    }
+}
+
+/// Reserved long-lived stream, released on drop.
+pub(super) struct LongStreamSlot {
+    slots: Arc<ConnectionSlots>,
+    caller: Option<Caller>,
+    _counted: OccupancyGuard,
+}
+
+impl LongStreamSlot {
+    /// Returns true if the caller is authenticated.
+    pub(super) fn is_authenticated(&self) -> bool {
+        self.caller.is_some()
+    }
+}
+
+impl Drop for LongStreamSlot {
+    fn drop(&mut self) {
+        let mut taken = self.slots.lock_table();
+        match taken.streams.get_mut(&self.caller) {
+            Some(count) if *count > 1 => *count -= 1,
+            Some(_) | None => drop(taken.streams.remove(&self.caller)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use tokio::time::advance;
+
+    use super::*;
+
+    fn seats(connections: usize) -> Arc<ConnectionSlots> {
+        let occupancy = OccupancyCounter::default();
+        ConnectionSlots::new(SlotBounds { connections, streams: 2, streams_each: 1, occupancy })
+    }
+
+    fn taken(seats: &Arc<ConnectionSlots>) -> Arc<ConnectionSlot> {
+        Arc::new(seats.take().now_or_never().expect("a seat"))
+    }
+
+    fn has_gone(seat: &ConnectionSlot) -> bool {
+        seat.wait_evicted().now_or_never().is_some()
+    }
+
+    fn answered(seat: &Arc<ConnectionSlot>) {
+        seat.begin_turn().mark_authenticated();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_one_silent_for_longest_goes_first() {
+        let seats = seats(3);
+        let idle = taken(&seats);
+        answered(&idle);
+        let mut silent = Vec::new();
+        for _ in 0..2 {
+            advance(GRACE_PERIOD).await;
+            silent.push(taken(&seats));
+        }
+        advance(GRACE_PERIOD).await;
+        let third = taken(&seats);
+        assert_eq!(
+            [has_gone(&idle), has_gone(&silent[0]), has_gone(&silent[1])],
+            [false, true, false]
+        );
+        answered(&third);
+        let fourth = taken(&seats);
+        assert_eq!([has_gone(&idle), has_gone(&silent[1])], [false, true]);
+        answered(&fourth);
+        let _fifth = taken(&seats);
+        assert!(has_gone(&idle));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_just_come_stays_while_there_is_another_to_go() {
+        let seats = seats(4);
+        let idle = taken(&seats);
+        let unknown = taken(&seats);
+        let stuck = taken(&seats);
+        let stuck = stuck.begin_turn();
+        stuck.mark_authenticated();
+        stuck.while_sending(std::future::pending::<()>()).now_or_never();
+        advance(GRACE_PERIOD).await;
+        answered(&idle);
+        let _refused = unknown.begin_turn();
+        let new = taken(&seats);
+        let mut later = Vec::new();
+        for gone in [&stuck.slot, &unknown, &idle, &new] {
+            assert!(!has_gone(gone));
+            later.push(taken(&seats));
+            assert!(has_gone(gone));
+        }
+    }
+
+    #[tokio::test]
+    async fn who_is_answered_keeps_its_seat() {
+        let seats = seats(1);
+        let seat = taken(&seats);
+        let turn = seat.begin_turn();
+        turn.mark_authenticated();
+        assert!(seats.take().now_or_never().is_none());
+        let waiting = tokio::spawn({
+            let seats = seats.clone();
+            async move { seats.take().await }
+        });
+        tokio::task::yield_now().await;
+        turn.while_sending(std::future::pending::<()>()).now_or_never();
+        let _other = waiting.await.unwrap();
+        assert!(has_gone(&seat));
+        drop((turn, seat));
+        assert_eq!(seats.lock_table().slots.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn nobody_takes_all_the_room_for_what_lasts() {
+        let seats = seats(4);
+        let one = Caller::with_key("one");
+        let two = Caller::with_key("two");
+        let http = Caller::anonymous();
+        let lasting = |caller: &Caller| seats.reserve_stream(Some(caller));
+        let held = lasting(&one).unwrap();
+        assert!(lasting(&one).is_none());
+        let _two = lasting(&two).unwrap();
+        assert!(lasting(&http).is_none());
+        // Who is told that nobody knows them takes no room from those who are known.
+        let nobody = seats.reserve_stream(None).unwrap();
+        assert!(seats.reserve_stream(None).is_none());
+        drop(held);
+        let _first = lasting(&http).unwrap();
+        assert!(lasting(&one).is_none());
+        drop(nobody);
+        assert!(seats.reserve_stream(None).is_some());
+    }
+}

@@ -1,0 +1,343 @@
+//! Rejects ambiguous request heads, which could be used for request smuggling.
+//!
+//! A proxy and this server must agree on the end of each request. Otherwise a request can hide
+//! inside another. hyper accepts lines without CR, and a length together with chunked encoding,
+//! which others read differently. The bytes are therefore checked as they pass. hyper still does
+//! the actual parsing.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+
+use http::HeaderMap;
+use http::header::{TRANSFER_ENCODING, UPGRADE};
+use memchr::memchr;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Reason why a head of the connection is ambiguous, if one is.
+pub(super) type HeadDoubt = Arc<OnceLock<&'static str>>;
+
+/// Stream whose request heads are checked while they are read.
+pub(crate) struct HeadCheckedStream<S> {
+    stream: S,
+    checker: HeadChecker,
+    doubt: HeadDoubt,
+}
+
+impl<S> HeadCheckedStream<S> {
+    pub(super) fn new(stream: S, doubt: HeadDoubt) -> Self {
+        Self { stream, checker: HeadChecker::default(), doubt }
+    }
+
+    pub(super) fn into_inner(self) -> S {
+        self.stream
+    }
+}
+
+/// Position in a stream of requests.
+#[derive(Debug, Default)]
+struct HeadChecker {
+    position: HeadPosition,
+    /// Received part of the current line.
+    line: Vec<u8>,
+    head: RequestHeadFields,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum HeadPosition {
+    /// In a head, or before one.
+    #[default]
+    Head,
+    /// In a body, with the number of bytes that remain.
+    Body(u64),
+    /// In the last request of the connection, where nothing is checked any more.
+    Last,
+}
+
+/// Fields of the current head.
+#[derive(Debug, Default)]
+struct RequestHeadFields {
+    bytes: usize,
+    has_begun: bool,
+    length: Option<u64>,
+    is_chunked: bool,
+    requests_websocket: bool,
+}
+
+/// Largest head that is checked, in bytes. hyper rejects heads above 64 KiB.
+const HEAD_BYTES_MAX: usize = 128 << 10;
+
+impl HeadChecker {
+    /// Checks the next `bytes` of the stream.
+    fn check_bytes(&mut self, mut bytes: &[u8]) -> Result<(), &'static str> {
+        while !bytes.is_empty() {
+            match &mut self.position {
+                HeadPosition::Last => return Ok(()),
+                HeadPosition::Body(left) => {
+                    let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
+                    *left -= taken as u64;
+                    bytes = &bytes[taken..];
+                    if *left == 0 {
+                        self.position = HeadPosition::Head;
+                    }
+                }
+                HeadPosition::Head => {
+                    let (end, is_whole) = match memchr(b'\n', bytes) {
+                        Some(at) => (at + 1, true),
+                        None => (bytes.len(), false),
+                    };
+                    self.line.extend_from_slice(&bytes[..end]);
+                    bytes = &bytes[end..];
+                    self.head.bytes += end;
+                    if self.head.bytes > HEAD_BYTES_MAX {
+                        self.stop();
+                    } else if is_whole {
+                        let mut line = std::mem::take(&mut self.line);
+                        self.read_line(&line)?;
+                        line.clear();
+                        self.line = line;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read_line(&mut self, line: &[u8]) -> Result<(), &'static str> {
+        let Some(line) = line.strip_suffix(b"\r\n") else {
+            return Err("a line of the head ends without CR");
+        };
+        if line.contains(&b'\r') {
+            return Err("a line of the head has a CR inside");
+        }
+        match (self.head.has_begun, line.is_empty()) {
+            // Empty lines may precede a request.
+            (false, true) => Ok(()),
+            (false, false) => {
+                self.head.has_begun = true;
+                Ok(())
+            }
+            (true, true) => {
+                self.position = std::mem::take(&mut self.head).finish()?;
+                Ok(())
+            }
+            (true, false) => self.head.read_field(line),
+        }
+    }
+
+    /// Stops checking.
+    fn stop(&mut self) {
+        *self = Self { position: HeadPosition::Last, ..Self::default() };
+    }
+}
+
+impl RequestHeadFields {
+    fn read_field(&mut self, line: &[u8]) -> Result<(), &'static str> {
+        if matches!(line[0], b' ' | b'\t') {
+            return Err("a header goes on in a second line");
+        }
+        let Some(colon) = memchr(b':', line) else {
+            return Err("a line of the head has no colon");
+        };
+        let name = &line[..colon];
+        let value = line[colon + 1..].trim_ascii();
+        if name.eq_ignore_ascii_case(b"content-length") {
+            let digits = str::from_utf8(value).ok();
+            let digits = digits.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+            let Some(length) = digits.and_then(|digits| digits.parse().ok()) else {
+                return Err("the Content-Length is no number");
+            };
+            if self.length.replace(length).is_some() {
+                return Err("the Content-Length is there twice");
+            }
+        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            if self.is_chunked || !value.eq_ignore_ascii_case(b"chunked") {
+                return Err("the one Transfer-Encoding that is read here is `chunked`");
+            }
+            self.is_chunked = true;
+        } else if name.eq_ignore_ascii_case(b"upgrade") {
+            self.requests_websocket |= names_websocket(value);
+        }
+        Ok(())
+    }
+
+    /// Returns the position after the head.
+    fn finish(self) -> Result<HeadPosition, &'static str> {
+        match (self.length, self.is_chunked, self.requests_websocket) {
+            (Some(_), true, _) => Err("the body has a Content-Length beside its Transfer-Encoding"),
+            (_, true, _) | (_, _, true) => Ok(HeadPosition::Last),
+            (Some(length @ 1..), false, false) => Ok(HeadPosition::Body(length)),
+            (Some(0) | None, false, false) => Ok(HeadPosition::Head),
+        }
+    }
+}
+
+/// Returns true if a request with these headers must be the last one of its connection.
+pub(super) fn is_last_request(headers: &HeaderMap) -> bool {
+    headers.contains_key(TRANSFER_ENCODING)
+        || headers.get_all(UPGRADE).iter().any(|value| names_websocket(value.as_bytes()))
+}
+
+fn names_websocket(upgrade: &[u8]) -> bool {
+    upgrade.to_ascii_lowercase().windows(9).any(|word| word == b"websocket")
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for HeadCheckedStream<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
+        if let Err(doubt) = self.checker.check_bytes(&buffer.filled()[before..]) {
+            self.checker.stop();
+            // The first reason is kept.
+            let _ = self.doubt.set(doubt);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for HeadCheckedStream<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// Checks that the verdict on `bytes` does not depend on how they are split, and that lengths are
+/// unambiguous. Used by fuzzing.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn check(bytes: &[u8]) {
+    let judged = |size: usize| {
+        let mut judge = HeadChecker::default();
+        bytes.chunks(size).try_for_each(|piece| judge.check_bytes(piece)).map(|()| judge.position)
+    };
+    let whole = judged(bytes.len().max(1));
+    for size in [1, 2, 7] {
+        assert_eq!(judged(size), whole, "by {size}");
+    }
+    if whole.is_err() {
+        return;
+    }
+    // Parse the first head in a different way.
+    let begin = bytes.chunks(2).take_while(|pair| *pair == b"\r\n").count() * 2;
+    let rest = &bytes[begin..];
+    let Some(end) = rest.windows(4).position(|four| four == b"\r\n\r\n") else { return };
+    let head = String::from_utf8_lossy(&rest[..end]);
+    let fields: Vec<_> =
+        head.split("\r\n").skip(1).filter_map(|line| line.split_once(':')).collect();
+    let said =
+        |name: &str| fields.iter().filter(|field| field.0.eq_ignore_ascii_case(name)).count();
+    assert!(!head.replace("\r\n", "").contains(['\r', '\n']), "{head:?} has half a line ending");
+    assert!(said("content-length") + said("transfer-encoding") <= 1, "{head:?} says two lengths");
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What is in doubt about `text`, which comes in pieces of `size` bytes, and where it ends.
+    fn judged(text: &str, size: usize) -> Result<HeadPosition, &'static str> {
+        let mut judge = HeadChecker::default();
+        text.as_bytes().chunks(size).try_for_each(|piece| judge.check_bytes(piece))?;
+        Ok(judge.position)
+    }
+
+    const GET: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+
+    #[test]
+    fn where_the_next_request_begins_is_known() {
+        for (text, place) in [
+            (GET, HeadPosition::Head),
+            ("\r\n\r\nGET / HTTP/1.1\r\n\r\n", HeadPosition::Head),
+            ("POST / HTTP/1.1\r\nContent-Length: 4\r\n\r\n\n\n\n\nGET / HTTP", HeadPosition::Head),
+            ("POST / HTTP/1.1\r\ncontent-length:4 \r\n\r\n\n\n", HeadPosition::Body(2)),
+            ("POST / HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n1\nx", HeadPosition::Last),
+            ("GET / HTTP/1.1\r\nupgrade: websocket\r\n\r\n\n\n", HeadPosition::Last),
+        ] {
+            for size in [1, 3, text.len()] {
+                assert_eq!(judged(text, size), Ok(place), "{text:?} by {size}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_head_that_others_may_read_otherwise_is_in_doubt() {
+        for head in [
+            "GET / HTTP/1.1\nhost: a\n\n",
+            "GET / HTTP/1.1\r\nhost: a\n\r\n",
+            "GET / HTTP/1.1\r\nhost: a\r\n\n",
+            "\nGET / HTTP/1.1\r\n\r\n",
+            "GET / HTTP/1.1\r\nhost: a\rb: c\r\n\r\n",
+            "GET / HTTP/1.1\r\nhost: a\r\n b\r\n\r\n",
+            "POST / HTTP/1.1\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n",
+            "POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\ncontent-length: 5\r\n\r\n",
+            "POST / HTTP/1.1\r\ncontent-length: 5\r\ncontent-length: 5\r\n\r\n",
+            "POST / HTTP/1.1\r\ncontent-length: 5, 5\r\n\r\n",
+            "POST / HTTP/1.1\r\ncontent-length: +5\r\n\r\n",
+            "POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n",
+            "POST / HTTP/1.1\r\ntransfer-encoding: chunked, chunked\r\n\r\n",
+            "POST / HTTP/1.1\r\ntransfer-encoding: x\r\n\r\n",
+        ] {
+            let after = format!("{GET}{head}");
+            for text in [head, &after] {
+                for size in [1, 2, text.len()] {
+                    assert!(judged(text, size).is_err(), "{text:?} by {size}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn of_a_head_without_end_little_is_kept() {
+        let mut judge = HeadChecker::default();
+        for _ in 0..1000 {
+            judge.check_bytes(&[b'a'; 1 << 10]).unwrap();
+        }
+        assert_eq!(judge.position, HeadPosition::Last);
+        assert_eq!(judge.line.capacity(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn how_bytes_are_cut_changes_nothing(
+            words in vec(prop::sample::select(&[
+                "GET / HTTP/1.1", "\r\n", "\n", "\r", "content-length: 3", "content-length: 0",
+                "transfer-encoding: chunked", "upgrade: a", "x: y", "abc", " ", ":",
+            ][..]), 0..40),
+            size in 1_usize..9,
+        ) {
+            let text = words.concat();
+            prop_assert_eq!(judged(&text, size), judged(&text, text.len().max(1)));
+        }
+    }
+}

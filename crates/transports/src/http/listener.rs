@@ -1,0 +1,131 @@
+//! Listening socket, with optional TLS.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::server::TlsStream;
+
+use super::workers::WorkerPool;
+
+/// Longest time for a TLS handshake.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+
+/// Listening socket with its TLS settings and worker threads.
+pub struct HttpListener {
+    pub(super) listener: TcpListener,
+    pub(super) tls: Option<TlsHandshaker>,
+    pub(super) workers: Option<WorkerPool>,
+}
+
+impl HttpListener {
+    /// Serves connections on `workers`, or on the accepting thread if `None`.
+    pub fn with_workers(self, workers: Option<WorkerPool>) -> Self {
+        Self { workers, ..self }
+    }
+
+    /// Creates a listener that speaks TLS under `config`.
+    pub fn with_tls(listener: TcpListener, config: Arc<ServerConfig>) -> Self {
+        let tls = Some(TlsHandshaker(TlsAcceptor::from(config)));
+        Self { listener, tls, workers: None }
+    }
+}
+
+impl From<TcpListener> for HttpListener {
+    fn from(listener: TcpListener) -> Self {
+        Self { listener, tls: None, workers: None }
+    }
+}
+
+/// TLS acceptor.
+#[derive(Clone)]
+pub(super) struct TlsHandshaker(TlsAcceptor);
+
+impl TlsHandshaker {
+    /// Encrypts `stream`. Returns `None` if the handshake fails or takes too long.
+    pub(super) async fn accept(&self, stream: TcpStream, within: Duration) -> Option<ClientStream> {
+        match timeout(within.min(HANDSHAKE_MAX), self.0.accept(stream)).await {
+            Ok(Ok(stream)) => Some(ClientStream::Tls(Box::new(stream))),
+            Ok(Err(err)) => {
+                tracing::debug!("a client did not agree on TLS: {err}");
+                None
+            }
+            Err(_) => {
+                tracing::debug!("a client did not agree on TLS in time");
+                None
+            }
+        }
+    }
+}
+
+/// Connection, plain or encrypted.
+pub(crate) enum ClientStream {
+    Plain(TcpStream),
+    /// Boxed, because it takes a kilobyte that plain connections need not carry.
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl AsyncRead for ClientStream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for ClientStream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Plain(stream) => stream.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}

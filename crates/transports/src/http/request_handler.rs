@@ -1,0 +1,348 @@
+//! Handles HTTP requests: checks them, reads the body and passes them to the application.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::{Bytes, BytesMut};
+use http::header::{
+    CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER,
+};
+use http::request::Parts;
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body::Body as _;
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming as IncomingBody;
+use tokio::time::timeout;
+use toolgate_contract::{Caller, FrameHead, MessageFrame, Reply};
+
+use super::body_budget::{BodyBudget, BodyOwner, BodyShare, BudgetExceeded, UNCOUNTED_BODY_BYTES};
+use super::connection_slots::{ConnectionSlot, ConnectionSlots, RequestTurn, SlotBounds};
+use super::cors::PageOrigin;
+use super::head_checks::{HeadDoubt, is_last_request};
+use super::request_spin::SpinPermit;
+use super::response_body::{ResponseBody, event_stream_response, reply_response, text_response};
+use super::unsent::{UnsentAccount, UnsentBytes};
+use super::upgrade::{WebSocketRequest, switching_response};
+use super::{
+    AdmissionRules, HttpApplication, HttpBounds, OutgoingResponse, PendingSocket, ReceivedRequest,
+    RequestSender, UnreadReason,
+};
+
+/// State that all connections of a listener share.
+pub(super) struct RequestHandler {
+    application: Arc<dyn HttpApplication>,
+    admission: AdmissionRules,
+    pub(super) slots: Arc<ConnectionSlots>,
+    /// Memory budget for request bodies. Each body keeps its part until it is answered.
+    body_budget: BodyBudget,
+    pub(super) unsent: Arc<UnsentBytes>,
+    pub(super) spin_permit: SpinPermit,
+    pub(super) bounds: HttpBounds,
+}
+
+/// Connection of one client.
+pub(super) struct ClientConnection {
+    pub(super) peer: SocketAddr,
+    pub(super) slot: Arc<ConnectionSlot>,
+    pub(super) unsent: Arc<UnsentAccount>,
+    pub(super) doubt: HeadDoubt,
+    /// WebSocket conversation to start after the last response.
+    pub(super) pending_socket: Mutex<Option<PendingSocket>>,
+}
+
+impl RequestHandler {
+    pub(super) fn new(
+        application: Arc<dyn HttpApplication>,
+        admission: AdmissionRules,
+        bounds: HttpBounds,
+    ) -> Self {
+        let body_budget = BodyBudget::new(bounds.body_bytes_max);
+        let unsent = UnsentBytes::new(bounds.unsent_bytes_max);
+        let slots = ConnectionSlots::new(SlotBounds {
+            connections: bounds.connections_max,
+            streams: bounds.streams_max,
+            streams_each: bounds.streams_each,
+            occupancy: bounds.occupancy.clone(),
+        });
+        let spin_permit = SpinPermit::default();
+        Self { application, admission, slots, body_budget, unsent, spin_permit, bounds }
+    }
+
+    pub(super) async fn answer(
+        &self,
+        request: Request<IncomingBody>,
+        client: &ClientConnection,
+    ) -> Response<ResponseBody> {
+        let turn = client.slot.begin_turn();
+        let is_last = is_last_request(request.headers());
+        let mut response = self.answer_unambiguous(request, client, &turn).await;
+        let closes = is_last || client.doubt.get().is_some();
+        if closes && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response.map(|sent| sent.with_turn(turn, client.unsent.clone()))
+    }
+
+    /// Answers a request unless its head is ambiguous.
+    async fn answer_unambiguous(
+        &self,
+        request: Request<IncomingBody>,
+        client: &ClientConnection,
+        turn: &RequestTurn,
+    ) -> Response<ResponseBody> {
+        if let Some(doubt) = client.doubt.get() {
+            return text_response(StatusCode::BAD_REQUEST, &format!("{doubt}\n"));
+        }
+        if let Err(refusal) = self.admission.check(&request) {
+            return text_response(refusal.status, &refusal.why);
+        }
+        let visitor = PageOrigin::from_request(&request);
+        let mut response = match &visitor {
+            Some(visitor) if visitor.is_preflight() => reply_response(Reply::empty(204)),
+            Some(_) | None => self.answer_admitted(request, client, turn).await,
+        };
+        if let Some(visitor) = visitor {
+            visitor.add_headers(response.headers_mut());
+        }
+        response
+    }
+
+    async fn answer_admitted(
+        &self,
+        mut request: Request<IncomingBody>,
+        client: &ClientConnection,
+        turn: &RequestTurn,
+    ) -> Response<ResponseBody> {
+        let path = request.uri().path();
+        if path == "/healthz" && !self.application.answers_health() {
+            return text_response(StatusCode::OK, "ok\n");
+        }
+        if !self.application.serves(path) {
+            let paths = self.application.paths().join(", ");
+            let why = format!("nothing is served at {path}; what is: {paths}\n");
+            return text_response(StatusCode::NOT_FOUND, &why);
+        }
+        let asked = match WebSocketRequest::from_request(&request) {
+            Ok(asked) => asked,
+            Err(misasked) => return misasked.refusal(),
+        };
+        let upgrade = hyper::upgrade::on(&mut request);
+        let (parts, body) = request.into_parts();
+        let unfit = unsupported_body(&parts.method, &parts.headers);
+        let head = head(parts);
+        let sender = self.application.authenticate(&head, client.peer).await;
+        let caller = match &sender {
+            RequestSender::Known(caller) => {
+                turn.mark_authenticated();
+                caller.clone()
+            }
+            RequestSender::Anonymous
+            | RequestSender::Unauthenticated { .. }
+            | RequestSender::MultipleCredentials
+            | RequestSender::Throttled { .. } => Caller::anonymous(),
+        };
+        let (body, _share) = match (&sender, unfit) {
+            (RequestSender::Known(_) | RequestSender::Anonymous, Some(unfit)) => {
+                return self.refuse(&head, &unfit).await;
+            }
+            (RequestSender::Known(_) | RequestSender::Anonymous, None) => {
+                let max = match needs_body(&head, &sender) {
+                    true => self.bounds.body_bytes_max,
+                    false => UNNEEDED_BODY_BYTES_MAX.min(self.bounds.body_bytes_max),
+                };
+                let holder = || BodyOwner::for_client(&caller, client.peer.ip());
+                match turn.while_sending(self.read_body(body, max, turn, holder)).await {
+                    Ok((body, share)) => (body, share),
+                    Err(unread) => return self.refuse(&head, &unread).await,
+                }
+            }
+            (
+                RequestSender::Unauthenticated { .. }
+                | RequestSender::MultipleCredentials
+                | RequestSender::Throttled { .. },
+                Some(_),
+            ) => (Bytes::new(), None),
+            (
+                RequestSender::Unauthenticated { .. }
+                | RequestSender::MultipleCredentials
+                | RequestSender::Throttled { .. },
+                None,
+            ) => (turn.while_sending(self.read_unauthenticated(body)).await, None),
+        };
+        let known = matches!(sender, RequestSender::Known(_) | RequestSender::Anonymous);
+        let frame = MessageFrame { head, body };
+        let incoming = ReceivedRequest { frame, upgrade: asked.is_some(), sender };
+        let head = &incoming.frame.head;
+        match (self.application.handle(&incoming).await, asked) {
+            (OutgoingResponse::Single(reply), _) => reply_response(reply),
+            (OutgoingResponse::AnswerStream(events), _) => {
+                event_stream_response(events, self.bounds.keep_alive, None)
+            }
+            (OutgoingResponse::LongStream(events), _) => {
+                match self.slots.reserve_stream(known.then_some(&caller)) {
+                    Some(lasting) => {
+                        event_stream_response(events, self.bounds.keep_alive, Some(lasting))
+                    }
+                    None => self.refuse(head, &UnreadReason::TooManyStreams).await,
+                }
+            }
+            (OutgoingResponse::Socket(talk), Some(asked)) => {
+                match self.slots.reserve_stream(known.then_some(&caller)) {
+                    Some(lasting) => {
+                        let mut agreed =
+                            client.pending_socket.lock().unwrap_or_else(PoisonError::into_inner);
+                        *agreed = Some(PendingSocket { talk, upgrade, stream_slot: lasting });
+                        switching_response(&asked)
+                    }
+                    None => self.refuse(head, &UnreadReason::TooManyStreams).await,
+                }
+            }
+            (OutgoingResponse::Socket(_), None) => {
+                tracing::error!("a conversation was offered to a client that asked for none");
+                text_response(StatusCode::INTERNAL_SERVER_ERROR, "the server is at fault\n")
+            }
+        }
+    }
+
+    async fn refuse(&self, head: &FrameHead, unread: &UnreadReason) -> Response<ResponseBody> {
+        match self.application.answer_unread(head, unread).await {
+            Some(reply) => reply_response(reply),
+            None => {
+                let mut refusal =
+                    text_response(unread.status(), &format!("{}\n", unread.message()));
+                if unread.status() == StatusCode::SERVICE_UNAVAILABLE {
+                    refusal.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+                }
+                refusal
+            }
+        }
+    }
+
+    /// Reads a body of at most `max` bytes for `holder`. Its share of the memory budget must be
+    /// kept until the answer.
+    async fn read_body(
+        &self,
+        body: IncomingBody,
+        max: usize,
+        turn: &RequestTurn,
+        holder: impl Fn() -> BodyOwner,
+    ) -> Result<(Bytes, Option<BodyShare<'_>>), UnreadReason> {
+        if body.size_hint().lower() > max as u64 {
+            return Err(UnreadReason::TooLarge { limit: max });
+        }
+        let whole = self.read_pieces(body, max, turn, holder);
+        timeout(self.bounds.body_time_max, whole).await.unwrap_or(Err(UnreadReason::TimedOut))
+    }
+
+    async fn read_pieces(
+        &self,
+        mut body: IncomingBody,
+        max: usize,
+        turn: &RequestTurn,
+        holder: impl Fn() -> BodyOwner,
+    ) -> Result<(Bytes, Option<BodyShare<'_>>), UnreadReason> {
+        let Some(first) = next_piece(&mut body).await? else { return Ok((Bytes::new(), None)) };
+        if body.is_end_stream() && first.len() <= UNCOUNTED_BODY_BYTES.min(max) {
+            return Ok((first, None));
+        }
+        // Copied, because a one-byte piece keeps the whole read buffer alive.
+        let mut whole = BytesMut::new();
+        let mut share = None;
+        let mut piece = first;
+        loop {
+            if whole.len() + piece.len() > max {
+                return Err(UnreadReason::TooLarge { limit: max });
+            }
+            let beyond =
+                (whole.len() + piece.len()).saturating_sub(UNCOUNTED_BODY_BYTES).min(piece.len());
+            if beyond > 0 {
+                let share = share.get_or_insert_with(|| self.body_budget.open_share(holder()));
+                share.grow(beyond).await?;
+            }
+            whole.extend_from_slice(&piece);
+            let next = match &share {
+                None => next_piece(&mut body).await,
+                Some(share) => tokio::select! {
+                    biased;
+                    () = share.wait_evicted() => Err(UnreadReason::NoBodyRoom),
+                    next = next_piece(&mut body) => next,
+                },
+            };
+            turn.note_data();
+            match next? {
+                Some(next) => piece = next,
+                None => break,
+            }
+        }
+        share.as_ref().map_or(Ok(()), BodyShare::mark_complete)?;
+        Ok((whole.freeze(), share))
+    }
+
+    /// Reads a short body of an unauthenticated sender, outside of the memory budget.
+    async fn read_unauthenticated(&self, body: IncomingBody) -> Bytes {
+        let max = UNNEEDED_BODY_BYTES_MAX.min(self.bounds.body_bytes_max);
+        if body.size_hint().lower() > max as u64 {
+            return Bytes::new();
+        }
+        let whole = timeout(self.bounds.body_time_max, Limited::new(body, max).collect()).await;
+        whole.ok().and_then(Result::ok).map(|body| body.to_bytes()).unwrap_or_default()
+    }
+}
+
+/// Largest body that is read from unauthenticated senders, or where none is expected, in bytes. It
+/// is enough to find the message id.
+const UNNEEDED_BODY_BYTES_MAX: usize = 64 << 10;
+
+/// Returns true if the request may use a full body.
+fn needs_body(head: &FrameHead, sender: &RequestSender) -> bool {
+    *sender != RequestSender::Anonymous
+        && matches!(head, FrameHead::Http { method: Method::POST, .. })
+}
+
+/// Returns the next part of `body`, or `None` at its end.
+async fn next_piece(body: &mut IncomingBody) -> Result<Option<Bytes>, UnreadReason> {
+    loop {
+        match body.frame().await {
+            // Trailers are ignored.
+            Some(Ok(frame)) => {
+                if let Ok(piece) = frame.into_data() {
+                    return Ok(Some(piece));
+                }
+            }
+            Some(Err(_)) => return Err(UnreadReason::Incomplete),
+            None => return Ok(None),
+        }
+    }
+}
+
+impl From<BudgetExceeded> for UnreadReason {
+    fn from(_: BudgetExceeded) -> Self {
+        Self::NoBodyRoom
+    }
+}
+
+fn head(parts: Parts) -> FrameHead {
+    let path = parts.uri.path().to_owned();
+    let query = parts.uri.query().unwrap_or_default().to_owned();
+    FrameHead::Http { method: parts.method, path, query, headers: parts.headers }
+}
+
+/// Rejects a POST body that is not uncompressed JSON.
+fn unsupported_body(method: &Method, headers: &HeaderMap) -> Option<UnreadReason> {
+    if method != Method::POST {
+        return None;
+    }
+    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    let kind = text(CONTENT_TYPE).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    if !kind.eq_ignore_ascii_case("application/json") {
+        let why = format!("the content type is `{kind}`; send application/json");
+        return Some(UnreadReason::Unsupported(why));
+    }
+    let encoding = text(CONTENT_ENCODING).unwrap_or("identity");
+    (!encoding.eq_ignore_ascii_case("identity")).then(|| {
+        UnreadReason::Unsupported(format!(
+            "the content encoding is `{encoding}`; send the body as it is"
+        ))
+    })
+}

@@ -1,0 +1,188 @@
+//! Busy polling for the next request of a quick HTTP client, instead of sleeping.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Context;
+use std::time::Instant;
+
+use tokio::io::ReadBuf;
+
+use crate::adaptive_spin::SpinHistory;
+use crate::stdio::spinning_reader;
+
+/// Permit to poll, one per listener. At most one processor is spent on busy polling.
+#[derive(Debug, Clone, Default)]
+pub(super) struct SpinPermit(Arc<AtomicBool>);
+
+/// Polling state of one connection.
+#[derive(Debug)]
+pub(super) struct RequestSpin {
+    history: SpinHistory,
+    /// Time of the last write, if nothing has arrived since.
+    answered_at: Option<Instant>,
+    permit: SpinPermit,
+    guard: Option<SpinPermitGuard>,
+}
+
+/// Held [`SpinPermit`] permit, returned on drop.
+#[derive(Debug)]
+struct SpinPermitGuard(SpinPermit);
+
+impl RequestSpin {
+    pub(super) fn new(permit: SpinPermit) -> Self {
+        Self { history: SpinHistory::new(), answered_at: None, permit, guard: None }
+    }
+
+    /// Records that something was sent to the client.
+    pub(super) fn note_answer(&mut self) {
+        self.answered_at = Some(Instant::now());
+    }
+
+    /// Records that data has arrived.
+    pub(super) fn note_arrival(&mut self) {
+        self.guard = None;
+        if let Some(since) = self.answered_at.take() {
+            self.history.record_arrival(since.elapsed());
+        }
+    }
+
+    /// Polls `input` for a moment if the client is quick, after other ready tasks have run. Returns
+    /// true if data was read.
+    pub(super) fn try_spin_read(
+        &mut self,
+        input: &impl AsFd,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> bool {
+        let Some(since) = self.answered_at.filter(|_| self.history.is_quick()) else {
+            return false;
+        };
+        if self.guard.is_none() {
+            if self.take_permit() {
+                cx.waker().wake_by_ref();
+            }
+            return false;
+        }
+        // An error here occurs again at the next read, which reports it.
+        let found = spinning_reader::spin_read(input, since + self.history.gap_max, buffer);
+        self.guard = None;
+        match found {
+            Ok(true) => true,
+            Ok(false) | Err(_) => {
+                self.history.record_miss();
+                false
+            }
+        }
+    }
+
+    fn take_permit(&mut self) -> bool {
+        let SpinPermit(taken) = &self.permit;
+        if !taken.swap(true, Ordering::Acquire) {
+            self.guard = Some(SpinPermitGuard(self.permit.clone()));
+        }
+        self.guard.is_some()
+    }
+}
+
+impl Drop for SpinPermitGuard {
+    fn drop(&mut self) {
+        let Self(SpinPermit(taken)) = self;
+        taken.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+    use std::sync::atomic::AtomicUsize;
+    use std::task::{Wake, Waker};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::adaptive_spin::QUICK_ARRIVALS_MIN;
+
+    struct Counted(AtomicUsize);
+
+    impl Wake for Counted {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// One that asks again soon, however busy the machine is.
+    fn quick(lookout: &SpinPermit) -> RequestSpin {
+        let mut keen = RequestSpin::new(lookout.clone());
+        keen.history = SpinHistory {
+            is_enabled: true,
+            gap_max: Duration::from_secs(20),
+            quick_arrivals: QUICK_ARRIVALS_MIN,
+        };
+        keen
+    }
+
+    /// What is found of `keen`'s client, and whether it is to be polled again at once.
+    fn found(keen: &mut RequestSpin, input: &impl AsFd) -> (Option<Vec<u8>>, bool) {
+        let woken = Arc::new(Counted(AtomicUsize::new(0)));
+        let waker = Waker::from(woken.clone());
+        let mut bytes = [0; 64];
+        let mut buffer = ReadBuf::new(&mut bytes);
+        let found = keen.try_spin_read(input, &mut Context::from_waker(&waker), &mut buffer);
+        let read = found.then(|| buffer.filled().to_vec());
+        (read, woken.0.load(Ordering::SeqCst) > 0)
+    }
+
+    const AGAIN: (Option<Vec<u8>>, bool) = (None, true);
+    const WAITS: (Option<Vec<u8>>, bool) = (None, false);
+
+    #[test]
+    fn a_client_that_was_answered_and_is_quick_is_looked_for_once_all_else_has_run() {
+        let (mut client, server) = UnixStream::pair().expect("a pair");
+        let mut keen = quick(&SpinPermit::default());
+        assert_eq!(found(&mut keen, &server), WAITS, "it was not answered yet");
+        keen.note_answer();
+        assert_eq!(found(&mut keen, &server), AGAIN);
+        client.write_all(b"next").expect("it is taken");
+        assert_eq!(found(&mut keen, &server), (Some(b"next".to_vec()), false));
+        keen.note_arrival();
+        assert_eq!(found(&mut keen, &server), WAITS, "what it asks is worked on");
+        let mut slow = RequestSpin::new(SpinPermit::default());
+        slow.note_answer();
+        assert_eq!(found(&mut slow, &server), WAITS);
+    }
+
+    #[test]
+    fn one_client_at_a_time_is_looked_for() {
+        let (_client, server) = UnixStream::pair().expect("a pair");
+        let lookout = SpinPermit::default();
+        let mut one = quick(&lookout);
+        let mut other = quick(&lookout);
+        one.note_answer();
+        other.note_answer();
+        assert_eq!([found(&mut one, &server), found(&mut other, &server)], [AGAIN, WAITS]);
+        one.note_arrival();
+        assert_eq!(found(&mut other, &server), AGAIN);
+        one.note_answer();
+        assert_eq!(found(&mut one, &server), WAITS);
+        drop(other);
+        assert_eq!(found(&mut one, &server), AGAIN);
+    }
+
+    #[test]
+    fn a_client_that_does_not_come_soon_is_given_up_until_it_is_quick_again() {
+        let (_client, server) = UnixStream::pair().expect("a pair");
+        let mut keen = quick(&SpinPermit::default());
+        keen.history.gap_max = Duration::ZERO;
+        keen.note_answer();
+        assert_eq!(found(&mut keen, &server), AGAIN);
+        assert_eq!(found(&mut keen, &server), WAITS);
+        keen.history.gap_max = Duration::from_secs(20);
+        assert_eq!(found(&mut keen, &server), WAITS);
+        for _ in 0..QUICK_ARRIVALS_MIN {
+            keen.note_arrival();
+            keen.note_answer();
+        }
+        assert_eq!(found(&mut keen, &server), AGAIN);
+    }
+}

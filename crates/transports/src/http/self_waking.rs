@@ -1,0 +1,148 @@
+//! Polls a future that wakes itself again at once, without waking its task.
+//!
+//! hyper's connections wake themselves for every body. The runtime would take that for work that
+//! other threads can share, and wake one of them.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use futures_util::task::AtomicWaker;
+
+/// Polls in a row before other tasks get their turn.
+const POLLS_IN_A_ROW_MAX: usize = 4;
+
+/// State while nobody polls: a wake-up goes to the task.
+const IDLE: u8 = 0;
+/// State during a poll.
+const POLLING: u8 = 1;
+/// State of a future that was woken during its poll.
+const WOKEN: u8 = 2;
+
+/// Wrapper of `future` that absorbs its own wake-ups.
+pub(super) struct SelfWakingFuture<F> {
+    pub(super) future: F,
+    wake_state: Arc<SelfWakeState>,
+    waker: Waker,
+}
+
+struct SelfWakeState {
+    state: AtomicU8,
+    task: AtomicWaker,
+}
+
+impl<F> SelfWakingFuture<F> {
+    pub(super) fn new(future: F) -> Self {
+        let wake_state =
+            Arc::new(SelfWakeState { state: AtomicU8::new(IDLE), task: AtomicWaker::new() });
+        Self { future, waker: wake_state.clone().into(), wake_state }
+    }
+}
+
+impl<F: Future + Unpin> Future for SelfWakingFuture<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let Self { future, wake_state: told, waker } = &mut *self;
+        told.task.register(cx.waker());
+        let mut quietly = Context::from_waker(waker);
+        for _ in 0..POLLS_IN_A_ROW_MAX {
+            told.state.store(POLLING, Ordering::SeqCst);
+            let polled = Pin::new(&mut *future).poll(&mut quietly);
+            let is_idle =
+                told.state.compare_exchange(POLLING, IDLE, Ordering::SeqCst, Ordering::SeqCst);
+            if polled.is_ready() || is_idle.is_ok() {
+                return polled;
+            }
+        }
+        told.state.store(IDLE, Ordering::SeqCst);
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+impl Wake for SelfWakeState {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let was = self.state.compare_exchange(POLLING, WOKEN, Ordering::SeqCst, Ordering::SeqCst);
+        if was == Err(IDLE) {
+            self.task.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::task::ready;
+
+    use super::*;
+
+    struct Counted(AtomicUsize);
+
+    impl Wake for Counted {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Wakes itself `left` times before it is done.
+    struct Wakes {
+        left: usize,
+    }
+
+    impl Future for Wakes {
+        type Output = ();
+
+        fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+            if self.left == 0 {
+                return Poll::Ready(());
+            }
+            self.left -= 1;
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+    }
+
+    fn polled(future: &mut (impl Future + Unpin), woken: &Arc<Counted>) -> bool {
+        let waker = Waker::from(woken.clone());
+        Pin::new(future).poll(&mut Context::from_waker(&waker)).is_ready()
+    }
+
+    #[test]
+    fn what_wakes_itself_a_little_wakes_no_task_and_what_goes_on_lets_others_in() {
+        let woken = Arc::new(Counted(AtomicUsize::new(0)));
+        assert!(polled(&mut SelfWakingFuture::new(Wakes { left: POLLS_IN_A_ROW_MAX - 1 }), &woken));
+        assert_eq!(woken.0.load(Ordering::SeqCst), 0);
+        let mut long = SelfWakingFuture::new(Wakes { left: POLLS_IN_A_ROW_MAX });
+        assert!(!polled(&mut long, &woken));
+        assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+        assert!(polled(&mut long, &woken));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn no_word_from_another_thread_is_lost() {
+        let (tell, mut told) = tokio::sync::mpsc::channel(1);
+        let teller = std::thread::spawn(move || {
+            for number in 0..20_000 {
+                tell.blocking_send(number).expect("it is heard");
+            }
+        });
+        let mut heard = 0;
+        let all = std::future::poll_fn(move |cx| {
+            while let Some(number) = ready!(told.poll_recv(cx)) {
+                assert_eq!(number, heard);
+                heard += 1;
+            }
+            Poll::Ready(heard)
+        });
+        let all = tokio::spawn(SelfWakingFuture::new(Box::pin(all)));
+        let all = tokio::time::timeout(std::time::Duration::from_secs(60), all);
+        assert_eq!(all.await.expect("it ends").expect("no panic"), 20_000);
+        teller.join().expect("no panic");
+    }
+}

@@ -1,0 +1,131 @@
+//! Connection stream that fails if the client stops reading.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep};
+
+use super::listener::ClientStream;
+use super::request_spin::{RequestSpin, SpinPermit};
+use super::unsent::UnsentAccount;
+
+/// Stream with a timeout for writes.
+pub(crate) struct WriteTimeoutStream {
+    stream: ClientStream,
+    write_timeout: Duration,
+    /// Time of the last read that returned data.
+    last_read: Instant,
+    /// Timeout that runs while a write waits.
+    timer: Option<Pin<Box<Sleep>>>,
+    /// Account of unsent bytes.
+    unsent: Arc<UnsentAccount>,
+    spin: RequestSpin,
+}
+
+impl WriteTimeoutStream {
+    pub(super) fn new(
+        stream: ClientStream,
+        write_timeout: Duration,
+        unsent: Arc<UnsentAccount>,
+        lookout: SpinPermit,
+    ) -> Self {
+        let spin = RequestSpin::new(lookout);
+        Self { stream, write_timeout, last_read: Instant::now(), timer: None, unsent, spin }
+    }
+
+    /// Returns the time of the last read that returned data.
+    pub(crate) fn last_read(&self) -> Instant {
+        self.last_read
+    }
+
+    /// Records the progress of a write.
+    fn record_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        progress: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(bytes)) = &progress {
+            self.unsent.subtract(*bytes);
+            self.spin.note_answer();
+        }
+        self.with_timeout(cx, progress)
+    }
+
+    /// Passes `progress` on, or fails if a write has waited too long.
+    fn with_timeout<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        progress: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if progress.is_ready() {
+            self.timer = None;
+            return progress;
+        }
+        let patience = self.write_timeout;
+        let waiting = self.timer.get_or_insert_with(|| Box::pin(sleep(patience)));
+        ready!(waiting.as_mut().poll(cx));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl AsyncRead for WriteTimeoutStream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let Self { stream, spin: keen, last_read: heard, .. } = self.get_mut();
+        let before = buffer.filled().len();
+        match Pin::new(&mut *stream).poll_read(cx, buffer) {
+            Poll::Ready(read) => read?,
+            Poll::Pending => match stream {
+                ClientStream::Plain(stream) if keen.try_spin_read(stream, cx, buffer) => {}
+                ClientStream::Plain(_) | ClientStream::Tls(_) => return Poll::Pending,
+            },
+        }
+        keen.note_arrival();
+        if buffer.filled().len() > before {
+            *heard = Instant::now();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for WriteTimeoutStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let progress = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.record_write(cx, progress)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let progress = Pin::new(&mut self.stream).poll_write_vectored(cx, pieces);
+        self.record_write(cx, progress)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Encrypted data may wait here, after the write itself succeeded.
+        let progress = Pin::new(&mut self.stream).poll_flush(cx);
+        self.with_timeout(cx, progress)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let progress = Pin::new(&mut self.stream).poll_shutdown(cx);
+        self.with_timeout(cx, progress)
+    }
+}

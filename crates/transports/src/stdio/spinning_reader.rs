@@ -1,0 +1,153 @@
+//! Busy polling for the next input of a quick peer, instead of sleeping.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::ioctl_fionread;
+use tokio::io::{AsyncRead, ReadBuf};
+
+use crate::adaptive_spin::SpinHistory;
+
+const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
+/// Reader that polls for the next input while the peer is quick.
+///
+/// Other ready tasks run first, so that an answer is out before the next request is awaited.
+pub(super) struct SpinningReader<R> {
+    input: R,
+    /// Time since which the reader waits for input.
+    waiting_since: Option<Instant>,
+    history: SpinHistory,
+}
+
+impl<R: AsyncRead + AsFd + Unpin> SpinningReader<R> {
+    pub(super) fn new(input: R) -> Self {
+        Self { input, waiting_since: None, history: SpinHistory::new() }
+    }
+}
+
+/// Polls `input` until `end` and reads what arrives. Returns false if nothing arrived.
+///
+/// # Errors
+/// When polling or reading fails.
+pub fn spin_read(input: &impl AsFd, end: Instant, buf: &mut ReadBuf<'_>) -> io::Result<bool> {
+    // `poll` needs no lock, whereas asking for the number of bytes needs one that the writer also
+    // takes.
+    while poll(&mut [PollFd::new(input, PollFlags::IN)], Some(&NO_TIME))? == 0 {
+        if Instant::now() >= end {
+            return Ok(false);
+        }
+    }
+    let there = usize::try_from(ioctl_fionread(input)?).unwrap_or(usize::MAX);
+    let unfilled = buf.initialize_unfilled_to(there.min(buf.remaining()));
+    let read = rustix::io::read(input, unfilled)?;
+    buf.advance(read);
+    Ok(read > 0)
+}
+
+impl<R: AsyncRead + AsFd + Unpin> AsyncRead for SpinningReader<R> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        // This call also registers the waker.
+        let read = Pin::new(&mut this.input).poll_read(cx, buf);
+        if read.is_ready() {
+            if let Some(since) = this.waiting_since.take() {
+                this.history.record_arrival(since.elapsed());
+            }
+            return read;
+        }
+        let Some(since) = this.waiting_since else {
+            this.waiting_since = Some(Instant::now());
+            if this.history.is_quick() {
+                cx.waker().wake_by_ref();
+            }
+            return Poll::Pending;
+        };
+        if !this.history.is_quick() {
+            return Poll::Pending;
+        }
+        // An error here occurs again at the next read, which reports it.
+        if let Ok(true) = spin_read(&this.input, since + this.history.gap_max, buf) {
+            this.waiting_since = None;
+            return Poll::Ready(Ok(()));
+        }
+        this.history.record_miss();
+        Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::unix::pipe;
+
+    use super::*;
+    use crate::adaptive_spin::{GAP_MAX, QUICK_ARRIVALS_MIN};
+
+    /// Where everything that comes comes soon, however busy the machine is.
+    const QUICK: SpinHistory = SpinHistory {
+        is_enabled: true,
+        gap_max: Duration::from_secs(20),
+        quick_arrivals: QUICK_ARRIVALS_MIN,
+    };
+
+    #[tokio::test]
+    async fn what_is_ready_runs_before_anything_is_looked_for() {
+        let (mut sender, receiver) = pipe::pipe().expect("a pipe");
+        let mut input = SpinningReader { input: receiver, waiting_since: None, history: QUICK };
+        sender.writable().await.expect("it is open");
+        // On this one thread it can only be there in time if it was written before the look.
+        let writing = tokio::spawn(async move { sender.write_all(b"hello").await });
+        let mut text = [0; 5];
+        input.read_exact(&mut text).await.expect("it is sent");
+        assert_eq!(&text, b"hello");
+        assert!(input.history.is_quick(), "it was found by looking");
+        writing.await.expect("it does not panic").expect("it is taken");
+    }
+
+    #[tokio::test]
+    async fn what_is_not_found_by_looking_is_waited_for() {
+        let (mut sender, receiver) = pipe::pipe().expect("a pipe");
+        let rhythm = SpinHistory { gap_max: GAP_MAX, ..QUICK };
+        let mut input = SpinningReader { input: receiver, waiting_since: None, history: rhythm };
+        let mut text = [0; 4];
+        let nothing = tokio::time::timeout(20 * GAP_MAX, input.read(&mut text)).await;
+        assert!(nothing.is_err() && !input.history.is_quick());
+        sender.write_all(b"late").await.expect("it is taken");
+        input.read_exact(&mut text).await.expect("it is sent");
+        assert_eq!(&text, b"late");
+        drop(sender);
+        assert_eq!(input.read(&mut text).await.expect("it ends"), 0);
+    }
+
+    #[tokio::test]
+    async fn what_does_not_fit_is_read_next() {
+        let (mut sender, receiver) = pipe::pipe().expect("a pipe");
+        let quick = || SpinHistory { gap_max: 20 * GAP_MAX, ..QUICK };
+        let mut input = SpinningReader { input: receiver, waiting_since: None, history: quick() };
+        let sent: Vec<u8> = (0..=255).cycle().take(60_000).collect();
+        let all = sent.clone();
+        let writing = tokio::spawn(async move { sender.write_all(&all).await });
+        let mut got = Vec::new();
+        let mut part = [0; 1000];
+        loop {
+            input.history = quick();
+            match input.read(&mut part).await.expect("it is sent") {
+                0 => break,
+                read => got.extend_from_slice(&part[..read]),
+            }
+        }
+        assert_eq!(got, sent);
+        writing.await.expect("it does not panic").expect("it is taken");
+    }
+}

@@ -1,0 +1,352 @@
+//! Socket of one WebSocket client: reads, writes and pings in one task without blocking on any of
+//! them.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{Sink, Stream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{Instant, Sleep, sleep, timeout};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::error::{Error, ProtocolError};
+use tokio_tungstenite::tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
+use tokio_tungstenite::tungstenite::protocol::frame::{CloseFrame, Frame};
+use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
+
+use super::queue::{MessageQueue, QueueStatus};
+use super::{CloseReason, SharedOutbox};
+use crate::http::{HttpBounds, WriteTimeoutStream};
+
+/// Socket between the inbound and the outbound queue.
+pub(super) struct ClientSocket {
+    socket: WebSocketStream<WriteTimeoutStream>,
+    inbound: Arc<MessageQueue>,
+    outbound: Arc<SharedOutbox>,
+    /// Unsent rest of the current message.
+    unsent_text: Option<Bytes>,
+    /// True if written data may not be flushed yet.
+    needs_flush: bool,
+    keep_alive: KeepAlive,
+    message_bytes_max: usize,
+}
+
+/// Reason why a socket is not read any more.
+pub(super) enum SocketEnd {
+    /// All messages are sent, and no more will come.
+    Drained,
+    /// The client sent a close frame.
+    ClientClosed,
+    /// The connection is lost.
+    Lost,
+    /// The server closes the connection.
+    Closing(CloseReason),
+}
+
+/// Keep-alive of a client.
+///
+/// A client is dropped if it sends nothing for several intervals, although each brought a ping that
+/// it must answer. Times in which the server does not read do not count.
+struct KeepAlive {
+    interval: Duration,
+    /// Time of the last ping.
+    last_ping: Instant,
+    /// Time since which the client is read, or `None` while it is not.
+    reading_since: Option<Instant>,
+    /// Timer for the next check.
+    timer: Pin<Box<Sleep>>,
+}
+
+/// Silent intervals after which a client is dropped.
+const SILENT_INTERVALS_MAX: u32 = 3;
+/// Time for a client to answer a close frame.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Largest frame, in bytes. Larger messages are split, to save memory and let pings through.
+const FRAME_BYTES_MAX: usize = 256 << 10;
+/// Size of one read, in bytes.
+const READ_BYTES: usize = 8 << 10;
+/// Size of the write buffer, in bytes.
+const WRITE_BYTES: usize = 16 << 10;
+/// Longest reason that fits into a close frame, in bytes.
+const REASON_BYTES_MAX: usize = 123;
+
+impl ClientSocket {
+    /// Opens a socket on `stream`, of which `early` was read already.
+    pub(super) async fn open(
+        stream: WriteTimeoutStream,
+        early: Vec<u8>,
+        inbound: Arc<MessageQueue>,
+        outbound: Arc<SharedOutbox>,
+        bounds: &HttpBounds,
+    ) -> Self {
+        let message_bytes_max = bounds.body_bytes_max;
+        let config = WebSocketConfig::default()
+            .read_buffer_size(READ_BYTES)
+            .write_buffer_size(WRITE_BYTES)
+            .max_message_size(Some(message_bytes_max))
+            .max_frame_size(Some(message_bytes_max));
+        let role = Role::Server;
+        let socket = WebSocketStream::from_partially_read(stream, early, role, Some(config)).await;
+        let pulse = KeepAlive::new(bounds.keep_alive);
+        let rest = None;
+        let unflushed = false;
+        Self {
+            socket,
+            inbound,
+            outbound,
+            unsent_text: rest,
+            needs_flush: unflushed,
+            keep_alive: pulse,
+            message_bytes_max,
+        }
+    }
+
+    /// Transfers messages in both directions until the conversation ends.
+    pub(super) async fn run(&mut self) -> SocketEnd {
+        poll_fn(|cx| self.poll(cx)).await
+    }
+
+    /// Ends both queues. Queued messages may still be sent.
+    pub(super) fn end(&self) {
+        self.inbound.end();
+        self.outbound.end();
+    }
+
+    /// Sends the queued messages, then closes.
+    pub(super) async fn finish(&mut self, close: CloseReason) {
+        self.end();
+        match self.run().await {
+            SocketEnd::Drained => self.close(SocketEnd::Closing(close)).await,
+            end @ (SocketEnd::ClientClosed | SocketEnd::Lost | SocketEnd::Closing(_)) => {
+                self.close(end).await;
+            }
+        }
+    }
+
+    /// Sends a close frame that fits `end`, and waits up to 2 s for the client's.
+    pub(super) async fn close(&mut self, end: SocketEnd) {
+        let close = match end {
+            SocketEnd::Lost => return,
+            SocketEnd::Drained => Some(CloseReason::normal()),
+            SocketEnd::Closing(close) => Some(close),
+            SocketEnd::ClientClosed => None,
+        };
+        let farewell = async {
+            if let Some(close) = close {
+                let _ = self.socket.close(Some(close.into())).await;
+            }
+            let _ = poll_fn(|cx| Pin::new(&mut self.socket).poll_flush(cx)).await;
+            let stream = self.socket.get_mut();
+            stream.shutdown().await?;
+            // Closing with unread data would reset the connection, and the client might miss the
+            // close frame.
+            let mut unread = vec![0; READ_BYTES];
+            while stream.read(&mut unread).await? > 0 {}
+            std::io::Result::Ok(())
+        };
+        let _ = timeout(CLOSE_TIMEOUT, farewell).await;
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<SocketEnd> {
+        let end = self.poll_all(cx);
+        match (&end, self.outbound.queue.poll_status(cx)) {
+            (
+                Poll::Pending | Poll::Ready(SocketEnd::Drained),
+                QueueStatus::Overflowed { waiting },
+            ) => {
+                let reason = format!("too slow: {waiting} messages were waiting");
+                Poll::Ready(SocketEnd::Closing(CloseReason::try_again_later(reason)))
+            }
+            (_, QueueStatus::Open | QueueStatus::Ended | QueueStatus::Overflowed { .. }) => end,
+        }
+    }
+
+    fn poll_all(&mut self, cx: &mut Context<'_>) -> Poll<SocketEnd> {
+        if let Poll::Ready(end) = self.poll_read(cx) {
+            return Poll::Ready(end);
+        }
+        if let Poll::Ready(end) = self.poll_write(cx) {
+            return Poll::Ready(end);
+        }
+        self.poll_keep_alive(cx)
+    }
+
+    /// Reads while the inbound queue has room.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<SocketEnd> {
+        loop {
+            let room = self.inbound.poll_room(cx);
+            self.keep_alive.set_reading(room.is_ready());
+            ready!(room);
+            match ready!(Pin::new(&mut self.socket).poll_next(cx)) {
+                Some(Ok(Message::Text(text))) => self.queue_message(text.into()),
+                Some(Ok(Message::Binary(bytes))) => self.queue_message(bytes),
+                // tungstenite has queued the pong, which may still need a flush.
+                Some(Ok(Message::Ping(_))) => self.needs_flush = true,
+                Some(Ok(Message::Pong(_) | Message::Frame(_))) => {}
+                Some(Ok(Message::Close(_))) => return Poll::Ready(SocketEnd::ClientClosed),
+                Some(Err(err)) => return Poll::Ready(self.end_for_error(&err)),
+                None => return Poll::Ready(SocketEnd::Lost),
+            }
+        }
+    }
+
+    fn queue_message(&self, message: Bytes) {
+        // There is room, unless the consumer is gone.
+        let _ = self.inbound.try_push(message);
+    }
+
+    /// Writes while the socket accepts frames.
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<SocketEnd> {
+        loop {
+            if let Err(err) = ready!(Pin::new(&mut self.socket).poll_ready(cx)) {
+                return Poll::Ready(self.end_for_error(&err));
+            }
+            let said = match self.poll_frame(cx) {
+                Poll::Ready(Some(frame)) => {
+                    if let Err(err) = self.write(Message::Frame(frame)) {
+                        return Poll::Ready(self.end_for_error(&err));
+                    }
+                    continue;
+                }
+                Poll::Ready(None) => Poll::Ready(SocketEnd::Drained),
+                Poll::Pending => Poll::Pending,
+            };
+            if self.needs_flush {
+                if let Err(err) = ready!(Pin::new(&mut self.socket).poll_flush(cx)) {
+                    return Poll::Ready(self.end_for_error(&err));
+                }
+                self.needs_flush = false;
+            }
+            return said;
+        }
+    }
+
+    fn write(&mut self, message: Message) -> Result<(), Error> {
+        self.needs_flush = true;
+        Pin::new(&mut self.socket).start_send(message)
+    }
+
+    /// Returns the next outbound frame, or `None` when no more will come.
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame>> {
+        let (mut text, code) = match self.unsent_text.take() {
+            Some(rest) => (rest, Data::Continue),
+            None => match ready!(self.outbound.queue.poll_pop(cx)) {
+                Some(text) => (text, Data::Text),
+                None => return Poll::Ready(None),
+            },
+        };
+        let piece = text.split_to(text.len().min(FRAME_BYTES_MAX));
+        let last = text.is_empty();
+        self.unsent_text = (!last).then_some(text);
+        Poll::Ready(Some(Frame::message(piece, OpCode::Data(code), last)))
+    }
+
+    /// Pings a silent client, and drops one that was silent for too long.
+    fn poll_keep_alive(&mut self, cx: &mut Context<'_>) -> Poll<SocketEnd> {
+        loop {
+            ready!(self.keep_alive.timer.as_mut().poll(cx));
+            let heard = self.socket.get_ref().last_read();
+            match self.keep_alive.next_action(heard, Instant::now()) {
+                KeepAliveAction::Nothing => {}
+                KeepAliveAction::GiveUp => {
+                    tracing::debug!("a client was silent for too long");
+                    return Poll::Ready(SocketEnd::Lost);
+                }
+                // If the client does not read, the write timeout applies instead.
+                KeepAliveAction::Ping => match Pin::new(&mut self.socket).poll_ready(cx) {
+                    Poll::Pending => {}
+                    Poll::Ready(ready) => {
+                        let sent = ready.and_then(|()| self.write(Message::Ping(Bytes::new())));
+                        if let Err(err) = sent {
+                            return Poll::Ready(self.end_for_error(&err));
+                        }
+                        if let Poll::Ready(end) = self.poll_write(cx) {
+                            return Poll::Ready(end);
+                        }
+                    }
+                },
+            }
+        }
+    }
+
+    /// Translates an error of the socket.
+    fn end_for_error(&self, err: &Error) -> SocketEnd {
+        match err {
+            Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => SocketEnd::Lost,
+            Error::Protocol(err) => {
+                SocketEnd::Closing(CloseReason::protocol_error(err.to_string()))
+            }
+            Error::Capacity(_) => {
+                let max = self.message_bytes_max;
+                let reason = format!("a message may have {max} bytes");
+                SocketEnd::Closing(CloseReason::too_large(reason))
+            }
+            Error::Utf8(_) => SocketEnd::Closing(CloseReason::not_text("this is not UTF-8")),
+            err => {
+                tracing::debug!("a conversation broke off: {err}");
+                SocketEnd::Lost
+            }
+        }
+    }
+}
+
+impl Drop for ClientSocket {
+    fn drop(&mut self) {
+        self.end();
+        // An outbox may outlive the socket, so the queued messages are dropped now.
+        self.outbound.queue.abandon();
+    }
+}
+
+/// Action that the keep-alive requires.
+#[derive(Debug, PartialEq, Eq)]
+enum KeepAliveAction {
+    Nothing,
+    Ping,
+    GiveUp,
+}
+
+impl KeepAlive {
+    fn new(interval: Duration) -> Self {
+        let now = Instant::now();
+        let timer = Box::pin(sleep(interval));
+        Self { interval, last_ping: now, reading_since: Some(now), timer }
+    }
+
+    /// Records if the client is being read. Silence counts only while it is.
+    fn set_reading(&mut self, listens: bool) {
+        match (listens, self.reading_since) {
+            (true, None) => self.reading_since = Some(Instant::now()),
+            (false, Some(_)) => self.reading_since = None,
+            (true, Some(_)) | (false, None) => {}
+        }
+    }
+
+    /// Returns the action that is due `now`, and sets the timer for the next check.
+    fn next_action(&mut self, heard: Instant, now: Instant) -> KeepAliveAction {
+        let silent_since = self.reading_since.map(|listening| listening.max(heard));
+        let next = heard.max(self.last_ping) + self.interval;
+        if silent_since.is_some_and(|since| now >= since + self.interval * SILENT_INTERVALS_MAX) {
+            KeepAliveAction::GiveUp
+        } else if now >= next {
+            self.last_ping = now;
+            self.timer.as_mut().reset(now + self.interval);
+            KeepAliveAction::Ping
+        } else {
+            self.timer.as_mut().reset(next);
+            KeepAliveAction::Nothing
+        }
+    }
+}
+
+impl From<CloseReason> for CloseFrame {
+    fn from(close: CloseReason) -> Self {
+        let CloseReason { code, mut reason } = close;
+        debug_assert!(CloseCode::from(code).is_allowed(), "{code} is never sent");
+        reason.truncate(reason.floor_char_boundary(REASON_BYTES_MAX));
+        CloseFrame { code: CloseCode::from(code), reason: reason.into() }
+    }
+}

@@ -1,0 +1,306 @@
+//! A connection to an upstream, on which both sides agreed on a protocol revision.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value, json};
+use toolgate_contract::{LogLevel, QuestionSupport};
+use toolgate_dialects::mcp::upstream::{
+    NEWEST_SESSION, ProtocolEra, RequestMetadata, Revision, discover_params, initialize_params,
+    request_params,
+};
+
+use crate::message::{self, RpcError};
+use crate::transport::{MessageReceiver, OutgoingMessage, RequestFailure, TransportConnection};
+use crate::upstream::CheckedPins;
+
+/// Longest wait for an answer to `server/discover` and `logging/setLevel`, which older servers do
+/// not know.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Error code of an unsupported protocol version.
+const UNSUPPORTED_VERSION: i64 = -32022;
+
+/// A connection to an upstream that uses one protocol revision.
+pub(crate) struct UpstreamConnection {
+    pub(crate) transport: Arc<dyn TransportConnection>,
+    pub(crate) revision: &'static Revision,
+    /// The server's description of itself: `capabilities`, `instructions`, `serverInfo`.
+    pub(crate) server_info: Value,
+    pub(crate) since: Instant,
+    /// Receiver of messages that belong to no call.
+    pub(crate) receiver: Arc<dyn MessageReceiver>,
+    ids: AtomicU64,
+    /// Number of requests in flight that keep the connection in use.
+    requests_in_use: AtomicUsize,
+    /// True if the last request was not delivered, was lost or was not authorized.
+    is_troubled: AtomicBool,
+    /// End of the last request, in milliseconds after the connection began.
+    last_used_ms: AtomicU64,
+    /// Lowest log level that the server was asked to send.
+    log_level: Mutex<Option<LogLevel>>,
+    /// Pinned tools that were checked over this connection.
+    pub(crate) checked_pins: CheckedPins,
+}
+
+/// A request to an upstream.
+pub(crate) struct UpstreamRequest<'a> {
+    pub(crate) method: &'static str,
+    pub(crate) params: Map<String, Value>,
+    /// Target of the request: a tool, a prompt or a URI.
+    pub(crate) target: Option<&'a str>,
+    pub(crate) meta: RequestMetadata<'a>,
+    /// True if the caller wants progress notifications.
+    pub(crate) wants_progress: bool,
+    pub(crate) header_params: Vec<(String, String)>,
+    /// True if the request keeps the connection in use.
+    pub(crate) keeps_in_use: bool,
+}
+
+impl<'a> UpstreamRequest<'a> {
+    /// Creates a request of `method` with `params`.
+    pub(crate) fn new(method: &'static str, params: Map<String, Value>) -> Self {
+        let target = None;
+        let header_params = Vec::new();
+        let meta = RequestMetadata::default();
+        Self {
+            method,
+            params,
+            target,
+            meta,
+            wants_progress: false,
+            header_params,
+            keeps_in_use: true,
+        }
+    }
+
+    /// Marks the request as one that does not keep the connection in use.
+    pub(crate) fn without_use(self) -> Self {
+        Self { keeps_in_use: false, ..self }
+    }
+
+    /// Sets the target of the request.
+    pub(crate) fn with_target(self, name: &'a str) -> Self {
+        Self { target: Some(name), ..self }
+    }
+}
+
+impl UpstreamConnection {
+    /// Agrees on a protocol revision over `wire`: `wanted`, or the newest that both sides support.
+    /// The handshake offers the capabilities `can`.
+    pub(crate) async fn negotiate(
+        wire: Arc<dyn TransportConnection>,
+        wanted: Option<&'static Revision>,
+        can: QuestionSupport,
+        hears: &Arc<dyn MessageReceiver>,
+    ) -> Result<Self, RequestFailure> {
+        let link = |revision, said| Self {
+            transport: wire.clone(),
+            revision,
+            server_info: said,
+            since: Instant::now(),
+            receiver: hears.clone(),
+            ids: AtomicU64::new(10),
+            requests_in_use: AtomicUsize::new(0),
+            is_troubled: AtomicBool::new(false),
+            last_used_ms: AtomicU64::new(0),
+            log_level: Mutex::default(),
+            checked_pins: CheckedPins::default(),
+        };
+        let stateless = Revision::newest(ProtocolEra::Stateless);
+        if wanted.is_none_or(|wanted| wanted.era == ProtocolEra::Stateless) {
+            wire.set_revision(Some(stateless));
+            let probe =
+                || new_message(Some(1), "server/discover", None, &discover_params(stateless));
+            let found = async {
+                match wire.request(probe(), hears.clone()).await {
+                    // Some servers both refuse and list the revision in one answer. A second try
+                    // decides.
+                    Err(RequestFailure::Refused(error))
+                        if error.code == UNSUPPORTED_VERSION
+                            && lists_revision(&error, stateless) =>
+                    {
+                        wire.request(probe(), hears.clone()).await
+                    }
+                    found => found,
+                }
+            };
+            match tokio::time::timeout(PROBE_TIMEOUT, found).await {
+                Ok(Ok(found)) => {
+                    let found = serde_json::from_str(found.get()).unwrap_or_default();
+                    if supports_revision(&found, stateless) {
+                        return Ok(link(stateless, found));
+                    }
+                    if wanted.is_some() {
+                        return Err(unsupported_revision(&found));
+                    }
+                }
+                Ok(Err(trouble))
+                    if wanted.is_some()
+                        || wire.closed().is_cancelled()
+                        || matches!(trouble, RequestFailure::Unauthorized(_)) =>
+                {
+                    return Err(trouble);
+                }
+                // Older servers answer an unknown method in many ways.
+                Ok(Err(_)) => {}
+                Err(_) if wanted.is_some() => {
+                    return Err(RequestFailure::Lost(
+                        "it does not answer `server/discover`".to_owned(),
+                    ));
+                }
+                Err(_) => {}
+            }
+            wire.set_revision(None);
+        }
+        let revision = wanted.unwrap_or(&NEWEST_SESSION);
+        let begin = new_message(Some(2), "initialize", None, &initialize_params(can, revision));
+        let said = match wire.request(begin, hears.clone()).await {
+            Err(RequestFailure::Refused(error)) if error.code == UNSUPPORTED_VERSION => {
+                return Err(unsupported_revision(error.data.as_ref().unwrap_or(&Value::Null)));
+            }
+            said => said?,
+        };
+        let said: Value = serde_json::from_str(said.get()).unwrap_or_default();
+        let name = said["protocolVersion"].as_str().unwrap_or_default();
+        let Some(revision) = Revision::find(name, ProtocolEra::Session) else {
+            return Err(RequestFailure::Refused(RpcError::new(
+                -32603,
+                format!("it speaks the revision `{name}`, which nobody here knows"),
+            )));
+        };
+        wire.set_revision(Some(revision));
+        wire.send_notification(new_message(None, "notifications/initialized", None, &Value::Null))
+            .await?;
+        wire.start_listening();
+        let link = link(revision, said);
+        link.set_log_level(Some(LogLevel::Info)).await;
+        Ok(link)
+    }
+
+    /// Lowers the server's log level to `least` if it is higher. The caller's own filter decides
+    /// which lines it gets.
+    pub(crate) async fn set_log_level(&self, least: Option<LogLevel>) {
+        let Some(least) = least.filter(|_| self.has("logging")) else { return };
+        {
+            let mut logs = self.log_level.lock().unwrap_or_else(PoisonError::into_inner);
+            if logs.is_some_and(|logs| logs <= least) {
+                return;
+            }
+            *logs = Some(least);
+        }
+        let level = Map::from_iter([("level".to_owned(), json!(least))]);
+        // A server that refuses logs at the level that it likes.
+        let asks = UpstreamRequest::new("logging/setLevel", level);
+        let _ =
+            tokio::time::timeout(PROBE_TIMEOUT, self.request(asks, self.receiver.clone())).await;
+    }
+
+    /// Returns true if the server declared `capability`.
+    pub(crate) fn has(&self, capability: &str) -> bool {
+        self.server_info["capabilities"].get(capability).is_some_and(Value::is_object)
+    }
+
+    /// Returns true if the server declared the option `more` of `capability`.
+    pub(crate) fn has_option(&self, capability: &str, more: &str) -> bool {
+        self.server_info["capabilities"][capability][more].as_bool().unwrap_or(false)
+    }
+
+    /// Sends a request and returns its result.
+    pub(crate) async fn request(
+        &self,
+        asks: UpstreamRequest<'_>,
+        hears: Arc<dyn MessageReceiver>,
+    ) -> Result<Value, RequestFailure> {
+        let UpstreamRequest {
+            method,
+            params,
+            target: name,
+            meta: beside,
+            wants_progress: tells,
+            header_params: mirrored,
+            keeps_in_use: uses,
+        } = asks;
+        let id = self.ids.fetch_add(1, Ordering::Relaxed);
+        let beside = RequestMetadata { progress_token: tells.then_some(id), ..beside };
+        let params = request_params(params, &beside, self.revision);
+        let message = OutgoingMessage {
+            header_params: mirrored,
+            ..new_message(Some(id), method, name, &params)
+        };
+        let _busy = uses.then(|| BusyGuard::new(self));
+        let answered = self.transport.request(message, hears).await;
+        let trouble = matches!(
+            answered,
+            Err(RequestFailure::NotSent(_)
+                | RequestFailure::Lost(_)
+                | RequestFailure::Unauthorized(_))
+        );
+        if self.is_troubled.load(Ordering::Relaxed) != trouble {
+            self.is_troubled.store(trouble, Ordering::Relaxed);
+        }
+        let result = answered?;
+        serde_json::from_str(result.get()).map_err(|err| RequestFailure::Lost(err.to_string()))
+    }
+
+    /// Returns true if the last request was not delivered, was lost or was not authorized.
+    pub(crate) fn is_in_trouble(&self) -> bool {
+        self.is_troubled.load(Ordering::Relaxed)
+    }
+
+    /// Returns how long the connection has been idle, or `None` while it is in use.
+    pub(crate) fn idle_time(&self) -> Option<Duration> {
+        if self.requests_in_use.load(Ordering::Acquire) > 0 {
+            return None;
+        }
+        let used = Duration::from_millis(self.last_used_ms.load(Ordering::Acquire));
+        Some(self.since.elapsed().saturating_sub(used))
+    }
+}
+
+/// Counter guard of a request in flight.
+struct BusyGuard<'a>(&'a UpstreamConnection);
+
+impl<'a> BusyGuard<'a> {
+    fn new(link: &'a UpstreamConnection) -> Self {
+        link.requests_in_use.fetch_add(1, Ordering::AcqRel);
+        Self(link)
+    }
+}
+
+impl Drop for BusyGuard<'_> {
+    fn drop(&mut self) {
+        let now = u64::try_from(self.0.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.0.last_used_ms.store(now, Ordering::Release);
+        self.0.requests_in_use.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn new_message(
+    id: Option<u64>,
+    method: &str,
+    name: Option<&str>,
+    params: &Value,
+) -> OutgoingMessage {
+    let body = message::encode_message(id, method, params);
+    let name = name.filter(|name| !name.is_empty()).map(str::to_owned);
+    let method = method.to_owned();
+    OutgoingMessage { id, method, target: name, header_params: Vec::new(), body }
+}
+
+fn supports_revision(found: &Value, revision: &Revision) -> bool {
+    let all = found["supportedVersions"].as_array();
+    all.is_some_and(|all| all.iter().any(|one| one == revision.name))
+}
+
+/// Returns true if a refusal lists `revision` as supported.
+fn lists_revision(error: &RpcError, revision: &Revision) -> bool {
+    let all = error.data.as_ref().and_then(|data| data["supported"].as_array());
+    all.is_some_and(|all| all.iter().any(|one| one == revision.name))
+}
+
+fn unsupported_revision(found: &Value) -> RequestFailure {
+    let all = found.get("supportedVersions").or(found.get("supported"));
+    let all = all.map_or_else(|| "others".to_owned(), Value::to_string);
+    RequestFailure::Refused(RpcError::new(UNSUPPORTED_VERSION, format!("it speaks {all}")))
+}

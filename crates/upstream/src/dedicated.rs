@@ -1,0 +1,131 @@
+//! Dedicated connections, each used by one call at a time.
+//!
+//! A pipe does not show which of several calls asks a question, and the client's capabilities are
+//! sent only once, in the handshake.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use toolgate_contract::{Caller, QuestionSupport, ToolError};
+
+use crate::connection::UpstreamConnection;
+use crate::upstream::Upstream;
+
+/// The dedicated connections of an upstream.
+pub(crate) struct DedicatedPool {
+    permits: Arc<Semaphore>,
+    /// Idle connections, each with the callers that it fits.
+    idle: Mutex<VecDeque<(ConnectionFit, Arc<UpstreamConnection>)>>,
+    connections_max: usize,
+}
+
+/// The callers that a connection can be used for.
+#[derive(Clone, PartialEq, Eq)]
+struct ConnectionFit {
+    capabilities: QuestionSupport,
+    /// The caller and session whose folders the server may know. A server remembers folders.
+    owner: Option<(Caller, Option<Arc<str>>)>,
+}
+
+/// A dedicated connection while a call uses it.
+pub(crate) struct DedicatedConnection {
+    pub(crate) connection: Arc<UpstreamConnection>,
+    fit: ConnectionFit,
+    upstream: Weak<Upstream>,
+    is_done: bool,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl DedicatedPool {
+    pub(crate) fn new(connections_max: usize) -> Self {
+        Self {
+            permits: Arc::new(Semaphore::new(connections_max)),
+            idle: Mutex::default(),
+            connections_max,
+        }
+    }
+
+    /// Returns a connection for one call of `caller` in `session`, with the capabilities `can`.
+    ///
+    /// If all are in use, a suspended call is dropped to free one.
+    pub(crate) async fn take(
+        &self,
+        upstream: &Arc<Upstream>,
+        (caller, session): (&Caller, Option<Arc<str>>),
+        can: QuestionSupport,
+    ) -> Result<DedicatedConnection, ToolError> {
+        let tells_folders = can.roots && upstream.folders().is_none();
+        let fit = ConnectionFit {
+            capabilities: can,
+            owner: tells_folders.then(|| (caller.clone(), session)),
+        };
+        let place = match self.permits.clone().try_acquire_owned() {
+            Ok(place) => place,
+            Err(_) => {
+                upstream.lasting.suspended.evict_one(caller, upstream.is_shared());
+                let place = self.permits.clone().acquire_owned().await;
+                place.map_err(|_| ToolError::canceled())?
+            }
+        };
+        let link = match self.idle(&fit) {
+            Some(link) => link,
+            None => upstream.connect_dedicated(can).await?,
+        };
+        let upstream = Arc::downgrade(upstream);
+        Ok(DedicatedConnection { connection: link, fit, upstream, is_done: false, _permit: place })
+    }
+
+    /// Takes an idle connection that fits.
+    fn idle(&self, fit: &ConnectionFit) -> Option<Arc<UpstreamConnection>> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.retain(|(_, link)| !link.transport.closed().is_cancelled());
+        let at = idle.iter().rposition(|(of, _)| of == fit)?;
+        idle.remove(at).map(|(_, link)| link)
+    }
+
+    /// Keeps a connection for reuse and drops the oldest if there are too many.
+    fn keep(&self, fit: ConnectionFit, link: Arc<UpstreamConnection>) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.push_back((fit, link));
+        if idle.len() > self.connections_max {
+            idle.pop_front();
+        }
+    }
+
+    /// Removes `link` if it is idle. Returns true if it was.
+    pub(crate) fn remove_idle(&self, link: &Arc<UpstreamConnection>) -> bool {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = idle.len();
+        idle.retain(|(_, one)| !Arc::ptr_eq(one, link));
+        idle.len() < before
+    }
+
+    /// Drops the idle connections and fails the calls that wait for one.
+    pub(crate) fn close(&self) {
+        self.permits.close();
+        self.drop_idle();
+    }
+
+    /// Drops the idle connections.
+    pub(crate) fn drop_idle(&self) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+impl DedicatedConnection {
+    /// Returns the connection for reuse once the call has its answer.
+    ///
+    /// A call that is broken off drops its connection, because the upstream may still ask questions
+    /// of that call over it.
+    pub(crate) fn finish(mut self) {
+        self.is_done = true;
+    }
+}
+
+impl Drop for DedicatedConnection {
+    fn drop(&mut self) {
+        let Some(upstream) = self.upstream.upgrade().filter(|_| self.is_done) else { return };
+        upstream.dedicated.keep(self.fit.clone(), self.connection.clone());
+    }
+}

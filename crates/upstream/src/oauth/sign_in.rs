@@ -1,0 +1,167 @@
+//! Signs a person in with the authorization code flow (PKCE, RFC 7636).
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use sha2::{Digest, Sha256};
+
+use super::discovery::DiscoveredServer;
+use super::fetch::OAuthFetcher;
+use super::tokens::{self, OAuthClient, OAuthTokens};
+
+/// A sign-in in progress.
+pub(crate) struct SignInAttempt {
+    found: DiscoveredServer,
+    client: OAuthClient,
+    redirect: String,
+    scopes: Vec<String>,
+    /// Random value that ties the answer to this sign-in (CSRF protection).
+    state: String,
+    verifier: String,
+}
+
+impl SignInAttempt {
+    /// Starts a sign-in as `client`, with the redirect URL `redirect`, for `scopes`.
+    pub(crate) fn new(
+        found: DiscoveredServer,
+        client: OAuthClient,
+        redirect: &str,
+        scopes: Vec<String>,
+    ) -> Result<Self, String> {
+        let state = random_token()?;
+        let verifier = random_token()?;
+        Ok(Self { found, client, redirect: redirect.to_owned(), scopes, state, verifier })
+    }
+
+    /// Returns the URL of the page that the person opens.
+    pub(crate) fn page_url(&self) -> String {
+        let at = self.found.server.authorization_endpoint.as_deref().unwrap_or_default();
+        let challenge = URL_SAFE_NO_PAD.encode(Sha256::digest(&self.verifier));
+        let (base, query) = at.split_once('?').map_or((at, ""), |(base, query)| (base, query));
+        let mut said = form_urlencoded::Serializer::new(query.to_owned());
+        said.extend_pairs([
+            ("response_type", "code"),
+            ("client_id", &self.client.id),
+            ("redirect_uri", &self.redirect),
+            ("state", &self.state),
+            ("code_challenge", &challenge),
+            ("code_challenge_method", "S256"),
+            ("resource", &self.found.resource),
+        ]);
+        if !self.scopes.is_empty() {
+            said.append_pair("scope", &self.scopes.join(" "));
+        }
+        if self.scopes.iter().any(|scope| scope == "offline_access") {
+            // OpenID Connect grants a refresh token only with explicit consent.
+            said.append_pair("prompt", "consent");
+        }
+        format!("{base}?{}", said.finish())
+    }
+
+    /// Exchanges the code in `query` for tokens.
+    pub(crate) async fn exchange_code(
+        self,
+        fetcher: &OAuthFetcher,
+        query: &str,
+    ) -> Result<(DiscoveredServer, OAuthClient, OAuthTokens), String> {
+        let code = self.code_in(query)?;
+        let fields = [
+            ("grant_type", "authorization_code"),
+            ("code", &code),
+            ("redirect_uri", &self.redirect),
+            ("code_verifier", &self.verifier),
+            ("resource", &self.found.resource),
+        ];
+        let asked =
+            tokens::request_tokens(fetcher, &self.found.server, &self.client, &fields, &[]).await;
+        let mut tokens = asked.map_err(|denied| denied.reason)?;
+        if tokens.scopes.is_empty() {
+            // A missing scope means that the requested scopes were granted.
+            tokens.scopes = self.scopes;
+        }
+        Ok((self.found, self.client, tokens))
+    }
+
+    /// Returns the code in `query` after checking its state and issuer.
+    fn code_in(&self, query: &str) -> Result<String, String> {
+        let said = |wanted: &str| {
+            let mut all = form_urlencoded::parse(query.as_bytes());
+            all.find(|(name, _)| name == wanted).map(|(_, value)| value.into_owned())
+        };
+        if said("state").as_deref() != Some(&self.state) {
+            return Err(
+                "what came back answers nothing that was asked (its `state` is another)".to_owned()
+            );
+        }
+        let server = &self.found.server;
+        match said("iss") {
+            Some(issuer) if issuer != server.issuer => {
+                return Err(format!("`{issuer}` answers, not `{}`", server.issuer));
+            }
+            None if server.authorization_response_iss_parameter_supported => {
+                return Err(format!("it is not said that `{}` answers (`iss`)", server.issuer));
+            }
+            Some(_) | None => {}
+        }
+        if let Some(error) = said("error") {
+            let more = said("error_description").map(|more| format!(": {more}"));
+            return Err(format!("nobody is let in: {error}{}", more.unwrap_or_default()));
+        }
+        said("code").ok_or_else(|| "no code came back".to_owned())
+    }
+
+    /// Returns true if `query` carries the state of this sign-in.
+    pub(crate) fn is_answered_by(&self, query: &str) -> bool {
+        let mut all = form_urlencoded::parse(query.as_bytes());
+        all.any(|(name, value)| name == "state" && value == self.state)
+    }
+}
+
+/// Returns 256 random bits in base64url.
+pub(super) fn random_token() -> Result<String, String> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(|err| err.to_string())?;
+    Ok(URL_SAFE_NO_PAD.encode(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::discovery::AuthorizationServer;
+    use super::super::tokens::ClientCredential;
+    use super::*;
+
+    fn asked(says_who: bool) -> SignInAttempt {
+        let server = AuthorizationServer {
+            issuer: "https://a.example".to_owned(),
+            authorization_endpoint: Some("https://a.example/authorize?x=1".to_owned()),
+            authorization_response_iss_parameter_supported: says_who,
+            ..AuthorizationServer::default()
+        };
+        let client = OAuthClient::with_id(&server, "it".to_owned(), &ClientCredential::Nothing);
+        let resource = "https://b.example/mcp".to_owned();
+        let found = DiscoveredServer { resource, scopes: Vec::new(), server };
+        SignInAttempt::new(found, client, "http://127.0.0.1:1/callback", vec!["a b".to_owned()])
+            .expect("random bytes")
+    }
+
+    #[test]
+    fn only_an_answer_to_what_was_asked_by_who_was_asked_has_a_code() {
+        let one = asked(false);
+        let with = |more: &str| one.code_in(&format!("state={}&{more}", one.state));
+        assert_eq!(with("code=x"), Ok("x".to_owned()));
+        assert_eq!(with("code=x&iss=https://a.example"), Ok("x".to_owned()));
+        assert!(with("code=x&iss=https://a.example/").is_err());
+        assert!(with("error=access_denied").is_err_and(|why| why.contains("access_denied")));
+        assert!(one.code_in("code=x").is_err() && one.code_in("code=x&state=y").is_err());
+        let strict = asked(true);
+        assert!(strict.code_in(&format!("state={}&code=x", strict.state)).is_err());
+    }
+
+    #[test]
+    fn the_page_keeps_what_its_address_had_and_shows_a_hash_of_the_verifier() {
+        let one = asked(false);
+        let page = one.page_url();
+        assert!(page.starts_with("https://a.example/authorize?x=1&response_type=code&"), "{page}");
+        assert!(page.contains("resource=https%3A%2F%2Fb.example%2Fmcp"), "{page}");
+        assert!(!page.contains(&one.verifier), "{page}");
+    }
+}

@@ -1,0 +1,169 @@
+//! Decides which tools and instructions of a pinned upstream are served.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{PinLock, ToolDefinition, ToolDefinitionChange};
+
+/// Reaction to a tool or instructions that differ from their pins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum PinReaction {
+    /// Serve the current definition.
+    Allow,
+    /// Serve the current definition and log the differences.
+    Shadow,
+    /// List the pinned definition and refuse calls until the change is approved. Tools without a
+    /// pin are not listed. Changed instructions are not sent.
+    #[default]
+    Block,
+}
+
+/// Approved tools of upstreams, as recorded by `toolgate pins accept`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct PinSettings {
+    /// Reaction to a change of a pinned upstream's tools or instructions: `allow`, `shadow` or
+    /// `block`. Upstreams without pins are served as they are.
+    pub on_change: PinReaction,
+}
+
+/// The approved definitions and the reaction to a difference.
+#[derive(Debug, Clone)]
+pub struct PinPolicy {
+    /// The lock file: `None` if nothing was ever approved, or the reason why it cannot be read.
+    pub lock: Result<Option<Arc<PinLock>>, String>,
+    /// Reaction to a difference.
+    pub on_change: PinReaction,
+}
+
+/// A tool as it is served.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ServedTool {
+    /// Entry of the tool list.
+    pub(crate) entry: Value,
+    /// Reason why calls are refused, if they are.
+    pub(crate) withheld: Option<String>,
+}
+
+impl PinPolicy {
+    /// Returns true if `other` is the same version of the lock file.
+    pub(crate) fn is_same_lock(&self, other: &Self) -> bool {
+        match (&self.lock, &other.lock) {
+            (Ok(None), Ok(None)) => true,
+            (Ok(Some(one)), Ok(Some(other))) => Arc::ptr_eq(one, other),
+            (Ok(_) | Err(_), _) => false,
+        }
+    }
+
+    /// Returns true if any tool of the upstream `name` may be withheld.
+    pub(crate) fn may_withhold(&self, name: &str) -> bool {
+        match (&self.lock, self.on_change) {
+            (_, PinReaction::Allow | PinReaction::Shadow) | (Ok(None), PinReaction::Block) => false,
+            (Ok(Some(lock)), PinReaction::Block) => lock.upstreams.contains_key(name),
+            (Err(_), PinReaction::Block) => true,
+        }
+    }
+
+    /// Returns the tools of the upstream `name` that are served, out of `tools`.
+    pub(crate) fn served_tools<'v>(
+        &self,
+        name: &str,
+        tools: impl IntoIterator<Item = &'v Value>,
+    ) -> Vec<ServedTool> {
+        let tools: Vec<_> = tools.into_iter().collect();
+        let as_it_is = |entry: &&Value| ServedTool { entry: (*entry).clone(), withheld: None };
+        let lock = match (&self.lock, self.on_change) {
+            (_, PinReaction::Allow) | (Ok(None), _) => None,
+            (Ok(Some(lock)), _) => lock.upstreams.get(name),
+            (Err(why), PinReaction::Shadow) => {
+                tracing::warn!("{why}");
+                None
+            }
+            (Err(why), PinReaction::Block) => {
+                let withheld =
+                    |judged: ServedTool| ServedTool { withheld: Some(why.clone()), ..judged };
+                return tools.iter().map(as_it_is).map(withheld).collect();
+            }
+        };
+        let Some(pinned) = lock else { return tools.iter().map(as_it_is).collect() };
+        tools.iter().filter_map(|entry| self.served_tool(name, entry, &pinned.tools)).collect()
+    }
+
+    /// Returns true if clients get the instructions `now` of the upstream `name`.
+    pub(crate) fn passes_instructions(&self, name: &str, now: &str) -> bool {
+        self.on_change != PinReaction::Block || self.check_instructions(name, Some(now)).is_ok()
+    }
+
+    /// Checks the instructions of the upstream `name` against their pin, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// Returns the difference and how to approve it.
+    pub(crate) fn check_instructions(&self, name: &str, now: Option<&str>) -> Result<(), String> {
+        let lock = match (&self.lock, self.on_change) {
+            (_, PinReaction::Allow) | (Ok(None), _) => return Ok(()),
+            (Err(why), PinReaction::Shadow | PinReaction::Block) => return Err(why.clone()),
+            (Ok(Some(lock)), PinReaction::Shadow | PinReaction::Block) => lock,
+        };
+        match lock.upstreams.get(name) {
+            Some(accepted) if accepted.instructions.as_deref() != now => {
+                let until = match self.on_change {
+                    PinReaction::Block => "; until then clients are not told them",
+                    PinReaction::Allow | PinReaction::Shadow => "",
+                };
+                Err(format!(
+                    "the instructions of the upstream `{name}` are not as they were pinned: \
+                     `toolgate pins diff {name}` shows them, `toolgate pins accept {name}` agrees \
+                     to them{until}"
+                ))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn served_tool(
+        &self,
+        upstream: &str,
+        entry: &Value,
+        pinned: &BTreeMap<String, ToolDefinition>,
+    ) -> Option<ServedTool> {
+        let as_it_is = ServedTool { entry: entry.clone(), withheld: None };
+        let now = ToolDefinition::from_entry(entry)?;
+        let name = &now.name;
+        // Each entry is judged alone, even if another has the same name.
+        let Some(change) = ToolDefinitionChange::between(pinned.get(name), &now) else {
+            return Some(as_it_is);
+        };
+        let class = change.class().as_str();
+        let what = match change {
+            ToolDefinitionChange::Added(_) => "is new".to_owned(),
+            ToolDefinitionChange::Removed | ToolDefinitionChange::Changed(_) => {
+                format!("is not as it was pinned ({class})")
+            }
+        };
+        let why = format!(
+            "`{name}` of the upstream `{upstream}` {what}: `toolgate pins diff {upstream}` shows \
+             it, `toolgate pins accept {upstream}` agrees to it"
+        );
+        match (self.on_change, pinned.get(name)) {
+            (PinReaction::Allow, _) => Some(as_it_is),
+            (PinReaction::Shadow, _) => {
+                tracing::warn!("{why}");
+                Some(as_it_is)
+            }
+            (PinReaction::Block, None) => {
+                tracing::warn!("{why}; until then it is not served");
+                None
+            }
+            (PinReaction::Block, Some(pinned)) => {
+                tracing::warn!("{why}; until then it is not called");
+                Some(ServedTool { entry: pinned.to_entry(), withheld: Some(why) })
+            }
+        }
+    }
+}

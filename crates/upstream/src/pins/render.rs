@@ -1,0 +1,85 @@
+//! Renders differences for people.
+
+use std::fmt::Write as _;
+
+use similar::{ChangeTag, TextDiff};
+
+use super::differences::{DifferenceClass, ToolDefinitionChange, UpstreamChanges};
+use super::{ToolDefinition, invisible, pretty_json};
+
+/// Lines of context around each changed line.
+const CONTEXT_LINES: usize = 2;
+
+/// Renders the changes of `upstream`: its instructions, then its tools, worst first.
+///
+/// Each tool has its differences and a line diff of the changed texts. Control characters are
+/// escaped.
+pub fn render_changes(upstream: &str, became: &UpstreamChanges) -> String {
+    let mut all: Vec<_> = became.tools.iter().collect();
+    all.sort_by_key(|(_, change)| std::cmp::Reverse(change.class()));
+    let mut text = String::new();
+    if let Some([was, is]) = &became.instructions {
+        // Instructions always address the model.
+        let class =
+            if is.is_some() { DifferenceClass::InstructionLike } else { DifferenceClass::Cosmetic };
+        _ = writeln!(text, "{upstream}: {}", class.as_str());
+        let [was, is] = [was, is].map(|said| said.as_deref().unwrap_or_default());
+        write_line_diff(&mut text, "instructions", was, is);
+        text.push('\n');
+    }
+    for (name, change) in all {
+        let name = invisible::escape_line(name);
+        let worst = change.class().as_str();
+        _ = writeln!(text, "{upstream}.{name}: {worst}");
+        for difference in change.differences() {
+            let class = difference.class.as_str();
+            _ = writeln!(
+                text,
+                "  {class:<16}  {}: {}",
+                difference.location, difference.description
+            );
+        }
+        match change {
+            ToolDefinitionChange::Added(now) => write_parts(&mut text, None, now),
+            ToolDefinitionChange::Removed => {}
+            ToolDefinitionChange::Changed(both) => write_parts(&mut text, Some(&both[0]), &both[1]),
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn write_parts(text: &mut String, before: Option<&ToolDefinition>, now: &ToolDefinition) {
+    type Part = fn(&ToolDefinition) -> Option<String>;
+    let all: [(&str, Part); 6] = [
+        ("title", |it| it.title.clone()),
+        ("description", |it| it.description.clone()),
+        ("annotations", |it| it.annotations.as_ref().map(pretty_json)),
+        ("input_schema", |it| Some(pretty_json(&it.input_schema))),
+        ("output_schema", |it| it.output_schema.as_ref().map(pretty_json)),
+        ("meta", |it| it.meta.as_ref().map(pretty_json)),
+    ];
+    for (name, part) in all {
+        let [was, is] = [before.and_then(part), part(now)].map(Option::unwrap_or_default);
+        if was != is {
+            write_line_diff(text, name, &was, &is);
+        }
+    }
+}
+
+/// Writes a line diff of the part `name`.
+fn write_line_diff(text: &mut String, name: &str, was: &str, is: &str) {
+    _ = writeln!(text, "  {name}");
+    let diff = TextDiff::from_lines(was, is);
+    for group in diff.grouped_ops(CONTEXT_LINES) {
+        for change in group.iter().flat_map(|op| diff.iter_changes(op)) {
+            let sign = match change.tag() {
+                ChangeTag::Equal => ' ',
+                ChangeTag::Delete => '-',
+                ChangeTag::Insert => '+',
+            };
+            let line = invisible::escape_line(change.value().trim_end_matches(['\n', '\r']));
+            _ = writeln!(text, "    {sign} {line}");
+        }
+    }
+}

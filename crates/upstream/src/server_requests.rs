@@ -1,0 +1,251 @@
+//! Handles notifications and requests that an upstream sends during a call, and asks the caller its
+//! questions.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot};
+use toolgate_contract::{
+    Asker, BoxFuture, CallEvent, ClientAnswers, ClientQuestion, ClientQuestions, EventSink,
+    LogLevel, QuestionKind, QuestionSupport, ToolContext, ToolError, ToolFault,
+};
+use toolgate_dialects::mcp::upstream::{QUESTION_KEY, encode_answer, parse_question};
+
+use crate::message::RpcError;
+use crate::transport::MessageReceiver;
+
+/// Method of a request that asks the caller for input.
+const ELICITATION_CREATE: &str = "elicitation/create";
+pub(crate) const ELICITATION_COMPLETE: &str = "notifications/elicitation/complete";
+
+/// Receiver of an upstream's notifications and requests during one call.
+pub(crate) struct CallReceiver {
+    /// Name of the caller.
+    caller: Arc<str>,
+    events: Mutex<EventSink>,
+    route: QuestionRoute,
+    capabilities: QuestionSupport,
+    /// Folders that answer `roots/list` in place of the caller's own.
+    folders: OnceLock<Value>,
+    questions_asked: AtomicU64,
+    /// Kind of a question that was asked but that the caller does not support.
+    missing: Mutex<Option<QuestionKind>>,
+    /// Ids of the page visits that were requested.
+    visits: Mutex<BTreeSet<String>>,
+}
+
+enum QuestionRoute {
+    /// The caller answers while the call runs.
+    Live(Asker),
+    /// The questions go to the driver of the call.
+    Driver(mpsc::Sender<OpenQuestions>),
+}
+
+/// Questions that wait for their answers.
+pub(crate) struct OpenQuestions {
+    pub(crate) questions: ClientQuestions,
+    pub(crate) reply: oneshot::Sender<Result<ClientAnswers, ToolError>>,
+}
+
+impl CallReceiver {
+    /// Creates a receiver for a call whose caller answers while it runs.
+    pub(crate) fn for_live_caller(ctx: &ToolContext) -> Arc<Self> {
+        Self::new(ctx, QuestionRoute::Live(ctx.asker.clone()))
+    }
+
+    /// Creates a receiver for a call whose questions are taken from the other end of `open`.
+    pub(crate) fn for_call_driver(
+        ctx: &ToolContext,
+        open: mpsc::Sender<OpenQuestions>,
+    ) -> Arc<Self> {
+        Self::new(ctx, QuestionRoute::Driver(open))
+    }
+
+    fn new(ctx: &ToolContext, way: QuestionRoute) -> Arc<Self> {
+        let caller = ctx.caller.name.clone();
+        let events = ctx.events.clone().into();
+        let can = ctx.asker.supported();
+        let asked = AtomicU64::new(0);
+        let lacks = Mutex::default();
+        let visits = Mutex::default();
+        let folders = OnceLock::new();
+        Arc::new(Self {
+            caller,
+            events,
+            route: way,
+            capabilities: can,
+            folders,
+            questions_asked: asked,
+            missing: lacks,
+            visits,
+        })
+    }
+
+    /// Sets the folders that answer `roots/list` in place of the caller's, if `folders` has any.
+    pub(crate) fn set_folders(&self, folders: Option<Value>) {
+        if let Some(folders) = folders {
+            let _ = self.folders.set(folders);
+        }
+    }
+
+    /// Returns the kind of a question that the caller does not support, if one was asked.
+    pub(crate) fn missing_capability(&self) -> Option<QuestionKind> {
+        *self.missing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns true if the caller supports questions of `kind`.
+    pub(crate) fn supports(&self, kind: QuestionKind) -> bool {
+        self.capabilities.supports(kind)
+    }
+
+    /// Asks the caller to visit `pages`, each given as the parameters of a URL elicitation.
+    pub(crate) async fn ask_visits(&self, pages: &[&Value]) -> Result<ClientAnswers, ToolError> {
+        let read = |page: &&Value| {
+            let key = self.next_key(ELICITATION_CREATE);
+            let question =
+                parse_question(ELICITATION_CREATE, page, &key).and_then(
+                    |question| match question {
+                        ClientQuestion::Visit { .. } => Ok(question),
+                        _ => Err("it names no page".to_owned()),
+                    },
+                );
+            let question = question.map_err(|why| {
+                ToolError::failed(format!("it wants a page to be visited in no known way: {why}"))
+            })?;
+            self.remember_visit(&question);
+            Ok((key, question))
+        };
+        self.ask_caller(pages.iter().map(read).collect::<Result<_, ToolError>>()?).await
+    }
+
+    /// Returns a key for the next question that has none of its own.
+    fn next_key(&self, method: &str) -> String {
+        let at = self.questions_asked.fetch_add(1, Ordering::Relaxed) + 1;
+        format!("{}-{at}", method.replace('/', "-"))
+    }
+
+    fn remember_visit(&self, question: &ClientQuestion) {
+        if let ClientQuestion::Visit { id, .. } = question {
+            self.visits.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone());
+        }
+    }
+
+    /// Returns false for an event that completes a visit this call did not request.
+    fn concerns_call(&self, event: &CallEvent) -> bool {
+        match event {
+            CallEvent::VisitFinished { id } => {
+                self.visits.lock().unwrap_or_else(PoisonError::into_inner).contains(id)
+            }
+            _ => true,
+        }
+    }
+
+    /// Sends events to `events` from now on.
+    pub(crate) fn redirect_events(&self, events: EventSink) {
+        *self.events.lock().unwrap_or_else(PoisonError::into_inner) = events;
+    }
+
+    async fn ask_caller(&self, questions: ClientQuestions) -> Result<ClientAnswers, ToolError> {
+        match &self.route {
+            QuestionRoute::Live(asker) => asker.ask(questions).await,
+            QuestionRoute::Driver(open) => {
+                let (reply, given) = oneshot::channel();
+                let gone = |_| ToolError::canceled();
+                open.send(OpenQuestions { questions, reply })
+                    .await
+                    .map_err(|_| ToolError::canceled())?;
+                given.await.map_err(gone)?
+            }
+        }
+    }
+}
+
+impl MessageReceiver for CallReceiver {
+    fn caller(&self) -> Option<Arc<str>> {
+        Some(self.caller.clone())
+    }
+
+    fn unsupported_kind(&self, method: &str, params: &Value) -> Option<QuestionKind> {
+        let kind = parse_question(method, params, "").ok()?.kind();
+        let ours = kind == QuestionKind::Roots && self.folders.get().is_some();
+        (!ours && !self.capabilities.supports(kind)).then_some(kind)
+    }
+
+    fn record_missing(&self, kind: QuestionKind) {
+        *self.missing.lock().unwrap_or_else(PoisonError::into_inner) = Some(kind);
+    }
+
+    fn notify(&self, method: &str, params: &Value) {
+        let event =
+            event_from_notification(method, params).filter(|event| self.concerns_call(event));
+        let Some(event) = event else { return };
+        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        events.send(event);
+    }
+
+    fn answer_request(
+        self: Arc<Self>,
+        method: String,
+        params: Value,
+    ) -> BoxFuture<'static, Result<Value, RpcError>> {
+        Box::pin(async move {
+            if let Some(folders) = self.folders.get().filter(|_| method == "roots/list") {
+                return Ok(folders.clone());
+            }
+            let named = params.get("_meta").and_then(|meta| meta.get(QUESTION_KEY)?.as_str());
+            let key = named.map_or_else(|| self.next_key(&method), str::to_owned);
+            let question = parse_question(&method, &params, &key);
+            let question = question.map_err(|why| RpcError::new(-32602, why))?;
+            self.remember_visit(&question);
+            let given = self.ask_caller(ClientQuestions::from([(key.clone(), question)])).await;
+            let given = given.map_err(|err| {
+                if let ToolFault::CannotAsk(kind) = err.fault {
+                    self.record_missing(kind);
+                }
+                RpcError::new(-32603, err.message)
+            })?;
+            let told = given.get(&key).ok_or_else(|| RpcError::new(-32603, "nobody answered"))?;
+            Ok(encode_answer(told))
+        })
+    }
+}
+
+/// Converts a notification into an event of the call.
+pub(crate) fn event_from_notification(method: &str, params: &Value) -> Option<CallEvent> {
+    match method {
+        "notifications/progress" => Some(CallEvent::Progress {
+            done: params.get("progress")?.as_f64()?,
+            total: params.get("total").and_then(Value::as_f64),
+            message: params.get("message").and_then(Value::as_str).map(str::to_owned),
+        }),
+        "notifications/message" => {
+            let level = params.get("level")?;
+            let level: LogLevel = serde_json::from_value(level.clone()).ok()?;
+            let logger = params.get("logger").and_then(Value::as_str).map(str::to_owned);
+            Some(CallEvent::Log { level, logger, data: params.get("data")?.clone() })
+        }
+        ELICITATION_COMPLETE => {
+            Some(CallEvent::VisitFinished { id: params.get("elicitationId")?.as_str()?.to_owned() })
+        }
+        _ => None,
+    }
+}
+
+/// Receiver that ignores notifications and refuses every request.
+pub(crate) struct NoReceiver;
+
+impl MessageReceiver for NoReceiver {
+    fn notify(&self, _method: &str, _params: &Value) {}
+
+    fn answer_request(
+        self: Arc<Self>,
+        method: String,
+        _params: Value,
+    ) -> BoxFuture<'static, Result<Value, RpcError>> {
+        Box::pin(async move {
+            Err(RpcError::new(-32601, format!("nobody can be asked `{method}` here")))
+        })
+    }
+}

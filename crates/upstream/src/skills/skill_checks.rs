@@ -1,0 +1,184 @@
+//! Validates files of an upstream's skills against the skills' own entries.
+
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+use toolgate_contract::{
+    ResourceContents, ResourceData, Skill, SkillFiles, ToolContext, ToolError, ToolFault,
+};
+
+use super::skill_index::{accept_skill, is_normal_form};
+use crate::upstream::{CallRequest, Upstream};
+
+impl Upstream {
+    /// Fetches the skill whose `SKILL.md` has the URI `uri`.
+    pub(super) async fn fetch_skill(
+        &self,
+        ctx: &ToolContext,
+        uri: &str,
+    ) -> Result<Option<Skill>, ToolError> {
+        let params = Map::from_iter([("uri".to_owned(), json!(uri))]);
+        let said = match self.call(ctx, CallRequest::new("skills/get", uri, params)).await {
+            Ok(said) => said,
+            Err(ToolError { fault: ToolFault::NotFound, .. }) => return Ok(None),
+            Err(err) => return Err(err),
+        };
+        let skill = accept_skill(&said["skill"]).and_then(|skill| match skill.uri == uri {
+            true => Ok(skill),
+            false => Err(format!("it is `{}`", skill.uri)),
+        });
+        let skill = skill.map_err(|why| {
+            let message =
+                format!("what the upstream `{}` has at `{uri}` is no skill: {why}", self.name);
+            ToolError::new(ToolFault::Failed, message)
+        })?;
+        self.fetched_skills.remember(skill.clone());
+        Ok(Some(skill))
+    }
+
+    /// Refuses a skill URI that is not in normal form, because such a file has one name only.
+    pub(crate) fn check_normal_form(&self, uri: &str) -> Result<(), ToolError> {
+        match is_normal_form(uri.trim_end_matches('/')) || !self.skill_index().has_scheme(uri) {
+            true => Ok(()),
+            false => Err(ToolError::not_found(format!(
+                "`{uri}` can be written otherwise; it is read as the skill writes it"
+            ))),
+        }
+    }
+
+    /// Checks `contents` of `uri` against the skill that the file belongs to.
+    ///
+    /// A person who approved one version of a skill has not approved another.
+    pub(crate) async fn check_skill_file(
+        &self,
+        ctx: &ToolContext,
+        uri: &str,
+        contents: &[ResourceContents],
+    ) -> Result<(), ToolError> {
+        let shelved = self.skill_index();
+        let listed = shelved.skill_of(uri);
+        let got = self.fetched_skills.skill_of(uri);
+        let Some(known) = listed.or(got.as_ref()) else {
+            let of_skills =
+                |one: &ResourceContents| one.uri != uri && shelved.skill_of(&one.uri).is_some();
+            return match contents.iter().find(|one| of_skills(one)) {
+                Some(one) => Err(self.skill_mismatch(uri, &one.uri, "it is a file of a skill")),
+                None => Ok(()),
+            };
+        };
+        let is_as_said = |skill: &Skill| self.check_contents(skill, uri, contents);
+        let Err(why) = is_as_said(known) else { return Ok(()) };
+        if got.as_ref().is_some_and(|got| is_as_said(got).is_ok()) {
+            return Ok(());
+        }
+        // The skill may have changed since.
+        let now = self.fetch_skill(ctx, &known.uri).await?;
+        if now.is_some_and(|now| is_as_said(&now).is_ok()) {
+            self.refresh();
+            return Ok(());
+        }
+        Err(self.skill_mismatch(uri, &known.uri, &why))
+    }
+
+    fn skill_mismatch(&self, uri: &str, skill: &str, why: &str) -> ToolError {
+        let message = format!(
+            "`{uri}` of the upstream `{}` is not what its skill `{skill}` says, and is not to be \
+             used: {why}",
+            self.name
+        );
+        ToolError::new(ToolFault::Failed, message)
+    }
+
+    /// Checks `contents` against the size, digest and front matter in `skill`.
+    fn check_contents(
+        &self,
+        skill: &Skill,
+        uri: &str,
+        contents: &[ResourceContents],
+    ) -> Result<(), String> {
+        let [ResourceContents { uri: of, held, .. }] = contents else {
+            return Err(format!("it was answered with {} contents", contents.len()));
+        };
+        if of != uri {
+            return Err(format!("it was answered with `{of}`"));
+        }
+        let bytes = match held {
+            ResourceData::Text(text) => text.as_bytes(),
+            ResourceData::Bytes(blob) => &blob.0,
+        };
+        if let SkillFiles::All(files) = &skill.files {
+            let file = files.iter().find(|file| file.uri == uri);
+            let file = file.ok_or("it is none of its files")?;
+            if bytes.len() as u64 != file.bytes {
+                return Err(format!("it has {} bytes, not {}", bytes.len(), file.bytes));
+            }
+            let digest = digest(bytes);
+            if digest != file.digest {
+                return Err(format!("its digest is `{digest}`, not `{}`", file.digest));
+            }
+        }
+        if skill.uri != uri {
+            return Ok(());
+        }
+        let text = str::from_utf8(bytes).map_err(|_| "it is not UTF-8")?;
+        let said = self.world.front_matter(text)?;
+        let keys = || said.keys().chain(skill.front_matter.keys());
+        let is_same = |key: &str| match (said.get(key), skill.front_matter.get(key)) {
+            (Some(one), Some(other)) => is_same_value(one, other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        match keys().find(|key| !is_same(key)) {
+            Some(key) => Err(format!("its front matter says another `{key}`")),
+            None => Ok(()),
+        }
+    }
+}
+
+fn digest(bytes: &[u8]) -> String {
+    let hex = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    format!("sha256:{hex}")
+}
+
+/// Compares two values. YAML and JSON may write the same number differently.
+fn is_same_value(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Number(one), Value::Number(other)) => {
+            one == other || one.as_f64() == other.as_f64()
+        }
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len()
+                && one.iter().zip(other).all(|(one, other)| is_same_value(one, other))
+        }
+        (Value::Object(one), Value::Object(other)) => {
+            let has = |(key, one): (&String, &Value)| {
+                other.get(key).is_some_and(|other| is_same_value(one, other))
+            };
+            one.len() == other.len() && one.iter().all(has)
+        }
+        (one, other) => one == other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_equal_however_they_are_written_and_nothing_else_is_that_differs() {
+        let one = json!({ "a": [1, { "b": 2.0 }], "c": "x" });
+        assert!(is_same_value(&one, &json!({ "c": "x", "a": [1.0, { "b": 2 }] })));
+        for other in [
+            json!({ "a": [1, { "b": 2 }] }),
+            json!({ "a": [1, { "b": 2 }], "c": "x", "d": null }),
+            json!({ "a": [1], "c": "x" }),
+            json!({ "a": [1, { "b": "2" }], "c": "x" }),
+        ] {
+            assert!(!is_same_value(&one, &other), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_digest_is_written_as_skills_write_it() {
+        let empty = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        assert_eq!(digest(b""), empty);
+    }
+}

@@ -1,0 +1,104 @@
+//! Transports: connections to an upstream, and the receivers of its messages.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
+use toolgate_contract::{BoxFuture, QuestionKind};
+use toolgate_dialects::mcp::upstream::Revision;
+
+use crate::message::RpcError;
+
+/// Method that asks for notifications in the stateless protocol.
+pub(crate) const LISTEN: &str = "subscriptions/listen";
+
+/// An outgoing message with the details that transports repeat.
+#[derive(Clone)]
+pub(crate) struct OutgoingMessage {
+    /// Id of the message, if it is a request.
+    pub(crate) id: Option<u64>,
+    pub(crate) method: String,
+    /// Target of the request: a tool, a prompt or a URI.
+    pub(crate) target: Option<String>,
+    /// Arguments that are repeated in headers.
+    pub(crate) header_params: Vec<(String, String)>,
+    /// Encoded message.
+    pub(crate) body: Bytes,
+}
+
+impl OutgoingMessage {
+    /// Returns true if the request only listens and is never answered while it lasts.
+    pub(crate) fn is_listen(&self) -> bool {
+        self.method == LISTEN
+    }
+}
+
+/// Receiver of notifications and requests, for one request of ours or for the connection.
+pub(crate) trait MessageReceiver: Send + Sync + 'static {
+    /// Returns the caller's name, if the receiver belongs to a call.
+    fn caller(&self) -> Option<Arc<str>> {
+        None
+    }
+    /// Returns the kind of the question if the caller does not support it.
+    fn unsupported_kind(&self, _method: &str, _params: &Value) -> Option<QuestionKind> {
+        None
+    }
+    /// Records that a question of `kind` was asked, possibly by this call.
+    fn record_missing(&self, _kind: QuestionKind) {}
+    /// Records that the server asks questions while it works.
+    fn record_question(&self) {}
+    /// Records that notifications may have been missed.
+    fn record_missed(&self) {}
+    /// Records that notifications will not arrive from now on.
+    fn record_unheard(&self) {}
+    /// Handles a notification.
+    fn notify(&self, method: &str, params: &Value);
+    /// Answers a request of the server.
+    fn answer_request(
+        self: Arc<Self>,
+        method: String,
+        params: Value,
+    ) -> BoxFuture<'static, Result<Value, RpcError>>;
+}
+
+/// Reason why a request has no answer.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum RequestFailure {
+    /// The server answered with an error.
+    Refused(RpcError),
+    /// The server does not know the session. Nothing was done.
+    SessionGone,
+    /// The request was not delivered.
+    NotSent(String),
+    /// The request may have been delivered.
+    Lost(String),
+    /// The server did not authorize us (HTTP).
+    Unauthorized(String),
+}
+
+/// A connection over some transport. Dropping it closes the connection and stops its program.
+pub(crate) trait TransportConnection: Send + Sync + 'static {
+    /// Sends a request and waits for its answer. `hears` receives related messages.
+    fn request(
+        &self,
+        message: OutgoingMessage,
+        hears: Arc<dyn MessageReceiver>,
+    ) -> BoxFuture<'_, Result<Box<RawValue>, RequestFailure>>;
+    /// Sends a notification.
+    fn send_notification(
+        &self,
+        message: OutgoingMessage,
+    ) -> BoxFuture<'_, Result<(), RequestFailure>>;
+    /// Sets the agreed protocol revision, or none.
+    fn set_revision(&self, _revision: Option<&'static Revision>) {}
+    /// Starts receiving notifications, if the transport needs a stream for them.
+    fn start_listening(&self) {}
+    /// Returns true if the server's requests show which of our requests they belong to.
+    fn requests_show_call(&self) -> bool;
+    /// Returns a token that is cancelled when the connection is closed.
+    fn closed(&self) -> &CancellationToken;
+    /// Returns the reason why the connection is closed, as far as it is known.
+    fn closed_reason(&self) -> String;
+}

@@ -1,0 +1,17 @@
+//! Transports to upstreams, one file each.
+
+mod adaptive_spin;
+pub(crate) mod events;
+pub(crate) mod site;
+pub(crate) mod http;
+pub(crate) mod truncated;
+mod in_flight;
+mod writer;
+pub(crate) mod lines;
+pub(crate) mod pool;
+pub(crate) mod sse;
+pub(crate) mod conversation;
+pub(crate) mod websocket;
+
+#[cfg(test)]
+pub(crate) mod scripted;

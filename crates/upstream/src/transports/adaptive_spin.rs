@@ -1,0 +1,190 @@
+//! Adaptive spinning for answers of a fast upstream.
+//!
+//! Putting a thread to sleep and waking it can take longer than a server on this machine takes to
+//! answer. For slow upstreams the only cost is one look at the clock.
+
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::task::Poll;
+use std::thread::available_parallelism;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::Notify;
+
+/// Longest time that an answer is spun for, and within which it counts as fast.
+const SPIN_TIME: Duration = Duration::from_micros(150);
+/// Number of fast answers in a row before spinning starts.
+const FAST_ANSWERS_MIN: u32 = 4;
+
+/// True while a thread spins. One at a time may, so that spinning uses at most one processor.
+static IS_SPINNING: AtomicBool = AtomicBool::new(false);
+
+/// Recent answer times of an upstream, and the task that spins.
+pub(super) struct AnswerSpin {
+    /// False on a single processor, where spinning would block the server that answers.
+    is_multiprocessor: bool,
+    /// Number of fast answers in a row.
+    fast_answers: AtomicU32,
+    spinner: Spinner,
+}
+
+/// The task that spins.
+enum Spinner {
+    /// The task that waits for the answer, yielding between polls. It spins only on a
+    /// single-threaded runtime, because each poll would wake another thread.
+    Waiter,
+    /// The task that reads from the connection, on request.
+    Reader { told: Notify, is_wanted: AtomicBool },
+}
+
+impl AnswerSpin {
+    /// Creates a spinner for transports on which the waiting task spins.
+    pub(super) fn new() -> Self {
+        let is_multiprocessor =
+            available_parallelism().is_ok_and(|processors| processors.get() > 1);
+        Self { is_multiprocessor, fast_answers: AtomicU32::new(0), spinner: Spinner::Waiter }
+    }
+
+    /// Creates a spinner for transports on which the reader spins, [on request](Self::is_wanted).
+    pub(super) fn for_reader() -> Self {
+        let spinner = Spinner::Reader { told: Notify::new(), is_wanted: AtomicBool::new(false) };
+        Self { spinner, ..Self::new() }
+    }
+
+    /// Creates a reader's spinner that has seen fast answers.
+    #[cfg(test)]
+    pub(super) fn for_fast_reader() -> Self {
+        Self {
+            is_multiprocessor: true,
+            fast_answers: AtomicU32::new(FAST_ANSWERS_MIN),
+            ..Self::for_reader()
+        }
+    }
+
+    /// Waits for `answer`, spinning if it is the only request in flight (`alone`).
+    pub(super) async fn wait<F: Future>(&self, alone: bool, answer: F) -> F::Output {
+        if !alone || !self.is_multiprocessor || !self.spinner.can_spin() {
+            return answer.await;
+        }
+        let begun = Instant::now();
+        let mut answer = pin!(answer);
+        if self.fast_answers.load(Ordering::Relaxed) >= FAST_ANSWERS_MIN {
+            match &self.spinner {
+                Spinner::Reader { told, is_wanted } => {
+                    is_wanted.store(true, Ordering::Release);
+                    told.notify_one();
+                }
+                Spinner::Waiter => {
+                    while begun.elapsed() < SPIN_TIME {
+                        let looked =
+                            std::future::poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await;
+                        match looked {
+                            Poll::Ready(answer) => return answer,
+                            Poll::Pending => tokio::task::yield_now().await,
+                        }
+                    }
+                }
+            }
+        }
+        let answer = answer.await;
+        match begun.elapsed() < SPIN_TIME {
+            true => self.fast_answers.fetch_add(1, Ordering::Relaxed),
+            false => self.fast_answers.swap(0, Ordering::Relaxed),
+        };
+        answer
+    }
+
+    /// Waits until the reader is asked to spin.
+    pub(super) async fn wait_wanted(&self) {
+        let Spinner::Reader { told, is_wanted } = &self.spinner else {
+            return std::future::pending().await;
+        };
+        loop {
+            told.notified().await;
+            if is_wanted.swap(false, Ordering::AcqRel) {
+                return;
+            }
+        }
+    }
+
+    /// Records that data arrived and cancels the request to spin.
+    pub(super) fn record_data(&self) {
+        if let Spinner::Reader { is_wanted, .. } = &self.spinner {
+            is_wanted.store(false, Ordering::Release);
+        }
+    }
+}
+
+impl Spinner {
+    fn can_spin(&self) -> bool {
+        match self {
+            Self::Reader { .. } => true,
+            Self::Waiter => Handle::try_current().is_ok_and(|runtime| {
+                matches!(runtime.runtime_flavor(), RuntimeFlavor::CurrentThread)
+            }),
+        }
+    }
+}
+
+/// Runs `look` with its deadline unless another thread spins. Returns true if it found anything.
+pub(super) fn spin(look: impl FnOnce(Instant) -> bool) -> bool {
+    if IS_SPINNING.swap(true, Ordering::Acquire) {
+        return false;
+    }
+    let found = look(Instant::now() + SPIN_TIME);
+    IS_SPINNING.store(false, Ordering::Release);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn nothing_is_looked_for_where_that_would_wake_another_thread() {
+        let brisk = AnswerSpin {
+            is_multiprocessor: true,
+            fast_answers: AtomicU32::new(FAST_ANSWERS_MIN),
+            spinner: Spinner::Waiter,
+        };
+        brisk.wait(true, tokio::time::sleep(SPIN_TIME * 2)).await;
+        assert_eq!(
+            brisk.fast_answers.load(Ordering::Relaxed),
+            FAST_ANSWERS_MIN,
+            "it was only waited for"
+        );
+    }
+
+    #[tokio::test]
+    async fn answers_are_looked_for_once_several_came_soon_and_until_one_does_not() {
+        let brisk = AnswerSpin { is_multiprocessor: true, ..AnswerSpin::new() };
+        let soon = || brisk.fast_answers.load(Ordering::Relaxed);
+        for at in 0..FAST_ANSWERS_MIN {
+            assert_eq!(soon(), at);
+            brisk.wait(true, async {}).await;
+        }
+        brisk.wait(false, tokio::time::sleep(SPIN_TIME * 2)).await;
+        assert_eq!(soon(), FAST_ANSWERS_MIN, "what is not alone says nothing");
+        brisk.wait(true, tokio::time::sleep(SPIN_TIME * 2)).await;
+        assert_eq!(soon(), 0);
+    }
+
+    #[tokio::test]
+    async fn whoever_reads_is_told_to_look_and_not_once_it_has_read() {
+        let brisk = AnswerSpin::for_fast_reader();
+        let is_wanted = async || {
+            let now = tokio::time::timeout(Duration::ZERO, brisk.wait_wanted());
+            now.await.is_ok()
+        };
+        assert!(!is_wanted().await, "nothing is waited for");
+        brisk.wait(true, tokio::task::yield_now()).await;
+        assert!(is_wanted().await);
+        assert!(!is_wanted().await, "it was told once");
+        brisk.wait(true, tokio::task::yield_now()).await;
+        brisk.record_data();
+        assert!(!is_wanted().await);
+        brisk.wait(false, tokio::task::yield_now()).await;
+        assert!(!is_wanted().await, "several may be meant");
+    }
+}

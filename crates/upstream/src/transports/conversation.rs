@@ -1,0 +1,355 @@
+//! A conversation over any two-way transport: pipes, HTTP+SSE or a WebSocket.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use toolgate_contract::{BoxFuture, WatchGuard};
+
+use super::adaptive_spin::AnswerSpin;
+use super::in_flight::InFlightRequests;
+use super::truncated::{MessageKind, TruncatedMessage};
+use super::writer::LineWriter;
+use crate::message::{self, RpcError, UpstreamMessage};
+use crate::transport::{MessageReceiver, OutgoingMessage, RequestFailure, TransportConnection};
+
+/// Most messages that wait to be written.
+const QUEUE_MAX: usize = 256;
+/// Most open requests of one upstream.
+pub(super) const QUESTIONS_MAX: usize = 64;
+/// Most bytes of standard error that are kept to explain an exit.
+const LAST_WORDS_BYTES: usize = 2048;
+
+/// A conversation that matches answers to requests by id, over any transport.
+pub(crate) struct UpstreamConversation {
+    shared: Arc<ConversationState>,
+    outgoing: OutgoingQueue,
+    _ends: DropGuard,
+    /// Guard that signals the end of the conversation.
+    _gone: DropGuard,
+    /// Resources of the transport, released on drop.
+    _hold: WatchGuard,
+}
+
+/// State shared by both directions of a conversation.
+pub(crate) struct ConversationState {
+    in_flight: Arc<InFlightRequests<AnswerSender>>,
+    spin: Arc<AnswerSpin>,
+    closed: CancellationToken,
+    closed_reason: Mutex<String>,
+    last_words: Mutex<Vec<u8>>,
+    questions: Arc<Semaphore>,
+}
+
+/// Channel for the answer to a request.
+type AnswerSender = oneshot::Sender<Result<Box<RawValue>, RequestFailure>>;
+
+impl ConversationState {
+    /// Ends the conversation and fails all requests in flight.
+    pub(crate) fn end(&self, why: String) {
+        let mut known = self.closed_reason.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.is_empty() {
+            *known = why;
+        }
+        drop(known);
+        self.closed.cancel();
+        drop(self.in_flight.remove_all());
+    }
+
+    fn closed_reason(&self) -> String {
+        let why = self.closed_reason.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
+        let words = String::from_utf8_lossy(&words);
+        let words = words.trim();
+        match (why.is_empty(), words.is_empty()) {
+            (_, true) => why,
+            (true, false) => words.to_owned(),
+            (false, false) => format!("{why}; its last words: {words}"),
+        }
+    }
+}
+
+impl UpstreamConversation {
+    /// Starts a conversation. `hears` receives messages that belong to no request.
+    ///
+    /// The receiver yields outgoing messages. The token is cancelled when the conversation is
+    /// dropped.
+    pub(super) fn start(
+        hears: Arc<dyn MessageReceiver>,
+        hold: WatchGuard,
+        brisk: AnswerSpin,
+    ) -> (Self, mpsc::Receiver<Bytes>, CancellationToken) {
+        let shared = Arc::new(ConversationState {
+            in_flight: Arc::new(InFlightRequests::new(hears)),
+            spin: Arc::new(brisk),
+            closed: CancellationToken::new(),
+            closed_reason: Mutex::default(),
+            last_words: Mutex::default(),
+            questions: Arc::new(Semaphore::new(QUESTIONS_MAX)),
+        });
+        let (out, messages) = mpsc::channel(QUEUE_MAX);
+        let ends = CancellationToken::new();
+        let out = OutgoingQueue { queue: out, writer: None };
+        let _gone = shared.closed.clone().drop_guard();
+        let talk =
+            Self { shared, outgoing: out, _ends: ends.clone().drop_guard(), _gone, _hold: hold };
+        (talk, messages, ends)
+    }
+
+    /// Sets a writer for messages that need not wait.
+    pub(super) fn with_writer(mut self, pen: Arc<LineWriter>) -> Self {
+        self.outgoing.writer = Some(pen);
+        self
+    }
+
+    /// Returns the spinner, which asks the reader to spin.
+    pub(super) fn spin(&self) -> &Arc<AnswerSpin> {
+        &self.shared.spin
+    }
+
+    /// Returns the receiver of incoming messages.
+    pub(crate) fn incoming(&self) -> IncomingMessages {
+        IncomingMessages { shared: self.shared.clone(), outgoing: self.outgoing.clone() }
+    }
+}
+
+/// Receiver of the transport's incoming messages.
+#[derive(Clone)]
+pub(crate) struct IncomingMessages {
+    pub(crate) shared: Arc<ConversationState>,
+    outgoing: OutgoingQueue,
+}
+
+/// A receiver that panics ends the conversation, so that requests in flight fail.
+impl Drop for IncomingMessages {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.shared.end("what it said could not be handled".to_owned());
+        }
+    }
+}
+
+/// Outgoing messages: a queue that the transport reads, and a direct writer for when the queue is
+/// empty.
+#[derive(Clone)]
+struct OutgoingQueue {
+    queue: mpsc::Sender<Bytes>,
+    writer: Option<Arc<LineWriter>>,
+}
+
+/// The transport no longer writes.
+struct QueueClosed;
+
+impl OutgoingQueue {
+    async fn send(&self, message: Bytes) -> Result<(), QueueClosed> {
+        if self
+            .writer
+            .as_ref()
+            .is_some_and(|pen| !self.queue.is_closed() && pen.try_write(&message))
+        {
+            return Ok(());
+        }
+        let place = self.queue.reserve().await.map_err(|_| QueueClosed)?;
+        self.add_waiting();
+        place.send(message);
+        Ok(())
+    }
+
+    /// Sends a message unless the queue is full.
+    fn try_send(&self, message: Bytes) {
+        if let Ok(place) = self.queue.try_reserve() {
+            self.add_waiting();
+            place.send(message);
+        }
+    }
+
+    fn add_waiting(&self) {
+        if let Some(pen) = &self.writer {
+            pen.add_waiting();
+        }
+    }
+}
+
+impl ConversationState {
+    /// Keeps the end of the standard error output.
+    pub(crate) fn keep_last_words(&self, said: &[u8]) {
+        let mut words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
+        words.extend_from_slice(said);
+        let over = words.len().saturating_sub(LAST_WORDS_BYTES);
+        words.drain(..over);
+    }
+}
+
+/// Returns the error for an answer longer than `bytes_max`.
+pub(super) fn too_long_error(bytes_max: usize) -> RequestFailure {
+    let why =
+        format!("it answered with more than the {bytes_max} bytes that `message_bytes` lets it");
+    RequestFailure::Refused(RpcError::new(-32603, why))
+}
+
+/// Runs `work` until `ends` is cancelled.
+pub(crate) async fn run_until(ends: CancellationToken, work: impl Future<Output = ()>) {
+    tokio::select! {
+        () = ends.cancelled() => {}
+        () = work => {}
+    }
+}
+
+impl IncomingMessages {
+    /// Fails the request that an overlong message answers. If its id is unreadable, all requests in
+    /// flight fail.
+    pub(crate) fn fail_too_long(&self, cut: &TruncatedMessage, bytes_max: usize) {
+        let shared = &self.shared;
+        let all = match cut.kind() {
+            MessageKind::Answer(Some(id)) => {
+                shared.in_flight.forget_abandoned(id);
+                shared.in_flight.remove(id).into_iter().collect()
+            }
+            MessageKind::Answer(None) => shared.in_flight.remove_all(),
+            MessageKind::Other => {
+                tracing::debug!("an upstream says more than {bytes_max} bytes at once");
+                Vec::new()
+            }
+        };
+        for answer in all {
+            let _ = answer.send(Err(too_long_error(bytes_max)));
+        }
+    }
+
+    /// Fails the request `id`.
+    pub(crate) fn fail(&self, id: u64, trouble: RequestFailure) {
+        if let Some(answer) = self.shared.in_flight.remove(id) {
+            let _ = answer.send(Err(trouble));
+        }
+    }
+
+    /// Handles an incoming message.
+    pub(crate) fn handle(&self, line: &[u8]) {
+        let Self { shared, outgoing: out } = self;
+        if line.iter().all(u8::is_ascii_whitespace) {
+            return;
+        }
+        let messages = match message::parse_messages(line) {
+            Ok(messages) => messages,
+            Err(why) => {
+                // Text that a server prints to its standard output is ignored.
+                let shown = String::from_utf8_lossy(&line[..line.len().min(200)]);
+                tracing::debug!("an upstream prints what is no message ({why}): {shown}");
+                return;
+            }
+        };
+        for message in messages {
+            match message {
+                UpstreamMessage::Answer(id, outcome) => {
+                    // Answers to unknown requests are ignored.
+                    let Some(id) = id else { continue };
+                    let Some(answer) = shared.in_flight.remove(id) else {
+                        shared.in_flight.forget_abandoned(id);
+                        continue;
+                    };
+                    let _ = answer.send(outcome.map_err(RequestFailure::Refused));
+                }
+                UpstreamMessage::Notification { method, params } => {
+                    shared.in_flight.notify(&method, &params);
+                }
+                UpstreamMessage::Request { id, method, params } => {
+                    shared.in_flight.note_server_request(&method);
+                    let Ok(place) = shared.questions.clone().try_acquire_owned() else {
+                        let busy = RpcError::new(-32603, "too much is asked at once");
+                        out.try_send(message::encode_answer(&id, Err(busy)));
+                        continue;
+                    };
+                    let shared = shared.clone();
+                    let out = out.clone();
+                    tokio::spawn(async move {
+                        let outcome = match method.as_str() {
+                            "ping" => Ok(Value::Object(serde_json::Map::new())),
+                            _ => tokio::select! {
+                                outcome = shared.in_flight.clone().answer_request(method, params) => outcome,
+                                () = shared.closed.cancelled() => return,
+                            },
+                        };
+                        let _ = out.send(message::encode_answer(&id, outcome)).await;
+                        drop(place);
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// A request that waits for its answer. Dropping it early sends a cancellation.
+struct PendingRequestGuard<'a> {
+    talk: &'a UpstreamConversation,
+    id: u64,
+    cancellable: bool,
+}
+
+impl Drop for PendingRequestGuard<'_> {
+    fn drop(&mut self) {
+        let in_flight = &self.talk.shared.in_flight;
+        if !self.cancellable {
+            in_flight.remove(self.id);
+        } else if in_flight.abandon(self.id).is_some() {
+            let reason = "nobody waits for the answer any more";
+            let params = serde_json::json!({ "requestId": self.id, "reason": reason });
+            let said = message::encode_message(None, "notifications/cancelled", &params);
+            self.talk.outgoing.try_send(said);
+        }
+    }
+}
+
+impl TransportConnection for UpstreamConversation {
+    fn request(
+        &self,
+        message: OutgoingMessage,
+        hears: Arc<dyn MessageReceiver>,
+    ) -> BoxFuture<'_, Result<Box<RawValue>, RequestFailure>> {
+        Box::pin(async move {
+            let id = message.id.unwrap_or_default();
+            let (answer, answered) = oneshot::channel();
+            self.shared.in_flight.insert(&message, hears, answer);
+            let cancellable = message.method != "initialize";
+            let _waiting = PendingRequestGuard { talk: self, id, cancellable };
+            let gone = || self.shared.closed_reason();
+            if self.shared.closed.is_cancelled() {
+                return Err(RequestFailure::NotSent(gone()));
+            }
+            self.outgoing
+                .send(message.body)
+                .await
+                .map_err(|QueueClosed| RequestFailure::NotSent(gone()))?;
+            let alone = self.shared.in_flight.is_sole_request();
+            self.shared
+                .spin
+                .wait(alone, answered)
+                .await
+                .unwrap_or_else(|_| Err(RequestFailure::Lost(gone())))
+        })
+    }
+
+    fn send_notification(
+        &self,
+        message: OutgoingMessage,
+    ) -> BoxFuture<'_, Result<(), RequestFailure>> {
+        Box::pin(async move {
+            let said = self.outgoing.send(message.body).await;
+            said.map_err(|QueueClosed| RequestFailure::NotSent(self.shared.closed_reason()))
+        })
+    }
+
+    fn requests_show_call(&self) -> bool {
+        false
+    }
+
+    fn closed(&self) -> &CancellationToken {
+        &self.shared.closed
+    }
+
+    fn closed_reason(&self) -> String {
+        self.shared.closed_reason()
+    }
+}

@@ -1,0 +1,188 @@
+//! Parses server-sent events incrementally.
+
+use super::truncated::TruncatedMessage;
+
+/// Parser of server-sent events.
+#[derive(Default)]
+pub(crate) struct SseParser {
+    line: Vec<u8>,
+    /// Handling of the rest of a line that is too long.
+    rest: Option<LongLineRest>,
+    event: SseEvent,
+    has_fields: bool,
+    /// True if the last byte was a `\r`, whose `\n` may follow in the next piece.
+    after_cr: bool,
+}
+
+#[derive(Clone, Copy)]
+enum LongLineRest {
+    /// Data of an event that is truncated.
+    Data,
+    Ignored,
+}
+
+/// A server-sent event.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct SseEvent {
+    /// Event type. Empty means `message`.
+    pub(crate) kind: String,
+    pub(crate) data: String,
+    /// Beginning and end of data that is too long.
+    pub(crate) cut: Option<TruncatedMessage>,
+    pub(crate) id: Option<String>,
+    /// Reconnection time, in milliseconds.
+    pub(crate) retry: Option<u64>,
+}
+
+impl SseParser {
+    /// Returns the events that end in `piece`. Data longer than `bytes_max` is truncated.
+    pub(crate) fn parse(&mut self, piece: &[u8], bytes_max: usize) -> Vec<SseEvent> {
+        let mut all = Vec::new();
+        // An empty piece does not decide if the `\r` before it ended a line alone.
+        if piece.is_empty() {
+            return all;
+        }
+        let mut rest = piece;
+        if std::mem::take(&mut self.after_cr) && rest.first() == Some(&b'\n') {
+            rest = &rest[1..];
+        }
+        while let Some(end) = memchr::memchr2(b'\n', b'\r', rest) {
+            self.hold(&rest[..end], bytes_max);
+            let line = std::mem::take(&mut self.line);
+            // `\r\n` is one line end.
+            let is_cr = rest[end] == b'\r';
+            rest = &rest[end + 1..];
+            match rest.first() {
+                Some(b'\n') if is_cr => rest = &rest[1..],
+                None => self.after_cr = is_cr,
+                Some(_) => {}
+            }
+            if self.rest.take().is_none() {
+                all.extend(self.end_line(&line));
+            }
+        }
+        self.hold(rest, bytes_max);
+        all
+    }
+
+    /// Appends `more` of a line, unless it is too long.
+    fn hold(&mut self, more: &[u8], bytes_max: usize) {
+        match self.rest {
+            None => self.line.extend_from_slice(more),
+            Some(LongLineRest::Data) => self.event.cut.get_or_insert_default().append(more),
+            Some(LongLineRest::Ignored) => {}
+        }
+        if self.line.len() + self.event.data.len() <= bytes_max {
+            return;
+        }
+        let held = std::mem::take(&mut self.line);
+        let Some(data) = held.strip_prefix(b"data:") else {
+            self.rest = Some(LongLineRest::Ignored);
+            return;
+        };
+        self.add(&String::from_utf8_lossy(data.strip_prefix(b" ").unwrap_or(data)));
+        self.cut();
+        self.rest = Some(LongLineRest::Data);
+    }
+
+    fn add(&mut self, value: &str) {
+        self.has_fields = true;
+        if let Some(cut) = &mut self.event.cut {
+            return cut.append(value.as_bytes());
+        }
+        if !self.event.data.is_empty() {
+            self.event.data.push('\n');
+        }
+        self.event.data.push_str(value);
+    }
+
+    /// Truncates the event's data.
+    fn cut(&mut self) {
+        let data = std::mem::take(&mut self.event.data);
+        self.event.cut.get_or_insert_default().append(data.as_bytes());
+    }
+
+    fn end_line(&mut self, line: &[u8]) -> Option<SseEvent> {
+        if line.is_empty() {
+            let event = std::mem::take(&mut self.event);
+            return std::mem::take(&mut self.has_fields).then_some(event);
+        }
+        let line = String::from_utf8_lossy(line);
+        let (name, value) = line.split_once(':').unwrap_or((&line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match name {
+            "data" => self.add(value),
+            "event" => value.clone_into(&mut self.event.kind),
+            "id" => {
+                self.event.id = Some(value.to_owned());
+                self.has_fields = true;
+            }
+            "retry" => {
+                self.event.retry = value.parse().ok();
+                self.has_fields = true;
+            }
+            _ => {}
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::truncated::MessageKind;
+    use super::*;
+
+    #[test]
+    fn events_end_with_an_empty_line_however_lines_end() {
+        for end in ["\n", "\r\n", "\r"] {
+            let text = [": hi", "id: 1", "event: message", "data: {\"a\":", "data: 1}", "", ""];
+            let all = SseParser::default().parse(text.join(end).as_bytes(), 1000);
+            assert_eq!(all.len(), 1, "{end:?}");
+            assert_eq!((all[0].data.as_str(), all[0].id.as_deref()), ("{\"a\":\n1}", Some("1")));
+        }
+    }
+
+    #[test]
+    fn an_event_that_is_too_long_is_cut_and_those_after_it_are_whole() {
+        let long = "x".repeat(5000);
+        let texts = [
+            format!("data: {{\"id\":7,\"result\":\"{long}\"}}\n\ndata: 2\n\n"),
+            format!("data: {{\"id\":7,\"result\":\ndata: \"{long}\"}}\n\ndata: 2\n\n"),
+            format!(": {long}\ndata: 1\n\ndata: 2\n\n"),
+        ];
+        for (at, text) in texts.iter().enumerate() {
+            for size in [1, 7, 600, text.len()] {
+                let mut events = SseParser::default();
+                let pieces = text.as_bytes().chunks(size);
+                let all: Vec<_> = pieces.flat_map(|piece| events.parse(piece, 1000)).collect();
+                assert_eq!(all.len(), 2, "{at} by {size}");
+                let is = all[0].cut.as_ref().map(TruncatedMessage::kind);
+                assert_eq!(is, (at < 2).then_some(MessageKind::Answer(Some(7))), "{at} by {size}");
+                assert_eq!((all[1].data.as_str(), &all[1].cut), ("2", &None), "{at} by {size}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn events_are_the_same_however_they_are_cut(
+            data in prop::collection::vec("[ -~]{0,20}", 0..8),
+            end in prop::sample::select(vec!["\n", "\r\n", "\r"]),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
+        ) {
+            let text: String = data.iter().map(|data| format!("data: {data}{end}data: 2{end}{end}")).collect();
+            let whole = SseParser::default().parse(text.as_bytes(), 1000);
+            let mut at: Vec<_> = cuts.iter().map(|cut| cut.index(text.len() + 1)).collect();
+            at.extend([0, text.len()]);
+            at.sort_unstable();
+            let mut events = SseParser::default();
+            let mut all = Vec::new();
+            for pair in at.windows(2) {
+                all.extend(events.parse(&text.as_bytes()[pair[0]..pair[1]], 1000));
+            }
+            prop_assert_eq!(all, whole);
+        }
+    }
+}

@@ -1,0 +1,577 @@
+//! Streamable HTTP, with and without sessions.
+
+mod request_guard;
+mod session;
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::{Bytes, BytesMut};
+use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio::sync::Semaphore;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use toolgate_contract::BoxFuture;
+use toolgate_dialects::mcp::upstream::{ProtocolEra, Revision};
+
+use request_guard::HttpRequestGuard;
+use session::is_session_unknown;
+
+use super::adaptive_spin::AnswerSpin;
+use super::conversation::{QUESTIONS_MAX, too_long_error};
+use super::events::{SseEvent, SseParser};
+use super::in_flight::InFlightRequests;
+use super::pool::{HttpPool, PooledConnection};
+use super::site::UpstreamSite;
+use super::truncated::MessageKind;
+use crate::message::{self, RpcError, UpstreamMessage};
+use crate::server_requests::ELICITATION_COMPLETE;
+use crate::transport::{MessageReceiver, OutgoingMessage, RequestFailure, TransportConnection};
+
+/// Most bytes read of a response body that is not an answer.
+pub(super) const ERROR_BODY_BYTES_MAX: usize = 64 << 10;
+/// Default pause before a broken stream is resumed.
+const RESUME_PAUSE: Duration = Duration::from_millis(500);
+/// Most attempts to resume a stream without anything new.
+const RESUMES_MAX: u32 = 5;
+/// Timeout of notifications.
+const NOTIFY_TIMEOUT: Duration = Duration::from_secs(2);
+/// Timeout of answers to the server's requests.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A Streamable HTTP transport. Dropping it ends the session.
+pub(crate) struct HttpTransport(Arc<HttpEndpoint>, DropGuard);
+
+struct HttpEndpoint {
+    site: UpstreamSite,
+    pool: Arc<HttpPool>,
+    path: Uri,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    receiver: Arc<dyn MessageReceiver>,
+    /// Requests in flight, which receive messages from the notification stream.
+    in_flight: Arc<InFlightRequests<()>>,
+    spin: AnswerSpin,
+    /// Permits for open requests of the server, and for refusing further ones.
+    questions: Arc<Semaphore>,
+    refusals: Arc<Semaphore>,
+    session: RwLock<Option<HeaderValue>>,
+    revision: RwLock<Option<&'static Revision>>,
+    gone: CancellationToken,
+}
+
+impl HttpTransport {
+    /// Creates the transport for `site` without connecting.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the URL or a header is invalid.
+    pub(crate) fn new(site: UpstreamSite, hears: Arc<dyn MessageReceiver>) -> Result<Self, String> {
+        let (place, uri) = site.address()?;
+        let said = site.fixed_headers(&uri)?;
+        let path = uri.path_and_query().map_or("/", |path| path.as_str());
+        let path = path.parse().map_err(|err| format!("`{}` is no URL: {err}", site.url))?;
+        let gone = CancellationToken::new();
+        let ends = gone.clone().drop_guard();
+        let pool = HttpPool::new(site.world.clone(), place);
+        let session = RwLock::default();
+        let revision = RwLock::default();
+        let in_flight = Arc::new(InFlightRequests::new(hears.clone()));
+        let brisk = AnswerSpin::new();
+        let places = || Arc::new(Semaphore::new(QUESTIONS_MAX));
+        let questions = places();
+        let refusals = places();
+        let headers = said;
+        let endpoint = HttpEndpoint {
+            site,
+            pool,
+            path,
+            headers,
+            receiver: hears,
+            in_flight,
+            spin: brisk,
+            questions,
+            refusals,
+            session,
+            revision,
+            gone,
+        };
+        Ok(Self(Arc::new(endpoint), ends))
+    }
+}
+
+/// The outcome of reading a stream.
+enum StreamOutcome {
+    /// The answer to the request.
+    Answered(Result<Box<RawValue>, RequestFailure>),
+    /// The stream ended first: the last event's id, and the requested pause in milliseconds.
+    Ended(Option<String>, Option<u64>),
+}
+
+impl HttpEndpoint {
+    fn request(
+        &self,
+        method: Method,
+        message: Option<&OutgoingMessage>,
+    ) -> Result<Request<Full<Bytes>>, RequestFailure> {
+        let body = message.map(|message| message.body.clone()).unwrap_or_default();
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = self.path.clone();
+        let headers = request.headers_mut();
+        let plain = HeaderValue::from_static;
+        headers.insert(USER_AGENT, plain(concat!("toolgate/", env!("CARGO_PKG_VERSION"))));
+        match message {
+            Some(_) => {
+                headers.insert(CONTENT_TYPE, plain("application/json"));
+                headers.insert(ACCEPT, plain("application/json, text/event-stream"));
+            }
+            None => drop(headers.insert(ACCEPT, plain("text/event-stream"))),
+        }
+        if let Some(session) = self.session.read().unwrap_or_else(PoisonError::into_inner).clone() {
+            headers.insert("mcp-session-id", session);
+        }
+        if let Some(revision) = self.revision() {
+            headers.insert("mcp-protocol-version", plain(revision.name));
+            if let Some(message) = message.filter(|_| revision.era == ProtocolEra::Stateless) {
+                let said = |text: &str| {
+                    let value = HeaderValue::try_from(header_text(text));
+                    value.map_err(|err| RequestFailure::NotSent(err.to_string()))
+                };
+                headers.insert("mcp-method", said(&message.method)?);
+                if let Some(name) = &message.target {
+                    headers.insert("mcp-name", said(name)?);
+                }
+                for (name, value) in &message.header_params {
+                    let name = HeaderName::try_from(format!("mcp-param-{name}"));
+                    let name = name.map_err(|err| RequestFailure::NotSent(err.to_string()))?;
+                    headers.insert(name, said(value)?);
+                }
+            }
+        }
+        headers.extend(self.headers.iter().cloned());
+        Ok(request)
+    }
+
+    /// Sends an authorized HTTP request. A request for a stream resumes it after the event `last`.
+    async fn send(
+        &self,
+        method: Method,
+        message: Option<&OutgoingMessage>,
+        last: Option<&str>,
+    ) -> Result<(Response<Incoming>, PooledConnection), RequestFailure> {
+        let last = last.map(HeaderValue::try_from).transpose();
+        let last = last.map_err(|err| RequestFailure::Lost(err.to_string()))?;
+        let make = || {
+            let mut request = self.request(method.clone(), message)?;
+            let last = last.clone().map(|last| (HeaderName::from_static("last-event-id"), last));
+            request.headers_mut().extend(last);
+            Ok(request)
+        };
+        self.site.send(&self.pool, make).await
+    }
+
+    fn is_stateless(&self) -> bool {
+        self.revision().is_some_and(|revision| revision.era == ProtocolEra::Stateless)
+    }
+
+    fn revision(&self) -> Option<&'static Revision> {
+        *self.revision.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn exchange(
+        self: &Arc<Self>,
+        message: OutgoingMessage,
+        hears: Arc<dyn MessageReceiver>,
+    ) -> Result<Box<RawValue>, RequestFailure> {
+        let id = message.id.unwrap_or_default();
+        let (response, giving) = self.send(Method::POST, Some(&message), None).await?;
+        if message.method == "initialize"
+            && let Some(session) = response.headers().get("mcp-session-id")
+        {
+            *self.session.write().unwrap_or_else(PoisonError::into_inner) = Some(session.clone());
+        }
+        let mut response = self.check_status(response, id, &message).await?;
+        let is_stream = response.headers().get(CONTENT_TYPE).is_some_and(|kind| {
+            kind.to_str().is_ok_and(|kind| kind.trim_start().starts_with("text/event-stream"))
+        });
+        if !is_stream {
+            let body = read_body(&mut response, self.site.bytes_max)
+                .await
+                .map_err(RequestFailure::Lost)?;
+            giving.give_back();
+            return self.answer_in_body(&body, id, &hears);
+        }
+        let mut streamed = self.read_stream(response, Some(giving), id, &hears).await?;
+        // A stream of a session may break off and be resumed over another connection.
+        let mut tried = 0;
+        loop {
+            let (last, wait) = match streamed {
+                StreamOutcome::Answered(outcome) => return outcome,
+                StreamOutcome::Ended(Some(last), wait) if !self.is_stateless() => (last, wait),
+                StreamOutcome::Ended(..) => {
+                    return Err(RequestFailure::Lost(
+                        "the stream ended without an answer".to_owned(),
+                    ));
+                }
+            };
+            if tried == RESUMES_MAX {
+                return Err(RequestFailure::Lost("the stream ended, again and again".to_owned()));
+            }
+            tokio::time::sleep(wait.map_or(RESUME_PAUSE, Duration::from_millis)).await;
+            streamed = match self.resume(&last, id, &hears).await? {
+                StreamOutcome::Ended(None, wait) => {
+                    tried += 1;
+                    StreamOutcome::Ended(Some(last), wait)
+                }
+                StreamOutcome::Ended(Some(new), wait) => {
+                    tried = if new == last { tried + 1 } else { 0 };
+                    StreamOutcome::Ended(Some(new), wait)
+                }
+                answered @ StreamOutcome::Answered(_) => answered,
+            };
+        }
+    }
+
+    /// Resumes the stream after its event `last`.
+    async fn resume(
+        self: &Arc<Self>,
+        last: &str,
+        id: u64,
+        hears: &Arc<dyn MessageReceiver>,
+    ) -> Result<StreamOutcome, RequestFailure> {
+        let (response, giving) = self.send(Method::GET, None, Some(last)).await.map_err(as_lost)?;
+        if !response.status().is_success() {
+            let status = response.status();
+            return Err(RequestFailure::Lost(format!("the stream cannot be taken up: {status}")));
+        }
+        self.read_stream(response, Some(giving), id, hears).await
+    }
+
+    async fn read_stream(
+        self: &Arc<Self>,
+        mut response: Response<Incoming>,
+        giving: Option<PooledConnection>,
+        id: u64,
+        hears: &Arc<dyn MessageReceiver>,
+    ) -> Result<StreamOutcome, RequestFailure> {
+        let mut events = SseParser::default();
+        let mut last = None;
+        let mut retry = None;
+        while let Some(frame) = response.body_mut().frame().await {
+            let Ok(frame) = frame else { break };
+            let Ok(piece) = frame.into_data() else { continue };
+            for SseEvent { data, cut, id: event, retry: wait, .. } in
+                events.parse(&piece, self.site.bytes_max)
+            {
+                last = event.filter(|id| !id.is_empty()).or(last);
+                retry = wait.or(retry);
+                if cut.is_some_and(
+                    |cut| matches!(cut.kind(), MessageKind::Answer(Some(of)) if of == id),
+                ) {
+                    return Ok(StreamOutcome::Answered(Err(too_long_error(self.site.bytes_max))));
+                }
+                if let Some(outcome) = self.handle_messages(data.as_bytes(), id, hears) {
+                    // Nothing follows the answer. The connection is reused if the stream ends soon.
+                    if let Some(giving) = giving {
+                        tokio::spawn(async move {
+                            let rest = read_body(&mut response, ERROR_BODY_BYTES_MAX);
+                            let rest = tokio::time::timeout(Duration::from_secs(1), rest).await;
+                            if matches!(rest, Ok(Ok(_))) {
+                                giving.give_back();
+                            }
+                        });
+                    }
+                    return Ok(StreamOutcome::Answered(outcome));
+                }
+            }
+        }
+        Ok(StreamOutcome::Ended(last, retry))
+    }
+
+    /// Handles the messages of an event. Returns the answer to `id` if it is among them.
+    fn handle_messages(
+        self: &Arc<Self>,
+        data: &[u8],
+        id: u64,
+        hears: &Arc<dyn MessageReceiver>,
+    ) -> Option<Result<Box<RawValue>, RequestFailure>> {
+        if data.is_empty() {
+            return None;
+        }
+        let messages = match message::parse_messages(data) {
+            Ok(messages) => messages,
+            Err(why) => {
+                tracing::debug!("an upstream's event is no message: {why}");
+                return None;
+            }
+        };
+        let mut answer = None;
+        for message in messages {
+            match message {
+                UpstreamMessage::Answer(Some(of), outcome) if of == id => {
+                    answer = Some(outcome.map_err(RequestFailure::Refused));
+                }
+                UpstreamMessage::Answer(..) => {}
+                UpstreamMessage::Notification { method, params } => {
+                    let of_a_request = matches!(
+                        method.as_str(),
+                        "notifications/progress" | "notifications/message"
+                    );
+                    if method == ELICITATION_COMPLETE {
+                        hears.notify(&method, &params);
+                    }
+                    let hears = if of_a_request { hears } else { &self.receiver };
+                    hears.notify(&method, &params);
+                }
+                UpstreamMessage::Request { id, method, params } => {
+                    self.in_flight.note_server_request(&method);
+                    self.answer_in_background(id, method, params, hears.clone());
+                }
+            }
+        }
+        answer
+    }
+
+    /// Answers a request of the server in the background.
+    ///
+    /// If too many are open, it is refused. If too many refusals are open as well, it is dropped.
+    fn answer_in_background(
+        self: &Arc<Self>,
+        id: Box<RawValue>,
+        method: String,
+        params: Value,
+        hears: Arc<dyn MessageReceiver>,
+    ) {
+        let endpoint = self.clone();
+        if let Ok(place) = self.questions.clone().try_acquire_owned() {
+            tokio::spawn(async move {
+                endpoint.answer_request(&id, method, params, hears).await;
+                drop(place);
+            });
+        } else if let Ok(place) = self.refusals.clone().try_acquire_owned() {
+            tokio::spawn(async move {
+                let busy = RpcError::new(-32603, "too much is asked at once");
+                endpoint.post_answer(&id, method, Err(busy)).await;
+                drop(place);
+            });
+        }
+    }
+
+    /// Answers a request of the server.
+    async fn answer_request(
+        self: &Arc<Self>,
+        id: &RawValue,
+        method: String,
+        params: Value,
+        hears: Arc<dyn MessageReceiver>,
+    ) {
+        let outcome = match method.as_str() {
+            "ping" => Ok(Value::Object(serde_json::Map::new())),
+            _ => tokio::select! {
+                outcome = hears.answer_request(method.clone(), params) => outcome,
+                () = self.gone.cancelled() => return,
+            },
+        };
+        self.post_answer(id, method, outcome).await;
+    }
+
+    /// Posts an answer.
+    async fn post_answer(
+        self: &Arc<Self>,
+        id: &RawValue,
+        method: String,
+        outcome: Result<Value, RpcError>,
+    ) {
+        let body = message::encode_answer(id, outcome);
+        let answer =
+            OutgoingMessage { id: None, method, target: None, header_params: Vec::new(), body };
+        match tokio::time::timeout(ANSWER_TIMEOUT, self.post(&answer)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(why)) => tracing::debug!("an upstream does not take an answer: {why:?}"),
+            Err(_) => tracing::debug!("an upstream does not take an answer in time"),
+        }
+    }
+
+    /// Posts a message that has no answer.
+    async fn post(self: &Arc<Self>, message: &OutgoingMessage) -> Result<(), RequestFailure> {
+        let (response, giving) = self.send(Method::POST, Some(message), None).await?;
+        let mut response = self.check_status(response, 0, message).await?;
+        if read_body(&mut response, ERROR_BODY_BYTES_MAX).await.is_ok() {
+            giving.give_back();
+        }
+        Ok(())
+    }
+
+    fn answer_in_body(
+        self: &Arc<Self>,
+        body: &[u8],
+        id: u64,
+        hears: &Arc<dyn MessageReceiver>,
+    ) -> Result<Box<RawValue>, RequestFailure> {
+        let none = || Err(RequestFailure::Lost("it answered with no JSON-RPC answer".to_owned()));
+        self.handle_messages(body, id, hears).unwrap_or_else(none)
+    }
+
+    /// Returns the response, or an error if its status is not a success.
+    async fn check_status(
+        self: &Arc<Self>,
+        mut response: Response<Incoming>,
+        id: u64,
+        message: &OutgoingMessage,
+    ) -> Result<Response<Incoming>, RequestFailure> {
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        let body = read_body(&mut response, ERROR_BODY_BYTES_MAX).await.unwrap_or_default();
+        let error = error_in(&body, id);
+        if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) && error.is_none() {
+            let why = format!("it answers {status}: it does not believe who we are");
+            return Err(RequestFailure::Unauthorized(why));
+        }
+        let in_session = self.session.read().unwrap_or_else(PoisonError::into_inner).is_some();
+        let begins = message.method == "initialize";
+        if in_session && !begins && is_session_unknown(status, error.as_ref(), &body) {
+            self.gone.cancel();
+            return Err(RequestFailure::SessionGone);
+        }
+        if let Some(error) = error {
+            return Err(RequestFailure::Refused(error));
+        }
+        let said = String::from_utf8_lossy(&body[..body.len().min(200)]).trim().to_owned();
+        let why = match said.is_empty() {
+            true => format!("it answered {status}"),
+            false => format!("it answered {status}: {said}"),
+        };
+        // A status below 500 means that the server has done nothing.
+        Err(if status.is_client_error() || status.is_redirection() {
+            RequestFailure::NotSent(why)
+        } else {
+            RequestFailure::Lost(why)
+        })
+    }
+}
+
+fn as_lost(trouble: RequestFailure) -> RequestFailure {
+    match trouble {
+        RequestFailure::NotSent(why) => RequestFailure::Lost(why),
+        other => other,
+    }
+}
+
+/// Returns the JSON-RPC error in a body, if there is one.
+fn error_in(body: &[u8], _id: u64) -> Option<RpcError> {
+    let Ok(messages) = message::parse_messages(body) else { return None };
+    messages.into_iter().find_map(|message| match message {
+        UpstreamMessage::Answer(_, Err(error)) => Some(error),
+        _ => None,
+    })
+}
+
+/// Returns `text` as a header value, in Base64 if it has other characters than a header allows.
+fn header_text(text: &str) -> String {
+    let plain = text.bytes().all(|b| (b' '..=b'~').contains(&b)) && text.trim() == text;
+    match plain && !text.starts_with("=?base64?") {
+        true => text.to_owned(),
+        false => format!("=?base64?{}?=", STANDARD.encode(text)),
+    }
+}
+
+pub(super) async fn read_body(
+    response: &mut Response<Incoming>,
+    bytes_max: usize,
+) -> Result<Bytes, String> {
+    let mut body = BytesMut::new();
+    while let Some(frame) = response.body_mut().frame().await {
+        let frame = frame.map_err(|err| err.to_string())?;
+        if let Ok(piece) = frame.into_data() {
+            if body.len() + piece.len() > bytes_max {
+                return Err(format!("it answered with more than {bytes_max} bytes"));
+            }
+            body.extend_from_slice(&piece);
+        }
+    }
+    Ok(body.freeze())
+}
+
+impl TransportConnection for HttpTransport {
+    fn request(
+        &self,
+        message: OutgoingMessage,
+        hears: Arc<dyn MessageReceiver>,
+    ) -> BoxFuture<'_, Result<Box<RawValue>, RequestFailure>> {
+        Box::pin(async move {
+            let id = message.id.unwrap_or_default();
+            let cancellable = message.method != "initialize";
+            self.0.in_flight.insert(&message, hears.clone(), ());
+            let mut waiting = HttpRequestGuard { endpoint: self.0.clone(), id, cancellable };
+            let alone = self.0.in_flight.is_sole_request();
+            let outcome = self.0.spin.wait(alone, self.0.exchange(message, hears)).await;
+            waiting.cancellable = false;
+            outcome
+        })
+    }
+
+    fn send_notification(
+        &self,
+        message: OutgoingMessage,
+    ) -> BoxFuture<'_, Result<(), RequestFailure>> {
+        Box::pin(async move { self.0.post(&message).await })
+    }
+
+    fn set_revision(&self, revision: Option<&'static Revision>) {
+        *self.0.revision.write().unwrap_or_else(PoisonError::into_inner) = revision;
+    }
+
+    fn start_listening(&self) {
+        if !self.0.is_stateless() {
+            let endpoint = self.0.clone();
+            let gone = self.0.gone.clone();
+            tokio::spawn(async move {
+                tokio::select! {
+                    () = gone.cancelled() => {}
+                    () = endpoint.keep_listening() => {}
+                }
+            });
+        }
+    }
+
+    fn requests_show_call(&self) -> bool {
+        true
+    }
+
+    fn closed(&self) -> &CancellationToken {
+        &self.0.gone
+    }
+
+    fn closed_reason(&self) -> String {
+        "the session ended".to_owned()
+    }
+}
+
+impl Drop for HttpTransport {
+    fn drop(&mut self) {
+        let session = self.0.session.read().unwrap_or_else(PoisonError::into_inner).is_some();
+        let gone = self.0.gone.is_cancelled();
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        if !session || gone {
+            return;
+        }
+        let endpoint = self.0.clone();
+        runtime.spawn(async move {
+            // A session that is not deleted stays in the server's memory.
+            let sent = endpoint.send(Method::DELETE, None, None);
+            let _ = tokio::time::timeout(NOTIFY_TIMEOUT, sent).await;
+        });
+        let _ = &self.1;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,40 @@
+//! Cancellation of requests whose caller no longer waits.
+
+use std::sync::Arc;
+
+use super::{HttpEndpoint, NOTIFY_TIMEOUT};
+use crate::message;
+use crate::transport::OutgoingMessage;
+
+/// A request that waits for its answer. Dropping it early sends a cancellation, if the protocol has
+/// one.
+pub(super) struct HttpRequestGuard {
+    pub(super) endpoint: Arc<HttpEndpoint>,
+    pub(super) id: u64,
+    pub(super) cancellable: bool,
+}
+
+impl Drop for HttpRequestGuard {
+    fn drop(&mut self) {
+        let id = self.id;
+        let endpoint = self.endpoint.clone();
+        let says = self.cancellable && !endpoint.is_stateless();
+        match says {
+            true => endpoint.in_flight.abandon(id),
+            false => endpoint.in_flight.remove(id),
+        };
+        let Some(runtime) = tokio::runtime::Handle::try_current().ok().filter(|_| says) else {
+            return;
+        };
+        runtime.spawn(async move {
+            let reason = "nobody waits for the answer any more";
+            let params = serde_json::json!({ "requestId": id, "reason": reason });
+            let method = "notifications/cancelled".to_owned();
+            let body = message::encode_message(None, &method, &params);
+            let said =
+                OutgoingMessage { id: None, method, target: None, header_params: Vec::new(), body };
+            let _ = tokio::time::timeout(NOTIFY_TIMEOUT, endpoint.post(&said)).await;
+            endpoint.in_flight.forget_abandoned(id);
+        });
+    }
+}

@@ -1,0 +1,103 @@
+//! Notification stream of an HTTP session, and detection of sessions that have ended.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{Method, StatusCode};
+
+use super::{
+    ERROR_BODY_BYTES_MAX, HttpEndpoint, NOTIFY_TIMEOUT, RESUME_PAUSE, StreamOutcome, error_in,
+    read_body,
+};
+use crate::message::RpcError;
+use crate::transport::MessageReceiver;
+
+/// Longest pause before the stream is opened again.
+const RETRY_MAX: Duration = Duration::from_secs(30);
+/// Duration after which a stream counts as stable.
+const STABLE_AFTER: Duration = Duration::from_secs(10);
+
+impl HttpEndpoint {
+    /// Receives notifications of the session. A stream that ends is opened again while the session
+    /// lasts.
+    pub(super) async fn keep_listening(self: Arc<Self>) {
+        let mut last: Option<String> = None;
+        let mut was_open = false;
+        let mut pause = RESUME_PAUSE;
+        loop {
+            let mut wait = None;
+            match self.send(Method::GET, None, last.as_deref()).await {
+                Ok((response, _)) if response.status() == StatusCode::OK => {
+                    if was_open && last.is_none() {
+                        self.receiver.record_missed();
+                    }
+                    was_open = true;
+                    let begun = Instant::now();
+                    let nothing = u64::MAX;
+                    let hears: Arc<dyn MessageReceiver> = self.in_flight.clone();
+                    if let Ok(StreamOutcome::Ended(new, said)) =
+                        self.read_stream(response, None, nothing, &hears).await
+                    {
+                        if begun.elapsed() > STABLE_AFTER || (new.is_some() && new != last) {
+                            pause = RESUME_PAUSE;
+                            wait = said.map(Duration::from_millis);
+                        }
+                        last = new.or(last);
+                    }
+                }
+                Ok((mut response, _)) => {
+                    let status = response.status();
+                    let body = tokio::time::timeout(
+                        NOTIFY_TIMEOUT,
+                        read_body(&mut response, ERROR_BODY_BYTES_MAX),
+                    )
+                    .await;
+                    let body = body.unwrap_or_else(|_| Ok(Bytes::new())).unwrap_or_default();
+                    let error = error_in(&body, 0);
+                    // A stream that never opened may be refused for another reason.
+                    let is_told = was_open || names_session(&String::from_utf8_lossy(&body));
+                    if is_told && is_session_unknown(status, error.as_ref(), &body) {
+                        return self.gone.cancel();
+                    }
+                    let comes_later = status.is_server_error()
+                        || matches!(
+                            status,
+                            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS
+                        );
+                    if !comes_later {
+                        // The stream is optional in the protocol.
+                        return self.receiver.record_unheard();
+                    }
+                }
+                Err(_) => {}
+            }
+            tokio::time::sleep(wait.unwrap_or(pause)).await;
+            pause = (pause * 2).min(RETRY_MAX);
+        }
+    }
+}
+
+/// Returns true if a refusal means that the session is unknown. Some servers use status 400 in
+/// place of 404.
+pub(super) fn is_session_unknown(
+    status: StatusCode,
+    error: Option<&RpcError>,
+    body: &[u8],
+) -> bool {
+    match (status, error) {
+        (StatusCode::NOT_FOUND, _) => true,
+        (StatusCode::BAD_REQUEST, Some(error)) => {
+            matches!(error.code, -32000 | -32001 | -32600) && names_session(&error.message)
+        }
+        (StatusCode::BAD_REQUEST, None) => {
+            let text = String::from_utf8_lossy(body);
+            text.trim().is_empty() || names_session(&text)
+        }
+        _ => false,
+    }
+}
+
+fn names_session(text: &str) -> bool {
+    text.to_ascii_lowercase().contains("session")
+}

@@ -1,0 +1,365 @@
+//! Requests in flight on one connection, and the routing of notifications and requests to them.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use toolgate_contract::BoxFuture;
+
+use crate::message::RpcError;
+use crate::server_requests::ELICITATION_COMPLETE;
+use crate::transport::{MessageReceiver, OutgoingMessage};
+
+/// Most abandoned calls that are remembered, and for how long. A server need not answer a cancelled
+/// call, so its end may never be reported.
+const ABANDONED_MAX: usize = 256;
+const ABANDONED_FOR: Duration = Duration::from_secs(60);
+
+/// Requests in flight by id, each with data `T` of the transport.
+pub(super) struct InFlightRequests<T> {
+    all: Mutex<HashMap<u64, InFlightRequest<T>>>,
+    /// Abandoned calls that the server may still work on, oldest first.
+    abandoned: Mutex<VecDeque<AbandonedCall>>,
+    /// Receiver of messages that belong to no request.
+    receiver: Arc<dyn MessageReceiver>,
+}
+
+/// A request in flight.
+struct InFlightRequest<T> {
+    /// Receiver of its notifications and requests.
+    receiver: Arc<dyn MessageReceiver>,
+    /// True if the request only listens.
+    is_listen: bool,
+    data: T,
+}
+
+struct AbandonedCall {
+    id: u64,
+    since: Instant,
+    caller: Arc<str>,
+}
+
+impl<T> InFlightRequests<T> {
+    pub(super) fn new(receiver: Arc<dyn MessageReceiver>) -> Self {
+        Self { all: Mutex::default(), abandoned: Mutex::default(), receiver }
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<u64, InFlightRequest<T>>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn abandoned(&self) -> MutexGuard<'_, VecDeque<AbandonedCall>> {
+        let mut all = self.abandoned.lock().unwrap_or_else(PoisonError::into_inner);
+        while all.front().is_some_and(|oldest| oldest.since.elapsed() >= ABANDONED_FOR) {
+            all.pop_front();
+        }
+        all
+    }
+
+    pub(super) fn insert(
+        &self,
+        message: &OutgoingMessage,
+        hears: Arc<dyn MessageReceiver>,
+        more: T,
+    ) {
+        let id = message.id.unwrap_or_default();
+        let listens = message.is_listen();
+        self.all().insert(id, InFlightRequest { receiver: hears, is_listen: listens, data: more });
+    }
+
+    /// Removes a request that is answered or abandoned.
+    pub(super) fn remove(&self, id: u64) -> Option<T> {
+        self.all().remove(&id).map(|one| one.data)
+    }
+
+    /// Returns true if exactly one request is in flight, not counting those that only listen.
+    pub(super) fn is_sole_request(&self) -> bool {
+        self.all().values().filter(|one| !one.is_listen).take(2).count() == 1
+    }
+
+    pub(super) fn remove_all(&self) -> Vec<T> {
+        self.all().drain().map(|(_, one)| one.data).collect()
+    }
+
+    /// Removes a request that nobody waits for, and remembers its call, which may still ask
+    /// questions.
+    pub(super) fn abandon(&self, id: u64) -> Option<T> {
+        let InFlightRequest { receiver: hears, is_listen: listens, data: more } =
+            self.all().remove(&id)?;
+        // Requests that belong to no caller cause no questions.
+        if let Some(caller) = hears.caller().filter(|_| !listens) {
+            let mut all = self.abandoned();
+            all.push_back(AbandonedCall { id, since: Instant::now(), caller });
+            if all.len() > ABANDONED_MAX {
+                all.pop_front();
+            }
+        }
+        Some(more)
+    }
+
+    /// Forgets an abandoned call that has ended.
+    pub(super) fn forget_abandoned(&self, id: u64) {
+        self.abandoned().retain(|one| one.id != id);
+    }
+
+    /// Records a request of the server that does not show which call it belongs to.
+    pub(super) fn note_server_request(&self, method: &str) {
+        let works = || self.all().values().any(|one| !one.is_listen);
+        if method != "ping" && works() {
+            self.receiver.record_question();
+        }
+    }
+
+    /// Returns the receiver of a request that does not show which call it belongs to.
+    ///
+    /// The only call in flight receives it. With several, nobody does, because a caller must not
+    /// see another call's questions.
+    fn question_receiver(&self, method: &str) -> Option<Arc<dyn MessageReceiver>> {
+        let sole = {
+            let all = self.all();
+            // Requests without a caller receive `roots/list` only.
+            let may_ask = |one: &&InFlightRequest<T>| {
+                !one.is_listen && (method == "roots/list" || one.receiver.caller().is_some())
+            };
+            let mut all = all.values().filter(may_ask);
+            match (all.next(), all.next()) {
+                (Some(one), None) => Some(one.receiver.clone()),
+                (None, _) => Some(self.receiver.clone()),
+                (Some(_), Some(_)) => None,
+            }
+        };
+        match sole.filter(|_| self.abandoned().is_empty()) {
+            // The connection's own receiver can answer `roots/list` at any time.
+            None if method == "roots/list" => Some(self.receiver.clone()),
+            sole => sole,
+        }
+    }
+
+    /// Records on all calls in flight which capability is missing, if none of them supports the
+    /// question. The call that asked then fails for that reason.
+    fn record_unsupported(&self, method: &str, params: &Value) {
+        let calls: Vec<_> = {
+            let all = self.all();
+            let calls = all.values().filter(|one| one.receiver.caller().is_some());
+            calls.map(|one| one.receiver.clone()).collect()
+        };
+        let kinds: Option<Vec<_>> =
+            calls.iter().map(|one| one.unsupported_kind(method, params)).collect();
+        for (call, kind) in calls.iter().zip(kinds.unwrap_or_default()) {
+            call.record_missing(kind);
+        }
+    }
+
+    /// Returns the receivers of a log line, which does not show its call.
+    ///
+    /// All calls in flight receive it if they have the same caller. Otherwise nobody does, because
+    /// a caller must not read another's log.
+    fn log_receivers(&self) -> Vec<Arc<dyn MessageReceiver>> {
+        let calls: Vec<_> = {
+            let all = self.all();
+            all.values()
+                .filter_map(|one| Some((one.receiver.caller()?, one.receiver.clone())))
+                .collect()
+        };
+        let abandoned = self.abandoned();
+        let gone = abandoned.iter().map(|one| &one.caller);
+        let mut callers = calls.iter().map(|(caller, _)| caller).chain(gone);
+        let first = callers.next();
+        match callers.all(|caller| Some(caller) == first) {
+            true => calls.iter().map(|(_, hears)| hears.clone()).collect(),
+            false => Vec::new(),
+        }
+    }
+}
+
+impl<T: Send + 'static> MessageReceiver for InFlightRequests<T> {
+    /// Routes progress by its token, and log lines to the only caller with calls in flight.
+    fn notify(&self, method: &str, params: &Value) {
+        if method == "notifications/progress" {
+            let token = params.get("progressToken").and_then(Value::as_u64);
+            let hears = token.and_then(|id| Some(self.all().get(&id)?.receiver.clone()));
+            if let Some(hears) = hears {
+                hears.notify(method, params);
+            }
+            return;
+        }
+        if method == "notifications/message" {
+            self.log_receivers().iter().for_each(|hears| hears.notify(method, params));
+        }
+        if method == ELICITATION_COMPLETE {
+            // Each receiver knows which visits it requested.
+            let all: Vec<_> = self.all().values().map(|one| one.receiver.clone()).collect();
+            all.iter().for_each(|hears| hears.notify(method, params));
+        }
+        self.receiver.notify(method, params);
+    }
+
+    fn answer_request(
+        self: Arc<Self>,
+        method: String,
+        params: Value,
+    ) -> BoxFuture<'static, Result<Value, RpcError>> {
+        Box::pin(async move {
+            match self.question_receiver(&method) {
+                Some(hears) => hears.answer_request(method, params).await,
+                None => {
+                    self.record_unsupported(&method, &params);
+                    Err(RpcError::new(
+                        -32603,
+                        "several calls may be meant, and nothing says which of them asks",
+                    ))
+                }
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    use serde_json::json;
+    use toolgate_contract::QuestionKind;
+
+    use super::super::scripted::new_request;
+    use super::*;
+
+    /// Counts the lines that are heard in the name of a caller.
+    struct Reads(&'static str, AtomicUsize);
+
+    impl MessageReceiver for Reads {
+        fn caller(&self) -> Option<Arc<str>> {
+            (!self.0.is_empty()).then(|| self.0.into())
+        }
+
+        fn notify(&self, _: &str, _: &Value) {
+            self.1.fetch_add(1, Ordering::AcqRel);
+        }
+
+        fn answer_request(
+            self: Arc<Self>,
+            _: String,
+            _: Value,
+        ) -> BoxFuture<'static, Result<Value, RpcError>> {
+            Box::pin(async { Ok(json!("asked")) })
+        }
+    }
+
+    fn of(caller: &'static str) -> Arc<Reads> {
+        Arc::new(Reads(caller, AtomicUsize::new(0)))
+    }
+
+    fn in_flight() -> InFlightRequests<()> {
+        InFlightRequests::new(of(""))
+    }
+
+    #[test]
+    fn a_line_of_a_log_reaches_the_calls_of_one_caller_and_of_several_none() {
+        let all = in_flight();
+        let ada = of("ada");
+        let again = of("ada");
+        let bob = of("bob");
+        let heard = || [&ada, &again, &bob].map(|one| one.1.load(Ordering::Acquire));
+        let line = || all.notify("notifications/message", &json!({ "data": "a secret" }));
+        all.insert(&new_request(1, "tools/call"), ada.clone(), ());
+        all.insert(&new_request(2, "tools/call"), again.clone(), ());
+        all.insert(&new_request(3, "tools/list"), of(""), ());
+        line();
+        assert_eq!(heard(), [1, 1, 0]);
+        all.insert(&new_request(4, "tools/call"), bob.clone(), ());
+        line();
+        assert_eq!(heard(), [1, 1, 0]);
+        all.remove(1);
+        all.abandon(2);
+        line();
+        assert_eq!(heard(), [1, 1, 0], "what was cancelled may go on");
+        all.forget_abandoned(2);
+        line();
+        assert_eq!(heard(), [1, 1, 1]);
+    }
+
+    #[test]
+    fn a_list_that_nobody_called_for_is_not_who_asks() {
+        let all = in_flight();
+        all.insert(&new_request(1, "tools/list"), of(""), ());
+        all.insert(&new_request(2, "tools/call"), of("ada"), ());
+        assert!(
+            all.question_receiver("elicitation/create").is_some_and(|one| one.caller().is_some())
+        );
+        assert!(all.question_receiver("roots/list").is_some_and(|one| one.caller().is_none()));
+    }
+
+    /// Who cannot be asked, and is told.
+    struct Mute(AtomicBool);
+
+    impl MessageReceiver for Mute {
+        fn caller(&self) -> Option<Arc<str>> {
+            Some("eve".into())
+        }
+
+        fn unsupported_kind(&self, _: &str, _: &Value) -> Option<QuestionKind> {
+            Some(QuestionKind::Sample)
+        }
+
+        fn record_missing(&self, _: QuestionKind) {
+            self.0.store(true, Ordering::Release);
+        }
+
+        fn notify(&self, _: &str, _: &Value) {}
+
+        fn answer_request(
+            self: Arc<Self>,
+            _: String,
+            _: Value,
+        ) -> BoxFuture<'static, Result<Value, RpcError>> {
+            Box::pin(async { Err(RpcError::new(-1, "nobody")) })
+        }
+    }
+
+    #[tokio::test]
+    async fn where_no_call_in_flight_can_be_asked_each_is_told_what_it_lacks() {
+        let ask = async |with: Option<Arc<Reads>>| {
+            let all = Arc::new(in_flight());
+            let one = Arc::new(Mute(false.into()));
+            let other = Arc::new(Mute(false.into()));
+            all.insert(&new_request(1, "tools/call"), one.clone(), ());
+            all.insert(&new_request(2, "tools/call"), other.clone(), ());
+            if let Some(with) = with {
+                all.insert(&new_request(3, "tools/call"), with, ());
+            }
+            let asked = all.answer_request("sampling/createMessage".to_owned(), json!({})).await;
+            assert!(asked.is_err(), "nothing says which of them asks");
+            [one, other].map(|one| one.0.load(Ordering::Acquire))
+        };
+        assert_eq!(ask(None).await, [true, true]);
+        assert_eq!(ask(Some(of("ada"))).await, [false, false], "it may be who asks");
+    }
+
+    #[test]
+    fn what_only_listens_leaves_a_call_alone() {
+        let all = in_flight();
+        all.insert(&new_request(1, "subscriptions/listen"), of(""), ());
+        assert!(!all.is_sole_request());
+        all.insert(&new_request(2, "tools/call"), of("ada"), ());
+        assert!(all.is_sole_request() && all.question_receiver("elicitation/create").is_some());
+        all.insert(&new_request(3, "tools/call"), of("ada"), ());
+        assert!(!all.is_sole_request() && all.question_receiver("elicitation/create").is_none());
+    }
+
+    #[test]
+    fn a_call_that_was_cancelled_keeps_others_from_being_asked_for_a_while_only() {
+        let all = in_flight();
+        for id in 0..1000 {
+            all.insert(&new_request(id, "tools/call"), of("ada"), ());
+            all.abandon(id);
+        }
+        assert_eq!(all.abandoned().len(), ABANDONED_MAX);
+        all.insert(&new_request(1000, "tools/call"), of("ada"), ());
+        assert!(all.question_receiver("elicitation/create").is_none());
+        for one in &mut *all.abandoned() {
+            one.since = one.since.checked_sub(ABANDONED_FOR).expect("the machine runs for longer");
+        }
+        assert!(all.question_receiver("elicitation/create").is_some());
+    }
+}

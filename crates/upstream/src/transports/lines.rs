@@ -1,0 +1,291 @@
+//! Line-based messages on the pipes of a program (stdio transport).
+
+use std::ops::Range;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::adaptive_spin::{self, AnswerSpin};
+use super::conversation::{IncomingMessages, UpstreamConversation, run_until};
+use super::truncated::TruncatedMessage;
+use super::writer::LineWriter;
+use crate::transport::MessageReceiver;
+use crate::world::{ProgramOutput, RunningProgram};
+
+/// Most bytes per read.
+const PIECE_BYTES: usize = 64 << 10;
+/// Longest wait for the rest of standard error after the output has ended.
+const LAST_WORDS_WAIT: Duration = Duration::from_millis(200);
+/// Time that output is read after the program has exited, because a child process may hold the pipe
+/// open. The second value is the limit if output keeps coming.
+const DRAIN: Duration = Duration::from_millis(200);
+const DRAIN_MAX: Duration = Duration::from_secs(2);
+
+/// Opens a conversation with `started`, in lines of at most `bytes_max` bytes.
+pub(crate) fn open(
+    started: RunningProgram,
+    bytes_max: usize,
+    hears: Arc<dyn MessageReceiver>,
+) -> UpstreamConversation {
+    let RunningProgram { input, output, errors, exited: ended, hold } = started;
+    let (talk, lines, ends) = UpstreamConversation::start(hears, hold, AnswerSpin::for_reader());
+    let pen = Arc::new(LineWriter::new(input));
+    let talk = talk.with_writer(pen.clone());
+    let errors = tokio::spawn(read_errors(errors, talk.incoming()));
+    tokio::spawn(run_until(ends.clone(), write_lines(pen, lines, talk.incoming())));
+    let output = OutputPieces::new(output, talk.spin().clone());
+    tokio::spawn(run_until(ends, read_lines(output, bytes_max, talk.incoming(), errors, ended)));
+    talk
+}
+
+/// Writes the lines that could not be written at once by their senders.
+async fn write_lines(
+    pen: Arc<LineWriter>,
+    mut lines: mpsc::Receiver<Bytes>,
+    ear: IncomingMessages,
+) {
+    loop {
+        tokio::select! {
+            line = lines.recv() => match line {
+                Some(line) => pen.accept(&line),
+                None => return,
+            },
+            () = pen.wait_rest() => {}
+        }
+        // Waiting lines are written together in one system call.
+        let mut more = 0;
+        while more < 64 << 10 {
+            let Ok(line) = lines.try_recv() else { break };
+            more += line.len();
+            pen.accept(&line);
+        }
+        if let Err(err) = pen.write_rest().await {
+            return ear.shared.end(format!("it does not read: {err}"));
+        }
+    }
+}
+
+async fn read_errors(mut errors: impl AsyncRead + Unpin, ear: IncomingMessages) {
+    let mut piece = vec![0; 4096];
+    while let Ok(len @ 1..) = errors.read(&mut piece).await {
+        tracing::debug!("an upstream says: {}", String::from_utf8_lossy(&piece[..len]).trim_end());
+        ear.shared.keep_last_words(&piece[..len]);
+    }
+}
+
+async fn read_lines(
+    mut output: OutputPieces,
+    bytes_max: usize,
+    ear: IncomingMessages,
+    errors: JoinHandle<()>,
+    ended: CancellationToken,
+) {
+    let mut is_over = pin!(async {
+        ended.cancelled().await;
+        sleep(DRAIN).await;
+    });
+    let mut drained = None;
+    let mut line = Vec::new();
+    let why = loop {
+        line.clear();
+        let read = tokio::select! {
+            // Available output is read before the timer is checked.
+            biased;
+            read = next_line(&mut output, &mut line, bytes_max) => read,
+            () = &mut is_over => break OUTPUT_HELD_OPEN.to_owned(),
+        };
+        match read {
+            Ok(LineRead::Whole) => ear.handle(&line),
+            Ok(LineRead::TooLong(cut)) => ear.fail_too_long(&cut, bytes_max),
+            Ok(LineRead::End) => break "it ended".to_owned(),
+            Err(err) => break format!("it cannot be read: {err}"),
+        }
+        if line.capacity() > 1 << 20 {
+            line = Vec::new();
+        }
+        if ended.is_cancelled() && drained.get_or_insert_with(Instant::now).elapsed() > DRAIN_MAX {
+            break OUTPUT_HELD_OPEN.to_owned();
+        }
+    };
+    let _ = tokio::time::timeout(LAST_WORDS_WAIT, errors).await;
+    ear.shared.end(why);
+}
+
+const OUTPUT_HELD_OPEN: &str = "it ended, and something that it started keeps its output open";
+
+enum LineRead {
+    Whole,
+    /// A line that is too long, truncated to its beginning and end.
+    TooLong(TruncatedMessage),
+    End,
+}
+
+/// Reads one line into `line`, or truncates it if it is longer than `bytes_max`.
+async fn next_line(
+    output: &mut OutputPieces,
+    line: &mut Vec<u8>,
+    bytes_max: usize,
+) -> std::io::Result<LineRead> {
+    let mut cut: Option<TruncatedMessage> = None;
+    loop {
+        let piece = output.next().await?;
+        if piece.is_empty() {
+            return Ok(match cut {
+                Some(cut) => LineRead::TooLong(cut),
+                None if line.is_empty() => LineRead::End,
+                None => LineRead::Whole,
+            });
+        }
+        let end = memchr::memchr(b'\n', piece);
+        let taken = end.unwrap_or(piece.len());
+        if cut.is_none() && line.len() + taken > bytes_max {
+            let mut begun = TruncatedMessage::default();
+            begun.append(&std::mem::take(line));
+            cut = Some(begun);
+        }
+        match &mut cut {
+            Some(cut) => cut.append(&piece[..taken]),
+            None => line.extend_from_slice(&piece[..taken]),
+        }
+        output.take(end.map_or(taken, |end| end + 1));
+        if end.is_some() {
+            return Ok(cut.map_or(LineRead::Whole, LineRead::TooLong));
+        }
+    }
+}
+
+/// The output of a program, in pieces.
+struct OutputPieces {
+    output: Box<dyn ProgramOutput>,
+    spin: Arc<AnswerSpin>,
+    piece: Box<[u8]>,
+    /// Bytes that were read but not yet consumed.
+    unread: Range<usize>,
+}
+
+impl OutputPieces {
+    fn new(output: Box<dyn ProgramOutput>, spin: Arc<AnswerSpin>) -> Self {
+        Self { output, spin, piece: vec![0; PIECE_BYTES].into(), unread: 0..0 }
+    }
+
+    /// Returns the available bytes. They are empty at the end of the output.
+    async fn next(&mut self) -> std::io::Result<&[u8]> {
+        let Self { output, spin: brisk, piece, unread: fresh } = self;
+        while Range::is_empty(fresh) {
+            tokio::select! {
+                biased;
+                read = output.read(piece) => {
+                    *fresh = 0..read?;
+                    brisk.record_data();
+                    break;
+                }
+                () = brisk.wait_wanted() => {
+                    let mut piece = ReadBuf::new(piece);
+                    if adaptive_spin::spin(|end| output.read_spinning(end, &mut piece)) {
+                        *fresh = 0..piece.filled().len();
+                    }
+                }
+            }
+        }
+        Ok(&piece[fresh.clone()])
+    }
+
+    fn take(&mut self, bytes: usize) {
+        self.unread.start += bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use tokio::io::{AsyncWriteExt, DuplexStream};
+    use toolgate_contract::WatchGuard;
+
+    use super::super::scripted::{new_request, no_receiver};
+    use super::*;
+    use crate::transport::{RequestFailure, TransportConnection};
+
+    impl ProgramOutput for DuplexStream {}
+
+    /// What is there only for who looks.
+    struct Found(&'static [u8]);
+
+    impl AsyncRead for Found {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            _: &mut ReadBuf<'_>,
+        ) -> Poll<std::io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    impl ProgramOutput for Found {
+        fn read_spinning(&self, end: Instant, piece: &mut ReadBuf<'_>) -> bool {
+            assert!(end > Instant::now());
+            piece.put_slice(self.0);
+            true
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_found_by_looking_is_taken_as_what_is_read() {
+        let brisk = Arc::new(AnswerSpin::for_fast_reader());
+        let mut output = OutputPieces::new(Box::new(Found(b"one\ntw")), brisk.clone());
+        let mut line = Vec::new();
+        brisk.wait(true, tokio::task::yield_now()).await;
+        assert!(matches!(next_line(&mut output, &mut line, 8).await, Ok(LineRead::Whole)));
+        assert_eq!(line, b"one");
+        line.clear();
+        let waits = tokio::time::timeout(DRAIN, next_line(&mut output, &mut line, 8)).await;
+        assert!(waits.is_err(), "nothing is looked for unless an answer is waited for");
+        assert_eq!(line, b"tw");
+        brisk.wait(true, tokio::task::yield_now()).await;
+        assert!(matches!(next_line(&mut output, &mut line, 8).await, Ok(LineRead::Whole)));
+        assert_eq!(line, b"twone");
+    }
+
+    #[tokio::test]
+    async fn what_a_program_said_before_it_ended_is_read_though_its_output_stays_open() {
+        let (mut far, output) = tokio::io::duplex(1 << 10);
+        let ended = CancellationToken::new();
+        let started = RunningProgram {
+            input: Box::new(tokio::io::sink()),
+            output: Box::new(output),
+            errors: Box::new(tokio::io::empty()),
+            exited: ended.clone(),
+            hold: WatchGuard::none(),
+        };
+        let talk = open(started, 1 << 20, no_receiver());
+        let ends = async {
+            let answer = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n";
+            far.write_all(answer).await.expect("it is read");
+            ended.cancel();
+        };
+        let first = new_request(1, "ping");
+        let second = new_request(2, "ping");
+        let calls = async {
+            tokio::join!(
+                talk.request(first, no_receiver()),
+                talk.request(second, no_receiver()),
+                ends
+            )
+        };
+        let (first, second, ()) = calls.await;
+        assert!(first.is_ok(), "{first:?}");
+        assert!(
+            matches!(&second, Err(RequestFailure::Lost(why)) if why.contains(OUTPUT_HELD_OPEN)),
+            "{second:?}"
+        );
+        assert!(talk.closed().is_cancelled());
+    }
+}

@@ -1,0 +1,220 @@
+//! HTTP server in memory with scripted answers, for the tests of transports.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream};
+use tokio::sync::broadcast;
+use toolgate_contract::{BoxFuture, WatchGuard};
+
+use super::site::UpstreamSite;
+use crate::message;
+use crate::server_requests::NoReceiver;
+use crate::transport::{MessageReceiver, OutgoingMessage};
+use crate::world::{ByteStream, NetworkAddress, ProgramToStart, RunningProgram, UpstreamWorld};
+
+/// A received request.
+#[derive(Clone, Debug)]
+pub(crate) struct ScriptedRequest {
+    pub(crate) method: String,
+    pub(crate) body: Value,
+}
+
+/// A scripted answer.
+pub(crate) enum ScriptedAnswer {
+    /// A status and a body.
+    Whole(u16, String),
+    /// A stream that starts with this text and continues with the messages sent to all streams.
+    Stream(String),
+    /// A stream with this text only.
+    Short(String),
+    /// No answer, ever.
+    Silence,
+}
+
+type ScriptedAnswers = dyn Fn(&ScriptedServer, &ScriptedRequest) -> ScriptedAnswer + Send + Sync;
+
+/// The scripted server.
+pub(crate) struct ScriptedServer {
+    answers: Box<ScriptedAnswers>,
+    requests: Mutex<Vec<ScriptedRequest>>,
+    streams: broadcast::Sender<String>,
+}
+
+impl ScriptedServer {
+    pub(crate) fn new(
+        answers: impl Fn(&Self, &ScriptedRequest) -> ScriptedAnswer + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        let streams = broadcast::Sender::new(1024);
+        Arc::new(Self { answers: Box::new(answers), requests: Mutex::default(), streams })
+    }
+
+    /// Returns a world in which every address leads to the server.
+    pub(crate) fn world(self: &Arc<Self>) -> Arc<dyn UpstreamWorld> {
+        let server = self.clone();
+        world(move |stream| {
+            let served = server.clone().serve(stream);
+            async move { drop(served.await) }
+        })
+    }
+
+    /// Returns the server's site.
+    pub(crate) fn site(self: &Arc<Self>) -> UpstreamSite {
+        UpstreamSite {
+            world: self.world(),
+            url: "http://a.example/mcp".to_owned(),
+            private_network: false,
+            headers: Default::default(),
+            credentials: None,
+            bytes_max: 1 << 20,
+        }
+    }
+
+    /// Returns all received requests.
+    pub(crate) fn requests(&self) -> Vec<ScriptedRequest> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the number of received requests of `method`.
+    pub(crate) fn times(&self, method: &str) -> usize {
+        self.requests().iter().filter(|one| one.body["method"] == method).count()
+    }
+
+    /// Sends `message` on all streams.
+    pub(crate) fn send_to_streams(&self, message: &Value) {
+        // There may be no listener left.
+        let _ = self.streams.send(event(message));
+    }
+
+    async fn serve(self: Arc<Self>, stream: DuplexStream) -> std::io::Result<()> {
+        let mut stream = BufReader::new(stream);
+        loop {
+            let mut head = String::new();
+            while !head.ends_with("\r\n\r\n") {
+                if stream.read_line(&mut head).await? == 0 {
+                    return Ok(());
+                }
+            }
+            let lower = head.to_ascii_lowercase();
+            let length = lower.split("content-length: ").nth(1);
+            let length = length.and_then(|rest| rest.split("\r\n").next()?.parse().ok());
+            let mut body = vec![0; length.unwrap_or(0)];
+            stream.read_exact(&mut body).await?;
+            let method = head.split(' ').next().unwrap_or_default().to_owned();
+            let body = serde_json::from_slice(&body).unwrap_or_default();
+            let request = ScriptedRequest { method, body };
+            let mut told = self.streams.subscribe();
+            self.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
+            match (self.answers)(&self, &request) {
+                ScriptedAnswer::Whole(status, body) => {
+                    let answer = format!(
+                        "HTTP/1.1 {status} it\r\ncontent-type: application/json\r\n\
+                         mcp-session-id: one\r\ncontent-length: {}\r\n\r\n{body}",
+                        body.len()
+                    );
+                    stream.write_all(answer.as_bytes()).await?;
+                }
+                ScriptedAnswer::Short(text) => {
+                    return stream.write_all(format!("{STREAM}{text}").as_bytes()).await;
+                }
+                ScriptedAnswer::Stream(text) => {
+                    stream.write_all(format!("{STREAM}{text}").as_bytes()).await?;
+                    while let Ok(event) = told.recv().await {
+                        stream.write_all(event.as_bytes()).await?;
+                    }
+                }
+                ScriptedAnswer::Silence => std::future::pending::<()>().await,
+            }
+        }
+    }
+}
+
+const STREAM: &str =
+    "HTTP/1.1 200 it\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+
+/// Encodes `message` as a server-sent event.
+pub(crate) fn event(message: &Value) -> String {
+    format!("data: {message}\n\n")
+}
+
+/// Builds the answer to `request` with `result`.
+pub(crate) fn result(request: &ScriptedRequest, result: &Value) -> Value {
+    json!({ "jsonrpc": "2.0", "id": request.body["id"], "result": result })
+}
+
+/// Creates a world in which `serve` handles each connection, to any address.
+pub(crate) fn world<F>(
+    serve: impl Fn(DuplexStream) -> F + Send + Sync + 'static,
+) -> Arc<dyn UpstreamWorld>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    Arc::new(ScriptedNetwork(Box::new(move |stream| drop(tokio::spawn(serve(stream))))))
+}
+
+struct ScriptedNetwork(Box<dyn Fn(DuplexStream) + Send + Sync>);
+
+impl UpstreamWorld for ScriptedNetwork {
+    fn start<'a>(&'a self, _: &'a ProgramToStart) -> BoxFuture<'a, Result<RunningProgram, String>> {
+        Box::pin(async { Err("nothing is started here".to_owned()) })
+    }
+
+    fn dial<'a>(
+        &'a self,
+        _: &'a NetworkAddress,
+    ) -> BoxFuture<'a, Result<Box<dyn ByteStream>, String>> {
+        Box::pin(async {
+            let (near, far) = tokio::io::duplex(64 << 10);
+            self.0(far);
+            Ok(Box::new(near) as Box<dyn ByteStream>)
+        })
+    }
+
+    fn variable(&self, _: &str) -> Option<String> {
+        None
+    }
+
+    fn secret(&self, _: &str) -> Option<String> {
+        None
+    }
+
+    fn keep_secret(&self, _: &str, _: Option<&str>) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn hold_secret<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<WatchGuard, String>> {
+        Box::pin(async { Ok(WatchGuard::none()) })
+    }
+
+    fn front_matter(&self, _: &str) -> Result<Map<String, Value>, String> {
+        Ok(Map::new())
+    }
+}
+
+/// Creates a request.
+pub(crate) fn new_request(id: u64, method: &str) -> OutgoingMessage {
+    let body = message::encode_message(Some(id), method, &json!({}));
+    OutgoingMessage {
+        id: Some(id),
+        method: method.to_owned(),
+        target: None,
+        header_params: Vec::new(),
+        body,
+    }
+}
+
+/// Creates a receiver that ignores everything.
+pub(crate) fn no_receiver() -> Arc<dyn MessageReceiver> {
+    Arc::new(NoReceiver)
+}
+
+/// Waits until `is` returns true.
+pub(crate) async fn until(what: &str, is: impl Fn() -> bool) {
+    let waits = async {
+        while !is() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), waits).await.expect(what);
+}

@@ -1,0 +1,183 @@
+//! Address of an upstream on the network, with the headers of requests to it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use http::header::{AUTHORIZATION, HOST, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri};
+use http_body_util::Full;
+use hyper::body::Incoming;
+
+use super::pool::{HttpPool, PooledConnection};
+use crate::oauth::{BearerChallenge, UpstreamCredentials};
+use crate::transport::RequestFailure;
+use crate::world::{NetworkAddress, UpstreamWorld};
+
+/// Most repetitions of a request with another token: once for an expired token and once for a
+/// missing scope.
+const TOKEN_RETRIES: u32 = 2;
+
+/// An upstream's URL with the settings for requests to it.
+#[derive(Clone)]
+pub(crate) struct UpstreamSite {
+    pub(crate) world: Arc<dyn UpstreamWorld>,
+    pub(crate) url: String,
+    pub(crate) private_network: bool,
+    /// Configured headers.
+    pub(crate) headers: BTreeMap<String, String>,
+    /// OAuth credentials, if `headers` does not set `Authorization`.
+    pub(crate) credentials: Option<Arc<UpstreamCredentials>>,
+    /// Longest message to accept, in bytes.
+    pub(crate) bytes_max: usize,
+}
+
+impl UpstreamSite {
+    /// Returns the address and the parsed URL.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the URL is invalid.
+    pub(crate) fn address(&self) -> Result<(NetworkAddress, Uri), String> {
+        parse_address(&self.url, self.private_network)
+    }
+
+    /// Returns the configured headers and `Host` for requests to `uri`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error that names an invalid header.
+    pub(crate) fn fixed_headers(
+        &self,
+        uri: &Uri,
+    ) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
+        let mut said = Vec::new();
+        for (name, value) in &self.headers {
+            let odd = || format!("the header `{name}` cannot be sent");
+            let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| odd())?;
+            let mut value = HeaderValue::try_from(value).map_err(|_| odd())?;
+            value.set_sensitive(true);
+            said.push((name, value));
+        }
+        let host = uri.authority().map(|authority| authority.as_str().to_owned());
+        let host = HeaderValue::try_from(host.unwrap_or_default()).map_err(|e| e.to_string())?;
+        said.push((HOST, host));
+        Ok(said)
+    }
+
+    /// Sends the request that `make` creates, with a token. Repeats it with another token if it is
+    /// refused.
+    pub(crate) async fn send(
+        &self,
+        pool: &Arc<HttpPool>,
+        make: impl Fn() -> Result<Request<Full<bytes::Bytes>>, RequestFailure>,
+    ) -> Result<(Response<Incoming>, PooledConnection), RequestFailure> {
+        let mut tried = 0;
+        loop {
+            let token = self.token().await?;
+            let mut request = make()?;
+            let said = token.clone().map(|token| (AUTHORIZATION, token));
+            request.headers_mut().extend(said);
+            let (response, giving) = pool.send(request).await?;
+            if tried == TOKEN_RETRIES || !self.is_refused(response.status(), response.headers()) {
+                return Ok((response, giving));
+            }
+            self.replace_refused_token(token.as_ref(), response.status(), response.headers())
+                .await?;
+            tried += 1;
+        }
+    }
+
+    /// Returns the `Authorization` header, if there is a token.
+    pub(crate) async fn token(&self) -> Result<Option<HeaderValue>, RequestFailure> {
+        match &self.credentials {
+            None => Ok(None),
+            Some(credentials) => credentials.header().await.map_err(RequestFailure::Unauthorized),
+        }
+    }
+
+    /// Returns true if another token might be accepted.
+    pub(crate) fn is_refused(&self, status: StatusCode, headers: &HeaderMap) -> bool {
+        let wants_more =
+            || challenges(headers).is_some_and(|said| BearerChallenge::parse(&said).lacks_scope());
+        self.credentials.is_some()
+            && match status {
+                StatusCode::UNAUTHORIZED => true,
+                StatusCode::FORBIDDEN => wants_more(),
+                _ => false,
+            }
+    }
+
+    /// Obtains another token after `token` was refused.
+    pub(crate) async fn replace_refused_token(
+        &self,
+        token: Option<&HeaderValue>,
+        status: StatusCode,
+        headers: &HeaderMap,
+    ) -> Result<(), RequestFailure> {
+        let Some(credentials) = &self.credentials else { return Ok(()) };
+        let challenge = challenges(headers).map(|said| BearerChallenge::parse(&said));
+        let challenge = challenge.unwrap_or_default();
+        let refused = credentials.replace_refused(token, status.as_u16(), challenge).await;
+        refused.map_err(|why| RequestFailure::Unauthorized(format!("it answers {status}: {why}")))
+    }
+}
+
+/// Returns all `WWW-Authenticate` values of `headers`, joined by commas.
+pub(crate) fn challenges(headers: &HeaderMap) -> Option<String> {
+    let all = headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|it| it.to_str().ok());
+    let all: Vec<_> = all.collect();
+    (!all.is_empty()).then(|| all.join(", "))
+}
+
+/// Converts the URL of a WebSocket into that of its HTTP handshake. Returns other URLs unchanged.
+pub(crate) fn http_url(url: &str) -> String {
+    match url.trim().split_once("://") {
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("ws") => format!("http://{rest}"),
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("wss") => format!("https://{rest}"),
+        Some(_) | None => url.to_owned(),
+    }
+}
+
+/// Parses `url` into its address and URI.
+///
+/// # Errors
+///
+/// Returns an error if the URL is invalid.
+pub(crate) fn parse_address(
+    url: &str,
+    private_network: bool,
+) -> Result<(NetworkAddress, Uri), String> {
+    let uri: Uri = url.trim().parse().map_err(|err| format!("`{url}` is no URL: {err}"))?;
+    let secure = match uri.scheme_str() {
+        Some("https") => true,
+        Some("http") => false,
+        Some(_) | None => {
+            return Err(format!("`{url}` begins neither with `http://` nor with `https://`"));
+        }
+    };
+    let authority = uri.authority().ok_or_else(|| format!("`{url}` names no host"))?;
+    if authority.as_str().contains('@') {
+        return Err("the URL has a password in it; say it in `headers`".to_owned());
+    }
+    let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+    let port = authority.port_u16().unwrap_or(if secure { 443 } else { 80 });
+    Ok((NetworkAddress { host, port, secure, private_network, may_be_local: private_network }, uri))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_says_where_to_connect() {
+        let (place, uri) = parse_address("https://[::1]:8443/mcp?a=b", false).expect("a place");
+        assert_eq!((place.host.as_str(), place.port, place.secure), ("::1", 8443, true));
+        assert_eq!(uri.path_and_query().map(|it| it.as_str()), Some("/mcp?a=b"));
+        assert_eq!(http_url("wss://news.example/ws"), "https://news.example/ws");
+        assert_eq!(http_url("WS://a"), "http://a");
+        assert_eq!(http_url("http://news.example"), "http://news.example");
+        for odd in ["ftp://a", "a", "http://u:p@a/"] {
+            assert!(parse_address(odd, false).is_err(), "{odd}");
+        }
+    }
+}

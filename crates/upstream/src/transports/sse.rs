@@ -1,0 +1,297 @@
+//! HTTP+SSE transport of 2024-11-05: messages arrive on one stream and are sent by POST.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderValue, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+use toolgate_contract::WatchGuard;
+
+use super::adaptive_spin::AnswerSpin;
+use super::conversation::{IncomingMessages, UpstreamConversation, run_until};
+use super::events::SseParser;
+use super::http::{ERROR_BODY_BYTES_MAX, read_body};
+use super::pool::HttpPool;
+use super::site::UpstreamSite;
+use crate::message;
+use crate::transport::{MessageReceiver, RequestFailure};
+use crate::upstream::describe_failure;
+
+/// Most concurrent POST requests.
+const POSTS_MAX: usize = 64;
+/// Timeout of a POST request. Servers accept it at once and answer on the stream.
+const POST_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Opens the stream at `site` and starts a conversation over it.
+pub(crate) async fn open(
+    site: UpstreamSite,
+    hears: Arc<dyn MessageReceiver>,
+) -> Result<UpstreamConversation, String> {
+    let (at, uri) = site.address()?;
+    let headers = site.fixed_headers(&uri)?;
+    let pool = HttpPool::new(site.world.clone(), at);
+    let bytes_max = site.bytes_max;
+    let request = move |method: &str, path: Uri, body: Bytes| {
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method.parse().unwrap_or_default();
+        *request.uri_mut() = path;
+        request.headers_mut().extend(headers.iter().cloned());
+        request
+    };
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    let path: Uri = path.parse().map_err(|err| format!("`{}` is no URL: {err}", site.url))?;
+    let open = || {
+        let mut open = request("GET", path.clone(), Bytes::new());
+        open.headers_mut().insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+        Ok(open)
+    };
+    let opened = site.send(&pool, open).await;
+    let (mut response, _) = opened.map_err(|trouble| describe_failure(&trouble))?;
+    if !response.status().is_success() {
+        return Err(format!("it answered {}", response.status()));
+    }
+    let mut events = SseParser::default();
+    let endpoint = read_endpoint(&mut response, &mut events, bytes_max).await?;
+    let endpoint = endpoint_path(&uri, &endpoint)?;
+    let (talk, messages, ends) =
+        UpstreamConversation::start(hears, WatchGuard::none(), AnswerSpin::new());
+    let ear = talk.incoming();
+    let reading = async move {
+        let why = read_events(response, events, bytes_max, &ear).await;
+        ear.shared.end(why);
+    };
+    tokio::spawn(run_until(ends.clone(), reading));
+    let post = move |body| {
+        let mut post = request("POST", endpoint.clone(), body);
+        let json = HeaderValue::from_static("application/json");
+        post.headers_mut().insert(CONTENT_TYPE, json);
+        post
+    };
+    let posts = MessagePoster { site, pool, request: post, incoming: talk.incoming() };
+    tokio::spawn(run_until(ends, post_messages(posts, messages)));
+    Ok(talk)
+}
+
+/// Reads the first event, which names the URL for messages.
+async fn read_endpoint(
+    response: &mut Response<Incoming>,
+    events: &mut SseParser,
+    bytes_max: usize,
+) -> Result<String, String> {
+    while let Some(frame) = response.body_mut().frame().await {
+        let frame = frame.map_err(|err| err.to_string())?;
+        let Ok(piece) = frame.into_data() else { continue };
+        let first = events.parse(&piece, bytes_max).into_iter().find(|it| it.kind == "endpoint");
+        if let Some(event) = first {
+            return Ok(event.data);
+        }
+    }
+    Err("the stream ended before it said where to post".to_owned())
+}
+
+/// Returns the path of `endpoint`. It must be on the server of the stream, because messages go
+/// nowhere else.
+fn endpoint_path(stream: &Uri, endpoint: &str) -> Result<Uri, String> {
+    let odd = |why: String| format!("it says to post to `{endpoint}`: {why}");
+    let uri: Uri = endpoint.trim().parse().map_err(|err| odd(format!("{err}")))?;
+    if let Some(authority) = uri.authority()
+        && (Some(authority) != stream.authority() || uri.scheme() != stream.scheme())
+    {
+        return Err(odd("which is another server".to_owned()));
+    }
+    let path = uri.path_and_query().map(|path| path.as_str()).unwrap_or("/");
+    path.parse().map_err(|err| odd(format!("{err}")))
+}
+
+async fn read_events(
+    mut response: Response<Incoming>,
+    mut events: SseParser,
+    bytes_max: usize,
+    ear: &IncomingMessages,
+) -> String {
+    while let Some(frame) = response.body_mut().frame().await {
+        let piece = match frame.map(|frame| frame.into_data()) {
+            Ok(Ok(piece)) => piece,
+            Ok(Err(_)) => continue,
+            Err(err) => return err.to_string(),
+        };
+        for event in events.parse(&piece, bytes_max) {
+            match &event.cut {
+                Some(cut) => ear.fail_too_long(cut, bytes_max),
+                None => ear.handle(event.data.as_bytes()),
+            }
+        }
+    }
+    "the stream ended".to_owned()
+}
+
+/// Posts messages. Those of the handshake are sent one after another, and later ones concurrently.
+async fn post_messages<P>(posts: MessagePoster<P>, mut messages: mpsc::Receiver<Bytes>)
+where
+    P: Fn(Bytes) -> Request<Full<Bytes>> + Send + Sync + 'static,
+{
+    let posts = Arc::new(posts);
+    let places = Arc::new(Semaphore::new(POSTS_MAX));
+    let mut begun = JoinSet::new();
+    while let Some(message) = messages.recv().await {
+        let (id, method) = message::id_and_method(&message);
+        if matches!(method.as_str(), "initialize" | "notifications/initialized") {
+            let is_said = posts.post(id, message).await;
+            if !is_said && id.is_none() {
+                // Nobody waits for this notification, and the server accepts nothing without it.
+                return posts.incoming.shared.end("it does not let us begin".to_owned());
+            }
+            continue;
+        }
+        while begun.try_join_next().is_some() {}
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let posts = posts.clone();
+        begun.spawn(async move {
+            posts.post(id, message).await;
+            drop(place);
+        });
+    }
+}
+
+/// Sender of messages.
+struct MessagePoster<P> {
+    site: UpstreamSite,
+    pool: Arc<HttpPool>,
+    request: P,
+    incoming: IncomingMessages,
+}
+
+impl<P: Fn(Bytes) -> Request<Full<Bytes>>> MessagePoster<P> {
+    /// Posts `message`. Returns false if the server does not accept it; a request then fails.
+    async fn post(&self, id: Option<u64>, message: Bytes) -> bool {
+        let sent = async {
+            let make = || Ok((self.request)(message.clone()));
+            let (mut response, giving) = self.site.send(&self.pool, make).await?;
+            let status = response.status();
+            if read_body(&mut response, ERROR_BODY_BYTES_MAX).await.is_ok() {
+                giving.give_back();
+            }
+            if matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE) {
+                self.incoming.shared.end(format!("it answered {status}, and knows us no more"));
+            }
+            let why = || format!("it answered {status}");
+            match status {
+                _ if status.is_success() => Ok(()),
+                // The request may have been executed nevertheless.
+                _ if status.is_server_error() => Err(RequestFailure::Lost(why())),
+                _ => Err(RequestFailure::NotSent(why())),
+            }
+        };
+        let late = |_| {
+            let why = format!("it did not take what was said within {} s", POST_TIMEOUT.as_secs());
+            Err(RequestFailure::Lost(why))
+        };
+        let Err(trouble) = tokio::time::timeout(POST_TIMEOUT, sent).await.unwrap_or_else(late)
+        else {
+            return true;
+        };
+        match id {
+            Some(id) => self.incoming.fail(id, trouble),
+            None => tracing::debug!(
+                "an upstream does not take what is said: {}",
+                describe_failure(&trouble)
+            ),
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::scripted::{
+        ScriptedAnswer, ScriptedRequest, ScriptedServer, new_request, no_receiver, result,
+    };
+    use super::*;
+    use crate::transport::TransportConnection;
+
+    /// One that takes what is posted as `posted` says, and answers all that it takes.
+    fn server(
+        posted: impl Fn(&ScriptedRequest) -> Option<ScriptedAnswer> + Send + Sync + 'static,
+    ) -> Arc<ScriptedServer> {
+        ScriptedServer::new(move |server, request| {
+            if request.method == "GET" {
+                return ScriptedAnswer::Stream("event: endpoint\ndata: /post\n\n".to_owned());
+            }
+            posted(request).unwrap_or_else(|| {
+                server.send_to_streams(&result(request, &json!({})));
+                ScriptedAnswer::Whole(202, String::new())
+            })
+        })
+    }
+
+    #[tokio::test]
+    async fn a_message_that_is_not_taken_fails_itself_and_no_other() {
+        let server = server(|request| match request.body["method"].as_str() {
+            Some("tools/call") => Some(ScriptedAnswer::Whole(500, "x".repeat(1 << 20))),
+            _ => None,
+        });
+        let talk = open(server.site(), no_receiver()).await.expect("a stream");
+        talk.request(new_request(1, "initialize"), no_receiver()).await.expect("it begins");
+        let call = talk.request(new_request(2, "tools/call"), no_receiver()).await;
+        assert!(matches!(&call, Err(RequestFailure::Lost(why)) if why.contains("500")), "{call:?}");
+        assert!(!talk.closed().is_cancelled());
+        talk.request(new_request(3, "tools/list"), no_receiver()).await.expect("it goes on");
+    }
+
+    #[tokio::test]
+    async fn a_message_that_nobody_takes_keeps_no_other_waiting() {
+        let server = server(|request| match request.body["method"].as_str() {
+            Some("tools/call") => Some(ScriptedAnswer::Silence),
+            _ => None,
+        });
+        let talk = open(server.site(), no_receiver()).await.expect("a stream");
+        tokio::select! {
+            _ = talk.request(new_request(2, "tools/call"), no_receiver()) => unreachable!("nobody takes it"),
+            listed = talk.request(new_request(3, "tools/list"), no_receiver()) => drop(listed.expect("a list")),
+        }
+    }
+
+    #[tokio::test]
+    async fn who_is_known_there_no_more_begins_anew() {
+        let server = server(|_| Some(ScriptedAnswer::Whole(404, String::new())));
+        let talk = open(server.site(), no_receiver()).await.expect("a stream");
+        assert!(talk.request(new_request(2, "tools/list"), no_receiver()).await.is_err());
+        assert!(talk.closed().is_cancelled());
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_too_long_fails_its_own_call_and_no_other() {
+        let server = ScriptedServer::new(|server, request| {
+            if request.method == "GET" {
+                return ScriptedAnswer::Stream("event: endpoint\ndata: /post\n\n".to_owned());
+            }
+            let long = if request.body["method"] == "tools/call" { 2 << 20 } else { 1 };
+            server.send_to_streams(&result(request, &json!({ "text": "x".repeat(long) })));
+            ScriptedAnswer::Whole(202, String::new())
+        });
+        let talk = open(server.site(), no_receiver()).await.expect("a stream");
+        let call = talk.request(new_request(2, "tools/call"), no_receiver()).await;
+        assert!(
+            matches!(&call, Err(RequestFailure::Refused(why)) if why.message.contains("message_bytes"))
+        );
+        talk.request(new_request(3, "tools/list"), no_receiver()).await.expect("it goes on");
+    }
+
+    #[test]
+    fn messages_are_posted_to_the_server_of_the_stream_and_no_other() {
+        let stream: Uri = "http://a.example:1/sse".parse().expect("a URL");
+        let path = |endpoint| endpoint_path(&stream, endpoint).map(|uri| uri.to_string());
+        assert_eq!(path("/messages?id=1"), Ok("/messages?id=1".to_owned()));
+        assert_eq!(path("http://a.example:1/m"), Ok("/m".to_owned()));
+        for other in ["http://b.example/m", "https://a.example:1/m", "http://a.example:2/m"] {
+            assert!(path(other).is_err(), "{other}");
+        }
+    }
+}

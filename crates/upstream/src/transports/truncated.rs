@@ -1,0 +1,217 @@
+//! Identifies messages that are too long to read, from their beginning and end.
+
+/// Bytes kept of the beginning and of the end.
+const HEAD_BYTES: usize = 4096;
+const TAIL_BYTES: usize = 256;
+
+/// The beginning and the end of a message.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct TruncatedMessage {
+    head: Vec<u8>,
+    tail: Vec<u8>,
+}
+
+/// Kind of a message, as far as it can be recognized.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum MessageKind {
+    /// An answer, with its id if that can be read.
+    Answer(Option<u64>),
+    /// A request, a notification, or no message at all.
+    Other,
+}
+
+impl TruncatedMessage {
+    /// Appends the next piece of the message.
+    pub(crate) fn append(&mut self, piece: &[u8]) {
+        let more = piece.len().min(HEAD_BYTES - self.head.len());
+        self.head.extend_from_slice(&piece[..more]);
+        self.tail.extend_from_slice(&piece[piece.len().saturating_sub(TAIL_BYTES)..]);
+        let over = self.tail.len().saturating_sub(TAIL_BYTES);
+        self.tail.drain(..over);
+    }
+
+    /// Identifies the message.
+    pub(crate) fn kind(&self) -> MessageKind {
+        match kind_of_message(&self.head) {
+            MessageKind::Answer(None) => MessageKind::Answer(id_at_end(&self.tail)),
+            is => is,
+        }
+    }
+}
+
+/// Identifies a message by the top-level members in `start`, its beginning or whole.
+pub(crate) fn kind_of_message(start: &[u8]) -> MessageKind {
+    let mut at = JsonScanner { text: start, at: 0 };
+    if at.next() != Some(b'{') {
+        return MessageKind::Other;
+    }
+    let mut is_answer = false;
+    let mut id = None;
+    loop {
+        match at.next() {
+            Some(b'"') => {}
+            Some(b',') => continue,
+            Some(_) | None => break,
+        }
+        let name = at.text();
+        if at.next() != Some(b':') {
+            break;
+        }
+        let value = at.value();
+        match name {
+            b"method" | b"params" => return MessageKind::Other,
+            b"result" | b"error" | b"jsonrpc" => is_answer = true,
+            b"id" => id = parse_id(value),
+            _ => {}
+        }
+    }
+    match is_answer {
+        true => MessageKind::Answer(id),
+        // Program output may also contain an id.
+        false => MessageKind::Other,
+    }
+}
+
+/// Returns the id at the end of a message. No nested object can end there.
+fn id_at_end(end: &[u8]) -> Option<u64> {
+    let text = String::from_utf8_lossy(end);
+    let members = text.trim_end().strip_suffix('}')?.trim_end();
+    let (before, value) = members.rsplit_once(':')?;
+    let (before, value) = match before.trim_end().strip_suffix("\"jsonrpc\"") {
+        Some(before) => before.trim_end().strip_suffix(',')?.rsplit_once(':')?,
+        None => (before, value),
+    };
+    before.trim_end().strip_suffix("\"id\"")?;
+    parse_id(value.trim().as_bytes())
+}
+
+/// Parses the number in `value`. Some servers send it as a string.
+fn parse_id(value: &[u8]) -> Option<u64> {
+    str::from_utf8(value).ok()?.trim_matches('"').parse().ok()
+}
+
+/// Scanner for JSON that may be truncated.
+struct JsonScanner<'a> {
+    text: &'a [u8],
+    at: usize,
+}
+
+impl<'a> JsonScanner<'a> {
+    /// Returns the next byte that is not white space.
+    fn next(&mut self) -> Option<u8> {
+        loop {
+            let byte = *self.text.get(self.at)?;
+            self.at += 1;
+            if !byte.is_ascii_whitespace() {
+                return Some(byte);
+            }
+        }
+    }
+
+    /// Returns the string whose opening quote was the last byte.
+    fn text(&mut self) -> &'a [u8] {
+        let start = self.at;
+        while let Some(byte) = self.text.get(self.at) {
+            self.at += 1;
+            match byte {
+                b'\\' => self.at += 1,
+                b'"' => return &self.text[start..self.at - 1],
+                _ => {}
+            }
+        }
+        self.at = self.text.len();
+        &self.text[start..]
+    }
+
+    /// Returns the next value, up to its end or the truncation.
+    fn value(&mut self) -> &'a [u8] {
+        let mut depth = 0_usize;
+        let Some(first) = self.next() else { return &[] };
+        let start = self.at - 1;
+        let mut byte = first;
+        loop {
+            match byte {
+                b'"' => drop(self.text()),
+                b'{' | b'[' => depth += 1,
+                b'}' | b']' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            match self.text.get(self.at) {
+                None => return self.text[start..].trim_ascii(),
+                Some(b',' | b'}' | b']') if depth == 0 => {
+                    return self.text[start..self.at].trim_ascii();
+                }
+                Some(next) => {
+                    byte = *next;
+                    self.at += 1;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn cut(text: &str) -> MessageKind {
+        let mut cut = TruncatedMessage::default();
+        text.as_bytes().chunks(700).for_each(|piece| cut.append(piece));
+        cut.kind()
+    }
+
+    #[test]
+    fn an_answer_is_told_by_its_own_id_wherever_that_stands() {
+        let long = "x".repeat(10_000);
+        for text in [
+            format!(r#"{{"jsonrpc":"2.0", "id" : 7,"result":{{"id":8,"a":"{long}"}}}}"#),
+            format!(r#"{{"id":"7","result":{{"a":"{long}"}}}}"#),
+            format!(r#"{{"result":{{"id":8,"a":["\"id\":9{long}"]}},"jsonrpc":"2.0","id":7}}"#),
+            format!(r#"{{"result":{{"a":"{long}","id":8}}, "id":7, "jsonrpc":"2.0"}}"#),
+        ] {
+            assert_eq!(cut(&text), MessageKind::Answer(Some(7)), "{}", &text[..60]);
+        }
+        let nested = format!(r#"{{"result":{{"a":"{long}","id":8}}}}"#);
+        assert_eq!(cut(&nested), MessageKind::Answer(None));
+    }
+
+    #[test]
+    fn what_is_asked_or_said_is_nobodys_answer() {
+        let long = "x".repeat(10_000);
+        for text in [
+            format!(r#"{{"id":7,"method":"ping","params":{{"a":"{long}"}}}}"#),
+            format!(r#"{{"params":{{"id":7,"a":"{long}"}},"method":"a"}}"#),
+            format!(r#"[{{"id":7,"result":"{long}"}}]"#),
+            format!("{long}\"id\":7"),
+            format!(r#"{{"level":"info","id":7,"text":"{long}"}}"#),
+            "{".to_owned(),
+        ] {
+            assert_eq!(cut(&text), MessageKind::Other, "{}", &text[..text.len().min(60)]);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_id_of_an_answer_is_found_beside_any_result(
+            id in any::<u64>(), key in "(id|[a-z\"\\\\{}:,]{0,4})", inner in any::<u64>(),
+        ) {
+            let mut result = json!({ "deep": [{ "id": inner }] });
+            result[key] = Value::from(inner);
+            for text in [
+                format!(r#"{{"id":{id},"result":{result}}}"#),
+                format!(r#"{{"result":{result},"id":{id}}}"#),
+            ] {
+                prop_assert_eq!(kind_of_message(text.as_bytes()), MessageKind::Answer(Some(id)));
+            }
+        }
+
+        #[test]
+        fn anything_can_be_looked_at(text in "[{}\\[\\]\",:a0\\\\ ]{0,40}") {
+            let _ = kind_of_message(text.as_bytes());
+            let _ = id_at_end(text.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Writes lines into a pipe, directly from the sender if nothing else waits.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
+
+use tokio::io::AsyncWrite;
+use tokio::sync::Notify;
+
+/// A pipe that lines are written into, each whole and in order.
+pub(super) struct LineWriter {
+    buffer: Mutex<WriteBuffer>,
+    /// Number of lines that wait to be handed over.
+    waiting: AtomicUsize,
+    /// Signal that some bytes are left to write.
+    has_rest: Notify,
+}
+
+struct WriteBuffer {
+    input: Box<dyn AsyncWrite + Send + Unpin>,
+    /// Buffer of unwritten lines, and how many of its bytes are written.
+    rest: Vec<u8>,
+    written_bytes: usize,
+}
+
+impl LineWriter {
+    pub(super) fn new(input: Box<dyn AsyncWrite + Send + Unpin>) -> Self {
+        let page = WriteBuffer { input, rest: Vec::new(), written_bytes: 0 };
+        Self { buffer: page.into(), waiting: AtomicUsize::new(0), has_rest: Notify::new() }
+    }
+
+    /// Writes `line` if nothing waits. Returns false if it was not accepted.
+    pub(super) fn try_write(&self, line: &[u8]) -> bool {
+        let Ok(mut page) = self.buffer.try_lock() else { return false };
+        if self.waiting.load(Ordering::Acquire) > 0 || !page.rest.is_empty() {
+            return false;
+        }
+        page.add(line);
+        // The background writer reports errors.
+        let wrote = page.poll_write(&mut Context::from_waker(Waker::noop()));
+        if !matches!(wrote, Poll::Ready(Ok(()))) {
+            self.has_rest.notify_one();
+        }
+        true
+    }
+
+    /// Registers a line that will be handed over later.
+    pub(super) fn add_waiting(&self) {
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Accepts a line that was registered.
+    pub(super) fn accept(&self, line: &[u8]) {
+        self.buffer.lock().unwrap_or_else(PoisonError::into_inner).add(line);
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Waits until bytes are left to write.
+    pub(super) async fn wait_rest(&self) {
+        self.has_rest.notified().await;
+    }
+
+    /// Writes all remaining bytes.
+    pub(super) async fn write_rest(&self) -> io::Result<()> {
+        std::future::poll_fn(|cx| {
+            self.buffer.lock().unwrap_or_else(PoisonError::into_inner).poll_write(cx)
+        })
+        .await
+    }
+}
+
+impl WriteBuffer {
+    fn add(&mut self, line: &[u8]) {
+        self.rest.extend_from_slice(line);
+        self.rest.push(b'\n');
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.written_bytes < self.rest.len() {
+            let wrote = Pin::new(&mut self.input).poll_write(cx, &self.rest[self.written_bytes..]);
+            match ready!(wrote)? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                wrote => self.written_bytes += wrote,
+            }
+        }
+        ready!(Pin::new(&mut self.input).poll_flush(cx))?;
+        self.written_bytes = 0;
+        self.rest.clear();
+        self.rest.shrink_to(64 << 10);
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::io::{AsyncBufReadExt, BufReader};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn lines_that_a_full_pipe_takes_in_pieces_are_whole_and_in_order() {
+        let (input, output) = tokio::io::duplex(7);
+        let pen = Arc::new(LineWriter::new(Box::new(input)));
+        let lines = || (0..100).map(|at| format!("line {at} of a hundred"));
+        let writer = pen.clone();
+        let writing = tokio::spawn(async move {
+            for line in lines() {
+                if !writer.try_write(line.as_bytes()) {
+                    writer.add_waiting();
+                    assert!(!writer.try_write(b"before one that waits"));
+                    writer.accept(line.as_bytes());
+                    writer.write_rest().await.expect("it is read");
+                }
+            }
+            writer.write_rest().await.expect("it is read");
+        });
+        let mut read = BufReader::new(output).lines();
+        for line in lines() {
+            assert_eq!(read.next_line().await.expect("a line"), Some(line));
+        }
+        writing.await.expect("all are written");
+    }
+}

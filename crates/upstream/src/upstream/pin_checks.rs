@@ -1,0 +1,185 @@
+//! Checks a pinned tool against its definition on the very connection that it is called over.
+
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use toolgate_contract::{ToolError, ToolFault};
+
+use super::Upstream;
+use super::failures::describe_failure;
+use crate::connection::UpstreamConnection;
+use crate::listing::{self, LIFETIME};
+use crate::pins::PinPolicy;
+use crate::transport::RequestFailure;
+
+/// Checked pins of the tools on one connection.
+#[derive(Default)]
+pub(crate) struct CheckedPins {
+    checked: Mutex<CheckedTools>,
+    /// All tools of the connection and when they were listed. The lock admits one listing at a
+    /// time.
+    tools: tokio::sync::Mutex<Option<(CheckTime, Arc<[Value]>)>>,
+}
+
+/// Interval at which the pins are checked for changes.
+const PINS_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The tools that match their pins, and since when.
+#[derive(Default)]
+struct CheckedTools {
+    since: Option<CheckTime>,
+    names: HashSet<String>,
+    /// The pins that were compared, and the time of the last look at them.
+    pins: Option<(PinPolicy, Instant)>,
+}
+
+/// A point in time: a count of announced changes, and the clock for changes that nobody announces.
+#[derive(Clone, Copy)]
+struct CheckTime {
+    turn: u64,
+    at: Instant,
+}
+
+impl CheckTime {
+    /// Returns true if a check made then still holds in `turn`.
+    fn is_valid_in(self, turn: u64) -> bool {
+        self.turn == turn && self.at.elapsed() < LIFETIME
+    }
+}
+
+impl CheckedPins {
+    /// Locks the checked tools, cleared if they no longer hold in `turn`.
+    fn lock_current(&self, turn: u64) -> MutexGuard<'_, CheckedTools> {
+        let mut seen = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.since.is_some_and(|since| !since.is_valid_in(turn)) {
+            *seen = CheckedTools::default();
+        }
+        seen
+    }
+
+    /// Returns true if the tool `name` matched its pin and `pinned` has not changed since.
+    fn is_checked(
+        &self,
+        turn: u64,
+        name: &str,
+        pinned: impl FnOnce() -> Option<PinPolicy>,
+    ) -> bool {
+        let mut seen = self.lock_current(turn);
+        if !seen.names.contains(name) {
+            return false;
+        }
+        if seen.pins.as_ref().is_some_and(|(_, looked)| looked.elapsed() >= PINS_CHECK_INTERVAL) {
+            let is_same =
+                |now: PinPolicy| seen.pins.as_ref().is_some_and(|(by, _)| by.is_same_lock(&now));
+            if !pinned().is_some_and(is_same) {
+                *seen = CheckedTools::default();
+                return false;
+            }
+            if let Some((_, looked)) = &mut seen.pins {
+                *looked = Instant::now();
+            }
+        }
+        true
+    }
+}
+
+impl Upstream {
+    /// Records that the tools may have changed, on all connections.
+    pub(super) fn invalidate_checks(&self) {
+        self.tools_version.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Checks that the tool `name` on `link` matches its pin, if it has one.
+    pub(crate) async fn check_pin(
+        &self,
+        link: &UpstreamConnection,
+        name: &str,
+    ) -> Result<(), ToolError> {
+        let turn = self.tools_version.load(Ordering::Acquire);
+        let served = || self.lasting.upstream();
+        if link.checked_pins.is_checked(turn, name, || Some(served()?.host.pins())) {
+            return Ok(());
+        }
+        let begun = CheckTime { turn, at: Instant::now() };
+        let served = served().ok_or_else(|| {
+            ToolError::new(ToolFault::Unavailable, "the upstream is not served any more")
+        })?;
+        let pinned = served.host.pins();
+        if pinned.may_withhold(&self.name) {
+            let known = self.tools_at(link, begun, true).await?;
+            if self.check_pin_among(&pinned, &known, name).is_err() {
+                // The change may have been undone without a notification.
+                let now = self.tools_at(link, begun, false).await?;
+                self.check_pin_among(&pinned, &now, name)?;
+            }
+        }
+        let mut seen = link.checked_pins.lock_current(turn);
+        // A change during the check is checked again with the next call.
+        if self.tools_version.load(Ordering::Acquire) == turn {
+            seen.since.get_or_insert(begun);
+            // Names that matched other pins are checked again.
+            if !seen.pins.as_ref().is_some_and(|(by, _)| by.is_same_lock(&pinned)) {
+                seen.names.clear();
+                seen.pins = Some((pinned, begun.at));
+            }
+            seen.names.insert(name.to_owned());
+        }
+        Ok(())
+    }
+
+    /// Checks the tool `name` in `tools` against its pin.
+    fn check_pin_among(
+        &self,
+        pinned: &PinPolicy,
+        tools: &[Value],
+        name: &str,
+    ) -> Result<(), ToolError> {
+        let entries = tools.iter().filter(|entry| entry["name"] == name);
+        let judged = pinned.served_tools(&self.name, entries);
+        let withheld = judged.iter().find_map(|judged| judged.withheld.clone());
+        let gone = || format!("`{name}` of the upstream `{}` is not there as it was", self.name);
+        match withheld.or_else(|| judged.is_empty().then(gone)) {
+            None => Ok(()),
+            Some(why) => Err(ToolError::new(ToolFault::Unavailable, why)),
+        }
+    }
+
+    /// Returns the tools on `link`, listed after `begun`, or earlier if `known` is true.
+    async fn tools_at(
+        &self,
+        link: &UpstreamConnection,
+        begun: CheckTime,
+        known: bool,
+    ) -> Result<Arc<[Value]>, ToolError> {
+        let mut listed = link.checked_pins.tools.lock().await;
+        if let Some((then, tools)) = &*listed
+            && if known { then.is_valid_in(begun.turn) } else { then.at >= begun.at }
+        {
+            return Ok(tools.clone());
+        }
+        // A change during the listing belongs to a later turn.
+        let then =
+            CheckTime { turn: self.tools_version.load(Ordering::Acquire), at: Instant::now() };
+        let within = Duration::from_millis(self.settings.start_ms);
+        let tools = tokio::time::timeout(within, listing::list_tools(&self.name, link)).await;
+        let late = |_| Err(RequestFailure::Lost("it does not answer".to_owned()));
+        match tools.unwrap_or_else(late) {
+            Ok(tools) => {
+                let tools: Arc<[Value]> = tools.into();
+                *listed = Some((then, tools.clone()));
+                Ok(tools)
+            }
+            Err(trouble) => {
+                let name = &self.name;
+                let why = describe_failure(&trouble);
+                let message = format!(
+                    "the tools of the upstream `{name}` are pinned, and it does not list them: {why}"
+                );
+                Err(ToolError::new(ToolFault::Unavailable, message))
+            }
+        }
+    }
+}
