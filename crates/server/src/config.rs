@@ -7,7 +7,7 @@ mod keys;
 pub mod key_file;
 pub mod oauth;
 mod policy;
-mod secrets;
+pub(crate) mod secrets;
 mod setting;
 mod telemetry;
 pub mod trust;

@@ -1,6 +1,7 @@
 //! Fuzz targets for settings, keys, tokens and event ids.
 
-use crate::{config, identity, streams};
+use crate::sessions::streams;
+use crate::{config, identity};
 
 /// Function that takes one input and panics if it finds a bug.
 type ServerFuzzTarget = fn(&[u8]);

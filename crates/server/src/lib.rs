@@ -3,41 +3,15 @@
 //! A program with tools, prompts or resources of its own lists them in an [`ServerBuilder`]. It then calls
 //! [`serve_http`] or [`serve_stdio`].
 
-pub mod config;
-pub mod wiring;
-mod upstreams;
-pub mod probe;
-pub mod pins;
-pub mod sign_in;
-pub mod telemetry;
-pub mod shutdown;
-pub mod server_prep;
-pub mod ready;
-mod memory;
-pub mod audit_setup;
-mod config_reload;
-
-mod offer;
-mod static_resources;
-mod session;
-mod detachable;
-mod envelope_setup;
-mod protected_paths;
-mod once;
+mod sync;
 mod owned_files;
+pub mod config;
+pub mod telemetry;
 mod identity;
-mod tls;
-mod job_streams;
-mod client;
-mod lines;
-mod listeners;
-mod sockets;
-mod exchange;
-mod routes;
-mod duplex;
-mod streams;
-mod questions;
-mod notifications;
+mod upstreams;
+mod sessions;
+pub mod serve;
+pub mod assembly;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 
@@ -51,16 +25,18 @@ use tokio_util::sync::CancellationToken;
 use toolgate_transports::http::{self, AdmissionRules, HttpListener, OccupancyCounter, serve};
 use toolgate_transports::stdio;
 
-pub use exchange::{HttpEndpoints, SessionBounds};
-pub use lines::{LineBounds, serve_lines};
-pub use listeners::{HttpListeners, ListenerSecurity};
-pub use offer::{PreparedServer, ServerBuilder};
-pub use once::answer_once;
-pub use session::ServerState;
-pub use static_resources::{StaticResources, TemplateVariables};
+pub use assembly::offer::{PreparedServer, ServerBuilder};
+pub use assembly::single_answer::answer_once;
+pub use assembly::static_resources::{StaticResources, TemplateVariables};
+pub use serve::exchange::{HttpEndpoints, SessionBounds};
+pub use serve::lines::{LineBounds, serve_lines};
+pub use serve::listeners::{HttpListeners, ListenerSecurity};
+pub use sessions::session::ServerState;
 pub use toolgate_transports::http::WorkerPool;
 
+use assembly::wiring;
 use config::Config;
+use serve::shutdown;
 use telemetry::{ConnectionCounts, MetricsPage};
 
 /// Serves `served` over HTTP on `listeners` (a `TcpListener` is enough) until `shutdown` is

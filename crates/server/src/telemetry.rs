@@ -54,7 +54,7 @@ static SECRETS: LazyLock<RwLock<SecretSet>> =
 pub(crate) fn redacted_secrets(config: &Config) -> anyhow::Result<SecretSet> {
     let variables = environment();
     let named = &config.secrets;
-    let theirs = crate::upstreams::upstream_secrets(&config.upstream, &variables);
+    let theirs = crate::config::secrets::upstream_secrets(&config.upstream, &variables);
     let secrets = secret_variables(&variables, &named.names).with_values(&theirs);
     let secrets = secrets.with_hidden_values(&named.read_values(&variables)?);
     *SECRETS.write().unwrap_or_else(PoisonError::into_inner) = secrets.clone();

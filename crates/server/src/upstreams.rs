@@ -3,6 +3,7 @@
 
 pub(crate) mod credentials;
 mod cache;
+pub(crate) mod pins;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -33,11 +34,10 @@ use toolgate_toolsets::world::sandbox::SandboxProfile;
 use toolgate_toolsets::{icons, skills};
 use toolgate_upstream::{
     ByteStream, NetworkAddress, ProgramOutput, ProgramToStart, RunningProgram, UpstreamHost,
-    UpstreamSettings, UpstreamTables, UpstreamWorld, Upstreams,
+    UpstreamTables, UpstreamWorld, Upstreams,
 };
 
 use crate::config::{Config, cache_folder};
-use crate::pins;
 pub(crate) use cache::UpstreamCache;
 use credentials::CredentialStore;
 
@@ -491,29 +491,6 @@ pub(crate) fn check_upstreams(config: &Config) -> anyhow::Result<()> {
         checked.map_err(|why| anyhow!(why)).with_context(|| format!("[upstream.{name}]"))?;
     }
     Ok(())
-}
-
-/// Shortest value that counts as a secret, in bytes. Shorter ones occur in ordinary text.
-const SECRET_BYTES_MIN: usize = 8;
-
-/// Returns the values of `variables` that `tables` send to upstreams as credentials.
-pub(crate) fn upstream_secrets(
-    tables: &UpstreamTables,
-    variables: &[(OsString, OsString)],
-) -> Vec<String> {
-    let said = tables.values().flat_map(UpstreamSettings::private_values);
-    let names = said.flat_map(|text| toolgate_upstream::variable_names(text).collect::<Vec<_>>());
-    let value = |name: &str| {
-        let found = variables.iter().find(|(it, _)| it.to_str() == Some(name));
-        found.and_then(|(_, value)| value.to_str()).map(str::to_owned)
-    };
-    // A path or a lower-case word occurs in ordinary text, so it is not treated as a secret.
-    let is_one = |value: &String| {
-        value.len() >= SECRET_BYTES_MIN
-            && !value.starts_with('/')
-            && value.bytes().any(|byte| !byte.is_ascii_lowercase())
-    };
-    names.filter_map(value).filter(is_one).collect()
 }
 
 #[cfg(test)]

@@ -8,9 +8,8 @@ use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
 use toolgate::config::Config;
-use toolgate::{
-    HttpListeners, PreparedServer, ServerBuilder, WorkerPool, serve_http, serve_stdio, shutdown,
-};
+use toolgate::serve::shutdown;
+use toolgate::{HttpListeners, PreparedServer, ServerBuilder, WorkerPool, serve_http, serve_stdio};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 /// Says back what it is told.

@@ -15,7 +15,8 @@ mod skills;
 
 use tokio::net::TcpListener;
 use toolgate::config::Config;
-use toolgate::{ServerBuilder, serve_http, serve_stdio, shutdown};
+use toolgate::serve::shutdown;
+use toolgate::{ServerBuilder, serve_http, serve_stdio};
 use toolgate_contract::ChangeFeed;
 
 #[tokio::main]

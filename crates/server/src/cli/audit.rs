@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::Subcommand;
-use toolgate::audit_setup;
+use toolgate::assembly::audit_setup;
 use toolgate_host::{AuditFile, AuditKey, WholeAudit, verify_audit};
 
 use super::{FolderArgs, complain, print};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use toolgate::wiring::ServedWorkspace;
+use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate_contract::{
     Asker, CallEnding, CallError, Caller, ContentBody, EventSink, HostAnswer, HostRequest,
     ResourceContents, ResourceData, ResultText, ToolOutput, fold_name,
@@ -69,7 +69,7 @@ pub(super) fn run(args: &CallArgs) -> anyhow::Result<ExitCode> {
     }
     let input = arguments(&args.arguments)?;
     let outcome = run_to_end(small_runtime()?, async {
-        let stop = toolgate::shutdown::on_signal()?;
+        let stop = toolgate::serve::shutdown::on_signal()?;
         match &args.url {
             Some(url) => call_at_server(args, url, input, stop).await,
             None => call_in_process(args, input, stop).await,

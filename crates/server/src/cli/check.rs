@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method};
 use serde_json::{Value, json};
 use toolgate::answer_once;
-use toolgate::wiring::ServedWorkspace;
+use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate_contract::{FrameHead, MessageFrame, ReplyBody};
 use toolgate_host::OutputCheck;
 

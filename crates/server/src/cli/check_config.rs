@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate::config::{self, Config};
-use toolgate::wiring::ServedWorkspace;
 use toolgate_host::REDACTED;
 
 use super::{FolderArgs, as_toml, complain, print, secret_detection};

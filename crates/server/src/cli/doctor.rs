@@ -146,7 +146,7 @@ fn test_upstreams(of: &DoctorUpstreamsArgs) -> anyhow::Result<ExitCode> {
     let config = of.folder.load(&of.root)?.config;
     let said = run_to_end(
         super::small_runtime()?,
-        toolgate::probe::probe_upstreams(&of.root, &config, &of.names),
+        toolgate::assembly::probe::probe_upstreams(&of.root, &config, &of.names),
     )?;
     if said.is_empty() {
         bail!("there is no upstream that is enabled in toolgate.toml");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use toolgate::wiring::ServedWorkspace;
+use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate_contract::{Asker, CallError, Caller, HostAnswer, HostRequest, ToolOutput};
 use toolgate_host::IncomingRequest;
 
@@ -57,7 +57,7 @@ pub(super) struct IndexArgs {
 
 pub(super) fn run(args: &IndexArgs) -> anyhow::Result<ExitCode> {
     let outcome = run_to_end(small_runtime()?, async {
-        let stop = toolgate::shutdown::on_signal()?;
+        let stop = toolgate::serve::shutdown::on_signal()?;
         wait_indexed(args, stop).await
     })?;
     let indexed = match outcome {

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use serde_json::json;
-use toolgate::wiring::ServedWorkspace;
+use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate_contract::{CallError, HostAnswer, HostRequest, JobSnapshot};
 use toolgate_host::{Host, IncomingRequest, JobService};
 

@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use toolgate::sign_in::UpstreamSignIn;
+use toolgate::assembly::sign_in::UpstreamSignIn;
 
 use super::{FolderArgs, complain, print, run_to_end};
 

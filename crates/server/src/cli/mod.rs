@@ -33,8 +33,8 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::{CommandFactory, Parser, Subcommand};
+use toolgate::assembly::wiring::{self, ServedWorkspace};
 use toolgate::config::{self, Config, EffectsMax, LoadedConfig};
-use toolgate::wiring::{self, ServedWorkspace};
 use toolgate_contract::WatchGuard;
 
 const EXAMPLES: &str = "\

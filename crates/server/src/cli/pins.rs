@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use toolgate::pins::PinComparison;
+use toolgate::assembly::pins::PinComparison;
 use toolgate_upstream::pins::render_changes;
 
 use super::{FolderArgs, complain, print, run_to_end};

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
-use toolgate::wiring::ServedWorkspace;
+use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate_contract::{Caller, CallerKind};
 use toolgate_host::PolicyDecision;
 

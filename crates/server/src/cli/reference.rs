@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::CommandFactory;
+use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate::config;
-use toolgate::wiring::ServedWorkspace;
 use toolgate_contract::{Caller, fold_name};
 
 use super::schema_fields::{SchemaField, fields};

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use serde_json::Value;
-use toolgate::wiring::ServedWorkspace;
+use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate_contract::Caller;
 use toolgate_dialects::envelope::{canonical_tool_id, catalog_name};
 use toolgate_host::{SchemaChecker, SchemaRegistry, SchemaSide, SharedSchema};

@@ -9,10 +9,12 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use tokio::net::TcpListener;
+use toolgate::assembly::server_prep::ServerPrep;
+use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate::config::{Config, ListenEntry};
-use toolgate::server_prep::ServerPrep;
-use toolgate::wiring::ServedWorkspace;
-use toolgate::{HttpListeners, ListenerSecurity, PreparedServer, config, serve_http, shutdown};
+use toolgate::{
+    HttpListeners, ListenerSecurity, PreparedServer, config, serve::shutdown, serve_http,
+};
 use toolgate_contract::Caller;
 use toolgate_dialects::Dialect;
 use toolgate_host::Host;

@@ -8,11 +8,11 @@ use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 
 use tokio_util::sync::CancellationToken;
+use toolgate::assembly::server_prep::ServerPrep;
+use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate::config::Config;
-use toolgate::ready::ReadyFile;
-use toolgate::server_prep::ServerPrep;
-use toolgate::wiring::ServedWorkspace;
-use toolgate::{PreparedServer, serve_stdio, shutdown};
+use toolgate::serve::ready::ReadyFile;
+use toolgate::{PreparedServer, serve::shutdown, serve_stdio};
 
 use self::status::StatusStyle;
 use super::envelope_options::EnvelopeOptions;

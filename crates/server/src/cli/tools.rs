@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use serde_json::json;
-use toolgate::wiring::ServedWorkspace;
+use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate_contract::{Caller, Effects, ToolSpec, fold_name};
 use toolgate_host::Host;
 

@@ -3,12 +3,10 @@
 use anyhow::{bail, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use toolgate_toolsets::world::fetch::HttpTarget;
 
 use super::keys::is_word;
 use super::{Config, EffectsMax};
-use crate::identity::encrypted_target;
-
-pub use crate::identity::JwsAlgorithm;
 
 /// OAuth issuer whose tokens are accepted from callers over HTTP.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -186,5 +184,44 @@ mod tests {
             let config = format!("{good}algorithms = [\"{algorithm}\"]\n");
             toml::from_str::<Config>(&config).expect_err(algorithm);
         }
+    }
+}
+
+/// JWS signature algorithm. Only asymmetric ones are accepted, never HMAC or `none`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[allow(missing_docs, reason = "RFC 7518 and RFC 8037 say what each is")]
+pub enum JwsAlgorithm {
+    RS256,
+    RS384,
+    RS512,
+    PS256,
+    PS384,
+    PS512,
+    ES256,
+    ES384,
+    EdDSA,
+}
+
+impl JwsAlgorithm {
+    /// All algorithms.
+    pub const ALL: [Self; 9] = [
+        Self::RS256,
+        Self::RS384,
+        Self::RS512,
+        Self::PS256,
+        Self::PS384,
+        Self::PS512,
+        Self::ES256,
+        Self::ES384,
+        Self::EdDSA,
+    ];
+}
+
+/// Parses `url` and requires https, or http on loopback.
+pub(crate) fn encrypted_target(url: &str) -> Result<HttpTarget, String> {
+    let target = HttpTarget::from_url(url).map_err(|why| format!("`{url}` {why}"))?;
+    match target.is_encrypted_or_loopback() {
+        true => Ok(target),
+        false => Err(format!("`{url}` is not encrypted; it must be https")),
     }
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use toolgate_upstream::{UpstreamSettings, UpstreamTables};
 
 /// Shortest secret value, in bytes. Shorter ones occur in ordinary text.
 const VALUE_BYTES_MIN: usize = 8;
@@ -97,6 +98,29 @@ fn read(path: &Path) -> anyhow::Result<String> {
         bail!("it is larger than {FILE_BYTES_MAX} bytes");
     }
     Ok(std::fs::read_to_string(path)?)
+}
+
+/// Shortest value that counts as a secret, in bytes. Shorter ones occur in ordinary text.
+const SECRET_BYTES_MIN: usize = 8;
+
+/// Returns the values of `variables` that `tables` send to upstreams as credentials.
+pub(crate) fn upstream_secrets(
+    tables: &UpstreamTables,
+    variables: &[(OsString, OsString)],
+) -> Vec<String> {
+    let said = tables.values().flat_map(UpstreamSettings::private_values);
+    let names = said.flat_map(|text| toolgate_upstream::variable_names(text).collect::<Vec<_>>());
+    let value = |name: &str| {
+        let found = variables.iter().find(|(it, _)| it.to_str() == Some(name));
+        found.and_then(|(_, value)| value.to_str()).map(str::to_owned)
+    };
+    // A path or a lower-case word occurs in ordinary text, so it is not treated as a secret.
+    let is_one = |value: &String| {
+        value.len() >= SECRET_BYTES_MIN
+            && !value.starts_with('/')
+            && value.bytes().any(|byte| !byte.is_ascii_lowercase())
+    };
+    names.filter_map(value).filter(is_one).collect()
 }
 
 #[cfg(test)]

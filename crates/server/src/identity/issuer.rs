@@ -2,6 +2,7 @@
 //!
 //! An unknown key id causes at most one fetch per minute, and never two fetches at once.
 
+use crate::config::oauth::encrypted_target;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use toolgate_toolsets::world::fetch::HttpTarget;
 
 use super::jwks::JwkSet;
 use crate::config::oauth;
-use crate::session::lock_mutex;
+use crate::sync::lock_mutex;
 
 /// Timeout for one answer of the issuer.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -188,15 +189,6 @@ impl TokenIssuer {
             return Err(format!("at {target}: there are more than {ANSWER_BYTES_MAX} bytes"));
         }
         Ok((got.response.body, got.cache_control))
-    }
-}
-
-/// Parses `url` and requires https, or http on loopback.
-pub(crate) fn encrypted_target(url: &str) -> Result<HttpTarget, String> {
-    let target = HttpTarget::from_url(url).map_err(|why| format!("`{url}` {why}"))?;
-    match target.is_encrypted_or_loopback() {
-        true => Ok(target),
-        false => Err(format!("`{url}` is not encrypted; it must be https")),
     }
 }
 

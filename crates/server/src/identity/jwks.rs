@@ -4,7 +4,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 
-use super::jws::{JwsAlgorithm, PublicKeyMaterial, UnverifiedToken, VerificationKey};
+use crate::config::oauth::JwsAlgorithm;
+
+use super::jws::{PublicKeyMaterial, UnverifiedToken, VerificationKey};
 
 /// Most keys of one issuer.
 const KEYS_MAX: usize = 100;

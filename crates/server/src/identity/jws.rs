@@ -5,44 +5,15 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::signature::{self, RsaPublicKeyComponents, UnparsedPublicKey, VerificationAlgorithm};
-use schemars::JsonSchema;
+use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Serialize};
+
+use crate::config::oauth::JwsAlgorithm;
 
 /// Largest token, in bytes.
 const TOKEN_BYTES_MAX: usize = 16 << 10;
 /// Longest key id, in bytes.
 const KID_BYTES_MAX: usize = 256;
-
-/// JWS signature algorithm. Only asymmetric ones are accepted, never HMAC or `none`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[allow(missing_docs, reason = "RFC 7518 and RFC 8037 say what each is")]
-pub enum JwsAlgorithm {
-    RS256,
-    RS384,
-    RS512,
-    PS256,
-    PS384,
-    PS512,
-    ES256,
-    ES384,
-    EdDSA,
-}
-
-impl JwsAlgorithm {
-    /// All algorithms.
-    pub const ALL: [Self; 9] = [
-        Self::RS256,
-        Self::RS384,
-        Self::RS512,
-        Self::PS256,
-        Self::PS384,
-        Self::PS512,
-        Self::ES256,
-        Self::ES384,
-        Self::EdDSA,
-    ];
-}
 
 /// Parsed token, not yet verified.
 pub(super) struct UnverifiedToken<'t> {

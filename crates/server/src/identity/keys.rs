@@ -11,7 +11,7 @@ use toolgate_contract::Caller;
 
 use crate::config::{ApiKey, Config, KeyDigest, key_file};
 use crate::owned_files::{self, OwnedFileStamp};
-use crate::session::lock_mutex;
+use crate::sync::lock_mutex;
 
 /// Shortest time between two checks of the file, which occur when requests arrive.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);

@@ -9,6 +9,7 @@ mod challenge;
 mod throttle;
 #[cfg(any(fuzzing, test))]
 pub(crate) mod fuzzing;
+pub(crate) mod tls;
 
 use std::net::IpAddr;
 use std::sync::Mutex;
@@ -19,10 +20,8 @@ use toolgate_dialects::Dialect;
 use toolgate_transports::http::RequestSender;
 
 use crate::config::{Config, KeyDigest, digest};
-use crate::session::lock_mutex;
+use crate::sync::lock_mutex;
 use challenge::TokenChallenge;
-pub(crate) use issuer::encrypted_target;
-pub use jws::JwsAlgorithm;
 use keys::{KeyLookup, KeyRing};
 use throttle::{FAILURE_WINDOW, FAILURES_MAX, GuessThrottle, REJECTION_DELAY};
 use tokens::{PendingToken, TokenValidator, TokenVerdict};

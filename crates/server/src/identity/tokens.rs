@@ -15,7 +15,7 @@ use super::issuer::TokenIssuer;
 use super::jwks::JwkSet;
 use super::jws::UnverifiedToken;
 use crate::config::{Config, KeyDigest};
-use crate::session::lock_mutex;
+use crate::sync::lock_mutex;
 
 /// Allowed clock difference, in seconds.
 const LEEWAY_S: f64 = 60.0;

@@ -15,7 +15,7 @@ use toolgate_upstream::{UpstreamHost, UpstreamListing, UpstreamSettings, Upstrea
 
 use super::log_refused_tools;
 use crate::owned_files::{OwnedFileStamp, stamp_of};
-use crate::pins;
+use crate::upstreams::pins;
 
 /// Cache of upstream listings, connected to a host's catalog.
 pub(crate) struct UpstreamCache {

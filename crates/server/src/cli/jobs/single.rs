@@ -46,7 +46,7 @@ pub(super) async fn show_job(
         complain(&summary_line(&job));
     }
     if view.follow && !job.state.is_terminal() {
-        let stop = toolgate::shutdown::on_signal()?;
+        let stop = toolgate::serve::shutdown::on_signal()?;
         job = match follow(jobs, &job, stop).await {
             Ok(Some(ended)) => ended,
             Ok(None) => {

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use anyhow::bail;
 use toolgate::config::Config;
-use toolgate::ready::ReadyFile;
+use toolgate::serve::ready::ReadyFile;
 use toolgate::telemetry;
 
 /// Ready file that Synesthetic's clients look for.

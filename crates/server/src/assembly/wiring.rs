@@ -19,17 +19,18 @@ use toolgate_toolsets::{
     assets, ci, commands, docs, exec, files, git, icons, prompts, search, skills,
 };
 
-use crate::audit_setup;
+use crate::assembly::audit_setup;
+use crate::assembly::config_reload;
+use crate::assembly::config_reload::ConfigWatcher;
+use crate::assembly::envelope_setup;
+use crate::assembly::offer::PreparedServer;
+use crate::assembly::server_prep::ServerPrep;
 use crate::config::{
     self, Config, EffectsMax, LoadedConfig, ValidationSection, cache_folder, state_folder,
 };
-use crate::config_reload::{self, ConfigWatcher};
-use crate::envelope_setup;
-use crate::exchange::{SESSION_KEY_BYTES, SessionBounds, SessionSealer};
-use crate::lines::LineBounds;
-use crate::offer::PreparedServer;
 use crate::owned_files;
-use crate::server_prep::ServerPrep;
+use crate::serve::exchange::{SESSION_KEY_BYTES, SessionBounds, SessionSealer};
+use crate::serve::lines::LineBounds;
 use crate::telemetry::{self, TelemetrySinks};
 use crate::upstreams::{self, UpstreamCatalog};
 

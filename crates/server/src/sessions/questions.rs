@@ -12,7 +12,8 @@ use toolgate_contract::{
 };
 use toolgate_dialects::{AnswerEncoder, ClientResponse};
 
-use crate::session::{OutboundChannel, lock_mutex};
+use crate::sessions::session::OutboundChannel;
+use crate::sync::lock_mutex;
 
 /// Open questions to one client.
 pub(crate) struct SessionQuestions {

@@ -14,7 +14,7 @@ use tokio_rustls::rustls::sign::CertifiedKey;
 
 use crate::config::ServerSection;
 use crate::owned_files::{self, LinkPolicy, OwnedFileStamp};
-use crate::session::lock_mutex;
+use crate::sync::lock_mutex;
 
 /// Shortest time between two checks of the files, which occur when clients connect.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);

@@ -17,8 +17,9 @@ use toolgate_dialects::{
     ChangeSubscription, FrameReading, FrameRefusal, OnDisconnect, PendingRequest,
 };
 
-use crate::detachable::{WorkProgress, run_or_spawn};
-use crate::session::{CallAnswer, ClientSession, OutboundChannel, lock_mutex};
+use crate::sessions::detachable::{WorkProgress, run_or_spawn};
+use crate::sessions::session::{CallAnswer, ClientSession, OutboundChannel};
+use crate::sync::lock_mutex;
 
 /// Messages that may wait to be written before calls wait to answer.
 const OUTBOX_MESSAGES_MAX: usize = 256;

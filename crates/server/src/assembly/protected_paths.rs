@@ -9,9 +9,9 @@ use toolgate_toolsets::commands::{self, DeclaredCommand};
 use toolgate_toolsets::files;
 use toolgate_toolsets::world::sandbox::SandboxPaths;
 
+use crate::assembly::wiring::{jobs_folder, relative_to_root, resolve_links};
+use crate::assembly::{audit_setup, envelope_setup};
 use crate::config::{Config, cache_folder, state_folder};
-use crate::wiring::{jobs_folder, relative_to_root, resolve_links};
-use crate::{audit_setup, envelope_setup};
 
 /// Returns `config.files` with every protected path under `root` added, those of `declared`
 /// commands included.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,13 +20,15 @@ use toolgate_dialects::{
 };
 use toolgate_host::{Host, IncomingRequest};
 
-use crate::client::InFlightPermit;
-use crate::envelope_setup::PendingEnvelope;
-use crate::job_streams;
-use crate::memory::IdleTracker;
-use crate::notifications::{self, Subscriptions};
-use crate::questions::{SessionAsker, SessionQuestions};
-use crate::streams::{EndedStreams, SessionStreams};
+use crate::sessions::client::InFlightPermit;
+use crate::sessions::idle_tracker::IdleTracker;
+use crate::sessions::job_streams;
+use crate::sessions::notifications;
+use crate::sessions::notifications::Subscriptions;
+use crate::sessions::pending_envelope::PendingEnvelope;
+use crate::sessions::questions::{SessionAsker, SessionQuestions};
+use crate::sessions::streams::{EndedStreams, SessionStreams};
+use crate::sync::lock_mutex;
 
 /// State that all sessions of a server share.
 pub struct ServerState {
@@ -590,9 +592,4 @@ impl EventGate {
             *lock_mutex(open) = None;
         }
     }
-}
-
-/// Locks `mutex` even if it is poisoned. Each guarded value is consistent at every step.
-pub(crate) fn lock_mutex<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

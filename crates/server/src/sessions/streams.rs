@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use toolgate_transports::http::ServerSentEvent;
 
-use crate::session::lock_mutex;
+use crate::sync::lock_mutex;
 
 /// Most events that a stream keeps. Beyond them, the oldest are dropped.
 const EVENTS_MAX: usize = 256;

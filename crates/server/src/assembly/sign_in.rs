@@ -20,8 +20,8 @@ use toolgate_contract::ChangeFeed;
 use toolgate_toolsets::world::{ProcessRunner, Root};
 use toolgate_upstream::{OAuthAccess, StepCallback, Upstreams};
 
+use crate::assembly::server_prep::ServerPrep;
 use crate::config::Config;
-use crate::server_prep::ServerPrep;
 use crate::upstreams;
 
 /// Most browser connections at once.

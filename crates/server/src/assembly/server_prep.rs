@@ -11,12 +11,12 @@ use toolgate_toolsets::world::root::hide_path;
 use toolgate_toolsets::world::sandbox::{ServerAccess, confine_server};
 use toolgate_toolsets::world::{ProcessRunner, Sandbox};
 
-use crate::audit_setup;
+use crate::assembly::audit_setup;
+use crate::assembly::envelope_setup;
+use crate::assembly::protected_paths;
+use crate::assembly::wiring::{jobs_folder, resolve_links};
 use crate::config::{Config, cache_folder, environment, key_file, state_folder};
-use crate::envelope_setup;
-use crate::protected_paths;
 use crate::upstreams;
-use crate::wiring::{jobs_folder, resolve_links};
 
 /// Prepared workspace that is ready to be confined and served.
 pub struct ServerPrep {

@@ -8,8 +8,8 @@ use toolgate_toolsets::world::Root;
 use toolgate_upstream::UpstreamListing;
 use toolgate_upstream::pins::one_line;
 
+use crate::assembly::server_prep::ServerPrep;
 use crate::config::Config;
-use crate::server_prep::ServerPrep;
 use crate::{telemetry, upstreams};
 
 /// Connects to the upstreams of `config` that are in `wanted`, or to all if it is empty.

@@ -1,36 +1,17 @@
-//! Approved upstream tools: reads and writes `toolgate.lock` in the workspace.
+//! Comparison of the approved tools of upstreams with their current tools.
 #![allow(clippy::disallowed_methods, reason = "the owner's file, which tools may not change")]
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::{ErrorKind, Write as _};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use toolgate_upstream::UpstreamListing;
 use toolgate_upstream::pins::{PinLock, ToolDefinition, UpstreamChanges, UpstreamPins};
 
+use crate::assembly::probe;
 use crate::config::Config;
-use crate::owned_files::{self, LinkPolicy};
-use crate::probe;
-
-/// Name of the lock file in the workspace.
-pub const LOCK_FILE_NAME: &str = "toolgate.lock";
-/// Largest lock file that is read: 64 MiB.
-const LOCK_FILE_BYTES_MAX: u64 = 64 << 20;
-
-/// Reads the lock `file`. Returns `None` if it does not exist.
-///
-/// # Errors
-/// A description, when the file cannot be read, is not a regular file, or is invalid.
-pub fn read_lock_file(file: &Path) -> Result<Option<PinLock>, String> {
-    if fs::symlink_metadata(file).is_err_and(|why| why.kind() == ErrorKind::NotFound) {
-        return Ok(None);
-    }
-    let text = owned_files::read_text(file, LinkPolicy::Refused, LOCK_FILE_BYTES_MAX)
-        .map_err(|why| format!("{why:#}"))?;
-    PinLock::parse(&text).map(Some)
-}
+use crate::upstreams::pins::{LOCK_FILE_NAME, read_lock_file};
 
 /// Comparison between the approved tools of a workspace's upstreams and their current tools.
 pub struct PinComparison {

@@ -14,7 +14,7 @@ use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundK
 use serde::{Deserialize, Serialize};
 use toolgate_contract::Caller;
 
-use crate::session::lock_mutex;
+use crate::sync::lock_mutex;
 
 /// Length of the key, in bytes.
 pub(crate) const SESSION_KEY_BYTES: usize = 32;

@@ -14,9 +14,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use toolgate_contract::{Caller, Reply};
 use toolgate_transports::http::{OutgoingResponse, ServerSentEvent};
 
-use crate::client::ConnectedClient;
-use crate::lines::LineBounds;
-use crate::session::{ClientSession, lock_mutex};
+use crate::serve::lines::LineBounds;
+use crate::sessions::client::ConnectedClient;
+use crate::sessions::session::ClientSession;
+use crate::sync::lock_mutex;
 
 /// Open duplex conversations, by id.
 #[derive(Default, Clone)]

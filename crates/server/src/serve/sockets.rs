@@ -9,9 +9,9 @@ use toolgate_contract::BoxFuture;
 use toolgate_dialects::JobWatchRequest;
 use toolgate_transports::websocket::{CloseReason, SocketConversation, SocketHandle, SocketOutbox};
 
-use crate::client::ConnectedClient;
-use crate::lines::LineBounds;
-use crate::session::ClientSession;
+use crate::serve::lines::LineBounds;
+use crate::sessions::client::ConnectedClient;
+use crate::sessions::session::ClientSession;
 
 /// Job events that may wait for a watcher.
 const WATCH_EVENTS_MAX: usize = 2;

@@ -12,9 +12,10 @@ use tokio_util::sync::CancellationToken;
 use toolgate_contract::{AnyTool, Effects, Tool, ToolContext, ToolError, erase_tool};
 use toolgate_transports::memory;
 
+use crate::assembly::wiring;
 use crate::config::Config;
-use crate::session::ServerState;
-use crate::{ServerBuilder, serve_lines, wiring};
+use crate::sessions::session::ServerState;
+use crate::{ServerBuilder, serve_lines};
 
 #[derive(Deserialize, JsonSchema)]
 struct Nothing {}

@@ -10,8 +10,8 @@ use tokio::task::JoinHandle;
 use toolgate_transports::http::ServerSentEvent;
 
 use super::json_body;
-use crate::client::PresenceGuard;
-use crate::session::{CallAnswer, StreamItem};
+use crate::sessions::client::PresenceGuard;
+use crate::sessions::session::{CallAnswer, StreamItem};
 
 /// Stream of a call's events, followed by its answer.
 pub(super) struct CallEventStream {

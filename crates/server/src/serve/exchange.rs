@@ -27,17 +27,18 @@ use toolgate_transports::http::{
     UnreadReason,
 };
 
-use crate::client::{PendingAnswer, PresenceGuard, random_id};
-use crate::detachable::DetachableWork;
-use crate::duplex::DuplexConversations;
 use crate::identity::Authenticator;
-use crate::lines::LineBounds;
-use crate::routes::DialectRoutes;
-use crate::session::{
-    AcceptedCall, CallAnswer, ClientSession, OutboundChannel, ServerState, StreamItem, lock_mutex,
+use crate::serve::duplex::DuplexConversations;
+use crate::serve::lines::LineBounds;
+use crate::serve::routes::DialectRoutes;
+use crate::serve::sockets::{ConversationSocket, JobWatchSocket, RejectionSocket};
+use crate::sessions::client::{PendingAnswer, PresenceGuard, random_id};
+use crate::sessions::detachable::DetachableWork;
+use crate::sessions::session::{
+    AcceptedCall, CallAnswer, ClientSession, OutboundChannel, ServerState, StreamItem,
 };
-use crate::sockets::{ConversationSocket, JobWatchSocket, RejectionSocket};
-use crate::streams::notification_event;
+use crate::sessions::streams::notification_event;
+use crate::sync::lock_mutex;
 use crate::telemetry::MetricsPage;
 use call_event_stream::{CallEventStream, WorkState};
 pub(crate) use session_ids::{SESSION_KEY_BYTES, SessionSealer};

@@ -9,7 +9,7 @@ use toolgate_transports::http::WorkerPool;
 
 use crate::config::Config;
 use crate::identity::Authenticator;
-use crate::tls;
+use crate::identity::tls;
 
 /// Listening sockets and how they are served.
 pub struct HttpListeners {

@@ -4,8 +4,8 @@ use anyhow::bail;
 use toolgate_contract::{Caller, MessageFrame, Reply};
 use toolgate_dialects::FrameReading;
 
-use crate::offer::PreparedServer;
-use crate::session::{ClientSession, OutboundChannel, ServerState};
+use crate::assembly::offer::PreparedServer;
+use crate::sessions::session::{ClientSession, OutboundChannel, ServerState};
 
 /// Returns the answer of `served` to `frame` in the dialect named `dialect`, for the local caller.
 ///

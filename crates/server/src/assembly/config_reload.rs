@@ -9,9 +9,9 @@ use anyhow::anyhow;
 use toolgate_contract::WatchGuard;
 use toolgate_toolsets::world::folder_signal::FolderChangeSignal;
 
+use crate::assembly::server_prep::create_folder;
 use crate::config::{Config, LoadedConfig, trust};
 use crate::owned_files::{OwnedFileStamp, stamp_of};
-use crate::server_prep::create_folder;
 use crate::upstreams::{self, UpstreamCatalog};
 
 /// Delay after a file event, so that several events cause one check.

@@ -14,7 +14,7 @@ use toolgate_contract::{
 use toolgate_dialects::ChangeEncoder;
 use toolgate_host::{Host, IncomingRequest};
 
-use crate::session::lock_mutex;
+use crate::sync::lock_mutex;
 
 /// Most resources that one client may subscribe to.
 const WATCHED_MAX: usize = 1024;

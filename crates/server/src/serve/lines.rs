@@ -12,8 +12,8 @@ use toolgate_contract::Caller;
 use toolgate_dialects::{Dialect, FrameRefusal};
 use toolgate_transports::stdio::{InputLine, read_lines, write_lines};
 
-use crate::client::ConnectedClient;
-use crate::session::{ClientSession, ServerState};
+use crate::sessions::client::ConnectedClient;
+use crate::sessions::session::{ClientSession, ServerState};
 
 /// Limits of a client on a line-based stream.
 #[derive(Debug, Clone)]

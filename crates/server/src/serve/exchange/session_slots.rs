@@ -8,8 +8,9 @@ use toolgate_dialects::{Dialect, FrameReading, FrameRefusal};
 
 use super::eviction::evict_idle_session;
 use super::{HttpEndpoints, SessionSlot};
-use crate::client::random_id;
-use crate::session::{ClientSession, lock_mutex};
+use crate::sessions::client::random_id;
+use crate::sessions::session::ClientSession;
+use crate::sync::lock_mutex;
 
 impl HttpEndpoints {
     /// Returns the open session `id`, if it belongs to `caller` and `dialect`.

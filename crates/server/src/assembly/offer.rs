@@ -11,9 +11,9 @@ use toolgate_contract::{
 use toolgate_dialects::{Dialect, Instructions, ServerInfo};
 use toolgate_host::{Catalog, Host, JobsHandle, Library, SchemaRegistry, job_resources, job_tools};
 
+use crate::assembly::{envelope_setup, wiring};
 use crate::config::Config;
 use crate::telemetry::TelemetrySinks;
-use crate::{envelope_setup, wiring};
 
 /// Tools, prompts and resources that a server offers, and its description.
 ///

@@ -1,0 +1,14 @@
+//! Construction of a server from its settings, and its reload.
+
+pub mod audit_setup;
+pub(crate) mod config_reload;
+pub(crate) mod envelope_setup;
+pub(crate) mod offer;
+pub(crate) mod protected_paths;
+pub mod server_prep;
+pub(crate) mod single_answer;
+pub(crate) mod static_resources;
+pub mod wiring;
+pub mod pins;
+pub mod probe;
+pub mod sign_in;

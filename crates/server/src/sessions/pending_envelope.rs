@@ -1,0 +1,136 @@
+//! Envelopes of requests, sealed when the answer is known.
+
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use toolgate_contract::{CallError, CallOrigin, HostAnswer, HostRequest, Reply, TraceContext};
+use toolgate_dialects::{AnswerEncoder, PendingRequest};
+use toolgate_host::Host;
+
+/// Longest tool or prompt name in the log, in characters.
+const NAME_CHARS_MAX: usize = 1000;
+
+/// Envelope of one request, sealed when the answer is known.
+pub(crate) struct PendingEnvelope {
+    via: CallOrigin,
+    trace: Option<TraceContext>,
+    began: Instant,
+    /// True if the envelope is the answer. Otherwise it is only logged.
+    is_answer: bool,
+}
+
+impl PendingEnvelope {
+    /// Creates the envelope of `ask`, if its dialect uses envelopes or they are logged.
+    ///
+    /// If the envelope's schema rejects the request, `ask` becomes a refusal.
+    pub(crate) fn for_ask(
+        host: &Host,
+        ask: &mut PendingRequest,
+        dialect: &str,
+        transport: &'static str,
+    ) -> Option<Box<Self>> {
+        let envelopes = host.envelopes();
+        let is_answer = ask.origin.is_some();
+        let via = match ask.origin.take() {
+            Some(via) => {
+                if let Err(why) = envelopes.check_tool_io(&via) {
+                    ask.request = match &ask.request {
+                        HostRequest::CallTool { tool, .. } => {
+                            HostRequest::RefuseCall { tool: tool.clone(), why }
+                        }
+                        _ => HostRequest::Refuse(why),
+                    };
+                }
+                *via
+            }
+            None if envelopes.is_logging() => logged_via(&ask.request, dialect, transport)?,
+            None => return None,
+        };
+        let trace = ask.metadata.trace.clone();
+        // Boxed because most calls have no envelope, but reserve space for one.
+        Some(Box::new(Self { via, trace, began: Instant::now(), is_answer }))
+    }
+
+    /// Returns the answer, in its envelope if the dialect uses envelopes.
+    pub(crate) fn reply(
+        self,
+        host: &Host,
+        ticket: &dyn AnswerEncoder,
+        outcome: Result<HostAnswer, CallError>,
+    ) -> Option<Reply> {
+        let Self { via, trace, began, is_answer } = self;
+        let envelopes = host.envelopes();
+        let seal = |came| envelopes.build(&via, came, began.elapsed(), trace.as_ref());
+        if is_answer {
+            return ticket
+                .encode_envelope(&seal(outcome.map(|answer| ticket.envelope_data(&answer))));
+        }
+        seal(outcome.as_ref().map(|answer| ticket.envelope_data(answer)).map_err(CallError::clone));
+        ticket.encode_reply(outcome)
+    }
+
+    /// Seals the envelope of a cancelled call.
+    pub(crate) fn seal_cancelled(self, host: &Host) {
+        self.seal_error(host, CallError::Canceled);
+    }
+
+    /// Seals the envelope of a call that was refused because of a duplicate id or an ended session.
+    pub(crate) fn seal_not_started(self, host: &Host) {
+        let message = "its id is in flight already, or its session is over".to_owned();
+        self.seal_error(host, CallError::Conflict { message, details: Value::Null });
+    }
+
+    fn seal_error(self, host: &Host, why: CallError) {
+        let Self { via, trace, began, .. } = self;
+        host.envelopes().build(&via, Err(why), began.elapsed(), trace.as_ref());
+    }
+}
+
+/// Returns the envelope data of a request from a dialect without envelopes, or `None` if it is not
+/// logged.
+fn logged_via(request: &HostRequest, dialect: &str, transport: &'static str) -> Option<CallOrigin> {
+    let via = |route: &str, verb: &str, payload: Value| {
+        let route = route.to_owned();
+        let method = format!("{dialect}:{verb}");
+        CallOrigin { transport, route, method, payload, tool: None, prompt: None, io: None }
+    };
+    let of_tool = |verb: &str, tool: &str, input: &Value| {
+        let payload = json!({ "toolId": tool, "arguments": input });
+        let tool = Some(clip_name(tool));
+        CallOrigin { tool, ..via("tool", verb, payload) }
+    };
+    Some(match request {
+        HostRequest::ListTools { .. } | HostRequest::ListPrompts { .. } | HostRequest::Discover => {
+            via("discover", "discover", json!({}))
+        }
+        HostRequest::CallTool { tool, input } => of_tool("tool.invoke", tool, input),
+        HostRequest::StartJob { tool, input, .. } => of_tool("tool.start", tool, input),
+        HostRequest::GetPrompt { name, arguments } => {
+            let payload = json!({ "promptId": name, "arguments": arguments });
+            CallOrigin { prompt: Some(clip_name(name)), ..via("prompt", "prompt.get", payload) }
+        }
+        HostRequest::ReadResource { uri } => {
+            via("resource", "resource.read", json!({ "uri": uri }))
+        }
+        HostRequest::RefuseCall { tool, .. } => of_tool("tool.invoke", tool, &Value::Null),
+        HostRequest::Refuse(_) => via("rpc", "refused", json!({})),
+        HostRequest::GetJob { .. }
+        | HostRequest::AwaitJob { .. }
+        | HostRequest::ListJobs { .. }
+        | HostRequest::CancelJob { .. }
+        | HostRequest::OpenArtefact { .. }
+        | HostRequest::AnswerJob { .. }
+        | HostRequest::ListResources { .. }
+        | HostRequest::ListTemplates
+        | HostRequest::ReadFolder { .. }
+        | HostRequest::WatchResource { .. }
+        | HostRequest::Complete(_)
+        | HostRequest::ListSkills { .. }
+        | HostRequest::GetSkill { .. } => return None,
+    })
+}
+
+/// Returns the first 1000 characters of `name`.
+fn clip_name(name: &str) -> String {
+    name.chars().take(NAME_CHARS_MAX).collect()
+}

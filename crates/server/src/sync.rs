@@ -1,0 +1,8 @@
+//! Locking that survives a panic in another thread.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks `mutex` even if it is poisoned. Each guarded value is consistent at every step.
+pub(crate) fn lock_mutex<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,28 @@
+//! Approved upstream tools: reads and writes `toolgate.lock` in the workspace.
+#![allow(clippy::disallowed_methods, reason = "the owner's file, which tools may not change")]
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use toolgate_upstream::pins::PinLock;
+
+use crate::owned_files::{self, LinkPolicy};
+
+/// Name of the lock file in the workspace.
+pub(crate) const LOCK_FILE_NAME: &str = "toolgate.lock";
+/// Largest lock file that is read: 64 MiB.
+const LOCK_FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// Reads the lock `file`. Returns `None` if it does not exist.
+///
+/// # Errors
+/// A description, when the file cannot be read, is not a regular file, or is invalid.
+pub(crate) fn read_lock_file(file: &Path) -> Result<Option<PinLock>, String> {
+    if fs::symlink_metadata(file).is_err_and(|why| why.kind() == ErrorKind::NotFound) {
+        return Ok(None);
+    }
+    let text = owned_files::read_text(file, LinkPolicy::Refused, LOCK_FILE_BYTES_MAX)
+        .map_err(|why| format!("{why:#}"))?;
+    PinLock::parse(&text).map(Some)
+}
