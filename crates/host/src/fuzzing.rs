@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use toolgate_contract::{Caller, ClientAnswer, ClientQuestion, PersonChoice};
 
-use crate::multi_round::StateSealer;
+use crate::pipeline::multi_round::StateSealer;
 use crate::{audit, policy};
 
 /// Function that takes one input and panics if it finds a bug.

@@ -1,7 +1,5 @@
 //! Reports the current load of a host and its limits.
 
-use crate::Host;
-
 /// Current load of a host.
 #[derive(Debug, Clone)]
 pub struct HostGauges {
@@ -52,15 +50,4 @@ pub struct RecordGauge {
     pub capacity: usize,
     /// True if the last write failed.
     pub failing: bool,
-}
-
-impl Host {
-    /// Returns the current load.
-    pub fn gauges(&self) -> HostGauges {
-        HostGauges {
-            pools: self.gate.limits.pool_gauges(),
-            jobs: self.jobs.as_ref().map(crate::jobs::JobService::gauge),
-            records: self.gate.audit.gauge(),
-        }
-    }
 }

@@ -4,15 +4,11 @@
 //! The host knows no socket and no protocol. A dialect encodes its answers for the wire.
 
 mod pipeline;
-mod call_trace;
-mod call_observer;
 mod gauges;
 mod catalog;
 mod schemas;
-mod validate;
 mod schema_errors;
 mod policy;
-mod scopes;
 mod limits;
 mod audit;
 mod secrets;
@@ -21,9 +17,6 @@ mod library;
 mod envelopes;
 mod did_you_mean;
 mod header_params;
-mod confirm;
-mod answer_timeout;
-mod multi_round;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 #[cfg(test)]
@@ -45,13 +38,12 @@ use toolgate_contract::{
 use catalog::{CatalogEntry, LiveCatalog};
 use jobs::{JobRequest, LateQuestions};
 use library::LibraryReader;
-use multi_round::StateSealer;
+use pipeline::multi_round::StateSealer;
 
 pub use audit::{
-    AuditDestination, AuditFile, AuditKey, AuditLog, BrokenAuditLog as BrokenAudit,
-    IntactAuditLog as WholeAudit, audit_guard, verify as verify_audit,
+    AuditDestination, AuditFile, AuditKey, AuditLog, BrokenAuditLog,
+    IntactAuditLog, audit_guard, verify as verify_audit,
 };
-pub use call_observer::{CallEnd, CallObserver, CallSpan, CallStart, CallTarget};
 pub use catalog::{Catalog, CatalogError, CatalogReadiness, RejectedTool};
 pub use envelopes::{EnvelopeLog, EnvelopeMaker, EnvelopeSettings};
 pub use gauges::{HostGauges, JobGauge, PoolGauge, RecordGauge};
@@ -61,6 +53,9 @@ pub use jobs::{
 };
 pub use library::{DynamicSources, Library};
 pub use limits::{ByteRate, CallLimits, CallRate};
+pub use pipeline::call_observer::{CallEnd, CallObserver, CallSpan, CallStart, CallTarget};
+pub use pipeline::validate::{OutputCheck, OutputCheckRules};
+pub use policy::scopes::TokenScope;
 pub use policy::{
     KnownTools, PolicyDecision, PolicyEffect, PolicyExplanation, PolicyRule, RuleError, ToolPolicy,
     check_pattern,
@@ -69,9 +64,7 @@ pub use schemas::{
     SchemaChecker, SchemaCounts, SchemaError, SchemaFile, SchemaFiles, SchemaFingerprint,
     SchemaRegistry, SchemaSide, SharedSchema, ToolIoError, ToolIoValidators,
 };
-pub use scopes::TokenScope;
 pub use secrets::{REDACTED, SecretSet};
-pub use validate::{OutputCheck, OutputCheckRules};
 
 /// Change notifications that may wait for one slow listener.
 const CHANGES_MAX: usize = 1024;
@@ -306,7 +299,8 @@ impl Host {
         let dialect = Cow::Borrowed(dialect);
         // A request that ends with questions is made again and must then be recognized.
         let may_ask = state.is_some() || asker.supported() != QuestionSupport::default();
-        let what = if may_ask { multi_round::request_digest(&request) } else { String::new() };
+        let what =
+            if may_ask { pipeline::multi_round::request_digest(&request) } else { String::new() };
         let told = asker.answers();
         let asker = if state.is_some() || !told.is_empty() {
             let answered =
@@ -457,7 +451,7 @@ impl Host {
     ) -> Result<PolicyExplanation, CallError> {
         let entry = self.gate.catalog.snapshot().find(tool, |_| true)?;
         let input = entry.tool().normalize_input(input);
-        validate::check_input(&entry, &input)?;
+        pipeline::validate::check_input(&entry, &input)?;
         Ok(self.gate.policy.explain(caller, entry.spec(), &input))
     }
 
@@ -580,6 +574,15 @@ impl Host {
     pub fn flush(&self) {
         self.gate.audit.flush();
         self.envelopes.flush();
+    }
+
+    /// Returns the current load.
+    pub fn gauges(&self) -> HostGauges {
+        HostGauges {
+            pools: self.gate.limits.pool_gauges(),
+            jobs: self.jobs.as_ref().map(JobService::gauge),
+            records: self.gate.audit.gauge(),
+        }
     }
 }
 

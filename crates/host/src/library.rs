@@ -17,8 +17,9 @@ use toolgate_contract::{
     ValidationProblem, WatchGuard,
 };
 
+use crate::pipeline::confirm;
 use crate::pipeline::{CallContext, run_unrecorded};
-use crate::{Gate, confirm, did_you_mean, pipeline};
+use crate::{Gate, did_you_mean, pipeline};
 use redacted_prompt::RedactedPrompt;
 
 /// Tool name in the record of a read that no source handles.

@@ -1,5 +1,12 @@
 //! Runs calls through the gate: find, validate, authorise, limit, run, check, record.
 
+pub(crate) mod answer_timeout;
+pub(crate) mod call_observer;
+pub(crate) mod call_trace;
+pub(crate) mod confirm;
+pub(crate) mod multi_round;
+pub(crate) mod validate;
+
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
@@ -16,15 +23,15 @@ use toolgate_contract::{
     ResourceContents, ResourceSource, SandboxReport, ToolCall, ToolContext, ToolError, ToolOutput,
 };
 
-use crate::answer_timeout::AnswerClock;
+use crate::Gate;
 use crate::audit::{ByteSize, OpenRecord};
-use crate::call_observer::CallTarget;
-use crate::call_trace::CallTrace;
 use crate::catalog::CatalogEntry;
 use crate::limits::CallSlot;
+use crate::pipeline::answer_timeout::AnswerClock;
+use crate::pipeline::call_observer::CallTarget;
+use crate::pipeline::call_trace::CallTrace;
 use crate::policy::CallPermit;
 use crate::secrets::{CallSecrets, Redactable, RedactionGuard};
-use crate::{Gate, confirm, validate};
 
 /// Runs `call` to its end and leaves exactly one record, even if the tool panics.
 ///

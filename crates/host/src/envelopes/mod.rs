@@ -12,9 +12,9 @@ use toolgate_contract::{
     ValidationProblem, canonical_json_len,
 };
 
+use crate::pipeline::validate::OutputCheck;
 use crate::schemas::{SchemaRegistry, SharedSchema};
 use crate::secrets::SecretSet;
-use crate::validate::OutputCheck;
 
 pub use log::EnvelopeLog;
 

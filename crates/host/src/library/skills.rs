@@ -6,7 +6,7 @@ use serde_json::json;
 use toolgate_contract::{CallError, HostAnswer, Skill, SkillPage, SkillSource, ToolSpec, UriClaim};
 
 use super::{LibraryReader, SourceResults, truncate_uri};
-use crate::confirm;
+use crate::pipeline::confirm;
 use crate::pipeline::run_unrecorded;
 
 impl LibraryReader<'_> {

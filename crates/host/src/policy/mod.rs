@@ -15,6 +15,7 @@ mod explain;
 mod fuzzing;
 #[cfg(test)]
 mod tests;
+pub(crate) mod scopes;
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -24,7 +25,7 @@ use foldhash::HashMap;
 use serde_json::Value;
 use toolgate_contract::{Caller, Effects, ToolId, ToolSpec};
 
-use crate::scopes::{ScopeNeed, TokenScope, TokenScopes};
+use crate::policy::scopes::{ScopeNeed, TokenScope, TokenScopes};
 use expression::{ExpressionSettings, WhenExpression};
 use rule::{CompiledRule, MismatchReason, RuleMatch, RuleTools};
 

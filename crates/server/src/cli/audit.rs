@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::Subcommand;
 use toolgate::assembly::audit_setup;
-use toolgate_host::{AuditFile, AuditKey, WholeAudit, verify_audit};
+use toolgate_host::{AuditFile, AuditKey, IntactAuditLog, verify_audit};
 
 use super::{FolderArgs, complain, print};
 
@@ -72,7 +72,7 @@ fn verify(path: &Path, key: &Path) -> anyhow::Result<ExitCode> {
         AuditKey::read(key).with_context(|| format!("the key {} cannot be read", key.display()))?;
     let whole = verify_audit(path, &key)
         .with_context(|| format!("the audit log {} cannot be read", path.display()))?;
-    let WholeAudit { first_seq: from, last_seq: until, mac, torn_bytes, unchecked } = match whole {
+    let IntactAuditLog { first_seq: from, last_seq: until, mac, torn_bytes, unchecked } = match whole {
         Ok(whole) => whole,
         Err(broken) => {
             print(&format!("broken: {broken}\n"))?;

@@ -7,8 +7,8 @@ use toolgate_contract::{CallEnding, CallError, SandboxReport, ToolCall};
 
 use crate::Gate;
 use crate::audit::{OpenRecord, RecordNumber, outcome_word};
-use crate::call_observer::{CallEnd, CallSpan, CallStart, CallTarget};
 use crate::pipeline::CallContext;
+use crate::pipeline::call_observer::{CallEnd, CallSpan, CallStart, CallTarget};
 use crate::policy::{CallPermit, PolicyDecision, PolicyDenial, RuleName};
 
 /// Facts about one call, collected while it passes the gate.
