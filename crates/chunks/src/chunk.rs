@@ -1,13 +1,11 @@
-//! Chunks: whole lines of a text that belong together, with their metadata.
+//! Chunks of files, with their kinds and size limits.
 
 use std::ops::Range;
 
-use crate::cut::cut_chunks;
-use crate::grammars::Grammar;
-use crate::language::{FileClass, FilePurpose};
-use crate::lines::TextLines;
-use crate::outline::Outline;
-use crate::{code, config_outline, guess, sections};
+/// Most bytes of a chunk that was cut, if it has more than one line.
+pub(crate) const BYTES_MAX: usize = 8 << 10;
+/// Most lines of a chunk that was cut.
+pub(crate) const LINES_MAX: usize = 60;
 
 /// Whole lines that belong together: a function, a type, a section, a paragraph.
 ///
@@ -55,55 +53,4 @@ pub enum ChunkKind {
     Key = 4,
     /// Anything else.
     Text = 5,
-}
-
-/// Splits `text`, the content of the file at `path`, into chunks.
-pub fn chunks(path: &str, text: &str) -> Vec<TextChunk> {
-    let lines = TextLines::new(text);
-    let (outline, loose) = outline_of(path, &lines);
-    cut_chunks(&lines, &outline, loose)
-}
-
-/// Returns the outline of the file at `path`, and the kind of its text outside of definitions.
-pub(crate) fn outline_of(path: &str, lines: &TextLines<'_>) -> (Outline, ChunkKind) {
-    let text = lines.text;
-    let sort = FileClass::for_path(path);
-    let lang = sort.lang.or_else(|| interpreter(text)).unwrap_or_default();
-    let kind = if sort.lang.is_none() && !lang.is_empty() { FilePurpose::Code } else { sort.kind };
-    match kind {
-        FilePurpose::Code => {
-            let grammar = Grammar::for_language(dialect(path, lang, text));
-            let outline = grammar.and_then(|grammar| code::outline(lines, grammar));
-            (outline.unwrap_or_else(|| guess::outline(lines)), ChunkKind::Code)
-        }
-        FilePurpose::Docs => (sections::outline(lines, lang), ChunkKind::Text),
-        FilePurpose::Config => (config_outline::outline(lines, lang), ChunkKind::Key),
-        FilePurpose::Other => (Outline::default(), ChunkKind::Text),
-    }
-}
-
-/// Returns the language whose grammar parses a file in `lang`.
-fn dialect<'l>(path: &str, lang: &'l str, text: &str) -> &'l str {
-    let is_cpp = |line: &str| {
-        let marks = ["class ", "namespace ", "template", "public:", "private:", "using "];
-        marks.iter().any(|mark| line.trim_start().starts_with(mark))
-    };
-    match lang {
-        "typescript" if path.ends_with(".tsx") => "tsx",
-        "c" if path.ends_with(".h") && text.lines().any(is_cpp) => "cpp",
-        _same => lang,
-    }
-}
-
-/// Returns the language of the interpreter in the first line (`#!`), if it is a known one.
-fn interpreter(text: &str) -> Option<&'static str> {
-    let first = text.strip_prefix("#!")?.lines().next()?;
-    let program = first.rsplit(['/', ' ']).find(|word| !word.starts_with('-'))?;
-    ["sh", "python", "ruby", "node"]
-        .into_iter()
-        .zip(["shell", "python", "ruby", "javascript"])
-        .find(|(name, _)| {
-            program.trim_end_matches(|c: char| c == '.' || c.is_numeric()).ends_with(name)
-        })
-        .map(|(_, lang)| lang)
 }

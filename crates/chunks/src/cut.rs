@@ -3,16 +3,12 @@
 
 use std::ops::Range;
 
-use crate::chunk::{ChunkKind, HEAD_BYTES_MAX, TextChunk};
+use crate::chunk::{BYTES_MAX, ChunkKind, HEAD_BYTES_MAX, LINES_MAX, TextChunk};
 use crate::docs;
 use crate::join::{ChunkPiece, JoinRule, NAMES_MAX, add_doc, add_names, join_small, limit_pieces};
 use crate::lines::TextLines;
 use crate::outline::{NO_DEPTH, Outline, OutlinePart, PartKind};
 
-/// Most lines of a chunk that was cut.
-pub(crate) const LINES_MAX: usize = 60;
-/// Most bytes of a chunk that was cut, if it has more than one line.
-pub(crate) const BYTES_MAX: usize = 8 << 10;
 /// Fewest lines of a chunk that was cut, if possible.
 const LINES_MIN: usize = 20;
 /// Longest type, in lines, that is one chunk with its small methods.

@@ -2,8 +2,7 @@
 
 use std::ops::Range;
 
-use crate::chunk::ChunkKind;
-use crate::cut::{BYTES_MAX, LINES_MAX};
+use crate::chunk::{BYTES_MAX, ChunkKind, LINES_MAX};
 use crate::lines::TextLines;
 
 /// Most lines of a chunk after a small piece was joined to it.

@@ -2,6 +2,7 @@
 //! index.
 
 mod chunk;
+mod chunker;
 mod cut;
 mod join;
 mod outline;
@@ -19,7 +20,8 @@ mod language;
 mod origin;
 pub mod words;
 
-pub use chunk::{ChunkKind, TextChunk, chunks};
+pub use chunk::{ChunkKind, TextChunk};
+pub use chunker::chunks;
 pub use language::{FileClass, FilePurpose, TAGS, find_language};
 pub use origin::{is_generated, is_generated_text, is_secret, is_secret_text, is_vendored};
 pub use symbols::{Symbol, SymbolPrecision, guess_names, list_symbols};

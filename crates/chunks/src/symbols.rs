@@ -1,6 +1,7 @@
 //! Lists the definitions of a text one by one, to find the one that contains a line.
 
-use crate::chunk::{ChunkKind, outline_of};
+use crate::chunk::ChunkKind;
+use crate::chunker::outline_of;
 use crate::definitions::guess_definition;
 use crate::guess;
 use crate::language::{FileClass, FilePurpose};

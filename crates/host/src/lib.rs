@@ -41,8 +41,8 @@ use library::LibraryReader;
 use pipeline::multi_round::StateSealer;
 
 pub use audit::{
-    AuditDestination, AuditFile, AuditKey, AuditLog, BrokenAuditLog,
-    IntactAuditLog, audit_guard, verify as verify_audit,
+    AuditDestination, AuditFile, AuditKey, AuditLog, BrokenAuditLog, IntactAuditLog, audit_guard,
+    verify as verify_audit,
 };
 pub use catalog::{Catalog, CatalogError, CatalogReadiness, RejectedTool};
 pub use envelopes::{EnvelopeLog, EnvelopeMaker, EnvelopeSettings};

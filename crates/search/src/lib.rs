@@ -5,6 +5,7 @@
 pub mod document;
 pub mod embedder;
 pub mod index;
+mod fields;
 pub mod rank;
 pub mod static_model;
 pub mod vectors;

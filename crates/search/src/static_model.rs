@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use toolgate_chunks::words::{concepts, words};
 
 use crate::VectorSpace;
-use crate::rank::{ChunkField, ChunkTexts, FIELDS};
+use crate::fields::{ChunkField, ChunkTexts, FIELDS};
 
 /// The built-in model.
 static BUILT_IN: LazyLock<StaticModel> = LazyLock::new(|| {

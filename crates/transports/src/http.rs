@@ -15,6 +15,7 @@ mod response_body;
 mod unsent;
 mod upgrade;
 mod workers;
+pub mod websocket;
 
 use std::convert::Infallible;
 use std::io;
@@ -36,7 +37,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_contract::{BoxFuture, Caller, FrameHead, MessageFrame, Reply};
 
-use crate::websocket::{SocketConversation, run_conversation};
+use crate::http::websocket::{SocketConversation, run_conversation};
 pub use admission::AdmissionRules;
 use connection_slots::LongStreamSlot;
 use head_checks::HeadCheckedStream;

@@ -5,7 +5,6 @@
 
 pub mod stdio;
 pub mod http;
-pub mod websocket;
 pub mod memory;
 mod adaptive_spin;
 #[cfg(any(fuzzing, test))]

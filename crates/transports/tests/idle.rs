@@ -8,11 +8,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{BoxFuture, FrameHead, Reply};
+use toolgate_transports::http::websocket::{CloseReason, SocketConversation, SocketHandle};
 use toolgate_transports::http::{
     AdmissionRules, HttpApplication, HttpBounds, OutgoingResponse, ReceivedRequest, UnreadReason,
     serve,
 };
-use toolgate_transports::websocket::{CloseReason, SocketConversation, SocketHandle};
 
 const SOCKETS: usize = 1_000;
 const KIB_EACH_MAX: usize = 40;

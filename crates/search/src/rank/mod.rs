@@ -6,42 +6,12 @@ pub mod features;
 pub mod network;
 mod reranker;
 
+pub use crate::fields::{ALL_FIELDS, ChunkField, ChunkTexts, FIELDS};
 pub use question::{WeighedConcept, WeighedQuestion};
 
 use toolgate_chunks::words::words;
 
 use crate::ChunkSummary;
-
-/// Parts of a chunk that are searched for words, each with its own counts and length.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(usize)]
-pub enum ChunkField {
-    /// Names that it defines.
-    Name = 0,
-    /// Names that enclose it: types, modules, headings.
-    Within = 1,
-    /// Path of its file.
-    Path = 2,
-    /// Signature of its definition.
-    Head = 3,
-    /// Doc comment.
-    Doc = 4,
-    /// Text without the doc comment, but with the signature.
-    Body = 5,
-}
-
-/// Number of fields.
-pub const FIELDS: usize = 6;
-
-/// All fields, in order.
-pub const ALL_FIELDS: [ChunkField; FIELDS] = [
-    ChunkField::Name,
-    ChunkField::Within,
-    ChunkField::Path,
-    ChunkField::Head,
-    ChunkField::Doc,
-    ChunkField::Body,
-];
 
 /// A chunk that may match.
 #[derive(Debug, Clone)]
@@ -59,9 +29,6 @@ pub struct Candidate {
     /// Description for search results.
     pub summary: ChunkSummary,
 }
-
-/// Texts of a chunk by field, in the order of [`ALL_FIELDS`].
-pub type ChunkTexts<'t> = [&'t str; FIELDS];
 
 /// Counts the words of `question` in `texts`, and all words in each of them.
 pub fn count_words(

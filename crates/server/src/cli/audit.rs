@@ -72,13 +72,14 @@ fn verify(path: &Path, key: &Path) -> anyhow::Result<ExitCode> {
         AuditKey::read(key).with_context(|| format!("the key {} cannot be read", key.display()))?;
     let whole = verify_audit(path, &key)
         .with_context(|| format!("the audit log {} cannot be read", path.display()))?;
-    let IntactAuditLog { first_seq: from, last_seq: until, mac, torn_bytes, unchecked } = match whole {
-        Ok(whole) => whole,
-        Err(broken) => {
-            print(&format!("broken: {broken}\n"))?;
-            return Ok(ExitCode::from(1));
-        }
-    };
+    let IntactAuditLog { first_seq: from, last_seq: until, mac, torn_bytes, unchecked } =
+        match whole {
+            Ok(whole) => whole,
+            Err(broken) => {
+                print(&format!("broken: {broken}\n"))?;
+                return Ok(ExitCode::from(1));
+            }
+        };
     for path in unchecked {
         complain(&format!("{} is not of this chain, and was not looked at", path.display()));
     }

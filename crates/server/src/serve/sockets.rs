@@ -7,7 +7,9 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::BoxFuture;
 use toolgate_dialects::JobWatchRequest;
-use toolgate_transports::websocket::{CloseReason, SocketConversation, SocketHandle, SocketOutbox};
+use toolgate_transports::http::websocket::{
+    CloseReason, SocketConversation, SocketHandle, SocketOutbox,
+};
 
 use crate::serve::lines::LineBounds;
 use crate::sessions::client::ConnectedClient;

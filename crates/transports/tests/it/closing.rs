@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_util::sync::CancellationToken;
 use toolgate_transports::http::HttpBounds;
-use toolgate_transports::websocket::{ClientGone, CloseReason};
+use toolgate_transports::http::websocket::{ClientGone, CloseReason};
 
 use crate::served::{ASKING, Goodbye, Server, bounds, echo, goodbye, read_head, soon, waits};
 

@@ -14,11 +14,11 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::{WebSocketStream, client_async};
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{BoxFuture, FrameHead, Reply};
+use toolgate_transports::http::websocket::{CloseReason, SocketConversation, SocketHandle};
 use toolgate_transports::http::{
     AdmissionRules, HttpApplication, HttpBounds, OutgoingResponse, ReceivedRequest, UnreadReason,
     serve,
 };
-use toolgate_transports::websocket::{CloseReason, SocketConversation, SocketHandle};
 
 /// Bounds no test meets by chance.
 pub(crate) fn bounds() -> HttpBounds {

@@ -8,8 +8,8 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use toolgate_contract::Reply;
+use toolgate_transports::http::websocket::{ClientGone, CloseReason, SocketHandle, SocketOutbox};
 use toolgate_transports::http::{HttpBounds, OutgoingResponse};
-use toolgate_transports::websocket::{ClientGone, CloseReason, SocketHandle, SocketOutbox};
 
 use crate::served::{Client, Goodbye, Server, bounds, goodbye, soon};
 

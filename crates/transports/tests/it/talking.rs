@@ -10,7 +10,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::frame::Frame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 use toolgate_transports::http::HttpBounds;
-use toolgate_transports::websocket::CloseReason;
+use toolgate_transports::http::websocket::CloseReason;
 
 use crate::served::{Server, bounds, echo, goodbye, soon, waits};
 
