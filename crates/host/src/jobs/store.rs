@@ -33,7 +33,7 @@ pub trait JobStore: Send + Sync + 'static {
     fn requeue(&self, id: JobId, at: Timestamp) -> BoxFuture<'_, Result<(), JobStoreError>>;
 
     /// Appends events to a job that has not ended, and returns the number of the first. The last
-    /// [`JobEventKind::IndexProgress`] sets the job's progress and message.
+    /// [`JobEventKind::Progress`] sets the job's progress and message.
     fn append_events(
         &self,
         id: JobId,

@@ -17,7 +17,7 @@ pub struct WeighedQuestion {
 /// One word of a query with its weight.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WeighedConcept {
-    /// The word, as [`toolgate_chunks::distinct_parts`] spells it.
+    /// The word, as [`toolgate_chunks::words`] spells it.
     pub word: String,
     /// Rarity of the word: BM25's inverse document frequency.
     pub rarity: f32,

@@ -21,8 +21,8 @@ pub struct CommandSettings {
     pub programs: BTreeMap<String, String>,
 }
 
-/// The unparsed tables `[command."stage.name"]` of a configuration. [`declared`](super::declared)
-/// parses them.
+/// The unparsed tables `[command."stage.name"]` of a configuration.
+/// [`load_commands`](super::load_commands) parses them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct CommandTables(toml::Table);

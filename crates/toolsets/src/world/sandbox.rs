@@ -1,7 +1,7 @@
 //! Confines the programs that tools start: limits the files, processes and networks they reach.
 //!
 //! The server does not start a confined program directly. It starts itself under another name as a
-//! [helper](enter_if_asked). The helper sets up the namespaces and mounts, drops privileges, and
+//! [helper](run_helper_if_asked). The helper sets up the namespaces and mounts, drops privileges, and
 //! then executes the program.
 
 #![allow(

@@ -93,7 +93,7 @@ impl SocketOutbox {
     /// Queues `text`, which must be UTF-8, and waits for room. A client that makes none in time is
     /// dropped.
     ///
-    /// Waiting senders are served in order, but [`try_send`](Self::say) may overtake them.
+    /// Waiting senders are served in order, but [`try_send`](Self::try_send) may overtake them.
     ///
     /// # Errors
     /// When the client is gone or was dropped.

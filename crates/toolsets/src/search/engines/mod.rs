@@ -35,7 +35,7 @@ pub enum EngineError {
     /// The engine is unavailable now, but may be available later.
     #[error("{0}")]
     Unavailable(String),
-    /// The stored data is damaged. [Reset](Engine::reset) the engine and write it again.
+    /// The stored data is damaged. [Reset](SearchEngine::reset) the engine and write it again.
     #[error("{0}")]
     Damaged(String),
     /// Any other failure.
@@ -49,7 +49,7 @@ pub trait SearchEngine: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// Makes the engine ready: opens, connects, creates, migrates. Called first, and again after
-    /// [`EngineError::EmbedderUnavailable`]. It is cheap if there is nothing to do.
+    /// [`EngineError::Unavailable`]. It is cheap if there is nothing to do.
     fn open_index(&self) -> EngineFuture<'_, IndexOpenOutcome>;
 
     /// Acquires the right to write, which is released on drop. Returns `None` while another process
@@ -80,7 +80,7 @@ pub trait SearchEngine: Send + Sync {
     fn pending_chunks(&self, most: usize) -> EngineFuture<'_, Vec<PendingChunk>>;
 
     /// Returns the document at `path` as it was put, or `None` if there is none. Only namespaces of
-    /// [`DocumentSource::SchemaDocuments`] keep documents.
+    /// [`DocumentSource::Documents`] keep documents.
     fn kept_document(&self, path: String) -> EngineFuture<'_, Option<StoredDocument>>;
 
     /// Returns the process that has the right to write, if this engine knows it.
