@@ -1,5 +1,5 @@
-//! What chunks a file is cut into, a file of `tests/languages` a language: a path, a text, and below
-//! a line `==== chunks` what is expected, as `lines kind names | within | head | doc`.
+//! What chunks a file is cut into, a file of `tests/languages` a language: a path, a text, and
+//! below a line `==== chunks` what is expected, as `lines kind names | within | head | doc`.
 
 use toolgate_chunks::{TextChunk, chunks};
 

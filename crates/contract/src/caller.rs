@@ -65,7 +65,7 @@ impl CallerKind {
     /// All kinds.
     pub const ALL: [Self; 4] = [Self::Local, Self::Anonymous, Self::Key, Self::Token];
 
-    /// Returns the kind as a word: `local`, `anonymous`, `key` or `token`.
+    /// Returns the kind as a word: `local`, `http`, `key` or `token`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Local => "local",
@@ -92,8 +92,8 @@ impl Caller {
         Self::new("http", CallerKind::Anonymous)
     }
 
-    /// Restores a caller from its stored `name`. Keys cannot be named `local` or `anonymous`, so the
-    /// kind follows from the name.
+    /// Restores a caller from its stored `name`. Keys cannot be named `local` or `anonymous`, so
+    /// the kind follows from the name.
     pub fn from_name(name: &str) -> Self {
         match name {
             "local" => Self::local(),

@@ -50,7 +50,8 @@ pub trait Tool: Send + Sync + 'static {
         &["path", "paths", "source", "destination", "cwd", "folder", "file", "project", "repo"];
     /// The arguments. Use [`NoInput`] if there are none.
     type Input: DeserializeOwned + JsonSchema + Send + 'static;
-    /// The result: a serializable type with a schema, or [`ContentOnly`] for content without structure.
+    /// The result: a serializable type with a schema, or [`ContentOnly`] for content without
+    /// structure.
     type Output: ToolOutcome;
 
     /// Returns the schema of the arguments, which callers see and the gate checks.

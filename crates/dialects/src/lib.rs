@@ -325,8 +325,8 @@ pub trait AnswerEncoder: Send + Sync + 'static {
     fn encode_event(&self, event: &CallEvent) -> Option<Bytes>;
     /// Returns true if [`AnswerEncoder::encode_event`] can ever return a message.
     fn encodes_events(&self) -> bool;
-    /// Returns the lowest level of log lines that [`AnswerEncoder::encode_event`] encodes; `None` if it encodes
-    /// none.
+    /// Returns the lowest level of log lines that [`AnswerEncoder::encode_event`] encodes; `None`
+    /// if it encodes none.
     fn log_level(&self) -> Option<LogLevel> {
         None
     }

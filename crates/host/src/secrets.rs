@@ -71,8 +71,8 @@ impl SecretSet {
         Self::from_named_variables(variables, &[])
     }
 
-    /// Collects secret `variables` like [`SecretSet::from_variables`]. The additional `names` mark secrets
-    /// here and in calls.
+    /// Collects secret `variables` like [`SecretSet::from_variables`]. The additional `names` mark
+    /// secrets here and in calls.
     pub fn from_named_variables<'v>(
         variables: impl IntoIterator<Item = (&'v str, &'v str)>,
         names: &[String],

@@ -1,7 +1,7 @@
 //! Builds a server from settings and serves it. This is the only crate that depends on all others.
 //!
-//! A program with tools, prompts or resources of its own lists them in an [`ServerBuilder`]. It then calls
-//! [`serve_http`] or [`serve_stdio`].
+//! A program with tools, prompts or resources of its own lists them in a [`ServerBuilder`]. It then
+//! calls [`serve_http`] or [`serve_stdio`].
 
 mod sync;
 mod owned_files;

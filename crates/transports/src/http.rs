@@ -168,8 +168,8 @@ pub enum OutgoingResponse {
     Single(Reply),
     /// Event stream that ends with the answer. Dropped if the client disconnects.
     AnswerStream(Pin<Box<dyn Stream<Item = ServerSentEvent> + Send>>),
-    /// Event stream that lasts until the client disconnects. Counts towards `HttpBounds::streams_max`,
-    /// as WebSockets do.
+    /// Event stream that lasts until the client disconnects. Counts towards
+    /// `HttpBounds::streams_max`, as WebSockets do.
     LongStream(Pin<Box<dyn Stream<Item = ServerSentEvent> + Send>>),
     /// WebSocket conversation, for a client that requested one.
     Socket(Box<dyn SocketConversation>),

@@ -1,8 +1,8 @@
 //! Serves other MCP servers (upstreams) as toolsets: connects when needed, watches them, and
 //! translates between protocol revisions.
 //!
-//! Programs and network connections are handed in as a [`UpstreamWorld`]. Storage and the catalog are
-//! handed in as [`UpstreamHost`].
+//! Programs and network connections are handed in as a [`UpstreamWorld`]. Storage and the catalog
+//! are handed in as [`UpstreamHost`].
 
 mod settings;
 mod world;

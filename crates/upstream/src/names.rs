@@ -11,8 +11,8 @@ const HASH_CHARS: usize = 8;
 
 /// Returns the id of the upstream tool `name` with `prefix`, if that is not empty.
 ///
-/// Invalid characters become `_`. A name that is too long is cut and ends with a hash of the whole.
-/// The same applies to a name with characters outside ASCII, of which too little would remain.
+/// Invalid characters become `_`. A name is cut and ends with a hash of the whole if it is too long
+/// or has characters outside ASCII.
 pub(crate) fn tool_id(prefix: &str, name: &str) -> ToolId {
     let sound = |c: char| if c.is_ascii_alphanumeric() || "_-.".contains(c) { c } else { '_' };
     let clean: String = name.chars().map(sound).collect();

@@ -116,8 +116,8 @@ pub struct Upstream {
     has_listed: AtomicBool,
     /// True once the listing is known or its request failed.
     listed: watch::Sender<bool>,
-    /// `is_old` is true if the listing is only known from long ago, and `has_begun_renewal` once a refresh was
-    /// started for that.
+    /// `is_old` is true if the listing is only known from long ago, and `has_begun_renewal` once a
+    /// refresh was started for that.
     is_old: AtomicBool,
     has_begun_renewal: AtomicBool,
     /// True while an unknown listing is requested again and again.
@@ -135,7 +135,8 @@ pub struct Upstream {
     visit_completed: Notify,
     /// Announced changes that were not processed yet.
     announced: Mutex<Vec<ServerChange>>,
-    /// `wants_refresh` is true if a refresh is wanted, and `is_refreshing` while the refresh task runs.
+    /// `wants_refresh` is true if a refresh is wanted, and `is_refreshing` while the refresh task
+    /// runs.
     wants_refresh: AtomicBool,
     is_refreshing: AtomicBool,
     /// Scheduled refresh.

@@ -1,6 +1,12 @@
 //! MCP as a dialect: paths, sessions and refusals.
 
-use super::*;
+use std::sync::Arc;
+
+use toolgate_contract::{Caller, FrameHead, Reply};
+
+use super::message::{INTERNAL_ERROR, McpFailure};
+use super::{McpConversation, headers, http_paths, stateless};
+use crate::{Conversation, Dialect, DuplexHalf, FrameRefusal, RequestKey, ServerInfo};
 
 /// The MCP dialect.
 pub struct McpDialect {

@@ -41,8 +41,7 @@ pub use revision::{
 
 use self::encoder::{McpEncoder, McpRequestKind, ResultStamp, server_info};
 use self::message::{
-    INTERNAL_ERROR, McpFailure, McpMessage, RequestId, cancelled_key, join_batch, read_id, success,
-    wrong_type,
+    McpFailure, McpMessage, RequestId, cancelled_key, join_batch, read_id, success, wrong_type,
 };
 use self::request_notifications::RequestNotifications;
 use self::requests::{answer_form, read_level, request_kind};
@@ -50,8 +49,8 @@ use self::subscriptions::SessionChangeEncoder;
 use self::tasks::TaskRequest;
 use crate::json::{MessageMembers, RpcParams, parse_members};
 use crate::{
-    AnswerForm, ChangeEncoder, ClientResponse, Conversation, Dialect, DuplexHalf, FrameReading,
-    FrameRefusal, OnDisconnect, PendingRequest, QuestionMode, RequestKey, ServerInfo,
+    AnswerForm, ChangeEncoder, ClientResponse, Conversation, FrameReading, OnDisconnect,
+    PendingRequest, QuestionMode, ServerInfo,
 };
 
 /// The cache time of `server/discover` in milliseconds.

@@ -102,7 +102,8 @@ pub enum TaskSupport {
 pub enum QuestionForms {
     /// Sampling without tools, and roots.
     Samples,
-    /// Forms with text, numbers, booleans and single choices, in addition to [`QuestionForms::Samples`].
+    /// Forms with text, numbers, booleans and single choices, in addition to
+    /// [`QuestionForms::Samples`].
     Forms,
     /// Page visits with an id, multiple choices in forms and sampling with tools, in addition to
     /// [`QuestionForms::Forms`].

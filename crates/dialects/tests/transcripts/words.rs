@@ -45,7 +45,8 @@ pub(crate) fn read_event(kind: &str, rest: &str) -> Option<CallEvent> {
 }
 
 /// `tools ID… [then more]`, `output VALUE TEXT [NOTE]`, `failed VALUE TEXT`, `error REASON FIELDS`,
-/// `job JOB`, `jobs JOB | JOB… [then more]`, `artefact BYTES TYPE NAME`, or what [`read_answer`] reads.
+/// `job JOB`, `jobs JOB | JOB… [then more]`, `artefact BYTES TYPE NAME`, or what [`read_answer`]
+/// reads.
 pub(crate) fn read_outcome(kind: &str, rest: &str) -> Result<HostAnswer, CallError> {
     if let Some(answer) = read_answer(kind, rest) {
         return Ok(answer);

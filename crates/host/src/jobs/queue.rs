@@ -46,7 +46,8 @@ pub(super) struct QueuedJob {
 }
 
 impl JobQueue {
-    /// Creates a queue that allows `running_max` running jobs, and `running_per_caller` of one caller.
+    /// Creates a queue that allows `running_max` running jobs, and `running_per_caller` of one
+    /// caller.
     pub(super) fn new(running_max: usize, running_per_caller: usize) -> Self {
         Self {
             caller_queues: HashMap::new(),

@@ -160,7 +160,7 @@ impl StateSealer {
         let at = bytes.len().checked_sub(CODE_BYTES).ok_or_else(foreign)?;
         let (state, code) = bytes.split_at(at);
         let code = <[u8; CODE_BYTES]>::try_from(code).map_err(|_| foreign())?;
-        // `blake3::EtagHasher` compares in constant time.
+        // `blake3::Hash` compares in constant time.
         if blake3::keyed_hash(&self.key, state) != code {
             return Err(foreign());
         }

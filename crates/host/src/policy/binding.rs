@@ -163,7 +163,7 @@ pub(super) fn bind_caller(caller: &Caller) -> CelMap<'_> {
     ])
 }
 
-/// Fields of `bind_tool` in an expression.
+/// Fields of `tool` in an expression.
 pub(super) const TOOL_FIELDS: [&str; 5] = ["id", "toolset", "ruled_as", "tags", "effects"];
 
 pub(super) fn bind_tool(spec: &ToolSpec) -> CelMap<'_> {

@@ -49,8 +49,8 @@ const MISSPELLED_CHARS_MIN: usize = 4;
 
 impl IndexSnapshot {
     /// Finds up to `limit` definitions with a name like `query`, best first. They are ordered by
-    /// [`NameMatchKind`], then functions and types first, then short names first. In `Session::new` or
-    /// `session.new`, the part before the last name is the container, and definitions in it come
+    /// [`NameMatchKind`], then functions and types first, then short names first. In `Session::new`
+    /// or `session.new`, the part before the last name is the container, and definitions in it come
     /// first.
     pub fn find_named(
         &self,

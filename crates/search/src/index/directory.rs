@@ -281,8 +281,8 @@ impl Directory for IndexDirectory {
         Ok(DirectoryLock::from(Box::new(file)))
     }
 
-    /// Returns an empty handle. Tantivy does not call it: readers check [`IndexDirectory::commit_stamp`]
-    /// themselves.
+    /// Returns an empty handle. Tantivy does not call it: readers check
+    /// [`IndexDirectory::commit_stamp`] themselves.
     fn watch(&self, _: WatchCallback) -> tantivy::Result<WatchHandle> {
         Ok(WatchHandle::empty())
     }

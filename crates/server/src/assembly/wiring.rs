@@ -483,7 +483,8 @@ fn workspace_folder_name(real: &Path) -> String {
     format!("{name}-{}", &hash[..16])
 }
 
-/// Returns the path of `file` relative to `root`, a [resolved](resolve_links) path, if it lies inside.
+/// Returns the path of `file` relative to `root`, a [resolved](resolve_links) path, if it lies
+/// inside.
 pub fn relative_to_root(root: &Path, file: &Path) -> Option<String> {
     Some(resolve_links(file).strip_prefix(root).ok()?.to_str()?.to_owned())
 }

@@ -170,7 +170,7 @@ mod tests {
 
     use super::*;
 
-    /// What is seen when `typed` answers `question`, and what that means.
+    /// Answers `question` with `typed`. Returns the text on the terminal and the choice.
     fn put(question: &ClientQuestion, typed: &str) -> (String, PersonChoice) {
         let mut terminal = TerminalPrompt { input: typed.as_bytes(), out: Vec::new() };
         let choice = terminal.ask(question);

@@ -48,7 +48,8 @@ impl Driver {
     }
 }
 
-/// Runs `driver` in `mode` over both transports against a server of `folder`; all it checks must hold.
+/// Runs `driver` in `mode` over both transports against a server of `folder`; all it checks must
+/// hold.
 #[track_caller]
 fn check(driver: Driver, folder: &Path, mode: [&str; 2]) {
     let root = folder.to_str().unwrap();

@@ -1,4 +1,5 @@
-//! `search.text` over the wire: what is found, in which order, in what it stands, and what is left out.
+//! `search.text` over the wire: what is found, in which order, in what it stands, and what is left
+//! out.
 
 use serde_json::{Value, json};
 

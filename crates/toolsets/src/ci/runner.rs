@@ -10,7 +10,7 @@ pub(super) enum ScriptRunner {
     Mocha,
 }
 
-/// Options of `from_node_args` whose value is a separate word.
+/// Options of `node` whose value is a separate word.
 const VALUE_OPTIONS: [&str; 12] = [
     "--import",
     "--require",
@@ -48,7 +48,7 @@ impl ScriptRunner {
         Err(unknown_runner(script, ARGS_ADVICE))
     }
 
-    /// Recognizes the runner in a `from_node_args` command with the arguments `words`.
+    /// Recognizes the runner in a `node` command with the arguments `words`.
     fn from_node_args(script: &str, words: &[&str]) -> Result<Self, String> {
         let mut before = "";
         for word in words {
@@ -60,7 +60,7 @@ impl ScriptRunner {
             match program.trim_end_matches(".js") {
                 "jest" | "vitest" => return Ok(Self::Jest),
                 "mocha" | "_mocha" => return Ok(Self::Mocha),
-                // `from_node_args` treats arguments after a file as more files.
+                // `node` treats arguments after a file as more files.
                 _ => break,
             }
         }

@@ -129,8 +129,8 @@ where
         found.ok()
     }
 
-    /// Scans repeatedly while the returned [`WatchGuard`] lives, and calls `tell` with the old and the
-    /// new result after each change. Only the `tell` of the first subscriber is used.
+    /// Scans repeatedly while the returned [`WatchGuard`] lives, and calls `tell` with the old and
+    /// the new result after each change. Only the `tell` of the first subscriber is used.
     pub(crate) fn subscribe(
         self: &Arc<Self>,
         tell: impl Fn(&F, &F) + Send + Sync + 'static,

@@ -1,8 +1,8 @@
 //! Confines the programs that tools start: limits the files, processes and networks they reach.
 //!
 //! The server does not start a confined program directly. It starts itself under another name as a
-//! [helper](run_helper_if_asked). The helper sets up the namespaces and mounts, drops privileges, and
-//! then executes the program.
+//! [helper](run_helper_if_asked). The helper sets up the namespaces and mounts, drops privileges,
+//! and then executes the program.
 
 #![allow(
     clippy::disallowed_methods,
@@ -111,8 +111,8 @@ impl Sandbox {
         Self::from_parts(settings, SandboxPaths::default(), Vec::new(), None)
     }
 
-    /// Creates the sandbox that `settings` describe. The executable must call [`run_helper_if_asked`]
-    /// first in `main`.
+    /// Creates the sandbox that `settings` describe. The executable must call
+    /// [`run_helper_if_asked`] first in `main`.
     ///
     /// # Errors
     /// If the settings are invalid, or no thread can be started.

@@ -103,9 +103,9 @@ mod tests {
     use super::*;
     use crate::adaptive_spin::QUICK_ARRIVALS_MIN;
 
-    struct Counted(AtomicUsize);
+    struct WakeCounter(AtomicUsize);
 
-    impl Wake for Counted {
+    impl Wake for WakeCounter {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
@@ -122,9 +122,9 @@ mod tests {
         keen
     }
 
-    /// What is found of `keen`'s client, and whether it is to be polled again at once.
+    /// Polls `keen` once. Returns the input that it found, and whether it wakes the task at once.
     fn found(keen: &mut RequestSpin, input: &impl AsFd) -> (Option<Vec<u8>>, bool) {
-        let woken = Arc::new(Counted(AtomicUsize::new(0)));
+        let woken = Arc::new(WakeCounter(AtomicUsize::new(0)));
         let waker = Waker::from(woken.clone());
         let mut bytes = [0; 64];
         let mut buffer = ReadBuf::new(&mut bytes);

@@ -82,9 +82,9 @@ mod tests {
 
     use super::*;
 
-    struct Counted(AtomicUsize);
+    struct PollWakeCounter(AtomicUsize);
 
-    impl Wake for Counted {
+    impl Wake for PollWakeCounter {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
@@ -108,14 +108,14 @@ mod tests {
         }
     }
 
-    fn polled(future: &mut (impl Future + Unpin), woken: &Arc<Counted>) -> bool {
+    fn polled(future: &mut (impl Future + Unpin), woken: &Arc<PollWakeCounter>) -> bool {
         let waker = Waker::from(woken.clone());
         Pin::new(future).poll(&mut Context::from_waker(&waker)).is_ready()
     }
 
     #[test]
     fn what_wakes_itself_a_little_wakes_no_task_and_what_goes_on_lets_others_in() {
-        let woken = Arc::new(Counted(AtomicUsize::new(0)));
+        let woken = Arc::new(PollWakeCounter(AtomicUsize::new(0)));
         assert!(polled(&mut SelfWakingFuture::new(Wakes { left: POLLS_IN_A_ROW_MAX - 1 }), &woken));
         assert_eq!(woken.0.load(Ordering::SeqCst), 0);
         let mut long = SelfWakingFuture::new(Wakes { left: POLLS_IN_A_ROW_MAX });

@@ -1,6 +1,6 @@
 //! Parses the `WWW-Authenticate` header of an upstream.
 
-/// A `BearerToken` challenge.
+/// A `Bearer` challenge.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct BearerChallenge {
     /// URL of the protected resource metadata (RFC 9728).
@@ -11,8 +11,8 @@ pub(crate) struct BearerChallenge {
 }
 
 impl BearerChallenge {
-    /// Parses the `BearerToken` challenge in `text`, which may hold several challenges. Returns an empty
-    /// one if there is none.
+    /// Parses the `Bearer` challenge in `text`, which may hold several challenges. Returns an
+    /// empty one if there is none.
     pub(crate) fn parse(text: &str) -> Self {
         let mut read = Self::default();
         let mut is_bearer = false;

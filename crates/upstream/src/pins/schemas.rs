@@ -163,7 +163,7 @@ impl SchemaComparison<'_> {
             let at = format!("{at}/{}", escaped(&name));
             match (was.and_then(|was| was.get(&name)), is.and_then(|is| is.get(&name))) {
                 (Some(was), Some(is)) => self.compare_schemas(&at, was, is, deep + 1),
-                // `compare_required` reports whether the property is mandatory.
+                // `required` reports whether the property is mandatory.
                 (None, Some(_)) if word == "properties" => {
                     self.add(DifferenceClass::Widening, &at, "is new");
                 }

@@ -290,7 +290,7 @@ mod tests {
         assert!(all.question_receiver("roots/list").is_some_and(|one| one.caller().is_none()));
     }
 
-    /// Who cannot be asked, and is told.
+    /// Receiver that cannot ask its caller, and notes whether it was notified.
     struct Mute(AtomicBool);
 
     impl MessageReceiver for Mute {

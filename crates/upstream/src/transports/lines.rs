@@ -216,10 +216,10 @@ mod tests {
 
     impl ProgramOutput for DuplexStream {}
 
-    /// What is there only for who looks.
-    struct Found(&'static [u8]);
+    /// Output that never wakes its reader and shows its bytes only to one who looks.
+    struct UnannouncedOutput(&'static [u8]);
 
-    impl AsyncRead for Found {
+    impl AsyncRead for UnannouncedOutput {
         fn poll_read(
             self: Pin<&mut Self>,
             _: &mut Context<'_>,
@@ -229,7 +229,7 @@ mod tests {
         }
     }
 
-    impl ProgramOutput for Found {
+    impl ProgramOutput for UnannouncedOutput {
         fn read_spinning(&self, end: Instant, piece: &mut ReadBuf<'_>) -> bool {
             assert!(end > Instant::now());
             piece.put_slice(self.0);
@@ -240,7 +240,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_found_by_looking_is_taken_as_what_is_read() {
         let brisk = Arc::new(AnswerSpin::for_fast_reader());
-        let mut output = OutputPieces::new(Box::new(Found(b"one\ntw")), brisk.clone());
+        let mut output = OutputPieces::new(Box::new(UnannouncedOutput(b"one\ntw")), brisk.clone());
         let mut line = Vec::new();
         brisk.wait(true, tokio::task::yield_now()).await;
         assert!(matches!(next_line(&mut output, &mut line, 8).await, Ok(LineRead::Whole)));

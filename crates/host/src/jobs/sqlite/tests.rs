@@ -97,7 +97,8 @@ fn commits(folder: &TempDir) -> usize {
         |from: usize| u32::from_be_bytes(journal[from..from + 4].try_into().expect("four bytes"));
     let frame = 24 + usize::try_from(number(8)).expect("a page size");
     let frames = (32..journal.len()).step_by(frame).filter(|from| from + frame <= journal.len());
-    // What is left of an earlier round has another salt; and only a commit says how long the file is.
+    // What is left of an earlier round has another salt; and only a commit says how long the file
+    // is.
     frames.filter(|from| number(from + 8) == number(16) && number(from + 4) != 0).count()
 }
 

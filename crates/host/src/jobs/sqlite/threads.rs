@@ -85,7 +85,8 @@ impl WriterThread {
         self.submit_then(durability, bytes, work, |done| done)
     }
 
-    /// Runs and commits `work` like [`WriterThread::submit`], then runs `then` on the writer thread.
+    /// Runs and commits `work` like [`WriterThread::submit`], then runs `then` on the writer
+    /// thread.
     pub(super) fn submit_then<T: Send + 'static, U: Send + 'static>(
         &self,
         durability: Durability,

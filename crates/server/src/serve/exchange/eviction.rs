@@ -10,7 +10,7 @@ use super::SessionSlot;
 /// Ends one idle session: the longest silent one of the caller with the most sessions. Returns
 /// false if every session is busy.
 ///
-/// Its client is informed at its next request and can start a new session.
+/// The client of the closed session learns of it at the next request and can start a new one.
 pub(super) fn evict_idle_session(sessions: &mut HashMap<String, SessionSlot>) -> bool {
     let mut of: HashMap<&Caller, usize> = HashMap::new();
     for seat in sessions.values() {

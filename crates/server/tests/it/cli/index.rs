@@ -18,8 +18,8 @@ fn index(workspace: &Workspace, cache: &TempDir, words: &[&str]) -> Done {
     Line::new(workspace.root(), &words).env("XDG_CACHE_HOME", cache.path()).run()
 }
 
-/// `toolgate index` of `workspace`, with its index in `cache`, once it says `words`; and what else it
-/// says.
+/// `toolgate index` of `workspace`, with its index in `cache`, once it says `words`; and what else
+/// it says.
 fn begun(
     workspace: &Workspace,
     cache: &TempDir,

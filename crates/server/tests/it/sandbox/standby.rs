@@ -33,7 +33,8 @@ fn stdio(client: &mut Client) -> &mut Stdio {
 
 #[test]
 fn a_program_after_the_first_sees_what_is_there_when_it_begins() {
-    // What lies in `/tmp` each program has for itself, and what lies elsewhere its helper has ready.
+    // What lies in `/tmp` each program has for itself, and what lies elsewhere its helper has
+    // ready.
     for around in [temp_dir(), PathBuf::from(env!("CARGO_TARGET_TMPDIR"))] {
         fs::create_dir_all(&around).unwrap();
         is_seen_as_it_is(&TempDir::with_prefix_in("toolgate-it-", around).unwrap());

@@ -78,7 +78,8 @@ pub(crate) fn refusal(answer: &Value) -> String {
     text(answer)
 }
 
-/// Arguments of `exec_run` for a program that says `began`, waits for the file `go`, and says `went`.
+/// Arguments of `exec_run` for a program that says `began`, waits for the file `go`, and says
+/// `went`.
 ///
 /// `began` and `went` are files too, so that it is seen to run and to have run.
 pub(crate) fn waits_for_go(marker: &Marker) -> Value {

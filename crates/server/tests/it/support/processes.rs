@@ -53,9 +53,9 @@ pub(crate) fn descendants(pid: u32) -> Vec<u32> {
     children.iter().flat_map(|child| descendants(*child)).chain(children.clone()).collect()
 }
 
-/// The most memory that `pid` has held, with its code. Compare two readings of one process: how much
-/// code is resident depends on how it was compiled. It may shrink a little, since the kernel counts
-/// by processor.
+/// The most memory that `pid` has held, with its code. Compare two readings of one process: how
+/// much code is resident depends on how it was compiled. It may shrink a little, since the kernel
+/// counts by processor.
 pub(crate) fn peak_memory_kib(pid: u32) -> u64 {
     memory_kib(pid, "VmHWM:")
 }

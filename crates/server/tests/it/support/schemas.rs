@@ -7,7 +7,7 @@
 //!
 //! What a test sends must be right too, unless it is answered with an error: being refused is what
 //! such a message was for. One that is malformed and taken all the same is sent with
-//! [`super::WatcherState::malformed`] or [`super::Stdio::send_malformed`].
+//! [`super::Post::malformed`] or [`super::Stdio::send_malformed`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;

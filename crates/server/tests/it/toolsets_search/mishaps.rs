@@ -1,5 +1,5 @@
-//! What happens to an index while it is kept: full disks, folders that are deleted, servers that are
-//! stuck or killed.
+//! What happens to an index while it is kept: full disks, folders that are deleted, servers that
+//! are stuck or killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};

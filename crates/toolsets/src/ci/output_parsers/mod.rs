@@ -151,7 +151,7 @@ mod tests {
     use super::*;
     use crate::ci::report::FailureSeverity;
 
-    /// What is found in `printed` to standard output, however it is cut into pieces.
+    /// Parses `printed`, and checks that pieces of any size give the same report.
     pub(super) fn read(
         kind: BuildTool,
         verb: ProjectAction,

@@ -112,7 +112,7 @@ fn parse_change(text: &str) -> Option<super::EditChange> {
     Some(super::EditChange { old: Some(old.to_owned()), replace_all, count, ..none })
 }
 
-/// Applies a unified diff to `old`, like the `check_patch` program.
+/// Applies a unified diff to `old`, like the `patch` program.
 fn apply_patch(old: &str, diff: &str) -> String {
     let mut lines = old.split_inclusive('\n');
     let mut new = String::new();

@@ -169,7 +169,8 @@ pub struct StoredDocument {
     pub tags: Vec<String>,
     /// See [`IndexDocument::text`].
     pub text: String,
-    /// See [`IndexDocument::chunks`]. Empty if the document has no words: it is stored all the same.
+    /// See [`IndexDocument::chunks`]. Empty if the document has no words: it is stored all the
+    /// same.
     pub chunks: Vec<TextChunk>,
     /// Metadata to return with a document. Empty for files.
     pub metadata: Map<String, Value>,

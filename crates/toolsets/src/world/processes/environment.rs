@@ -7,7 +7,7 @@ use std::path::Path;
 use super::ProcessRunner;
 use crate::world::Root;
 
-/// The search path if the server itself has no `DEFAULT_PATH`.
+/// The search path if the server itself has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// Variables that every program gets. They turn off prompts, because nobody can answer them.
@@ -22,8 +22,8 @@ impl ProcessRunner {
         kept.chain(added).chain([("PATH".into(), path.into())]).collect()
     }
 
-    /// Returns the search path: `configured`, or the server's own `DEFAULT_PATH`. Relative folders are left
-    /// out.
+    /// Returns the search path: `configured`, or the server's own `PATH`. Relative folders
+    /// are left out.
     pub fn search_path(&self, configured: Option<&str>) -> String {
         let own = || self.variable("PATH").map(|path| path.to_string_lossy().into_owned());
         let path = configured.map(str::to_owned).or_else(own).unwrap_or_default();

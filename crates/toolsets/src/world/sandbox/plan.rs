@@ -130,7 +130,7 @@ pub(super) enum OsBytes {
     Other(Vec<u8>),
 }
 
-/// Writes `told`, a [`SandboxPlan`] or an [`SpawnRequest`], to a sealed file in memory.
+/// Writes `told`, a [`SandboxPlan`] or a [`SpawnRequest`], to a sealed file in memory.
 pub(super) fn seal(told: &impl Serialize) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let mut file = File::from(memfd_create(c"toolgate-plan", flags)?);

@@ -95,7 +95,8 @@ fn s0_03_41_46_pythons_own_validator_says_the_same_of_every_example_and_of_what_
     }
 }
 
-/// `asset`, and what comes of it where each of its values is another, or gone, or beside a stranger.
+/// `asset`, and what comes of it where each of its values is another, or gone, or beside a
+/// stranger.
 fn broken(asset: &Value) -> Vec<Value> {
     let mut pointers = Vec::new();
     pointers_of(asset, String::new(), &mut pointers);
