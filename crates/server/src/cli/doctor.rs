@@ -8,12 +8,12 @@ use std::thread;
 use anyhow::{Context, anyhow, bail};
 use serde_json::json;
 use toolgate::config::environment;
-use toolgate_toolsets::world::sandbox::{
+use toolgate_upstream::UpstreamListing;
+use toolgate_world::sandbox::{
     SandboxCoverage, SandboxLayer, SandboxPaths, SandboxProfile, SandboxRequirement, ServerAccess,
     confine_server,
 };
-use toolgate_toolsets::world::{Root, Sandbox};
-use toolgate_upstream::UpstreamListing;
+use toolgate_world::{Root, Sandbox};
 
 use super::login::UpstreamArg;
 use super::{FolderArgs, print, run_to_end};

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use toolgate::config;
 use toolgate_contract::{CallEnding, ResultText, ToolId, ToolOutput, fold_name};
 use toolgate_dialects::mcp::{ProtocolEra, Revision};
-use toolgate_toolsets::world::dial::{CertificateTrust, DialAddress, TlsClient, dial};
+use toolgate_world::dial::{CertificateTrust, DialAddress, TlsClient, dial};
 
 use super::follow::{WorkDisplay, WorkUpdate};
 use events::EventParser;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::adapter::{EXAMPLES, Start, fixture, folder, put};
 
-/// What `toolgate validate` of `path` in `folder` says, as JSON, and its exit code.
+/// What `toolgate contract validate` of `path` in `folder` says, as JSON, and its exit code.
 #[track_caller]
 fn validate(folder: &Path, words: &[&str]) -> (Value, i32) {
     let output = Start::at(folder).command(words).output().unwrap();
@@ -30,11 +30,11 @@ fn s0_71_72_an_asset_in_a_file_is_valid_or_not_or_no_asset() {
     let path = |name: &str| at.path().join(name).to_str().unwrap().to_owned();
 
     let good = fixture().join(EXAMPLES).join("Haptic_Example.json");
-    let (told, code) = validate(&fixture(), &["validate", good.to_str().unwrap()]);
+    let (told, code) = validate(&fixture(), &["contract", "validate", good.to_str().unwrap()]);
     assert_eq!(told.to_string(), r#"{"ok":true,"errors":[],"schema":"haptic"}"#);
     assert_eq!(code, 0);
 
-    let (told, code) = validate(&fixture(), &["validate", &path("bad.json")]);
+    let (told, code) = validate(&fixture(), &["contract", "validate", &path("bad.json")]);
     let keys: Vec<_> = told.as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!(keys, ["ok", "reason", "errors", "schema"]);
     assert_eq!(
@@ -53,10 +53,11 @@ fn s0_71_72_an_asset_in_a_file_is_valid_or_not_or_no_asset() {
         // A list says nothing of its schema, and satisfies none.
         ("list.json", "list", 1),
     ] {
-        let (told, code) = validate(&fixture(), &["validate", &path(file)]);
+        let (told, code) = validate(&fixture(), &["contract", "validate", &path(file)]);
         assert_eq!((told["schema"].as_str(), code), (Some(schema), wanted), "{file}: {told}");
     }
-    let (told, code) = validate(&fixture(), &["validate", &path("list.json"), "--schema", "tone"]);
+    let (told, code) =
+        validate(&fixture(), &["contract", "validate", &path("list.json"), "--schema", "tone"]);
     assert_eq!((&told["errors"][0]["path"], code), (&json!(""), 1), "{told}");
 
     for (file, reason, message) in [
@@ -67,7 +68,7 @@ fn s0_71_72_an_asset_in_a_file_is_valid_or_not_or_no_asset() {
         ("words.json", "parse_error", "json_decode_error: line 2 column "),
         ("empty.json", "parse_error", "json_decode_error: line 1 column 1"),
     ] {
-        let (told, code) = validate(&fixture(), &["validate", &path(file)]);
+        let (told, code) = validate(&fixture(), &["contract", "validate", &path(file)]);
         assert_eq!(code, 2, "{file}: {told}");
         assert_eq!((&told["ok"], &told["reason"]), (&json!(false), &json!(reason)), "{file}");
         let said = told["errors"][0]["msg"].as_str().unwrap();
@@ -81,7 +82,7 @@ fn s0_71_72_the_contracts_own_spelling_of_it_is_understood() {
     let good = fixture().join(EXAMPLES).join("Tone_Example.json");
     let good = good.to_str().unwrap();
     let joined = format!("--validate={good}");
-    for words in [&["--validate", good][..], &[&joined], &["validate", good]] {
+    for words in [&["--validate", good][..], &[&joined], &["contract", "validate", good]] {
         let (told, code) = validate(&fixture(), words);
         assert_eq!(told.to_string(), r#"{"ok":true,"errors":[],"schema":"tone"}"#, "{words:?}");
         assert_eq!(code, 0);

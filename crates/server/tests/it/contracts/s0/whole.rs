@@ -75,7 +75,7 @@ fn s0_82_every_requirement_has_a_test_that_names_it() {
         "diff_assets",
         "populate_backend",
         "toolgate stdio --dialect synesthetic",
-        "toolgate validate",
+        "toolgate contract validate",
     ] {
         assert!(guide.contains(word), "the guide has no word of {word}");
     }

@@ -17,7 +17,7 @@ const FIXTURES: [&str; 3] = [
     "tests/fixtures/mcp/toolgate.toml",
     "tests/fixtures/mcp/envelope_validation_golden.jsonl",
 ];
-const ONCE: [&str; 5] = ["check", "--once", "--deterministic-ids", "--log-dir", "runs"];
+const ONCE: [&str; 6] = ["contract", "check", "--once", "--deterministic-ids", "--log-dir", "runs"];
 
 /// A folder with what a check needs.
 fn fixtures() -> Workspace {
@@ -46,7 +46,16 @@ fn s1_29_34_35_a_check_ends_by_itself_and_leaves_the_golden_log_byte_by_byte() {
     // In this checkout, wherever the log goes.
     let runs = tempfile::TempDir::new().unwrap();
     let into = runs.path().display().to_string();
-    let args = ["check", "--once", "--deterministic-ids", "--log-dir", &into, "--golden", GOLDEN];
+    let args = [
+        "contract",
+        "check",
+        "--once",
+        "--deterministic-ids",
+        "--log-dir",
+        &into,
+        "--golden",
+        GOLDEN,
+    ];
     let output = run(&checkout(), &args);
     assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
     assert!(stdout(&output).ends_with("the logs say the same\n"));
@@ -147,7 +156,8 @@ fn s1_30_31_the_golden_log_has_three_entries_of_17_fields_in_shadow_mode_over_ht
 #[track_caller]
 fn diffed(new: &str, more: &[&str]) -> (Option<i32>, String) {
     let workspace = fixtures().file("new.jsonl", new);
-    let args = [&["diff-logs", "--new", "new.jsonl", "--golden", GOLDEN], more].concat();
+    let args =
+        [&["contract", "diff-logs", "--new", "new.jsonl", "--golden", GOLDEN], more].concat();
     let output = run(workspace.root(), &args);
     (output.status.code(), stdout(&output) + &stderr(&output))
 }
@@ -191,7 +201,8 @@ fn s1_32_36_logs_that_say_the_same_are_told_from_those_that_do_not_and_the_place
         assert_eq!(code, Some(2), "{said}");
         assert!(said.contains("new.jsonl"), "{said}");
     }
-    let missing = run(&checkout(), &["diff-logs", "--new", "nothing.jsonl", "--golden", GOLDEN]);
+    let missing =
+        run(&checkout(), &["contract", "diff-logs", "--new", "nothing.jsonl", "--golden", GOLDEN]);
     assert_eq!(missing.status.code(), Some(2));
     assert!(stderr(&missing).contains("nothing.jsonl cannot be read"), "{}", stderr(&missing));
 }

@@ -166,7 +166,10 @@ fn s1_12_what_is_not_in_the_schema_is_refused_wherever_it_stands() {
     // Ours agrees.
     for one in &more {
         let workspace = crate::support::Workspace::new().file("reply.json", one.to_string());
-        let output = super::client::run(workspace.root(), &["schemas", "--validate", "reply.json"]);
+        let output = super::client::run(
+            workspace.root(),
+            &["contract", "schemas", "--validate", "reply.json"],
+        );
         assert_eq!(output.status.code(), Some(1), "{one}");
         assert!(super::client::stdout(&output).contains("`more` is not known"), "{output:?}");
     }

@@ -11,7 +11,7 @@ const TOOLS: &str = "apps/mcp_server/schemas/tools";
 #[test]
 fn s1_02_03_13_14_the_schemas_are_written_at_the_contracts_paths_and_are_draft_2020_12() {
     let workspace = Workspace::new();
-    let written = run(workspace.root(), &["schemas", "--write", "."]);
+    let written = run(workspace.root(), &["contract", "schemas", "--write", "."]);
     assert!(written.status.success(), "{}", stderr(&written));
     let mut asked = Vec::new();
     for (path, of) in [
@@ -23,7 +23,7 @@ fn s1_02_03_13_14_the_schemas_are_written_at_the_contracts_paths_and_are_draft_2
         assert_eq!(file["$schema"], "https://json-schema.org/draft/2020-12/schema", "{path}");
         assert_eq!(file, schema(of), "{path}");
         // What the binary holds replies against is the same.
-        let printed = run(workspace.root(), &["schemas", of]);
+        let printed = run(workspace.root(), &["contract", "schemas", of]);
         assert_eq!(serde_json::from_str::<Value>(&stdout(&printed)).unwrap(), file);
         asked.push(json!({ "schema": file }));
     }
@@ -66,7 +66,8 @@ fn s1_15_16_tool_io_asks_for_a_tool_and_an_input_and_knows_two_things_more() {
     for ((io, sound), wrong) in rows.iter().zip(verdicts) {
         assert_eq!(wrong.is_empty(), *sound, "{io}: {wrong:?}");
         workspace.put("io.json", io.to_string());
-        let ours = run(workspace.root(), &["schemas", "tool_io", "--validate", "io.json"]);
+        let ours =
+            run(workspace.root(), &["contract", "schemas", "tool_io", "--validate", "io.json"]);
         assert_eq!(ours.status.code(), Some(i32::from(!sound)), "{io}: {}", stdout(&ours));
     }
     // The request envelope is what our own requests are.
@@ -81,7 +82,7 @@ fn s1_18_19_20_the_registry_shows_what_it_has_and_compiles_each_schema_once() {
     let workspace = Workspace::new()
         .file(&format!("{TOOLS}/files.read.input.schema.json"), same.to_string())
         .file(&format!("{TOOLS}/files_list.input.schema.json"), reordered);
-    let listed = stdout(&run(workspace.root(), &["schemas"]));
+    let listed = stdout(&run(workspace.root(), &["contract", "schemas"]));
     let of = |what: &str| -> Vec<String> {
         let lines = listed.lines().filter(|line| line.contains(what));
         lines.map(|line| line.split("  ").next().unwrap().to_owned()).collect()
@@ -99,13 +100,14 @@ fn s1_18_19_20_the_registry_shows_what_it_has_and_compiles_each_schema_once() {
     workspace.put("sound.json", sound.to_string());
     workspace.put("broken.json", json!({ "ok": true }).to_string());
     for (file, code) in [("sound.json", 0), ("broken.json", 1), ("nothing.json", 2)] {
-        let output = run(workspace.root(), &["schemas", "--validate", file]);
+        let output = run(workspace.root(), &["contract", "schemas", "--validate", file]);
         assert_eq!(output.status.code(), Some(code), "{file}: {output:?}");
     }
-    let of_tool = run(workspace.root(), &["schemas", "mcp.tool:docs.load.fetch", "--output"]);
+    let of_tool =
+        run(workspace.root(), &["contract", "schemas", "mcp.tool:docs.load.fetch", "--output"]);
     let of_tool: Value = serde_json::from_str(&stdout(&of_tool)).unwrap();
     assert_eq!(of_tool["type"], "object");
-    let none = run(workspace.root(), &["schemas", "docs.load.fetch"]);
+    let none = run(workspace.root(), &["contract", "schemas", "docs.load.fetch"]);
     assert_eq!(none.status.code(), Some(2));
     assert!(stderr(&none).contains("mcp.tool:files.read"), "{}", stderr(&none));
 }
@@ -171,7 +173,7 @@ fn s1_24_each_default_root_of_the_folder_that_one_is_in_is_read_and_a_setting_na
     }
     called(&served, list, &json!({ "path": "docs" }));
     called(&served, read, &json!({ "path": "README.md" }));
-    let registered = stdout(&run(workspace.root(), &["schemas"]));
+    let registered = stdout(&run(workspace.root(), &["contract", "schemas"]));
     for file in [
         format!("{specs}/files.list.input.schema.json"),
         format!("{tools}/files.read.input.schema.json"),

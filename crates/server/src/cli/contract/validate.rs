@@ -1,4 +1,4 @@
-//! Validates an asset file against its schema (`toolgate validate`).
+//! Validates an asset file against its schema (`toolgate contract validate`).
 #![allow(
     clippy::disallowed_methods,
     reason = "the file that a person names, which is no tool's to read"
@@ -12,9 +12,9 @@ use std::process::ExitCode;
 use anyhow::Context;
 use serde_json::{Value, json};
 use toolgate_toolsets::assets::{AssetSnapshot, schema_of_example};
-use toolgate_toolsets::world::Root;
+use toolgate_world::Root;
 
-use super::{FolderArgs, print};
+use crate::cli::{FolderArgs, print};
 
 /// Largest asset, in bytes.
 const BYTES_MAX: u64 = 64 << 20;
@@ -22,9 +22,9 @@ const BYTES_MAX: u64 = 64 << 20;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  toolgate validate examples/Tone_Example.json
-  toolgate validate asset.json --schema nested-synesthetic-asset
-  SYN_SCHEMAS_DIR=~/schemas toolgate validate asset.json
+  toolgate contract validate examples/Tone_Example.json
+  toolgate contract validate asset.json --schema nested-synesthetic-asset
+  SYN_SCHEMAS_DIR=~/schemas toolgate contract validate asset.json
 
 What is wrong with it goes to standard output, as one JSON object. Without --schema, what the
 asset says of its schema decides, else the file's name. It exits with 0 when the asset is valid,

@@ -1,4 +1,4 @@
-//! Compares two logs of envelopes (`toolgate diff-logs`).
+//! Compares two logs of envelopes (`toolgate contract diff-logs`).
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use serde_json::Value;
 
-use super::{complain, print};
+use crate::cli::{complain, print};
 
 /// Log that a check writes.
 const NEW_LOG: &str = "runs/mcp_server/envelope_validation.latest.jsonl";
@@ -28,9 +28,9 @@ const ID_FIELDS: [&str; 3] = ["requestId", "traceId", "spanId"];
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  toolgate diff-logs --new runs/mcp_server/envelope_validation.latest.jsonl \\
+  toolgate contract diff-logs --new runs/mcp_server/envelope_validation.latest.jsonl \\
       --golden tests/fixtures/mcp/envelope_validation_golden.jsonl
-  toolgate diff-logs --ignore outputBytes metadata.validation
+  toolgate contract diff-logs --ignore outputBytes metadata.validation
 
 When and how long something was is not compared, nor in which run; ids are where both logs say that
 they are deterministic.

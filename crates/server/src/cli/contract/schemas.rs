@@ -1,4 +1,4 @@
-//! Lists, prints and writes the schemas of envelopes and calls (`toolgate schemas`).
+//! Lists, prints and writes the schemas of envelopes and calls (`toolgate contract schemas`).
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -11,16 +11,16 @@ use toolgate_dialects::envelope::{canonical_tool_id, catalog_name};
 use toolgate_host::{SchemaChecker, SchemaRegistry, SchemaSide, SharedSchema};
 
 use super::check::read_json;
-use super::{FolderArgs, complain, print};
+use crate::cli::{FolderArgs, complain, print};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  toolgate schemas                     what there is, by its fingerprint
-  toolgate schemas envelope            one of envelope, request_envelope and tool_io
-  toolgate schemas mcp.tool:files.read the arguments of a tool; --output for its results
-  toolgate schemas --write .           all of them as files, where RAGX has them
-  toolgate schemas --validate reply.json
+  toolgate contract schemas                     what there is, by its fingerprint
+  toolgate contract schemas envelope            one of envelope, request_envelope and tool_io
+  toolgate contract schemas mcp.tool:files.read the arguments of a tool; --output for its results
+  toolgate contract schemas --write .           all of them as files, where RAGX has them
+  toolgate contract schemas --validate reply.json
                                        whether a file holds an envelope as it must be
 
 It exits with 0, with 1 when what was validated is not valid, and with 2 when there is no such

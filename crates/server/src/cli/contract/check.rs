@@ -1,4 +1,4 @@
-//! Runs the envelope contract once and checks the results (`toolgate check`).
+//! Runs the envelope contract once and checks the results (`toolgate contract check`).
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -13,8 +13,8 @@ use toolgate_contract::{FrameHead, MessageFrame, ReplyBody};
 use toolgate_host::OutputCheck;
 
 use super::diff_logs::{self, LogComparison};
-use super::envelope_options::EnvelopeOptions;
-use super::{FolderArgs, complain, print, run_to_end, small_runtime};
+use crate::cli::envelope_options::EnvelopeOptions;
+use crate::cli::{FolderArgs, complain, print, run_to_end, small_runtime};
 
 /// Configuration of a check, if the folder has this file.
 const CONFIGURATION: &str = "tests/fixtures/mcp/toolgate.toml";
@@ -26,9 +26,9 @@ const LATEST: &str = "mcp_server/envelope_validation.latest.jsonl";
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  toolgate check --once --deterministic-ids --log-dir runs
+  toolgate contract check --once --deterministic-ids --log-dir runs
                         discovers, gets a prompt and loads a document, each in its envelope
-  toolgate check --once --deterministic-ids --log-dir runs \\
+  toolgate contract check --once --deterministic-ids --log-dir runs \\
       --golden tests/fixtures/mcp/envelope_validation_golden.jsonl
                         and holds the log of that against a golden one
 

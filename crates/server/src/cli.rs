@@ -12,12 +12,9 @@ mod index;
 mod check_config;
 mod trust;
 mod envelope_options;
-mod check;
 mod doctor;
-mod diff_logs;
-mod schemas;
 mod import;
-mod validate;
+mod contract;
 mod key;
 mod audit;
 mod policy;
@@ -71,8 +68,6 @@ enum CliCommand {
     Tools(tools::ToolsArgs),
     /// Build or update the search index
     Index(index::IndexArgs),
-    /// Validate an asset file against its schema
-    Validate(validate::ValidateArgs),
     /// Import a program's commands, or MCP servers from your clients' settings
     Import(import::ImportArgs),
     /// Create, list, rotate and revoke API keys
@@ -93,12 +88,8 @@ enum CliCommand {
     Trust(trust::TrustArgs),
     /// Check which sandbox layers this system supports, and whether upstreams respond
     Doctor(doctor::DoctorArgs),
-    /// Run the envelope contract once and check the results
-    Check(check::CheckArgs),
-    /// Compare two logs of envelopes
-    DiffLogs(diff_logs::DiffLogsArgs),
-    /// List, print or write the schemas of envelopes and calls
-    Schemas(schemas::SchemasArgs),
+    /// Check envelopes, their logs and schemas, and asset files of the older contracts
+    Contract(contract::ContractArgs),
     /// Print a completion script for a shell
     #[command(
         after_help = "Example:\n  toolgate completions bash > ~/.local/share/bash-completion/completions/toolgate"
@@ -183,7 +174,6 @@ pub(crate) fn main() -> ExitCode {
         CliCommand::Jobs(args) => jobs::run(&args),
         CliCommand::Tools(args) => tools::run(&args),
         CliCommand::Index(args) => index::run(&args),
-        CliCommand::Validate(args) => validate::run(&args),
         CliCommand::Import(args) => import::run(&args),
         CliCommand::Key(args) => key::run(&args),
         CliCommand::Audit(args) => audit::run(&args),
@@ -194,9 +184,7 @@ pub(crate) fn main() -> ExitCode {
         CliCommand::CheckConfig(args) => check_config::run(&args),
         CliCommand::Trust(args) => trust::run(&args),
         CliCommand::Doctor(args) => doctor::run(&args),
-        CliCommand::Check(args) => check::run(&args),
-        CliCommand::DiffLogs(args) => diff_logs::run(&args),
-        CliCommand::Schemas(args) => schemas::run(&args),
+        CliCommand::Contract(args) => contract::run(&args),
         CliCommand::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "toolgate", &mut script);
@@ -210,13 +198,14 @@ pub(crate) fn main() -> ExitCode {
     })
 }
 
-/// Returns the command line. Synesthetic's `--validate PATH` becomes `validate PATH`.
+/// Returns the command line. Synesthetic's `--validate PATH` becomes `contract validate PATH`.
 fn command_line_words() -> impl Iterator<Item = OsString> {
     let mut words: Vec<_> = std::env::args_os().collect();
     if let Some(first) = words.get(1).and_then(|word| word.to_str()) {
         let path = first.strip_prefix("--validate=").map(OsString::from);
         if first == "--validate" || path.is_some() {
-            words.splice(1..2, [OsString::from("validate")].into_iter().chain(path));
+            words
+                .splice(1..2, ["contract", "validate"].map(OsString::from).into_iter().chain(path));
         }
     }
     words.into_iter()
