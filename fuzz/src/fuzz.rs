@@ -21,11 +21,12 @@ use libfuzzer_sys::fuzz_target;
 type Target = fn(&[u8]);
 
 /// The targets of each crate, and the one of the command line.
-const TARGETS: [&[(&str, Target)]; 7] = [
+const TARGETS: [&[(&str, Target)]; 8] = [
     toolgate::fuzzing::TARGETS,
     toolgate_dialects::fuzzing::TARGETS,
     toolgate_host::fuzzing::TARGETS,
     toolgate_toolsets::fuzzing::TARGETS,
+    toolgate_world::fuzzing::TARGETS,
     toolgate_transports::fuzzing::TARGETS,
     toolgate_upstream::fuzzing::TARGETS,
     &[("server_sent_events", events::check_any_chunking)],

@@ -10,6 +10,7 @@ mod shell;
 mod setup;
 mod test;
 mod codegen;
+mod rooms;
 mod tidy;
 mod bench;
 mod attack;
@@ -59,8 +60,8 @@ Parts of the test, which also run alone:
   count [--keep]       count the instructions from a request's bytes to its answer's, and fail if
                        they grew by more than 5 %. --keep records the new counts
   codegen [--check]    write the generated pages of docs/reference, or list those that are stale
-  tidy                 check the rules no compiler knows: dependencies between crates, licenses,
-                       length of files
+  tidy                 check the rules no compiler knows: dependencies between crates and between
+                       the modules of each crate, licenses, length of files
 
 Long runs, for a schedule or by hand:
   fuzz [TARGET].. [--seconds N] [--merge | --again FILE]

@@ -8,18 +8,25 @@ use serde_json::Value;
 use crate::shell::{cargo, checkout, output};
 
 /// The arrows of ARCHITECTURE.md: which of our crates each may depend on, and no other.
-const ARROWS: [(&str, &[&str]); 10] = [
+const ARROWS: [(&str, &[&str]); 11] = [
     ("toolgate-contract", &[]),
     ("toolgate-transports", &["toolgate-contract"]),
     ("toolgate-dialects", &["toolgate-contract"]),
     ("toolgate-host", &["toolgate-contract"]),
+    ("toolgate-world", &["toolgate-contract"]),
     ("toolgate-chunks", &[]),
     ("toolgate-embed", &[]),
     ("toolgate-search", &["toolgate-chunks"]),
     ("toolgate-upstream", &["toolgate-contract", "toolgate-dialects"]),
     (
         "toolgate-toolsets",
-        &["toolgate-contract", "toolgate-search", "toolgate-chunks", "toolgate-embed"],
+        &[
+            "toolgate-contract",
+            "toolgate-world",
+            "toolgate-search",
+            "toolgate-chunks",
+            "toolgate-embed",
+        ],
     ),
     (
         "toolgate",
@@ -28,6 +35,7 @@ const ARROWS: [(&str, &[&str]); 10] = [
             "toolgate-transports",
             "toolgate-dialects",
             "toolgate-host",
+            "toolgate-world",
             "toolgate-toolsets",
             "toolgate-upstream",
         ],
@@ -58,11 +66,13 @@ pub(crate) fn check() -> anyhow::Result<()> {
     wrong.extend(arrows(&metadata));
     wrong.extend(licences(&metadata)?);
     wrong.extend(files()?);
+    wrong.extend(crate::rooms::check()?);
+    wrong.extend(readability()?);
     wrong.extend(what_cargo_run_runs(&metadata));
     if !wrong.is_empty() {
         bail!("tidy found:\n  {}", wrong.join("\n  "));
     }
-    eprintln!("tidy: arrows, licences and files are in order");
+    eprintln!("tidy: arrows, rooms, licenses, files and names are in order");
     Ok(())
 }
 
@@ -160,6 +170,23 @@ fn licence(words: &mut Words<'_>, allowed: &BTreeSet<&str>) -> bool {
         Some(exception) => allowed.contains(format!("{name} WITH {exception}").as_str()),
         None => allowed.contains(name),
     }
+}
+
+/// Returns a line for each figure of names, comments and guides that misses its limit.
+fn readability() -> anyhow::Result<Vec<String>> {
+    let script = checkout().join("xtask/readability.py");
+    let done = std::process::Command::new("python3")
+        .arg(&script)
+        .arg(checkout())
+        .arg("--check")
+        .output()
+        .context("python3, which runs xtask/readability.py")?;
+    let text = String::from_utf8_lossy(&done.stdout);
+    let missed: Vec<_> = text.lines().filter(|line| line.starts_with("MISSED")).collect();
+    if missed.is_empty() && !done.status.success() {
+        bail!("{}: {}", script.display(), String::from_utf8_lossy(&done.stderr).trim());
+    }
+    Ok(missed.into_iter().map(|line| format!("xtask/readability.py: {line}")).collect())
 }
 
 /// Files that are too long, or that hold what a file of ours does not.

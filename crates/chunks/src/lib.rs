@@ -2,21 +2,21 @@
 //! index.
 
 mod chunk;
-mod chunker;
-mod cut;
+mod lines;
 mod join;
 mod outline;
-mod code;
+mod docs;
+mod cut;
 mod memory;
 mod grammars;
-mod docs;
-mod guess;
 mod definitions;
+mod guess;
+mod code;
 mod sections;
 mod config_outline;
-mod lines;
-mod symbols;
 mod language;
+mod chunker;
+mod symbols;
 mod origin;
 pub mod words;
 

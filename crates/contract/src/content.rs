@@ -1,11 +1,13 @@
 //! Content for a person or a model: text, images, audio, resources and links.
 
+mod resource_data;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{ResourceContents, ResourceSpec};
+pub use resource_data::{ResourceContents, ResourceData, ResourceSpec, ResourceTemplate};
 
 /// One piece of content with its annotations.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -144,8 +146,8 @@ impl ContentBlock {
             }
             ContentBody::Link(resource) => resource.uri.clone(),
             ContentBody::Resource(contents) => match &contents.held {
-                crate::ResourceData::Text(text) => text.clone(),
-                crate::ResourceData::Bytes(data) => {
+                ResourceData::Text(text) => text.clone(),
+                ResourceData::Bytes(data) => {
                     format!("({}, {} bytes)", contents.uri, data.0.len())
                 }
             },
@@ -183,5 +185,26 @@ impl Icon {
             media_type: Some("image/svg+xml".into()),
             sizes: vec!["any".into()],
         }
+    }
+}
+
+/// A message of a rendered prompt.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PromptMessage {
+    /// The speaker.
+    pub role: MessageRole,
+    /// The content.
+    pub content: ContentBlock,
+}
+
+impl PromptMessage {
+    /// Creates a message by the person.
+    pub fn user(content: ContentBlock) -> Self {
+        Self { role: MessageRole::User, content }
+    }
+
+    /// Creates a message by the model.
+    pub fn assistant(content: ContentBlock) -> Self {
+        Self { role: MessageRole::Assistant, content }
     }
 }

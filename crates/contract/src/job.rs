@@ -1,7 +1,5 @@
 //! Jobs: calls whose outcome is collected later, and their events.
 
-use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,49 +7,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BoxFuture, CallError, Caller, ClientQuestions, LogLevel, OpenFile, OutputStream, ToolId,
+    BoxFuture, CallError, Caller, ClientQuestions, JobId, LogLevel, OpenFile, OutputStream, ToolId,
     ToolOutput,
 };
-
-/// The id of a job: 128 random bits, written as 32 hex digits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct JobId(u128);
-
-impl JobId {
-    /// Creates an id from `bits`, which must be unguessable.
-    pub fn from_bits(bits: u128) -> Self {
-        Self(bits)
-    }
-
-    /// Returns the bits.
-    pub fn bits(self) -> u128 {
-        self.0
-    }
-}
-
-impl fmt::Display for JobId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
-    }
-}
-
-impl FromStr for JobId {
-    type Err = JobIdError;
-
-    /// Accepts only the canonical form, 32 lower-case hex digits, so that each job has one name.
-    fn from_str(text: &str) -> Result<Self, JobIdError> {
-        let sound = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-        if text.len() != 32 || !text.bytes().all(sound) {
-            return Err(JobIdError);
-        }
-        u128::from_str_radix(text, 16).map(Self).map_err(|_| JobIdError)
-    }
-}
-
-/// The error for a text that is not 32 hex digits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a job's id is 32 hex digits")]
-pub struct JobIdError;
 
 /// State of a job. States follow in this order, except when a job runs again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
@@ -250,18 +208,4 @@ pub enum JobStreamItem {
     Event(Arc<JobEvent>),
     /// The ended job. It follows the last event and ends the stream.
     Ended(Box<JobSnapshot>),
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_id_is_read_only_as_it_is_written() {
-        let id = JobId::from_bits(7);
-        assert_eq!(id.to_string().parse(), Ok(id));
-        for other in ["7", "0000000000000000000000000000000G", "+0000000000000000000000000000007"] {
-            assert_eq!(other.parse::<JobId>(), Err(JobIdError), "{other}");
-        }
-    }
 }

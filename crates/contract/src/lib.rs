@@ -2,25 +2,31 @@
 //!
 //! This crate does no IO and knows no protocol. Every other crate may depend on it.
 
+pub mod printable;
+mod future;
 mod schema;
 mod json_cache;
-mod tool;
+mod sandbox_report;
+mod caller;
+mod change;
 mod content;
+mod questions;
+mod error;
+mod write_budget;
+mod asker;
+mod tool_spec;
+mod job_id;
+mod call;
+mod tool;
 mod resource;
 mod prompt;
 mod skill;
-mod questions;
-mod caller;
-mod write_budget;
-mod sandbox_report;
-mod call;
-mod error;
+mod frame;
+mod job;
 mod envelope;
 mod request;
-mod change;
-mod job;
-mod frame;
 
+pub use asker::{Asker, ConsentRedeemer, QuestionSender};
 pub use call::{
     CallEvent, CallMetadata, EventSink, LogLevel, OutputStream, ProducedFile, ResultText,
     StartedWork, ToolCall, ToolContext, ToolOutput, TraceContext, log_text,
@@ -29,7 +35,7 @@ pub use caller::{BearerToken, Caller, CallerKind};
 pub use change::{ChangeFeed, ChangeFilter, ServerChange};
 pub use content::{
     Base64Bytes, ContentAnnotations, ContentBlock, ContentBody, Icon, MediaData, MessageRole,
-    MetaFields,
+    MetaFields, PromptMessage, ResourceContents, ResourceData, ResourceSpec, ResourceTemplate,
 };
 pub use envelope::{
     CallEnvelope, CallOrigin, CanonicalCode, EnvelopeError, EnvelopeMeta, canonical_json,
@@ -37,32 +43,33 @@ pub use envelope::{
 };
 pub use error::{CallError, ToolError, ToolFault, ValidationProblem};
 pub use frame::{FrameHead, MessageFrame, OpenFile, Reply, ReplyBody};
+pub use future::BoxFuture;
 pub use job::{
-    ArtefactSelection, JobArtefact, JobEvent, JobEventKind, JobEventStream, JobId, JobIdError,
-    JobOptions, JobPage, JobSnapshot, JobState, JobStreamItem, OpenArtefact,
+    ArtefactSelection, JobArtefact, JobEvent, JobEventKind, JobEventStream, JobOptions, JobPage,
+    JobSnapshot, JobState, JobStreamItem, OpenArtefact,
 };
+pub use job_id::{JobId, JobIdError};
 pub use json_cache::JsonCache;
 pub use prompt::{
-    AnyPrompt, Prompt, PromptArgument, PromptArguments, PromptMessage, PromptSource, PromptSpec,
-    PromptText, erase_prompt,
+    AnyPrompt, Prompt, PromptArgument, PromptArguments, PromptSource, PromptSpec, PromptText,
+    erase_prompt,
 };
 pub use questions::{
-    Asker, ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions, ClientRoot,
-    ConsentRedeemer, PersonChoice, QuestionKind, QuestionSender, QuestionSupport, SamplingAnswer,
-    SamplingMessage, SamplingRequest,
+    ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions, ClientRoot, PersonChoice,
+    QuestionKind, QuestionSupport, SamplingAnswer, SamplingMessage, SamplingRequest,
 };
 pub use request::{
     HostAnswer, HostRequest, PromptPage, ResourceCursor, ResourcePage, SkillPage, ToolPage,
 };
 pub use resource::{
-    COMPLETIONS_MAX, Completion, CompletionRequest, CompletionTarget, ResourceContents,
-    ResourceData, ResourceSource, ResourceSpec, ResourceTemplate, UriClaim, WatchGuard,
+    COMPLETIONS_MAX, Completion, CompletionRequest, CompletionTarget, ResourceSource, UriClaim,
+    WatchGuard,
 };
 pub use sandbox_report::SandboxReport;
 pub use schema::{LazySchema, schema_of};
 pub use skill::{Skill, SkillFile, SkillFiles, SkillSource};
-pub use tool::{
-    AnyTool, BoxFuture, CallEnding, ConcurrencyGroup, ContentOnly, Effects, JobSupport, NoInput,
-    Tool, ToolId, ToolOutcome, ToolSpec, erase_tool, fold_name, glob_problem, with_icons,
+pub use tool::{AnyTool, ContentOnly, NoInput, Tool, ToolOutcome, erase_tool, with_icons};
+pub use tool_spec::{
+    CallEnding, ConcurrencyGroup, Effects, JobSupport, ToolId, ToolSpec, fold_name, glob_problem,
 };
 pub use write_budget::{RateBudget, WriteBudget};

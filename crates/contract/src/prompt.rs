@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
-    BoxFuture, ChangeFeed, CompletionRequest, ContentBlock, Icon, MessageRole, ToolContext,
-    ToolError, ToolSpec, WatchGuard, schema_of,
+    BoxFuture, ChangeFeed, CompletionRequest, Icon, PromptMessage, ToolContext, ToolError,
+    ToolSpec, WatchGuard, schema_of,
 };
 
 /// The description of a prompt.
@@ -47,27 +47,6 @@ pub struct PromptText {
     pub description: Option<String>,
     /// The messages, in order.
     pub messages: Vec<PromptMessage>,
-}
-
-/// A message of a rendered prompt.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PromptMessage {
-    /// The speaker.
-    pub role: MessageRole,
-    /// The content.
-    pub content: ContentBlock,
-}
-
-impl PromptMessage {
-    /// Creates a message by the person.
-    pub fn user(content: ContentBlock) -> Self {
-        Self { role: MessageRole::User, content }
-    }
-
-    /// Creates a message by the model.
-    pub fn assistant(content: ContentBlock) -> Self {
-        Self { role: MessageRole::Assistant, content }
-    }
 }
 
 /// The arguments of a prompt: texts by name.

@@ -14,18 +14,18 @@ use toolgate_contract::{
     JobStreamItem, LogLevel, MessageFrame, QuestionSupport, Reply, ServerChange,
 };
 
-pub mod mcp;
-pub mod zyra;
-pub mod synesthetic;
-pub mod workstation;
-pub mod mira;
-pub mod envelope;
-
-mod sandbox_warning;
-mod envelope_data;
-mod instructions;
 mod json;
 mod rpc;
+pub mod mcp;
+mod sandbox_warning;
+pub mod zyra;
+pub mod synesthetic;
+
+pub mod workstation;
+pub mod mira;
+mod envelope_data;
+pub mod envelope;
+mod instructions;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 

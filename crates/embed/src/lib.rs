@@ -3,15 +3,15 @@
 //! The crate computes vectors and knows nothing of their use. Everything is plain Rust: the network
 //! is a sequence of matrix products and elementwise functions.
 
-mod model;
 mod error;
 mod folder;
 mod tokens;
-mod bert;
 mod weights;
 mod activations;
-mod matrix;
 mod kernel;
+mod matrix;
+mod bert;
+mod model;
 
 pub use error::ModelFolderError;
 pub use model::{EmbeddingModel, InvalidVectors, ModelFolder, ModelSpace};

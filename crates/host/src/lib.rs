@@ -3,20 +3,20 @@
 //!
 //! The host knows no socket and no protocol. A dialect encodes its answers for the wire.
 
-mod pipeline;
-mod gauges;
-mod catalog;
-mod schemas;
 mod schema_errors;
+mod schemas;
+mod header_params;
+mod catalog;
 mod policy;
+mod gauges;
 mod limits;
-mod audit;
 mod secrets;
+mod audit;
+mod pipeline;
 mod jobs;
+mod did_you_mean;
 mod library;
 mod envelopes;
-mod did_you_mean;
-mod header_params;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 use toolgate_chunks::{ChunkKind, TextChunk};
 
-use crate::rank::{ChunkTexts, FIELDS};
+use crate::fields::{ChunkTexts, FIELDS};
 
 /// Hash of a chunk's text. Chunks with equal texts share one vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

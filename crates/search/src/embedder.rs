@@ -61,7 +61,7 @@ const TEXT_BYTES_MAX: usize = 2_000;
 
 /// Returns the text of a chunk for an embedder, made from `texts` by field. It has the names in
 /// plain words, then the doc comment and the body.
-pub fn embedding_text(texts: &crate::rank::ChunkTexts<'_>) -> String {
+pub fn embedding_text(texts: &crate::fields::ChunkTexts<'_>) -> String {
     let [names, within, _, _, doc, body] = texts;
     let mut told = plain_words(names);
     for part in [plain_words(within).as_str(), doc, body] {

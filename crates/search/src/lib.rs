@@ -2,13 +2,13 @@
 //!
 //! The index knows documents, not files. Its owner supplies the documents and receives the results.
 
+mod fields;
 pub mod document;
 pub mod embedder;
-pub mod index;
-mod fields;
-pub mod rank;
 pub mod static_model;
+pub mod rank;
 pub mod vectors;
+pub mod index;
 
 pub use document::{ChunkHash, ChunkSummary, DocumentFilter, IndexDocument};
 pub use embedder::{Embedder, EmbeddingUsage, VectorSpace};

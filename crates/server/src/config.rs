@@ -19,8 +19,8 @@ use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use toolgate_host::OutputCheck;
-use toolgate_toolsets::world::sandbox;
 use toolgate_toolsets::{assets, ci, commands, docs, exec, files, git, prompts, search, skills};
+use toolgate_world::sandbox;
 
 pub use audit::AuditSection;
 pub use contracts::ContractEnvironment;

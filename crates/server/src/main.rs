@@ -6,6 +6,6 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     // This call comes first: sandbox helpers are this binary under another name and never return.
-    toolgate_toolsets::world::sandbox::run_helper_if_asked();
+    toolgate_world::sandbox::run_helper_if_asked();
     cli::main()
 }

@@ -25,17 +25,17 @@ use toolgate_contract::{
     BoxFuture, PromptSource, ResourceSource, SkillSource, WatchGuard, with_icons,
 };
 use toolgate_host::{CatalogReadiness, DynamicSources, Host, RejectedTool};
-use toolgate_toolsets::world::Root;
-use toolgate_toolsets::world::dial::{self, CertificateTrust, TlsClient};
-use toolgate_toolsets::world::processes::{
-    self, OpenProgram, ProcessRunner, ProgramLookupError, ProgramStart,
-};
-use toolgate_toolsets::world::sandbox::SandboxProfile;
 use toolgate_toolsets::{icons, skills};
 use toolgate_upstream::{
     ByteStream, NetworkAddress, ProgramOutput, ProgramToStart, RunningProgram, UpstreamHost,
     UpstreamTables, UpstreamWorld, Upstreams,
 };
+use toolgate_world::Root;
+use toolgate_world::dial::{self, CertificateTrust, TlsClient};
+use toolgate_world::processes::{self, OpenProgram, ProcessRunner, ProgramStart};
+use toolgate_world::programs;
+use toolgate_world::programs::ProgramLookupError;
+use toolgate_world::sandbox::SandboxProfile;
 
 use crate::config::{Config, cache_folder};
 pub(crate) use cache::UpstreamCache;
@@ -242,7 +242,7 @@ impl UpstreamWorld for MachineAccess {
             };
             // A relative path to a program is resolved in the workspace.
             let path = self.processes.unwritable_path(&self.search_path, &self.root);
-            let found = processes::ResolvedProgram::find(name, workspace.as_fd(), &path);
+            let found = programs::ResolvedProgram::find(name, workspace.as_fd(), &path);
             let mut found = found.map_err(|why| self.missing_program(name, why))?;
             // The path must be absolute, because the working directory may differ.
             found.path = self.root.path().join(found.path);
@@ -358,7 +358,7 @@ impl MachineAccess {
                 }
             };
         }
-        match processes::nearest_program(name, &self.search_path) {
+        match programs::nearest_program(name, &self.search_path) {
             Some(nearest) => format!("there is no program `{name}`; did you mean `{nearest}`?"),
             None => format!("there is no program `{name}` in {}", self.search_path),
         }

@@ -3,7 +3,7 @@
 use toolgate_contract::ToolError;
 
 use crate::files::cursor;
-use crate::{assets, commands, files, front_matter, world};
+use crate::{assets, commands, files, front_matter};
 
 /// A function that takes one fuzz input and panics if it finds a bug.
 type ToolsetFuzzTarget = fn(&[u8]);
@@ -16,9 +16,6 @@ pub const TARGETS: &[(&str, ToolsetFuzzTarget)] = &[
     ("file_cursors", file_cursors),
     ("packs", packs),
     ("front_matter", front_matter),
-    ("protected", protected),
-    ("paths", paths),
-    ("plans", plans),
 ];
 
 #[cfg(test)]
@@ -61,19 +58,4 @@ fn packs(bytes: &[u8]) {
 /// Fuzzes the front matter of Markdown files.
 fn front_matter(bytes: &[u8]) {
     front_matter::check_fuzz_input(bytes);
-}
-
-/// Fuzzes the many spellings of protected names.
-fn protected(bytes: &[u8]) {
-    world::root::fuzz_protected(bytes);
-}
-
-/// Fuzzes paths in a caller's notation.
-fn paths(bytes: &[u8]) {
-    world::root::fuzz_paths(bytes);
-}
-
-/// Fuzzes the plans that the sandbox helper receives.
-fn plans(bytes: &[u8]) {
-    world::sandbox::fuzz_plans(bytes);
 }

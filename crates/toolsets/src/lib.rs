@@ -1,24 +1,22 @@
 //! Built-in tools: each folder is a toolset, each file a tool.
 
+mod confirmation;
 pub mod exec;
 pub mod git;
 pub mod ci;
 pub mod commands;
+mod grep;
+mod media;
+mod uri_paths;
 pub mod files;
+mod front_matter;
 pub mod search;
 pub mod docs;
+pub mod icons;
+mod workspace_scan;
 pub mod prompts;
 pub mod skills;
 pub mod assets;
-pub mod icons;
-mod confirmation;
-mod front_matter;
-mod grep;
-mod workspace_scan;
-mod media;
-mod uri_paths;
-mod printable;
-pub mod world;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 

@@ -3,9 +3,9 @@
 //! A transport frames messages, caps their size before parsing, and passes back-pressure on. It
 //! never reads a body's content.
 
+mod adaptive_spin;
 pub mod stdio;
 pub mod http;
 pub mod memory;
-mod adaptive_spin;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;

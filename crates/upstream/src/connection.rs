@@ -1,5 +1,7 @@
 //! A connection to an upstream, on which both sides agreed on a protocol revision.
 
+pub(crate) mod checked_pins;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,8 +15,10 @@ use toolgate_dialects::mcp::upstream::{
 
 use crate::message::{self, RpcError};
 use crate::transport::{MessageReceiver, OutgoingMessage, RequestFailure, TransportConnection};
-use crate::upstream::CheckedPins;
+use checked_pins::CheckedPins;
 
+/// How long a listing is valid if the upstream states no lifetime.
+pub(crate) const LISTING_LIFETIME: Duration = Duration::from_secs(300);
 /// Longest wait for an answer to `server/discover` and `logging/setLevel`, which older servers do
 /// not know.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);

@@ -4,24 +4,21 @@
 //! Programs and network connections are handed in as a [`UpstreamWorld`]. Storage and the catalog
 //! are handed in as [`UpstreamHost`].
 
-mod settings;
 mod world;
-mod oauth;
+mod address;
+mod settings;
+mod names;
+mod instructions;
+pub mod pins;
 mod message;
 mod transport;
+mod server_requests;
+mod oauth;
 mod transports;
 mod connection;
 mod listing;
-mod names;
-pub mod pins;
-mod instructions;
-mod server_requests;
-mod call_driver;
-mod dedicated;
 mod results;
 mod upstream;
-mod tool;
-mod uri_ownership;
 mod resources;
 mod skills;
 mod prompts;
@@ -35,14 +32,17 @@ use toolgate_contract::{
     BoxFuture, ChangeFeed, PromptSource, ResourceSource, ServerChange, SkillSource,
 };
 
+use listing::uri_ownership::UriOwnership;
 use upstream::InstanceOwner;
-use uri_ownership::UriOwnership;
 
 pub use listing::UpstreamListing;
-pub use oauth::{OAuthAccess, OAuthGrant, OAuthSettings, PendingSignIn, StepCallback};
+pub use oauth::{OAuthAccess, PendingSignIn, StepCallback};
 pub use results::ResultStore;
-pub use settings::{ConnectionSharing, UpstreamSettings, UpstreamTables, UpstreamTransport};
-pub use upstream::{Upstream, UpstreamHost, UpstreamState, variable_names};
+pub use settings::{
+    ConnectionSharing, OAuthGrant, OAuthSettings, UpstreamSettings, UpstreamTables,
+    UpstreamTransport, variable_names,
+};
+pub use upstream::{Upstream, UpstreamHost, UpstreamState};
 pub use world::{
     ByteStream, NetworkAddress, ProgramOutput, ProgramToStart, RunningProgram, UpstreamWorld,
 };

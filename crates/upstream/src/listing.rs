@@ -1,17 +1,20 @@
 //! The listing of an upstream: its tools, resources, prompts and skills, kept so that lists need
 //! not wait for it.
 
+pub(crate) mod skill_index;
+pub(crate) mod fetched_skills;
+pub(crate) mod uri_ownership;
+
 use std::collections::HashSet;
-use std::io;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use toolgate_dialects::mcp::upstream::{ProtocolEra, Revision, SKILLS, TASKS_EXTENSION};
 
-use crate::connection::{UpstreamConnection, UpstreamRequest};
+use crate::connection::{LISTING_LIFETIME, UpstreamConnection, UpstreamRequest};
 use crate::instructions;
-use crate::message::RpcError;
+use crate::message::{RpcError, json_bytes};
 use crate::transport::RequestFailure;
 
 /// Most items of one kind.
@@ -30,7 +33,6 @@ const METHOD_NOT_FOUND: i64 = -32601;
 /// own `ttlMs`.
 const LIFETIME_MIN: Duration = Duration::from_secs(60);
 const LIFETIME_MAX: Duration = Duration::from_secs(3600);
-pub(crate) const LIFETIME: Duration = Duration::from_secs(300);
 
 /// The listing of an upstream.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -183,7 +185,7 @@ impl ListingBudget<'_> {
 
     fn lifetime(&self) -> Duration {
         let said = self.ttl_ms.map(Duration::from_millis);
-        said.map_or(LIFETIME, |said| said.clamp(LIFETIME_MIN, LIFETIME_MAX))
+        said.map_or(LISTING_LIFETIME, |said| said.clamp(LIFETIME_MIN, LIFETIME_MAX))
     }
 
     fn warn_full(&self, all: &[Value], of: &str, why: &str) {
@@ -191,25 +193,6 @@ impl ListingBudget<'_> {
         let count = all.len();
         tracing::warn!("{count} {of} of the upstream `{name}` are taken in, and no more: {why}");
     }
-}
-
-/// Returns the length of `value` as JSON, in bytes.
-pub(crate) fn json_bytes(value: &Value) -> usize {
-    struct Count(usize);
-    impl io::Write for Count {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0 += bytes.len();
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut count = Count(0);
-    // The counting writer never fails.
-    let _ = serde_json::to_writer(&mut count, value);
-    count.0
 }
 
 /// Lists the tools of the upstream `name` over `link`.

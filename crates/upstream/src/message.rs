@@ -1,6 +1,9 @@
 //! Reads and writes JSON-RPC messages.
 
+pub(crate) mod truncated;
+
 use std::fmt;
+use std::io;
 
 use bytes::Bytes;
 use serde::de::{Error, SeqAccess, Visitor};
@@ -8,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::transports::truncated::{self, MessageKind};
+use truncated::MessageKind;
 
 /// A JSON-RPC message.
 #[derive(Debug)]
@@ -198,6 +201,25 @@ pub(crate) fn encode_answer(id: &RawValue, outcome: Result<Value, RpcError>) -> 
     };
     let said = Answer { jsonrpc: "2.0", id, result, error };
     serde_json::to_vec(&said).unwrap_or_default().into()
+}
+
+/// Returns the length of `value` as JSON, in bytes.
+pub(crate) fn json_bytes(value: &Value) -> usize {
+    struct Count(usize);
+    impl io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    // The counting writer never fails.
+    let _ = serde_json::to_writer(&mut count, value);
+    count.0
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 //!
 //! Tokens go to their upstream only. The credentials of our own clients are never forwarded.
 
-mod settings;
 mod steps;
 mod challenge;
 mod fetch;
@@ -21,11 +20,11 @@ use serde::{Deserialize, Serialize};
 use toolgate_contract::{BearerToken, WatchGuard};
 
 pub use access::{OAuthAccess, PendingSignIn};
-pub(crate) use challenge::BearerChallenge;
-pub use settings::{OAuthGrant, OAuthSettings};
+pub(crate) use challenge::{BearerChallenge, challenges};
 pub use steps::StepCallback;
 
-use crate::transports::site::http_url;
+use crate::address::http_url;
+use crate::settings::{OAuthGrant, OAuthSettings, fill_variables};
 use crate::world::UpstreamWorld;
 use assertion::SigningKey;
 use discovery::DiscoveredServer;
@@ -111,7 +110,7 @@ impl UpstreamCredentials {
             &mut settings;
         let texts = [client_id, client_secret, client_key, client_key_id];
         for text in texts.into_iter().flatten() {
-            *text = crate::upstream::fill_variables(text, |name| world.variable(name))?;
+            *text = fill_variables(text, |name| world.variable(name))?;
         }
         let proof = match (&settings.client_secret, &settings.client_key) {
             (_, Some(pem)) => ClientCredential::Key(Arc::new(SigningKey::read(

@@ -12,9 +12,9 @@ use toolgate_dialects::mcp::upstream::{
     parse_completion, parse_contents, parse_resource, parse_template,
 };
 
-use crate::listing::json_bytes;
+use crate::listing::uri_ownership;
+use crate::message::json_bytes;
 use crate::upstream::{CallRequest, Upstream};
-use crate::uri_ownership;
 
 /// Most pages and most bytes of one folder listing.
 const FOLDER_PAGES_MAX: usize = 100;

@@ -1,15 +1,19 @@
 //! Settings of `[upstream.NAME]`.
 
+mod oauth;
+mod variables;
+
 use std::collections::BTreeMap;
 
 use http::HeaderName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
 use toolgate_contract::ToolId;
+use toolgate_dialects::mcp::upstream::{REVISIONS, Revision};
 
-use crate::oauth::OAuthSettings;
-use crate::upstream::revision_named;
+pub use oauth::{OAuthGrant, OAuthSettings};
+pub(crate) use variables::fill_variables;
+pub use variables::variable_names;
 
 /// The upstreams' settings by name, one table `[upstream.NAME]` each.
 pub type UpstreamTables = BTreeMap<String, UpstreamSettings>;
@@ -312,6 +316,18 @@ impl UpstreamSettings {
     pub(crate) fn has_authorization(&self) -> bool {
         self.headers.keys().any(|name| name.eq_ignore_ascii_case("authorization"))
     }
+}
+
+/// Returns the revision `name`.
+///
+/// # Errors
+///
+/// Returns an error that lists the known revisions.
+pub(crate) fn revision_named(name: &str) -> Result<&'static Revision, String> {
+    REVISIONS.iter().find(|revision| revision.name == name).ok_or_else(|| {
+        let known: Vec<_> = REVISIONS.iter().map(|revision| revision.name).collect();
+        format!("no revision is called `{name}`; there is {}", known.join(", "))
+    })
 }
 
 #[cfg(test)]

@@ -1,21 +1,13 @@
 //! Skills of an upstream, listed as it lists them and validated when they are read.
 
 mod skill_checks;
-mod skill_index;
-
-use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
 
 use toolgate_contract::{
     BoxFuture, Skill, SkillSource, ToolContext, ToolError, ToolSpec, UriClaim,
 };
 
+use crate::listing::skill_index::is_normal_form;
 use crate::resources::UpstreamResources;
-
-pub(crate) use skill_index::{SkillIndex, is_normal_form};
-
-/// Most fetched skills that are remembered.
-const FETCHED_MAX: usize = 64;
 
 impl SkillSource for UpstreamResources {
     fn guard(&self) -> Option<&ToolSpec> {
@@ -54,28 +46,5 @@ impl SkillSource for UpstreamResources {
                 None => self.upstream.fetch_skill(ctx, uri).await,
             }
         })
-    }
-}
-
-/// The skills that were fetched last. They cover skills that are not listed, and newer versions of
-/// listed ones.
-#[derive(Default)]
-pub(crate) struct FetchedSkills(Mutex<VecDeque<Skill>>);
-
-impl FetchedSkills {
-    fn remember(&self, skill: Skill) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|one| one.uri != skill.uri);
-        all.push_back(skill);
-        if all.len() > FETCHED_MAX {
-            all.pop_front();
-        }
-    }
-
-    /// Returns the skill whose folder contains `uri`.
-    fn skill_of(&self, uri: &str) -> Option<Skill> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = all.iter().filter(|skill| skill_index::is_in_folder(skill, uri));
-        found.max_by_key(|skill| skill.uri.len()).cloned()
     }
 }

@@ -102,3 +102,14 @@ pub(crate) trait TransportConnection: Send + Sync + 'static {
     /// Returns the reason why the connection is closed, as far as it is known.
     fn closed_reason(&self) -> String;
 }
+
+/// Returns `trouble` as a sentence.
+pub(crate) fn describe_failure(trouble: &RequestFailure) -> String {
+    match trouble {
+        RequestFailure::Refused(error) => format!("it refused: {} ({})", error.message, error.code),
+        RequestFailure::SessionGone => "its session is gone".to_owned(),
+        RequestFailure::NotSent(why)
+        | RequestFailure::Lost(why)
+        | RequestFailure::Unauthorized(why) => why.clone(),
+    }
+}

@@ -4,7 +4,6 @@ mod adaptive_spin;
 pub(crate) mod events;
 pub(crate) mod site;
 pub(crate) mod http;
-pub(crate) mod truncated;
 mod in_flight;
 mod writer;
 pub(crate) mod lines;

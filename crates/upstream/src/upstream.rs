@@ -1,5 +1,8 @@
 //! One upstream: connected when needed, watched, and known by its last listing.
 
+mod tool;
+mod dedicated;
+mod call_driver;
 mod connecting;
 mod lists;
 mod calls;
@@ -22,31 +25,28 @@ use toolgate_contract::{
     AnyTool, ChangeFeed, ConcurrencyGroup, Effects, ServerChange, ToolId, ToolSpec,
 };
 
-use crate::call_driver::SuspendedCalls;
 use crate::connection::UpstreamConnection;
-use crate::dedicated::DedicatedPool;
 use crate::listing::UpstreamListing;
+use crate::listing::fetched_skills::FetchedSkills;
+use crate::listing::skill_index::SkillIndex;
+use crate::listing::uri_ownership::UriOwnership;
 use crate::names;
 use crate::oauth::UpstreamCredentials;
 use crate::pins::PinPolicy;
 use crate::results::ResultStore;
 use crate::settings::UpstreamSettings;
-use crate::skills::{FetchedSkills, SkillIndex};
-use crate::tool::UpstreamTool;
-use crate::uri_ownership::UriOwnership;
 use crate::world::UpstreamWorld;
 
 pub(crate) use calls::{CallRequest, RoundCall};
-pub use connecting::variable_names;
-pub(crate) use connecting::{fill_variables, revision_named};
-pub(crate) use failures::describe_failure;
-pub(crate) use pin_checks::CheckedPins;
 pub(crate) use tasks::TaskGuard;
 
+use call_driver::SuspendedCalls;
 use callers::CallerInstances;
 pub(crate) use callers::InstanceOwner;
 use changes::{ListenRequest, WatchCounts};
 use connecting::ConnectFailures;
+use dedicated::DedicatedPool;
+use tool::UpstreamTool;
 
 /// Age after which a stored listing is refreshed in the background.
 const LISTING_OLD_AFTER: Duration = Duration::from_secs(3600);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use toolgate_contract::WatchGuard;
-use toolgate_toolsets::world::folder_signal::FolderChangeSignal;
+use toolgate_world::folder_signal::FolderChangeSignal;
 
 use crate::assembly::server_prep::create_folder;
 use crate::config::{Config, LoadedConfig, trust};

@@ -17,7 +17,7 @@ use toolgate_host::{
     EnvelopeLog, EnvelopeMaker, EnvelopeSettings, OutputCheck, SchemaFile, SchemaFiles,
     SchemaRegistry, SchemaSide, SharedSchema,
 };
-use toolgate_toolsets::world::Root;
+use toolgate_world::Root;
 
 use crate::config::{self, Config};
 

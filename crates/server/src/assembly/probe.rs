@@ -4,9 +4,9 @@ use std::path::Path;
 
 use anyhow::bail;
 use toolgate_contract::ChangeFeed;
-use toolgate_toolsets::world::Root;
 use toolgate_upstream::UpstreamListing;
 use toolgate_upstream::pins::one_line;
+use toolgate_world::Root;
 
 use crate::assembly::server_prep::ServerPrep;
 use crate::config::Config;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use toolgate_toolsets::commands::{self, DeclaredCommand};
 use toolgate_toolsets::files;
-use toolgate_toolsets::world::sandbox::SandboxPaths;
+use toolgate_world::sandbox::SandboxPaths;
 
 use crate::assembly::wiring::{jobs_folder, relative_to_root, resolve_links};
 use crate::assembly::{audit_setup, envelope_setup};

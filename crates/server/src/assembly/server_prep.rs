@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow};
 use toolgate_toolsets::commands::{self, DeclaredCommand};
 use toolgate_toolsets::files;
-use toolgate_toolsets::world::root::hide_path;
-use toolgate_toolsets::world::sandbox::{ServerAccess, confine_server};
-use toolgate_toolsets::world::{ProcessRunner, Sandbox};
+use toolgate_world::root::hide_path;
+use toolgate_world::sandbox::{ServerAccess, confine_server};
+use toolgate_world::{ProcessRunner, Sandbox};
 
 use crate::assembly::audit_setup;
 use crate::assembly::envelope_setup;

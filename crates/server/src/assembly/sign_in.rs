@@ -17,8 +17,8 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use toolgate_contract::ChangeFeed;
-use toolgate_toolsets::world::{ProcessRunner, Root};
 use toolgate_upstream::{OAuthAccess, StepCallback, Upstreams};
+use toolgate_world::{ProcessRunner, Root};
 
 use crate::assembly::server_prep::ServerPrep;
 use crate::config::Config;

@@ -13,11 +13,11 @@ use toolgate_host::{
     KnownTools, Library, OutputCheckRules, PolicyRule, TokenScope, ToolPolicy, check_pattern,
     job_resources, job_tools,
 };
-use toolgate_toolsets::world::processes::ServerMark;
-use toolgate_toolsets::world::{HttpFetcher, ProcessRunner, Root};
 use toolgate_toolsets::{
     assets, ci, commands, docs, exec, files, git, icons, prompts, search, skills,
 };
+use toolgate_world::programs::ServerMark;
+use toolgate_world::{HttpFetcher, ProcessRunner, Root};
 
 use crate::assembly::audit_setup;
 use crate::assembly::config_reload;

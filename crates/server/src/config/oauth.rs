@@ -3,7 +3,7 @@
 use anyhow::{bail, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_toolsets::world::fetch::HttpTarget;
+use toolgate_world::fetch::HttpTarget;
 
 use super::keys::is_word;
 use super::{Config, EffectsMax};

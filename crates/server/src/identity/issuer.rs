@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use tokio::sync::watch;
-use toolgate_toolsets::world::HttpFetcher;
-use toolgate_toolsets::world::fetch::HttpTarget;
+use toolgate_world::HttpFetcher;
+use toolgate_world::fetch::HttpTarget;
 
 use super::jwks::JwkSet;
 use crate::config::oauth;

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 use toolgate_contract::{Caller, CallerKind};
-use toolgate_toolsets::world::HttpFetcher;
+use toolgate_world::HttpFetcher;
 
 use super::issuer::TokenIssuer;
 use super::jwks::JwkSet;

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 use toolgate_host::{CallEnd, CallStart};
-use toolgate_toolsets::world::HttpFetcher;
-use toolgate_toolsets::world::fetch::{HttpTarget, JsonPost};
+use toolgate_world::HttpFetcher;
+use toolgate_world::fetch::{HttpTarget, JsonPost};
 
 use super::span::{FinishedSpan, OpenSpan, otlp_attribute};
 

@@ -12,8 +12,8 @@ use tempfile::TempDir;
 use toolgate_contract::{
     AnyTool, CallEvent, Caller, EventSink, ProducedFile, ToolContext, ToolError, ToolOutput,
 };
-use toolgate_toolsets::world::{ProcessRunner, Root};
 use toolgate_toolsets::{commands, exec};
+use toolgate_world::{ProcessRunner, Root};
 
 /// A program of Zyra's own environment.
 fn installed(name: &str) -> PathBuf {

@@ -4,8 +4,8 @@ use serde_json::Value;
 use toolgate_contract::{ToolContext, ToolError};
 
 use super::AssetSettings;
-use crate::world::HttpFetcher;
-use crate::world::fetch::{HttpResponse, HttpTarget};
+use toolgate_world::HttpFetcher;
+use toolgate_world::fetch::{HttpResponse, HttpTarget};
 
 /// The status and detail reported if the backend is unreachable or does not answer in time.
 const UNREACHABLE_RESPONSE: (u16, &str) = (503, "network_unreachable");

@@ -9,8 +9,8 @@ use toolgate_contract::{Effects, Tool, ToolContext, ToolError};
 
 use super::patch::{PatchOperation, patch_between};
 use super::snapshot::AssetSnapshot;
-use crate::world::Root;
-use crate::world::root::WorkMonitor;
+use toolgate_world::Root;
+use toolgate_world::root::WorkMonitor;
 
 /// The `assets.diff_assets` tool.
 pub struct DiffAssets {

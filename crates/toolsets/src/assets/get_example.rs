@@ -9,8 +9,8 @@ use toolgate_contract::{Effects, Tool, ToolContext, ToolError};
 
 use super::schema_names::schema_of_example;
 use super::snapshot::AssetSnapshot;
-use crate::world::Root;
-use crate::world::root::WorkMonitor;
+use toolgate_world::Root;
+use toolgate_world::root::WorkMonitor;
 
 /// The `assets.get_example` tool.
 pub struct GetExample {

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use toolgate_contract::{ToolError, ToolFault};
 
 use super::pointer::push_step;
-use crate::world::root::WorkMonitor;
+use toolgate_world::root::WorkMonitor;
 
 /// The most bytes of a patch. Each operation holds its whole path, so long keys with many children
 /// can make a patch far larger than both documents.

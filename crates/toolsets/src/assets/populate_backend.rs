@@ -11,8 +11,8 @@ use super::backend::{AssetBackend, SendOutcome};
 use super::outcome::{AssetError, RejectionReason};
 use super::schema_names::schema_of_example;
 use super::snapshot::AssetSnapshot;
-use crate::world::Root;
-use crate::world::root::WorkMonitor;
+use toolgate_world::Root;
+use toolgate_world::root::WorkMonitor;
 
 /// The assumed file name of an asset that does not name its schema.
 const DEFAULT_FILE_NAME: &str = "example.json";

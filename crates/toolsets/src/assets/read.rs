@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use toolgate_contract::ToolError;
 
-use crate::world::Root;
-use crate::world::root::{EntryKind, TreeWalk, WalkFilter, WalkStart, WorkMonitor};
+use toolgate_world::Root;
+use toolgate_world::root::{EntryKind, TreeWalk, WalkFilter, WalkStart, WorkMonitor};
 
 /// The most bytes of all assets together.
 const BYTES_MAX: u64 = 32 << 20;

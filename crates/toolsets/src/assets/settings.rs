@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::uri_paths;
-use crate::world::fetch::HttpTarget;
+use toolgate_world::fetch::HttpTarget;
 
 /// The default of `backend_assets_path`.
 const ASSETS_PATH_DEFAULT: &str = "/synesthetic-assets/";

@@ -15,8 +15,8 @@ use super::outcome::AssetError;
 use super::pointer::check_pointers;
 use super::read::{ReadBudget, read_files};
 use super::validators::{SchemaSource, SchemaValidators};
-use crate::world::Root;
-use crate::world::root::WorkMonitor;
+use toolgate_world::Root;
+use toolgate_world::root::WorkMonitor;
 
 /// The default folder of schemas, used if it exists.
 const SCHEMAS_FOLDER_DEFAULT: &str = "libs/synesthetic-schemas/jsonschema";

@@ -14,7 +14,7 @@ use toolgate_contract::{
 };
 
 use super::{AssetSettings, AssetSnapshot, AssetSource, OwnerAssetSettings, tools};
-use crate::world::{HttpFetcher, Root};
+use toolgate_world::{HttpFetcher, Root};
 
 struct Bench {
     dir: TempDir,

@@ -12,8 +12,8 @@ use super::project_input::ProjectInput;
 use super::projects::{Project, find_nearest, join};
 use super::report::{CiFailure, CiReport, FailureSeverity, RunCounts};
 use crate::exec::{self, InputFields, StartFailureCause};
-use crate::world::Root;
-use crate::world::root::quoted_path;
+use toolgate_world::Root;
+use toolgate_world::root::quoted_path;
 
 /// The most suffixes of a path that are tried.
 const SUFFIXES_MAX: usize = 20;

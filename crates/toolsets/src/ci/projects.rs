@@ -6,8 +6,8 @@ use serde_json::Value;
 use toolgate_contract::{ToolError, ToolFault};
 
 use super::build_tool::{BuildTool, ProjectFacts};
-use crate::world::Root;
-use crate::world::root::{EntryKind as Entry, WorkMonitor, quoted_path};
+use toolgate_world::Root;
+use toolgate_world::root::{EntryKind as Entry, WorkMonitor, quoted_path};
 
 /// The most names of a folder that are read.
 const NAMES_MAX: usize = 10_000;

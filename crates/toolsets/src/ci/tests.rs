@@ -11,7 +11,7 @@ use toolgate_contract::{AnyTool, Caller, ToolContext, ToolError, ToolFault, Tool
 
 use super::{CiSettings, tools};
 use crate::exec::{self, WorkspacePrograms};
-use crate::world::{ProcessRunner, Root};
+use toolgate_world::{ProcessRunner, Root};
 
 const MANIFEST: &str =
     "[package]\nname = \"tiny\"\nversion = \"0.1.0\"\nedition = \"2021\"\n\n[workspace]\n";

@@ -9,8 +9,8 @@ use toolgate_contract::ToolError;
 
 use super::argument::{ArgumentValues, CommandArgument};
 use super::template::{RawPiece, split_pieces, value_text};
-use crate::world::Root;
-use crate::world::root::{
+use toolgate_world::Root;
+use toolgate_world::root::{
     EntryKind, FileTime, WalkFilter, WalkFolder, WalkStart, WorkMonitor, WorkspaceFile, quoted_path,
 };
 

@@ -20,8 +20,9 @@ use super::template::value_text;
 use crate::exec::{
     ProgressMeter, RunResult, StartFailureCause, WorkspacePrograms, bounds, set_trace_variables,
 };
-use crate::world::processes::{ProgramLookupError, ProgramStart, ResolvedProgram};
-use crate::world::root::FileTime;
+use toolgate_world::processes::ProgramStart;
+use toolgate_world::programs::{ProgramLookupError, ResolvedProgram};
+use toolgate_world::root::FileTime;
 
 /// The extra time of a call beyond its program's timeout, so that the program's own timeout ends it
 /// first.
@@ -243,7 +244,7 @@ fn timeout(declared: &DeclaredCommand, programs: &WorkspacePrograms) -> Duration
 /// Returns a note for a reader that lists the artefacts.
 fn artefact_note(artefacts: &[String]) -> Option<String> {
     const SHOWN: usize = 8;
-    let shown = artefacts.iter().take(SHOWN).map(|path| crate::world::root::quoted_path(path));
+    let shown = artefacts.iter().take(SHOWN).map(|path| toolgate_world::root::quoted_path(path));
     let shown: Vec<String> = shown.collect();
     let more = match artefacts.len().saturating_sub(SHOWN) {
         0 => String::new(),

@@ -7,8 +7,8 @@ use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError, ToolF
 
 use super::{Settings, sha256};
 use crate::front_matter;
-use crate::world::Root;
-use crate::world::root::{WorkMonitor, quoted_path};
+use toolgate_world::Root;
+use toolgate_world::root::{WorkMonitor, quoted_path};
 
 /// The tool `docs.load.fetch`.
 pub struct LoadDocument {

@@ -7,7 +7,7 @@ use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::template::{TemplateValues, fill_template};
 use super::{sha256, yaml};
-use crate::world::Root;
+use toolgate_world::Root;
 
 /// The largest result of one call, in bytes.
 const MARKDOWN_BYTES_MAX: usize = 4 << 20;

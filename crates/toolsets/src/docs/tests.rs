@@ -29,7 +29,7 @@ impl Desk {
         let searched = search::Settings::default();
         let files = files::FileSettings::default();
         let folders = search::IndexFolders::default();
-        let fetch = crate::world::HttpFetcher::default();
+        let fetch = toolgate_world::HttpFetcher::default();
         let service = SearchService::new(&root, &searched, &files, folders, &fetch).unwrap();
         let settings = Settings { bytes_max: 1000, ..Settings::default() };
         Self { _folder: folder, tools: tools(&root, &settings, service.as_ref()) }

@@ -9,8 +9,8 @@ use toolgate_contract::{ToolContext, ToolError};
 
 use super::programs::WorkspacePrograms;
 use crate::confirmation::{ConfirmationRequest, ask_confirmation};
-use crate::world::Root;
-use crate::world::processes::ProgramStart;
+use toolgate_world::Root;
+use toolgate_world::processes::ProgramStart;
 
 /// The prefix of the question's key.
 const QUESTION_KEY: &str = "exec.confirm";

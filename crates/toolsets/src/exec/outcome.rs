@@ -8,7 +8,7 @@ use serde::Serialize;
 use toolgate_contract::{CallEnding, ResultText};
 
 use super::output_extent::OutputExtent;
-use crate::world::sandbox::{SandboxCoverage, SandboxLayer, SandboxProfile};
+use toolgate_world::sandbox::{SandboxCoverage, SandboxLayer, SandboxProfile};
 
 /// The result of a program.
 #[derive(Debug, Serialize, JsonSchema)]

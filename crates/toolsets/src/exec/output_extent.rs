@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::encoding::{OutputEncoding, continuation_len, decode, encode, whole_chars_len};
-use crate::world::processes::CapturedOutput;
+use toolgate_world::processes::CapturedOutput;
 
 /// Length and encoding of an output stream.
 #[derive(Debug, Serialize, JsonSchema)]

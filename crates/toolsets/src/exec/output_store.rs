@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use toolgate_contract::{Caller, ToolError};
 
-use crate::world::processes::CapturedOutput;
+use toolgate_world::processes::CapturedOutput;
 
 /// The most recent cut outputs. If there are too many, the oldest output of the caller with the
 /// most is dropped.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use toolgate_contract::ToolError;
 
 use super::ExecSettings;
-use crate::world::processes::{ProgramLookupError, ResolvedProgram, nearest_program};
+use toolgate_world::programs::{ProgramLookupError, ResolvedProgram, nearest_program};
 
 /// Permission to run scripts with `sh`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

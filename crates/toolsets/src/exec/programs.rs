@@ -14,9 +14,9 @@ use super::outcome::{RunResult, SandboxStatus, decode_exit};
 use super::output_extent::shown_part;
 use super::output_forwarder::OutputForwarder;
 use super::output_store::{CapturedStreams, OutputStore};
-use crate::world::processes::{ProgramOutcome, ProgramStart, StopReason};
-use crate::world::sandbox::{Confinement, IncompleteSandbox, SetupFailure, SetupStep};
-use crate::world::{ProcessRunner, Root};
+use toolgate_world::processes::{ProgramOutcome, ProgramStart, StopReason};
+use toolgate_world::sandbox::{Confinement, IncompleteSandbox, SetupFailure, SetupStep};
+use toolgate_world::{ProcessRunner, Root};
 
 /// The pause in which output is collected before it is sent.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(50);

@@ -13,7 +13,7 @@ use super::outcome::RunResult;
 use super::program::InputFields;
 use super::programs::{StartFailureCause, WorkspacePrograms};
 use super::start::prepare_start;
-use crate::world::processes::ProgramStart;
+use toolgate_world::processes::ProgramStart;
 
 /// The longest timeout that a call may set, in milliseconds.
 pub(crate) const TIMEOUT_MS_MAX: u64 = 600_000;

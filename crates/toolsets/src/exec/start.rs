@@ -13,7 +13,7 @@ use super::program::{InputFields, ProgramChooser, ScriptPermission};
 use super::programs::WorkspacePrograms;
 use super::run::{RunProgramInput, TIMEOUT_MS_MAX};
 use super::trace_variables::set_trace_variables;
-use crate::world::processes::{ProgramStart, RunLimits, refused_variable};
+use toolgate_world::processes::{ProgramStart, RunLimits, refused_variable};
 
 /// The longest grace period, in milliseconds. A longer one could exceed the deadline of the call.
 const GRACE_MS_MAX: u64 = 5000;

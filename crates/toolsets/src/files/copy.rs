@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::FileSettings;
-use crate::world::Root;
-use crate::world::root::{
+use toolgate_world::Root;
+use toolgate_world::root::{
     CopyOptions, CopyTotals, DestinationConflict, EntryScope, ParentPolicy, quoted_path,
 };
 

@@ -10,8 +10,8 @@ use toolgate_contract::{
 
 use super::{ConfirmFolders, FileSettings};
 use crate::confirmation::{ConfirmationRequest, ask_confirmation};
-use crate::world::Root;
-use crate::world::root::{
+use toolgate_world::Root;
+use toolgate_world::root::{
     EntryKind, EntryScope, TreeWalk, WalkFilter, WalkStart, WorkMonitor, quoted_path,
 };
 

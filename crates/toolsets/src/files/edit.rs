@@ -17,8 +17,8 @@ use toolgate_contract::{
 };
 
 use super::FileSettings;
-use crate::world::Root;
-use crate::world::root::{
+use toolgate_world::Root;
+use toolgate_world::root::{
     Etag, ExistingFile, MissingFile, ParentPolicy, WorkMonitor, WriteConditions, quoted_path,
 };
 

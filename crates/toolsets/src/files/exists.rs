@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
-use crate::world::Root;
-use crate::world::root::{EntryKind, quoted_path};
+use toolgate_world::Root;
+use toolgate_world::root::{EntryKind, quoted_path};
 
 /// The `files.exists` tool.
 pub struct CheckPath {

@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
-use crate::world::Root;
-use crate::world::root::{EntryDetails, EntryKind, Etag, WorkMonitor, quoted_path};
+use toolgate_world::Root;
+use toolgate_world::root::{EntryDetails, EntryKind, Etag, WorkMonitor, quoted_path};
 
 /// Largest file whose lines are counted, in bytes.
 const COUNTED_BYTES_MAX: u64 = 1 << 20;

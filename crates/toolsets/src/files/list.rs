@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::cursor;
-use crate::world::Root;
-use crate::world::root::{DirectoryPage, EntryKind};
+use toolgate_world::Root;
+use toolgate_world::root::{DirectoryPage, EntryKind};
 
 const LIMIT_MAX: u64 = 10_000;
 

@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
-use crate::world::Root;
-use crate::world::root::{ParentPolicy, quoted_path};
+use toolgate_world::Root;
+use toolgate_world::root::{ParentPolicy, quoted_path};
 
 /// The `files.mkdir` tool.
 pub struct MakeDirectory {

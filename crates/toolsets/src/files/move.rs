@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
-use crate::world::Root;
-use crate::world::root::{DestinationConflict, EntryKind, ParentPolicy, quoted_path};
+use toolgate_world::Root;
+use toolgate_world::root::{DestinationConflict, EntryKind, ParentPolicy, quoted_path};
 
 /// The `files.move` tool.
 pub struct MoveEntry {

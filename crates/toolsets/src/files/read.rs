@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::FileSettings;
-use crate::world::Root;
-use crate::world::root::{Etag, WorkMonitor, WorkspaceFile, quoted_path};
 use content::FileContent;
+use toolgate_world::Root;
+use toolgate_world::root::{Etag, WorkMonitor, WorkspaceFile, quoted_path};
 
 /// Largest file that is read on the async thread, in bytes. Larger files go to a blocking thread.
 const INLINE_BYTES_MAX: u64 = 64 << 10;

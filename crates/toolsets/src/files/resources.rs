@@ -18,11 +18,11 @@ use toolgate_contract::{
 use super::{FileSettings, ReadFile};
 use crate::media;
 use crate::uri_paths::percent_encode_path;
-use crate::world::root::{
+use toolgate_world::root::{
     EntryKind, EntryMeta, TreeWalk, WalkFilter, WalkFolder, WalkStart, WorkMonitor, WorkspaceFile,
     quoted_path,
 };
-use crate::world::{FileWatcher, Root};
+use toolgate_world::{FileWatcher, Root};
 use uri::FileUris;
 #[cfg(any(fuzzing, test))]
 pub(crate) use uri::check_uri as fuzz_uris;

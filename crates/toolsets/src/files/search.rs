@@ -11,8 +11,8 @@ use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::FileSettings;
 use crate::grep::CaseSensitivity;
-use crate::world::Root;
-use crate::world::root::EntryKind;
+use toolgate_world::Root;
+use toolgate_world::root::EntryKind;
 
 const LIMIT_MAX: usize = 10_000;
 const CONTEXT_MAX: usize = 50;

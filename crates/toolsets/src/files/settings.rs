@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::world::RootRules;
+use toolgate_world::RootRules;
 
 /// Limits and protected names of the `files` tools.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -76,7 +76,7 @@ impl FileSettings {
         self.rules().protected
     }
 
-    /// Returns the rules that [`crate::world::Root`] enforces.
+    /// Returns the rules that [`toolgate_world::Root`] enforces.
     pub(crate) fn rules(&self) -> RootRules {
         let mut rules =
             RootRules { hashed_bytes_max: self.hashed_bytes_max, ..RootRules::default() };

@@ -6,8 +6,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError, ToolFault};
 
-use crate::world::Root;
-use crate::world::root::{EntryKind, WalkFilter, WalkFolder, WalkStart, WorkMonitor, quoted_path};
+use toolgate_world::Root;
+use toolgate_world::root::{
+    EntryKind, WalkFilter, WalkFolder, WalkStart, WorkMonitor, quoted_path,
+};
 
 const LIMIT_MAX: usize = 10_000;
 const DEPTH_MAX: u32 = 100;

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError, ToolFault};
 
 use super::FileSettings;
-use crate::world::Root;
-use crate::world::root::{
+use toolgate_world::Root;
+use toolgate_world::root::{
     Etag, ExistingFile, MissingFile, ParentPolicy, WriteConditions, WriteOutcome, quoted_path,
 };
 

@@ -7,8 +7,8 @@ use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError, ToolF
 
 use super::GitContext;
 use super::discovery::RepoFolder;
-use crate::printable;
-use crate::world::root::quoted_path;
+use toolgate_contract::printable;
+use toolgate_world::root::quoted_path;
 
 /// Most lines in one answer.
 const LINES_MAX: u32 = 500;

@@ -6,7 +6,7 @@ use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::GitContext;
 use super::discovery::RepoFolder;
-use crate::printable;
+use toolgate_contract::printable;
 
 const BRANCHES_MAX: usize = 1000;
 const BYTES_MAX: usize = 256 << 10;

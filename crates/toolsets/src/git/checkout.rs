@@ -8,7 +8,7 @@ use super::GitContext;
 use super::command::GitOutput;
 use super::discovery::RepoFolder;
 use super::repository::GitRepository;
-use crate::printable;
+use toolgate_contract::printable;
 
 /// The `git.checkout` tool.
 pub(super) struct GitCheckout(pub(super) GitContext);

@@ -12,10 +12,9 @@ use toolgate_contract::{ToolContext, ToolError, ToolFault};
 use super::GitContext;
 use super::error_redaction::redact_contents;
 use crate::exec::{bounds, set_trace_variables};
-use crate::printable;
-use crate::world::processes::{
-    CapturedOutput, ProgramOutcome, ProgramStart, ResolvedProgram, StopReason,
-};
+use toolgate_contract::printable;
+use toolgate_world::processes::{CapturedOutput, ProgramOutcome, ProgramStart, StopReason};
+use toolgate_world::programs::ResolvedProgram;
 
 /// Default limit on git's output, in bytes. It suits lists, which are limited by count.
 pub(super) const OUTPUT_BYTES_MAX: usize = 4 << 20;

@@ -8,8 +8,8 @@ use super::GitContext;
 use super::diff::{parse_numstat, without_programs};
 use super::discovery::RepoFolder;
 use super::repository::GitRepository;
-use crate::printable;
-use crate::world::root::quoted_path;
+use toolgate_contract::printable;
+use toolgate_world::root::quoted_path;
 
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
 

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::printable;
+use toolgate_contract::printable;
 
 /// `--format` option that prints the fields of [`CommitEntry`], separated by NUL characters.
 pub(super) const COMMIT_FORMAT: &str = "--format=%H%x00%h%x00%an%x00%ae%x00%aI%x00%P%x00%D%x00%s";

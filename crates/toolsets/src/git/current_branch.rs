@@ -6,7 +6,7 @@ use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::GitContext;
 use super::discovery::RepoFolder;
-use crate::printable;
+use toolgate_contract::printable;
 
 /// The `git.current_branch` tool.
 pub(super) struct GitCurrentBranch(pub(super) GitContext);

@@ -13,8 +13,8 @@ use super::GitContext;
 use super::command::{ConfigScope, GitCommand, OUTPUT_BYTES_MAX};
 use super::configuration::{AllowedPrograms, GitConfig};
 use super::repository::GitRepository;
-use crate::world::Root;
-use crate::world::root::{EscapeReason, EscapedPath, InspectDepth, WorkMonitor, quoted_path};
+use toolgate_world::Root;
+use toolgate_world::root::{EscapeReason, EscapedPath, InspectDepth, WorkMonitor, quoted_path};
 
 /// Most bytes read of a list of alternate object stores.
 const ALTERNATES_BYTES_MAX: u64 = 64 << 10;

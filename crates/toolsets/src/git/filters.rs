@@ -3,7 +3,7 @@
 use toolgate_contract::{ToolContext, ToolError};
 
 use super::repository::GitRepository;
-use crate::world::root::quoted_path;
+use toolgate_world::root::quoted_path;
 
 impl GitRepository<'_> {
     /// Refuses `paths` if a changed or new file in them needs a filter that may not run.

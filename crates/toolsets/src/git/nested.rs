@@ -4,7 +4,7 @@
 use toolgate_contract::{ToolContext, ToolError};
 
 use super::repository::GitRepository;
-use crate::world::root::quoted_path;
+use toolgate_world::root::quoted_path;
 
 /// Index mode of an entry that is a whole repository (a submodule).
 const SUBMODULE_MODE: &str = "160000";

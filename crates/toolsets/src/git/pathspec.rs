@@ -5,7 +5,7 @@ use std::path::{Component, Path};
 use toolgate_contract::{ToolContext, ToolError};
 
 use super::repository::GitRepository;
-use crate::world::root::quoted_path;
+use toolgate_world::root::quoted_path;
 
 const PATHS_MAX: usize = 10_000;
 /// Most paths that are checked for existence if git prints nothing.

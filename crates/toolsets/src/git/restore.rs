@@ -6,7 +6,7 @@ use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::GitContext;
 use super::discovery::RepoFolder;
-use crate::printable;
+use toolgate_contract::printable;
 
 /// The `git.restore` tool.
 pub(super) struct GitRestore(pub(super) GitContext);

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use toolgate_contract::{ToolContext, ToolError};
 
 use super::repository::GitRepository;
-use crate::world::root::quoted_path;
+use toolgate_world::root::quoted_path;
 
 const NAME_BYTES_MAX: usize = 1000;
 

@@ -8,8 +8,8 @@ use super::GitContext;
 use super::commits::{COMMIT_FORMAT, CommitEntry};
 use super::diff::{BYTES_MAX, truncation_note, without_programs};
 use super::discovery::RepoFolder;
-use crate::printable;
-use crate::world::root::quoted_path;
+use toolgate_contract::printable;
+use toolgate_world::root::quoted_path;
 
 /// Default size limit of a result, in bytes.
 const BYTES_DEFAULT: usize = 64 << 10;

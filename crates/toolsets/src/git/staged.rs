@@ -5,7 +5,7 @@ use serde::Serialize;
 use toolgate_contract::{ResultText, ToolContext, ToolError};
 
 use super::repository::GitRepository;
-use crate::world::root::quoted_path;
+use toolgate_world::root::quoted_path;
 
 const FILES_MAX: usize = 500;
 

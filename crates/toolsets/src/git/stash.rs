@@ -9,7 +9,7 @@ use super::command::GitOutput;
 use super::diff::without_programs;
 use super::discovery::RepoFolder;
 use super::repository::GitRepository;
-use crate::printable;
+use toolgate_contract::printable;
 
 const STASHES_MAX: usize = 100;
 const PATCH_BYTES: usize = 256 << 10;

@@ -7,7 +7,7 @@ use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 use super::GitContext;
 use super::discovery::RepoFolder;
 use super::quoting::NameQuoting;
-use crate::printable;
+use toolgate_contract::printable;
 
 const BYTES_MAX: usize = 512 << 10;
 

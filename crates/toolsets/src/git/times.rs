@@ -1,6 +1,6 @@
 //! Checks times for git, which takes any time it cannot parse for the current time.
 
-use crate::world::root::quoted_path;
+use toolgate_world::root::quoted_path;
 
 const UNITS: [&str; 8] = ["second", "minute", "hour", "day", "week", "fortnight", "month", "year"];
 const DAYS: [&str; 7] =

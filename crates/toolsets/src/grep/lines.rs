@@ -7,7 +7,7 @@ use grep_searcher::{Searcher, Sink, SinkContext, SinkContextKind, SinkMatch};
 
 use super::find_span;
 use super::scan::{FileScanner, ScanOutcome};
-use crate::world::root::{WorkMonitor, WorkspaceFile};
+use toolgate_world::root::{WorkMonitor, WorkspaceFile};
 
 /// The longest line that is shown whole, in bytes.
 const SHOWN_BYTES_MAX: usize = 500;

@@ -11,7 +11,7 @@ use grep_searcher::{
 };
 
 use super::MatchSpan;
-use crate::world::root::{WorkMonitor, WorkspaceFile};
+use toolgate_world::root::{WorkMonitor, WorkspaceFile};
 
 /// The largest file that is read at once, in bytes, which is faster.
 const WHOLE_BYTES_MAX: u64 = 1 << 20;

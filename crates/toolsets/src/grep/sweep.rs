@@ -11,8 +11,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use toolgate_contract::ToolError;
 
 use super::SearchThreads;
-use crate::world::Root;
-use crate::world::root::{
+use toolgate_world::Root;
+use toolgate_world::root::{
     EntryKind, OpenFolder, WalkFilter, WalkFolder, WorkMonitor, WorkspaceFile,
 };
 
@@ -174,7 +174,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::world::root::WalkStart;
+    use toolgate_world::root::WalkStart;
 
     /// Folders in folders, one of them of more files than are done at once.
     fn tree() -> (TempDir, BTreeSet<PathBuf>) {

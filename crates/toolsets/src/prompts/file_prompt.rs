@@ -12,7 +12,7 @@ use super::prompt_file::{ArgumentCompletions, PromptFile};
 use super::template::FilledPart;
 use super::{included_file, path_completion};
 use crate::files;
-use crate::world::Root;
+use toolgate_world::Root;
 
 /// The most bytes of a prompt, including its files.
 const BYTES_MAX: usize = 8 << 20;

@@ -11,8 +11,8 @@ use super::file_prompt::FileBackedPrompt;
 use super::prompt_file::PromptFile;
 use crate::front_matter::{FileProblem, SkippedFile};
 use crate::workspace_scan::{FileCache, ScanMemory, WorkspaceScan};
-use crate::world::Root;
-use crate::world::root::{EntryKind, WorkMonitor};
+use toolgate_world::Root;
+use toolgate_world::root::{EntryKind, WorkMonitor};
 
 /// The most entries of the folder that are read.
 const ENTRIES_MAX: usize = 500;

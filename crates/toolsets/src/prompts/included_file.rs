@@ -4,9 +4,9 @@ use std::os::unix::ffi::OsStrExt;
 
 use toolgate_contract::{ResourceContents, ToolError, ToolFault};
 
-use crate::world::Root;
-use crate::world::root::{WalkStart, WorkMonitor, quoted_path};
 use crate::{media, uri_paths};
+use toolgate_world::Root;
+use toolgate_world::root::{WalkStart, WorkMonitor, quoted_path};
 
 /// The most bytes of an included file, because a prompt goes to a model whole.
 const BYTES_MAX: u64 = 1 << 20;

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use toolgate_contract::{ToolError, ToolFault};
 
-use crate::world::Root;
-use crate::world::root::{EntryKind, WalkFilter, WalkStart, WorkMonitor};
+use toolgate_world::Root;
+use toolgate_world::root::{EntryKind, WalkFilter, WalkStart, WorkMonitor};
 
 /// The most paths to suggest. Those nearest to the top come first.
 const PATHS_MAX: usize = 5_000;

@@ -14,7 +14,7 @@ use super::{
     IndexFolders, IndexState, SearchRequest, SearchResult, SearchService, Settings, distinct_tags,
 };
 use crate::files;
-use crate::world::{HttpFetcher, Root};
+use toolgate_world::{HttpFetcher, Root};
 
 fn service(root: &Path, settings: &Settings) -> Arc<SearchService> {
     kept(root, settings, IndexFolders::default())

@@ -13,8 +13,8 @@ use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::service::SearchService;
 use crate::grep::CaseSensitivity;
-use crate::world::Root;
-use crate::world::root::WorkMonitor;
+use toolgate_world::Root;
+use toolgate_world::root::WorkMonitor;
 
 const LIMIT_MAX: usize = 1000;
 const CONTEXT_MAX: usize = 20;

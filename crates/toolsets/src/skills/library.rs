@@ -14,8 +14,8 @@ use super::entry::{FileOrigin, SkillEntry, SkillEntryFile, SkillFileInfo};
 use super::{BYTES_MAX, SCHEME, SKILL_FILE, SkillSettings, search};
 use crate::front_matter::SkippedFile;
 use crate::workspace_scan::WorkspaceScan;
-use crate::world::Root;
 use crate::{icons, uri_paths};
+use toolgate_world::Root;
 
 /// The media type of a folder.
 const FOLDER_MEDIA_TYPE: &str = "inode/directory";

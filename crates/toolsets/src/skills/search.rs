@@ -11,8 +11,8 @@ use super::entry::{FileOrigin, SkillEntry, SkillFileInfo, too_large, too_many_fi
 use super::{BYTES_MAX, FILES_MAX, SHIPPED, SKILL_FILE, SKILL_FILE_BYTES_MAX};
 use crate::front_matter::{FileProblem, SkippedFile};
 use crate::workspace_scan::{FileCache, ScanMemory};
-use crate::world::Root;
-use crate::world::root::{EntryKind, WalkFilter, WalkFolder, WalkStart, WorkMonitor};
+use toolgate_world::Root;
+use toolgate_world::root::{EntryKind, WalkFilter, WalkFolder, WalkStart, WorkMonitor};
 
 /// The deepest level below a folder of skills that is searched.
 const DEPTH_MAX: usize = 4;

@@ -19,8 +19,8 @@ use toolgate_contract::{
 use super::entry::{FileOrigin, SkillEntry, SkillFileInfo};
 use super::{SkillLibrary, SkillSettings, search};
 use crate::workspace_scan::FileCache;
-use crate::world::Root;
-use crate::world::root::WorkMonitor;
+use toolgate_world::Root;
+use toolgate_world::root::WorkMonitor;
 
 struct Bench {
     dir: TempDir,

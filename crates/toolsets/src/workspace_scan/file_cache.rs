@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use toolgate_contract::ToolError;
 
-use crate::world::root::{EntryStamp, FileTime, WorkspaceFile};
+use toolgate_world::root::{EntryStamp, FileTime, WorkspaceFile};
 
 /// Cached values by file path.
 pub(crate) struct FileCache<T> {

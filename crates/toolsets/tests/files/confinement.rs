@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::json;
 use toolgate_toolsets::files::{self, FileSettings};
-use toolgate_toolsets::world::Root;
+use toolgate_world::Root;
 
 use crate::space::Space;
 

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::Effects;
 use toolgate_toolsets::files::{self, FileSettings};
-use toolgate_toolsets::world::Root;
+use toolgate_world::Root;
 
 use crate::space::Space;
 

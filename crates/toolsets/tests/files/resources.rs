@@ -12,7 +12,7 @@ use toolgate_contract::{
     ToolContext, ToolFault,
 };
 use toolgate_toolsets::files::{self, FileSettings};
-use toolgate_toolsets::world::Root;
+use toolgate_world::Root;
 
 use crate::space::Space;
 

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{AnyTool, Caller, ToolContext, ToolError, ToolFault, ToolOutput};
 use toolgate_toolsets::files::{self, FileSettings};
-use toolgate_toolsets::world::Root;
+use toolgate_world::Root;
 
 /// A workspace `ws` beside a directory `ws_evil` that holds a secret.
 pub(crate) struct Space {

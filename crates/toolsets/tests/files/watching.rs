@@ -14,7 +14,7 @@ use toolgate_contract::{
     Caller, ChangeFeed, ResourceSource, ServerChange, ToolContext, WatchGuard,
 };
 use toolgate_toolsets::files::{self, FileSettings};
-use toolgate_toolsets::world::Root;
+use toolgate_world::Root;
 
 use crate::space::Space;
 

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::challenge::BearerChallenge;
 use super::discovery::{self, DiscoveredServer};
-use super::settings::OAuthGrant;
 use super::sign_in::SignInAttempt;
 use super::steps::{StepCallback, StepReporter};
 use super::tokens::{ClientCredential, OAuthClient, OAuthTokens};
 use super::{StoredSignIn, TokenRequestState, UpstreamCredentials, add_scopes, describe_tokens};
 use crate::pins::invisible::escape_line;
+use crate::settings::OAuthGrant;
 use crate::settings::{UpstreamSettings, UpstreamTransport};
 use crate::world::UpstreamWorld;
 
@@ -44,7 +44,7 @@ impl OAuthAccess {
         if settings.has_authorization() {
             return Err(format!("the upstream `{name}` is said `headers.Authorization`"));
         }
-        let url = crate::upstream::fill_variables(url, |name| world.variable(name))?;
+        let url = crate::settings::fill_variables(url, |name| world.variable(name))?;
         let at = (name, &*url, settings.private_network);
         let credentials = UpstreamCredentials::new(at, settings.oauth.as_ref(), world, None)?;
         Ok(Self { credentials, transport: settings.transport })

@@ -1,5 +1,8 @@
 //! Parses the `WWW-Authenticate` header of an upstream.
 
+use http::HeaderMap;
+use http::header::WWW_AUTHENTICATE;
+
 /// A `Bearer` challenge.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct BearerChallenge {
@@ -83,6 +86,13 @@ fn unquoted(value: &str) -> String {
         }
     }
     plain
+}
+
+/// Returns all `WWW-Authenticate` values of `headers`, joined by commas.
+pub(crate) fn challenges(headers: &HeaderMap) -> Option<String> {
+    let all = headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|it| it.to_str().ok());
+    let all: Vec<_> = all.collect();
+    (!all.is_empty()).then(|| all.join(", "))
 }
 
 #[cfg(test)]

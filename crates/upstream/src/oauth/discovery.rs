@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::challenge::BearerChallenge;
 use super::fetch::OAuthFetcher;
-use super::settings::{OAuthGrant, OAuthSettings};
 use super::steps::StepReporter;
+use crate::settings::{OAuthGrant, OAuthSettings};
 
 /// Protected resource metadata of an upstream (RFC 9728).
 #[derive(Debug, Deserialize)]

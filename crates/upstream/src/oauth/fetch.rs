@@ -16,9 +16,10 @@ use serde::de::DeserializeOwned;
 use tokio_util::task::AbortOnDropHandle;
 use toolgate_dialects::mcp::upstream::{ProtocolEra, Revision, discover_params};
 
+use super::challenge::challenges;
+use crate::address::parse_address;
 use crate::message;
 use crate::settings::UpstreamTransport;
-use crate::transports::site::{challenges, parse_address};
 use crate::world::UpstreamWorld;
 
 /// Timeout of one request.

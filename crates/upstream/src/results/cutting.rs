@@ -11,7 +11,7 @@ use toolgate_contract::{
 };
 
 use super::{ResultStore, StoredData, id_in_uri, piece};
-use crate::listing::json_bytes;
+use crate::message::json_bytes;
 
 /// Bytes shown of the beginning and of the end of a cut text.
 const HEAD_BYTES: usize = 4 << 10;

@@ -6,7 +6,7 @@ use toolgate_contract::{
     ResourceContents, ResourceData, Skill, SkillFiles, ToolContext, ToolError, ToolFault,
 };
 
-use super::skill_index::{accept_skill, is_normal_form};
+use crate::listing::skill_index::{accept_skill, is_normal_form};
 use crate::upstream::{CallRequest, Upstream};
 
 impl Upstream {

@@ -11,8 +11,8 @@ use toolgate_contract::{BoxFuture, WatchGuard};
 
 use super::adaptive_spin::AnswerSpin;
 use super::in_flight::InFlightRequests;
-use super::truncated::{MessageKind, TruncatedMessage};
 use super::writer::LineWriter;
+use crate::message::truncated::{MessageKind, TruncatedMessage};
 use crate::message::{self, RpcError, UpstreamMessage};
 use crate::transport::{MessageReceiver, OutgoingMessage, RequestFailure, TransportConnection};
 

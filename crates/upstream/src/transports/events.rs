@@ -1,6 +1,6 @@
 //! Parses server-sent events incrementally.
 
-use super::truncated::TruncatedMessage;
+use crate::message::truncated::TruncatedMessage;
 
 /// Parser of server-sent events.
 #[derive(Default)]
@@ -131,8 +131,8 @@ impl SseParser {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::truncated::MessageKind;
     use super::*;
+    use crate::message::truncated::MessageKind;
 
     #[test]
     fn events_end_with_an_empty_line_however_lines_end() {

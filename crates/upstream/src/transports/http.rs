@@ -29,7 +29,7 @@ use super::events::{SseEvent, SseParser};
 use super::in_flight::InFlightRequests;
 use super::pool::{HttpPool, PooledConnection};
 use super::site::UpstreamSite;
-use super::truncated::MessageKind;
+use crate::message::truncated::MessageKind;
 use crate::message::{self, RpcError, UpstreamMessage};
 use crate::server_requests::ELICITATION_COMPLETE;
 use crate::transport::{MessageReceiver, OutgoingMessage, RequestFailure, TransportConnection};

@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::adaptive_spin::{self, AnswerSpin};
 use super::conversation::{IncomingMessages, UpstreamConversation, run_until};
-use super::truncated::TruncatedMessage;
 use super::writer::LineWriter;
+use crate::message::truncated::TruncatedMessage;
 use crate::transport::MessageReceiver;
 use crate::world::{ProgramOutput, RunningProgram};
 

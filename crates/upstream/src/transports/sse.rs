@@ -19,8 +19,8 @@ use super::http::{ERROR_BODY_BYTES_MAX, read_body};
 use super::pool::HttpPool;
 use super::site::UpstreamSite;
 use crate::message;
+use crate::transport::describe_failure;
 use crate::transport::{MessageReceiver, RequestFailure};
-use crate::upstream::describe_failure;
 
 /// Most concurrent POST requests.
 const POSTS_MAX: usize = 64;

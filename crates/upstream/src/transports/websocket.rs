@@ -15,9 +15,10 @@ use toolgate_contract::WatchGuard;
 
 use super::adaptive_spin::AnswerSpin;
 use super::conversation::{UpstreamConversation, run_until};
-use super::site::{UpstreamSite, http_url, parse_address};
+use super::site::UpstreamSite;
+use crate::address::{http_url, parse_address};
+use crate::transport::describe_failure;
 use crate::transport::{MessageReceiver, RequestFailure};
-use crate::upstream::describe_failure;
 use crate::world::ByteStream;
 
 /// Longest wait for the closing handshake.

@@ -9,9 +9,8 @@ use toolgate_contract::{AnyTool, BearerToken, Caller, ToolContext, ToolError, To
 
 use super::{Upstream, UpstreamHost, UpstreamState};
 use crate::listing::UpstreamListing;
-use crate::oauth::OAuthGrant;
 use crate::pins::{PinPolicy, PinReaction};
-use crate::settings::{ConnectionSharing, UpstreamSettings};
+use crate::settings::{ConnectionSharing, OAuthGrant, UpstreamSettings};
 
 /// Most callers or sessions with their own connections, per upstream.
 const CALLERS_MAX: usize = 256;
@@ -129,7 +128,7 @@ impl Upstream {
         caller: &'a Caller,
     ) -> Result<Option<&'a BearerToken>, ToolError> {
         let exchanges =
-            |oauth: &crate::oauth::OAuthSettings| oauth.grant == OAuthGrant::TokenExchange;
+            |oauth: &crate::settings::OAuthSettings| oauth.grant == OAuthGrant::TokenExchange;
         if !self.settings.oauth.as_ref().is_some_and(exchanges) {
             return Ok(None);
         }

@@ -13,11 +13,11 @@ use toolgate_dialects::mcp::upstream::{
 
 use super::Upstream;
 use super::visits::PageVisits;
-use crate::call_driver::{self, DriveOutcome, RoundOutcome, RoundStart, StartedCall};
 use crate::connection::{UpstreamConnection, UpstreamRequest};
 use crate::message::RpcError;
 use crate::server_requests::CallReceiver;
 use crate::transport::RequestFailure;
+use crate::upstream::call_driver::{self, DriveOutcome, RoundOutcome, RoundStart, StartedCall};
 
 /// Method that calls a tool.
 const TOOLS_CALL: &str = "tools/call";

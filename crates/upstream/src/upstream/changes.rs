@@ -12,8 +12,7 @@ use toolgate_contract::{BoxFuture, ServerChange, ToolError, WatchGuard};
 use toolgate_dialects::mcp::upstream::ProtocolEra;
 
 use super::{InstanceOwner, Upstream};
-use crate::connection::{UpstreamConnection, UpstreamRequest};
-use crate::listing::LIFETIME;
+use crate::connection::{LISTING_LIFETIME, UpstreamConnection, UpstreamRequest};
 use crate::message::RpcError;
 use crate::server_requests::{ELICITATION_COMPLETE, NoReceiver};
 use crate::transport::{LISTEN, MessageReceiver, RequestFailure};
@@ -220,7 +219,7 @@ async fn keep_listening(
                 if matches!(ended, Err(RequestFailure::Refused(_))) {
                     // A refused request brings no notifications, even if the server declared them.
                     if let Some(upstream) = of.upgrade() {
-                        upstream.refresh_later(&over, Some(LIFETIME));
+                        upstream.refresh_later(&over, Some(LISTING_LIFETIME));
                     }
                     return;
                 }

@@ -55,14 +55,3 @@ fn error_from_refusal(method: &str, error: RpcError) -> ToolError {
     let code = i32::try_from(code).unwrap_or(-32603);
     ToolError::new(ToolFault::Refused { code, data: data.map(Box::new) }, message)
 }
-
-/// Returns `trouble` as a sentence.
-pub(crate) fn describe_failure(trouble: &RequestFailure) -> String {
-    match trouble {
-        RequestFailure::Refused(error) => format!("it refused: {} ({})", error.message, error.code),
-        RequestFailure::SessionGone => "its session is gone".to_owned(),
-        RequestFailure::NotSent(why)
-        | RequestFailure::Lost(why)
-        | RequestFailure::Unauthorized(why) => why.clone(),
-    }
-}

@@ -9,15 +9,15 @@ use tokio_util::task::AbortOnDropHandle;
 use toolgate_contract::{AnyTool, ServerChange, fold_name};
 use toolgate_dialects::mcp::upstream::ProtocolEra;
 
-use super::failures::describe_failure;
 use super::{InstanceOwner, Upstream};
-use crate::connection::UpstreamConnection;
-use crate::listing::{LIFETIME, UpstreamListing};
+use crate::connection::{LISTING_LIFETIME, UpstreamConnection};
+use crate::listing::UpstreamListing;
+use crate::listing::skill_index::SkillIndex;
 use crate::pins::{PinPolicy, ServedTool};
 use crate::settings::UpstreamSettings;
-use crate::skills::SkillIndex;
-use crate::tool::UpstreamTool;
 use crate::transport::RequestFailure;
+use crate::transport::describe_failure;
+use crate::upstream::tool::UpstreamTool;
 use crate::{instructions, names};
 
 /// Pause in which list changes are collected.
@@ -157,7 +157,8 @@ impl Upstream {
                     Ok((listing, good_for)) => {
                         let is_other = this.update_listing(listing, said);
                         in_vain = if is_other { 0 } else { in_vain + 1 };
-                        let unheard = this.is_unheard.load(Ordering::Acquire).then_some(LIFETIME);
+                        let unheard =
+                            this.is_unheard.load(Ordering::Acquire).then_some(LISTING_LIFETIME);
                         this.refresh_later(&link, good_for.or(unheard));
                     }
                     Err(_) if this.closed.load(Ordering::Acquire) => break,
@@ -165,7 +166,7 @@ impl Upstream {
                         let why = describe_failure(&trouble);
                         tracing::warn!("the upstream `{}` does not list: {why}", this.name);
                         this.record_list_failure();
-                        this.refresh_later(&link, Some(LIFETIME));
+                        this.refresh_later(&link, Some(LISTING_LIFETIME));
                     }
                 }
                 this.listed.send_replace(true);
@@ -266,7 +267,7 @@ impl Upstream {
     pub(super) fn record_unheard(&self) {
         self.is_unheard.store(true, Ordering::Release);
         if let Some(link) = self.live_connection() {
-            self.refresh_later(&link, Some(LIFETIME));
+            self.refresh_later(&link, Some(LISTING_LIFETIME));
         }
     }
 

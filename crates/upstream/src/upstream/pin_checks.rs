@@ -1,90 +1,19 @@
 //! Checks a pinned tool against its definition on the very connection that it is called over.
 
-use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use toolgate_contract::{ToolError, ToolFault};
 
 use super::Upstream;
-use super::failures::describe_failure;
 use crate::connection::UpstreamConnection;
-use crate::listing::{self, LIFETIME};
+use crate::connection::checked_pins::CheckTime;
+use crate::listing;
 use crate::pins::PinPolicy;
 use crate::transport::RequestFailure;
-
-/// Checked pins of the tools on one connection.
-#[derive(Default)]
-pub(crate) struct CheckedPins {
-    checked: Mutex<CheckedTools>,
-    /// All tools of the connection and when they were listed. The lock admits one listing at a
-    /// time.
-    tools: tokio::sync::Mutex<Option<(CheckTime, Arc<[Value]>)>>,
-}
-
-/// Interval at which the pins are checked for changes.
-const PINS_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-
-/// The tools that match their pins, and since when.
-#[derive(Default)]
-struct CheckedTools {
-    since: Option<CheckTime>,
-    names: HashSet<String>,
-    /// The pins that were compared, and the time of the last look at them.
-    pins: Option<(PinPolicy, Instant)>,
-}
-
-/// A point in time: a count of announced changes, and the clock for changes that nobody announces.
-#[derive(Clone, Copy)]
-struct CheckTime {
-    turn: u64,
-    at: Instant,
-}
-
-impl CheckTime {
-    /// Returns true if a check made then still holds in `turn`.
-    fn is_valid_in(self, turn: u64) -> bool {
-        self.turn == turn && self.at.elapsed() < LIFETIME
-    }
-}
-
-impl CheckedPins {
-    /// Locks the checked tools, cleared if they no longer hold in `turn`.
-    fn lock_current(&self, turn: u64) -> MutexGuard<'_, CheckedTools> {
-        let mut seen = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.since.is_some_and(|since| !since.is_valid_in(turn)) {
-            *seen = CheckedTools::default();
-        }
-        seen
-    }
-
-    /// Returns true if the tool `name` matched its pin and `pinned` has not changed since.
-    fn is_checked(
-        &self,
-        turn: u64,
-        name: &str,
-        pinned: impl FnOnce() -> Option<PinPolicy>,
-    ) -> bool {
-        let mut seen = self.lock_current(turn);
-        if !seen.names.contains(name) {
-            return false;
-        }
-        if seen.pins.as_ref().is_some_and(|(_, looked)| looked.elapsed() >= PINS_CHECK_INTERVAL) {
-            let is_same =
-                |now: PinPolicy| seen.pins.as_ref().is_some_and(|(by, _)| by.is_same_lock(&now));
-            if !pinned().is_some_and(is_same) {
-                *seen = CheckedTools::default();
-                return false;
-            }
-            if let Some((_, looked)) = &mut seen.pins {
-                *looked = Instant::now();
-            }
-        }
-        true
-    }
-}
+use crate::transport::describe_failure;
 
 impl Upstream {
     /// Records that the tools may have changed, on all connections.

@@ -8,11 +8,11 @@ use toolgate_contract::{LogLevel, ToolContext, ToolError, ToolFault};
 use toolgate_dialects::mcp::upstream::{RequestMetadata, encode_answer};
 
 use super::Upstream;
-use crate::call_driver::{self, StartedCall};
 use crate::connection::{UpstreamConnection, UpstreamRequest};
 use crate::message::RpcError;
 use crate::server_requests::{CallReceiver, NoReceiver};
 use crate::transport::RequestFailure;
+use crate::upstream::call_driver::{self, StartedCall};
 
 /// Default interval between two polls of a task.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);

@@ -9,7 +9,7 @@ use similar::TextDiff;
 use toolgate_contract::ToolError;
 
 use super::plan::ReplacedSpan;
-use crate::world::root::WorkMonitor;
+use toolgate_world::root::WorkMonitor;
 
 /// Time limit for a minimal diff. After it, the diff algorithm prefers speed to brevity.
 const MINIMAL_DIFF_TIME_MAX: Duration = Duration::from_millis(500);

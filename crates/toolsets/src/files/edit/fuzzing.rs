@@ -6,7 +6,7 @@
 use super::diff;
 use super::flat::BYTE_ORDER_MARK;
 use super::plan::{EditPlan, Occurrences, PlannedChange, apply, plan_edit, validate_changes};
-use crate::world::root::WorkMonitor;
+use toolgate_world::root::WorkMonitor;
 
 /// Runs the edit in `bytes`, and applies the resulting diff.
 pub(crate) fn check_edit(bytes: &[u8]) {

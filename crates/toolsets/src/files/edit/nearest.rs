@@ -10,7 +10,7 @@ use unicode_normalization::char::{decompose_canonical, is_combining_mark};
 
 use super::flat::FlatText;
 use super::numbered::unnumbered;
-use crate::world::root::quoted_path;
+use toolgate_world::root::quoted_path;
 
 /// Largest file that is searched, in bytes.
 const FILE_BYTES_MAX: usize = 2 << 20;

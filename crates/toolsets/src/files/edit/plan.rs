@@ -5,7 +5,7 @@ use toolgate_contract::ToolError;
 
 use super::flat::{FlatText, normalize_newlines};
 use super::nearest;
-use crate::world::root::{WorkMonitor, quoted_path};
+use toolgate_world::root::{WorkMonitor, quoted_path};
 
 /// Most line numbers listed for an ambiguous text.
 const PLACES_LISTED_MAX: usize = 10;

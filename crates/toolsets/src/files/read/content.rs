@@ -3,8 +3,8 @@
 use memchr::{memchr_iter, memrchr_iter};
 use toolgate_contract::ToolError;
 
-use crate::world::Root;
-use crate::world::root::{Etag, WorkMonitor, WorkspaceFile};
+use toolgate_world::Root;
+use toolgate_world::root::{Etag, WorkMonitor, WorkspaceFile};
 
 /// Largest file kept in memory, in bytes, so that its etag matches exactly the bytes returned.
 const IN_MEMORY_BYTES_MAX: u64 = 1 << 20;

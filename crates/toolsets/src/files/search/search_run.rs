@@ -17,8 +17,8 @@ use crate::grep::{
     AnswerRoom, FileLines, FileScanner, LINE_OVERHEAD_BYTES, MatchSpan, MatchedLine, ScanOutcome,
     SearchThreads, collect_lines,
 };
-use crate::world::Root;
-use crate::world::root::{EntryKind, TreeWalk, WalkEntry, WalkFilter, WalkStart, WorkMonitor};
+use toolgate_world::Root;
+use toolgate_world::root::{EntryKind, TreeWalk, WalkEntry, WalkFilter, WalkStart, WorkMonitor};
 
 const BATCH_MIN: usize = 32;
 const BATCH_MAX: usize = 1024;

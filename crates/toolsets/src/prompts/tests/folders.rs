@@ -9,7 +9,7 @@ use toolgate_contract::{ChangeFeed, PromptSource, ServerChange};
 use super::super::folder;
 use super::{Bench, text};
 use crate::workspace_scan::FileCache;
-use crate::world::root::WorkMonitor;
+use toolgate_world::root::WorkMonitor;
 
 /// What is left out of the folder, as the log tells it.
 fn left_out(bench: &Bench) -> Vec<String> {

@@ -17,8 +17,8 @@ use toolgate_search::embedder::{
 use toolgate_search::{Embedder, VectorSpace};
 
 use super::settings::{EmbedderSettings, EndpointKey, Money};
-use crate::world::HttpFetcher;
-use crate::world::fetch::{FetchResponse, HttpResponse, HttpTarget, JsonPost};
+use toolgate_world::HttpFetcher;
+use toolgate_world::fetch::{FetchResponse, HttpResponse, HttpTarget, JsonPost};
 
 /// The largest number of attempts for a batch if the endpoint answers with an error. A query has
 /// one attempt, because its search can go on without the vector.

@@ -292,7 +292,7 @@ mod tests {
             folder: Some("nothing".to_owned()),
             ..super::super::EmbedderSettings::default()
         };
-        let fetch = crate::world::HttpFetcher::default();
+        let fetch = toolgate_world::HttpFetcher::default();
         let why = super::super::open(&settings, folder.path(), &fetch).err().unwrap();
         let shown = folder.path().join("nothing").display().to_string();
         let said = format!(

@@ -5,7 +5,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::world::fetch::HttpTarget;
+use toolgate_world::fetch::HttpTarget;
 
 /// The largest batch size, which is what the largest endpoints accept.
 const BATCH_MAX: usize = 2_048;

@@ -8,8 +8,8 @@ use toolgate_contract::{ToolError, ToolFault};
 use toolgate_search::index::NamedDefinition;
 
 use super::Definition;
-use crate::world::Root;
-use crate::world::root::WorkMonitor;
+use toolgate_world::Root;
+use toolgate_world::root::WorkMonitor;
 
 /// The total size of files that are parsed, in bytes. In other files, definitions are guessed line
 /// by line.

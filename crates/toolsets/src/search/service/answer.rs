@@ -21,9 +21,9 @@ use super::query::{SearchQuery, normalize};
 use crate::search::engines::{
     EngineError, EngineMatches, EngineQuery, StoredDocument, VectorOrigin,
 };
-use crate::world::Root;
-use crate::world::root::WorkMonitor;
 use title::document_title;
+use toolgate_world::Root;
+use toolgate_world::root::WorkMonitor;
 
 mod title;
 

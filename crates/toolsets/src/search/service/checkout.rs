@@ -17,8 +17,8 @@ use jiff::Timestamp;
 use sha1::{Digest, Sha1};
 use sha2::Sha256;
 
-use crate::world::Root;
-use crate::world::root::{EntryMeta, EntryStamp, WorkMonitor, WorkspaceFile};
+use toolgate_world::Root;
+use toolgate_world::root::{EntryMeta, EntryStamp, WorkMonitor, WorkspaceFile};
 
 /// The largest `HEAD` or loose ref that is read, in bytes.
 const HEAD_BYTES_MAX: u64 = 4 << 10;

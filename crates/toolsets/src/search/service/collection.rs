@@ -21,8 +21,8 @@ use super::keeper::{self, IndexKeeper, KeeperMemory};
 use super::progress::{IndexProgress, IndexReport, IndexState};
 use super::{SearchService, not_current_message};
 use crate::search::engines::{EngineError, SearchEngine, StoredDocument};
-use crate::world::Root;
-use crate::world::root::Etag;
+use toolgate_world::Root;
+use toolgate_world::root::Etag;
 
 /// The capacity of a keeper's queue. Further requests do not wait for it.
 const REQUESTS_MAX: usize = 256;

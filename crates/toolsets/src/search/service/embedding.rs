@@ -17,8 +17,8 @@ use toolgate_search::embedder::{EmbeddingRole, embedding_text};
 use toolgate_search::{ChunkHash, Embedder, IndexDocument};
 
 use crate::search::engines::{EngineError, PendingChunk, SearchEngine};
-use crate::world::Root;
-use crate::world::root::WorkMonitor;
+use toolgate_world::Root;
+use toolgate_world::root::WorkMonitor;
 
 /// The first pause after the model failed. It doubles after each further failure.
 const PAUSE_MIN: Duration = Duration::from_secs(2);

@@ -8,9 +8,9 @@ use toolgate_contract::{ToolError, ToolFault};
 
 use super::reading::{FileReading, IndexableContent, StaleFile};
 use crate::search::engines;
-use crate::world::Root;
-use crate::world::root::{EntryMeta, WorkMonitor};
-use crate::world::watch::{FileChanges, FileTracker, FolderUpdate};
+use toolgate_world::Root;
+use toolgate_world::root::{EntryMeta, WorkMonitor};
+use toolgate_world::watch::{FileChanges, FileTracker, FolderUpdate};
 
 /// The largest number of files in a batch.
 const BATCH_FILES: usize = 256;

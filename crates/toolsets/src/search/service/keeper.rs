@@ -28,8 +28,8 @@ use super::embedding::{EmbeddedBatch, VectorMaker};
 use super::files::{IndexLimits, TrackedFiles};
 use super::progress::{IndexProgress, IndexState};
 use crate::search::engines::{EngineError, EngineWriter, IndexOpenOutcome, SearchEngine};
-use crate::world::Root;
-use crate::world::root::WorkMonitor;
+use toolgate_world::Root;
+use toolgate_world::root::WorkMonitor;
 
 /// The time to gather changes before files are read, if no search waits.
 const GATHER_TIME: Duration = Duration::from_millis(50);

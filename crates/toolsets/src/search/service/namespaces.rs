@@ -8,8 +8,8 @@ use toolgate_search::DocumentFilter;
 
 use super::{SearchService, not_current_message, unavailable_error};
 use crate::search::{Settings, WORKSPACE};
-use crate::world::Root;
-use crate::world::root::WalkStart;
+use toolgate_world::Root;
+use toolgate_world::root::WalkStart;
 
 /// The longest name of a namespace of documents, in bytes.
 const NAME_BYTES_MAX: usize = 64;

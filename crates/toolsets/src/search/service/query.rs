@@ -8,7 +8,7 @@ use toolgate_contract::ToolError;
 use toolgate_search::{VectorSpace, static_model};
 
 use crate::search::engines::VectorOrigin;
-use crate::world::Root;
+use toolgate_world::Root;
 
 /// The longest query, in bytes.
 const QUERY_BYTES_MAX: usize = 4 << 10;

@@ -11,8 +11,8 @@ use toolgate_chunks::{
 use toolgate_contract::{ToolError, ToolFault};
 
 use crate::search::engines::StoredDocument;
-use crate::world::Root;
-use crate::world::root::{Etag, FileTime, WorkMonitor, WorkspaceFile};
+use toolgate_world::Root;
+use toolgate_world::root::{Etag, FileTime, WorkMonitor, WorkspaceFile};
 
 /// The largest indexed file, in bytes. Larger ones are data.
 const FILE_BYTES_MAX: u64 = 1 << 20;

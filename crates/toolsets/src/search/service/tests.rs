@@ -22,7 +22,7 @@ use crate::search::engines::{
     EngineWriter, IndexOpenOutcome, NamedDefinition, PendingChunk, SearchEngine, StoredDocument,
     StoredVersion,
 };
-use crate::world::{HttpFetcher, Root};
+use toolgate_world::{HttpFetcher, Root};
 
 /// An engine that fails to commit so many times, and does something else before it tells what it
 /// has.

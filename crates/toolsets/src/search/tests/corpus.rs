@@ -53,7 +53,7 @@ async fn what_is_found_is_in_order_and_as_the_file_has_it() {
         for hit in &found.hits {
             let file = root.open_file(&hit.path).unwrap();
             let content =
-                file.read(0, file.meta().size(), &crate::world::root::WorkMonitor::default());
+                file.read(0, file.meta().size(), &toolgate_world::root::WorkMonitor::default());
             let content = String::from_utf8(content.unwrap()).unwrap();
             let lines: Vec<&str> = content.split('\n').collect();
             let lines = lines[hit.first as usize - 1..hit.last as usize].join("\n");
@@ -61,7 +61,7 @@ async fn what_is_found_is_in_order_and_as_the_file_has_it() {
             assert_eq!(hit.id, format!("{}:{}-{}", hit.path, hit.first, hit.last));
             assert_eq!(
                 hit.etag,
-                crate::world::root::Etag::from_content(content.as_bytes()).to_string()
+                toolgate_world::root::Etag::from_content(content.as_bytes()).to_string()
             );
         }
     }

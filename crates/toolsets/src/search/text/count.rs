@@ -11,7 +11,7 @@ use super::SkippedByReason;
 use super::query::TextQuery;
 use super::rank::{FileRank, LineRole, line_role};
 use crate::grep::{FileScanner, ScanOutcome};
-use crate::world::root::{WorkMonitor, WorkspaceFile};
+use toolgate_world::root::{WorkMonitor, WorkspaceFile};
 
 /// The number of matching lines of a file whose role is determined.
 const ROLES_MAX: u64 = 256;

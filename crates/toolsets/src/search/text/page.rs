@@ -22,8 +22,8 @@ use super::{
 use crate::grep::{
     FileScanner, LINE_OVERHEAD_BYTES, ScanOutcome, SearchThreads, clip, find_span, sweep,
 };
-use crate::world::Root;
-use crate::world::root::{WalkEntry, WalkFilter, WalkStart, WorkMonitor};
+use toolgate_world::Root;
+use toolgate_world::root::{WalkEntry, WalkFilter, WalkStart, WorkMonitor};
 
 /// The total size of shown files that are parsed, in bytes. In other files, definitions are guessed
 /// line by line.

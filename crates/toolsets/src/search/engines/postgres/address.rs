@@ -6,7 +6,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, SslNegotiation};
 
 use super::super::settings::PostgresSettings;
-use crate::world::dial::{CertificateTrust, DialAddress};
+use toolgate_world::dial::{CertificateTrust, DialAddress};
 
 /// The address of a server and how to connect to it.
 #[derive(Debug, Clone)]

@@ -17,7 +17,7 @@ use tokio_postgres::{Client, Config, NoTls};
 use super::super::EngineError;
 use super::address::PostgresAddress;
 use super::error::{PostgresError, to_engine_error};
-use crate::world::dial::{DialAddress, DialedStream, TlsClient, dial};
+use toolgate_world::dial::{DialAddress, DialedStream, TlsClient, dial};
 
 /// The time limit for connecting and for checking a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);

@@ -5,8 +5,8 @@ use tokio_util::sync::DropGuard;
 use toolgate_contract::ToolError;
 
 use super::IndexKeeper;
-use crate::world::root::WorkMonitor;
-use crate::world::watch::{FileTracker, FolderUpdate};
+use toolgate_world::root::WorkMonitor;
+use toolgate_world::watch::{FileTracker, FolderUpdate};
 
 /// A running scan of all files of a folder. It is canceled on drop.
 pub(super) struct FolderScan {

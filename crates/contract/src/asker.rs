@@ -1,0 +1,189 @@
+//! Asking the caller of a running call.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::{
+    BoxFuture, ClientAnswers, ClientQuestion, ClientQuestions, QuestionSupport, ToolError,
+    ToolFault,
+};
+
+/// The way to ask the caller of a running call, and the answers so far.
+#[derive(Clone, Default)]
+pub struct Asker {
+    supported: QuestionSupport,
+    answers: Arc<Mutex<ClientAnswers>>,
+    /// True if the answers arrived before any question. Consents among them do not count.
+    answers_unasked: bool,
+    /// True if the caller answers by making the call again.
+    repeats_calls: bool,
+    /// A note from the tool to its next run, which has the answers.
+    note: Arc<Mutex<Option<String>>>,
+    /// Redeems the request state, if a consent is valid only once.
+    redeem: Option<ConsentRedeemer>,
+    mode: AskerMode,
+}
+
+/// Redeems a request state. Returns false if it was redeemed before.
+pub type ConsentRedeemer = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// The way to reach the caller with a question.
+#[derive(Clone, Default)]
+enum AskerMode {
+    /// The caller cannot be asked.
+    #[default]
+    Nobody,
+    /// The call ends with its questions, and the caller calls again with the answers.
+    OnRepeat,
+    /// The caller answers while the call runs.
+    DuringCall(Arc<dyn QuestionSender>),
+}
+
+/// Sends questions to the caller while the call runs.
+pub trait QuestionSender: Send + Sync + 'static {
+    /// Sends all of `questions` and waits for all answers.
+    fn ask(&self, questions: ClientQuestions) -> BoxFuture<'_, Result<ClientAnswers, ToolError>>;
+}
+
+impl Asker {
+    /// Creates an asker for a caller that cannot be asked.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Creates an asker for a caller that calls again with the answers. `given` are the answers so
+    /// far.
+    pub fn on_repeat(supported: QuestionSupport, given: ClientAnswers) -> Self {
+        let answers = Arc::new(Mutex::new(given));
+        Self {
+            supported,
+            answers,
+            repeats_calls: true,
+            mode: AskerMode::OnRepeat,
+            ..Self::default()
+        }
+    }
+
+    /// Returns the asker with the `note` that the tool left in the run before.
+    pub fn with_note(self, note: Option<String>) -> Self {
+        Self { note: Arc::new(Mutex::new(note)), ..self }
+    }
+
+    /// Returns the asker with consents that are valid once: `spend` redeems them.
+    pub fn with_single_use(self, spend: ConsentRedeemer) -> Self {
+        Self { redeem: Some(spend), ..self }
+    }
+
+    /// Returns the asker with its answers marked as sent before any question. None of them counts
+    /// as consent, because the person had not seen the question.
+    pub fn with_unasked_answers(self) -> Self {
+        Self { answers_unasked: true, ..self }
+    }
+
+    /// Creates an asker for a caller that answers while the call runs.
+    pub fn during_call(supported: QuestionSupport, ask: Arc<dyn QuestionSender>) -> Self {
+        Self { supported, mode: AskerMode::DuringCall(ask), ..Self::default() }
+    }
+
+    /// Returns a copy that sends its questions through `ask`. The answers so far stay.
+    pub fn with_sender(&self, ask: Arc<dyn QuestionSender>) -> Self {
+        Self { mode: AskerMode::DuringCall(ask), repeats_calls: false, ..self.clone() }
+    }
+
+    /// Returns a copy whose questions pass through `ask`, which forwards them to this asker.
+    pub fn with_proxy(&self, ask: Arc<dyn QuestionSender>) -> Self {
+        Self { mode: AskerMode::DuringCall(ask), ..self.clone() }
+    }
+
+    /// Returns true if a question ends the call and the answer arrives with another call.
+    pub fn repeats_calls(&self) -> bool {
+        self.repeats_calls
+    }
+
+    /// Returns the note that the tool left when it asked.
+    pub fn stored_note(&self) -> Option<String> {
+        self.note.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Leaves `note` for the next run of the tool, which has the answers to its next questions.
+    pub fn set_note(&self, note: Option<String>) {
+        *self.note.lock().unwrap_or_else(PoisonError::into_inner) = note;
+    }
+
+    /// Removes the answers with these `keys`, so that their questions may be asked again.
+    pub fn remove_answers<'k>(&self, keys: impl IntoIterator<Item = &'k String>) {
+        let mut given = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        keys.into_iter().for_each(|key| drop(given.remove(key)));
+    }
+
+    /// Returns the kinds of question that the caller supports.
+    pub fn supported(&self) -> QuestionSupport {
+        match self.mode {
+            AskerMode::Nobody => QuestionSupport::default(),
+            AskerMode::OnRepeat | AskerMode::DuringCall(_) => self.supported,
+        }
+    }
+
+    /// Returns the answers so far.
+    pub fn answers(&self) -> ClientAnswers {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the answers to `questions`. Questions without an answer are asked first.
+    ///
+    /// # Errors
+    /// - [`ToolFault::Refused`] if a consent was redeemed before
+    /// - [`ToolFault::CannotAsk`] if the caller does not support one of the questions
+    /// - [`ToolFault::Asks`] if the caller must call again with the answers; pass it on with `?`
+    /// - [`ToolFault::Failed`] if an answer does not fit its question
+    pub async fn ask(&self, questions: ClientQuestions) -> Result<ClientAnswers, ToolError> {
+        if self.answers_unasked {
+            let mut given = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+            given.retain(|key, _| !questions.get(key).is_some_and(ClientQuestion::is_for_consent));
+        }
+        let is_consent =
+            |key: &String| questions.get(key).is_some_and(ClientQuestion::is_for_consent);
+        let mut given = self.answers();
+        let consents = given.keys().any(is_consent);
+        given
+            .retain(|key, told| questions.get(key).is_some_and(|asked| asked.is_answered_by(told)));
+        let open: ClientQuestions =
+            questions.into_iter().filter(|(key, _)| !given.contains_key(key)).collect();
+        if open.is_empty() {
+            if consents && self.redeem.as_ref().is_some_and(|spend| !spend()) {
+                let why = "`requestState` was used already, and what a person agreed to is done \
+                           once; make the request again without it";
+                return Err(ToolError::refused(-32602, why));
+            }
+            return Ok(given);
+        }
+        if let Some(question) =
+            open.values().find(|question| !self.supported().supports(question.kind()))
+        {
+            return Err(ToolError::cannot_ask(question.kind()));
+        }
+        let told = match &self.mode {
+            AskerMode::Nobody | AskerMode::OnRepeat => {
+                return Err(ToolError::new(
+                    ToolFault::Asks(open),
+                    "whoever called is to answer some questions and call again",
+                ));
+            }
+            AskerMode::DuringCall(ask) => ask.ask(open.clone()).await?,
+        };
+        // Answers to questions that were not asked are dropped.
+        let told: ClientAnswers =
+            told.into_iter().filter(|(key, _)| open.contains_key(key)).collect();
+        for (key, question) in &open {
+            match told.get(key) {
+                Some(told) if question.is_answered_by(told) => {}
+                Some(_) | None => {
+                    let why = format!("the answer to `{key}` is not what was asked for");
+                    return Err(ToolError::new(ToolFault::Failed, why));
+                }
+            }
+        }
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner).extend(told.clone());
+        given.extend(told);
+        Ok(given)
+    }
+}

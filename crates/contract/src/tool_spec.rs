@@ -1,0 +1,231 @@
+//! Descriptions of tools: ids, effects, schemas and limits.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Icon, JsonCache, LazySchema, MetaFields};
+
+/// The relation of a tool to jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum JobSupport {
+    /// Never a job.
+    Never,
+    /// A job if the caller requests one, or if the caller accepts jobs and the tool runs programs.
+    #[default]
+    Optional,
+    /// A job if the caller accepts jobs or requests one.
+    Preferred,
+    /// Always a job.
+    Required,
+}
+
+/// The way that work with a result ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallEnding {
+    /// Success.
+    Done,
+    /// A program reported failure, by its exit code, a signal or a timeout.
+    ProgramFailed,
+    /// The tool reported failure. Its content explains the reason.
+    ToolFailed,
+}
+
+/// The kind of changes that a tool can make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Effects {
+    /// None.
+    Reads,
+    /// Additions only, such as a new folder or a copy.
+    Adds,
+    /// Overwriting and removal.
+    Changes,
+    /// Running programs, which can do everything that their sandbox allows.
+    Runs,
+}
+
+/// The id of a tool, `toolset.verb`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ToolId(Arc<str>);
+
+impl ToolId {
+    /// Parses `id`: one or more `.`-separated parts of `[a-z0-9_]`. Returns `None` if it is
+    /// malformed. Use [`ToolId::foreign`] for names of other servers.
+    pub fn new(id: &str) -> Option<Self> {
+        let parts = id.split('.');
+        let sound = |part: &str| {
+            !part.is_empty()
+                && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+        };
+        parts.into_iter().all(sound).then(|| Self(id.into()))
+    }
+
+    /// Parses the id of another server's tool: one or more `.`-separated parts of `[A-Za-z0-9_-]`.
+    pub fn foreign(id: &str) -> Option<Self> {
+        let sound = |part: &str| {
+            let known = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
+            !part.is_empty() && part.bytes().all(known)
+        };
+        id.split('.').all(sound).then(|| Self(id.into()))
+    }
+
+    /// Returns the id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns the first part, the name of the toolset.
+    pub fn toolset(&self) -> &str {
+        self.0.split('.').next().unwrap_or_default()
+    }
+}
+
+impl fmt::Display for ToolId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The deepest nesting of braces in a glob.
+const GLOB_DEPTH_MAX: usize = 50;
+/// The longest glob in bytes.
+const GLOB_BYTES_MAX: usize = 8 << 10;
+
+/// Returns the reason to reject `glob`: longer than 8 KiB, or braces nested deeper than 50.
+/// Compiling such a glob could exhaust the process.
+pub fn glob_problem(glob: &str) -> Option<String> {
+    if glob.len() > GLOB_BYTES_MAX {
+        return Some(format!("it has {} bytes; at most {GLOB_BYTES_MAX} are taken", glob.len()));
+    }
+    let mut depth = 0_usize;
+    let mut deepest = 0;
+    for byte in glob.bytes() {
+        match byte {
+            b'{' => depth += 1,
+            b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(depth);
+    }
+    (deepest > GLOB_DEPTH_MAX).then(|| format!("its braces nest deeper than {GLOB_DEPTH_MAX}"))
+}
+
+/// Replaces every separator in a tool's name with `_`.
+///
+/// `files.read`, `files/read`, `files-read` and `files_read` fold to the same string. The catalog
+/// refuses two tools whose names fold to the same string.
+pub fn fold_name(name: &str) -> Cow<'_, str> {
+    const SEPARATORS: [char; 5] = ['.', '/', '-', ':', ' '];
+    // This runs on every call, and most names need no change.
+    match name.contains(SEPARATORS) {
+        true => name.replace(SEPARATORS, "_").into(),
+        false => name.into(),
+    }
+}
+
+/// A concurrency group: its calls are counted separately from all others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConcurrencyGroup {
+    /// The group's name, e.g. its owner.
+    pub name: Arc<str>,
+    /// The most calls of the group that may run at once.
+    pub concurrency_max: usize,
+}
+
+/// The description of a tool.
+#[derive(Debug, Clone)]
+pub struct ToolSpec {
+    /// The id.
+    pub id: ToolId,
+    /// A short name for people.
+    pub title: String,
+    /// A description for the agent.
+    pub description: String,
+    /// The kind of changes that a run can make.
+    pub effects: Effects,
+    /// A tool whose rules for denial, confirmation and rates also apply to this one.
+    pub ruled_as: Option<ToolId>,
+    /// True if the tool interacts with external systems such as the web. `None` means that it does
+    /// if it runs programs.
+    pub open_world: Option<bool>,
+    /// Tags for policy rules, in addition to the id and the effects.
+    pub tags: Vec<String>,
+    /// The arguments that are workspace paths.
+    pub paths: Vec<String>,
+    /// True if a second run is harmless.
+    pub idempotent: bool,
+    /// The time limit of one call; `None` is the configured default.
+    pub deadline: Option<Duration>,
+    /// The most calls of this tool that may run at once; `None` is no separate limit.
+    pub concurrency_max: Option<usize>,
+    /// The concurrency group; `None` is the group of the server's own tools.
+    pub group: Option<ConcurrencyGroup>,
+    /// The priority among waiting jobs. Higher runs first.
+    pub priority: i32,
+    /// JSON Schema 2020-12 of the arguments. Its root is an object.
+    pub input_schema: LazySchema,
+    /// JSON Schema 2020-12 of the structured result, if it has one.
+    pub output_schema: Option<LazySchema>,
+    /// A schema that validates the result but is not published, used if there is no
+    /// `output_schema`.
+    pub unlisted_output_schema: Option<LazySchema>,
+    /// The tool's relation to jobs.
+    pub job: JobSupport,
+    /// The icons.
+    pub icons: Vec<Icon>,
+    /// Further metadata for clients.
+    pub meta: MetaFields,
+    /// The cached list entries of the dialects.
+    pub list_cache: JsonCache,
+}
+
+impl ToolSpec {
+    /// Creates a minimal description: an object as input and no structured result.
+    pub fn new(
+        id: ToolId,
+        title: impl Into<String>,
+        about: impl Into<String>,
+        effects: Effects,
+    ) -> Self {
+        Self {
+            id,
+            title: title.into(),
+            description: about.into(),
+            effects,
+            ruled_as: None,
+            open_world: None,
+            tags: Vec::new(),
+            paths: Vec::new(),
+            idempotent: false,
+            deadline: None,
+            concurrency_max: None,
+            group: None,
+            priority: 0,
+            input_schema: serde_json::json!({ "type": "object" }).into(),
+            output_schema: None,
+            unlisted_output_schema: None,
+            job: JobSupport::Optional,
+            icons: Vec::new(),
+            meta: MetaFields::new(),
+            list_cache: JsonCache::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn globs_that_end_whoever_makes_them_ready_are_odd() {
+        let nested = |depth: usize| "{".repeat(depth) + "a" + &"}".repeat(depth);
+        assert_eq!(glob_problem(&nested(50)), None);
+        assert_eq!(glob_problem("src/**/*.{rs,toml}"), None);
+        assert!(glob_problem(&nested(51)).is_some_and(|why| why.contains("nest deeper than 50")));
+        assert!(glob_problem(&"a".repeat(8193)).is_some_and(|why| why.contains("8193 bytes")));
+    }
+}

@@ -1,0 +1,69 @@
+//! JSON assets: schemas, examples, validation, patches between assets, and a backend that stores
+//! them.
+//!
+//! Schemas and examples are read once, at start. They are also resources at `asset://`. A schema is
+//! `NAME.json` or `NAME.schema.json`, at any depth in the folder of schemas. The path in that
+//! folder is part of its name.
+
+mod settings;
+mod snapshot;
+mod read;
+mod list_schemas;
+mod get_schema;
+mod list_examples;
+mod get_example;
+mod validate_asset;
+mod diff_assets;
+mod populate_backend;
+mod outcome;
+mod schema_names;
+mod patch;
+mod pointer;
+mod validators;
+mod error_messages;
+mod python;
+mod backend;
+mod resources;
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "the tests see to the workspace from outside")]
+mod tests;
+
+use std::sync::Arc;
+
+use toolgate_contract::{AnyTool, erase_tool};
+
+pub use backend::AssetBackend;
+pub use diff_assets::DiffAssets;
+pub use get_example::GetExample;
+pub use get_schema::GetSchema;
+pub use list_examples::ListExamples;
+pub use list_schemas::ListSchemas;
+pub use outcome::AssetError;
+#[cfg(any(fuzzing, test))]
+pub(crate) use patch::check as fuzz_patch;
+pub use populate_backend::PopulateBackend;
+pub use resources::AssetSource;
+pub use schema_names::schema_of_example;
+pub use settings::{AssetSettings, OwnerAssetSettings};
+pub use snapshot::{AssetLoadError, AssetSnapshot};
+pub use validate_asset::ValidateAsset;
+
+use toolgate_world::HttpFetcher;
+
+/// Returns the tools for `assets`. They send assets with `fetch` to the backend in `settings`.
+pub fn tools(
+    assets: &Arc<AssetSnapshot>,
+    settings: &AssetSettings,
+    fetch: &HttpFetcher,
+) -> Vec<Arc<dyn AnyTool>> {
+    let backend = AssetBackend::new(settings, fetch);
+    vec![
+        erase_tool(ListSchemas::new(assets)),
+        erase_tool(GetSchema::new(assets)),
+        erase_tool(ListExamples::new(assets)),
+        erase_tool(GetExample::new(assets)),
+        erase_tool(ValidateAsset::new(assets)),
+        erase_tool(DiffAssets::new(assets)),
+        erase_tool(PopulateBackend::new(assets, backend)),
+    ]
+}

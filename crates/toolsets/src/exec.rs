@@ -1,0 +1,55 @@
+//! The `exec` toolset: runs programs in the workspace and returns their output.
+
+mod run;
+mod output;
+mod settings;
+mod programs;
+mod start;
+mod program;
+mod confirm;
+mod trace_variables;
+mod outcome;
+mod output_extent;
+mod output_store;
+mod output_forwarder;
+mod meter;
+mod encoding;
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "the tests see to the workspace from outside")]
+mod tests;
+
+use std::sync::Arc;
+
+use toolgate_contract::{AnyTool, erase_tool};
+
+use toolgate_world::{ProcessRunner, Root};
+
+pub(crate) use meter::ProgressMeter;
+pub(crate) use outcome::{RunResult, SandboxStatus};
+pub(crate) use output_forwarder::strip_escapes;
+pub(crate) use program::InputFields;
+pub(crate) use programs::StartFailureCause;
+pub use programs::WorkspacePrograms;
+pub(crate) use run::{RunProgramInput, TIMEOUT_MS_MAX};
+pub use settings::ExecSettings;
+pub(crate) use start::{PathVariable, bounds, variable_refusal};
+pub(crate) use trace_variables::set_trace_variables;
+
+/// Returns the tools of this toolset, for programs that start in `root`.
+pub fn tools(
+    root: &Root,
+    processes: &ProcessRunner,
+    settings: &ExecSettings,
+) -> Vec<Arc<dyn AnyTool>> {
+    WorkspacePrograms::new(root, processes, settings).tools()
+}
+
+impl WorkspacePrograms {
+    /// Returns the tools of this toolset.
+    pub fn tools(&self) -> Vec<Arc<dyn AnyTool>> {
+        vec![
+            erase_tool(run::RunProgram::new(self)),
+            erase_tool(output::ReadOutput::new(&self.outputs)),
+        ]
+    }
+}

@@ -1,0 +1,72 @@
+//! The `files` toolset: reads, finds and changes files in the workspace.
+//!
+//! The tools interpret a caller's input. [`toolgate_world::Root`] confines paths to the workspace and
+//! replaces files.
+
+mod read;
+mod write;
+mod edit;
+mod list;
+mod tree;
+mod info;
+mod exists;
+mod search;
+mod r#move;
+mod copy;
+mod delete;
+mod mkdir;
+mod resources;
+pub(crate) mod cursor;
+mod settings;
+
+#[cfg(any(fuzzing, test))]
+pub(crate) use edit::fuzzing::check_edit as fuzz_edits;
+#[cfg(any(fuzzing, test))]
+pub(crate) use resources::fuzz_uris;
+
+use std::sync::Arc;
+
+use toolgate_contract::{AnyTool, ResourceSource, erase_tool};
+
+use toolgate_world::Root;
+
+pub use copy::CopyEntry;
+pub use delete::DeleteEntry;
+pub use edit::EditFile;
+pub use exists::CheckPath;
+pub use info::GetFileInfo;
+pub use list::ListDirectory;
+pub use mkdir::MakeDirectory;
+pub use r#move::MoveEntry;
+pub use read::ReadFile;
+pub use resources::FileResources;
+pub(crate) use resources::read_file_spec;
+pub use search::SearchFiles;
+pub use settings::{ConfirmFolders, FileSettings};
+pub use tree::ShowTree;
+pub use write::WriteFile;
+
+/// Returns all tools of this toolset, for the files beneath `root`.
+pub fn tools(root: &Root, settings: &FileSettings) -> Vec<Arc<dyn AnyTool>> {
+    let root = &root.clone().with_rules(&settings.rules());
+    let settings = &Arc::new(settings.clone());
+    vec![
+        erase_tool(ReadFile::new(root, settings)),
+        erase_tool(WriteFile::new(root, settings)),
+        erase_tool(EditFile::new(root, settings)),
+        erase_tool(ListDirectory::new(root)),
+        erase_tool(ShowTree::new(root)),
+        erase_tool(GetFileInfo::new(root)),
+        erase_tool(CheckPath::new(root)),
+        erase_tool(SearchFiles::new(root, settings)),
+        erase_tool(MoveEntry::new(root)),
+        erase_tool(CopyEntry::new(root, settings)),
+        erase_tool(DeleteEntry::new(root, settings)),
+        erase_tool(MakeDirectory::new(root)),
+    ]
+}
+
+/// Returns the resource source that reads and watches the files beneath `root` by URI.
+pub fn resources(root: &Root, settings: &FileSettings) -> Arc<dyn ResourceSource> {
+    Arc::new(FileResources::new(&root.clone().with_rules(&settings.rules()), settings))
+}

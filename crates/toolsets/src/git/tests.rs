@@ -1,0 +1,136 @@
+//! What is promised of git's tools, over real repositories and beside git itself.
+
+mod reading;
+mod changing;
+mod hostile;
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use toolgate_contract::{AnyTool, Caller, ToolContext, ToolError, ToolFault, ToolOutput};
+
+use super::{GitSettings, tools};
+use crate::exec::{self, WorkspacePrograms};
+use toolgate_world::{ProcessRunner, Root};
+
+/// A workspace with a repository in it, on the branch `main`, and a folder beside it that is none
+/// of its business.
+struct Bench {
+    tools: Vec<Arc<dyn AnyTool>>,
+    folder: TempDir,
+}
+
+impl Bench {
+    /// With one commit.
+    fn new() -> Self {
+        let bench = Self::with(&GitSettings::default());
+        bench.put("a.txt", "one\ntwo\n");
+        bench.git(&["add", "."]);
+        bench.git(&["commit", "-qm", "first"]);
+        bench
+    }
+
+    /// Without any.
+    fn with(settings: &GitSettings) -> Self {
+        Self::over(settings, &exec::ExecSettings::default())
+    }
+
+    fn over(settings: &GitSettings, exec: &exec::ExecSettings) -> Self {
+        let folder = TempDir::new().expect("a temporary directory");
+        fs::create_dir(folder.path().join("home")).expect("a folder");
+        fs::create_dir(folder.path().join("workspace")).expect("a folder");
+        let home: (OsString, OsString) = ("HOME".into(), folder.path().join("home").into());
+        let path = std::env::var_os("PATH").expect("there is a PATH");
+        let processes = ProcessRunner::new([home, ("PATH".into(), path)]);
+        let root = Root::open(&folder.path().join("workspace")).expect("the workspace opens");
+        let programs = WorkspacePrograms::new(&root, &processes.expect("programs start"), exec);
+        let bench = Self { tools: tools(&programs, settings), folder };
+        bench.git(&["init", "-q", "-b", "main", "."]);
+        bench.git(&["config", "user.name", "Ada"]);
+        bench.git(&["config", "user.email", "ada@example.org"]);
+        bench
+    }
+
+    fn root(&self) -> std::path::PathBuf {
+        self.folder.path().join("workspace")
+    }
+
+    /// A file beside the workspace that nothing may make.
+    fn trap(&self) -> std::path::PathBuf {
+        self.folder.path().join("trapped")
+    }
+
+    fn put(&self, name: &str, content: &str) {
+        let path = self.root().join(name);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("the folder is made");
+        fs::write(path, content).expect("the file is written");
+    }
+
+    /// What git itself prints; it must succeed.
+    fn git(&self, args: &[&str]) -> String {
+        git_in(&self.root(), &self.folder.path().join("home"), args)
+    }
+
+    async fn call(&self, tool: &str, input: Value) -> Result<ToolOutput, ToolError> {
+        let ctx = ToolContext::detached(Caller::local(), Instant::now() + Duration::from_secs(60));
+        let known = self.tools.iter().find(|known| known.spec().id.as_str() == tool);
+        known.expect("the tool is there").run(&ctx, input).await
+    }
+
+    /// The result of a call that must succeed.
+    #[track_caller]
+    fn done(&self, tool: &str, input: Value) -> impl Future<Output = ToolOutput> {
+        let told = format!("{tool} {input}");
+        async move {
+            match self.call(tool, input).await {
+                Ok(output) => output,
+                Err(err) => panic!("{told}: {err:?}"),
+            }
+        }
+    }
+
+    /// The refusal of a call that must fail.
+    async fn refused(&self, tool: &str, input: Value) -> ToolError {
+        let told = format!("{tool} {input}");
+        match self.call(tool, input).await {
+            Ok(output) => panic!("{told}: {}", output.value),
+            Err(err) => err,
+        }
+    }
+}
+
+fn git_in(folder: &Path, home: &Path, args: &[&str]) -> String {
+    let mut git = Command::new("git");
+    git.args(args).current_dir(folder).env_clear().env("HOME", home).env("LC_ALL", "C.UTF-8");
+    git.env("PATH", std::env::var_os("PATH").expect("there is a PATH"));
+    let done = git.output().expect("git runs");
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "git {args:?}: {said}");
+    String::from_utf8_lossy(&done.stdout).into_owned()
+}
+
+#[tokio::test]
+async fn where_git_is_not_installed_it_is_said() {
+    let folder = TempDir::new().unwrap();
+    let processes = ProcessRunner::new([("PATH".into(), folder.path().into())]).unwrap();
+    let root = Root::open(folder.path()).unwrap();
+    let programs = WorkspacePrograms::new(&root, &processes, &exec::ExecSettings::default());
+    let ctx = ToolContext::detached(Caller::local(), Instant::now() + Duration::from_secs(60));
+    for tool in tools(&programs, &GitSettings::default()) {
+        let input = match tool.spec().id.as_str() {
+            "git.blame" => json!({ "path": "a" }),
+            "git.add" | "git.restore" => json!({ "paths": ["a"] }),
+            "git.commit" => json!({ "message": "a" }),
+            "git.checkout" => json!({ "ref": "a" }),
+            _ => json!({}),
+        };
+        let refused = tool.run(&ctx, input).await.unwrap_err();
+        assert_eq!(refused.fault, ToolFault::Unavailable, "{}: {refused:?}", tool.spec().id);
+    }
+}

@@ -1,0 +1,426 @@
+//! Keeps search indexes as fresh as the files and answers searches from them.
+//!
+//! Nothing is read, watched or held before the first search of a namespace.
+
+mod namespaces;
+mod collection;
+mod keeper;
+mod files;
+mod reading;
+mod documents;
+mod embedding;
+mod query;
+mod answer;
+mod checkout;
+mod progress;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::OnceCell;
+use toolgate_contract::{ToolContext, ToolError, ToolFault};
+use toolgate_search::{DocumentFilter, Embedder, VectorSpace};
+
+use super::engines::embedded::EmbeddedEngine;
+use super::engines::settings::EngineSettings;
+use super::engines::{
+    DocumentSource, EngineError, NamedDefinition, NamespaceIdentity, SearchEngine, postgres,
+};
+use super::{Settings, WORKSPACE, embedders};
+use crate::files as files_toolset;
+use toolgate_world::{HttpFetcher, Root};
+
+pub(crate) use answer::{SearchHit, SearchResult};
+pub(crate) use collection::{NewDocument, UpsertSummary};
+pub use progress::{IndexReport, IndexState};
+pub(crate) use query::{SearchRequest, distinct_tags, resolve_prefix, resolve_tag};
+
+use answer::SearchAttempt;
+use collection::SearchCollection;
+use namespaces::{CollectionKey, NamespacePlace};
+use query::SearchQuery;
+
+/// The longest wait of a search for its index to catch up. After that it answers from the index as
+/// it is.
+const CATCH_UP_MAX: Duration = Duration::from_secs(2);
+/// The number of attempts of a search. A search starts again if a file that it was to show has
+/// changed meanwhile.
+const ATTEMPTS_MAX: usize = 4;
+/// The pause between attempts while another server maintains the index.
+const FOLLOWER_PAUSE: Duration = Duration::from_millis(100);
+/// The largest number of namespaces of documents.
+const NAMESPACES_MAX: usize = 64;
+
+/// Folders on this machine for indexes and for documents that callers put.
+#[derive(Debug, Clone, Default)]
+pub struct IndexFolders {
+    /// The folder of the indexes, one folder each. They can be built again. Without it, they are in
+    /// memory.
+    pub cache: Option<PathBuf>,
+    /// The folder of the documents that callers put, one folder for each namespace. Without it,
+    /// they are in memory.
+    pub documents: Option<PathBuf>,
+}
+
+/// Searches a workspace, other roots, and documents.
+pub struct SearchService {
+    root: Root,
+    settings: Settings,
+    files_settings: files_toolset::FileSettings,
+    folders: IndexFolders,
+    /// The PostgreSQL server that keeps the indexes, or `None` if this process keeps them.
+    server: Option<postgres::PostgresServer>,
+    embedder: Option<Arc<dyn Embedder>>,
+    /// The space of the embedder's vectors, resolved on first use.
+    space: OnceCell<Option<VectorSpace>>,
+    collections: Mutex<BTreeMap<CollectionKey, Arc<SearchCollection>>>,
+}
+
+impl SearchService {
+    /// Creates the service for the workspace `root`, with the etags that `files` configures.
+    /// Returns `None` if `settings` disable search. Reads nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// If the settings name a model or an engine that cannot be used.
+    pub fn new(
+        root: &Root,
+        settings: &Settings,
+        files: &files_toolset::FileSettings,
+        folders: IndexFolders,
+        fetch: &HttpFetcher,
+    ) -> Result<Option<Arc<Self>>, String> {
+        if !settings.enabled {
+            return Ok(None);
+        }
+        Ok(Some(Arc::new(Self {
+            root: root.clone().with_rules(&files.rules()),
+            settings: settings.clone(),
+            files_settings: files.clone(),
+            folders,
+            server: open_server(&settings.engine)?,
+            embedder: embedders::open(&settings.embedder, root.path(), fetch)?,
+            space: OnceCell::new(),
+            collections: Mutex::default(),
+        })))
+    }
+
+    /// Returns the passages that match `wanted`, best first.
+    ///
+    /// # Errors
+    ///
+    /// If the input is invalid, the index is unavailable, files keep changing, or the call is
+    /// canceled.
+    pub(crate) async fn search(
+        &self,
+        ctx: &ToolContext,
+        wanted: SearchRequest,
+    ) -> Result<SearchResult, ToolError> {
+        let asked = SearchQuery::new(wanted, self.space().await)?;
+        let name = asked.request.namespace.clone().unwrap_or_else(|| WORKSPACE.to_owned());
+        let place = self.resolve(&name).await?;
+        let collection = self.open_collection(&place.key, &name).await?;
+        let filter = Self::build_filter(&collection, &place, &asked.request)?;
+        let now = Instant::now();
+        let until = now + CATCH_UP_MAX.min(ctx.deadline.saturating_duration_since(now) / 2);
+        let mut direction = None;
+        for left in (0..ATTEMPTS_MAX).rev() {
+            let indexed = collection.catch_up(ctx, &name, until).await?;
+            let answer = SearchAttempt {
+                collection: &collection,
+                embedder: self.embedder.as_ref(),
+                query: &asked,
+                filter: filter.clone(),
+                index: indexed,
+                is_last: left == 0,
+            };
+            let found = tokio::select! {
+                found = answer.run(ctx, &mut direction) => found,
+                () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
+            };
+            match found {
+                Ok(Some(found)) => return Ok(found),
+                // A file that was to be shown has changed.
+                Ok(None) => {
+                    if collection.state() == IndexState::Following {
+                        tokio::time::sleep(FOLLOWER_PAUSE).await;
+                    }
+                }
+                Err(answer::SearchFailure::Tool(err)) => return Err(err),
+                Err(answer::SearchFailure::Engine(err)) if left > 0 => {
+                    collection
+                        .rebuild_if_damaged(err)
+                        .await
+                        .map_err(|err| unavailable_error(&name, &err))?;
+                }
+                Err(answer::SearchFailure::Engine(err)) => {
+                    return Err(unavailable_error(&name, &err));
+                }
+            }
+        }
+        let away = not_current_message(&name);
+        let message = format!("{away}: files change while they are read; try again");
+        Err(ToolError::new(ToolFault::Unavailable, message))
+    }
+
+    /// Returns the definitions with a name like `query`, best match first, and the state of the
+    /// index.
+    pub(crate) async fn find_definitions(
+        &self,
+        ctx: &ToolContext,
+        namespace: Option<&str>,
+        query: &str,
+        filter: DocumentFilter,
+        limit: usize,
+    ) -> Result<(Vec<NamedDefinition>, IndexReport), ToolError> {
+        let name = namespace.unwrap_or(WORKSPACE);
+        let place = self.resolve(name).await?;
+        let collection = self.open_collection(&place.key, name).await?;
+        let now = Instant::now();
+        let until = now + CATCH_UP_MAX.min(ctx.deadline.saturating_duration_since(now) / 2);
+        let filter = place.restrict(filter);
+        let mut left = ATTEMPTS_MAX;
+        loop {
+            left -= 1;
+            let indexed = collection.catch_up(ctx, name, until).await?;
+            let filter = filter.clone().filter(|_| indexed.state != IndexState::Absent);
+            let Some(filter) = filter else { return Ok((Vec::new(), indexed)) };
+            let named = tokio::select! {
+                named = collection.engine.find_definitions(query.to_owned(), filter, limit) => named,
+                () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
+            };
+            let again = match named {
+                Ok(named) => return Ok((named, indexed)),
+                Err(err) if left > 0 => collection.rebuild_if_damaged(err).await,
+                Err(err) => Err(err),
+            };
+            again.map_err(|err| unavailable_error(name, &err))?;
+        }
+    }
+
+    /// Returns the root of a namespace of files and its folder in that root.
+    pub(crate) async fn resolve_files(
+        &self,
+        namespace: Option<&str>,
+    ) -> Result<(Root, String), ToolError> {
+        let name = namespace.unwrap_or(WORKSPACE);
+        let NamespacePlace { key, folder } = self.resolve(name).await?;
+        let root = match key {
+            CollectionKey::Workspace => self.root.clone(),
+            CollectionKey::Root(_) => self.open_root(name).await?,
+            CollectionKey::Documents(_) => {
+                let message =
+                    format!("`{name}` has documents, not files; search_semantic finds them");
+                return Err(ToolError::invalid("/namespace", message));
+            }
+        };
+        Ok((root, if folder.is_empty() { ".".to_owned() } else { folder }))
+    }
+
+    /// Returns the approximate size limit of an answer, in bytes.
+    pub(crate) fn answer_bytes(&self) -> usize {
+        usize::try_from(self.files_settings.answer_bytes).unwrap_or(usize::MAX)
+    }
+
+    /// Returns all namespaces with the state of their indexes. Starts no indexing.
+    pub(crate) async fn index_reports(&self) -> BTreeMap<String, IndexReport> {
+        let mut all = BTreeMap::new();
+        for name in self.namespace_names().await {
+            let Ok(place) = self.resolve(&name).await else { continue };
+            let known = self.existing_collection(&place.key);
+            let absent = || progress::IndexProgress::default().report();
+            all.insert(name, known.map_or_else(absent, |it| it.report()));
+        }
+        all
+    }
+
+    /// Brings the index of `namespace` up to date and waits for it, at most until `until`.
+    pub(crate) async fn refresh(
+        &self,
+        ctx: &ToolContext,
+        namespace: &str,
+        until: Instant,
+    ) -> Result<IndexReport, ToolError> {
+        let place = self.resolve(namespace).await?;
+        let collection = self.open_collection(&place.key, namespace).await?;
+        let indexed = collection.catch_up(ctx, namespace, until).await?;
+        match collection.write_error() {
+            Some(why) => Err(unavailable_error(namespace, &EngineError::Unavailable(why))),
+            None => Ok(indexed),
+        }
+    }
+
+    /// Puts `documents` into `namespace`, creating it if needed, and removes the documents with the
+    /// ids `remove`.
+    pub(crate) async fn upsert(
+        &self,
+        namespace: &str,
+        documents: Vec<NewDocument>,
+        remove: Vec<String>,
+    ) -> Result<UpsertSummary, ToolError> {
+        self.check_name(namespace)?;
+        let names = self.document_names().await;
+        let is_new = !names.iter().any(|name| name == namespace);
+        if is_new && documents.is_empty() {
+            return Err(self.unknown_namespace(namespace).await);
+        }
+        if is_new && names.len() >= NAMESPACES_MAX {
+            let message = format!("there are {NAMESPACES_MAX} namespaces of documents already");
+            return Err(ToolError::invalid("/namespace", message));
+        }
+        let key = CollectionKey::Documents(namespace.to_owned());
+        let collection = self.open_collection(&key, namespace).await?;
+        let most = self.settings.documents_max as u64;
+        let changed = collection.change_documents(documents, remove, most).await?;
+        changed.map_err(|err| unavailable_error(namespace, &err))
+    }
+
+    /// Returns the name of the configured embedding model.
+    pub(crate) async fn model_name(&self) -> Option<String> {
+        self.space().await.map(|space| space.model.clone())
+    }
+
+    async fn space(&self) -> Option<&VectorSpace> {
+        let embedder = self.embedder.clone()?;
+        // A model in a folder reads its files to compute its name.
+        let look =
+            || async { tokio::task::spawn_blocking(move || embedder.space().clone()).await.ok() };
+        self.space.get_or_init(look).await.as_ref()
+    }
+
+    fn existing_collection(&self, key: &CollectionKey) -> Option<Arc<SearchCollection>> {
+        self.collections.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    }
+
+    /// Returns the collection of `key`, and starts it on first use.
+    async fn open_collection(
+        &self,
+        key: &CollectionKey,
+        name: &str,
+    ) -> Result<Arc<SearchCollection>, ToolError> {
+        if let Some(collection) = self.existing_collection(key) {
+            return Ok(collection);
+        }
+        let root = match key {
+            CollectionKey::Workspace | CollectionKey::Documents(_) => self.root.clone(),
+            CollectionKey::Root(_) => self.open_root(name).await?,
+        };
+        let space = self.space().await.cloned();
+        let mut collections = self.collections.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || {
+            let source = match key {
+                CollectionKey::Workspace | CollectionKey::Root(_) => DocumentSource::Files,
+                CollectionKey::Documents(_) => DocumentSource::Documents,
+            };
+            let namespace = match key {
+                CollectionKey::Workspace => WORKSPACE.to_owned(),
+                CollectionKey::Root(name) | CollectionKey::Documents(name) => name.clone(),
+            };
+            let identity = NamespaceIdentity { root: root.path().to_owned(), namespace, source };
+            let engine = self.create_engine(identity, space);
+            match source {
+                DocumentSource::Files => {
+                    SearchCollection::for_files(root, engine, &self.storage_folders(), self)
+                }
+                DocumentSource::Documents => {
+                    SearchCollection::for_documents(engine, self.embedder.clone())
+                }
+            }
+        };
+        Ok(collections.entry(key.clone()).or_insert_with(|| Arc::new(new())).clone())
+    }
+
+    fn storage_folders(&self) -> Vec<&Path> {
+        let IndexFolders { cache, documents } = &self.folders;
+        cache.iter().chain(documents).map(PathBuf::as_path).collect()
+    }
+
+    fn create_engine(
+        &self,
+        identity: NamespaceIdentity,
+        space: Option<VectorSpace>,
+    ) -> Arc<dyn SearchEngine> {
+        if let Some(server) = &self.server {
+            return server.engine(identity, space);
+        }
+        let hash = blake3::hash(identity.root.as_os_str().as_encoded_bytes()).to_hex();
+        let NamespaceIdentity { root, namespace, source } = identity;
+        let shown = root.file_name().unwrap_or_default().to_string_lossy();
+        let shown = shown.replace(|c: char| !c.is_alphanumeric(), "_");
+        let sort = match source {
+            DocumentSource::Files => "files",
+            DocumentSource::Documents => "documents",
+        };
+        // A namespace may have any characters in the settings, so its folder is named by a hash.
+        let named = blake3::hash(format!("{sort} {namespace}").as_bytes()).to_hex();
+        let name = match (source, namespace.as_str()) {
+            (DocumentSource::Files, WORKSPACE) => format!("{shown}-{}", &hash[..16]),
+            (DocumentSource::Files | DocumentSource::Documents, _) => {
+                format!("{shown}-{}-{}", &hash[..16], &named[..8])
+            }
+        };
+        let folder = self.folders.cache.as_ref().map(|cache| cache.join(name));
+        let documents = self.folders.documents.as_ref().map(|folder| folder.join(&namespace));
+        Arc::new(EmbeddedEngine::new(folder, space, source, documents))
+    }
+
+    /// Opens the root that the settings call `name`.
+    async fn open_root(&self, name: &str) -> Result<Root, ToolError> {
+        let Some(path) = self.settings.roots.get(name).cloned() else {
+            return Err(self.unknown_namespace(name).await);
+        };
+        let rules = self.files_settings.rules();
+        let opened = tokio::task::spawn_blocking(move || Root::open(Path::new(&path))).await;
+        let opened = opened.map_err(|err| ToolError::with_cause("opening a folder failed", err))?;
+        let unopened = |err: std::io::Error| {
+            let message =
+                format!("{}: its folder cannot be opened: {err}", not_current_message(name));
+            ToolError::new(ToolFault::Unavailable, message)
+        };
+        Ok(opened.map_err(unopened)?.with_rules(&rules))
+    }
+
+    /// Returns the filter for `wanted`, or `None` if nothing can match it.
+    fn build_filter(
+        collection: &SearchCollection,
+        place: &NamespacePlace,
+        wanted: &SearchRequest,
+    ) -> Result<Option<DocumentFilter>, ToolError> {
+        let prefix = match (&wanted.path_prefix, collection.root()) {
+            (Some(prefix), Some(root)) => Some(resolve_prefix(root, prefix)?),
+            // Ids of documents may be any text.
+            (Some(prefix), None) => Some(prefix.clone()),
+            (None, _) => None,
+        };
+        let prefixes = prefix.into_iter().filter(|it| !it.is_empty()).collect();
+        Ok(place.restrict(DocumentFilter { prefixes, tags: wanted.tags.clone() }))
+    }
+}
+
+/// Returns the PostgreSQL server that `settings` name, or `None` if this process keeps the index.
+/// Does not connect yet.
+fn open_server(settings: &EngineSettings) -> Result<Option<postgres::PostgresServer>, String> {
+    match settings {
+        EngineSettings::Embedded => Ok(None),
+        EngineSettings::Postgres(settings) => postgres::PostgresServer::new(settings)
+            .map(Some)
+            .map_err(|why| format!("`search.engine.postgres.url` {why}")),
+    }
+}
+
+fn not_current_message(name: &str) -> String {
+    format!("the index of `{name}` cannot be brought up to date")
+}
+
+fn unavailable_error(name: &str, err: &EngineError) -> ToolError {
+    match err {
+        EngineError::Unavailable(why) | EngineError::Damaged(why) => {
+            ToolError::new(ToolFault::Unavailable, format!("{}: {why}", not_current_message(name)))
+        }
+        EngineError::Failed(why) => ToolError::failed(why),
+    }
+}

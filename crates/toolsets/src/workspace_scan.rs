@@ -1,0 +1,162 @@
+//! Scans a workspace for items, and scans it again on each use.
+
+mod file_cache;
+mod shared_task;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Mutex as Turn;
+use toolgate_contract::{Caller, ToolContext, ToolError, WatchGuard};
+
+use crate::front_matter::SkippedFile;
+use toolgate_world::Root;
+use toolgate_world::root::WorkMonitor;
+
+pub(crate) use file_cache::FileCache;
+use shared_task::SharedTask;
+
+/// The shortest pause between two scans while somebody subscribes to changes.
+const SCAN_PAUSE_MIN: Duration = Duration::from_secs(1);
+/// The pause after a scan, as a multiple of the scan's duration.
+const SCAN_PAUSE_FACTOR: u32 = 20;
+/// The time limit of a background scan.
+const SCAN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The latest result of a scan, and the function that scans. Remembers a `T` for each file.
+pub(crate) struct WorkspaceScan<T, F> {
+    root: Root,
+    scan_fn: Box<ScanFn<T, F>>,
+    memory: Arc<Turn<ScanMemory<T>>>,
+    latest: Mutex<Option<Arc<F>>>,
+    /// The items that the latest scan left out.
+    left_out: Mutex<Arc<[SkippedFile]>>,
+    patrol: SharedTask,
+}
+
+/// A function that scans a workspace.
+type ScanFn<T, F> =
+    dyn Fn(&Root, &mut ScanMemory<T>, &WorkMonitor) -> Result<F, ToolError> + Send + Sync;
+
+/// State that is kept from one scan to the next.
+pub(crate) struct ScanMemory<T> {
+    pub(crate) files: FileCache<T>,
+    left_out: Arc<[SkippedFile]>,
+}
+
+impl<T> Default for ScanMemory<T> {
+    fn default() -> Self {
+        Self { files: FileCache::default(), left_out: Arc::default() }
+    }
+}
+
+impl<T> ScanMemory<T> {
+    /// Logs each item that is left out now and was not before.
+    pub(crate) fn log_left_out(&mut self, left_out: Vec<SkippedFile>) {
+        for one in left_out.iter().filter(|one| !self.left_out.contains(one)) {
+            tracing::warn!("{one}");
+        }
+        self.left_out = left_out.into();
+    }
+}
+
+impl<T, F> WorkspaceScan<T, F>
+where
+    T: Send + 'static,
+    F: PartialEq + Send + Sync + 'static,
+{
+    pub(crate) fn new(
+        root: &Root,
+        look: impl Fn(&Root, &mut ScanMemory<T>, &WorkMonitor) -> Result<F, ToolError>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            root: root.clone(),
+            scan_fn: Box::new(look),
+            memory: Arc::default(),
+            latest: Mutex::new(None),
+            left_out: Mutex::default(),
+            patrol: SharedTask::default(),
+        })
+    }
+
+    pub(crate) fn root(&self) -> &Root {
+        &self.root
+    }
+
+    /// Returns the latest result, or `None` before the first scan.
+    pub(crate) fn latest(&self) -> Option<Arc<F>> {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns why the latest scan left out the item that `is_meant` selects.
+    pub(crate) fn left_out_reason(
+        &self,
+        is_meant: impl Fn(&SkippedFile) -> bool,
+    ) -> Option<String> {
+        let left_out = self.left_out.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        left_out.iter().find(|one| is_meant(one)).map(SkippedFile::error_message)
+    }
+
+    /// Scans the workspace and returns the result.
+    ///
+    /// # Errors
+    ///
+    /// If the scan fails or the call is canceled.
+    pub(crate) async fn scan(self: &Arc<Self>, ctx: &ToolContext) -> Result<Arc<F>, ToolError> {
+        // Only one scan runs at a time, so the next one profits from what it remembered.
+        let mut memory = tokio::select! {
+            memory = self.memory.clone().lock_owned() => memory,
+            () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
+        };
+        let looked = self.clone();
+        let look = move |root: &Root, watch: &WorkMonitor| {
+            let found = (looked.scan_fn)(root, &mut memory, watch)?;
+            *looked.left_out.lock().unwrap_or_else(PoisonError::into_inner) =
+                memory.left_out.clone();
+            Ok(looked.store_latest(found))
+        };
+        self.root.run_blocking(ctx, look).await
+    }
+
+    /// Scans without a caller. Returns `None` if the scan fails or takes longer than [`PATIENCE`].
+    pub(crate) async fn scan_in_background(self: &Arc<Self>) -> Option<Arc<F>> {
+        let ctx = ToolContext::detached(Caller::local(), Instant::now() + SCAN_TIMEOUT);
+        let _stops = ctx.cancel.clone().drop_guard();
+        let found = tokio::time::timeout(SCAN_TIMEOUT, self.scan(&ctx)).await.ok()?;
+        found.ok()
+    }
+
+    /// Scans repeatedly while the returned [`WatchGuard`] lives, and calls `tell` with the old and
+    /// the new result after each change. Only the `tell` of the first subscriber is used.
+    pub(crate) fn subscribe(
+        self: &Arc<Self>,
+        tell: impl Fn(&F, &F) + Send + Sync + 'static,
+    ) -> WatchGuard {
+        self.patrol.join_or_start(|| self.clone().poll_changes(tell))
+    }
+
+    async fn poll_changes(self: Arc<Self>, tell: impl Fn(&F, &F) + Send + Sync + 'static) {
+        let mut known = self.latest();
+        loop {
+            let begun = Instant::now();
+            if let Some(found) = self.scan_in_background().await {
+                if let Some(known) = known.filter(|known| *known != found) {
+                    tell(&known, &found);
+                }
+                known = Some(found);
+            }
+            tokio::time::sleep(SCAN_PAUSE_MIN.max(begun.elapsed() * SCAN_PAUSE_FACTOR)).await;
+        }
+    }
+
+    fn store_latest(&self, found: F) -> Arc<F> {
+        let mut last = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            Some(last) if **last == found => last.clone(),
+            Some(_) | None => last.insert(Arc::new(found)).clone(),
+        }
+    }
+}

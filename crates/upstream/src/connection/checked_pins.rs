@@ -1,0 +1,81 @@
+//! The tools of one connection that match their pins.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::LISTING_LIFETIME;
+use crate::pins::PinPolicy;
+
+/// Checked pins of the tools on one connection.
+#[derive(Default)]
+pub(crate) struct CheckedPins {
+    checked: Mutex<CheckedTools>,
+    /// All tools of the connection and when they were listed. The lock admits one listing at a
+    /// time.
+    pub(crate) tools: tokio::sync::Mutex<Option<(CheckTime, Arc<[Value]>)>>,
+}
+
+/// Interval at which the pins are checked for changes.
+const PINS_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The tools that match their pins, and since when.
+#[derive(Default)]
+pub(crate) struct CheckedTools {
+    pub(crate) since: Option<CheckTime>,
+    pub(crate) names: HashSet<String>,
+    /// The pins that were compared, and the time of the last look at them.
+    pub(crate) pins: Option<(PinPolicy, Instant)>,
+}
+
+/// A point in time: a count of announced changes, and the clock for changes that nobody announces.
+#[derive(Clone, Copy)]
+pub(crate) struct CheckTime {
+    pub(crate) turn: u64,
+    pub(crate) at: Instant,
+}
+
+impl CheckTime {
+    /// Returns true if a check made then still holds in `turn`.
+    pub(crate) fn is_valid_in(self, turn: u64) -> bool {
+        self.turn == turn && self.at.elapsed() < LISTING_LIFETIME
+    }
+}
+
+impl CheckedPins {
+    /// Locks the checked tools, cleared if they no longer hold in `turn`.
+    pub(crate) fn lock_current(&self, turn: u64) -> MutexGuard<'_, CheckedTools> {
+        let mut seen = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.since.is_some_and(|since| !since.is_valid_in(turn)) {
+            *seen = CheckedTools::default();
+        }
+        seen
+    }
+
+    /// Returns true if the tool `name` matched its pin and `pinned` has not changed since.
+    pub(crate) fn is_checked(
+        &self,
+        turn: u64,
+        name: &str,
+        pinned: impl FnOnce() -> Option<PinPolicy>,
+    ) -> bool {
+        let mut seen = self.lock_current(turn);
+        if !seen.names.contains(name) {
+            return false;
+        }
+        if seen.pins.as_ref().is_some_and(|(_, looked)| looked.elapsed() >= PINS_CHECK_INTERVAL) {
+            let is_same =
+                |now: PinPolicy| seen.pins.as_ref().is_some_and(|(by, _)| by.is_same_lock(&now));
+            if !pinned().is_some_and(is_same) {
+                *seen = CheckedTools::default();
+                return false;
+            }
+            if let Some((_, looked)) = &mut seen.pins {
+                *looked = Instant::now();
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,507 @@
+//! Drives calls to upstreams to their ends, over rounds of questions and over several requests of
+//! one client.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinHandle};
+use tokio::time::{sleep, timeout};
+use toolgate_contract::{
+    BoxFuture, Caller, ClientQuestions, QuestionKind, QuestionSupport, ToolContext, ToolError,
+    ToolFault,
+};
+use toolgate_dialects::mcp::upstream::{encode_answer, parse_question};
+
+use crate::connection::UpstreamConnection;
+use crate::server_requests::{CallReceiver, OpenQuestions};
+use crate::upstream::dedicated::DedicatedConnection;
+use crate::upstream::{RoundCall, TaskGuard};
+
+/// Most calls that may be suspended at once.
+const SUSPENDED_MAX: usize = 256;
+/// Longest time that a suspended call waits for its client.
+const SUSPENDED_FOR: Duration = Duration::from_secs(600);
+/// Most questions that are asked together.
+const BATCHED_QUESTIONS_MAX: usize = 16;
+const BATCH_WINDOW: Duration = Duration::from_millis(20);
+/// Most rounds of questions per call.
+const ROUNDS_MAX: usize = 32;
+
+/// Calls that are suspended until their clients return with answers, for at most ten minutes.
+#[derive(Default)]
+pub(crate) struct SuspendedCalls(Arc<Mutex<SuspendedByName>>);
+
+/// Suspended calls by the name that resumes them.
+type SuspendedByName = HashMap<String, SuspendedCall>;
+
+/// A suspended call.
+struct SuspendedCall {
+    caller: Caller,
+    since: Instant,
+    call: RunningCall,
+    /// Timer that drops the call when its time is over.
+    _expiry: AbortGuard,
+}
+
+/// The first response to a call, with the connection that the call continues on.
+pub(crate) struct StartedCall {
+    /// The result, or the task that the call became.
+    pub(crate) response: Value,
+    pub(crate) connection: Arc<UpstreamConnection>,
+    /// The dedicated connection, if the call has one.
+    pub(crate) dedicated: Option<DedicatedConnection>,
+    /// The task that the call became. It is cancelled if nobody waits for it.
+    pub(crate) task: Option<TaskGuard>,
+}
+
+impl StartedCall {
+    pub(crate) fn new(
+        response: Value,
+        connection: Arc<UpstreamConnection>,
+        dedicated: Option<DedicatedConnection>,
+    ) -> Self {
+        let id = response.pointer("/task/taskId").or_else(|| match &response["resultType"] {
+            Value::String(word) if word == "task" => response.get("taskId"),
+            _ => None,
+        });
+        let id = id.and_then(Value::as_str).map(str::to_owned);
+        let task = id.map(|id| TaskGuard::new(&connection, id));
+        Self { response, connection, dedicated, task }
+    }
+}
+
+/// A call that is still running.
+pub(crate) struct RunningCall {
+    task: OwnedTask<StartedCall>,
+    incoming: mpsc::Receiver<OpenQuestions>,
+    receiver: Arc<CallReceiver>,
+    /// Questions that wait for the caller's answers.
+    waiting: Vec<OpenQuestions>,
+}
+
+/// A spawned task that is aborted on drop.
+struct OwnedTask<T>(JoinHandle<Result<T, ToolError>>);
+
+impl<T> OwnedTask<T> {
+    /// Waits for the task's result.
+    async fn wait(&mut self) -> Result<T, ToolError> {
+        let done = (&mut self.0).await;
+        done.map_err(|err| ToolError::with_cause("the call broke off", err))?
+    }
+}
+
+impl<T> Drop for OwnedTask<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Handle of a task that is aborted on drop.
+struct AbortGuard(AbortHandle);
+
+impl Drop for AbortGuard {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl SuspendedCalls {
+    fn lock(&self) -> MutexGuard<'_, SuspendedByName> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn resume(&self, name: &str) -> Option<RunningCall> {
+        self.lock().remove(name).map(|waits| waits.call)
+    }
+
+    /// Drops one suspended call to make room for a call of `caller`.
+    ///
+    /// Prefers the caller's own call that has waited longest. If the caller has none and the
+    /// connections are shared (`is_shared`), drops a call of the caller who has most.
+    pub(crate) fn evict_one(&self, caller: &Caller, is_shared: bool) {
+        let mut all = self.lock();
+        let mut counts = HashMap::<_, usize>::new();
+        all.values().for_each(|waits| *counts.entry(&waits.caller).or_default() += 1);
+        let order = |waits: &SuspendedCall| {
+            let is_own = waits.caller == *caller;
+            (!is_own, Reverse(counts[&waits.caller]), waits.since)
+        };
+        let all_of_use = all.iter().filter(|(_, waits)| is_shared || waits.caller == *caller);
+        let first = all_of_use.min_by_key(|(_, waits)| order(waits));
+        if let Some(name) = first.map(|(name, _)| name.clone()) {
+            let given_up = all.remove(&name);
+            drop(all);
+            drop(given_up);
+        }
+    }
+
+    /// Suspends a call of `whose` and returns the name that resumes it.
+    fn suspend(&self, whose: &Caller, going: RunningCall) -> Result<String, ToolError> {
+        let mut all = self.lock();
+        if all.len() >= SUSPENDED_MAX {
+            let message = "too many calls wait for answers already";
+            return Err(ToolError::new(ToolFault::Unavailable, message));
+        }
+        let mut name = [0; 16];
+        getrandom::fill(&mut name)
+            .map_err(|err| ToolError::with_cause("a call cannot be named", err))?;
+        let name = blake3::hash(&name).to_hex().to_string();
+        let parked = Arc::downgrade(&self.0);
+        let over = name.clone();
+        // A timer drops the call even if no other call arrives.
+        let over = tokio::spawn(async move {
+            sleep(SUSPENDED_FOR).await;
+            let Some(parked) = parked.upgrade() else { return };
+            let given_up = parked.lock().unwrap_or_else(PoisonError::into_inner).remove(&over);
+            drop(given_up);
+        });
+        let whose = whose.clone();
+        let since = Instant::now();
+        let waits = SuspendedCall {
+            caller: whose,
+            since,
+            call: going,
+            _expiry: AbortGuard(over.abort_handle()),
+        };
+        all.insert(name.clone(), waits);
+        Ok(name)
+    }
+}
+
+/// The state of a call when the time for it is over.
+pub(crate) enum DriveOutcome {
+    Done(StartedCall),
+    Running(RunningCall),
+    /// A call in rounds whose last request has no answer yet.
+    Unanswered(Box<(RoundCall, UnansweredRound)>),
+}
+
+impl DriveOutcome {
+    /// Returns true if the call has its final result and did not become a task.
+    pub(crate) fn has_result(&self) -> bool {
+        match self {
+            Self::Done(begun) => begun.task.is_none() && begun.response["resultType"] != "task",
+            Self::Running(_) | Self::Unanswered(_) => false,
+        }
+    }
+}
+
+/// Drives a call to an upstream that asks questions while it runs, until it ends.
+///
+/// If the caller answers with another request, the call keeps running meanwhile and is not started
+/// again.
+pub(crate) async fn drive_to_end(
+    parking: &SuspendedCalls,
+    ctx: &ToolContext,
+    begin: impl FnOnce(Arc<CallReceiver>) -> BoxFuture<'static, Result<StartedCall, ToolError>>,
+) -> Result<StartedCall, ToolError> {
+    if !ctx.asker.repeats_calls() || ctx.asker.supported() == QuestionSupport::default() {
+        return begin(CallReceiver::for_live_caller(ctx)).await;
+    }
+    drive_running(parking, ctx, resume_or_start(parking, ctx, begin)?).await
+}
+
+/// Drives a call for at most `within` and returns the call if it is still running then.
+pub(crate) async fn drive_for(
+    parking: &SuspendedCalls,
+    ctx: &ToolContext,
+    begin: impl FnOnce(Arc<CallReceiver>) -> BoxFuture<'static, Result<StartedCall, ToolError>>,
+    within: Duration,
+) -> Result<DriveOutcome, ToolError> {
+    drive(parking, ctx, resume_or_start(parking, ctx, begin)?, within).await
+}
+
+/// Drives a running call until it ends.
+pub(crate) async fn drive_running(
+    parking: &SuspendedCalls,
+    ctx: &ToolContext,
+    mut going: RunningCall,
+) -> Result<StartedCall, ToolError> {
+    going.receiver.redirect_events(ctx.events.clone());
+    loop {
+        match drive(parking, ctx, going, Duration::from_secs(3600)).await? {
+            DriveOutcome::Done(begun) => return Ok(begun),
+            DriveOutcome::Running(more) => going = more,
+            DriveOutcome::Unanswered(_) => unreachable!("what is driven asks while it runs"),
+        }
+    }
+}
+
+/// Resumes the call that `ctx` refers to, or starts a new one.
+fn resume_or_start(
+    parking: &SuspendedCalls,
+    ctx: &ToolContext,
+    begin: impl FnOnce(Arc<CallReceiver>) -> BoxFuture<'static, Result<StartedCall, ToolError>>,
+) -> Result<RunningCall, ToolError> {
+    let Some(name) = ctx.asker.stored_note().filter(|_| ctx.asker.repeats_calls()) else {
+        let (open, asked) = mpsc::channel(BATCHED_QUESTIONS_MAX);
+        let hearing = CallReceiver::for_call_driver(ctx, open);
+        let task = OwnedTask(tokio::spawn(begin(hearing.clone())));
+        return Ok(RunningCall { task, incoming: asked, receiver: hearing, waiting: Vec::new() });
+    };
+    let going = parking.resume(&name).ok_or_else(|| {
+        let message = "the call that asked is not here any more: it waited for too long, or it was \
+                       made at another server; see what it did, then make it again without \
+                       `requestState`";
+        ToolError::new(ToolFault::Unavailable, message)
+    })?;
+    going.receiver.redirect_events(ctx.events.clone());
+    Ok(going)
+}
+
+async fn drive(
+    parking: &SuspendedCalls,
+    ctx: &ToolContext,
+    mut going: RunningCall,
+    within: Duration,
+) -> Result<DriveOutcome, ToolError> {
+    loop {
+        if !going.waiting.is_empty() {
+            let all = going.waiting.iter().flat_map(|open| open.questions.clone());
+            let asked: ClientQuestions = all.collect();
+            match ctx.asker.ask(asked).await {
+                Err(why) if matches!(why.fault, ToolFault::Asks(_)) => {
+                    ctx.asker.set_note(Some(parking.suspend(&ctx.caller, going)?));
+                    return Err(why);
+                }
+                // The receiver is gone if the call has ended meanwhile.
+                told => {
+                    going.waiting.drain(..).for_each(|open| drop(open.reply.send(told.clone())));
+                }
+            }
+        }
+        tokio::select! {
+            biased;
+            done = going.task.wait() => return done.map(DriveOutcome::Done),
+            Some(open) = going.incoming.recv() => {
+                going.waiting.push(open);
+                // Questions that arrive within a few milliseconds are sent to the caller together.
+                while going.waiting.len() < BATCHED_QUESTIONS_MAX
+                    && let Ok(Some(open)) = timeout(BATCH_WINDOW, going.incoming.recv()).await
+                {
+                    going.waiting.push(open);
+                }
+            }
+            () = sleep(within) => return Ok(DriveOutcome::Running(going)),
+        }
+    }
+}
+
+/// State of a call between two rounds. The client carries it in `requestState`.
+#[derive(Serialize, Deserialize)]
+struct QuestionRound {
+    asked: ClientQuestions,
+    #[serde(default)]
+    state: Option<String>,
+}
+
+/// A request of a call in rounds that has no answer yet.
+pub(crate) struct UnansweredRound {
+    params: Map<String, Value>,
+    answer: OwnedTask<Value>,
+}
+
+/// The point at which a call in rounds starts or continues.
+pub(crate) enum RoundStart {
+    Start(Map<String, Value>),
+    Unanswered(UnansweredRound),
+}
+
+/// The outcome of a call in rounds.
+pub(crate) enum RoundOutcome {
+    Done(Value),
+    Unanswered(UnansweredRound),
+}
+
+/// Drives a call that ends with questions and is repeated with the answers (`input_required`).
+///
+/// With `within`, returns early when an answer takes longer than that. If `folders` is set, they
+/// answer the upstream's questions for roots.
+pub(crate) async fn drive_rounds<F>(
+    ctx: &ToolContext,
+    from: RoundStart,
+    within: Option<Duration>,
+    folders: Option<&Value>,
+    mut send: impl FnMut(Map<String, Value>) -> F,
+) -> Result<RoundOutcome, ToolError>
+where
+    F: Future<Output = Result<Value, ToolError>> + Send + 'static,
+{
+    let mut before = BTreeSet::new();
+    let (mut params, mut sent) = match from {
+        RoundStart::Unanswered(UnansweredRound { params, answer }) => (params, Some(answer)),
+        RoundStart::Start(mut params) => {
+            let noted = ctx.asker.stored_note();
+            let noted = noted.and_then(|note| serde_json::from_str::<QuestionRound>(&note).ok());
+            if let Some(round) = noted {
+                before.extend(round.asked.keys().cloned());
+                answer_round(ctx, round, folders, &mut params).await?;
+            }
+            (params, None)
+        }
+    };
+    for at in 0..ROUNDS_MAX {
+        let result = match (sent.take(), within) {
+            (Some(mut answer), _) => answer.wait().await?,
+            (None, None) => send(params.clone()).await?,
+            (None, Some(within)) => {
+                let mut answer = OwnedTask(tokio::spawn(send(params.clone())));
+                match timeout(within, answer.wait()).await {
+                    Ok(result) => result?,
+                    Err(_) => {
+                        return Ok(RoundOutcome::Unanswered(UnansweredRound { params, answer }));
+                    }
+                }
+            }
+        };
+        if result.get("resultType").and_then(Value::as_str) != Some("input_required") {
+            return Ok(RoundOutcome::Done(result));
+        }
+        let round = parse_round(&result)?;
+        if round.asked.is_empty() {
+            // A round without questions asks to be called again later.
+            sleep(Duration::from_millis(50 << at.min(6))).await;
+        }
+        // An earlier answer under the same key belongs to an earlier question.
+        ctx.asker.remove_answers(round.asked.keys().filter(|key| before.contains(*key)));
+        before.extend(round.asked.keys().cloned());
+        answer_round(ctx, round, folders, &mut params).await?;
+    }
+    let message = format!("it asks more than {ROUNDS_MAX} times");
+    Err(ToolError::new(ToolFault::Failed, message))
+}
+
+/// Asks the caller the questions of a round and adds the answers to `params`.
+async fn answer_round(
+    ctx: &ToolContext,
+    round: QuestionRound,
+    folders: Option<&Value>,
+    params: &mut Map<String, Value>,
+) -> Result<(), ToolError> {
+    let note = serde_json::to_string(&round);
+    let note = note.map_err(|err| ToolError::with_cause("a round cannot be remembered", err))?;
+    let (ours, asked): (ClientQuestions, ClientQuestions) = round
+        .asked
+        .into_iter()
+        .partition(|(_, question)| folders.is_some() && question.kind() == QuestionKind::Roots);
+    let mut answers: Map<String, Value> =
+        ours.into_keys().map(|key| (key, folders.cloned().unwrap_or_default())).collect();
+    if !asked.is_empty() || answers.is_empty() {
+        ctx.asker.set_note(Some(note));
+        let given = ctx.asker.ask(asked).await?;
+        answers.extend(given.iter().map(|(key, told)| (key.clone(), encode_answer(told))));
+    }
+    params.insert("inputResponses".into(), Value::Object(answers));
+    match round.state {
+        Some(state) => params.insert("requestState".into(), json!(state)),
+        None => params.remove("requestState"),
+    };
+    Ok(())
+}
+
+/// Parses the questions of a result or a task.
+pub(crate) fn parse_questions(requests: Option<&Value>) -> Result<ClientQuestions, ToolError> {
+    let requests = requests.and_then(Value::as_object);
+    let read = |(key, request): (&String, &Value)| {
+        let method = request.get("method").and_then(Value::as_str).unwrap_or_default();
+        let params = request.get("params").unwrap_or(&Value::Null);
+        let question = parse_question(method, params, key);
+        let question = question.map_err(|why| {
+            ToolError::new(ToolFault::Failed, format!("it asks `{key}` in no known way: {why}"))
+        })?;
+        Ok((key.clone(), question))
+    };
+    requests.into_iter().flatten().map(read).collect()
+}
+
+fn parse_round(result: &Value) -> Result<QuestionRound, ToolError> {
+    let state = result.get("requestState").and_then(Value::as_str).map(str::to_owned);
+    Ok(QuestionRound { asked: parse_questions(result.get("inputRequests"))?, state })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A call that goes on for ever, and whether it does still.
+    fn going() -> (RunningCall, Arc<()>) {
+        let alive = Arc::new(());
+        let held = alive.clone();
+        let task = OwnedTask(tokio::spawn(async move {
+            let _held = held;
+            std::future::pending().await
+        }));
+        let (sender, open) = mpsc::channel(1);
+        let ctx = ToolContext::detached(Caller::local(), Instant::now());
+        let hearing = CallReceiver::for_call_driver(&ctx, sender);
+        (RunningCall { task, incoming: open, receiver: hearing, waiting: Vec::new() }, alive)
+    }
+
+    async fn is_given_up(alive: &Arc<()>) -> bool {
+        tokio::task::yield_now().await;
+        Arc::strong_count(alive) == 1
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_whose_client_does_not_come_back_is_given_up_though_nobody_comes() {
+        let parking = SuspendedCalls::default();
+        let (going, alive) = going();
+        parking.suspend(&Caller::with_key("ann"), going).expect("there is room");
+        tokio::task::yield_now().await;
+        assert!(!is_given_up(&alive).await);
+        sleep(SUSPENDED_FOR + Duration::from_secs(1)).await;
+        assert!(is_given_up(&alive).await);
+    }
+
+    #[tokio::test]
+    async fn who_needs_a_place_gives_up_a_call_of_their_own_or_of_whoever_has_most() {
+        let parking = SuspendedCalls::default();
+        let mut calls = Vec::new();
+        for whose in ["ann", "bob", "cat", "bob"] {
+            let (going, alive) = going();
+            parking.suspend(&Caller::with_key(whose), going).expect("there is room");
+            calls.push(alive);
+            tokio::task::yield_now().await;
+        }
+        parking.evict_one(&Caller::with_key("dan"), false);
+        for alive in &calls {
+            assert!(!is_given_up(alive).await, "what they hold is of no use to another");
+        }
+        for (whose, gone) in [("cat", 2), ("cat", 1), ("bob", 3), ("bob", 0)] {
+            parking.evict_one(&Caller::with_key(whose), true);
+            assert!(is_given_up(&calls[gone]).await, "{whose}");
+        }
+    }
+
+    fn ctx() -> ToolContext {
+        ToolContext::detached(Caller::with_key("ann"), Instant::now() + Duration::from_secs(5))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_round_that_takes_long_goes_on_and_is_not_sent_again() {
+        let ctx = ctx();
+        let mut times = 0;
+        let slow = |_| {
+            times += 1;
+            async {
+                sleep(Duration::from_secs(600)).await;
+                Ok(json!({ "content": [] }))
+            }
+        };
+        let start = RoundStart::Start(Map::new());
+        let within = Some(Duration::from_millis(150));
+        let begun = drive_rounds(&ctx, start, within, None, slow).await.expect("it is sent");
+        let RoundOutcome::Unanswered(sent) = begun else { panic!("it has its answer") };
+        let never = |_| async { Err(ToolError::failed("it was sent before")) };
+        let ended = drive_rounds(&ctx, RoundStart::Unanswered(sent), None, None, never)
+            .await
+            .expect("an answer");
+        assert!(matches!(ended, RoundOutcome::Done(result) if result == json!({ "content": [] })));
+        assert_eq!(times, 1);
+    }
+}

@@ -1,0 +1,261 @@
+//! A tool of an upstream, as an entry of the catalog.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value, json};
+use toolgate_contract::{
+    AnyTool, BoxFuture, Effects, JobSupport, StartedWork, ToolContext, ToolError, ToolFault,
+    ToolOutput, ToolSpec,
+};
+use toolgate_dialects::mcp::upstream::{parse_icons, parse_meta, parse_output};
+
+use crate::listing::CallProperties;
+use crate::names;
+use crate::pins::ServedTool;
+use crate::results::{ResultBudget, ResultStore};
+use crate::upstream::call_driver::DriveOutcome;
+use crate::upstream::{CallRequest, LastingUpstream, Upstream};
+
+/// Time within which a call that ends does not become a job.
+const QUICK_CALL: Duration = Duration::from_millis(150);
+/// Longest wait for a call to become a task of the upstream.
+const TASK_WAIT: Duration = Duration::from_secs(5);
+
+/// A tool of an upstream.
+pub(crate) struct UpstreamTool {
+    upstream: Arc<LastingUpstream>,
+    /// The upstream's own name for the tool.
+    name: String,
+    spec: ToolSpec,
+    /// Entry of the tool list, and whether calls are refused.
+    served: ServedTool,
+    /// Call properties of the upstream.
+    call_properties: CallProperties,
+    /// Size limits of results, and the store for the rest.
+    budget: ResultBudget,
+    results: ResultStore,
+    /// True if calls may become tasks of the upstream.
+    may_become_task: bool,
+    /// Arguments that are repeated in headers, as header name and path.
+    header_arguments: Vec<(String, Vec<String>)>,
+}
+
+impl UpstreamTool {
+    /// Creates the tool from its entry in `tools/list`. Returns `None` if the entry is invalid.
+    pub(crate) fn new(of: &Upstream, judged: ServedTool) -> Option<Self> {
+        let entry = &judged.entry;
+        let manner = of.listing().call_properties();
+        let text = |at: &str| entry.pointer(at).and_then(Value::as_str).map(str::to_owned);
+        let name = text("/name").filter(|name| !name.is_empty())?;
+        let title = text("/title").or(text("/annotations/title")).unwrap_or_else(|| name.clone());
+        let about = text("/description").unwrap_or_default();
+        let hint = |name: &str| entry["annotations"][name].as_bool();
+        // The hints come from the upstream. A missing one is taken as the riskiest.
+        let effects = match (hint("readOnlyHint"), hint("destructiveHint")) {
+            (Some(true), _) => Effects::Reads,
+            (_, Some(false)) => Effects::Adds,
+            (Some(false) | None, Some(true) | None) => Effects::Changes,
+        };
+        let input = entry.get("inputSchema").filter(|schema| schema.is_object());
+        let input = input.cloned().unwrap_or_else(|| json!({ "type": "object" }));
+        let mut mirrored = Vec::new();
+        collect_header_arguments(&input, &mut Vec::new(), &mut mirrored);
+        let support = entry.pointer("/execution/taskSupport").and_then(Value::as_str);
+        // Without a declaration, the upstream decides per call.
+        let tasked = match support {
+            Some("required" | "optional") => true,
+            Some(_) => false,
+            None => manner.tasks,
+        };
+        let job = match support {
+            Some("required") => JobSupport::Required,
+            // A slow call becomes a job if the caller accepts jobs.
+            _ if tasked || manner.in_session => JobSupport::Preferred,
+            Some(_) | None => JobSupport::Optional,
+        };
+        let id = names::tool_id(of.prefix(), &name);
+        // Some servers write a missing schema as null.
+        let shape = entry.get("outputSchema").filter(|shape| !shape.is_null());
+        let shape = shape.cloned().map(Into::into);
+        let (output_schema, unpromised) = match of.settings.promise_outputs {
+            true => (shape, None),
+            false => (None, shape),
+        };
+        let budget = ResultBudget {
+            text_bytes: of.settings.answer_bytes,
+            media_bytes: of.settings.media_bytes,
+            is_schema_promised: output_schema.is_some(),
+        };
+        let spec = ToolSpec {
+            idempotent: hint("idempotentHint").unwrap_or(false) || effects == Effects::Reads,
+            deadline: of.settings.deadline_ms.map(Duration::from_millis),
+            input_schema: input.into(),
+            output_schema,
+            unlisted_output_schema: unpromised,
+            tags: of.tags(),
+            ruled_as: of.ruled_as(&name),
+            open_world: Some(hint("openWorldHint").unwrap_or(true)),
+            icons: parse_icons(entry),
+            meta: parse_meta(entry),
+            job,
+            group: Some(of.limit_group()),
+            ..ToolSpec::new(id, title, about, effects)
+        };
+        let upstream = of.lasting.clone();
+        let results = of.results.clone();
+        Some(Self {
+            upstream,
+            name,
+            spec,
+            served: judged,
+            call_properties: manner,
+            budget,
+            results,
+            may_become_task: tasked,
+            header_arguments: mirrored,
+        })
+    }
+
+    /// Returns true if the tool was made from `judged` and `manner`.
+    pub(crate) fn is_made_from(&self, judged: &ServedTool, manner: CallProperties) -> bool {
+        self.served == *judged && self.call_properties == manner
+    }
+
+    /// Returns the arguments of `input` that are repeated in headers.
+    fn header_params(&self, input: &Value) -> Vec<(String, String)> {
+        let said = |(header, path): &(String, Vec<String>)| {
+            let value = path.iter().try_fold(input, |value, name| value.get(name))?;
+            let value = match value {
+                Value::String(text) => text.clone(),
+                Value::Bool(_) | Value::Number(_) => value.to_string(),
+                Value::Null | Value::Array(_) | Value::Object(_) => return None,
+            };
+            Some((header.clone(), value))
+        };
+        self.header_arguments.iter().filter_map(said).collect()
+    }
+}
+
+/// Collects the properties of `schema` that have an `x-mcp-header`.
+fn collect_header_arguments(
+    schema: &Value,
+    path: &mut Vec<String>,
+    found: &mut Vec<(String, Vec<String>)>,
+) {
+    let properties = schema.get("properties").and_then(Value::as_object);
+    for (name, property) in properties.into_iter().flatten() {
+        path.push(name.clone());
+        if let Some(header) = property.get("x-mcp-header").and_then(Value::as_str) {
+            found.push((header.to_owned(), path.clone()));
+        }
+        if path.len() < 32 {
+            collect_header_arguments(property, path, found);
+        }
+        path.pop();
+    }
+}
+
+impl AnyTool for UpstreamTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn has_prepare(&self) -> bool {
+        self.spec.job != JobSupport::Optional
+    }
+
+    /// Starts a call that may become a task of the upstream. Its first questions are asked before
+    /// it becomes a job.
+    fn prepare<'a>(
+        &'a self,
+        ctx: &'a ToolContext,
+        input: &'a Value,
+    ) -> BoxFuture<'a, Result<(), ToolError>> {
+        Box::pin(async move {
+            let upstream = self.upstream().await?;
+            if !ctx.as_job || ctx.started_work.has_work() {
+                return Ok(());
+            }
+            let asked = self.request(ctx, input.clone());
+            // Uses at most half of the time left before the deadline.
+            let left = ctx.deadline.saturating_duration_since(Instant::now()) / 2;
+            let within = left.min(if self.may_become_task { TASK_WAIT } else { QUICK_CALL });
+            ctx.started_work.put(upstream.start_call_for(ctx, asked, within).await?);
+            Ok(())
+        })
+    }
+
+    fn is_done(&self, ahead: &StartedWork) -> bool {
+        ahead.matches(DriveOutcome::has_result)
+    }
+
+    fn run<'a>(
+        &'a self,
+        ctx: &'a ToolContext,
+        input: Value,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        Box::pin(async move {
+            let upstream = self.upstream().await?;
+            let begun = match ctx.started_work.take::<DriveOutcome>() {
+                Some(driven) => upstream.continue_call(ctx, driven).await?,
+                None => upstream.start_call(ctx, self.request(ctx, input)).await?,
+            };
+            let result = upstream.wait_for_result(ctx, begun).await?;
+            parse_output(&result).map_err(|why| {
+                let message = format!("`{}` answered with no result: {why}", self.name);
+                ToolError::new(ToolFault::Failed, message)
+            })
+        })
+    }
+
+    fn is_too_long(&self, output: &ToolOutput) -> bool {
+        self.budget.is_exceeded_by(output)
+    }
+
+    fn shorten(&self, ctx: &ToolContext, output: ToolOutput) -> Result<ToolOutput, ToolError> {
+        self.results.cut(ctx, &self.spec.id, output, self.budget)
+    }
+}
+
+impl UpstreamTool {
+    /// Returns the upstream's own name for the tool.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the reason why calls are refused, if they are.
+    pub(crate) fn withheld(&self) -> Option<&str> {
+        self.served.withheld.as_deref()
+    }
+
+    /// Returns the upstream, or an error if the tool is withheld.
+    async fn upstream(&self) -> Result<Arc<Upstream>, ToolError> {
+        let gone = || ToolError::new(ToolFault::Unavailable, "the upstream is not served any more");
+        let upstream = self.upstream.upstream().ok_or_else(gone)?;
+        if self.served.withheld.is_none() {
+            return Ok(upstream);
+        }
+        // The change may be approved or undone by now. Then the next call reaches the tool,
+        // validated against its current schema.
+        upstream.refresh_now().await;
+        let why = upstream.withheld_reason(&self.name).unwrap_or_else(|| {
+            format!("`{}` was held back and is not any more: call it again", self.name)
+        });
+        Err(ToolError::new(ToolFault::Unavailable, why))
+    }
+
+    fn request(&self, ctx: &ToolContext, input: Value) -> CallRequest {
+        let mirrored = self.header_params(&input);
+        let params = Map::from_iter([
+            ("name".to_owned(), json!(self.name)),
+            ("arguments".to_owned(), input),
+        ]);
+        let as_task = ctx.as_job && self.may_become_task;
+        CallRequest {
+            header_params: mirrored,
+            as_task,
+            ..CallRequest::new("tools/call", &self.name, params)
+        }
+    }
+}

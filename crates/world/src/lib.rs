@@ -1,0 +1,21 @@
+//! The only code that touches the workspace, starts programs and opens connections to others.
+//!
+//! Tools, upstreams and the server are handed what is here: a [`Root`] for files, a
+//! [`ProcessRunner`] for programs, an [`HttpFetcher`] for requests.
+
+pub mod root;
+pub mod programs;
+pub mod sandbox;
+pub mod processes;
+pub mod watch;
+pub mod folder_signal;
+pub mod fetch;
+pub mod dial;
+#[cfg(any(fuzzing, test))]
+pub mod fuzzing;
+
+pub use fetch::HttpFetcher;
+pub use processes::ProcessRunner;
+pub use root::{Root, RootRules};
+pub use sandbox::Sandbox;
+pub use watch::FileWatcher;

@@ -1,0 +1,240 @@
+//! Starts programs and ends each of them together with every process it started.
+//!
+//! Callers decide which program may run and with which environment. This module guarantees that no
+//! process outlives its run or the server, even a killed server. It also bounds the memory for
+//! output, and lets a program inherit nothing that it was not given.
+
+#![allow(clippy::disallowed_methods, reason = "programs and /proc are this module's to touch")]
+
+mod environment;
+mod output_capture;
+mod running;
+mod family;
+mod strays;
+mod keeper;
+mod spawn;
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use toolgate_contract::OutputStream;
+
+pub use environment::refused_variable;
+pub use output_capture::{CapturedOutput, OutputPiece};
+pub use running::{OpenProgram, ProgramGuard};
+
+use crate::programs::{ResolvedProgram, ServerMark, TagLimits};
+use spawn::ProgramSpawner;
+
+use super::sandbox::{Confinement, Sandbox, SandboxCoverage, SandboxLeftovers};
+
+/// Starts programs. Clones share one spawning thread.
+#[derive(Clone)]
+pub struct ProcessRunner(Arc<RunnerState>);
+
+struct RunnerState {
+    /// The server's own environment at its start.
+    environment: BTreeMap<OsString, OsString>,
+    spawner: ProgramSpawner,
+    sandbox: Sandbox,
+    shutdown: CancellationToken,
+    tasks: TaskTracker,
+}
+
+/// A program to run.
+pub struct ProgramStart {
+    /// The executable to run.
+    pub program: ResolvedProgram,
+    /// The arguments, passed on unchanged.
+    pub args: Vec<OsString>,
+    /// The working directory. An open handle, so that no rename can replace it.
+    pub cwd: OwnedFd,
+    /// The complete environment.
+    pub env: BTreeMap<OsString, OsString>,
+    /// The bytes for standard input. `None` means immediate end of file.
+    pub stdin: Option<Vec<u8>>,
+    /// The limits of time and output.
+    pub bounds: RunLimits,
+    /// The confinement. `None` lets the program do everything that the server may.
+    pub confinement: Option<Confinement>,
+}
+
+/// The limits of one run: its time and how much output is kept.
+#[derive(Debug, Clone, Copy)]
+pub struct RunLimits {
+    /// The time after which the program is asked to stop.
+    pub timeout: Duration,
+    /// The time between asking the program to stop and killing it.
+    pub grace: Duration,
+    /// The bytes of each output stream to keep in memory.
+    pub memory_bytes_max: usize,
+    /// The bytes of each output stream to keep on disk once it exceeds the memory limit.
+    pub spool_bytes_max: u64,
+}
+
+/// The result of a run. None of its processes exists any more.
+pub struct ProgramOutcome {
+    /// The exit status of the main process.
+    pub status: ExitStatus,
+    /// The reason for stopping the program. `None` if it ended by itself.
+    pub stop_reason: Option<StopReason>,
+    /// The duration of the run.
+    pub duration: Duration,
+    /// The output to standard output.
+    pub stdout: CapturedOutput,
+    /// The output to standard error.
+    pub stderr: CapturedOutput,
+    /// The confinement that was in force.
+    pub sandbox: Arc<SandboxCoverage>,
+}
+
+/// The reason for stopping a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopReason {
+    /// It ran longer than its time limit.
+    TimedOut,
+    /// The caller cancelled it, or the server is closing.
+    Canceled,
+}
+
+impl ProcessRunner {
+    /// Creates a runner without a sandbox for a server with the environment `environment`.
+    ///
+    /// It makes this process the one that adopts orphans (a child subreaper), so that no double
+    /// fork escapes.
+    ///
+    /// # Errors
+    /// If the system does not support that, or no thread can be started.
+    pub fn new(environment: impl IntoIterator<Item = (OsString, OsString)>) -> io::Result<Self> {
+        Self::with_sandbox(environment, Sandbox::disabled())
+    }
+
+    /// Creates a runner that confines programs with `sandbox`.
+    ///
+    /// # Errors
+    /// The errors of [`new`](Self::new).
+    pub fn with_sandbox(
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+        sandbox: Sandbox,
+    ) -> io::Result<Self> {
+        Self::with_leftovers(environment, sandbox, None)
+    }
+
+    /// Creates a runner that confines programs in `workspace`. First it removes the placeholders
+    /// that killed servers left there.
+    ///
+    /// # Errors
+    /// The errors of [`new`](Self::new).
+    pub fn with_sandbox_in(
+        workspace: &Path,
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+        sandbox: Sandbox,
+    ) -> io::Result<Self> {
+        // A missing folder is reported when it is opened.
+        let leavings = sandbox.leftovers(workspace).ok();
+        leavings.iter().for_each(SandboxLeftovers::remove);
+        Self::with_leftovers(environment, sandbox, leavings)
+    }
+
+    fn with_leftovers(
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+        sandbox: Sandbox,
+        leavings: Option<SandboxLeftovers>,
+    ) -> io::Result<Self> {
+        family::adopt_orphans()?;
+        Ok(Self(Arc::new(RunnerState {
+            environment: environment.into_iter().collect(),
+            spawner: ProgramSpawner::start(ServerMark::random()?, leavings)?,
+            sandbox,
+            shutdown: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        })))
+    }
+
+    /// Returns the server's own environment variable `name`.
+    pub fn variable(&self, name: &str) -> Option<&OsStr> {
+        self.0.environment.get(OsStr::new(name)).map(OsString::as_os_str)
+    }
+
+    /// Returns the server's own environment at its start.
+    pub fn variables(&self) -> &BTreeMap<OsString, OsString> {
+        &self.0.environment
+    }
+
+    /// Returns the sandbox that confines programs.
+    pub fn sandbox(&self) -> &Sandbox {
+        &self.0.sandbox
+    }
+
+    /// Returns `true` if a program confined by `inside` sees the file at `named`.
+    ///
+    /// # Errors
+    /// If programs cannot be confined on this system.
+    pub fn shows_file(&self, inside: &Confinement, named: &Path) -> io::Result<bool> {
+        self.0.sandbox.shows_file(inside, named, &self.0.environment)
+    }
+
+    /// Returns the kernel's name and release, for example `Linux 6.8.0`.
+    pub fn kernel_version(&self) -> String {
+        let told = |name: &str| std::fs::read_to_string(format!("/proc/sys/kernel/{name}"));
+        let told = ["ostype", "osrelease"].map(|name| told(name).unwrap_or_default());
+        let told = told.map(|text| text.trim().to_owned()).join(" ");
+        if told.trim().is_empty() { std::env::consts::OS.to_owned() } else { told }
+    }
+
+    /// Runs a program to its end. Stops it when its time is over or when `cancel` is cancelled.
+    ///
+    /// `watch` receives all output as it arrives. When this returns, no process of the program is
+    /// left. Dropping the future stops the program in the background.
+    ///
+    /// # Errors
+    /// If the program cannot be started or does not die after a kill. `Interrupted` if it was
+    /// cancelled before it started.
+    pub async fn run(
+        &self,
+        start: ProgramStart,
+        cancel: &CancellationToken,
+        watch: &(dyn Fn(OutputStream, &[u8]) + Send + Sync),
+    ) -> io::Result<ProgramOutcome> {
+        running::run(self, start, cancel, watch).await
+    }
+
+    /// Starts a program with open pipes. It runs until the returned value is dropped.
+    ///
+    /// # Errors
+    /// If the program cannot be started. `Interrupted` if the server is closing.
+    pub async fn open(&self, start: ProgramStart) -> io::Result<OpenProgram> {
+        running::open(self, start).await
+    }
+
+    /// Returns the mark on all programs of this server, by which they are found after a crash.
+    pub fn mark(&self) -> ServerMark {
+        self.0.spawner.mark()
+    }
+
+    /// Kills the programs that an exited server with `mark` left running. Returns `true` if there
+    /// were any.
+    ///
+    /// Usually that server's keeper has already done so, unless it was killed too. Blocks until
+    /// nothing is left, for at most 10 s. Does nothing if `mark` is our own or that of a server
+    /// above us.
+    pub fn kill_leftovers_of(&self, mark: ServerMark) -> bool {
+        mark != self.mark() && !mark.matches(TagLimits::read_own()) && keeper::kill_all_marked(mark)
+    }
+
+    /// Stops all running programs and waits until none is left.
+    pub async fn close(&self) {
+        self.0.shutdown.cancel();
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
+        self.0.sandbox.close();
+    }
+}

@@ -1,0 +1,97 @@
+//! Builds a program's environment from an empty list.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+
+use super::ProcessRunner;
+use crate::Root;
+
+/// The search path if the server itself has no `PATH`.
+const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// Variables that every program gets. They turn off prompts, because nobody can answer them.
+const ADDED_VARIABLES: [(&str, &str); 1] = [("GIT_TERMINAL_PROMPT", "0")];
+
+impl ProcessRunner {
+    /// Returns a program's environment: `path` and the server's own variables named in `keep`.
+    pub fn environment(&self, keep: &[String], path: &str) -> BTreeMap<OsString, OsString> {
+        let kept = keep.iter().filter(|name| name.as_str() != "PATH");
+        let kept = kept.filter_map(|name| Some((name.into(), self.variable(name)?.to_owned())));
+        let added = ADDED_VARIABLES.iter().map(|(name, value)| (name.into(), value.into()));
+        kept.chain(added).chain([("PATH".into(), path.into())]).collect()
+    }
+
+    /// Returns the search path: `configured`, or the server's own `PATH`. Relative folders
+    /// are left out.
+    pub fn search_path(&self, configured: Option<&str>) -> String {
+        let own = || self.variable("PATH").map(|path| path.to_string_lossy().into_owned());
+        let path = configured.map(str::to_owned).or_else(own).unwrap_or_default();
+        let path = absolute_folders(&path);
+        if path.is_empty() { DEFAULT_PATH.to_owned() } else { path }
+    }
+
+    /// Returns the folders of `path` that no confined program in `workspace` can write to.
+    ///
+    /// A program that is allowed by its name alone is looked up only there, so that no other
+    /// program can replace it.
+    pub fn unwritable_path(&self, path: &str, workspace: &Root) -> String {
+        let home = self.variable("HOME").map(Path::new);
+        let is_safe = |folder: &&str| !self.sandbox().can_write(workspace, home, Path::new(folder));
+        path.split(':').filter(is_safe).collect::<Vec<_>>().join(":")
+    }
+}
+
+/// Removes relative folders, because they depend on the current directory.
+fn absolute_folders(path: &str) -> String {
+    path.split(':').filter(|folder| folder.starts_with('/')).collect::<Vec<_>>().join(":")
+}
+
+/// Returns the reason to refuse the variable `name` from a call: it could run arbitrary code in
+/// another program.
+pub fn refused_variable(name: &str) -> Option<&'static str> {
+    const PREFIXES: [(&str, &str); 5] = [
+        ("LD_", "the dynamic linker loads code by it"),
+        ("DYLD_", "the dynamic linker loads code by it"),
+        ("BASH_FUNC_", "bash takes functions from it"),
+        ("GIT_CONFIG", "git runs programs by it"),
+        ("GIT_SSH", "git runs programs by it"),
+    ];
+    const NAMES: [(&str, &str); 33] = [
+        ("GLIBC_TUNABLES", "the dynamic linker is changed by it"),
+        ("GCONV_PATH", "libc loads code by it"),
+        ("BASH_ENV", "bash runs a file by it"),
+        ("ENV", "sh runs a file by it"),
+        ("IFS", "sh splits words by it"),
+        ("PS4", "sh runs commands by it"),
+        ("SHELLOPTS", "bash is changed by it"),
+        ("BASHOPTS", "bash is changed by it"),
+        ("PROMPT_COMMAND", "bash runs commands by it"),
+        ("ZDOTDIR", "zsh runs files by it"),
+        ("PYTHONSTARTUP", "python runs a file by it"),
+        ("PYTHONHOME", "python loads code by it"),
+        ("PERL5OPT", "perl loads code by it"),
+        ("PERL5DB", "perl runs code by it"),
+        ("RUBYOPT", "ruby loads code by it"),
+        ("NODE_OPTIONS", "node loads code by it"),
+        ("JAVA_TOOL_OPTIONS", "java loads code by it"),
+        ("JDK_JAVA_OPTIONS", "java loads code by it"),
+        ("_JAVA_OPTIONS", "java loads code by it"),
+        ("LESSOPEN", "less runs a program by it"),
+        ("LESSCLOSE", "less runs a program by it"),
+        ("PAGER", "programs run a program by it"),
+        ("EDITOR", "programs run a program by it"),
+        ("VISUAL", "programs run a program by it"),
+        ("BROWSER", "programs run a program by it"),
+        ("SSH_ASKPASS", "ssh runs a program by it"),
+        ("GIT_ASKPASS", "git runs a program by it"),
+        ("GIT_EDITOR", "git runs a program by it"),
+        ("GIT_SEQUENCE_EDITOR", "git runs a program by it"),
+        ("GIT_PAGER", "git runs a program by it"),
+        ("GIT_EXTERNAL_DIFF", "git runs a program by it"),
+        ("GIT_PROXY_COMMAND", "git runs a program by it"),
+        ("GIT_EXEC_PATH", "git runs programs by it"),
+    ];
+    let prefix = PREFIXES.iter().find(|(prefix, _)| name.starts_with(prefix));
+    prefix.or_else(|| NAMES.iter().find(|(refused, _)| *refused == name)).map(|(_, why)| *why)
+}

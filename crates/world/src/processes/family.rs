@@ -1,0 +1,252 @@
+//! Stops, kills and reaps a program together with all the processes it started.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, kill_process_group, pidfd_open,
+    set_child_subreaper, waitpid,
+};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::runtime::Handle;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+use super::strays::{self, LiveRun, TaggedProcess};
+use crate::programs::ChildProcess;
+use crate::sandbox::{RunningConfinement, SandboxCoverage};
+
+/// The interval at which a stopping family is checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+
+/// The longest wait for killed processes to end.
+const KILL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Makes this process adopt orphans of its programs (child subreaper), so that they can be found
+/// and reaped.
+pub(super) fn adopt_orphans() -> io::Result<()> {
+    Ok(set_child_subreaper(Some(getpid()))?)
+}
+
+/// A program and all the processes it started.
+///
+/// The main process is reaped last: until then no other process can get its number, which is also
+/// the group's. If dropped early, all processes are killed at once.
+pub(super) struct ProcessFamily {
+    pub(super) child: ChildProcess,
+    main_pid: Pid,
+    handle: OwnedFd,
+    run: LiveRun,
+    status: Option<ExitStatus>,
+    /// The confinement, if any.
+    confinement: Option<RunningConfinement>,
+    /// Keeps [`close`](super::Processes::close) waiting.
+    token: TaskTrackerToken,
+}
+
+impl ProcessFamily {
+    pub(super) fn new(
+        child: ChildProcess,
+        live: LiveRun,
+        around: Option<RunningConfinement>,
+        token: TaskTrackerToken,
+    ) -> io::Result<Self> {
+        let main = child.pid;
+        match pidfd_open(main, PidfdFlags::empty()) {
+            Ok(handle) => Ok(Self {
+                child,
+                main_pid: main,
+                handle,
+                run: live,
+                status: None,
+                confinement: around,
+                token,
+            }),
+            Err(err) => {
+                child.kill_and_wait()?;
+                Err(err.into())
+            }
+        }
+    }
+
+    /// Waits until the main process has ended, or has nothing left to do but end. It is not reaped
+    /// yet.
+    pub(super) async fn wait_for_exit(&self) -> io::Result<()> {
+        match &self.confinement {
+            Some(around) if around.has_reaper() => tokio::select! {
+                biased;
+                over = around.wait_until_over() => over,
+                ended = wait_for_exit(&self.handle) => ended,
+            },
+            _ => wait_for_exit(&self.handle).await,
+        }
+    }
+
+    /// Returns a future that waits for the end of the main process. It does not borrow the family.
+    pub(super) fn wait_for_exit_detached(
+        &self,
+    ) -> io::Result<impl Future<Output = io::Result<()>> + use<>> {
+        let handle = self.handle.try_clone()?;
+        Ok(async move { wait_for_exit(&handle).await })
+    }
+
+    /// Asks all processes to stop (SIGTERM).
+    pub(super) async fn request_stop(&self) {
+        self.signal_group(Signal::TERM);
+        // A stopped process must continue to receive the signal.
+        self.signal_group(Signal::CONT);
+        // The sandbox helper passes the signal on to all processes in its namespace.
+        if self.confinement.as_ref().is_some_and(RunningConfinement::has_reaper) {
+            return;
+        }
+        for stray in self.find_strays().await {
+            if !stray.is_in_group_of(self.main_pid) {
+                stray.signal(self.run.tag(), Signal::TERM);
+            }
+        }
+    }
+
+    /// Kills all processes (SIGKILL).
+    pub(super) async fn kill(&self) {
+        self.signal_group(Signal::KILL);
+        for stray in self.find_strays().await {
+            stray.signal(self.run.tag(), Signal::KILL);
+        }
+    }
+
+    /// Ends all other processes after the main process has ended, and returns its exit status.
+    ///
+    /// The others are asked to stop, unless that was done at `asked`, and killed `grace` later.
+    pub(super) async fn finish(
+        &mut self,
+        asked: Option<Instant>,
+        grace: Duration,
+    ) -> io::Result<ExitStatus> {
+        if self.reap_and_check_rest() {
+            if asked.is_none() {
+                self.request_stop().await;
+            }
+            let kill_from = asked.unwrap_or_else(Instant::now) + grace;
+            let give_up = kill_from.max(Instant::now()) + KILL_TIMEOUT;
+            while self.reap_and_check_rest() && Instant::now() < give_up {
+                if Instant::now() >= kill_from {
+                    self.kill().await;
+                }
+                sleep(POLL_INTERVAL).await;
+            }
+        }
+        self.reap()
+    }
+
+    /// Stops all processes, and kills them after `grace`.
+    pub(super) async fn stop(mut self, grace: Duration) -> io::Result<ExitStatus> {
+        let asked = Instant::now();
+        self.request_stop().await;
+        if timeout(grace, self.wait_for_exit()).await.is_err() {
+            self.kill().await;
+            timeout(KILL_TIMEOUT, self.wait_for_exit()).await.map_err(io::Error::from)??;
+        }
+        self.finish(Some(asked), grace).await
+    }
+
+    fn reap(&mut self) -> io::Result<ExitStatus> {
+        let mut ended = self.child.try_wait()?;
+        let told = self.confinement.as_ref().and_then(RunningConfinement::reported_status);
+        if ended.is_none() && told.is_some() {
+            // The kernel takes its namespaces down before it ends. Nobody has to wait for that.
+            let handle = self.handle.try_clone()?;
+            let runtime = Handle::try_current().map_err(io::Error::other)?;
+            runtime.spawn(reap_later(self.main_pid, handle, self.token.clone()));
+            ended = told;
+        }
+        let ended = ended.ok_or(io::ErrorKind::TimedOut)?;
+        let status = self.confinement.as_mut().map_or(ended, |around| around.finish(ended));
+        self.status = Some(status);
+        Ok(status)
+    }
+
+    /// Returns `true` if another process than the main one is alive. Reaps the dead ones.
+    fn reap_and_check_rest(&self) -> bool {
+        let tag = self.run.tag();
+        let main = self.main_pid;
+        let strays =
+            strays::adopted_orphans(tag, main).unwrap_or_else(|| strays::all_tagged(tag, main));
+        strays.iter().for_each(TaggedProcess::reap);
+        // A process that removed its tag may belong to this run.
+        let is_any_lost = strays::kill_lost_orphans();
+        is_any_lost || strays.iter().any(TaggedProcess::is_alive)
+    }
+
+    /// Returns the confinement that is in force.
+    pub(super) fn coverage(&self) -> Arc<SandboxCoverage> {
+        self.confinement.as_ref().map_or_else(
+            || Arc::new(SandboxCoverage::unconfined()),
+            |around| around.coverage.clone(),
+        )
+    }
+
+    /// Returns the error that kept the program from starting. The main process must have ended.
+    pub(super) fn failure(&self) -> Option<io::Error> {
+        self.confinement.as_ref()?.failure()
+    }
+
+    async fn find_strays(&self) -> Vec<TaggedProcess> {
+        let tag = self.run.tag();
+        let main = self.main_pid;
+        let found = spawn_blocking(move || strays::all_tagged(tag, main));
+        timeout(KILL_TIMEOUT, found).await.ok().and_then(Result::ok).unwrap_or_default()
+    }
+
+    fn signal_group(&self, signal: Signal) {
+        // The group may have ended by itself.
+        let _ = kill_process_group(self.main_pid, signal);
+    }
+}
+
+/// Waits until the process of `handle` has ended.
+#[allow(unsafe_code, reason = "tokio watches descriptors it is promised stay open")]
+async fn wait_for_exit(handle: &OwnedFd) -> io::Result<()> {
+    // SAFETY: the handle is borrowed from its owner, who outlives this call.
+    let handle = unsafe { AsyncFd::register_with_interest(handle.as_fd(), Interest::READABLE) }?;
+    handle.readable().await.map(drop)
+}
+
+/// Reaps `main`, which is about to end by itself. Kills it after a time limit.
+async fn reap_later(main: Pid, handle: OwnedFd, token: TaskTrackerToken) {
+    if !matches!(timeout(KILL_TIMEOUT, wait_for_exit(&handle)).await, Ok(Ok(()))) {
+        let _ = kill_process(main, Signal::KILL);
+        let _ = timeout(KILL_TIMEOUT, wait_for_exit(&handle)).await;
+        // From here on `close` does not wait for it. It is still reaped once possible.
+        drop(token);
+        let _ = wait_for_exit(&handle).await;
+    }
+    let _ = waitpid(Some(main), WaitOptions::NOHANG);
+}
+
+impl Drop for ProcessFamily {
+    fn drop(&mut self) {
+        if self.status.is_some() {
+            return;
+        }
+        let mut looks_left = KILL_TIMEOUT.as_millis() / POLL_INTERVAL.as_millis();
+        while looks_left > 0 {
+            self.signal_group(Signal::KILL);
+            let strays = strays::all_tagged(self.run.tag(), self.main_pid);
+            for stray in &strays {
+                stray.signal(self.run.tag(), Signal::KILL);
+                stray.reap();
+            }
+            if !strays::kill_lost_orphans() && strays.is_empty() && self.reap().is_ok() {
+                return;
+            }
+            thread::sleep(POLL_INTERVAL);
+            looks_left -= 1;
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! A process that briefly outlives the server, to end the processes that a killed server could not.
+//!
+//! When the server is killed, its programs die with it, but their children fall to init. Before its
+//! first program, the server therefore forks a keeper. It waits until the server is gone, however
+//! it ended, and then kills all processes with the server's mark. A process that lowered the
+//! resource limit which holds the mark is found only while the server lives.
+
+#![allow(
+    unsafe_code,
+    reason = "a fork of many threads may make system calls only, some of which rustix lacks"
+)]
+
+use std::ffi::CStr;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::ptr;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{CWD, Mode, OFlags, RawDir, openat};
+use rustix::io::{Errno, read};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, setsid, waitpid,
+};
+
+use super::spawn::possible_descriptors;
+use crate::programs::{ServerMark, TagLimits};
+use crate::sandbox::SandboxLeftovers;
+
+/// The longest time that killing all marked processes may take.
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The pause after a kill before the next scan.
+const SCAN_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+
+const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
+/// The number of consecutive scans that must find nothing. A process that forks meanwhile can slip
+/// past a single one.
+const EMPTY_SCANS_MIN: u32 = 2;
+
+/// A buffer size above the length of `/proc/<pid>/limits`.
+const LIMITS_BYTES: usize = 4096;
+
+/// A handle of the keeper process, which ends all processes with `mark`.
+///
+/// It belongs to the thread that starts programs and is that thread's child. Children of the first
+/// thread would be treated as [lost](super::strays::end_lost).
+pub(super) struct KeeperHandle {
+    mark: ServerMark,
+    /// Placeholders of the sandbox in the workspace, to be removed at the end.
+    leftovers: Option<SandboxLeftovers>,
+    process: Option<KeeperProcess>,
+}
+
+struct KeeperProcess {
+    pid: Pid,
+    /// The write end of a pipe that carries no data. The keeper waits until nobody holds it.
+    lifeline: OwnedFd,
+}
+
+impl KeeperHandle {
+    pub(super) fn new(mark: ServerMark, leftovers: Option<SandboxLeftovers>) -> Self {
+        Self { mark, leftovers, process: None }
+    }
+
+    /// Starts a keeper if none runs, for example after somebody killed it.
+    pub(super) fn ensure_running(&mut self) -> io::Result<()> {
+        if self.process.as_ref().is_some_and(|keeper| !keeper.reap_if_ended()) {
+            return Ok(());
+        }
+        // Another process may have its number by now.
+        self.process = None;
+        self.process = Some(KeeperProcess::spawn(self.mark, self.leftovers.as_ref())?);
+        Ok(())
+    }
+}
+
+impl Drop for KeeperHandle {
+    /// Releases the keeper, which then kills all marked processes, and reaps it.
+    fn drop(&mut self) {
+        if let Some(KeeperProcess { pid, lifeline }) = self.process.take() {
+            drop(lifeline);
+            // It may be reaped already.
+            let _ = waitpid(Some(pid), WaitOptions::empty());
+        }
+    }
+}
+
+impl KeeperProcess {
+    fn spawn(mark: ServerMark, leavings: Option<&SandboxLeftovers>) -> io::Result<Self> {
+        let (watched, lifeline) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (ready, getting_ready) = pipe_with(PipeFlags::CLOEXEC)?;
+        let pid = fork(|| run_keeper(mark, watched.as_raw_fd(), leavings))?;
+        // The read ends when nobody holds the pipe: the keeper has closed all it inherited.
+        drop(getting_ready);
+        while read(&ready, &mut [0]) == Err(Errno::INTR) {}
+        Ok(Self { pid, lifeline })
+    }
+
+    /// Returns `true` if the keeper has ended. In that case it is reaped.
+    fn reap_if_ended(&self) -> bool {
+        !matches!(waitpid(Some(self.pid), WaitOptions::NOHANG), Ok(None))
+    }
+}
+
+/// Forks a process that runs `work`, which may make system calls only. All signals but SIGKILL and
+/// SIGSTOP are blocked in it.
+fn fork(work: impl FnOnce()) -> io::Result<Pid> {
+    let mut all = MaybeUninit::uninit();
+    let mut before = MaybeUninit::uninit();
+    // SAFETY: sigfillset fills `all` and pthread_sigmask fills `before`. The child makes system
+    // calls only and never returns. Signals are blocked before the fork: otherwise the child would
+    // run the server's handler and notify the server.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+        let pid = libc::fork();
+        if pid == 0 {
+            work();
+            libc::_exit(0);
+        }
+        let forked = if pid < 0 { None } else { Pid::from_raw(pid) };
+        let forked = forked.ok_or_else(io::Error::last_os_error);
+        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
+        forked
+    }
+}
+
+/// Runs the keeper. Makes system calls only.
+fn run_keeper(mark: ServerMark, lifeline: RawFd, leavings: Option<&SandboxLeftovers>) {
+    // If one of these calls fails, the keeper is still useful.
+    let _ = setsid();
+    // A server above this one kills all processes with its mark. The keeper must survive that.
+    let _ = TagLimits::clear();
+    // SAFETY: the name is terminated. Of the inherited descriptors only two are used later: the
+    // lifeline and, if there is one, the workspace.
+    let (lifeline, workspace) = unsafe {
+        libc::prctl(libc::PR_SET_NAME, c"toolgate-keeper".as_ptr());
+        // Neither may already have the other's number.
+        let first = libc::fcntl(lifeline, libc::F_DUPFD, 3);
+        let second = leavings.map(|it| libc::fcntl(it.workspace.as_raw_fd(), libc::F_DUPFD, 3));
+        libc::dup2(if first < 0 { lifeline } else { first }, 0);
+        let kept = match second {
+            Some(second) if libc::dup2(second, 1) == 1 => 2,
+            _ => 1,
+        };
+        if libc::syscall(libc::SYS_close_range, kept, u32::MAX, 0) != 0 {
+            // Linux before 5.9 lacks this call, and a sandbox may refuse it.
+            for fd in possible_descriptors(kept) {
+                libc::close(fd);
+            }
+        }
+        (BorrowedFd::borrow_raw(0), (kept == 2).then(|| BorrowedFd::borrow_raw(1)))
+    };
+    while read(lifeline, &mut [0]) == Err(Errno::INTR) {}
+    kill_all_marked(mark);
+    if let (Some(leavings), Some(workspace)) = (leavings, workspace) {
+        leavings.remove_at(workspace);
+    }
+}
+
+/// Kills all processes with `mark` and those that they start meanwhile. Returns `true` if there
+/// were any.
+///
+/// Makes system calls only, because it runs in a fork of a threaded process. Gives up after
+/// [`KILL_TIMEOUT`].
+pub(super) fn kill_all_marked(mark: ServerMark) -> bool {
+    let begun = Instant::now();
+    let mut was_any = false;
+    let mut looks_in_vain = 0;
+    while looks_in_vain < EMPTY_SCANS_MIN && begun.elapsed() < KILL_TIMEOUT {
+        match kill_marked(mark) {
+            Ok(false) => looks_in_vain += 1,
+            Ok(true) => {
+                was_any = true;
+                looks_in_vain = 0;
+                let _ = poll(&mut [], Some(&SCAN_PAUSE));
+            }
+            // The system may be short of descriptors for a moment.
+            Err(_) => _ = poll(&mut [], Some(&SCAN_PAUSE)),
+        }
+    }
+    was_any
+}
+
+/// Kills the processes with `mark` that exist now. Returns `true` if any was still alive.
+fn kill_marked(mark: ServerMark) -> rustix::io::Result<bool> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let proc = openat(CWD, c"/proc", flags, Mode::empty())?;
+    let mut buffer = [MaybeUninit::uninit(); 4096];
+    let mut entries = RawDir::new(&proc, &mut buffer);
+    let mut was_any = false;
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name();
+        let Some(pid) = name.to_str().ok().and_then(|name| Pid::from_raw(name.parse().ok()?))
+        else {
+            continue;
+        };
+        // Opening the handle before the check ensures that the signal cannot reach another process.
+        let Some(handle) = none_if_gone(pidfd_open(pid, PidfdFlags::empty()))? else { continue };
+        let mut limits = [0; LIMITS_BYTES];
+        if mark.matches(TagLimits::parse(read_limits(&proc, name, &mut limits)?))
+            && !has_ended(&handle)
+        {
+            was_any = true;
+            // It may have ended by itself, or belong to another user.
+            let _ = pidfd_send_signal(&handle, Signal::KILL);
+        }
+    }
+    Ok(was_any)
+}
+
+/// Reads `<pid>/limits`. Returns nothing if the process is gone.
+fn read_limits<'a>(
+    proc: &OwnedFd,
+    pid: &CStr,
+    limits: &'a mut [u8; LIMITS_BYTES],
+) -> rustix::io::Result<&'a [u8]> {
+    let mut path = [0; 32];
+    let written = pid.to_bytes().iter().chain(b"/limits");
+    path.iter_mut().zip(written).for_each(|(to, from)| *to = *from);
+    let Ok(path) = CStr::from_bytes_until_nul(&path) else { return Ok(&[]) };
+    let file = openat(proc, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let Some(file) = none_if_gone(file)? else { return Ok(&[]) };
+    let read = none_if_gone(read(&file, &mut limits[..]))?;
+    Ok(limits.get(..read.unwrap_or_default()).unwrap_or_default())
+}
+
+/// Returns `None` if there is no such process or it is not ours. Fails if a retry may succeed.
+fn none_if_gone<T>(result: rustix::io::Result<T>) -> rustix::io::Result<Option<T>> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(err @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => Err(err),
+        Err(_) => Ok(None),
+    }
+}
+
+/// Returns `true` if all threads of the process have ended, reaped or not.
+fn has_ended(handle: &OwnedFd) -> bool {
+    poll(&mut [PollFd::new(handle, PollFlags::IN)], Some(&NO_WAIT)) != Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::process::{CommandExt, ExitStatusExt};
+    use std::process::{Child, Command, ExitStatus};
+
+    use rustix::process::{getpid, kill_process};
+
+    use super::super::ProcessRunner;
+    use super::*;
+
+    /// A program that goes on for long, and is gone with the test.
+    struct Sleep(Child);
+
+    impl Sleep {
+        fn of(mark: ServerMark) -> Self {
+            let mut command = Command::new("sleep");
+            // SAFETY: the closure makes a system call only.
+            unsafe { command.arg("300").pre_exec(move || mark.tag(7).apply()) };
+            Self(command.spawn().unwrap())
+        }
+
+        fn lives(&mut self) -> bool {
+            self.0.try_wait().unwrap().is_none()
+        }
+
+        fn ended(&mut self) -> ExitStatus {
+            self.0.wait().unwrap()
+        }
+    }
+
+    impl Drop for Sleep {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    fn watched(keeper: &mut KeeperHandle) -> Pid {
+        keeper.ensure_running().unwrap();
+        keeper.process.as_ref().unwrap().pid
+    }
+
+    #[test]
+    fn a_keeper_let_go_ends_what_bears_its_mark_and_nothing_else() {
+        let mark = ServerMark::random().unwrap();
+        let other = ServerMark::random().unwrap();
+        let mut keeper = KeeperHandle::new(mark, None);
+        let pid = watched(&mut keeper);
+        let mut ours = Sleep::of(mark);
+        let mut theirs = Sleep::of(other);
+        assert_eq!(watched(&mut keeper), pid);
+        assert!(ours.lives());
+        drop(keeper);
+        assert_eq!(ours.ended().signal(), Some(libc::SIGKILL));
+        assert!(theirs.lives());
+        assert!(!fs::exists(format!("/proc/{pid}")).unwrap(), "the keeper is left");
+    }
+
+    #[test]
+    fn a_keeper_that_was_killed_is_followed_by_another() {
+        let mark = ServerMark::random().unwrap();
+        let mut keeper = KeeperHandle::new(mark, None);
+        let first = watched(&mut keeper);
+        let handle = pidfd_open(first, PidfdFlags::empty()).unwrap();
+        kill_process(first, Signal::KILL).unwrap();
+        poll(&mut [PollFd::new(&handle, PollFlags::IN)], None).unwrap();
+        assert_ne!(watched(&mut keeper), first);
+        assert!(!fs::exists(format!("/proc/{first}")).unwrap(), "it is not buried");
+        let mut sleep = Sleep::of(mark);
+        drop(keeper);
+        assert_eq!(sleep.ended().signal(), Some(libc::SIGKILL));
+    }
+
+    #[test]
+    fn a_keeper_has_nothing_of_the_server_and_hears_no_signal() {
+        let mut keeper = KeeperHandle::new(ServerMark::random().unwrap(), None);
+        let pid = watched(&mut keeper);
+        let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap();
+        assert_eq!(read("comm"), "toolgate-keeper\n");
+        assert_eq!(fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count(), 1);
+        assert_eq!(TagLimits::parse(read("limits").as_bytes()).candidate_tags().count(), 2);
+        assert!(read("limits").contains("Max file locks            0                    0  "));
+        // Its session and its group, after its parent.
+        let stat = read("stat");
+        assert_eq!(stat.split(' ').nth(3), Some(&*getpid().to_string()));
+        assert_eq!(stat.split(' ').nth(5), Some(&*pid.to_string()));
+        let status = read("status");
+        let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:\t")).unwrap();
+        let blocked = u64::from_str_radix(blocked, 16).unwrap();
+        for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::PIPE, Signal::USR1] {
+            assert_eq!(blocked >> (signal.as_raw() - 1) & 1, 1, "{signal:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_server_that_is_gone_left_is_ended_by_the_next() {
+        let processes = ProcessRunner::new([]).unwrap();
+        let gone = ServerMark::random().unwrap();
+        let other = ServerMark::random().unwrap();
+        let mut left = Sleep::of(gone);
+        let mut stranger = Sleep::of(other);
+        let begun = Instant::now();
+        assert!(processes.kill_leftovers_of(gone));
+        assert!(begun.elapsed() < KILL_TIMEOUT / 2, "it waits for the dead to be buried");
+        assert_eq!(left.ended().signal(), Some(libc::SIGKILL));
+        assert!(!processes.kill_leftovers_of(gone));
+        assert!(stranger.lives());
+    }
+
+    #[test]
+    fn a_server_does_not_end_its_own_programs_for_left_ones() {
+        let processes = ProcessRunner::new([]).unwrap();
+        let mut own = Sleep::of(processes.mark());
+        assert!(!processes.kill_leftovers_of(processes.mark()));
+        assert!(own.lives());
+    }
+}

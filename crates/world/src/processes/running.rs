@@ -1,0 +1,329 @@
+//! Runs one program: feeds it, reads its output, enforces its time limit and ends it.
+
+use std::io;
+use std::mem;
+use std::pin::pin;
+use std::process::ExitStatus;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt;
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use toolgate_contract::OutputStream;
+
+use super::family::ProcessFamily;
+use super::output_capture::OutputCapture;
+use super::{ProcessRunner, ProgramOutcome, ProgramStart, RunLimits, StopReason};
+use crate::programs::ChildProcess;
+
+/// The time that output must be silent before reading stops. It applies after the main process has
+/// ended, if a leftover process holds the streams open.
+const DRAIN_SILENCE: Duration = Duration::from_millis(200);
+
+/// The longest time to read on after the main process has ended.
+const DRAIN_MAX: Duration = Duration::from_secs(2);
+
+/// The longest wait for a killed process to end.
+const KILL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The phase of a run.
+#[derive(Clone, Copy)]
+enum RunPhase {
+    /// The main process is running.
+    Running,
+    /// The program was asked to stop: the reason and the time.
+    Stopping(StopReason, Instant),
+    /// The program was killed: the reason, and when it was asked to stop.
+    Killed(StopReason, Instant),
+    /// The main process has ended, and its remaining output is being read.
+    Draining(Option<(StopReason, Instant)>),
+}
+
+/// An event that a run waits for.
+enum RunEvent {
+    OutputEnded,
+    InputWritten,
+    Exited,
+    Canceled,
+    TimerElapsed,
+}
+
+pub(super) async fn run(
+    processes: &ProcessRunner,
+    mut start: ProgramStart,
+    cancel: &CancellationToken,
+    watch: &(dyn Fn(OutputStream, &[u8]) + Send + Sync),
+) -> io::Result<ProgramOutcome> {
+    if cancel.is_cancelled() || processes.0.shutdown.is_cancelled() {
+        return Err(io::ErrorKind::Interrupted.into());
+    }
+    let RunLimits { timeout, grace, memory_bytes_max: held_bytes_max, spool_bytes_max } =
+        start.bounds;
+    let input = start.stdin.as_mut().map(mem::take).unwrap_or_default();
+    let started = Instant::now();
+    let mut running = FamilyGuard::start(processes, start).await?;
+    let (stdin, stdout, stderr) = take_pipes(&mut running.family_mut().child)?;
+    let family = running.family();
+
+    let mut out = OutputCapture::new(held_bytes_max, spool_bytes_max);
+    let mut err = OutputCapture::new(held_bytes_max, spool_bytes_max);
+    let came = AtomicU64::new(0);
+    let take = |stream, chunk: &[u8]| {
+        came.fetch_add(chunk.len() as u64, Ordering::Relaxed);
+        watch(stream, chunk);
+    };
+    let mut reading = Box::pin(async {
+        tokio::join!(
+            out.read(stdout, |chunk| take(OutputStream::Stdout, chunk)),
+            err.read(stderr, |chunk| take(OutputStream::Stderr, chunk)),
+        )
+    });
+    let mut feeding = pin!(write_input(stdin, input));
+    let mut exit = Box::pin(family.wait_for_exit());
+    let mut unwanted = pin!(first_of(cancel.cancelled(), processes.0.shutdown.cancelled()));
+
+    let mut is_read = false;
+    let mut is_fed = false;
+    let mut phase = RunPhase::Running;
+    let mut alarm = started + timeout;
+    let mut took = timeout;
+    let mut seen = 0;
+    while !(is_read && phase.is_draining()) {
+        let happened = tokio::select! {
+            // Pending output is read before the time limit is checked.
+            biased;
+            _ = &mut reading, if !is_read => RunEvent::OutputEnded,
+            () = &mut feeding, if !is_fed => RunEvent::InputWritten,
+            ended = &mut exit, if !phase.is_draining() => ended.map(|()| RunEvent::Exited)?,
+            () = &mut unwanted, if phase.is_running() => RunEvent::Canceled,
+            () = sleep_until(alarm) => RunEvent::TimerElapsed,
+        };
+        let why = match happened {
+            RunEvent::OutputEnded => {
+                is_read = true;
+                continue;
+            }
+            RunEvent::InputWritten => {
+                is_fed = true;
+                continue;
+            }
+            RunEvent::Exited => {
+                took = started.elapsed();
+                phase = RunPhase::Draining(phase.stop_reason());
+                seen = came.load(Ordering::Relaxed);
+                alarm = Instant::now() + DRAIN_SILENCE;
+                continue;
+            }
+            RunEvent::Canceled => StopReason::Canceled,
+            RunEvent::TimerElapsed => StopReason::TimedOut,
+        };
+        match phase {
+            RunPhase::Running => {
+                phase = RunPhase::Stopping(why, Instant::now());
+                alarm = Instant::now() + grace;
+                family.request_stop().await;
+            }
+            RunPhase::Stopping(why, since) => {
+                phase = RunPhase::Killed(why, since);
+                alarm = Instant::now() + KILL_TIMEOUT;
+                family.kill().await;
+            }
+            RunPhase::Killed(..) => return Err(io::ErrorKind::TimedOut.into()),
+            RunPhase::Draining(_) => {
+                let seen_before = mem::replace(&mut seen, came.load(Ordering::Relaxed));
+                if seen == seen_before || started.elapsed() > took + DRAIN_MAX {
+                    break;
+                }
+                alarm = Instant::now() + DRAIN_SILENCE;
+            }
+        }
+    }
+    drop(exit);
+    let (stopped, asked) = phase.stop_reason().unzip();
+    let sandbox = family.coverage();
+    let failure = family.failure();
+    let status = {
+        let mut ending = pin!(running.finish(asked));
+        loop {
+            tokio::select! {
+                biased;
+                status = &mut ending => break status?,
+                _ = &mut reading, if !is_read => is_read = true,
+            }
+        }
+    };
+    if !is_read {
+        // No process of the program is left, so the streams end now unless an unrelated process
+        // holds them.
+        let _ = tokio::time::timeout(DRAIN_SILENCE, &mut reading).await;
+    }
+    drop(reading);
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
+    let stdout = out.finish().await;
+    let stderr = err.finish().await;
+    Ok(ProgramOutcome { status, stop_reason: stopped, duration: took, stdout, stderr, sandbox })
+}
+
+/// A running program with open pipes.
+pub struct OpenProgram {
+    /// The program's standard input.
+    pub stdin: ChildStdin,
+    /// The program's standard output.
+    pub stdout: ChildStdout,
+    /// The program's standard error.
+    pub stderr: ChildStderr,
+    /// Cancelled when the main process has ended, even if a child of it has not.
+    pub ended: CancellationToken,
+    /// A guard that stops the program and all its processes when dropped.
+    pub guard: ProgramGuard,
+}
+
+/// A guard that stops a program when dropped.
+pub struct ProgramGuard {
+    running: Arc<Mutex<Option<FamilyGuard>>>,
+    watch: JoinHandle<()>,
+}
+
+impl Drop for ProgramGuard {
+    fn drop(&mut self) {
+        self.watch.abort();
+        drop(take_family(&self.running));
+    }
+}
+
+fn take_family(running: &Mutex<Option<FamilyGuard>>) -> Option<FamilyGuard> {
+    running.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+/// Starts a program with open pipes. Ignores its `stdin` and all its bounds but the grace.
+pub(super) async fn open(
+    processes: &ProcessRunner,
+    start: ProgramStart,
+) -> io::Result<OpenProgram> {
+    if processes.0.shutdown.is_cancelled() {
+        return Err(io::ErrorKind::Interrupted.into());
+    }
+    let start = ProgramStart { stdin: Some(Vec::new()), ..start };
+    let mut running = FamilyGuard::start(processes, start).await?;
+    let (stdin, stdout, stderr) = take_pipes(&mut running.family_mut().child)?;
+    let stdin = stdin.ok_or(io::ErrorKind::BrokenPipe)?;
+    let ends = running.family().wait_for_exit_detached()?;
+    let ended = CancellationToken::new();
+    let running = Arc::new(Mutex::new(Some(running)));
+    let watched = running.clone();
+    let closing = processes.0.shutdown.clone();
+    let says = ended.clone();
+    let ending = async move {
+        if ends.await.is_ok() {
+            says.cancel();
+        }
+        // The rest of the family is ended by the holder of the guard.
+        std::future::pending::<()>().await;
+    };
+    let watch = tokio::spawn(async move {
+        first_of(closing.cancelled(), ending).await;
+        drop(take_family(&watched));
+    });
+    Ok(OpenProgram { stdin, stdout, stderr, ended, guard: ProgramGuard { running, watch } })
+}
+
+impl RunPhase {
+    fn is_running(self) -> bool {
+        matches!(self, Self::Running)
+    }
+
+    fn is_draining(self) -> bool {
+        matches!(self, Self::Draining(_))
+    }
+
+    fn stop_reason(self) -> Option<(StopReason, Instant)> {
+        match self {
+            Self::Running => None,
+            Self::Stopping(why, since) | Self::Killed(why, since) => Some((why, since)),
+            Self::Draining(stopped) => stopped,
+        }
+    }
+}
+
+/// Writes `input` to `stdin` and closes it. The program may have closed it before.
+async fn write_input(stdin: Option<ChildStdin>, input: Vec<u8>) {
+    if let Some(mut stdin) = stdin {
+        let _ = stdin.write_all(&input).await;
+    }
+}
+
+async fn first_of(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
+    tokio::select! {
+        () = one => {}
+        () = other => {}
+    }
+}
+
+/// Takes our ends of a program's pipes.
+fn take_pipes(
+    child: &mut ChildProcess,
+) -> io::Result<(Option<ChildStdin>, ChildStdout, ChildStderr)> {
+    let stdin = child.stdin.take().map(|fd| ChildStdin::from_std(fd.into())).transpose()?;
+    let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
+        return Err(io::ErrorKind::BrokenPipe.into());
+    };
+    Ok((stdin, ChildStdout::from_std(stdout.into())?, ChildStderr::from_std(stderr.into())?))
+}
+
+/// A guard that stops a family in the background when the caller drops it.
+struct FamilyGuard {
+    /// `None` once the family has ended.
+    family: Option<ProcessFamily>,
+    grace: Duration,
+    /// Keeps the spawning thread alive: its end would kill the family.
+    processes: ProcessRunner,
+}
+
+impl FamilyGuard {
+    async fn start(processes: &ProcessRunner, start: ProgramStart) -> io::Result<Self> {
+        let grace = start.bounds.grace;
+        let family = processes
+            .0
+            .spawner
+            .spawn_unconfined(start, processes, processes.0.tasks.token())
+            .await?;
+        Ok(Self { family: Some(family), grace, processes: processes.clone() })
+    }
+
+    fn family(&self) -> &ProcessFamily {
+        self.family.as_ref().expect("the family is there until it has ended")
+    }
+
+    fn family_mut(&mut self) -> &mut ProcessFamily {
+        self.family.as_mut().expect("the family is there until it has ended")
+    }
+
+    async fn finish(&mut self, asked: Option<Instant>) -> io::Result<ExitStatus> {
+        let grace = self.grace;
+        let status = self.family_mut().finish(asked, grace).await?;
+        self.family = None;
+        Ok(status)
+    }
+}
+
+impl Drop for FamilyGuard {
+    fn drop(&mut self) {
+        let (Some(family), Ok(runtime)) = (self.family.take(), Handle::try_current()) else {
+            return;
+        };
+        let grace = self.grace;
+        let processes = self.processes.clone();
+        runtime.spawn(async move {
+            // If the stop fails, dropping the family kills the rest.
+            let _ = family.stop(grace).await;
+            drop(processes);
+        });
+    }
+}

@@ -1,0 +1,232 @@
+//! The one thread that starts programs, and the setup of each new process.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::{OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, fchdir, getpid, getppid, getrlimit,
+    set_parent_process_death_signal, setrlimit, setsid,
+};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::spawn_blocking;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+use super::family::ProcessFamily;
+use super::keeper::KeeperHandle;
+use super::strays::LiveRun;
+use super::{ProcessRunner, ProgramStart};
+use crate::programs::{ChildProcess, ProgramImage};
+use crate::programs::{RunTag, ServerMark};
+use crate::sandbox;
+use crate::sandbox::SandboxLeftovers;
+
+/// The most programs that may wait to be started.
+const QUEUE_MAX: usize = 64;
+
+/// The highest descriptor number to close if descriptors must be closed one by one.
+const FD_MAX: u64 = 1 << 20;
+
+/// Starts programs on a thread that lives as long as they may.
+///
+/// It is a separate thread for two reasons. A program must die with the server, and Linux sends the
+/// death signal when the thread that started it ends. Starting also blocks, which a worker of the
+/// runtime must not.
+pub(super) struct ProgramSpawner {
+    requests: mpsc::Sender<SpawnerRequest>,
+    mark: ServerMark,
+}
+
+enum SpawnerRequest {
+    Program {
+        image: ProgramImage,
+        cwd: OwnedFd,
+        live: LiveRun,
+        token: TaskTrackerToken,
+        reply: oneshot::Sender<io::Result<ProcessFamily>>,
+    },
+    /// Ensures that a keeper runs, for a program that has already started.
+    Keeper,
+    /// Starts a sandbox helper.
+    Helper { image: ProgramImage, reply: SyncSender<io::Result<ChildProcess>> },
+}
+
+impl ProgramSpawner {
+    /// Starts the thread. Its programs carry `mark`, and `leavings` are removed after the last one.
+    pub(super) fn start(mark: ServerMark, leavings: Option<SandboxLeftovers>) -> io::Result<Self> {
+        let (sender, mut requests) = mpsc::channel::<SpawnerRequest>(QUEUE_MAX);
+        thread::Builder::new().name("toolgate-spawn".to_owned()).spawn(move || {
+            let mut keeper = KeeperHandle::new(mark, leavings);
+            while let Some(request) = requests.blocking_recv() {
+                let kept = keeper.ensure_running();
+                match request {
+                    SpawnerRequest::Keeper => {}
+                    SpawnerRequest::Program { reply, .. } if reply.is_closed() => {}
+                    SpawnerRequest::Program { image, cwd, live, token, reply } => {
+                        // If nobody waits for it any more, it is dropped here, which kills it.
+                        let family = kept.and_then(|()| spawn(&image, &cwd, live, token));
+                        let _ = reply.send(family);
+                    }
+                    SpawnerRequest::Helper { image, reply } => {
+                        // The requester waits for the reply.
+                        let _ = reply.send(kept.and_then(|()| spawn_helper(&image, mark)));
+                    }
+                }
+            }
+        })?;
+        Ok(Self { requests: sender, mark })
+    }
+
+    pub(super) fn mark(&self) -> ServerMark {
+        self.mark
+    }
+
+    /// Starts a program with pipes at its outputs.
+    pub(super) async fn spawn_unconfined(
+        &self,
+        start: ProgramStart,
+        house: &ProcessRunner,
+        token: TaskTrackerToken,
+    ) -> io::Result<ProcessFamily> {
+        let live = LiveRun::new(self.mark);
+        if start.confinement.is_some() {
+            let house = house.clone();
+            let requests = self.requests.clone();
+            let wanted = Arc::new(());
+            let is_wanted = Arc::downgrade(&wanted);
+            let confined = spawn_blocking(move || match is_wanted.upgrade() {
+                // Nobody waits for the program any more.
+                None => Err(io::ErrorKind::Interrupted.into()),
+                Some(_) => spawn_confined(start, live, &house, &requests, token),
+            });
+            return confined.await.map_err(io::Error::other)?;
+        }
+        let ProgramStart { program, args, cwd, env, stdin, bounds: _, confinement: _ } = start;
+        let image = ProgramImage::new(program.path, program.name, args, env, stdin.is_some())?;
+        let (reply, family) = oneshot::channel();
+        let request = SpawnerRequest::Program { image, cwd, live, token, reply };
+        self.requests.send(request).await.map_err(|_| thread_ended())?;
+        family.await.map_err(|_| thread_ended())?
+    }
+}
+
+fn thread_ended() -> io::Error {
+    io::Error::other("the thread that starts programs has ended")
+}
+
+/// Starts a confined program. If no idle helper is available, the thread behind `requests` starts
+/// one.
+fn spawn_confined(
+    start: ProgramStart,
+    live: LiveRun,
+    house: &ProcessRunner,
+    requests: &mpsc::Sender<SpawnerRequest>,
+    token: TaskTrackerToken,
+) -> io::Result<ProcessFamily> {
+    let ProgramStart { program, args, cwd, env, stdin, bounds, confinement: inside } = start;
+    let inside = inside.ok_or(io::ErrorKind::InvalidInput)?;
+    let is_fed = stdin.is_some();
+    let grace = bounds.grace;
+    let tag = live.tag();
+    let start = sandbox::ConfinedStart { program, args, cwd, env, is_fed, grace, tag };
+    let begin = |image| {
+        let (reply, helper) = sync_channel(1);
+        requests
+            .blocking_send(SpawnerRequest::Helper { image, reply })
+            .map_err(|_| thread_ended())?;
+        helper.recv().map_err(|_| thread_ended())?
+    };
+    let (child, around) = house.sandbox().confine(&inside, start, house.variables(), begin)?;
+    // A program in its own PID namespace ends with its first process, so it needs no keeper.
+    if !around.has_reaper() {
+        requests.blocking_send(SpawnerRequest::Keeper).map_err(|_| thread_ended())?;
+    }
+    ProcessFamily::new(child, live, Some(around), token)
+}
+
+/// Starts a sandbox helper in `/`, so that its working directory is in no workspace.
+fn spawn_helper(image: &ProgramImage, mark: ServerMark) -> io::Result<ChildProcess> {
+    let root = open(c"/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let server = getpid();
+    image.start(&|| set_up_process(server, &root, mark.idle_tag()))
+}
+
+fn spawn(
+    image: &ProgramImage,
+    cwd: &OwnedFd,
+    live: LiveRun,
+    token: TaskTrackerToken,
+) -> io::Result<ProcessFamily> {
+    let server = getpid();
+    let tag = live.tag();
+    let set_apart = || set_up_process(server, cwd, tag);
+    // A process that is just being forked can briefly hold a freshly written file open.
+    for _ in 0..20 {
+        match image.start(&set_apart) {
+            Err(err) if err.kind() == io::ErrorKind::ExecutableFileBusy => {
+                thread::sleep(Duration::from_millis(5));
+            }
+            Err(err) => return Err(err),
+            Ok(child) => return ProcessFamily::new(child, live, None, token),
+        }
+    }
+    Err(io::ErrorKind::ExecutableFileBusy.into())
+}
+
+/// Gives the new process its own session, directory and tag, and none of our descriptors. Makes
+/// system calls only.
+#[allow(unsafe_code, reason = "rustix lacks the one that closes descriptors")]
+fn set_up_process(server: Pid, cwd: &OwnedFd, tag: RunTag) -> io::Result<()> {
+    setsid()?;
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    if getppid() != Some(server) {
+        return Err(rustix::io::Errno::SRCH.into());
+    }
+    fchdir(cwd)?;
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+    tag.apply()?;
+    // SAFETY: it only sets a flag on descriptors.
+    let rc =
+        unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    if rc != 0 {
+        // Linux before 5.11 lacks this flag, and a sandbox may refuse the call.
+        close_each_at_exec();
+    }
+    Ok(())
+}
+
+/// Marks every descriptor but the first three close-on-exec, one by one. Makes system calls only.
+#[allow(unsafe_code, reason = "between fork and exec the descriptors are known by number alone")]
+fn close_each_at_exec() {
+    for fd in possible_descriptors(3) {
+        // SAFETY: it only sets a flag, and fails if there is no such descriptor.
+        unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+}
+
+/// Returns the numbers from `first` on that descriptors may have. A single system call.
+pub(super) fn possible_descriptors(first: RawFd) -> Range<RawFd> {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX).min(FD_MAX);
+    first..RawFd::try_from(limit).unwrap_or(RawFd::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::{FdFlags, dup, fcntl_getfd, fcntl_setfd};
+
+    use super::*;
+
+    #[test]
+    fn an_older_kernel_passes_no_descriptor_on_either() {
+        let held = dup(io::stderr()).unwrap();
+        fcntl_setfd(&held, FdFlags::empty()).unwrap();
+        close_each_at_exec();
+        assert_eq!(fcntl_getfd(&held).unwrap(), FdFlags::CLOEXEC);
+        assert_eq!(fcntl_getfd(io::stderr()).unwrap(), FdFlags::empty());
+    }
+}

@@ -1,0 +1,186 @@
+//! Finds all processes of a run by the tag that they carry, even after they left its group.
+//!
+//! A process with the right to raise limits can remove its tag. Its orphans still become our
+//! children. An orphan without a live run is lost and is killed at once.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, pidfd_open, pidfd_send_signal, waitpid,
+};
+
+use crate::programs::{RunTag, ServerMark, TagLimits};
+
+/// Held while children are listed or reaped: the kernel's list may skip one if its predecessor is
+/// reaped meanwhile.
+static CHILDREN_LOCK: Mutex<()> = Mutex::new(());
+
+/// The tags of all runs that have not ended.
+static LIVE_RUNS: Mutex<BTreeSet<RunTag>> = Mutex::new(BTreeSet::new());
+
+/// A run that has not ended, identified by its tag.
+pub(super) struct LiveRun(RunTag);
+
+/// A process that carries a tag.
+pub(super) struct TaggedProcess {
+    pid: Pid,
+    group: i32,
+    state: ProcessState,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ProcessState {
+    Alive,
+    Dead,
+}
+
+impl LiveRun {
+    /// Registers a new run of the server `mark` with an unused tag.
+    pub(super) fn new(mark: ServerMark) -> Self {
+        static RUNS: AtomicU64 = AtomicU64::new(0);
+        let mut live = LIVE_RUNS.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let tag = mark.tag(RUNS.fetch_add(1, Ordering::Relaxed));
+            // A long run may still have that number.
+            if live.insert(tag) {
+                return Self(tag);
+            }
+        }
+    }
+
+    pub(super) fn tag(&self) -> RunTag {
+        self.0
+    }
+}
+
+impl Drop for LiveRun {
+    fn drop(&mut self) {
+        LIVE_RUNS.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
+    }
+}
+
+/// Reads the limits of the process `pid`, which may contain a tag.
+fn read_tag_limits(pid: Pid) -> TagLimits {
+    TagLimits::parse(&fs::read(format!("/proc/{pid}/limits")).unwrap_or_default())
+}
+
+/// Returns the orphans with `tag` that this process adopted, other than `main`.
+///
+/// Once `main` has ended, the list is empty only if nothing it started is left, because every
+/// orphan becomes our child. `None` if the kernel does not list children.
+pub(super) fn adopted_orphans(tag: RunTag, main: Pid) -> Option<Vec<TaggedProcess>> {
+    Some(
+        adopted_children()?
+            .into_iter()
+            .filter_map(|pid| TaggedProcess::find(pid, tag, main))
+            .collect(),
+    )
+}
+
+/// Kills and reaps the adopted orphans that belong to no live run. Returns `true` if any is still
+/// alive.
+pub(super) fn kill_lost_orphans() -> bool {
+    let mut is_any_alive = false;
+    for pid in adopted_children().unwrap_or_default() {
+        // Opening the handle before the check ensures that the signal cannot reach another process.
+        let handle = pidfd_open(pid, PidfdFlags::empty());
+        let Some(lost) = TaggedProcess::find_lost(pid) else { continue };
+        if lost.is_alive() {
+            is_any_alive = true;
+            if let Ok(handle) = handle {
+                // It may have ended by itself.
+                let _ = pidfd_send_signal(handle, Signal::KILL);
+            }
+        }
+        lost.reap();
+    }
+    is_any_alive
+}
+
+/// Returns the children of this process's first thread, which adopts orphans and starts no
+/// programs.
+fn adopted_children() -> Option<Vec<Pid>> {
+    let own = getpid();
+    let _listed = CHILDREN_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    let children = fs::read_to_string(format!("/proc/{own}/task/{own}/children")).ok()?;
+    let pids = children.split_whitespace();
+    Some(pids.filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect())
+}
+
+/// Returns all processes with `tag` other than `main`. It scans all of `/proc`.
+pub(super) fn all_tagged(tag: RunTag, main: Pid) -> Vec<TaggedProcess> {
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let pids = names.filter_map(|name| Pid::from_raw(name.parse().ok()?));
+    pids.filter_map(|pid| TaggedProcess::find(pid, tag, main)).collect()
+}
+
+impl TaggedProcess {
+    fn find(pid: Pid, tag: RunTag, main: Pid) -> Option<Self> {
+        if pid == main || !tag.matches(read_tag_limits(pid)) {
+            return None;
+        }
+        Self::read(pid).map(|(stray, _)| stray)
+    }
+
+    /// Returns the orphan `pid` if no live run is known to have started it.
+    ///
+    /// The server's other children share its session, which no program does.
+    fn find_lost(pid: Pid) -> Option<Self> {
+        let (stray, session) = Self::read(pid)?;
+        // Both sessions are read from `/proc`. In a container whose first process has a parent
+        // outside, both are 0, which getsid() cannot return.
+        let is_ours = Self::read(getpid()).is_some_and(|(_, own)| own == session);
+        let live = LIVE_RUNS.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_live = read_tag_limits(pid).candidate_tags().any(|tag| live.contains(&tag));
+        (!is_ours && !is_live).then_some(stray)
+    }
+
+    /// Reads the state of the process `pid`, and its session.
+    fn read(pid: Pid) -> Option<(Self, i32)> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name before the `)` may contain spaces and parentheses.
+        let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+        let state = if matches!(fields.next()?, "Z" | "X") {
+            ProcessState::Dead
+        } else {
+            ProcessState::Alive
+        };
+        let group = fields.nth(1)?.parse().ok()?;
+        let session = fields.next()?.parse().ok()?;
+        Some((Self { pid, group, state }, session))
+    }
+
+    pub(super) fn is_alive(&self) -> bool {
+        self.state == ProcessState::Alive
+    }
+
+    pub(super) fn is_in_group_of(&self, main: Pid) -> bool {
+        self.group == main.as_raw_pid()
+    }
+
+    /// Sends `signal`, unless another process has got the number meanwhile.
+    pub(super) fn signal(&self, tag: RunTag, signal: Signal) {
+        let Ok(handle) = pidfd_open(self.pid, PidfdFlags::empty()) else {
+            return;
+        };
+        if tag.matches(read_tag_limits(self.pid)) {
+            // It may have ended by itself.
+            let _ = pidfd_send_signal(handle, signal);
+        }
+    }
+
+    /// Reaps the process if it is dead and our child.
+    pub(super) fn reap(&self) {
+        if self.state == ProcessState::Dead {
+            let _buried = CHILDREN_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+            // It may be another process's child.
+            let _ = waitpid(Some(self.pid), WaitOptions::NOHANG);
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Programs: their lookup in `PATH`, their executable images, and the marks by which their
+//! processes are found again.
+
+mod program;
+mod image;
+mod mark;
+
+pub(crate) use image::{
+    ChildProcess, EXTRA_FD, HELPER_NAME, ProgramImage, StandardStreams, kill_and_wait,
+};
+pub use mark::ServerMark;
+pub(crate) use mark::{RunTag, TagLimits};
+pub use program::{ProgramLookupError, ResolvedProgram, nearest_program};

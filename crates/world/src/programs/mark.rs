@@ -1,0 +1,206 @@
+//! Numbers that tie a process to one run, and a run to one server.
+//!
+//! A process can leave its group (`setsid`) and its parent (a double fork), and it can empty its
+//! environment. It rarely touches `RLIMIT_LOCKS`: a limit that Linux ignores since 2.4, that
+//! children inherit, and that `/proc` shows, even for zombies. Each run sets its own number there:
+//! the high bits identify the server, the low bits the run.
+
+use std::io;
+use std::str;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// The bits of a tag that identify the run. Numbers are reused, so there need not be many.
+const RUN_BITS: u32 = 20;
+
+/// The number of distinct run numbers.
+const RUNS: u64 = (1 << RUN_BITS) - 1;
+
+/// The bits of a tag that identify the server. Tags stay far below "unlimited".
+const MARK_BITS: u32 = 42;
+
+/// The least number of marks to choose from. With fewer, two servers could choose the same.
+const MARKS_MIN: u64 = 1 << 20;
+
+/// The number that marks all programs of one server, so that they are found after the server is
+/// gone.
+///
+/// It is stored and restored as a number. It is never 0, which means no mark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ServerMark(u64);
+
+/// The number that all processes of one run carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RunTag(u64);
+
+/// The two `RLIMIT_LOCKS` values of a process, soft and hard. Either may be a tag, because a
+/// process may lower one of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TagLimits([Option<u64>; 2]);
+
+impl ServerMark {
+    /// Returns the mark with this `number`. `None` if it is 0 or out of range.
+    pub fn from_number(number: u64) -> Option<Self> {
+        (number != 0 && number >> MARK_BITS == 0).then_some(Self(number))
+    }
+
+    /// Returns the mark as a number.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
+    /// Creates a random mark that no other server has.
+    pub(crate) fn random() -> io::Result<Self> {
+        let number = getrandom::u64().map_err(io::Error::other)?;
+        Ok(Self::derive(getrlimit(Resource::Locks).maximum, number))
+    }
+
+    /// Derives a mark from the random `number` for a server whose own hard limit is `ceiling`.
+    ///
+    /// A server that runs below another has a tag of the other's as its ceiling and may only lower
+    /// it. All marks below are therefore not the other's.
+    fn derive(ceiling: Option<u64>, number: u64) -> Self {
+        let marks = 1 << MARK_BITS;
+        let end = match ceiling.map(|ceiling| ceiling >> RUN_BITS) {
+            Some(own) if own > MARKS_MIN => own.min(marks),
+            // Too few marks are left (`ulimit -x`, or a dozen nested servers), and a shared mark
+            // would kill another server's processes. A mark above the ceiling belongs to nobody.
+            // With the right to raise limits programs start with it. Without that right the kernel
+            // refuses, and none start.
+            Some(_) | None => marks,
+        };
+        Self(1 + number % (end - 1))
+    }
+
+    /// Returns the tag of run number `run`. A later run may get the same tag.
+    pub(crate) fn tag(self, run: u64) -> RunTag {
+        RunTag((self.0 << RUN_BITS) + run % RUNS)
+    }
+
+    /// Returns the tag of processes without a run. It is the highest, so each run's tag can replace
+    /// it.
+    pub(crate) fn idle_tag(self) -> RunTag {
+        RunTag((self.0 << RUN_BITS) + RUNS)
+    }
+
+    /// Returns `true` if a process with the limits `worn` is a program of this server.
+    pub(crate) fn matches(self, worn: TagLimits) -> bool {
+        worn.0.iter().flatten().any(|number| number >> RUN_BITS == self.0)
+    }
+}
+
+impl RunTag {
+    /// Creates the tag with this `number`.
+    pub(crate) fn from_number(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// Returns the tag as a number.
+    pub(crate) fn number(self) -> u64 {
+        self.0
+    }
+
+    /// Sets the tag on the calling process and all its later children. A single system call.
+    pub(crate) fn apply(self) -> io::Result<()> {
+        let limit = Rlimit { current: Some(self.0), maximum: Some(self.0) };
+        Ok(setrlimit(Resource::Locks, limit)?)
+    }
+
+    pub(crate) fn matches(self, worn: TagLimits) -> bool {
+        worn.0.contains(&Some(self.0))
+    }
+}
+
+impl TagLimits {
+    /// Returns the limits of the calling process.
+    pub(crate) fn read_own() -> Self {
+        let Rlimit { current, maximum } = getrlimit(Resource::Locks);
+        Self([current, maximum])
+    }
+
+    /// Parses the content of `/proc/<pid>/limits`. Does not allocate.
+    pub(crate) fn parse(limits: &[u8]) -> Self {
+        let mut lines = limits.split(|byte| *byte == b'\n');
+        let line = lines.find_map(|line| line.strip_prefix(b"Max file locks"));
+        let words = line.unwrap_or_default().split(|byte| *byte == b' ');
+        let mut words = words.filter(|word| !word.is_empty());
+        Self([(); 2].map(|()| str::from_utf8(words.next()?).ok()?.parse().ok()))
+    }
+
+    /// Removes any tag from the calling process. A single system call.
+    pub(crate) fn clear() -> rustix::io::Result<()> {
+        setrlimit(Resource::Locks, Rlimit { current: Some(0), maximum: Some(0) })
+    }
+
+    /// Returns the values that may be tags.
+    pub(crate) fn candidate_tags(self) -> impl Iterator<Item = RunTag> {
+        self.0.into_iter().flatten().map(RunTag)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: &str = "\
+Limit                     Soft Limit           Hard Limit           Units     
+Max locked memory         8388608              8388608              bytes     
+Max file locks            7340039              unlimited            locks     
+Max pending signals       15000                15000                signals   
+";
+
+    #[test]
+    fn what_a_process_wears_is_read_from_its_limits() {
+        let worn = TagLimits::parse(LIMITS.as_bytes());
+        assert_eq!(worn, TagLimits([Some((7 << RUN_BITS) + 7), None]));
+        assert!(
+            ServerMark(7).matches(worn)
+                && !ServerMark(6).matches(worn)
+                && !ServerMark(8).matches(worn)
+        );
+        assert!(ServerMark(7).tag(7).matches(worn) && !ServerMark(7).tag(8).matches(worn));
+        assert_eq!(TagLimits::parse(b""), TagLimits([None; 2]));
+        assert_eq!(TagLimits::parse(b"Max file locks \xff"), TagLimits([None; 2]));
+    }
+
+    #[test]
+    fn every_run_of_a_server_bears_its_mark() {
+        for run in [0, 1, (1 << RUN_BITS) - 1, 1 << RUN_BITS, u64::MAX] {
+            let RunTag(number) = ServerMark(5).tag(run);
+            assert!(ServerMark(5).matches(TagLimits([Some(number); 2])), "{run}");
+            let none = ServerMark(5).idle_tag();
+            assert!(
+                none > RunTag(number) && ServerMark(5).matches(TagLimits([Some(none.number()); 2])),
+                "{run}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_server_below_another_has_a_lower_mark() {
+        let RunTag(ceiling) = ServerMark(MARKS_MIN + 2).tag(0);
+        for number in [0, 1, MARKS_MIN, MARKS_MIN + 1, MARKS_MIN + 2, u64::MAX] {
+            let ServerMark(below) = ServerMark::derive(Some(ceiling), number);
+            assert!((1..MARKS_MIN + 2).contains(&below), "{below}");
+        }
+    }
+
+    #[test]
+    fn a_server_without_room_below_has_a_mark_nobody_has_by_chance() {
+        for ceiling in [0, 100, MARKS_MIN << RUN_BITS] {
+            let ServerMark(mark) = ServerMark::derive(Some(ceiling), u64::MAX >> 1);
+            assert!(mark > ceiling >> RUN_BITS, "{ceiling}: {mark}");
+        }
+    }
+
+    #[test]
+    fn a_mark_is_read_back_as_it_was_kept_and_what_marks_nothing_is_none() {
+        for _ in 0..100 {
+            let mark = ServerMark::random().unwrap();
+            assert_eq!(ServerMark::from_number(mark.number()), Some(mark));
+        }
+        for number in [0, 1 << MARK_BITS, u64::MAX] {
+            assert_eq!(ServerMark::from_number(number), None, "{number}");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The workspace: one directory held open, and every path below it.
+//!
+//! No path is ever joined and opened from outside. The kernel resolves each one below the open
+//! directory (`openat2`, `RESOLVE_BENEATH`). Therefore `..`, absolute paths, symlinks and races
+//! cannot leave it. Opening the root fails if the kernel has no `openat2` (before Linux 5.6, or
+//! filtered by a container), because there is no weaker fallback.
+
+mod path;
+mod beneath;
+mod refusal;
+mod protected;
+mod hidden;
+mod meta;
+mod etag;
+mod file;
+mod place;
+mod replace;
+mod temp;
+mod lock;
+mod entry_details;
+mod entries;
+mod ignore_rules;
+mod walk;
+mod tree;
+mod escaped_paths;
+mod placeholder;
+mod remove;
+mod rename;
+mod copy;
+mod work;
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
+use tokio::sync::Semaphore;
+use toolgate_contract::ToolError;
+
+use beneath::SymlinkPolicy;
+use lock::DirectoryLocks;
+#[cfg(any(fuzzing, test))]
+pub(crate) use path::check as fuzz_paths;
+use protected::ProtectedPaths;
+#[cfg(any(fuzzing, test))]
+pub(crate) use protected::check as fuzz_protected;
+
+pub use copy::{CopyOptions, CopyTotals};
+pub use entries::DirectoryPage;
+pub use entry_details::EntryDetails;
+pub use escaped_paths::{EscapeReason, EscapedPath, InspectDepth};
+pub use etag::Etag;
+pub use file::WorkspaceFile;
+pub use hidden::hide_path;
+pub use meta::{EntryKind, EntryMeta};
+pub use meta::{EntryStamp, FileTime};
+pub use path::quoted_path;
+pub use place::ParentPolicy;
+pub(crate) use placeholder::{PLACEHOLDER_MODE, is_placeholder, open_folder};
+pub use protected::is_foreign_settings;
+pub use remove::EntryScope;
+pub use rename::DestinationConflict;
+pub use replace::{ExistingFile, MissingFile, WriteConditions, WriteOutcome};
+pub use walk::{OpenFolder, TreeWalk, WalkEntry, WalkFilter, WalkFolder, WalkStart};
+pub use work::WorkMonitor;
+
+/// A workspace, held open as a directory. Cheap to clone.
+///
+/// Symlinks that stay inside are followed. All others are refused.
+#[derive(Clone)]
+pub struct Root {
+    handle: Arc<RootHandle>,
+    rules: Arc<CompiledRules>,
+}
+
+/// Settings of a workspace that its owner chooses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RootRules {
+    /// Names that can be read but never changed, at any depth.
+    pub protected: Vec<String>,
+    /// The largest file, in bytes, whose etag is a hash of its content. Default 64 MiB.
+    pub hashed_bytes_max: u64,
+}
+
+impl Default for RootRules {
+    fn default() -> Self {
+        Self {
+            protected: protected::DEFAULT_PROTECTED.iter().map(|&name| name.to_owned()).collect(),
+            hashed_bytes_max: 64 << 20,
+        }
+    }
+}
+
+struct RootHandle {
+    dir: OwnedFd,
+    path: PathBuf,
+    locks: DirectoryLocks,
+    work_slots: Arc<Semaphore>,
+}
+
+struct CompiledRules {
+    protected: ProtectedPaths,
+    hashed_bytes_max: u64,
+}
+
+impl Root {
+    /// Opens the directory at `path` with the default rules.
+    ///
+    /// # Errors
+    /// If it cannot be opened, or this system cannot confine paths to it.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = open(path, flags, Mode::empty())?;
+        beneath::check_support(dir.as_fd())?;
+        let path = beneath::path_of_fd(dir.as_fd()).map_err(|err| {
+            let why = format!("/proc is needed to tell where files are, and cannot be read: {err}");
+            io::Error::new(io::ErrorKind::Unsupported, why)
+        })?;
+        hidden::note_root_opened(&path);
+        let room = Arc::new(Semaphore::new(work::CONCURRENT_WORK_MAX));
+        let held = RootHandle { dir, path, locks: DirectoryLocks::default(), work_slots: room };
+        Ok(Self {
+            handle: Arc::new(held),
+            rules: Arc::new(CompiledRules::new(&RootRules::default())),
+        })
+    }
+
+    /// Opens the directory at `path` as a root of its own, which nothing in it leads out of.
+    ///
+    /// # Errors
+    /// If it is missing, not a directory, or not below this root.
+    pub fn open_sub_root(&self, path: &str) -> Result<Self, ToolError> {
+        let dir = self.open_dir(path)?;
+        let path = beneath::path_of_fd(dir.as_fd())
+            .map_err(|err| ToolError::with_cause(format!("`{path}` cannot be opened"), err))?;
+        let locks = DirectoryLocks::default();
+        let room = self.handle.work_slots.clone();
+        let held = RootHandle { dir, path, locks, work_slots: room };
+        Ok(Self { handle: Arc::new(held), rules: self.rules.clone() })
+    }
+
+    /// Returns this root with other `rules`.
+    pub fn with_rules(self, rules: &RootRules) -> Self {
+        Self { rules: Arc::new(CompiledRules::new(rules)), ..self }
+    }
+
+    /// Returns the path at the time of opening, with symlinks resolved. Only for display, never to
+    /// open it.
+    pub fn path(&self) -> &Path {
+        &self.handle.path
+    }
+
+    /// Opens the directory at `path` as a handle for entering and lookups (`O_PATH`).
+    ///
+    /// # Errors
+    /// If it is missing, not a directory, or not below the root.
+    pub fn open_dir(&self, path: &str) -> Result<OwnedFd, ToolError> {
+        let path = self.relative(path)?;
+        self.resolve(path, OFlags::PATH | OFlags::DIRECTORY).map_err(|err| self.refusal(path, err))
+    }
+
+    /// Checks `path` and makes it relative to the root.
+    fn relative<'p>(&self, path: &'p str) -> Result<&'p str, ToolError> {
+        path::relative_to_root(path, &self.handle.path)
+    }
+
+    fn resolve(&self, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+        beneath::open(self.dir(), Path::new(path), flags, SymlinkPolicy::Follow)
+    }
+
+    fn dir(&self) -> BorrowedFd<'_> {
+        self.handle.dir.as_fd()
+    }
+}
+
+impl CompiledRules {
+    fn new(rules: &RootRules) -> Self {
+        let RootRules { protected, hashed_bytes_max } = rules;
+        Self { protected: ProtectedPaths::new(protected), hashed_bytes_max: *hashed_bytes_max }
+    }
+}
+
+impl fmt::Debug for Root {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Root").field(&self.handle.path).finish()
+    }
+}

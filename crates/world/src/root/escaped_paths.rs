@@ -1,0 +1,215 @@
+//! Finds entries of a directory that would lead a reader without our checks out of the root.
+
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{OFlags, fstat};
+use rustix::io::Errno;
+use toolgate_contract::{ToolError, ToolFault};
+
+use super::Root;
+use super::beneath::{self, SymlinkPolicy};
+use super::entries::each_entry;
+use super::meta::{EntryKind, EntryMeta};
+use super::path::quoted_path;
+use super::refusal::refusal;
+use super::work::WorkMonitor;
+
+/// The depth of the inspection of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InspectDepth {
+    /// Skip it.
+    Skip,
+    /// Check where it leads.
+    Target,
+    /// Check where it leads and, if it is a directory, everything in it.
+    Contents,
+}
+
+/// An entry that is not acceptable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EscapedPath {
+    /// The path relative to the root.
+    pub path: PathBuf,
+    /// The reason why it is not acceptable.
+    pub reason: EscapeReason,
+}
+
+/// The reason why an entry is not acceptable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EscapeReason {
+    /// It leads out of the root.
+    LeadsOut,
+    /// It is a pipe, a socket or a device.
+    NotRegular,
+}
+
+impl Root {
+    /// Returns the first entry in the directory `top` that leads out of the root or is neither a
+    /// file nor a directory.
+    ///
+    /// `heed` selects the depth for a path relative to `top`. Symlinks that stay inside are
+    /// followed, as a reader of the directory would. Fails above `entries_max` entries.
+    pub fn find_escaped_path(
+        &self,
+        top: &str,
+        entries_max: usize,
+        watch: &WorkMonitor,
+        heed: impl Fn(&Path) -> InspectDepth,
+    ) -> Result<Option<EscapedPath>, ToolError> {
+        let top = Path::new(top);
+        let mut seen = 0;
+        let mut waiting = vec![PathBuf::new()];
+        while let Some(at) = waiting.pop() {
+            let folder = top.join(&at);
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+            let dir = match beneath::open(self.dir(), &folder, flags, SymlinkPolicy::Follow) {
+                Ok(dir) => dir,
+                Err(Errno::XDEV) => {
+                    return Ok(Some(EscapedPath { path: folder, reason: EscapeReason::LeadsOut }));
+                }
+                Err(err) if is_dead_end(err) => continue,
+                Err(err) => return Err(refusal(&folder.to_string_lossy(), err)),
+            };
+            let mut found = None;
+            let read = each_entry(dir.as_fd(), watch, |name, kind| {
+                seen += 1;
+                if seen > entries_max {
+                    let message = format!(
+                        "{} has more than {entries_max} entries, which are too many to look through",
+                        quoted_path(&top.to_string_lossy())
+                    );
+                    return Err(ToolError::new(ToolFault::TooLarge, message).into());
+                }
+                if kind == EntryKind::File {
+                    return Ok(());
+                }
+                let inner = at.join(name);
+                let heed = heed(&inner);
+                if found.is_some() || heed == InspectDepth::Skip {
+                    return Ok(());
+                }
+                let path = folder.join(name);
+                let kind = match kind {
+                    EntryKind::Symlink => match self.kind_behind_symlink(&path)? {
+                        Some(kind) => kind,
+                        None => {
+                            found = Some(EscapedPath { path, reason: EscapeReason::LeadsOut });
+                            return Ok(());
+                        }
+                    },
+                    EntryKind::File | EntryKind::Dir | EntryKind::Other => kind,
+                };
+                match kind {
+                    EntryKind::Other => {
+                        found = Some(EscapedPath { path, reason: EscapeReason::NotRegular });
+                    }
+                    EntryKind::Dir if heed == InspectDepth::Contents => waiting.push(inner),
+                    EntryKind::Dir | EntryKind::File | EntryKind::Symlink => {}
+                }
+                Ok(())
+            });
+            read.map_err(|err| err.into_tool_error(&folder.to_string_lossy()))?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the kind of the target of the symlink at `path`, or of a dangling symlink itself.
+    /// `None` if it leads out.
+    fn kind_behind_symlink(&self, path: &Path) -> Result<Option<EntryKind>, Errno> {
+        match beneath::open(self.dir(), path, OFlags::PATH, SymlinkPolicy::Follow) {
+            Ok(fd) => Ok(Some(EntryMeta::from(fstat(&fd)?).kind())),
+            Err(Errno::XDEV) => Ok(None),
+            Err(err) if is_dead_end(err) => Ok(Some(EntryKind::Symlink)),
+            Err(err) => Err(err),
+        }
+    }
+}
+
+/// Returns `true` if following the link yields nothing.
+fn is_dead_end(err: Errno) -> bool {
+    matches!(err, Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS | Errno::NAMETOOLONG)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::disallowed_methods, reason = "a test makes what is looked through")]
+
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// A folder `top` in a root, and what is found in it.
+    fn found(
+        make: impl Fn(&Path),
+        heed: impl Fn(&Path) -> InspectDepth,
+    ) -> Result<Option<EscapedPath>, ToolError> {
+        let space = TempDir::new().unwrap();
+        fs::create_dir_all(space.path().join("root/top/inner/deep")).unwrap();
+        fs::write(space.path().join("root/file"), "").unwrap();
+        make(&space.path().join("root/top"));
+        let root = Root::open(&space.path().join("root")).unwrap();
+        root.find_escaped_path("top", 100, &WorkMonitor::default(), heed)
+    }
+
+    fn leads_out(path: &str) -> Option<EscapedPath> {
+        Some(EscapedPath { path: path.into(), reason: EscapeReason::LeadsOut })
+    }
+
+    #[test]
+    fn a_symlink_out_is_found_however_deep_and_one_that_stays_is_followed() {
+        let all = |_: &Path| InspectDepth::Contents;
+        for target in ["/etc/passwd", "/nowhere", "../../../../gone"] {
+            let made = found(|top| symlink(target, top.join("inner/deep/link")).unwrap(), all);
+            assert_eq!(made.unwrap(), leads_out("top/inner/deep/link"), "{target}");
+        }
+        for target in ["../file", "nowhere", "round", "inner"] {
+            let made = found(|top| symlink(target, top.join("round")).unwrap(), all);
+            assert_eq!(made.unwrap(), None, "{target}");
+        }
+        let made = found(
+            |top| {
+                fs::create_dir(top.join("../beside")).unwrap();
+                symlink("/etc", top.join("../beside/out")).unwrap();
+                symlink("../beside", top.join("by")).unwrap();
+            },
+            all,
+        );
+        assert_eq!(made.unwrap(), leads_out("top/by/out"));
+    }
+
+    #[test]
+    fn only_what_is_heeded_is_looked_at() {
+        let out = |top: &Path| symlink("/etc", top.join("inner/out")).unwrap();
+        let shallow = |_: &Path| InspectDepth::Target;
+        assert_eq!(found(out, shallow).unwrap(), None);
+        let but_it = |path: &Path| {
+            if path.ends_with("out") { InspectDepth::Skip } else { InspectDepth::Contents }
+        };
+        assert_eq!(found(out, but_it).unwrap(), None);
+        let all = |_: &Path| InspectDepth::Contents;
+        assert_eq!(found(out, all).unwrap(), leads_out("top/inner/out"));
+    }
+
+    #[test]
+    fn what_is_no_file_is_found_and_too_much_is_refused() {
+        let all = |_: &Path| InspectDepth::Contents;
+        let socket = |top: &Path| {
+            std::os::unix::net::UnixListener::bind(top.join("inner/socket")).unwrap();
+        };
+        let why = found(socket, all).unwrap().map(|stray| stray.reason);
+        assert_eq!(why, Some(EscapeReason::NotRegular));
+        let many = |top: &Path| {
+            for at in 0..100 {
+                fs::write(top.join(at.to_string()), "").unwrap();
+            }
+        };
+        assert_eq!(found(many, all).unwrap_err().fault, ToolFault::TooLarge);
+    }
+}

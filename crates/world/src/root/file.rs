@@ -1,0 +1,190 @@
+//! A regular file opened for reading.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use memchr::memchr_iter;
+use rustix::fs::{OFlags, fstat};
+use rustix::io::{Errno, pread};
+use toolgate_contract::ToolError;
+
+use super::Root;
+use super::etag::{Etag, EtagHasher};
+use super::hidden;
+use super::meta::{EntryKind, EntryMeta, EntryStamp};
+use super::path::quoted_path;
+use super::refusal::refusal;
+use super::work::WorkMonitor;
+
+/// The bytes to read at a time, and between two checks of the cancel token.
+pub(crate) const BLOCK_BYTES: usize = 256 << 10;
+
+/// A regular file below a root, open for reading. Reads end at the length that it had when opened.
+pub struct WorkspaceFile {
+    fd: OwnedFd,
+    meta: EntryMeta,
+    path: String,
+}
+
+/// The result of reading a whole file once.
+pub struct FileScan {
+    pub etag: Etag,
+    pub newlines: u64,
+}
+
+impl Root {
+    /// Opens the regular file at `path`. Never blocks, and opens nothing but regular files.
+    ///
+    /// # Errors
+    /// If it is missing, not a regular file, or not below the root.
+    pub fn open_file(&self, path: &str) -> Result<WorkspaceFile, ToolError> {
+        let path = self.relative(path)?;
+        let fd = self.resolve(path, OFlags::RDONLY).map_err(|err| self.refusal(path, err))?;
+        WorkspaceFile::new(fd, path)
+    }
+
+    /// Returns the etag of `file`. Strong up to the size that this root hashes, weak above it.
+    pub fn etag(&self, file: &WorkspaceFile, watch: &WorkMonitor) -> Result<Etag, ToolError> {
+        if self.has_strong_etag(&file.meta) {
+            Ok(file.scan(watch)?.etag)
+        } else {
+            Ok(Etag::weak(&file.meta))
+        }
+    }
+
+    /// Returns the etag of a file with the metadata `meta` and the content `content`.
+    pub fn etag_of_content(&self, content: &[u8], meta: &EntryMeta) -> Etag {
+        if self.has_strong_etag(meta) { Etag::from_content(content) } else { Etag::weak(meta) }
+    }
+
+    /// Returns `true` if a file with the metadata `meta` has a strong etag.
+    pub fn has_strong_etag(&self, meta: &EntryMeta) -> bool {
+        meta.size() <= self.rules.hashed_bytes_max
+    }
+}
+
+impl WorkspaceFile {
+    /// Checks that `fd` is a regular file. `path` is its path relative to the root.
+    pub(super) fn new(fd: OwnedFd, path: &str) -> Result<Self, ToolError> {
+        let meta = EntryMeta::from(fstat(&fd).map_err(|err| refusal(path, err))?);
+        require_regular(&meta, path)?;
+        hidden::check_visible(fd.as_fd(), path)?;
+        Ok(Self { fd, meta, path: path.to_owned() })
+    }
+
+    /// Returns the metadata from the time of opening.
+    pub fn meta(&self) -> &EntryMeta {
+        &self.meta
+    }
+
+    /// Returns the current stamp. `None` if it cannot be read.
+    pub fn current_stamp(&self) -> Option<EntryStamp> {
+        Some(EntryMeta::from(fstat(&self.fd).ok()?).stamp())
+    }
+
+    /// Returns the path relative to the root.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Reads `len` bytes from offset `at`, or fewer if the file ends before.
+    pub fn read(&self, at: u64, len: u64, watch: &WorkMonitor) -> Result<Vec<u8>, ToolError> {
+        let len = len.min(self.meta.size().saturating_sub(at));
+        let len =
+            usize::try_from(len).map_err(|err| ToolError::with_cause("too much to read", err))?;
+        let mut bytes = vec![0; len];
+        let mut filled = 0;
+        while filled < len {
+            watch.check_cancelled()?;
+            let end = len.min(filled + (BLOCK_BYTES << 2));
+            match self.read_some(at + filled as u64, &mut bytes[filled..end])? {
+                0 => break,
+                read => filled += read,
+            }
+        }
+        bytes.truncate(filled);
+        Ok(bytes)
+    }
+
+    /// Reads a small file to the front of `buffer`, which grows as needed. Returns the number of
+    /// bytes.
+    pub fn read_whole(&self, buffer: &mut Vec<u8>) -> Result<usize, ToolError> {
+        let len = usize::try_from(self.meta.size()).unwrap_or(usize::MAX);
+        if buffer.len() < len {
+            buffer.resize(len, 0);
+        }
+        let mut filled = 0;
+        while filled < len {
+            match self.read_some(filled as u64, &mut buffer[filled..len])? {
+                0 => break,
+                read => filled += read,
+            }
+        }
+        Ok(filled)
+    }
+
+    /// Reads the whole file once, block by block.
+    pub fn scan(&self, watch: &WorkMonitor) -> Result<FileScan, ToolError> {
+        let mut hash = EtagHasher::default();
+        let mut newlines = 0;
+        self.for_each_block(0, watch, |block| {
+            hash.update(block);
+            newlines += memchr_iter(b'\n', block).count() as u64;
+            true
+        })?;
+        Ok(FileScan { etag: hash.etag(), newlines })
+    }
+
+    /// Passes each block from offset `at` on to `take`, until it returns `false`.
+    pub fn for_each_block(
+        &self,
+        mut at: u64,
+        watch: &WorkMonitor,
+        mut take: impl FnMut(&[u8]) -> bool,
+    ) -> Result<(), ToolError> {
+        let mut block = vec![0; BLOCK_BYTES];
+        while at < self.meta.size() {
+            watch.check_cancelled()?;
+            let left = usize::try_from(self.meta.size() - at).unwrap_or(usize::MAX);
+            let end = left.min(BLOCK_BYTES);
+            let read = self.read_some(at, &mut block[..end])?;
+            if read == 0 || !take(&block[..read]) {
+                break;
+            }
+            at += read as u64;
+            watch.report_progress(at, Some(self.meta.size()), "bytes read");
+        }
+        Ok(())
+    }
+
+    fn read_some(&self, at: u64, into: &mut [u8]) -> Result<usize, ToolError> {
+        loop {
+            match pread(&self.fd, &mut *into, at) {
+                Err(Errno::INTR) => {}
+                outcome => return outcome.map_err(|err| refusal(&self.path, err)),
+            }
+        }
+    }
+}
+
+impl AsFd for WorkspaceFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl From<WorkspaceFile> for OwnedFd {
+    fn from(file: WorkspaceFile) -> Self {
+        file.fd
+    }
+}
+
+/// Fails if the entry is not a regular file.
+pub(super) fn require_regular(meta: &EntryMeta, path: &str) -> Result<(), ToolError> {
+    let what = match meta.kind() {
+        EntryKind::File => return Ok(()),
+        EntryKind::Dir => "a directory, not a file; files_list says what is in it",
+        EntryKind::Symlink => "a symlink, not a file",
+        EntryKind::Other => "a pipe, a socket or a device, not a regular file",
+    };
+    Err(ToolError::invalid("/path", format!("{} is {what}", quoted_path(path))))
+}

@@ -1,0 +1,301 @@
+//! The place of a change: a name in a directory that is held open.
+
+use std::cell::RefCell;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Mode, OFlags, fsync, mkdirat, readlinkat, statat, unlinkat};
+use rustix::io::Errno;
+use toolgate_contract::ToolError;
+
+use super::Root;
+use super::beneath::{self, SymlinkPolicy};
+use super::meta::{EntryKind, EntryMeta};
+use super::path::{self, quoted_path};
+use super::refusal::refusal;
+use super::temp;
+
+/// Handling of missing parent directories.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ParentPolicy {
+    /// Create them.
+    Make,
+    /// Refuse the change.
+    Require,
+}
+
+/// A name in a directory below the root. It was checked: nothing about it is protected.
+pub(super) struct EntryPlace {
+    /// The directory, open for reading.
+    pub(super) dir: OwnedFd,
+    /// The name in it: one component, never `.` or `..`.
+    pub(super) name: OsString,
+    /// The path relative to the root, as the kernel reports it.
+    pub(super) real_path: PathBuf,
+    /// The path as the caller wrote it.
+    pub(super) path: String,
+    created_parents: CreatedParents,
+}
+
+/// The parent directories that were created for a place. They are removed when dropped, unless
+/// kept.
+struct CreatedParents {
+    root: Root,
+    /// The paths relative to the root, parents first.
+    paths: RefCell<Vec<PathBuf>>,
+}
+
+/// Handling of names that are reserved for unfinished files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TempNamePolicy {
+    Refuse,
+    Allow,
+}
+
+impl Root {
+    /// Returns the place of `path` for a change.
+    ///
+    /// Both the caller's spelling and the resolved path are compared with the protected names, so
+    /// that neither a spelling nor a symlink evades them.
+    pub(super) fn place(&self, path: &str, parents: ParentPolicy) -> Result<EntryPlace, ToolError> {
+        self.open_place(path, TempNamePolicy::Refuse, |dir, path, made| {
+            self.open_parent(dir, path, parents, made)
+        })
+    }
+
+    /// Returns the place of `path` for moving or replacing an existing entry.
+    pub(super) fn existing_place(&self, path: &str) -> Result<EntryPlace, ToolError> {
+        self.open_existing_place(path, TempNamePolicy::Refuse)
+    }
+
+    /// Returns the place of `path` for removal. Accepts the leftover of a copy that was killed.
+    pub(super) fn removable_place(&self, path: &str) -> Result<EntryPlace, ToolError> {
+        self.open_existing_place(path, TempNamePolicy::Allow)
+    }
+
+    fn open_existing_place(
+        &self,
+        path: &str,
+        halves: TempNamePolicy,
+    ) -> Result<EntryPlace, ToolError> {
+        self.open_place(path, halves, |dir, path, _| {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+            self.resolve(dir, flags).map_err(|err| self.refusal(path, err))
+        })
+    }
+
+    fn open_place(
+        &self,
+        path: &str,
+        halves: TempNamePolicy,
+        open: impl FnOnce(&str, &str, &CreatedParents) -> Result<OwnedFd, ToolError>,
+    ) -> Result<EntryPlace, ToolError> {
+        let path = self.relative(path)?;
+        let Some((dir, name)) = path::split_name(path) else {
+            let path = quoted_path(path);
+            return Err(ToolError::invalid("/path", format!("{path} does not end in a name")));
+        };
+        if halves == TempNamePolicy::Refuse && temp::is_temp(OsStr::new(name)) {
+            let message = format!(
+                "{} is a name kept for half-written files; it can only be deleted",
+                quoted_path(path)
+            );
+            return Err(ToolError::not_allowed(message));
+        }
+        self.check_unprotected(path, path)?;
+        let made = CreatedParents { root: self.clone(), paths: RefCell::default() };
+        let dir = open(dir, path, &made)?;
+        let at = self.path_in_root(&dir).map_err(|err| self.refusal(path, err))?.join(name);
+        self.check_unprotected(&at.to_string_lossy(), path)?;
+        Ok(EntryPlace {
+            dir,
+            name: name.into(),
+            real_path: at,
+            path: path.to_owned(),
+            created_parents: made,
+        })
+    }
+
+    /// Returns the place that a write to `place` goes to, and the entry there. Follows a symlink
+    /// that stays inside.
+    pub(super) fn write_target(
+        &self,
+        place: EntryPlace,
+    ) -> Result<(EntryPlace, Option<EntryMeta>), ToolError> {
+        match place.stat()? {
+            Some(meta) if meta.kind() == EntryKind::Symlink => {
+                let place = self.follow_symlink(&place)?;
+                let found = place.stat()?;
+                Ok((place, found))
+            }
+            found => Ok((place, found)),
+        }
+    }
+
+    /// Fails if no change to `path` would be allowed.
+    pub fn check_changeable(&self, path: &str) -> Result<(), ToolError> {
+        self.write_target(self.existing_place(path)?).map(|_| ())
+    }
+
+    /// Returns the place that the symlink at `place` leads to.
+    fn follow_symlink(&self, place: &EntryPlace) -> Result<EntryPlace, ToolError> {
+        let path = &place.path;
+        let target = self.resolve(path, OFlags::PATH).map_err(|err| match err {
+            Errno::NOENT => {
+                let target = readlinkat(&place.dir, &place.name, Vec::new()).unwrap_or_default();
+                let path = quoted_path(path);
+                let target = quoted_path(&target.to_string_lossy());
+                ToolError::not_allowed(format!(
+                    "{path} is a symlink to {target}, which does not exist; name that instead"
+                ))
+            }
+            err => self.refusal(path, err),
+        })?;
+        let at = self.path_in_root(&target).map_err(|err| self.refusal(path, err))?;
+        self.check_unprotected(&at.to_string_lossy(), path)?;
+        let (Some(parent), Some(name)) = (at.parent(), at.file_name()) else {
+            return Err(refusal(path, Errno::ISDIR));
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let dir = beneath::open(self.dir(), or_dot(parent), flags, SymlinkPolicy::Refuse)
+            .map_err(|err| refusal(path, err))?;
+        let made = CreatedParents { root: self.clone(), paths: RefCell::default() };
+        Ok(EntryPlace {
+            dir,
+            name: name.to_owned(),
+            path: path.clone(),
+            real_path: at,
+            created_parents: made,
+        })
+    }
+
+    /// Fails if any part of the path `at` is protected. `path` is the caller's spelling.
+    pub(super) fn check_unprotected(&self, at: &str, path: &str) -> Result<(), ToolError> {
+        let Some(name) = self.rules.protected.find_protected(at) else { return Ok(()) };
+        let name = quoted_path(name);
+        Err(ToolError::not_allowed(if at == path {
+            format!("{} is protected by {name}: it can be read, not changed", quoted_path(path))
+        } else {
+            format!(
+                "{} leads into {name}, which is protected: it can be read, not changed",
+                quoted_path(path)
+            )
+        }))
+    }
+
+    /// Returns the current path of `fd` relative to the root. `EXDEV` if it is no longer below.
+    pub(super) fn path_in_root(&self, fd: &OwnedFd) -> Result<PathBuf, Errno> {
+        let root = beneath::path_of_fd(self.dir())?;
+        let path = beneath::path_of_fd(fd.as_fd())?;
+        path.strip_prefix(&root).map(Path::to_owned).map_err(|_| Errno::XDEV)
+    }
+
+    /// Creates the directory `path`, and missing parents if `parents` allows it. Returns `true` if
+    /// it is new.
+    pub fn make_dir(&self, path: &str, parents: ParentPolicy) -> Result<bool, ToolError> {
+        let place = self.place(path, parents)?;
+        match mkdirat(&place.dir, &place.name, Mode::from_raw_mode(0o777)) {
+            Ok(()) => {
+                place.keep_parents();
+                Ok(true)
+            }
+            Err(Errno::EXIST) => {
+                self.open_dir(path)?;
+                Ok(false)
+            }
+            Err(err) => Err(refusal(&place.path, err)),
+        }
+    }
+
+    fn open_parent(
+        &self,
+        dir: &str,
+        path: &str,
+        parents: ParentPolicy,
+        made: &CreatedParents,
+    ) -> Result<OwnedFd, ToolError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        match (self.resolve(dir, flags), parents) {
+            (Err(Errno::NOENT), ParentPolicy::Make) => self.make_parents(dir, path, made),
+            (Err(Errno::NOENT), ParentPolicy::Require) => {
+                let message = format!("the directory {} does not exist", quoted_path(dir));
+                Err(ToolError::invalid("/path", message))
+            }
+            (opened, ParentPolicy::Make | ParentPolicy::Require) => {
+                opened.map_err(|err| self.refusal(path, err))
+            }
+        }
+    }
+
+    /// Creates the missing parts of `dir`, each in the directory just opened.
+    fn make_parents(
+        &self,
+        dir: &str,
+        path: &str,
+        made: &CreatedParents,
+    ) -> Result<OwnedFd, ToolError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let fail = |err| self.refusal(path, err);
+        let mut open = self.resolve(".", flags).map_err(fail)?;
+        let ends = dir.match_indices('/').map(|(at, _)| at).chain([dir.len()]);
+        for prefix in ends.map(|end| &dir[..end]).filter(|prefix| !prefix.is_empty()) {
+            open = match (self.resolve(prefix, flags), path::split_name(prefix)) {
+                (Err(Errno::NOENT), Some((_, name))) => {
+                    let at = self.path_in_root(&open).map_err(fail)?.join(name);
+                    self.check_unprotected(&at.to_string_lossy(), path)?;
+                    match mkdirat(&open, name, Mode::from_raw_mode(0o777)) {
+                        Ok(()) => made.paths.borrow_mut().push(at),
+                        Err(Errno::EXIST) => {}
+                        Err(err) => return Err(fail(err)),
+                    }
+                    self.resolve(prefix, flags).map_err(fail)?
+                }
+                (opened, _) => opened.map_err(fail)?,
+            };
+        }
+        Ok(open)
+    }
+}
+
+impl EntryPlace {
+    /// Returns the metadata of the entry there now, without following a symlink.
+    pub(super) fn stat(&self) -> Result<Option<EntryMeta>, ToolError> {
+        match statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat.into())),
+            Err(Errno::NOENT) => Ok(None),
+            Err(err) => Err(refusal(&self.path, err)),
+        }
+    }
+
+    /// Keeps the created parent directories, because the change has been made.
+    pub(super) fn keep_parents(&self) {
+        self.created_parents.paths.take();
+    }
+
+    /// Makes the directory's names survive a power cut.
+    pub(super) fn sync(&self) {
+        // The change has already been made, so a file system without fsync is no error.
+        let _ = fsync(&self.dir);
+    }
+}
+
+impl Drop for CreatedParents {
+    fn drop(&mut self) {
+        for at in self.paths.take().iter().rev() {
+            let (Some(parent), Some(name)) = (at.parent(), at.file_name()) else { continue };
+            let flags = OFlags::PATH | OFlags::DIRECTORY;
+            if let Ok(dir) =
+                beneath::open(self.root.dir(), or_dot(parent), flags, SymlinkPolicy::Refuse)
+            {
+                // Only empty directories are removed: files that others created there stay.
+                let _ = unlinkat(&dir, name, AtFlags::REMOVEDIR);
+            }
+        }
+    }
+}
+
+/// Returns `path`, or `.` if it is empty.
+pub(super) fn or_dot(path: &Path) -> &Path {
+    if path.as_os_str().is_empty() { Path::new(".") } else { path }
+}

@@ -1,0 +1,170 @@
+//! Protected names: readable but never changed, because they control programs outside the sandbox.
+
+/// The names that are protected by default.
+pub(super) const DEFAULT_PROTECTED: [&str; 11] = [
+    ".git",
+    ".toolgate",
+    ".mcp.json",
+    ".vscode",
+    ".idea",
+    ".claude",
+    ".codex",
+    ".cursor",
+    ".gemini",
+    "toolgate.toml",
+    "toolgate.lock",
+];
+
+/// Returns `true` if `name` holds settings of editors or other agents and is protected by default.
+pub fn is_foreign_settings(name: &str) -> bool {
+    name != GIT_FOLDER && name.starts_with('.') && DEFAULT_PROTECTED.contains(&name)
+}
+
+/// The one default name that also protects any tree that contains it.
+const GIT_FOLDER: &str = ".git";
+
+/// The protected paths.
+#[derive(Debug)]
+pub(super) struct ProtectedPaths(Vec<ProtectedPath>);
+
+#[derive(Debug)]
+struct ProtectedPath {
+    /// The normalized names that the path consists of.
+    names: Vec<String>,
+    reach: ProtectionReach,
+}
+
+/// The operations that a protected path blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ProtectionReach {
+    /// Changes that name it.
+    DirectOnly,
+    /// Changes that name it, and deleting, copying or moving a tree that contains it.
+    InTrees,
+}
+
+impl ProtectedPaths {
+    /// Protects `paths`: a name, or several joined by `/`, at any depth.
+    ///
+    /// The default names except `.git` matter only in the folder in which a program starts. A tree
+    /// below the root never is one, so these names move along with it.
+    pub(super) fn new(paths: &[String]) -> Self {
+        let entries = paths.iter().map(|path| {
+            let shallow = path != GIT_FOLDER && DEFAULT_PROTECTED.contains(&path.as_str());
+            let reach =
+                if shallow { ProtectionReach::DirectOnly } else { ProtectionReach::InTrees };
+            ProtectedPath { names: path_names(path).map(fold_name).collect(), reach }
+        });
+        let are_names = |entry: &ProtectedPath| {
+            !entry.names.is_empty() && entry.names.iter().all(|name| !name.is_empty())
+        };
+        Self(entries.filter(are_names).collect())
+    }
+
+    /// Returns the first protected part of `path`, as the caller wrote it.
+    ///
+    /// The comparison is as lenient as any file system: it ignores case, invisible code points, and
+    /// trailing dots and blanks (CVE-2014-9390). It also knows DOS short names (`GIT~1`).
+    pub(super) fn find_protected<'p>(&self, path: &'p str) -> Option<&'p str> {
+        find(self.0.iter(), path)
+    }
+
+    /// Returns the first part of `path` that is protected in trees. All its directories must have
+    /// been checked already.
+    pub(super) fn find_in_tree<'p>(&self, path: &'p str) -> Option<&'p str> {
+        let entries = || self.0.iter().filter(|entry| entry.reach == ProtectionReach::InTrees);
+        let longest = entries().map(|entry| entry.names.len()).max().unwrap_or(0);
+        let slashes = path.rmatch_indices('/').nth(longest.saturating_sub(1));
+        find(entries(), &path[slashes.map_or(0, |(at, _)| at)..])
+    }
+}
+
+fn find<'p, 'e>(
+    entries: impl Iterator<Item = &'e ProtectedPath>,
+    path: &'p str,
+) -> Option<&'p str> {
+    let written: Vec<&str> = path_names(path).collect();
+    let folded: Vec<String> = written.iter().map(|name| fold_name(name)).collect();
+    for ProtectedPath { names, .. } in entries {
+        let at = folded.windows(names.len()).position(|window| {
+            window.iter().zip(names).all(|(name, protected)| is_same_name(name, protected))
+        });
+        if let Some(at) = at {
+            return Some(written[at + names.len() - 1]);
+        }
+    }
+    None
+}
+
+fn path_names(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter(|name| !matches!(*name, "" | "."))
+}
+
+fn is_same_name(name: &str, protected: &str) -> bool {
+    name == protected || is_short_name(name, protected)
+}
+
+/// Returns `true` if `name` is a DOS short name of `protected`: `git~1`, `mcp~1.jso`.
+fn is_short_name(name: &str, protected: &str) -> bool {
+    let Some((stem, number)) = name.split_once('~') else { return false };
+    let long = protected.trim_start_matches('.').split('.').next().unwrap_or_default();
+    let cut: String = long.chars().take(6).collect();
+    stem == cut && number.starts_with(|c: char| c.is_ascii_digit())
+}
+
+/// Normalizes `name` as the most lenient file system compares it.
+fn fold_name(name: &str) -> String {
+    let seen: String = name.chars().filter(|&c| !is_invisible(c)).collect();
+    let stream = seen.find(':').unwrap_or(seen.len());
+    let seen = seen[..stream].trim_end_matches(|c: char| c == '.' || c.is_whitespace());
+    seen.to_uppercase().to_lowercase()
+}
+
+/// Returns `true` if a name without `c` looks the same.
+fn is_invisible(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
+            | '\u{ffa0}' | '\u{fff0}'..='\u{fff8}' | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// Checks that every spelling of a protected name is found, and that plain paths are found only if
+/// they contain one. The first byte selects the spelling, the rest is the path.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn check(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    let protected = ProtectedPaths::new(&DEFAULT_PROTECTED.map(str::to_owned));
+    let found = protected.find_protected(text);
+    if let Some(name) = found {
+        assert!(text.split('/').any(|written| written == name), "{name:?} is not in {text:?}");
+    }
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "./_-".contains(c);
+    if text.chars().all(is_plain) && !text.split('/').any(|name| name.ends_with('.')) {
+        let model = text.split('/').find(|name| DEFAULT_PROTECTED.contains(name));
+        assert_eq!(found.is_some(), model.is_some(), "{text:?}");
+    }
+    let parents = text.rsplit_once('/').map_or("", |(parents, _)| parents);
+    if protected.find_in_tree(text).is_some() {
+        assert!(found.is_some(), "{text:?}, beneath {parents:?}");
+    }
+    // Tests every way to write a protected name.
+    let Some((&way, rest)) = bytes.split_first() else { return };
+    let name = DEFAULT_PROTECTED[usize::from(way) % DEFAULT_PROTECTED.len()];
+    let unseen: Vec<char> = ['\u{200c}', '\u{feff}', '\u{ad}', '\t', '\u{e0020}'].into();
+    let mut spelled = String::new();
+    for (at, c) in name.chars().enumerate() {
+        let how = rest.get(at).copied().unwrap_or_default();
+        if how & 1 == 1 {
+            spelled.push(unseen[usize::from(how >> 2) % unseen.len()]);
+        }
+        spelled.push(if how & 2 == 2 { c.to_ascii_uppercase() } else { c });
+    }
+    let ends = ["", ".", " ", ". .", "::$INDEX_ALLOCATION", ":x", "\u{200b}."];
+    spelled += ends[rest.get(name.len()).map_or(0, |end| usize::from(*end)) % ends.len()];
+    for path in [spelled.clone(), format!("a/{spelled}/b"), format!("./{spelled}//")] {
+        assert!(protected.find_protected(&path).is_some(), "{path:?} is {name}");
+    }
+}

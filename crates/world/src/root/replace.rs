@@ -1,0 +1,282 @@
+//! Writes a file completely or not at all, and never in place.
+//!
+//! The new content goes to a separate file in the same directory, which then takes the name. A
+//! reader sees the old or the new content. A full disk changes nothing, and a hard link elsewhere
+//! keeps the old content.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::fs::{
+    Access, AtFlags, Gid, Mode, OFlags, Uid, XattrFlags, accessat, fchmod, fchown, fgetxattr,
+    flistxattr, fsetxattr, fstat, fsync, openat,
+};
+use rustix::io::{Errno, write};
+use serde_json::json;
+use toolgate_contract::{ToolError, ToolFault};
+
+use super::Root;
+use super::etag::Etag;
+use super::file::{self, BLOCK_BYTES, WorkspaceFile};
+use super::meta::EntryMeta;
+use super::path::quoted_path;
+use super::place::{EntryPlace, ParentPolicy};
+use super::refusal::{WorkError, refusal};
+use super::temp::{PublishMode, TempFile};
+use super::work::WorkMonitor;
+
+/// The most retries if the entry changes between check and rename.
+const TRIES: usize = 8;
+
+/// Conditions of a write and the result that it leaves.
+#[derive(Debug, Clone)]
+pub struct WriteConditions {
+    /// Handling of a file that exists.
+    pub existing: ExistingFile,
+    /// Handling of a file that does not exist.
+    pub missing: MissingFile,
+    /// Handling of missing parent directories.
+    pub parents: ParentPolicy,
+    /// The permission bits. By default a replaced file keeps its own, and a new file follows the
+    /// umask.
+    pub mode: Option<u32>,
+}
+
+/// Handling of a file that exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ExistingFile {
+    /// Keep it and refuse the write.
+    Keep,
+    /// Replace it.
+    Replace,
+    /// Replace it if it has this etag.
+    Match(String),
+}
+
+/// Handling of a file that does not exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MissingFile {
+    /// Create it.
+    Create,
+    /// Refuse the write.
+    Refuse,
+}
+
+/// The result of a write.
+#[derive(Debug)]
+pub struct WriteResult {
+    pub meta: EntryMeta,
+    pub etag: Etag,
+    pub outcome: WriteOutcome,
+}
+
+/// The effect of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteOutcome {
+    /// The file is new.
+    Created,
+    /// An existing file was replaced.
+    Replaced,
+}
+
+impl Root {
+    /// Writes `content` to the file at `path` under the conditions `terms`.
+    pub fn write(
+        &self,
+        path: &str,
+        content: &[u8],
+        terms: &WriteConditions,
+        watch: &WorkMonitor,
+    ) -> Result<WriteResult, ToolError> {
+        if path.ends_with('/') {
+            let message = format!(
+                "{} names a directory; a file's path has no `/` at its end",
+                quoted_path(path)
+            );
+            return Err(ToolError::invalid("/path", message));
+        }
+        let place = match terms.missing {
+            MissingFile::Create => self.place(path, terms.parents)?,
+            MissingFile::Refuse => self.existing_place(path)?,
+        };
+        let (place, found) = self.write_target(place)?;
+        self.check_conditions(&place, found.as_ref(), terms, watch)?;
+        let mut temp = place.create_temp(found.as_ref(), terms)?;
+        write_all(temp.as_fd(), content, watch).map_err(|err| err.into_tool_error(&place.path))?;
+        let outcome = self.publish(&place, &mut temp, terms, watch)?;
+        place.keep_parents();
+        place.sync();
+        let meta = EntryMeta::from(fstat(&temp).map_err(|err| refusal(&place.path, err))?);
+        Ok(WriteResult { meta, etag: self.etag_of_content(content, &meta), outcome })
+    }
+
+    /// Checks the conditions again under the directory lock, then renames `temp` to its place.
+    pub(super) fn publish(
+        &self,
+        place: &EntryPlace,
+        temp: &mut TempFile<'_>,
+        terms: &WriteConditions,
+        watch: &WorkMonitor,
+    ) -> Result<WriteOutcome, ToolError> {
+        let _lock = self.handle.locks.lock(place, watch)?;
+        for _ in 0..TRIES {
+            let found = place.stat()?;
+            self.check_conditions(place, found.as_ref(), terms, watch)?;
+            let (over, outcome) = match found {
+                Some(_) => (PublishMode::Replace, WriteOutcome::Replaced),
+                None => (PublishMode::CreateOnly, WriteOutcome::Created),
+            };
+            match temp.publish(&place.name, over) {
+                Err(Errno::EXIST) => {}
+                published => {
+                    return published.map(|()| outcome).map_err(|err| refusal(&place.path, err));
+                }
+            }
+        }
+        let message =
+            format!("{} keeps changing while it is written; try again", quoted_path(&place.path));
+        Err(ToolError::new(ToolFault::Unavailable, message))
+    }
+
+    /// Checks that the entry `found` at `place` meets the conditions `terms`.
+    fn check_conditions(
+        &self,
+        place: &EntryPlace,
+        found: Option<&EntryMeta>,
+        terms: &WriteConditions,
+        watch: &WorkMonitor,
+    ) -> Result<(), ToolError> {
+        let path = quoted_path(&place.path);
+        let Some(found) = found else {
+            return match (&terms.existing, terms.missing) {
+                (ExistingFile::Keep | ExistingFile::Replace, MissingFile::Create) => Ok(()),
+                (ExistingFile::Match(expected), MissingFile::Create) => Err(ToolError::new(
+                    ToolFault::Conflict(json!({ "expected": expected, "actual": null })),
+                    format!("{path} does not exist any more; leave if_match out to create it"),
+                )),
+                (_, MissingFile::Refuse) => Err(self.refusal(&place.path, Errno::NOENT)),
+            };
+        };
+        file::require_regular(found, &place.path)?;
+        match &terms.existing {
+            ExistingFile::Replace => check_writable(place),
+            ExistingFile::Keep => {
+                let actual = self.current_etag(place, watch)?;
+                let message = format!(
+                    "{path} exists; to replace it, read it and pass its etag as if_match, or pass \
+                     overwrite: true"
+                );
+                let details = json!({ "expected": null, "actual": actual });
+                Err(ToolError::new(ToolFault::Conflict(details), message))
+            }
+            ExistingFile::Match(expected) => {
+                let actual = self.current_etag(place, watch)?;
+                if actual.matches(expected) {
+                    check_writable(place)
+                } else {
+                    Err(actual.stale_error(&place.path, expected))
+                }
+            }
+        }
+    }
+
+    fn current_etag(&self, place: &EntryPlace, watch: &WorkMonitor) -> Result<Etag, ToolError> {
+        let file = place.open_entry().map_err(|err| refusal(&place.path, err))?;
+        self.etag(&WorkspaceFile::new(file, &place.path)?, watch)
+    }
+}
+
+impl EntryPlace {
+    /// Creates an empty temporary file with the mode, owner and attributes of the file `found`.
+    pub(super) fn create_temp(
+        &self,
+        found: Option<&EntryMeta>,
+        terms: &WriteConditions,
+    ) -> Result<TempFile<'_>, ToolError> {
+        let fail = |err| refusal(&self.path, err);
+        let kept = found.map(EntryMeta::mode);
+        let mode = terms.mode.or(kept);
+        let first = Mode::from_raw_mode(mode.unwrap_or(0o666) & 0o777);
+        let temp = TempFile::create(&self.dir, first).map_err(fail)?;
+        if let Some(found) = found {
+            self.copy_ownership(found, &temp).map_err(fail)?;
+        }
+        if let Some(mode) = mode {
+            // Set-user-ID bits were granted to the old content, not to the new.
+            fchmod(&temp, Mode::from_raw_mode(mode & 0o777)).map_err(fail)?;
+        }
+        Ok(temp)
+    }
+
+    /// Copies owner and attributes of the file `found` to `temp`, as far as permitted.
+    fn copy_ownership(&self, found: &EntryMeta, temp: &TempFile<'_>) -> Result<(), Errno> {
+        let new = fstat(temp)?;
+        let old = &found.stat;
+        if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid) {
+            // Only root may give files away. Other users stay the owner.
+            let group = Some(Gid::from_raw(old.st_gid));
+            let _ = fchown(temp, Some(Uid::from_raw(old.st_uid)), group)
+                .or_else(|_| fchown(temp, None, group));
+        }
+        if let Ok(old) = self.open_entry() {
+            copy_attributes(old.as_fd(), temp.as_fd());
+        }
+        Ok(())
+    }
+
+    /// Opens the entry for reading, without following a symlink.
+    pub(super) fn open_entry(&self) -> Result<std::os::fd::OwnedFd, Errno> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+        openat(&self.dir, &self.name, flags | OFlags::CLOEXEC, Mode::empty())
+    }
+}
+
+/// Writes all of `content` to `fd` and flushes it to disk.
+fn write_all(fd: BorrowedFd<'_>, content: &[u8], watch: &WorkMonitor) -> Result<(), WorkError> {
+    for block in content.chunks(BLOCK_BYTES << 2) {
+        watch.check_cancelled().map_err(WorkError::Tool)?;
+        let mut rest = block;
+        while !rest.is_empty() {
+            match write(fd, rest) {
+                Ok(0) => return Err(WorkError::Errno(Errno::NOSPC)),
+                Ok(written) => rest = &rest[written..],
+                Err(Errno::INTR) => {}
+                Err(err) => return Err(WorkError::Errno(err)),
+            }
+        }
+    }
+    fsync(fd).map_err(WorkError::Errno)
+}
+
+/// Fails if the file's permissions forbid writing, even if its directory would allow replacing it.
+fn check_writable(place: &EntryPlace) -> Result<(), ToolError> {
+    let Err(err) = accessat(&place.dir, &place.name, Access::WRITE_OK, AtFlags::EACCESS) else {
+        return Ok(());
+    };
+    Err(match err {
+        Errno::ACCESS => {
+            ToolError::not_allowed(format!("{} is read-only", quoted_path(&place.path)))
+        }
+        err => refusal(&place.path, err),
+    })
+}
+
+/// Copies the users' extended attributes, access lists and SELinux label, if the file system has
+/// them.
+///
+/// It omits `security.capability`: new content must not inherit the capabilities of the old.
+fn copy_attributes(from: BorrowedFd<'_>, to: BorrowedFd<'_>) {
+    let mut names = vec![0; 64 << 10];
+    let Ok(len) = flistxattr(from, &mut names[..]) else { return };
+    for name in names[..len].split(|&byte| byte == 0) {
+        let kept = name.starts_with(b"user.")
+            || name == b"system.posix_acl_access"
+            || name == b"security.selinux";
+        if !kept {
+            continue;
+        }
+        let mut value = vec![0; 64 << 10];
+        if let Ok(len) = fgetxattr(from, name, &mut value[..]) {
+            let _ = fsetxattr(to, name, &value[..len], XattrFlags::empty());
+        }
+    }
+}

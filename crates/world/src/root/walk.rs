@@ -1,0 +1,245 @@
+//! Walks a workspace in path order, without following symlinks.
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::vec;
+
+use rustix::fs::{AtFlags, OFlags, statat};
+use toolgate_contract::{ToolError, ToolFault};
+
+use super::Root;
+use super::beneath::{self, SymlinkPolicy};
+use super::entries::each_visible_entry;
+use super::file::WorkspaceFile;
+use super::ignore_rules::{IgnoreRules, RuleFiles};
+use super::meta::{EntryKind, EntryMeta};
+use super::place::or_dot;
+use super::refusal::{WorkError, refusal};
+use super::work::WorkMonitor;
+
+/// The entries that a walk includes. `.git` is only walked if it is named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WalkFilter {
+    /// Include entries that the workspace ignores.
+    pub include_ignored: bool,
+    /// Include entries whose names begin with a dot.
+    pub include_hidden: bool,
+}
+
+/// A directory to list, and the ignore rules that apply there.
+#[derive(Clone)]
+pub struct WalkFolder {
+    /// The path relative to the root. Empty for the root itself.
+    pub path: PathBuf,
+    rules: Option<Arc<IgnoreRules>>,
+}
+
+/// An open directory and its entries.
+pub struct OpenFolder {
+    dir: OwnedFd,
+    /// `true` if the directory contains a `.git`, which is not listed.
+    pub(crate) has_git: bool,
+    /// The entries, sorted by name.
+    pub entries: Vec<(OsString, EntryKind)>,
+}
+
+/// An entry that a walk found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WalkEntry {
+    /// The path relative to the root.
+    pub path: PathBuf,
+    /// The kind of entry.
+    pub kind: EntryKind,
+}
+
+/// The starting point of a walk.
+pub enum WalkStart {
+    /// A directory, whose entries are walked.
+    Folder(WalkFolder),
+    /// A file, which is the only entry.
+    File(WalkEntry),
+}
+
+impl Root {
+    /// Resolves `path` for a walk. For a directory, it also loads the ignore rules of its parents.
+    pub fn walk_start(&self, path: &str) -> Result<WalkStart, ToolError> {
+        let path = self.relative(path)?;
+        let fail = |err| self.refusal(path, err);
+        let fd = self.resolve(path, OFlags::PATH).map_err(fail)?;
+        let meta = EntryMeta::from(rustix::fs::fstat(&fd).map_err(fail)?);
+        let at = self.path_in_root(&fd).map_err(fail)?;
+        if meta.kind() != EntryKind::Dir {
+            super::file::require_regular(&meta, path)?;
+            return Ok(WalkStart::File(WalkEntry { path: at, kind: meta.kind() }));
+        }
+        let mut above = PathBuf::new();
+        let mut rules = None;
+        for name in &at {
+            if let Ok(dir) = self.open_unfollowed(&above, OFlags::RDONLY | OFlags::DIRECTORY) {
+                let names = RuleFiles { git: true, ignore: true };
+                rules = IgnoreRules::for_directory(&dir, &above, rules, names);
+            }
+            above.push(name);
+        }
+        Ok(WalkStart::Folder(WalkFolder { path: at, rules }))
+    }
+
+    /// Opens a file that a walk found. Fails if it has become something else.
+    pub fn open_walked(&self, path: &Path) -> Result<WorkspaceFile, ToolError> {
+        let shown = path.to_string_lossy();
+        let fd = self.open_unfollowed(path, OFlags::RDONLY).map_err(|err| refusal(&shown, err))?;
+        WorkspaceFile::new(fd, &shown)
+    }
+
+    fn open_unfollowed(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, rustix::io::Errno> {
+        beneath::open(self.dir(), or_dot(path), flags, SymlinkPolicy::Refuse)
+    }
+}
+
+impl WalkFolder {
+    /// Returns the entries sorted by name, and loads the ignore rules of this directory.
+    pub fn list(
+        &mut self,
+        root: &Root,
+        sight: WalkFilter,
+        watch: &WorkMonitor,
+    ) -> Result<Vec<(OsString, EntryKind)>, ToolError> {
+        self.open_and_list(root, sight, watch).map(|looked| looked.entries)
+    }
+
+    /// Returns the open directory and its entries. Files open faster from it than by their full
+    /// paths.
+    pub fn open_and_list(
+        &mut self,
+        root: &Root,
+        sight: WalkFilter,
+        watch: &WorkMonitor,
+    ) -> Result<OpenFolder, ToolError> {
+        let dir = self.open_handle(root)?;
+        self.list_opened(dir, sight, watch)
+    }
+
+    /// Opens the directory itself, for [`WalkFolder::list_opened`].
+    pub(crate) fn open_handle(&self, root: &Root) -> Result<OwnedFd, ToolError> {
+        let dir = root.open_unfollowed(&self.path, OFlags::RDONLY | OFlags::DIRECTORY);
+        dir.map_err(|err| refusal(&self.path.to_string_lossy(), err))
+    }
+
+    /// Lists the open directory `dir`, as [`WalkFolder::open_and_list`] does.
+    pub(crate) fn list_opened(
+        &mut self,
+        dir: OwnedFd,
+        sight: WalkFilter,
+        watch: &WorkMonitor,
+    ) -> Result<OpenFolder, ToolError> {
+        self.read(dir, sight, watch)
+            .map_err(|err| err.into_tool_error(&self.path.to_string_lossy()))
+    }
+
+    fn read(
+        &mut self,
+        dir: OwnedFd,
+        sight: WalkFilter,
+        watch: &WorkMonitor,
+    ) -> Result<OpenFolder, WorkError> {
+        let mut entries = Vec::new();
+        let mut names = RuleFiles::default();
+        each_visible_entry(dir.as_fd(), watch, |name, kind| {
+            names.git |= name == ".git";
+            names.ignore |= name == ".gitignore" || name == ".ignore";
+            let hidden = name.as_encoded_bytes().starts_with(b".");
+            if name != ".git" && (sight.include_hidden || !hidden) {
+                entries.push((name.to_owned(), kind));
+            }
+            Ok(())
+        })?;
+        if !sight.include_ignored {
+            self.rules = IgnoreRules::for_directory(&dir, &self.path, self.rules.take(), names);
+            if let Some(rules) = &self.rules {
+                entries.retain(|(name, kind)| !rules.is_ignored(&self.path.join(name), *kind));
+            }
+        }
+        entries.sort_unstable();
+        Ok(OpenFolder { dir, has_git: names.git, entries })
+    }
+
+    /// Returns the subdirectory `name`. Call [`WalkFolder::list`] first.
+    pub fn child(&self, name: &OsString) -> Self {
+        Self { path: self.path.join(name), rules: self.rules.clone() }
+    }
+}
+
+impl OpenFolder {
+    /// Returns the metadata of the entry `name` without opening it. `None` if it is gone.
+    pub(crate) fn meta(&self, name: &OsString) -> Option<EntryMeta> {
+        statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW).ok().map(EntryMeta::from)
+    }
+
+    /// Opens the file `name` in this directory. Fails if it has become something else. `path` is
+    /// for messages.
+    pub fn open_file(&self, name: &OsString, path: &Path) -> Result<WorkspaceFile, ToolError> {
+        let shown = path.to_string_lossy();
+        let name = Path::new(name);
+        let fd = beneath::open(self.dir.as_fd(), name, OFlags::RDONLY, SymlinkPolicy::Refuse)
+            .map_err(|err| refusal(&shown, err))?;
+        WorkspaceFile::new(fd, &shown)
+    }
+}
+
+/// A walk below a folder in path order, parents before their contents.
+pub struct TreeWalk<'r> {
+    root: &'r Root,
+    filter: WalkFilter,
+    watch: &'r WorkMonitor,
+    /// The path to resume at. Entries before it are skipped.
+    resume_at: Option<PathBuf>,
+    open: Vec<(WalkFolder, vec::IntoIter<(OsString, EntryKind)>)>,
+    /// The number of directories that could not be read.
+    pub unread_folders: u64,
+}
+
+impl<'r> TreeWalk<'r> {
+    /// Starts a walk of `folder` at the entry `from`.
+    pub fn new(
+        root: &'r Root,
+        mut folder: WalkFolder,
+        sight: WalkFilter,
+        from: Option<PathBuf>,
+        watch: &'r WorkMonitor,
+    ) -> Result<Self, ToolError> {
+        let entries = folder.list(root, sight, watch)?;
+        let open = vec![(folder, entries.into_iter())];
+        Ok(Self { root, filter: sight, watch, resume_at: from, open, unread_folders: 0 })
+    }
+
+    /// Returns the next entry.
+    pub fn next_entry(&mut self) -> Result<Option<WalkEntry>, ToolError> {
+        while let Some((folder, entries)) = self.open.last_mut() {
+            self.watch.check_cancelled()?;
+            let Some((name, kind)) = entries.next() else {
+                self.open.pop();
+                continue;
+            };
+            let path = folder.path.join(&name);
+            let from = self.resume_at.as_deref().unwrap_or(Path::new(""));
+            let passed = path.as_path() < from;
+            if passed && !from.starts_with(&path) {
+                continue;
+            }
+            if kind == EntryKind::Dir {
+                let mut inner = folder.child(&name);
+                match inner.list(self.root, self.filter, self.watch) {
+                    Ok(entries) => self.open.push((inner, entries.into_iter())),
+                    Err(err) if err.fault == ToolFault::Canceled => return Err(err),
+                    Err(_) => self.unread_folders += 1,
+                }
+            }
+            if !passed {
+                return Ok(Some(WalkEntry { path, kind }));
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,128 @@
+//! Runs blocking disk work off the threads that serve calls.
+
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use rustix::fs::fstatfs;
+use tokio_util::sync::CancellationToken;
+use toolgate_contract::{CallEvent, EventSink, ToolContext, ToolError};
+
+use super::Root;
+
+/// The most disk operations at a time. Each keeps a few files open.
+pub(super) const CONCURRENT_WORK_MAX: usize = 16;
+/// The shortest time between two progress messages, in milliseconds.
+const PROGRESS_INTERVAL_MS: u64 = 200;
+
+/// The magic numbers of file systems that are remote or served by a program (FUSE).
+const REMOTE_FILE_SYSTEMS: [u32; 12] = [
+    0x6969,      // NFS
+    0x517b,      // SMB
+    0xff53_4d42, // CIFS
+    0xfe53_4d42, // SMB2
+    0x6573_5546, // FUSE
+    0x0102_1997, // 9p
+    0x00c3_6400, // Ceph
+    0x5346_414f, // AFS
+    0x6b41_4653, // kAFS
+    0x7375_7245, // Coda
+    0x0bd0_0bd0, // Lustre
+    0x0116_1970, // GFS2
+];
+
+impl Root {
+    /// Returns `true` if the root is on a local file system, where small requests are fast.
+    ///
+    /// Cache the result: the query itself waits for the disk.
+    pub fn is_local(&self) -> bool {
+        let Ok(stat) = fstatfs(self.dir()) else { return false };
+        !REMOTE_FILE_SYSTEMS.iter().any(|&magic| stat.f_type == i64::from(magic))
+    }
+
+    /// Runs `work` on a blocking thread as soon as a slot is free.
+    pub async fn run_blocking<T: Send + 'static>(
+        &self,
+        ctx: &ToolContext,
+        work: impl FnOnce(&Self, &WorkMonitor) -> Result<T, ToolError> + Send + 'static,
+    ) -> Result<T, ToolError> {
+        let watch = WorkMonitor::new(ctx.cancel.clone(), ctx.events.clone());
+        let room = tokio::select! {
+            room = self.handle.work_slots.clone().acquire_owned() => room,
+            () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
+        };
+        let root = self.clone();
+        let done = tokio::task::spawn_blocking(move || {
+            let _room = room;
+            work(&root, &watch)
+        });
+        match done.await {
+            Ok(outcome) => outcome,
+            Err(err) if err.is_panic() => resume_unwind(err.into_panic()),
+            Err(_) => Err(ToolError::canceled()),
+        }
+    }
+}
+
+/// The cancel token and the progress events of disk work.
+pub struct WorkMonitor {
+    cancel: CancellationToken,
+    events: EventSink,
+    since: Instant,
+    /// The time of the last progress message, in milliseconds since `since`.
+    reported_ms: AtomicU64,
+}
+
+impl WorkMonitor {
+    fn new(cancel: CancellationToken, events: EventSink) -> Self {
+        Self { cancel, events, since: Instant::now(), reported_ms: AtomicU64::new(0) }
+    }
+
+    /// Creates a watch without progress events that is cancelled by `cancel`.
+    pub fn silent(cancel: CancellationToken) -> Self {
+        Self::new(cancel, EventSink::none())
+    }
+
+    /// Fails if the work has been cancelled.
+    pub fn check_cancelled(&self) -> Result<(), ToolError> {
+        if self.cancel.is_cancelled() { Err(ToolError::canceled()) } else { Ok(()) }
+    }
+
+    /// Sends a progress event, unless one was sent just before.
+    pub fn report_progress(&self, done: u64, total: Option<u64>, unit: &str) {
+        if !self.events.has_receiver() {
+            return;
+        }
+        let now_ms = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        if now_ms < self.reported_ms.load(Ordering::Relaxed) + PROGRESS_INTERVAL_MS {
+            return;
+        }
+        self.reported_ms.store(now_ms, Ordering::Relaxed);
+        #[allow(clippy::cast_precision_loss, reason = "progress is a picture, not a count")]
+        let part = done as f64;
+        let whole = total.map(|total| total as f64);
+        let message = Some(format!("{done} {unit}"));
+        self.events.send(CallEvent::Progress { done: part, total: whole, message });
+    }
+}
+
+/// Creates a watch for short work that is never cancelled and reports no progress.
+impl Default for WorkMonitor {
+    fn default() -> Self {
+        Self::new(CancellationToken::new(), EventSink::none())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn what_this_machine_holds_is_local() {
+        for path in ["/proc", "/dev/shm"] {
+            assert!(Root::open(Path::new(path)).unwrap().is_local(), "{path}");
+        }
+    }
+}

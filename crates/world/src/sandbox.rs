@@ -1,0 +1,240 @@
+//! Confines the programs that tools start: limits the files, processes and networks they reach.
+//!
+//! The server does not start a confined program directly. It starts itself under another name as a
+//! [helper](run_helper_if_asked). The helper sets up the namespaces and mounts, drops privileges,
+//! and then executes the program.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "what a program sees of the machine is this module's to look at"
+)]
+
+mod settings;
+mod coverage;
+mod view;
+mod guarded_paths;
+mod reserved_names;
+mod helper_messages;
+mod exit_pipe;
+mod standby;
+mod layers;
+mod cgroups;
+mod seccomp;
+mod plan;
+mod setup_step;
+mod helper;
+mod kernel;
+mod capabilities;
+mod confine;
+mod unconfined_thread;
+mod server_confinement;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use globset::{Glob, GlobMatcher};
+use toolgate_contract::glob_problem;
+
+pub use coverage::{MissingLayer, SandboxCoverage, SandboxLayer};
+#[cfg(any(fuzzing, test))]
+pub(crate) use plan::check as fuzz_plans;
+pub use server_confinement::{ServerAccess, confine_thread as confine_server};
+pub use settings::{
+    GitFolderAccess, ProfileRule, SandboxProfile, SandboxRequirement, SandboxSettings,
+};
+
+pub(super) use confine::{ConfinedStart, RunningConfinement};
+pub use coverage::IncompleteSandbox;
+pub use setup_step::{SetupFailure, SetupStep};
+
+use super::Root;
+use super::programs::HELPER_NAME;
+use capabilities::SandboxCapabilities;
+use guarded_paths::GuardedPaths;
+use reserved_names::ReservedNames;
+pub(super) use reserved_names::SandboxLeftovers;
+use standby::IdleHelpers;
+use unconfined_thread::UnconfinedThread;
+
+/// The sandbox for programs. Cheap to clone.
+#[derive(Clone)]
+pub struct Sandbox(Arc<SandboxState>);
+
+struct SandboxState {
+    settings: SandboxSettings,
+    paths: SandboxPaths,
+    rules: Vec<(GlobMatcher, SandboxProfile)>,
+    reserved: ReservedNames,
+    idle: IdleHelpers,
+    /// A thread that tests this system. `None` if no program is confined.
+    unconfined_thread: Option<UnconfinedThread>,
+    /// The capabilities of this system, tested before the first confined program.
+    capabilities: OnceLock<Result<SandboxCapabilities, String>>,
+}
+
+/// The confinement of one program.
+pub struct Confinement {
+    /// The profile that applies.
+    pub profile: SandboxProfile,
+    /// The workspace that the program is confined to.
+    pub workspace: Root,
+    /// `true` if the program may only read the workspace, even if its profile allows more.
+    pub read_only: bool,
+    /// The repository's `.git` folder, if the program is git and may change it.
+    pub git_folder: Option<PathBuf>,
+    /// Additional paths that the program can see.
+    pub visible_paths: Vec<PathBuf>,
+    /// The only files and folders that may be executed. `None` allows everything visible.
+    pub executables: Option<Vec<PathBuf>>,
+}
+
+/// Paths that the server supplies to the sandbox in addition to the [`SandboxSettings`].
+#[derive(Debug, Clone, Default)]
+pub struct SandboxPaths {
+    /// Values of `PATH` in which programs are looked up.
+    pub search_paths: Vec<String>,
+    /// Paths relative to the workspace that no program may change.
+    pub guarded: Vec<String>,
+    /// The server's own folders, as absolute paths. They are hidden from every program that could
+    /// see them.
+    pub hidden: Vec<PathBuf>,
+}
+
+impl Sandbox {
+    /// Creates a disabled sandbox: programs run with the server's rights.
+    pub fn disabled() -> Self {
+        let settings =
+            SandboxSettings { profile: SandboxProfile::Off, ..SandboxSettings::default() };
+        Self::from_parts(settings, SandboxPaths::default(), Vec::new(), None)
+    }
+
+    /// Creates the sandbox that `settings` describe. The executable must call
+    /// [`run_helper_if_asked`] first in `main`.
+    ///
+    /// # Errors
+    /// If the settings are invalid, or no thread can be started.
+    pub fn new(settings: &SandboxSettings, beside: SandboxPaths) -> Result<Self, String> {
+        settings.check()?;
+        let rules = settings.rules.iter().map(|rule| {
+            let odd = |why: String| {
+                format!("`{}` in sandbox.for is no pattern of tools: {why}", rule.tools)
+            };
+            if let Some(why) = glob_problem(&rule.tools) {
+                return Err(odd(why));
+            }
+            let pattern = Glob::new(&rule.tools).map_err(|err| odd(err.to_string()))?;
+            Ok((pattern.compile_matcher(), rule.profile))
+        });
+        let rules = rules.collect::<Result<_, String>>()?;
+        let outside = UnconfinedThread::start().map_err(|err| err.to_string())?;
+        Ok(Self::from_parts(settings.clone(), beside, rules, Some(outside)))
+    }
+
+    /// Returns the confinement of a program of `tool` in `workspace`. `None` if it is unconfined.
+    ///
+    /// The first matching rule decides. Without a rule, a tool that `only_reads` may not write
+    /// under the `workspace` profile.
+    pub fn confinement_for(
+        &self,
+        tool: &str,
+        only_reads: bool,
+        workspace: &Root,
+    ) -> Option<Confinement> {
+        let rule = self.0.rules.iter().find(|(pattern, _)| pattern.is_match(tool));
+        let (profile, only_reads) = match (rule, self.0.settings.profile) {
+            (Some((_, profile)), _) => (*profile, false),
+            (None, SandboxProfile::Workspace) if only_reads => (SandboxProfile::ReadOnly, true),
+            (None, profile) => (profile, only_reads),
+        };
+        Self::new_confinement(profile, only_reads, workspace)
+    }
+
+    /// Returns the confinement of a program in `workspace` under `profile`. `None` if it is
+    /// unconfined.
+    pub fn confinement_with(
+        &self,
+        profile: SandboxProfile,
+        workspace: &Root,
+    ) -> Option<Confinement> {
+        Self::new_confinement(profile, false, workspace)
+    }
+
+    fn new_confinement(
+        profile: SandboxProfile,
+        only_reads: bool,
+        workspace: &Root,
+    ) -> Option<Confinement> {
+        let inside = Confinement {
+            profile,
+            workspace: workspace.clone(),
+            read_only: only_reads,
+            git_folder: None,
+            visible_paths: Vec::new(),
+            executables: None,
+        };
+        (profile != SandboxProfile::Off).then_some(inside)
+    }
+
+    /// Returns the layers of `profile` that are in force for programs in `workspace`. `variables`
+    /// is the server's environment.
+    ///
+    /// # Errors
+    /// If nothing can be confined on this system.
+    pub fn coverage(
+        &self,
+        profile: SandboxProfile,
+        workspace: &Root,
+        variables: &BTreeMap<OsString, OsString>,
+    ) -> io::Result<SandboxCoverage> {
+        match profile {
+            SandboxProfile::Off => Ok(SandboxCoverage::unconfined()),
+            profile => Ok(self.capabilities(workspace, variables)?.coverage(profile)),
+        }
+    }
+
+    /// Ends the idle helpers.
+    pub(super) fn close(&self) {
+        self.0.idle.close();
+    }
+
+    /// Returns the placeholders that killed servers may have left in the folder `workspace`.
+    ///
+    /// # Errors
+    /// If there is no such folder.
+    pub(super) fn leftovers(&self, workspace: &Path) -> io::Result<SandboxLeftovers> {
+        // An earlier server may have protected more than this one, so all names are checked.
+        let guards = GuardedPaths::new(&self.0.paths.guarded, false);
+        SandboxLeftovers::open(workspace, guards.reserved_names())
+    }
+
+    fn from_parts(
+        settings: SandboxSettings,
+        beside: SandboxPaths,
+        rules: Vec<(GlobMatcher, SandboxProfile)>,
+        outside: Option<UnconfinedThread>,
+    ) -> Self {
+        let reserved = ReservedNames::default();
+        let idle = IdleHelpers::default();
+        let ways = OnceLock::new();
+        Self(Arc::new(SandboxState {
+            settings,
+            paths: beside,
+            rules,
+            reserved,
+            idle,
+            unconfined_thread: outside,
+            capabilities: ways,
+        }))
+    }
+}
+
+/// Runs the sandbox helper if this process was started as one, and never returns in that case. Call
+/// it first in `main`.
+pub fn run_helper_if_asked() {
+    if std::env::args_os().next().is_some_and(|name| name == HELPER_NAME) {
+        helper::run_helper();
+    }
+}

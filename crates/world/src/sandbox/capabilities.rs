@@ -1,0 +1,230 @@
+//! The sandbox capabilities of this system, and the plan for each program that follows from them.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::fstat;
+
+use super::SandboxPaths;
+use super::cgroups::{CgroupLimits, CgroupParents, CgroupSet};
+use super::coverage::{MissingLayer, SandboxCoverage, SandboxLayer};
+use super::layers::{self, AvailableLayers};
+use super::plan::{
+    FileIdentity, LandlockConfig, NamespaceSet, OsBytes, SandboxPlan, SeccompFilters, SpawnRequest,
+};
+use super::seccomp::{SocketFamilies, build_filters};
+use super::settings::{SandboxProfile, SandboxSettings};
+use super::view::{MachineView, ViewRequest};
+use crate::Root;
+
+/// The most files that a program may have open.
+const OPEN_FILES_MAX: u64 = 4096;
+/// The largest file that a program may write, in bytes.
+const FILE_BYTES_MAX: u64 = 8 << 30;
+
+/// The server's environment variables, by which toolchains are found.
+pub(super) type ServerVariables = BTreeMap<OsString, OsString>;
+
+/// The capabilities of this system and the settings shared by all programs.
+pub(super) struct SandboxCapabilities {
+    pub(super) layers: AvailableLayers,
+    pub(super) machine_view: MachineView,
+    cgroup_parents: Option<CgroupParents>,
+    /// The filters with internet sockets (own or shared network), and those without.
+    filters: [SeccompFilters; 2],
+    limits: Vec<(u32, u64)>,
+}
+
+impl SandboxCapabilities {
+    pub(super) fn detect(
+        settings: &SandboxSettings,
+        beside: &SandboxPaths,
+        workspace: &Root,
+        variables: &ServerVariables,
+    ) -> io::Result<Self> {
+        let variable = |name: &str| variables.get(OsStr::new(name)).map(PathBuf::from);
+        let path = variables.get(OsStr::new("PATH")).map(|path| path.to_string_lossy());
+        let path = path.unwrap_or_default();
+        let paths = beside.search_paths.iter().map(String::as_str).chain([&*path]);
+        let base = MachineView::detect(settings, beside, workspace.path(), paths, &variable);
+        let memory_bytes = match settings.memory_bytes {
+            0 => machine_memory_bytes() / 2,
+            bytes => bytes,
+        };
+        let SandboxSettings { processes, cpu_percent, .. } = *settings;
+        let room = CgroupLimits { memory_bytes, processes, cpu_percent };
+        let parents = CgroupParents::find(room);
+        let layers = AvailableLayers::all(parents.as_ref().map(drop).map_err(Clone::clone));
+        let unix = settings.unix_sockets;
+        let mut ways = Self {
+            layers: layers.clone(),
+            machine_view: base,
+            cgroup_parents: parents.ok(),
+            filters: Default::default(),
+            limits: Vec::new(),
+        };
+        ways.filters = [
+            build_filters(SocketFamilies { internet: true, unix })?,
+            build_filters(SocketFamilies { internet: false, unix })?,
+        ];
+        let layers = layers.try_out(|layers| {
+            let folder = StartFolder::new(
+                workspace,
+                workspace.open_dir(".").map_err(into_io_error)?.as_fd(),
+                &[],
+            )?;
+            let handle = folder.workspace.try_clone()?;
+            let errand = folder.empty_request();
+            let plan = ways.plan(layers, &ViewRequest::LARGEST, folder);
+            layers::attempt(ways.create_groups(layers)?, plan, &errand, handle)
+        })?;
+        ways.limits = resource_limits(&layers, room);
+        ways.layers = layers;
+        Ok(ways)
+    }
+
+    /// Returns the layers of `profile` that are in force.
+    pub(super) fn coverage(&self, profile: SandboxProfile) -> SandboxCoverage {
+        // A program in the machine's network is promised no network namespace.
+        let is_promised = |it: &&MissingLayer| {
+            it.layer != SandboxLayer::Network || profile != SandboxProfile::Network
+        };
+        let missing = self.layers.missing.iter().filter(is_promised).cloned().collect();
+        SandboxCoverage { profile, missing }
+    }
+
+    /// Creates control groups for a run, if this system has them.
+    pub(super) fn create_groups(&self, layers: &AvailableLayers) -> io::Result<Option<CgroupSet>> {
+        layers
+            .groups
+            .then_some(self.cgroup_parents.as_ref())
+            .flatten()
+            .map(CgroupParents::create_groups)
+            .transpose()
+    }
+
+    pub(super) fn plan(
+        &self,
+        layers: &AvailableLayers,
+        wanted: &ViewRequest<'_>,
+        folder: StartFolder,
+    ) -> SandboxPlan {
+        let shares_network = wanted.profile == SandboxProfile::Network;
+        let spaces =
+            layers.namespaces.map(|it| NamespaceSet { net: it.net && !shares_network, ..it });
+        let has_own = spaces.is_some_and(|spaces| spaces.net);
+        // Without its own network namespace, a program must not create any socket that reaches a
+        // network.
+        let [internet, none] = &self.filters;
+        let filters = if has_own || shares_network { internet } else { none };
+        let (base, view) = self.machine_view.view(&folder.path, wanted);
+        SandboxPlan {
+            base,
+            view,
+            workspace: folder.path.into(),
+            workspace_identity: folder.workspace_identity,
+            spaces,
+            groups: Vec::new(),
+            limits: self.limits.clone(),
+            landlock: layers
+                .landlock
+                .map(|abi| LandlockConfig { abi, tcp: !has_own && !shares_network }),
+            filters: if layers.seccomp { filters.clone() } else { SeccompFilters::default() },
+        }
+    }
+}
+
+/// The workspace and the working directory of a program. The directory is in the workspace or among
+/// the additional visible paths.
+pub(super) struct StartFolder {
+    pub(super) workspace: OwnedFd,
+    path: PathBuf,
+    pub(super) workspace_identity: FileIdentity,
+    cwd: OsBytes,
+    cwd_identity: FileIdentity,
+}
+
+impl StartFolder {
+    pub(super) fn new(workspace: &Root, cwd: BorrowedFd<'_>, seen: &[PathBuf]) -> io::Result<Self> {
+        let workspace = workspace.open_dir(".").map_err(into_io_error)?;
+        let path = path_of_fd(&workspace)?;
+        let at = path_of_fd(cwd)?;
+        if path == Path::new("/") {
+            return Err(io::Error::other(
+                "a workspace that is the whole machine hides nothing of it",
+            ));
+        }
+        let cwd_at: OsBytes = match at.strip_prefix(&path) {
+            Ok(beneath) if beneath.as_os_str().is_empty() => Path::new(".").into(),
+            Ok(beneath) => beneath.into(),
+            Err(_) if seen.contains(&at) => at.into(),
+            Err(_) => {
+                return Err(io::Error::other(format!(
+                    "the folder that the program is to start in, {}, is not in the workspace, so it \
+                     is not seen from within the sandbox",
+                    at.display()
+                )));
+            }
+        };
+        let [workspace_identity, cwd_identity] = [identity_of(&workspace)?, identity_of(cwd)?];
+        Ok(Self { workspace, path, workspace_identity, cwd: cwd_at, cwd_identity })
+    }
+
+    /// Returns a request without a program, for this folder.
+    pub(super) fn empty_request(&self) -> SpawnRequest {
+        SpawnRequest {
+            program: None,
+            cwd: self.cwd.clone(),
+            cwd_identity: self.cwd_identity,
+            tag: None,
+            runs: None,
+            grace_ms: 0,
+        }
+    }
+}
+
+fn into_io_error(err: toolgate_contract::ToolError) -> io::Error {
+    io::Error::other(err.message)
+}
+
+fn path_of_fd(handle: impl AsFd) -> io::Result<PathBuf> {
+    fs::read_link(format!("/proc/self/fd/{}", handle.as_fd().as_raw_fd()))
+}
+
+fn identity_of(handle: impl AsFd) -> io::Result<FileIdentity> {
+    let stat = fstat(handle)?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+/// Returns the resource limits of each process of a run.
+fn resource_limits(layers: &AvailableLayers, room: CgroupLimits) -> Vec<(u32, u64)> {
+    let mut limits =
+        vec![(libc::RLIMIT_NOFILE, OPEN_FILES_MAX), (libc::RLIMIT_FSIZE, FILE_BYTES_MAX)];
+    if !layers.groups {
+        limits.push((libc::RLIMIT_DATA, room.memory_bytes));
+    }
+    // The limit counts processes per user namespace. Before Linux 5.14 it counted them on the whole
+    // machine.
+    if layers.namespaces.is_some_and(|spaces| spaces.user) && kernel_is_at_least(5, 14) {
+        limits.push((libc::RLIMIT_NPROC, room.processes));
+    }
+    limits
+}
+
+fn kernel_is_at_least(major: u32, minor: u32) -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(['.', '-']).map(|number| number.trim().parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (major, minor)
+}
+
+fn machine_memory_bytes() -> u64 {
+    let told = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = told.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    // If the amount is unknown, a small machine is assumed.
+    kib.map_or(2 << 30, |kib| kib << 10)
+}

@@ -1,0 +1,278 @@
+//! Turns a request to run a program into an order for a sandbox helper.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::capabilities::{SandboxCapabilities, ServerVariables, StartFolder};
+use super::coverage::{IncompleteSandbox, SandboxCoverage};
+use super::exit_pipe::ExitPipe;
+use super::plan::{OsBytes, SpawnRequest, TargetProgram, seal};
+use super::reserved_names::NameReservation;
+use super::settings::SandboxRequirement;
+use super::standby::{HelperKey, HelperTask, IdleHelpers, StandbyHelper, has_helper_ended};
+use super::view::{ViewRequest, expand_home};
+use super::{Confinement, Sandbox, coverage, layers};
+use crate::Root;
+use crate::programs::{ChildProcess, ProgramImage, ResolvedProgram, RunTag};
+
+/// A program to confine.
+pub(crate) struct ConfinedStart {
+    pub(crate) program: ResolvedProgram,
+    pub(crate) args: Vec<OsString>,
+    pub(crate) cwd: OwnedFd,
+    pub(crate) env: BTreeMap<OsString, OsString>,
+    pub(crate) is_fed: bool,
+    pub(crate) grace: Duration,
+    /// The tag that all its processes carry.
+    pub(crate) tag: RunTag,
+}
+
+/// The resources of a confined program while it runs.
+pub(crate) struct RunningConfinement {
+    /// The pipe on which the helper reports why the program did not start.
+    failure_pipe: OwnedFd,
+    /// The pipe on which the reaper reports the exit, if the program has one beside it.
+    exit_pipe: Option<ExitPipe>,
+    /// The layers in force.
+    pub(crate) coverage: Arc<SandboxCoverage>,
+    helper: Option<StandbyHelper>,
+    helper_key: HelperKey,
+    idle_helpers: IdleHelpers,
+    is_over: bool,
+    _reserved: Option<NameReservation>,
+}
+
+impl RunningConfinement {
+    /// Returns `true` if a reaper runs beside the program. It forwards signals to all of the
+    /// program's processes.
+    pub(crate) fn has_reaper(&self) -> bool {
+        self.exit_pipe.is_some()
+    }
+
+    /// Waits until the reaper reports that no process is left. Never completes without a reaper.
+    pub(crate) async fn wait_until_over(&self) -> io::Result<()> {
+        match &self.exit_pipe {
+            Some(end) => end.wait_until_over().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Returns the program's exit status once the reaper has reported that no process is left.
+    pub(crate) fn reported_status(&self) -> Option<ExitStatus> {
+        let end = self.exit_pipe.as_ref()?;
+        end.status().filter(|_| end.is_over())
+    }
+
+    /// Returns the program's exit status after its end. `status` is the status of its main process.
+    pub(crate) fn finish(&mut self, status: ExitStatus) -> ExitStatus {
+        let told = self.exit_pipe.as_ref().and_then(ExitPipe::status);
+        // Without a report, the reaper was killed or could not start.
+        self.is_over = told.is_some() || !self.has_reaper();
+        told.unwrap_or(status)
+    }
+
+    /// Returns the error that kept the program from starting. Call it after the program has ended.
+    pub(crate) fn failure(&self) -> Option<io::Error> {
+        let failed = layers::read_failure(&self.failure_pipe, Some(&layers::NO_WAIT)).ok()??;
+        Some(coverage::into_start_error(failed))
+    }
+}
+
+impl Drop for RunningConfinement {
+    fn drop(&mut self) {
+        if let Some(helper) = self.helper.take()
+            && self.is_over
+        {
+            self.idle_helpers.give_back(helper, self.helper_key.clone());
+        }
+    }
+}
+
+impl Sandbox {
+    /// Starts `start` confined. Calls `begin` to start a helper if no idle one fits. Blocks.
+    pub(crate) fn confine(
+        &self,
+        inside: &Confinement,
+        start: ConfinedStart,
+        variables: &ServerVariables,
+        begin: impl Fn(ProgramImage) -> io::Result<ChildProcess>,
+    ) -> io::Result<(ChildProcess, RunningConfinement)> {
+        let ways = self.capabilities(&inside.workspace, variables)?;
+        let held = ways.coverage(inside.profile);
+        let wanted = ViewRequest::new(inside);
+        if self.0.settings.require == SandboxRequirement::Strict && !held.is_complete() {
+            return Err(io::Error::other(IncompleteSandbox(held)));
+        }
+        let folder = StartFolder::new(&inside.workspace, start.cwd.as_fd(), &inside.visible_paths)?;
+        let (birth, their_birth) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (end, their_end) = ExitPipe::new()?;
+        let workspace = folder.workspace.try_clone()?;
+        let reserved = match ways.machine_view.needs_reservation(&wanted)
+            && ways.layers.namespaces.is_some()
+        {
+            true => Some(self.reserve(ways, &folder)?),
+            false => None,
+        };
+        let is_fed = start.is_fed;
+        let errand = SpawnRequest {
+            runs: inside.executables.as_ref().map(|runs| runs.iter().map(OsBytes::from).collect()),
+            grace_ms: u64::try_from(start.grace.as_millis()).unwrap_or(u64::MAX),
+            tag: Some(start.tag.number()),
+            program: Some(target_program(start)),
+            ..folder.empty_request()
+        };
+        let plan = ways.plan(&ways.layers, &wanted, folder);
+        let is_apart = plan.spaces.is_some();
+        let errand = seal(&errand)?;
+        let task = HelperTask {
+            request: errand,
+            failure_pipe: their_birth,
+            exit_pipe: their_end,
+            workspace,
+            is_fed,
+        };
+        let like = HelperKey::new(plan);
+        let (helper, child) = self.start_task(ways, &task, &like, begin)?;
+        // A process that becomes the program itself sends no reports.
+        let end = is_apart.then_some(end);
+        let held = Arc::new(held);
+        let idle = self.0.idle.clone();
+        let helper = Some(helper);
+        let _reserved = reserved;
+        Ok((
+            child,
+            RunningConfinement {
+                failure_pipe: birth,
+                exit_pipe: end,
+                coverage: held,
+                helper,
+                helper_key: like,
+                idle_helpers: idle,
+                is_over: false,
+                _reserved,
+            },
+        ))
+    }
+
+    /// Lets an idle or a new helper run `task`. Returns the helper and the program's process.
+    fn start_task(
+        &self,
+        ways: &SandboxCapabilities,
+        task: &HelperTask,
+        like: &HelperKey,
+        begin: impl Fn(ProgramImage) -> io::Result<ChildProcess>,
+    ) -> io::Result<(StandbyHelper, ChildProcess)> {
+        while let Some(mut helper) = self.0.idle.take(like) {
+            match helper.run_task(task) {
+                Ok(Ok(child)) => return Ok((helper, child)),
+                // Its preparation may have failed because the last program still used resources. It
+                // has started nothing, so another helper can take over.
+                Ok(Err(_)) => {}
+                // Somebody has killed the helper.
+                Err(err) if has_helper_ended(&err) => {}
+                Err(err) => return Err(err),
+            }
+        }
+        let mounts = self.0.idle.mount_generation();
+        let groups = ways.create_groups(&ways.layers)?;
+        let mut helper = StandbyHelper::start(groups, mounts, like.plan.clone(), task, begin)?;
+        let child = helper.run_task(task)?.map_err(coverage::into_start_error)?;
+        Ok((helper, child))
+    }
+
+    /// Returns the capabilities of this system, tested once.
+    pub(super) fn capabilities(
+        &self,
+        workspace: &Root,
+        variables: &ServerVariables,
+    ) -> io::Result<&SandboxCapabilities> {
+        let ways = self.0.capabilities.get_or_init(|| {
+            self.detect_capabilities(workspace, variables)
+                .map_err(|err| format!("programs cannot be confined here: {err}"))
+        });
+        ways.as_ref().map_err(|why| io::Error::other(why.clone()))
+    }
+
+    fn detect_capabilities(
+        &self,
+        workspace: &Root,
+        variables: &ServerVariables,
+    ) -> io::Result<SandboxCapabilities> {
+        let outside = self.0.unconfined_thread.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+        let idle = self.0.idle.clone();
+        let settings = self.0.settings.clone();
+        let beside = self.0.paths.clone();
+        let workspace = workspace.clone();
+        let variables = variables.clone();
+        outside.run(move || {
+            idle.watch_mounts();
+            SandboxCapabilities::detect(&settings, &beside, &workspace, &variables)
+        })?
+    }
+
+    /// Returns `true` if a program confined by `inside` sees the file at `named`.
+    ///
+    /// # Errors
+    /// If nothing can be confined on this system.
+    pub(crate) fn shows_file(
+        &self,
+        inside: &Confinement,
+        named: &Path,
+        variables: &ServerVariables,
+    ) -> io::Result<bool> {
+        let ways = self.capabilities(&inside.workspace, variables)?;
+        let Ok(real) = fs::canonicalize(named) else { return Ok(false) };
+        let workspace = inside.workspace.path();
+        Ok(ways.machine_view.shows_path(workspace, &ViewRequest::new(inside), named, &real))
+    }
+
+    /// Returns `true` if confined programs in `workspace` may write to the folder `at`, by its own
+    /// path or its real path. `home` is the server's home folder.
+    pub(crate) fn can_write(&self, workspace: &Root, home: Option<&Path>, at: &Path) -> bool {
+        let real = fs::canonicalize(at);
+        let ats = [Some(at), real.as_deref().ok()];
+        let written = self.0.settings.write.iter().map(|path| expand_home(path, home));
+        let mut written = written.chain([workspace.path().to_owned()]);
+        written.any(|it| ats.iter().flatten().any(|at| at.starts_with(&it)))
+    }
+
+    fn reserve(
+        &self,
+        ways: &SandboxCapabilities,
+        folder: &StartFolder,
+    ) -> io::Result<NameReservation> {
+        let workspace = folder.workspace.try_clone()?;
+        Ok(self.0.reserved.reserve(
+            workspace,
+            folder.workspace_identity,
+            ways.machine_view.reserved_names(),
+        ))
+    }
+}
+
+fn target_program(start: ConfinedStart) -> TargetProgram {
+    let ConfinedStart { program, args, cwd: _, env, is_fed, grace: _, tag: _ } = start;
+    let env = env.into_iter().map(|(mut name, value)| {
+        name.push("=");
+        name.push(value);
+        OsBytes::from(name)
+    });
+    TargetProgram {
+        path: program.path.into(),
+        identity: program.identity,
+        args: std::iter::once(program.name.into())
+            .chain(args.into_iter().map(OsBytes::from))
+            .collect(),
+        env: env.collect(),
+        is_fed,
+    }
+}

@@ -1,0 +1,160 @@
+//! The layers of the sandbox, and the ones that this system lacks.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::settings::SandboxProfile;
+use super::setup_step::{SetupFailure, SetupStep};
+
+/// Confinement of a program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct SandboxCoverage {
+    /// Profile in force.
+    pub profile: SandboxProfile,
+    /// Layers of the profile that this system lacks. Empty if complete.
+    pub missing: Arc<[MissingLayer]>,
+}
+
+/// A sandbox layer that this system lacks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct MissingLayer {
+    /// The layer.
+    pub layer: SandboxLayer,
+    /// The reason.
+    pub why: String,
+}
+
+/// Layer of the sandbox. Each works without the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SandboxLayer {
+    /// Mount and process namespaces: only chosen files are visible, and no process outlives the
+    /// program.
+    View,
+    /// A separate `/proc`.
+    Proc,
+    /// A network namespace without a network.
+    Network,
+    /// Landlock: a second check of reads, writes and execution.
+    Landlock,
+    /// System call filters.
+    Seccomp,
+    /// Control groups: limits on a run's processes and memory.
+    Groups,
+}
+
+/// The error that a program was not run because its sandbox would be incomplete.
+#[derive(Debug)]
+pub struct IncompleteSandbox(pub(crate) SandboxCoverage);
+
+impl SandboxLayer {
+    /// All layers, in the order in which they are listed.
+    pub const ALL: [Self; 6] =
+        [Self::View, Self::Proc, Self::Network, Self::Landlock, Self::Seccomp, Self::Groups];
+
+    /// Returns the name that results use.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::View => "view",
+            Self::Proc => "proc",
+            Self::Network => "network",
+            Self::Landlock => "landlock",
+            Self::Seccomp => "seccomp",
+            Self::Groups => "groups",
+        }
+    }
+
+    /// Returns a short description of the effect.
+    pub fn effect(self) -> &'static str {
+        match self {
+            Self::View => {
+                "files outside the view are not there; other processes are not seen, and nothing \
+                 of a program is left when it ends"
+            }
+            Self::Proc => "/proc shows the program's own processes alone, and nothing there is set",
+            Self::Network => "no network is reached but a loopback of the sandbox's own",
+            Self::Landlock => "what may be read, written and run, held a second time",
+            Self::Seccomp => {
+                "no sockets of other families, no tracing, mounting, namespaces, io_uring, bpf or \
+                 keys; no file that runs as its owner is made"
+            }
+            Self::Groups => "how many processes and how much memory a run has",
+        }
+    }
+
+    /// Returns the layer that failed in `step`. `None` if nothing can be confined without that
+    /// step.
+    pub(super) fn from_step(step: SetupStep) -> Option<Self> {
+        match step {
+            SetupStep::Namespaces
+            | SetupStep::UserIds
+            | SetupStep::Sources
+            | SetupStep::Root
+            | SetupStep::Enter => Some(Self::View),
+            SetupStep::Proc => Some(Self::Proc),
+            SetupStep::Network => Some(Self::Network),
+            SetupStep::Landlock => Some(Self::Landlock),
+            SetupStep::Seccomp => Some(Self::Seccomp),
+            SetupStep::Groups => Some(Self::Groups),
+            SetupStep::Plan
+            | SetupStep::Folder
+            | SetupStep::Program
+            | SetupStep::Limits
+            | SetupStep::Rights
+            | SetupStep::Start => None,
+        }
+    }
+}
+
+impl SandboxCoverage {
+    /// Returns the coverage of an unconfined program.
+    pub(crate) fn unconfined() -> Self {
+        Self { profile: SandboxProfile::Off, missing: Arc::default() }
+    }
+
+    /// Returns `true` if everything that the profile promises is in force.
+    pub fn is_complete(&self) -> bool {
+        self.missing.is_empty()
+    }
+
+    /// Returns a short text: `workspace` or `workspace (lacks network)`.
+    pub fn summary(&self) -> String {
+        let profile = self.profile.name();
+        if self.is_complete() {
+            return profile.to_owned();
+        }
+        format!("{profile} (lacks {})", self.missing_names())
+    }
+
+    /// Returns the names of the missing layers, separated by commas.
+    pub fn missing_names(&self) -> String {
+        let names: Vec<_> = self.missing.iter().map(|lacking| lacking.layer.name()).collect();
+        names.join(", ")
+    }
+}
+
+impl fmt::Display for IncompleteSandbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(SandboxCoverage { profile, missing }) = self;
+        write!(f, "the sandbox `{}` is not whole here", profile.name())?;
+        for MissingLayer { layer, why } in missing.iter() {
+            write!(f, "; `{}` is missing: {why}", layer.name())?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for IncompleteSandbox {}
+
+/// Converts a setup failure into the error for the caller that started the program.
+pub(super) fn into_start_error(failed: SetupFailure) -> io::Error {
+    match failed.step {
+        // An unconfined program fails with the same error.
+        SetupStep::Start => failed.cause,
+        _ => io::Error::other(failed),
+    }
+}

@@ -1,0 +1,182 @@
+//! Paths in a workspace that programs may read but not change, even if they may write the rest.
+
+use std::path::{Component, Path, PathBuf};
+
+use super::plan::ViewPlace;
+use crate::root::is_foreign_settings;
+
+/// The repository. Its configuration names programs that git runs.
+const GIT_FOLDER: &str = ".git";
+
+/// Entries of a repository that name programs for git to run. Even git's own tools may not change
+/// them.
+const GUARDED_IN_GIT: [&str; 5] = ["config", "config.worktree", "hooks", "info", "modules"];
+
+/// The guarded paths of a workspace.
+#[derive(Debug, Clone)]
+pub(super) struct GuardedPaths {
+    /// Relative to the workspace.
+    names: Vec<String>,
+    writes_git: bool,
+}
+
+impl GuardedPaths {
+    /// Creates the guards for the paths `names`. Programs may write the repository if `writes_git`.
+    pub(super) fn new(names: &[String], writes_git: bool) -> Self {
+        let names = names.iter().filter(|path| is_plain_path(path)).cloned().collect();
+        Self { names, writes_git }
+    }
+
+    /// Returns `true` if git may check out committed settings of editors and agents.
+    ///
+    /// `is_plain` means that git runs no other program, in the workspace's own repository. If
+    /// programs may write `.git`, they could have put the settings there themselves.
+    pub(super) fn allows_git_settings(&self, is_plain: bool) -> bool {
+        is_plain && !self.writes_git
+    }
+
+    /// Returns the read-only places in `workspace` for a program that may write the rest.
+    ///
+    /// Git may write its `repository`, and also other tools' settings if `brings` is set.
+    /// Toolgate's own files stay guarded.
+    pub(super) fn places(
+        &self,
+        workspace: &Path,
+        repository: Option<&Path>,
+        brings: bool,
+    ) -> Vec<ViewPlace> {
+        let top = repository_path(workspace);
+        let is_written = |name: &str| match repository {
+            Some(repository) => name == GIT_FOLDER && repository.starts_with(&top),
+            None => name == GIT_FOLDER && self.writes_git,
+        };
+        let is_brought = |name: &str| brings && is_foreign_settings(name);
+        let names = self.names.iter().filter(|name| !is_brought(name) && !is_written(name));
+        let mut guarded: Vec<PathBuf> = names.map(|name| workspace.join(name)).collect();
+        let written = repository.map(
+            |repository| {
+                if repository.starts_with(&top) { &top } else { repository }
+            },
+        );
+        for folder in written.into_iter().chain(repository) {
+            guarded.extend(GUARDED_IN_GIT.map(|name| folder.join(name)));
+        }
+        guarded.sort_unstable();
+        guarded.dedup();
+        with_fixed_parents(workspace, &guarded, |at| ViewPlace::Guarded { at: at.into() })
+    }
+
+    /// Returns the names that no program may create in a workspace.
+    ///
+    /// It leaves out names without a leading dot, which would be visible among the user's files.
+    /// `toolgate.toml` has an effect only after `toolgate trust`.
+    pub(super) fn reserved_names(&self) -> impl Iterator<Item = &str> {
+        let is_name = |name: &&str| name.starts_with('.') && !name.contains('/');
+        let names = self.names.iter().map(String::as_str).filter(is_name);
+        names.filter(|name| !self.writes_git || *name != GIT_FOLDER)
+    }
+}
+
+/// Returns the path of the workspace's own repository.
+pub(super) fn repository_path(workspace: &Path) -> PathBuf {
+    workspace.join(GIT_FOLDER)
+}
+
+/// Creates a place for each of `paths`, and keeps the folders between it and `workspace` from being
+/// moved: a moved folder takes its mounts along.
+pub(super) fn with_fixed_parents(
+    workspace: &Path,
+    paths: &[PathBuf],
+    place: impl Fn(&Path) -> ViewPlace,
+) -> Vec<ViewPlace> {
+    let mut places = Vec::new();
+    for path in paths {
+        let around = path.ancestors().skip(1).take_while(|it| *it != workspace);
+        places.extend(around.map(|at| ViewPlace::Held { at: at.into() }));
+    }
+    places.extend(paths.iter().map(|path| place(path)));
+    places
+}
+
+/// Returns `true` if `path` is relative and has only plain names.
+fn is_plain_path(path: &str) -> bool {
+    !path.is_empty() && Path::new(path).components().all(|it| matches!(it, Component::Normal(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WORKSPACE: &str = "/w";
+
+    fn places(names: &[&str], writes_git: bool, repository: Option<&str>) -> Vec<String> {
+        let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
+        let guards = GuardedPaths::new(&names, writes_git);
+        let places = guards.places(Path::new(WORKSPACE), repository.map(Path::new), false);
+        let told = places.iter().map(|place| match place {
+            ViewPlace::Guarded { at } => format!("read {}", at.path().display()),
+            ViewPlace::Held { at } => format!("held {}", at.path().display()),
+            other => panic!("{other:?}"),
+        });
+        let mut told: Vec<_> = told.collect();
+        told.sort_unstable();
+        told.dedup();
+        told
+    }
+
+    #[test]
+    fn git_by_itself_brings_settings_of_others_where_no_program_writes_the_repository() {
+        let names = [".vscode", ".mcp.json", ".git", "toolgate.toml", ".env", "infra"];
+        let names = names.map(str::to_owned);
+        let guarded = |brings: bool| {
+            let guards = GuardedPaths::new(&names, false);
+            let repository = Some(Path::new("/w/.git"));
+            let places = guards.places(Path::new(WORKSPACE), repository, brings);
+            let ats = places.iter().filter_map(|place| match place {
+                ViewPlace::Guarded { at } => Some(at.path().display().to_string()),
+                _ => None,
+            });
+            ats.collect::<Vec<_>>()
+        };
+        let ours = ["/w/toolgate.toml", "/w/.env", "/w/infra"].map(str::to_owned);
+        let own = GUARDED_IN_GIT.map(|name| format!("/w/.git/{name}"));
+        let theirs = ["/w/.vscode", "/w/.mcp.json"].map(str::to_owned);
+        for brings in [true, false] {
+            let ats = guarded(brings);
+            assert!(ours.iter().chain(&own).all(|at| ats.contains(at)), "{ats:?}");
+            assert!(theirs.iter().all(|at| ats.contains(at) != brings), "{ats:?}");
+        }
+        assert!(GuardedPaths::new(&names, false).allows_git_settings(true));
+        assert!(!GuardedPaths::new(&names, false).allows_git_settings(false));
+        assert!(
+            !GuardedPaths::new(&names, true).allows_git_settings(true),
+            "programs write the repository"
+        );
+    }
+
+    #[test]
+    fn the_folders_around_what_is_guarded_are_not_moved_away() {
+        let guarded = places(&["a/b/c.toml", ".git"], false, None);
+        assert_eq!(guarded, ["held /w/a", "held /w/a/b", "read /w/.git", "read /w/a/b/c.toml"]);
+    }
+
+    #[test]
+    fn git_writes_its_repository_but_for_what_names_programs_and_nothing_else_that_is_guarded() {
+        let parts = |folder: &str| {
+            ["config", "config.worktree", "hooks", "info", "modules"]
+                .map(|part| format!("read {folder}/{part}"))
+        };
+        let served = places(&[".git", ".mcp.json"], false, Some("/w/.git"));
+        let mut expected = vec!["held /w/.git".to_owned(), "read /w/.mcp.json".to_owned()];
+        expected.extend(parts("/w/.git"));
+        expected.sort_unstable();
+        assert_eq!(served, expected);
+
+        let nested = places(&[".git", ".mcp.json"], true, Some("/w/r/.git"));
+        let mut expected = vec!["read /w/.git".to_owned(), "read /w/.mcp.json".to_owned()];
+        expected.extend(["held /w/r", "held /w/r/.git"].map(str::to_owned));
+        expected.extend(parts("/w/r/.git"));
+        expected.sort_unstable();
+        assert_eq!(nested, expected);
+    }
+}

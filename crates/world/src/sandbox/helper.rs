@@ -1,0 +1,233 @@
+//! The sandbox helper: sets up the confinement step by step and then becomes the program.
+//!
+//! It runs as a separate process with one thread. It opens files before it hides them, and drops
+//! privileges before it executes the program. The program inherits no earlier handle, because a
+//! handle could bypass all mounts.
+
+mod preparation;
+mod mounts;
+mod privileges;
+mod reaper;
+mod exec;
+
+use std::io;
+use std::os::fd::{AsFd, FromRawFd as _, OwnedFd};
+use std::process::exit;
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::{FdFlags, fcntl_setfd, read, write};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Signal, fchdir, set_parent_process_death_signal, setsid};
+use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
+
+use super::helper_messages::{HelperAnswer, HelperOrder};
+use super::kernel;
+use super::plan::{FileIdentity, OsBytes, SandboxPlan, SpawnRequest, unseal};
+use super::setup_step::{SetupFailure, SetupStep};
+use crate::programs::{EXTRA_FD, RunTag};
+use exec::LocatedProgram;
+
+/// Runs the helper: creates a process for each program that the server orders. Never returns.
+pub(super) fn run_helper() -> ! {
+    let Some(line) = take_connection() else { exit(127) };
+    match serve_orders(&line) {
+        Ok(()) => exit(0),
+        Err(failed) => {
+            // The server may be gone already.
+            let _ = HelperAnswer::Failed(failed).send(&line);
+            exit(127)
+        }
+    }
+}
+
+/// A type without values, for functions that return only on failure.
+enum NoReturn {}
+
+/// Takes the connection to the server and closes all other descriptors.
+#[allow(unsafe_code, reason = "a descriptor is handed over by number")]
+fn take_connection() -> Option<OwnedFd> {
+    // SAFETY: the server has put the descriptor there, and no other code here uses it. If a person
+    // started this process, there is none, and the next call fails.
+    let line = unsafe { OwnedFd::from_raw_fd(EXTRA_FD) };
+    fcntl_setfd(&line, FdFlags::CLOEXEC).ok()?;
+    // An inherited folder handle could bypass everything that follows.
+    kernel::close_from(EXTRA_FD + 1).ok()?;
+    Some(line)
+}
+
+/// Prepares everything that all programs share, and keeps one process waiting for the next order.
+///
+/// It joins the control groups, sets up the plan from the first message, and then forks a process
+/// for each order.
+fn serve_orders(line: &OwnedFd) -> Result<(), SetupFailure> {
+    SetupStep::Plan.check(reaper::block_signals())?;
+    let Some(first) = SetupStep::Plan.check(HelperOrder::receive(line))? else { return Ok(()) };
+    let plan: SandboxPlan = SetupStep::Plan.check(unseal(first.message.as_fd()))?;
+    drop(first);
+    SetupStep::Groups.check(join_groups(&plan.groups))?;
+    preparation::prepare_helper(&plan)?;
+    privileges::drop_early(&plan)?;
+    let flags = plan.spaces.map_or(0, |_| PROGRAM_NAMESPACES);
+    loop {
+        let (taken, take) = SetupStep::Namespaces.check(pipe_with(PipeFlags::CLOEXEC))?;
+        // The new process is a child of the server, as this one is: it ends with the server, which
+        // waits for it.
+        match SetupStep::Namespaces.check(kernel::fork_beside(flags))? {
+            None => {
+                drop(taken);
+                wait_for_order(line, &plan, &take)
+            }
+            Some(pid) => {
+                drop(take);
+                SetupStep::Plan.check(HelperAnswer::ProcessReady(pid).send(line))?;
+                // The process had no order, or it could not be used.
+                if read(&taken, &mut [0]) != Ok(1) {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// Runs in the process that the server knows as the program. It sets up the part that all orders
+/// share, and waits for an order. It then becomes the program, or its reaper.
+fn wait_for_order(line: &OwnedFd, plan: &SandboxPlan, take: &OwnedFd) -> ! {
+    let ordered =
+        set_up_process(plan).and_then(|()| SetupStep::Plan.check(HelperOrder::receive(line)));
+    let taken = ordered.and_then(|order| {
+        let Some(order) = order else { exit(0) };
+        let errand: SpawnRequest = SetupStep::Plan.check(unseal(order.message.as_fd()))?;
+        let HelperOrder { streams, failure_pipe: birth, exit_pipe: end, workspace, message: _ } =
+            order;
+        SetupStep::Start.check(take_over_order(plan, &errand, streams, &workspace))?;
+        Ok((errand, birth, end))
+    });
+    let (told, taken) = match taken {
+        Ok(taken) => (HelperAnswer::OrderTaken, Some(taken)),
+        Err(failed) => (HelperAnswer::Failed(failed), None),
+    };
+    // If the answer cannot be sent, nobody is left to receive it.
+    let (Ok(()), Some((errand, birth, end))) = (told.send(line), taken) else { exit(127) };
+    // The next process is created only now, when this one no longer needs more processors.
+    let make_next = || {
+        let _ = write(take, &[0]);
+    };
+    let around = OrderContext { plan, errand: &errand, birth: &birth, line };
+    let done = match plan.spaces {
+        Some(_) => run_as_first_process(&around, &end, make_next),
+        None => {
+            make_next();
+            run_without_namespaces(&around)
+        }
+    };
+    let failed = match done {
+        Ok(never) => match never {},
+        Err(failed) => failed,
+    };
+    let _ = write(&birth, &failed.to_bytes());
+    make_next();
+    exit(127)
+}
+
+/// Starts a session and sets up the part that all orders share.
+fn set_up_process(plan: &SandboxPlan) -> Result<(), SetupFailure> {
+    SetupStep::Start.check(setsid())?;
+    SetupStep::Start.check(die_with_server(None))?;
+    preparation::prepare_program(plan)
+}
+
+/// The order of a process, and the handles for its reports.
+struct OrderContext<'a> {
+    plan: &'a SandboxPlan,
+    errand: &'a SpawnRequest,
+    birth: &'a OwnedFd,
+    line: &'a OwnedFd,
+}
+
+/// Takes over the streams and the tag. Without namespaces, it also enters the workspace.
+fn take_over_order(
+    plan: &SandboxPlan,
+    errand: &SpawnRequest,
+    streams: [OwnedFd; 3],
+    workspace: &OwnedFd,
+) -> io::Result<()> {
+    errand.tag.map_or(Ok(()), |tag| RunTag::from_number(tag).apply())?;
+    let [stdin, stdout, stderr] = streams;
+    dup2_stdin(stdin)?;
+    dup2_stdout(stdout)?;
+    dup2_stderr(stderr)?;
+    if plan.spaces.is_none() { Ok(fchdir(workspace)?) } else { Ok(()) }
+}
+
+/// Becomes the program without namespaces.
+fn run_without_namespaces(
+    OrderContext { plan, errand, birth: _, line }: &OrderContext<'_>,
+) -> Result<NoReturn, SetupFailure> {
+    let found = LocatedProgram::locate(plan, errand)?;
+    privileges::drop_rest(plan, errand)?;
+    SetupStep::Rights.check(die_with_server(Some(line)))?;
+    exec::execute(errand, found.as_ref())
+}
+
+/// Runs as the first process of new namespaces: completes the mounts, drops privileges, starts the
+/// program and becomes its reaper.
+fn run_as_first_process(
+    around: &OrderContext<'_>,
+    end: &OwnedFd,
+    make_next: impl Fn(),
+) -> Result<NoReturn, SetupFailure> {
+    let OrderContext { plan, errand, birth, line } = around;
+    mounts::build_late(plan)?;
+    let found = LocatedProgram::locate(plan, errand)?;
+    privileges::drop_rest(plan, errand)?;
+    // On some kernels, dropping privileges clears this setting.
+    SetupStep::Rights.check(die_with_server(Some(line)))?;
+    let program = SetupStep::Start.check(kernel::fork_into(&|| {
+        let begun = SetupStep::Start.check(exec::start_session());
+        match begun.and_then(|()| exec::execute(errand, found.as_ref())) {
+            Ok(never) => match never {},
+            Err(failed) => drop(write(birth, &failed.to_bytes())),
+        }
+    }))?;
+    make_next();
+    // This process sends nothing more to the server on it.
+    let _ = kernel::close(line);
+    reaper::run_reaper(program, errand.grace_ms, end, birth)
+}
+
+/// Joins the control groups whose process files are `doors`.
+fn join_groups(doors: &[OsBytes]) -> io::Result<()> {
+    for door in doors {
+        let procs = openat(CWD, door.path(), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+        write(procs, b"0")?;
+    }
+    Ok(())
+}
+
+/// Makes this process die with the server. Fails if the server, the other end of `line`, is already
+/// gone.
+fn die_with_server(line: Option<&OwnedFd>) -> io::Result<()> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    let Some(line) = line else { return Ok(()) };
+    let mut asked = [PollFd::new(line, PollFlags::empty())];
+    match poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? {
+        0 => Ok(()),
+        _ => Err(io::Error::from_raw_os_error(libc::ESRCH)),
+    }
+}
+
+/// The namespaces that each program has alone. User and network namespaces belong to its helper.
+const PROGRAM_NAMESPACES: libc::c_int = libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWCGROUP;
+
+/// Fails if `file` is not the file `meant`.
+fn check_identity(file: impl AsFd, meant: FileIdentity) -> io::Result<()> {
+    let stat = rustix::fs::fstat(file)?;
+    let is_it = (stat.st_dev, stat.st_ino) == meant;
+    if is_it { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESTALE)) }
+}

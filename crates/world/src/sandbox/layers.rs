@@ -1,0 +1,215 @@
+//! Detects the available sandbox layers by confining a test process.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::read;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, setsid, waitpid};
+
+use super::cgroups::CgroupSet;
+use super::coverage::{MissingLayer, SandboxLayer};
+use super::plan::{NamespaceSet, SandboxPlan, SpawnRequest, seal};
+use super::setup_step::{FAILURE_BYTES, SetupFailure, SetupStep};
+use super::standby::{HelperTask, StandbyHelper, has_helper_ended};
+use crate::programs::ProgramImage;
+
+/// The time limit of the test.
+const TEST_TIMEOUT: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+
+/// The newest Landlock version that this code uses.
+pub(super) const LANDLOCK_MAX: i32 = 7;
+/// The oldest usable Landlock version. Before it, files could not be moved between folders.
+pub(super) const LANDLOCK_MIN: i32 = 2;
+
+/// The layers that this system has.
+#[derive(Debug, Clone)]
+pub(super) struct AvailableLayers {
+    pub(super) namespaces: Option<NamespaceSet>,
+    pub(super) landlock: Option<i32>,
+    pub(super) seccomp: bool,
+    pub(super) groups: bool,
+    pub(super) missing: Vec<MissingLayer>,
+}
+
+impl AvailableLayers {
+    /// Returns all layers before any test, without those that are obviously missing.
+    pub(super) fn all(groups: Result<(), String>) -> Self {
+        let spaces = NamespaceSet { user: true, net: true, proc: true };
+        let mut all = Self {
+            namespaces: Some(spaces),
+            landlock: None,
+            seccomp: true,
+            groups: groups.is_ok(),
+            missing: Vec::new(),
+        };
+        if let Err(why) = groups {
+            all.add_missing(SandboxLayer::Groups, why);
+        }
+        match landlock_version() {
+            Ok(abi) if abi >= LANDLOCK_MIN => all.landlock = Some(abi.min(LANDLOCK_MAX)),
+            Ok(abi) => all.add_missing(
+                SandboxLayer::Landlock,
+                format!("this kernel has version {abi} of it"),
+            ),
+            Err(err) => {
+                all.add_missing(SandboxLayer::Landlock, format!("this kernel has none: {err}"));
+            }
+        }
+        all
+    }
+
+    /// Tests the layers with `attempt` and removes those that fail, with the reason, until it
+    /// succeeds.
+    ///
+    /// # Errors
+    /// If something other than a layer fails. Nothing can be confined then.
+    pub(super) fn try_out(
+        mut self,
+        attempt: impl Fn(&Self) -> io::Result<Option<SetupFailure>>,
+    ) -> io::Result<Self> {
+        // There are fewer layers and namespace variants than this.
+        for _ in 0..16 {
+            let Some(failed) = attempt(&self)? else { return Ok(self) };
+            let Some(layer) = SandboxLayer::from_step(failed.step) else {
+                return Err(io::Error::other(failed));
+            };
+            self.remove(layer, &failed);
+        }
+        Err(io::Error::other("no way of confining programs works here"))
+    }
+
+    fn remove(&mut self, layer: SandboxLayer, failed: &SetupFailure) {
+        match layer {
+            SandboxLayer::View => {
+                let is_root = rustix::process::geteuid().is_root();
+                self.namespaces = match self.namespaces {
+                    Some(spaces) if spaces.user && is_root && failed.step != SetupStep::Root => {
+                        // Root can create the other namespaces without a user namespace.
+                        Some(NamespaceSet { user: false, ..spaces })
+                    }
+                    Some(spaces) if spaces.net && failed.step == SetupStep::Namespaces => {
+                        self.add_missing(SandboxLayer::Network, failed.to_string());
+                        Some(NamespaceSet { user: true, net: false, ..spaces })
+                    }
+                    Some(_) | None => {
+                        self.missing.retain(|it| it.layer != SandboxLayer::Network);
+                        self.add_missing(SandboxLayer::View, failed.to_string());
+                        self.add_missing(SandboxLayer::Proc, "it comes with the view".to_owned());
+                        self.add_missing(
+                            SandboxLayer::Network,
+                            "it comes with the view".to_owned(),
+                        );
+                        None
+                    }
+                };
+            }
+            SandboxLayer::Proc => {
+                self.namespaces =
+                    self.namespaces.map(|spaces| NamespaceSet { proc: false, ..spaces });
+                self.add_missing(SandboxLayer::Proc, failed.to_string());
+            }
+            SandboxLayer::Network => {
+                self.namespaces =
+                    self.namespaces.map(|spaces| NamespaceSet { net: false, ..spaces });
+                self.add_missing(SandboxLayer::Network, failed.to_string());
+            }
+            SandboxLayer::Landlock => {
+                self.landlock = None;
+                self.add_missing(SandboxLayer::Landlock, failed.to_string());
+            }
+            SandboxLayer::Seccomp => {
+                self.seccomp = false;
+                self.add_missing(SandboxLayer::Seccomp, failed.to_string());
+            }
+            SandboxLayer::Groups => {
+                self.groups = false;
+                self.add_missing(SandboxLayer::Groups, failed.to_string());
+            }
+        }
+    }
+
+    fn add_missing(&mut self, layer: SandboxLayer, why: String) {
+        if !self.missing.iter().any(|it| it.layer == layer) {
+            self.missing.push(MissingLayer { layer, why });
+        }
+    }
+}
+
+/// Runs `errand`, which has no program, under `plan` in `groups` and `workspace`. Returns the
+/// failure, if any.
+pub(super) fn attempt(
+    groups: Option<CgroupSet>,
+    plan: SandboxPlan,
+    errand: &SpawnRequest,
+    workspace: OwnedFd,
+) -> io::Result<Option<SetupFailure>> {
+    let (birth, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (_end, end) = pipe_with(PipeFlags::CLOEXEC)?;
+    let task = HelperTask {
+        request: seal(errand)?,
+        failure_pipe: theirs,
+        exit_pipe: end,
+        workspace,
+        is_fed: false,
+    };
+    let start = |image: ProgramImage| image.start(&|| Ok(setsid().map(drop)?));
+    let mut helper = StandbyHelper::start(groups, 0, plan, &task, start)?;
+    let made = helper.run_task(&task);
+    drop(task);
+    let child = match made {
+        Ok(Ok(child)) => child,
+        Ok(Err(failed)) => return Ok(Some(failed)),
+        Err(err) if has_helper_ended(&err) => {
+            return Err(io::Error::other(
+                "the helper ended and told nothing: is `enter_if_asked` called first in main?",
+            ));
+        }
+        Err(err) => return Err(err),
+    };
+    let failed = read_failure(&birth, Some(&TEST_TIMEOUT));
+    if failed.is_err() {
+        kill_process(child.pid, Signal::KILL)?;
+    }
+    let status = wait_for_status(child.pid)?;
+    match failed? {
+        None if status != 0 => Err(io::Error::other(format!("the helper ended with {status}"))),
+        failed => Ok(failed),
+    }
+}
+
+/// Reads the helper's report from `birth`. `None` if the program has started.
+pub(super) fn read_failure(
+    birth: &OwnedFd,
+    patience: Option<&Timespec>,
+) -> io::Result<Option<SetupFailure>> {
+    if poll(&mut [PollFd::new(birth, PollFlags::IN)], patience)? == 0 {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    let mut told = [0; FAILURE_BYTES];
+    let read = read(birth, &mut told)?;
+    Ok(SetupFailure::from_bytes(told.get(..read).unwrap_or_default()))
+}
+
+fn wait_for_status(pid: Pid) -> io::Result<i32> {
+    let ended = waitpid(Some(pid), WaitOptions::empty())?;
+    Ok(ended.map_or(0, |(_, status)| status.as_raw()))
+}
+
+/// Returns the Landlock version of this kernel.
+#[allow(unsafe_code, reason = "only the number of a version is asked for")]
+pub(super) fn landlock_version() -> io::Result<i32> {
+    const VERSION: u32 = 1;
+    let none = std::ptr::null::<u8>();
+    // SAFETY: with this flag no memory is read.
+    let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, none, 0, VERSION) };
+    if version < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(i32::try_from(version).unwrap_or(0))
+    }
+}
+
+/// A zero timeout, for a poll that does not wait.
+pub(super) const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -1,0 +1,128 @@
+//! The steps of the sandbox setup, and the message about a failed one.
+
+use std::fmt;
+use std::io;
+
+/// A step of the sandbox setup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum SetupStep {
+    /// Reading the plan.
+    Plan,
+    /// Joining the control groups that limit memory and processes.
+    Groups,
+    /// Creating namespaces.
+    Namespaces,
+    /// Mapping the user id.
+    UserIds,
+    /// Opening the files and folders to show.
+    Sources,
+    /// Building the visible file system.
+    Root,
+    /// Mounting a `/proc` of its own.
+    Proc,
+    /// Setting up a network of its own.
+    Network,
+    /// Entering the visible file system.
+    Enter,
+    /// Opening the start folder.
+    Folder,
+    /// Finding the program in the visible file system.
+    Program,
+    /// Setting resource limits.
+    Limits,
+    /// Dropping capabilities.
+    Rights,
+    /// Applying Landlock rules.
+    Landlock,
+    /// Applying the system call filter.
+    Seccomp,
+    /// Executing the program.
+    Start,
+}
+
+const ALL_STEPS: [SetupStep; 16] = [
+    SetupStep::Plan,
+    SetupStep::Groups,
+    SetupStep::Namespaces,
+    SetupStep::UserIds,
+    SetupStep::Sources,
+    SetupStep::Root,
+    SetupStep::Proc,
+    SetupStep::Network,
+    SetupStep::Enter,
+    SetupStep::Folder,
+    SetupStep::Program,
+    SetupStep::Limits,
+    SetupStep::Rights,
+    SetupStep::Landlock,
+    SetupStep::Seccomp,
+    SetupStep::Start,
+];
+
+/// The reason why a program did not start.
+#[derive(Debug)]
+pub struct SetupFailure {
+    /// The step that failed.
+    pub step: SetupStep,
+    /// The error of the system.
+    pub cause: io::Error,
+}
+
+/// The length of an encoded failure.
+pub(super) const FAILURE_BYTES: usize = 5;
+
+impl SetupStep {
+    /// Returns a description of the step.
+    fn description(self) -> &'static str {
+        match self {
+            Self::Plan => "reading what is to be done",
+            Self::Groups => "joining the groups that bound it",
+            Self::Namespaces => "making namespaces",
+            Self::UserIds => "keeping the user's number",
+            Self::Sources => "opening what it is to see",
+            Self::Root => "making what it sees",
+            Self::Proc => "making its own /proc",
+            Self::Network => "making its own network",
+            Self::Enter => "entering what it sees",
+            Self::Folder => "finding the folder it starts in",
+            Self::Program => "finding the program in what it sees",
+            Self::Limits => "setting limits",
+            Self::Rights => "giving up rights",
+            Self::Landlock => "entering Landlock",
+            Self::Seccomp => "filtering system calls",
+            Self::Start => "beginning",
+        }
+    }
+
+    /// Attaches this step to the error of `result`.
+    pub(super) fn check<T>(
+        self,
+        result: Result<T, impl Into<io::Error>>,
+    ) -> Result<T, SetupFailure> {
+        result.map_err(|err| SetupFailure { step: self, cause: err.into() })
+    }
+}
+
+impl SetupFailure {
+    pub(super) fn to_bytes(&self) -> [u8; FAILURE_BYTES] {
+        let [a, b, c, d] = self.cause.raw_os_error().unwrap_or(libc::EINVAL).to_ne_bytes();
+        [self.step as u8, a, b, c, d]
+    }
+
+    /// Decodes a failure. `None` if `told` is empty or invalid.
+    pub(crate) fn from_bytes(told: &[u8]) -> Option<Self> {
+        let &[step, a, b, c, d] = told else { return None };
+        let step = *ALL_STEPS.get(usize::from(step))?;
+        let why = io::Error::from_raw_os_error(i32::from_ne_bytes([a, b, c, d]));
+        Some(Self { step, cause: why })
+    }
+}
+
+impl fmt::Display for SetupFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.step.description(), self.cause)
+    }
+}
+
+impl std::error::Error for SetupFailure {}

@@ -1,0 +1,366 @@
+//! Idle sandbox helpers. Each was started before the programs that it confines one after another,
+//! and is already in their control groups.
+//!
+//! Starting a helper and moving a process into groups takes longer than the rest of the
+//! confinement.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use rustix::io::retry_on_intr;
+use rustix::net::{Shutdown, shutdown};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::runtime::Handle;
+use tokio::task::spawn_blocking;
+
+use super::cgroups::CgroupSet;
+use super::helper_messages::{HelperAnswer, HelperOrder, message_pair};
+use super::layers::NO_WAIT;
+use super::plan::{SandboxPlan, ViewPlace, seal};
+use super::setup_step::SetupFailure;
+use crate::programs::{ChildProcess, ProgramImage, StandardStreams, kill_and_wait};
+
+/// The helper's executable: the server itself.
+const HELPER_FILE: &str = "/proc/self/exe";
+/// The mounts of the server's namespace.
+const MOUNTS_FILE: &str = "/proc/self/mounts";
+/// The most idle helpers.
+const IDLE_MAX: usize = 6;
+/// The time after which an idle helper ends.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// The lifetime below which a program's remains need not be waited for before the next one.
+const BRIEF_RUN: Duration = Duration::from_millis(50);
+/// The number of checks for remaining processes, and the pause between them.
+const CHECKS_MAX: usize = 200;
+const CHECK_PAUSE: Duration = Duration::from_millis(1);
+/// The longest wait for a helper to create a process.
+const ANSWER_TIMEOUT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+
+/// A helper. Dropping it ends the helper and then removes its control groups.
+pub(super) struct StandbyHelper {
+    connection: OwnedFd,
+    helper: ChildProcess,
+    /// The process for the next task, once it is known.
+    next_process: Option<Pid>,
+    /// The process of the last task and its start. It may still be ending when all its children are
+    /// gone.
+    last_process: Option<(Pid, Instant)>,
+    /// The mount generation when the helper was started.
+    mounts: u64,
+    has_failed: bool,
+    groups: Option<CgroupSet>,
+}
+
+/// A task for a helper, with the helper's ends of the pipes.
+pub(super) struct HelperTask {
+    /// The sealed request.
+    pub(super) request: OwnedFd,
+    pub(super) failure_pipe: OwnedFd,
+    pub(super) exit_pipe: OwnedFd,
+    pub(super) workspace: OwnedFd,
+    pub(super) is_fed: bool,
+}
+
+/// The key that decides if a helper fits a task: the plan, and the identity of each file that it
+/// has prepared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct HelperKey {
+    pub(super) plan: SandboxPlan,
+    /// The identity of each prepared place.
+    identities: Vec<Option<(u32, u32, u64)>>,
+}
+
+/// The idle helpers.
+#[derive(Clone, Default)]
+pub(super) struct IdleHelpers(Arc<Mutex<IdleState>>);
+
+#[derive(Default)]
+struct IdleState {
+    helpers: Vec<(Instant, HelperKey, StandbyHelper)>,
+    /// Becomes readable when a mount changes, because running helpers do not show new mounts.
+    mounts: Option<File>,
+    /// The number of mount changes.
+    mount_changes: u64,
+    is_watched: bool,
+    is_closed: bool,
+}
+
+impl StandbyHelper {
+    /// Starts a helper in `groups` with `start` and lets it prepare `plan`. Blocks.
+    pub(super) fn start(
+        groups: Option<CgroupSet>,
+        mounts: u64,
+        mut plan: SandboxPlan,
+        task: &HelperTask,
+        start: impl FnOnce(ProgramImage) -> io::Result<ChildProcess>,
+    ) -> io::Result<Self> {
+        let (line, theirs) = message_pair()?;
+        plan.groups = groups.as_ref().map(CgroupSet::join_files).unwrap_or_default();
+        let image = ProgramImage::helper(HELPER_FILE.into(), &theirs)?;
+        let streams = StandardStreams::new(false)?;
+        task.send(&line, seal(&plan)?.as_fd(), streams.program_ends.each_ref().map(AsFd::as_fd))?;
+        let helper = start(image)?;
+        let next = None;
+        let last = None;
+        Ok(Self {
+            connection: line,
+            helper,
+            next_process: next,
+            last_process: last,
+            mounts,
+            has_failed: false,
+            groups,
+        })
+    }
+
+    /// Returns `true` if the helper is still running.
+    pub(super) fn is_running(&self) -> bool {
+        poll(&mut [PollFd::new(&self.connection, PollFlags::empty())], Some(&NO_WAIT)) == Ok(0)
+    }
+
+    /// Lets the helper run `task`. Returns the process, which can be killed by its number. Blocks
+    /// until it exists.
+    pub(super) fn run_task(
+        &mut self,
+        task: &HelperTask,
+    ) -> io::Result<Result<ChildProcess, SetupFailure>> {
+        let streams = StandardStreams::new(task.is_fed)?;
+        let sent = task.send(
+            &self.connection,
+            task.request.as_fd(),
+            streams.program_ends.each_ref().map(AsFd::as_fd),
+        );
+        // The process may report its order before the helper reports the process.
+        let mut is_apart = false;
+        let failed = loop {
+            match self.read_answer(&ANSWER_TIMEOUT) {
+                Ok(HelperAnswer::ProcessReady(pid)) => self.next_process = Some(pid),
+                Ok(HelperAnswer::OrderTaken) => is_apart = true,
+                Ok(HelperAnswer::Failed(failed)) => break Ok(Err(failed)),
+                // If the message could not be sent, the helper has reported the reason before, if
+                // it could.
+                Err(err) => break Err(sent.err().unwrap_or(err)),
+            }
+            if let (true, Some(pid)) = (is_apart, self.next_process) {
+                (self.next_process, self.last_process) = (None, Some((pid, Instant::now())));
+                return Ok(Ok(ChildProcess::new(pid, streams)));
+            }
+        };
+        self.has_failed = true;
+        failed
+    }
+
+    fn read_answer(&self, patience: &Timespec) -> io::Result<HelperAnswer> {
+        let ready = || poll(&mut [PollFd::new(&self.connection, PollFlags::IN)], Some(patience));
+        match retry_on_intr(ready)? {
+            0 => Err(io::ErrorKind::TimedOut.into()),
+            _ => HelperAnswer::receive(&self.connection),
+        }
+    }
+
+    /// Returns `true` if the helper has a process for the next task, and its groups contain only
+    /// its own processes. Blocks.
+    fn wait_until_alone(&mut self) -> bool {
+        if let (None, Ok(HelperAnswer::ProcessReady(pid))) =
+            (self.next_process, self.read_answer(&ANSWER_TIMEOUT))
+        {
+            self.next_process = Some(pid);
+        }
+        let Some(next) = self.next_process else { return false };
+        let Some(groups) = &self.groups else { return true };
+        let own = [self.helper.pid, next];
+        match self.last_process {
+            // In so little time a program takes little of its groups' resources.
+            Some((last, since)) if since.elapsed() < BRIEF_RUN => {
+                groups.contain_only(&[&own[..], &[last]].concat())
+            }
+            Some(_) => (0..CHECKS_MAX).any(|look| {
+                thread::sleep(if look == 0 { Duration::ZERO } else { CHECK_PAUSE });
+                groups.contain_only(&own)
+            }),
+            None => groups.contain_only(&own),
+        }
+    }
+
+    fn kill_next(&mut self) {
+        if let Some(next) = self.next_process.take() {
+            // It may have ended by itself.
+            let _ = kill_and_wait(next);
+        }
+    }
+}
+
+impl Drop for StandbyHelper {
+    /// Closes the connection for orders, after which the helper and its waiting process end.
+    fn drop(&mut self) {
+        let _ = shutdown(&self.connection, Shutdown::Write);
+        if self.has_failed {
+            // An order that was not executed in time must not be executed later.
+            let _ = kill_process(self.helper.pid, Signal::KILL);
+            self.kill_next();
+        }
+        // Before it ends, the helper reports each process that it has created.
+        while let Ok(answer) = self.read_answer(&ANSWER_TIMEOUT) {
+            if let HelperAnswer::ProcessReady(pid) = answer {
+                self.kill_next();
+                self.next_process = Some(pid);
+            }
+        }
+        self.kill_next();
+        let _ = kill_and_wait(self.helper.pid);
+    }
+}
+
+impl HelperTask {
+    fn send(
+        &self,
+        line: &OwnedFd,
+        told: BorrowedFd<'_>,
+        streams: [BorrowedFd<'_>; 3],
+    ) -> io::Result<()> {
+        let Self { failure_pipe: birth, exit_pipe: end, workspace, request: _, is_fed: _ } = self;
+        let [birth, end, workspace] = [birth, end, workspace].map(AsFd::as_fd);
+        HelperOrder { streams, message: told, failure_pipe: birth, exit_pipe: end, workspace }
+            .send(line)
+    }
+}
+
+/// Returns `true` if `err` means that the helper has ended.
+pub(super) fn has_helper_ended(err: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(err.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+}
+
+impl HelperKey {
+    /// Creates the key of `plan` with the current identity of each prepared place.
+    pub(super) fn new(plan: SandboxPlan) -> Self {
+        if plan.spaces.is_none() {
+            return Self { plan, identities: Vec::new() };
+        }
+        let workspace = plan.workspace.path();
+        let places = plan.base.iter().chain(&plan.view).filter(|it| !it.is_late(workspace));
+        let found = places.map(identity_at).collect();
+        Self { plan, identities: found }
+    }
+}
+
+/// Returns the identity of the entry at `place`, without asking a remote file system.
+fn identity_at(place: &ViewPlace) -> Option<(u32, u32, u64)> {
+    // A memory folder also needs the entry below it.
+    let (ViewPlace::Same { at, .. } | ViewPlace::Fresh { at, .. }) = place else { return None };
+    let how = AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let stat = statx(CWD, at.path(), how, StatxFlags::INO).ok()?;
+    Some((stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino))
+}
+
+impl IdleHelpers {
+    /// Takes an idle helper for the key `like`, if there is one. Blocks.
+    pub(super) fn take(&self, like: &HelperKey) -> Option<StandbyHelper> {
+        let mut waiting = self.lock_state();
+        let mounts = waiting.mount_generation();
+        let old: Vec<_> =
+            waiting.helpers.extract_if(.., |(_, _, it)| it.mounts != mounts).collect();
+        if !old.is_empty() {
+            drop(waiting);
+            drop(old);
+            waiting = self.lock_state();
+        }
+        loop {
+            let at = waiting.helpers.iter().rposition(|(_, it, _)| it == like)?;
+            let (_, _, mut standby) = waiting.helpers.remove(at);
+            drop(waiting);
+            if standby.is_running() && standby.wait_until_alone() {
+                return Some(standby);
+            }
+            waiting = self.lock_state();
+        }
+    }
+
+    /// Returns `standby` for reuse with the key `like`. No process of its program may be left.
+    pub(super) fn give_back(&self, standby: StandbyHelper, like: HelperKey) {
+        let Ok(runtime) = Handle::try_current() else { return };
+        let mut waiting = self.lock_state();
+        if waiting.is_closed || waiting.mount_generation() != standby.mounts {
+            drop(waiting);
+            runtime.spawn_blocking(move || drop(standby));
+            return;
+        }
+        waiting.helpers.push((Instant::now(), like, standby));
+        let too_many = (waiting.helpers.len() > IDLE_MAX).then(|| waiting.helpers.remove(0));
+        if !waiting.is_watched {
+            waiting.is_watched = true;
+            runtime.spawn(end_expired(Arc::downgrade(&self.0)));
+        }
+        drop(waiting);
+        if let Some(too_many) = too_many {
+            runtime.spawn_blocking(move || drop(too_many));
+        }
+    }
+
+    /// Ends all helpers and accepts no more.
+    pub(super) fn close(&self) {
+        let mut waiting = self.lock_state();
+        waiting.is_closed = true;
+        let ended = std::mem::take(&mut waiting.helpers);
+        drop(waiting);
+        drop(ended);
+    }
+
+    /// Starts to watch mounts, so that helpers with outdated mounts are not reused.
+    pub(super) fn watch_mounts(&self) {
+        let mut waiting = self.lock_state();
+        if waiting.mounts.is_none() {
+            waiting.mounts = File::open(MOUNTS_FILE).ok();
+        }
+    }
+
+    /// Returns the mount generation, a number that changes with every mount.
+    pub(super) fn mount_generation(&self) -> u64 {
+        self.lock_state().mount_generation()
+    }
+
+    fn lock_state(&self) -> MutexGuard<'_, IdleState> {
+        lock_idle(&self.0)
+    }
+}
+
+impl IdleState {
+    /// Returns the mount generation. It always changes if mounts cannot be watched.
+    fn mount_generation(&mut self) -> u64 {
+        let same = self.mounts.as_ref().is_some_and(|mounts| {
+            poll(&mut [PollFd::new(mounts, PollFlags::PRI)], Some(&NO_WAIT)) == Ok(0)
+        });
+        self.mount_changes += u64::from(!same);
+        self.mount_changes
+    }
+}
+
+fn lock_idle(waiting: &Mutex<IdleState>) -> MutexGuard<'_, IdleState> {
+    waiting.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends helpers that have been idle too long, until none is left.
+async fn end_expired(waiting: Weak<Mutex<IdleState>>) {
+    loop {
+        tokio::time::sleep(IDLE_TIMEOUT / 2).await;
+        let Some(waiting) = waiting.upgrade() else { return };
+        let mut waiting = lock_idle(&waiting);
+        let ended: Vec<_> = waiting
+            .helpers
+            .extract_if(.., |(since, _, _)| since.elapsed() >= IDLE_TIMEOUT)
+            .collect();
+        waiting.is_watched = !waiting.helpers.is_empty();
+        let is_over = !waiting.is_watched;
+        drop(waiting);
+        spawn_blocking(move || drop(ended));
+        if is_over {
+            return;
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Notifies subscribers when files of a workspace change. Without subscribers nothing runs.
+//!
+//! inotify reports the folder in which something happened. The module then looks below the root to
+//! find out more. A folder is watched by its handle, so that no path can lead the watch out of the
+//! root.
+
+mod folder_watches;
+mod watched_files;
+mod workspace_listing;
+mod watch_set;
+mod tracker;
+
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, oneshot};
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use toolgate_contract::{ChangeFeed, ToolError, ToolFault, WatchGuard};
+
+use super::Root;
+use super::root::FileTime;
+use folder_watches::FolderWatches;
+pub use tracker::{FileChanges, FileTracker, FolderUpdate};
+use watch_set::WatchSet;
+
+/// The delay between an event and looking at files, to collect more events.
+const FILES_DELAY: Duration = Duration::from_millis(50);
+/// The additional delay before the file list is refreshed.
+const LIST_DELAY: Duration = Duration::from_millis(150);
+
+/// Watches the files below one root. Clones share one watch.
+#[derive(Clone)]
+pub struct FileWatcher(Arc<WatcherState>);
+
+struct WatcherState {
+    root: Root,
+    watch: Mutex<Weak<ActiveWatch>>,
+}
+
+/// A running watch. It ends when the last subscription drops it.
+struct ActiveWatch(Arc<WatchShared>);
+
+/// The state that subscriptions share with the watching task.
+#[derive(Default)]
+struct WatchShared {
+    requests: Mutex<WatchRequests>,
+    /// Wakes the task when the subscriptions change.
+    changed: Notify,
+    ended: CancellationToken,
+}
+
+/// All subscriptions by number.
+#[derive(Default)]
+struct WatchRequests {
+    last_number: u64,
+    files: BTreeMap<u64, FileWatchRequest>,
+    lists: BTreeMap<u64, ListWatchRequest>,
+}
+
+struct FileWatchRequest {
+    /// The path relative to the root.
+    path: String,
+    /// The URI to report.
+    uri: Arc<str>,
+    changes: ChangeFeed,
+    /// Completed once the file is watched.
+    ready: Option<oneshot::Sender<Result<(), ToolError>>>,
+}
+
+#[derive(Clone)]
+struct ListWatchRequest {
+    changes: ChangeFeed,
+    /// Changes from this time on are reported.
+    since: FileTime,
+}
+
+/// A guard that ends one subscription when dropped.
+struct WatchSubscription {
+    live: Arc<ActiveWatch>,
+    number: u64,
+}
+
+impl FileWatcher {
+    /// Creates a watcher of `root`. Nothing is watched before the first subscription.
+    pub fn new(root: &Root) -> Self {
+        Self(Arc::new(WatcherState { root: root.clone(), watch: Mutex::default() }))
+    }
+
+    /// Notifies `changes` under the name `uri` when the file at `path` changes, appears or
+    /// disappears.
+    ///
+    /// # Errors
+    /// If the system has no free watches.
+    pub async fn watch_file(
+        &self,
+        path: &str,
+        uri: &str,
+        changes: &ChangeFeed,
+    ) -> Result<WatchGuard, ToolError> {
+        let live = self.active_watch().map_err(|err| {
+            let message = "files cannot be watched now: the system gives no more watches";
+            ToolError {
+                cause: Some(err.to_string()),
+                ..ToolError::new(ToolFault::Unavailable, message)
+            }
+        })?;
+        let (ready, watched) = oneshot::channel();
+        let file = FileWatchRequest {
+            path: path.to_owned(),
+            uri: uri.into(),
+            changes: changes.clone(),
+            ready: Some(ready),
+        };
+        let subscription = WatchSubscription::new(live, |wanted, number| {
+            wanted.files.insert(number, file);
+        });
+        match watched.await {
+            Ok(watched) => watched.map(|()| WatchGuard::new(subscription)),
+            Err(_) => Err(ToolError::failed("the watch ended; subscribe again")),
+        }
+    }
+
+    /// Notifies `changes` when files of the workspace appear or disappear.
+    pub fn watch_list(&self, changes: &ChangeFeed) -> WatchGuard {
+        match self.active_watch() {
+            Ok(live) => {
+                let list = ListWatchRequest { changes: changes.clone(), since: FileTime::now() };
+                WatchGuard::new(WatchSubscription::new(live, |wanted, number| {
+                    wanted.lists.insert(number, list);
+                }))
+            }
+            Err(err) => {
+                tracing::warn!("new files are not told of, since none can be watched: {err}");
+                WatchGuard::none()
+            }
+        }
+    }
+
+    /// Returns the running watch, or starts one.
+    fn active_watch(&self) -> io::Result<Arc<ActiveWatch>> {
+        let mut watch = self.0.watch.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(live) = watch.upgrade()
+            && !live.0.ended.is_cancelled()
+        {
+            return Ok(live);
+        }
+        let runtime = Handle::try_current().map_err(io::Error::other)?;
+        let places = FolderWatches::new()?;
+        let queue = queue_reader(places.queue())?;
+        let shared = Arc::new(WatchShared::default());
+        let lookout = WatchSet::new(&self.0.root, places);
+        runtime.spawn(run_watch(WatchEndGuard(shared.clone()), queue, lookout));
+        let live = Arc::new(ActiveWatch(shared));
+        *watch = Arc::downgrade(&live);
+        Ok(live)
+    }
+}
+
+impl WatchShared {
+    fn requests(&self) -> MutexGuard<'_, WatchRequests> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl WatchSubscription {
+    fn new(live: Arc<ActiveWatch>, want: impl FnOnce(&mut WatchRequests, u64)) -> Self {
+        let number = {
+            let mut wanted = live.0.requests();
+            wanted.last_number += 1;
+            let number = wanted.last_number;
+            want(&mut wanted, number);
+            number
+        };
+        live.0.changed.notify_one();
+        Self { live, number }
+    }
+}
+
+impl Drop for WatchSubscription {
+    fn drop(&mut self) {
+        let shared = &self.live.0;
+        let mut wanted = shared.requests();
+        wanted.files.remove(&self.number);
+        wanted.lists.remove(&self.number);
+        drop(wanted);
+        shared.changed.notify_one();
+    }
+}
+
+impl Drop for ActiveWatch {
+    fn drop(&mut self) {
+        self.0.ended.cancel();
+    }
+}
+
+/// A guard that marks the watch as ended when dropped.
+struct WatchEndGuard(Arc<WatchShared>);
+
+impl Drop for WatchEndGuard {
+    fn drop(&mut self) {
+        self.0.ended.cancel();
+        // Dropping the senders wakes all subscribers that still wait.
+        self.0.requests().files.clear();
+    }
+}
+
+/// Runs the watch until nobody subscribes any more.
+///
+/// Files are looked at on blocking threads. At any event rate, the queue is read at most once per
+/// [`FILES_DELAY`].
+async fn run_watch(shared: WatchEndGuard, queue: AsyncFd<Arc<OwnedFd>>, mut lookout: WatchSet) {
+    let WatchEndGuard(shared) = &shared;
+    let mut look_at: Option<Instant> = None;
+    let mut list_at: Option<Instant> = None;
+    loop {
+        let look = tokio::select! {
+            biased;
+            () = shared.ended.cancelled() => return,
+            () = sleep_until_due(look_at) => {
+                look_at = None;
+                WatchStep::Files
+            }
+            () = sleep_until_due(list_at) => {
+                list_at = None;
+                WatchStep::List
+            }
+            () = shared.changed.notified() => WatchStep::Requests,
+            ready = queue.readable(), if look_at.is_none() => {
+                let Ok(mut ready) = ready else { return };
+                // The queue is drained later, so events from now on wake this again.
+                ready.clear_ready();
+                look_at = Some(Instant::now() + FILES_DELAY);
+                continue;
+            }
+        };
+        let wanted = shared.clone();
+        let looked = spawn_blocking(move || {
+            match look {
+                WatchStep::Files => lookout.process_events(),
+                WatchStep::List => lookout.refresh_list(),
+                WatchStep::Requests => lookout.apply_requests(&wanted),
+            }
+            lookout
+        });
+        lookout = match looked.await {
+            Ok(lookout) => lookout,
+            Err(err) => {
+                tracing::error!("files are not watched any more: {err}");
+                return;
+            }
+        };
+        if lookout.is_list_due() && list_at.is_none() {
+            list_at = Some(Instant::now() + LIST_DELAY);
+        }
+    }
+}
+
+#[allow(unsafe_code, reason = "tokio watches descriptors it is promised stay open")]
+fn queue_reader(queue: Arc<OwnedFd>) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
+    // SAFETY: the descriptor is closed when its last owner is dropped, and the watch is one of
+    // them. The `Arc` always owns the same descriptor.
+    Ok(unsafe { AsyncFd::register_with_interest(queue, Interest::READABLE) }?)
+}
+
+/// The work to do next.
+enum WatchStep {
+    Files,
+    List,
+    Requests,
+}
+
+async fn sleep_until_due(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => pending().await,
+    }
+}

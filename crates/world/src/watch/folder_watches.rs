@@ -1,0 +1,222 @@
+//! The folders that inotify watches, and the events that it reports.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::inotify::{
+    CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init, remove_watch,
+};
+use rustix::io::Errno;
+
+use crate::Root;
+
+/// The most folders to watch, for all subscribers together.
+const WATCHES_MAX: usize = 16_384;
+
+/// The watched folders by path relative to the root.
+pub(super) struct FolderWatches {
+    queue: Arc<OwnedFd>,
+    by_path: BTreeMap<PathBuf, i32>,
+    /// One folder may have several paths through symlinks.
+    by_number: HashMap<i32, BTreeSet<PathBuf>>,
+}
+
+/// The events to receive for a folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WatchDetail {
+    /// New and removed names, and files that were closed after writing.
+    Names,
+    /// The events of `Names`, and every change of a file.
+    Content,
+}
+
+/// The reason why a folder is not watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WatchError {
+    /// It cannot be opened.
+    Absent,
+    /// There are too many watches.
+    Full,
+}
+
+/// Events since the last read.
+#[derive(Default)]
+pub(super) struct WatchEvents {
+    /// The changed entries, by folder and name.
+    pub(super) entries: BTreeSet<(PathBuf, OsString, EntryChange)>,
+    /// Folders that were moved or removed.
+    pub(super) gone: BTreeSet<PathBuf>,
+    /// `true` if the kernel's queue overflowed, so that anything may have changed.
+    pub(super) has_overflowed: bool,
+}
+
+/// A change of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum EntryChange {
+    /// The name appeared or disappeared.
+    Name,
+    /// The content or metadata changed.
+    Content,
+}
+
+impl FolderWatches {
+    /// Opens an inotify queue without watches.
+    pub(super) fn new() -> io::Result<Self> {
+        let queue = Arc::new(init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?);
+        Ok(Self { queue, by_path: BTreeMap::new(), by_number: HashMap::new() })
+    }
+
+    /// Returns the descriptor that becomes readable when an event arrives.
+    pub(super) fn queue(&self) -> Arc<OwnedFd> {
+        self.queue.clone()
+    }
+
+    /// Watches the folder at `path` below `root` and returns its handle. Does nothing if it is
+    /// watched already.
+    pub(super) fn watch(
+        &mut self,
+        root: &Root,
+        path: &Path,
+        keen: WatchDetail,
+    ) -> Result<OwnedFd, WatchError> {
+        let opened = path.to_str().and_then(|shown| root.open_dir(&format!("./{shown}")).ok());
+        let Some(folder) = opened else {
+            self.unwatch(path);
+            return Err(WatchError::Absent);
+        };
+        self.watch_open(folder.as_fd(), path, keen)?;
+        Ok(folder)
+    }
+
+    /// Watches the folder at `path`, which is open as `folder`.
+    pub(super) fn watch_open(
+        &mut self,
+        folder: BorrowedFd<'_>,
+        path: &Path,
+        keen: WatchDetail,
+    ) -> Result<(), WatchError> {
+        let watched = self.try_watch(folder, path, keen);
+        if watched.is_err() {
+            self.unwatch(path);
+        }
+        watched
+    }
+
+    fn try_watch(
+        &mut self,
+        folder: BorrowedFd<'_>,
+        path: &Path,
+        keen: WatchDetail,
+    ) -> Result<(), WatchError> {
+        if !self.by_path.contains_key(path) && self.by_path.len() >= WATCHES_MAX {
+            return Err(WatchError::Full);
+        }
+        let handle = format!("/proc/self/fd/{}", folder.as_raw_fd());
+        let number = match add_watch(&self.queue, handle, keen.flags()) {
+            Ok(number) => number,
+            Err(Errno::NOSPC | Errno::NOMEM) => return Err(WatchError::Full),
+            Err(_) => return Err(WatchError::Absent),
+        };
+        if self.by_path.get(path) != Some(&number) {
+            self.unwatch(path);
+            self.by_path.insert(path.to_owned(), number);
+            self.by_number.entry(number).or_default().insert(path.to_owned());
+        }
+        Ok(())
+    }
+
+    /// Stops watching the folder at `path`.
+    pub(super) fn unwatch(&mut self, path: &Path) {
+        let Some(number) = self.by_path.remove(path) else { return };
+        let Some(paths) = self.by_number.get_mut(&number) else { return };
+        paths.remove(path);
+        if paths.is_empty() {
+            self.by_number.remove(&number);
+            // The kernel may already have removed the watch.
+            let _ = remove_watch(&self.queue, number);
+        }
+    }
+
+    /// Keeps only the watches that `needed` accepts.
+    pub(super) fn retain(&mut self, needed: impl Fn(&Path) -> bool) {
+        let rest = self.by_path.keys().filter(|path| !needed(path));
+        for path in rest.cloned().collect::<Vec<_>>() {
+            self.unwatch(&path);
+        }
+    }
+
+    /// Reads all pending events.
+    pub(super) fn read_events(&mut self) -> WatchEvents {
+        let mut news = WatchEvents::default();
+        let mut dropped = Vec::new();
+        let mut buffer = [MaybeUninit::uninit(); 16 << 10];
+        let mut reader = Reader::new(&*self.queue, &mut buffer);
+        loop {
+            let event = match reader.next() {
+                Ok(event) => event,
+                Err(Errno::INTR) => continue,
+                Err(_) => break,
+            };
+            let what = event.events();
+            if what.contains(ReadFlags::QUEUE_OVERFLOW) {
+                news.has_overflowed = true;
+                continue;
+            }
+            let Some(paths) = self.by_number.get(&event.wd()) else { continue };
+            if what.contains(ReadFlags::IGNORED) {
+                dropped.push(event.wd());
+            }
+            let is_gone = ReadFlags::IGNORED | ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF;
+            if what.intersects(is_gone) {
+                news.gone.extend(paths.iter().cloned());
+            } else if let Some(name) = event.file_name() {
+                let name = OsStr::from_bytes(name.to_bytes());
+                let happening = EntryChange::from_flags(what);
+                let entries = paths.iter().map(|path| (path.clone(), name.to_owned(), happening));
+                news.entries.extend(entries);
+            }
+        }
+        for number in dropped {
+            for path in self.by_number.remove(&number).unwrap_or_default() {
+                self.by_path.remove(&path);
+            }
+        }
+        for path in &news.gone {
+            self.unwatch(path);
+        }
+        news
+    }
+}
+
+impl WatchDetail {
+    fn flags(self) -> WatchFlags {
+        let names = WatchFlags::CREATE
+            | WatchFlags::DELETE
+            | WatchFlags::MOVED_FROM
+            | WatchFlags::MOVED_TO
+            | WatchFlags::DELETE_SELF
+            | WatchFlags::MOVE_SELF
+            | WatchFlags::CLOSE_WRITE
+            | WatchFlags::ONLYDIR
+            // If a folder is watched for two reasons, the events add up.
+            | WatchFlags::MASK_ADD;
+        match self {
+            Self::Names => names,
+            Self::Content => names | WatchFlags::MODIFY | WatchFlags::ATTRIB,
+        }
+    }
+}
+
+impl EntryChange {
+    fn from_flags(what: ReadFlags) -> Self {
+        let names =
+            ReadFlags::CREATE | ReadFlags::DELETE | ReadFlags::MOVED_FROM | ReadFlags::MOVED_TO;
+        if what.intersects(names) { Self::Name } else { Self::Content }
+    }
+}

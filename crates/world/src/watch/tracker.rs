@@ -1,0 +1,312 @@
+//! Tracks the workspace's files and reports the changed ones on request. Nothing runs in the
+//! background.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::ops::Bound;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::io::unix::AsyncFd;
+use toolgate_contract::{ToolError, ToolFault};
+
+use super::folder_watches::{FolderWatches, WatchDetail, WatchError};
+use super::queue_reader;
+use crate::root::{EntryKind, EntryMeta, WalkFilter, WalkFolder, WalkStart, WorkMonitor};
+use crate::{Root, root};
+
+/// Includes everything but ignored entries.
+const WORKSPACE_FILTER: WalkFilter = WalkFilter { include_ignored: false, include_hidden: true };
+
+/// The folder of git's additional ignore rules.
+const GIT_INFO_FOLDER: &str = ".git/info";
+
+/// The folders of a workspace without ignored ones, watched as far as the system allows.
+pub struct FileTracker {
+    root: Root,
+    /// `None` if nothing is watched.
+    watches: Option<FolderWatches>,
+    /// The folders before reading, because reading adds their ignore rules.
+    folders: BTreeMap<PathBuf, WalkFolder>,
+    /// Folders to skip, for example the one of the index itself.
+    excluded: Vec<PathBuf>,
+    is_whole: bool,
+    /// `true` if the warning about unwatched folders was logged.
+    has_warned: bool,
+    /// Folders that could not be read.
+    unread: BTreeSet<PathBuf>,
+}
+
+/// Changes since the last query.
+#[derive(Debug, PartialEq, Eq)]
+pub enum FileChanges {
+    /// Anything may have changed: [read everything](Tracker::look_through) again.
+    Everything,
+    /// The changed names by folder.
+    Entries(BTreeMap<PathBuf, BTreeSet<OsString>>),
+}
+
+/// The current state of a folder.
+#[derive(Debug, Default)]
+pub struct FolderUpdate {
+    /// The files in it. If it is new or its rules changed, also all files below it.
+    pub files: Vec<(PathBuf, EntryMeta)>,
+    /// Folders whose files are all in `files`. Anything else known below them is gone.
+    pub complete_folders: Vec<PathBuf>,
+    /// Files and folders that no longer exist, with everything below.
+    pub removed: Vec<PathBuf>,
+}
+
+impl FolderUpdate {
+    /// Adds the file `name` of `folder` at `path`, if it is still a file.
+    fn add(&mut self, folder: &root::OpenFolder, name: &OsString, path: PathBuf) {
+        let meta = folder.meta(name).filter(|meta| meta.kind() == EntryKind::File);
+        self.files.extend(meta.map(|meta| (path, meta)));
+    }
+}
+
+impl FileTracker {
+    /// Creates a tracker of `root` without the folders `excluded`. It reads nothing yet. If
+    /// `watched` is false or watching fails, it receives no events.
+    pub fn new(root: &Root, excluded: Vec<PathBuf>, watched: bool) -> Self {
+        let watches = watched.then(FolderWatches::new).and_then(|places| {
+            places.inspect_err(|err| tracing::info!("files are not watched: {err}")).ok()
+        });
+        Self {
+            root: root.clone(),
+            watches,
+            folders: BTreeMap::new(),
+            excluded,
+            is_whole: true,
+            has_warned: false,
+            unread: BTreeSet::new(),
+        }
+    }
+
+    /// Returns the number of folders that could not be read.
+    pub fn unread(&self) -> usize {
+        self.unread.len()
+    }
+
+    /// Returns the descriptor that becomes readable when an event arrives.
+    pub fn queue(&self) -> io::Result<Option<AsyncFd<Arc<OwnedFd>>>> {
+        self.watches.as_ref().map(|places| queue_reader(places.queue())).transpose()
+    }
+
+    /// Returns the changes since the last call, without blocking.
+    pub fn read_changes(&mut self) -> FileChanges {
+        let Some(places) = &mut self.watches else { return FileChanges::Everything };
+        if !self.is_whole {
+            return FileChanges::Everything;
+        }
+        let news = places.read_events();
+        if news.has_overflowed || news.gone.contains(Path::new("")) {
+            return FileChanges::Everything;
+        }
+        let mut stale: BTreeMap<PathBuf, BTreeSet<OsString>> = BTreeMap::new();
+        for (folder, name, _) in news.entries {
+            if let Some(ruled) = repository_of_rules(&folder) {
+                if name == "exclude" && self.folders.contains_key(ruled) {
+                    stale.entry(ruled.to_owned()).or_default().insert(".gitignore".into());
+                }
+                continue;
+            }
+            if self.folders.contains_key(&folder) {
+                stale.entry(folder).or_default().insert(name);
+            }
+        }
+        // A removed folder is handled in its parent.
+        for path in news.gone {
+            if let (Some(above), Some(name)) = (path.parent(), path.file_name())
+                && self.folders.contains_key(above)
+            {
+                stale.entry(above.to_owned()).or_default().insert(name.to_owned());
+            }
+        }
+        FileChanges::Entries(stale)
+    }
+
+    /// Reads all files. Each folder is watched before it is read, so that no change is missed.
+    ///
+    /// # Errors
+    /// If the root cannot be read, or the work is cancelled.
+    pub fn rescan(&mut self, watch: &WorkMonitor) -> Result<FolderUpdate, ToolError> {
+        self.folders.clear();
+        self.unread.clear();
+        self.is_whole = true;
+        let WalkStart::Folder(top) = self.root.walk_start(".")? else {
+            return Err(ToolError::failed("the workspace is a file, not a folder"));
+        };
+        let mut looked =
+            FolderUpdate { complete_folders: vec![PathBuf::new()], ..FolderUpdate::default() };
+        self.add(top, &mut looked, watch)?;
+        self.drop_unneeded();
+        if self.unread.contains(Path::new("")) {
+            return Err(ToolError::new(ToolFault::Unavailable, "the workspace cannot be read"));
+        }
+        Ok(looked)
+    }
+
+    /// Reads the folder at `path`, in which `names` changed.
+    ///
+    /// # Errors
+    /// If the work is cancelled.
+    pub fn rescan_folder(
+        &mut self,
+        path: &Path,
+        names: &BTreeSet<OsString>,
+        watch: &WorkMonitor,
+    ) -> Result<FolderUpdate, ToolError> {
+        let mut looked = FolderUpdate::default();
+        let Some(outer) = self.folders.get(path).cloned() else { return Ok(looked) };
+        if names.iter().any(|name| name == ".gitignore" || name == ".ignore" || name == ".git") {
+            // Other ignore rules may select other files.
+            self.remove(path);
+            looked.complete_folders.push(path.to_owned());
+            self.add(outer, &mut looked, watch)?;
+            self.drop_unneeded();
+            return Ok(looked);
+        }
+        let mut inner = outer;
+        let open = match inner.open_and_list(&self.root, WORKSPACE_FILTER, watch) {
+            Ok(open) => open,
+            Err(err) if err.fault == ToolFault::Canceled => return Err(err),
+            Err(_) => {
+                self.remove(path);
+                looked.removed.push(path.to_owned());
+                self.drop_unneeded();
+                return Ok(looked);
+            }
+        };
+        let mut folders = BTreeSet::new();
+        for (name, kind) in &open.entries {
+            let at = path.join(name);
+            match kind {
+                EntryKind::File if names.contains(name) => looked.add(&open, name, at),
+                EntryKind::Dir => {
+                    folders.insert(at);
+                }
+                EntryKind::File | EntryKind::Symlink | EntryKind::Other => {}
+            }
+        }
+        let is_child = |folder: &PathBuf| folder.parent() == Some(path) && folder != path;
+        let known = self.folders_below(path).filter(|folder| is_child(folder));
+        // A folder that replaced another one is new, even under the same name.
+        let is_other = |folder: &PathBuf| {
+            !folders.contains(folder) || folder.file_name().is_some_and(|it| names.contains(it))
+        };
+        let gone: Vec<PathBuf> = known.filter(|folder| is_other(folder)).cloned().collect();
+        for folder in gone {
+            self.remove(&folder);
+            match folders.contains(&folder) {
+                true => looked.complete_folders.push(folder),
+                false => looked.removed.push(folder),
+            }
+        }
+        let files: BTreeSet<PathBuf> = looked.files.iter().map(|it| it.0.clone()).collect();
+        let at = names.iter().map(|name| path.join(name));
+        looked.removed.extend(at.filter(|at| !files.contains(at) && !folders.contains(at)));
+        for folder in folders {
+            if !self.folders.contains_key(&folder)
+                && let Some(name) = folder.file_name().map(OsStr::to_owned)
+            {
+                // Everything known under this name before is gone.
+                looked.complete_folders.push(folder);
+                self.add(inner.child(&name), &mut looked, watch)?;
+            }
+        }
+        self.drop_unneeded();
+        Ok(looked)
+    }
+
+    /// Adds the folder `top` and everything below.
+    fn add(
+        &mut self,
+        top: WalkFolder,
+        looked: &mut FolderUpdate,
+        watch: &WorkMonitor,
+    ) -> Result<(), ToolError> {
+        let mut waiting = vec![top];
+        while let Some(folder) = waiting.pop() {
+            watch.check_cancelled()?;
+            if self.excluded.contains(&folder.path) {
+                continue;
+            }
+            // A path that is not UTF-8 could not be reported.
+            if folder.path.to_str().is_none() {
+                continue;
+            }
+            let Ok(handle) = folder.open_handle(&self.root) else {
+                self.unread.insert(folder.path);
+                continue;
+            };
+            let watched = self.watches.as_mut().filter(|_| self.is_whole).map(|places| {
+                places.watch_open(handle.as_fd(), &folder.path, WatchDetail::Content)
+            });
+            if let Some(Err(WatchError::Full)) = watched {
+                self.is_whole = false;
+                if !std::mem::replace(&mut self.has_warned, true) {
+                    tracing::warn!(
+                        "the workspace has more folders than can be watched: it is looked through \
+                         before each search instead"
+                    );
+                }
+            }
+            let mut inner = folder.clone();
+            let open = match inner.list_opened(handle, WORKSPACE_FILTER, watch) {
+                Ok(open) => open,
+                Err(err) if err.fault == ToolFault::Canceled => return Err(err),
+                Err(_) => {
+                    self.unread.insert(folder.path);
+                    continue;
+                }
+            };
+            if let Some(places) = self.watches.as_mut().filter(|_| open.has_git) {
+                // Not every repository has that folder.
+                let _ = places.watch(
+                    &self.root,
+                    &folder.path.join(GIT_INFO_FOLDER),
+                    WatchDetail::Names,
+                );
+            }
+            for (name, kind) in &open.entries {
+                match kind {
+                    EntryKind::File => looked.add(&open, name, folder.path.join(name)),
+                    EntryKind::Dir => waiting.push(inner.child(name)),
+                    EntryKind::Symlink | EntryKind::Other => {}
+                }
+            }
+            self.unread.remove(&folder.path);
+            self.folders.insert(folder.path.clone(), folder);
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, path: &Path) {
+        let paths: Vec<PathBuf> = self.folders_below(path).cloned().collect();
+        for path in paths {
+            self.folders.remove(&path);
+        }
+        self.unread.retain(|folder| !folder.starts_with(path));
+    }
+
+    fn folders_below(&self, path: &Path) -> impl Iterator<Item = &PathBuf> {
+        let from = self.folders.range::<Path, _>((Bound::Included(path), Bound::Unbounded));
+        from.map(|(folder, _)| folder).take_while(move |folder| folder.starts_with(path))
+    }
+
+    /// Removes watches of folders that no longer belong to the workspace.
+    fn drop_unneeded(&mut self) {
+        let Self { watches: places, folders, .. } = self;
+        if let Some(places) = places {
+            places.retain(|path| folders.contains_key(repository_of_rules(path).unwrap_or(path)));
+        }
+    }
+}
+
+/// Returns the repository's folder if `folder` is the one of its additional ignore rules.
+fn repository_of_rules(folder: &Path) -> Option<&Path> {
+    folder.ends_with(GIT_INFO_FOLDER).then(|| folder.parent()?.parent()).flatten()
+}

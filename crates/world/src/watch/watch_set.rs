@@ -1,0 +1,146 @@
+//! Matches file system events with subscriptions and notifies the subscribers.
+
+use std::collections::BTreeMap;
+
+use toolgate_contract::{ServerChange, ToolError, ToolFault};
+
+use super::folder_watches::{EntryChange, FolderWatches, WatchError};
+use super::watched_files::{WatchedFiles, notify_once};
+use super::workspace_listing::WorkspaceListing;
+use super::{ListWatchRequest, WatchShared};
+use crate::Root;
+
+/// Everything that is watched below one root. Its methods read files, so they block.
+pub(super) struct WatchSet {
+    root: Root,
+    watches: FolderWatches,
+    files: WatchedFiles,
+    listing: Option<WorkspaceListing>,
+    lists: BTreeMap<u64, ListWatchRequest>,
+}
+
+impl WatchSet {
+    pub(super) fn new(root: &Root, watches: FolderWatches) -> Self {
+        Self {
+            root: root.clone(),
+            watches,
+            files: WatchedFiles::default(),
+            listing: None,
+            lists: BTreeMap::new(),
+        }
+    }
+
+    /// Applies the current subscriptions.
+    pub(super) fn apply_requests(&mut self, shared: &WatchShared) {
+        let mut new = Vec::new();
+        let mut gone = self.files.listeners();
+        let lists = {
+            let mut wanted = shared.requests();
+            for (&number, file) in &mut wanted.files {
+                gone.remove(&number);
+                if let Some(ready) = file.ready.take() {
+                    let listener = (number, file.changes.clone());
+                    new.push((listener, file.path.clone(), file.uri.clone(), ready));
+                }
+            }
+            wanted.lists.clone()
+        };
+        for number in &gone {
+            self.files.remove(*number);
+        }
+        for (listener, path, uri, ready) in new {
+            let added = self.files.add(&self.root, &mut self.watches, listener, (&path, &uri));
+            // The subscriber may have gone.
+            let _ = ready.send(added.map_err(watch_error));
+        }
+        self.set_lists(lists);
+        self.drop_unneeded();
+    }
+
+    /// Watches the file list for the subscribers `lists`.
+    fn set_lists(&mut self, lists: BTreeMap<u64, ListWatchRequest>) {
+        self.lists = lists;
+        let Some(since) = self.lists.values().map(|list| list.since).min() else {
+            self.listing = None;
+            return;
+        };
+        if self.listing.is_none() {
+            let (listing, changed) = WorkspaceListing::new(&self.root, &mut self.watches, since);
+            self.listing = Some(listing);
+            if changed {
+                self.notify_list();
+            }
+        }
+    }
+
+    /// Processes all pending events and notifies the subscribers of changed files.
+    pub(super) fn process_events(&mut self) {
+        let news = self.watches.read_events();
+        let mut files =
+            if news.has_overflowed { self.files.all_uris() } else { Default::default() };
+        for path in &news.gone {
+            files.extend(self.files.uris_at(path));
+        }
+        for (folder, name, _) in &news.entries {
+            files.extend(self.files.uris_at(&folder.join(name)));
+        }
+        for uri in &files {
+            let looked = self.files.check_file(&self.root, &mut self.watches, uri);
+            if looked.is_err() {
+                tracing::warn!("`{uri}` is not watched as a whole: there are too many watches");
+            }
+            if news.has_overflowed || looked != Ok(false) {
+                self.files.notify(uri);
+            }
+        }
+        let Some(listing) = &mut self.listing else { return };
+        for path in &news.gone {
+            listing.note_folder_gone(path);
+        }
+        for (folder, name, happening) in &news.entries {
+            match happening {
+                EntryChange::Name => listing.note_name_change(folder, name),
+                EntryChange::Content => listing.note_write(folder, name),
+            }
+        }
+        if news.has_overflowed {
+            listing.invalidate();
+            self.notify_list();
+        }
+    }
+
+    /// Returns `true` if the file list must be refreshed.
+    pub(super) fn is_list_due(&self) -> bool {
+        self.listing.as_ref().is_some_and(WorkspaceListing::is_stale)
+    }
+
+    /// Refreshes the file list, and notifies its subscribers if it changed.
+    pub(super) fn refresh_list(&mut self) {
+        let Some(listing) = &mut self.listing else { return };
+        if listing.refresh(&self.root, &mut self.watches) {
+            self.notify_list();
+        }
+        self.drop_unneeded();
+    }
+
+    /// Removes watches that nobody needs.
+    fn drop_unneeded(&mut self) {
+        let Self { watches: places, files: content, listing, .. } = self;
+        places.retain(|path| {
+            content.needs_folder(path)
+                || listing.as_ref().is_some_and(|listing| listing.contains(path))
+        });
+    }
+
+    fn notify_list(&self) {
+        notify_once(self.lists.values().map(|list| &list.changes), &ServerChange::Resources);
+    }
+}
+
+fn watch_error(unwatched: WatchError) -> ToolError {
+    let message = match unwatched {
+        WatchError::Full => "files cannot be watched now: there are too many watches; end others",
+        WatchError::Absent => "the workspace cannot be watched",
+    };
+    ToolError::new(ToolFault::Unavailable, message)
+}

@@ -1,0 +1,217 @@
+//! The watched files: the last known state of each, and its subscribers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::fstat;
+use toolgate_contract::{ChangeFeed, ServerChange};
+
+use super::folder_watches::{FolderWatches, WatchDetail, WatchError};
+use crate::Root;
+use crate::root::{EntryMeta, FileTime, WalkStart};
+
+/// The watched files by URI.
+#[derive(Default)]
+pub(super) struct WatchedFiles {
+    files: BTreeMap<Arc<str>, WatchedFile>,
+    /// The URIs by path. Includes the targets of symlinks.
+    by_path: BTreeMap<PathBuf, BTreeSet<Arc<str>>>,
+}
+
+struct WatchedFile {
+    path: PathBuf,
+    /// The target of a symlink, relative to the root.
+    real_path: Option<PathBuf>,
+    snapshot: FileSnapshot,
+    listeners: Vec<(u64, ChangeFeed)>,
+}
+
+/// The last known state of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct FileSnapshot {
+    /// `None` if the file was missing or unreadable.
+    stamp: Option<FileStamp>,
+    /// `true` if the file changed so recently that its next change may have the same stamp.
+    is_fresh: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct FileStamp {
+    device: u64,
+    inode: u64,
+    size: i64,
+    changed: (i64, i64),
+}
+
+impl WatchedFiles {
+    /// Subscribes `changes` under `number` to the file at `path` with the URI `uri`.
+    pub(super) fn add(
+        &mut self,
+        root: &Root,
+        places: &mut FolderWatches,
+        (number, changes): (u64, ChangeFeed),
+        (path, uri): (&str, &Arc<str>),
+    ) -> Result<(), WatchError> {
+        if let Some(file) = self.files.get_mut(uri) {
+            file.listeners.push((number, changes));
+            return Ok(());
+        }
+        let path = PathBuf::from(path);
+        let file = WatchedFile {
+            path: path.clone(),
+            real_path: None,
+            snapshot: FileSnapshot::default(),
+            listeners: vec![(number, changes)],
+        };
+        self.files.insert(uri.clone(), file);
+        self.by_path.entry(path).or_default().insert(uri.clone());
+        let looked = self.check_file(root, places, uri);
+        if looked.is_err() {
+            self.remove(number);
+        }
+        looked.map(drop)
+    }
+
+    /// Removes the subscriber `number`.
+    pub(super) fn remove(&mut self, number: u64) {
+        let mut unheard = Vec::new();
+        for (uri, file) in &mut self.files {
+            file.listeners.retain(|(listener, _)| *listener != number);
+            if file.listeners.is_empty() {
+                unheard.push(uri.clone());
+            }
+        }
+        for uri in unheard {
+            if let Some(WatchedFile { path, real_path: real, .. }) = self.files.remove(&uri) {
+                self.forget(&path, &uri);
+                real.iter().for_each(|real| self.forget(real, &uri));
+            }
+        }
+    }
+
+    fn forget(&mut self, path: &Path, uri: &Arc<str>) {
+        if let Some(uris) = self.by_path.get_mut(path) {
+            uris.remove(uri);
+            if uris.is_empty() {
+                self.by_path.remove(path);
+            }
+        }
+    }
+
+    /// Returns the numbers of all subscribers.
+    pub(super) fn listeners(&self) -> BTreeSet<u64> {
+        let files = self.files.values();
+        files.flat_map(|file| file.listeners.iter().map(|(number, _)| *number)).collect()
+    }
+
+    /// Returns `true` if a watched file is in the folder at `path` or below.
+    pub(super) fn needs_folder(&self, path: &Path) -> bool {
+        self.files_below(path).any(|(file, _)| file != path)
+    }
+
+    /// Returns the URIs of the files that an event at `path` concerns.
+    pub(super) fn uris_at(&self, path: &Path) -> BTreeSet<Arc<str>> {
+        self.files_below(path).flat_map(|(_, uris)| uris.iter().cloned()).collect()
+    }
+
+    /// Returns the URIs of all files.
+    pub(super) fn all_uris(&self) -> BTreeSet<Arc<str>> {
+        self.files.keys().cloned().collect()
+    }
+
+    fn files_below(&self, path: &Path) -> impl Iterator<Item = (&PathBuf, &BTreeSet<Arc<str>>)> {
+        // Paths are ordered by component, so everything below `path` follows it directly.
+        let from = self.by_path.range::<Path, _>((Bound::Included(path), Bound::Unbounded));
+        from.take_while(move |(file, _)| file.starts_with(path))
+    }
+
+    /// Checks if the file `uri` has changed, and watches the folders on the way to it.
+    pub(super) fn check_file(
+        &mut self,
+        root: &Root,
+        places: &mut FolderWatches,
+        uri: &Arc<str>,
+    ) -> Result<bool, WatchError> {
+        let Some(file) = self.files.get_mut(uri) else { return Ok(false) };
+        let mut enough = watch_parents(root, places, &file.path);
+        let real = real_file(root, &file.path).filter(|real| *real != file.path);
+        if let Some(real) = &real {
+            enough = enough.and(watch_parents(root, places, real));
+        }
+        // The state is read after the watch is set, so that later changes are reported.
+        let seen = FileSnapshot::take(root, &file.path);
+        let changed = seen.stamp != file.snapshot.stamp || file.snapshot.is_fresh;
+        file.snapshot = seen;
+        if file.real_path != real {
+            let before = std::mem::replace(&mut file.real_path, real.clone());
+            before.iter().for_each(|before| self.forget(before, uri));
+            if let Some(real) = real {
+                self.by_path.entry(real).or_default().insert(uri.clone());
+            }
+        }
+        enough.map(|()| changed)
+    }
+
+    /// Notifies the subscribers of the file `uri`.
+    pub(super) fn notify(&self, uri: &Arc<str>) {
+        let Some(file) = self.files.get(uri) else { return };
+        notify_once(
+            file.listeners.iter().map(|(_, changes)| changes),
+            &ServerChange::Resource(uri.clone()),
+        );
+    }
+}
+
+impl FileSnapshot {
+    fn take(root: &Root, path: &Path) -> Self {
+        let now = FileTime::now();
+        let path = path.to_str().unwrap_or_default();
+        let stat = root.open_file(path).ok().and_then(|file| fstat(&file).ok());
+        let Some(stat) = stat else { return Self::default() };
+        let stamp = FileStamp {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            size: stat.st_size,
+            changed: (stat.st_mtime, stat.st_mtime_nsec.cast_signed()),
+        };
+        Self { stamp: Some(stamp), is_fresh: EntryMeta::from(stat).has_changed_since(now) }
+    }
+}
+
+/// Notifies each distinct listener once.
+pub(super) fn notify_once<'c>(
+    listeners: impl Iterator<Item = &'c ChangeFeed>,
+    change: &ServerChange,
+) {
+    let mut told: Vec<&ChangeFeed> = Vec::new();
+    for changes in listeners {
+        if !told.iter().any(|one| one.is_same(changes)) {
+            changes.publish(change);
+            told.push(changes);
+        }
+    }
+}
+
+/// Watches every folder on the way to `path`, so that its creation is seen.
+fn watch_parents(root: &Root, places: &mut FolderWatches, path: &Path) -> Result<(), WatchError> {
+    let above: Vec<&Path> = path.ancestors().skip(1).collect();
+    for (below, folder) in above.iter().enumerate().rev() {
+        let keen = if below == 0 { WatchDetail::Content } else { WatchDetail::Names };
+        match places.watch(root, folder, keen) {
+            Ok(_) => {}
+            Err(WatchError::Absent) => break,
+            Err(WatchError::Full) => return Err(WatchError::Full),
+        }
+    }
+    Ok(())
+}
+
+/// Returns the real path of the file at `path`, relative to the root. `None` if it is not a file.
+fn real_file(root: &Root, path: &Path) -> Option<PathBuf> {
+    match root.walk_start(path.to_str()?) {
+        Ok(WalkStart::File(found)) => Some(found.path),
+        Ok(WalkStart::Folder(_)) | Err(_) => None,
+    }
+}

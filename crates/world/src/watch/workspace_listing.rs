@@ -1,0 +1,266 @@
+//! Tracks the files of the workspace closely enough to notice when the list changes.
+
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::hash::{Hash, Hasher};
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::fstat;
+
+use super::folder_watches::{FolderWatches, WatchDetail, WatchError};
+use crate::Root;
+use crate::root::{EntryKind, EntryMeta, FileTime, WalkFilter, WalkFolder, WalkStart, WorkMonitor};
+
+/// The most folders to watch for new and removed files.
+const FOLDERS_MAX: usize = 8192;
+/// Includes everything but ignored entries.
+const WORKSPACE_FILTER: WalkFilter = WalkFilter { include_ignored: false, include_hidden: true };
+
+/// The folders of the workspace, without ignored ones.
+pub(super) struct WorkspaceListing {
+    folders: BTreeMap<PathBuf, ListedFolder>,
+    /// Folders in which names appeared or disappeared.
+    stale: BTreeSet<PathBuf>,
+    /// Folders that may have been replaced.
+    replaced: BTreeSet<PathBuf>,
+    /// `true` if everything must be read again, including the ignore rules.
+    is_stale: bool,
+    /// `true` if the warning about unwatched folders was logged.
+    has_warned: bool,
+}
+
+struct ListedFolder {
+    /// The folder, to be read again.
+    folder: WalkFolder,
+    /// A hash of the file names. 0 if there are no files.
+    names_hash: u64,
+}
+
+impl WorkspaceListing {
+    /// Lists the workspace. The second value is `true` if a part of it changed since `since`.
+    pub(super) fn new(root: &Root, places: &mut FolderWatches, since: FileTime) -> (Self, bool) {
+        let mut listing = Self {
+            folders: BTreeMap::new(),
+            stale: BTreeSet::new(),
+            replaced: BTreeSet::new(),
+            is_stale: false,
+            has_warned: false,
+        };
+        let is_recent = listing.add_all(root, places, Some(since));
+        (listing, is_recent)
+    }
+
+    /// Returns `true` if the folder at `path` belongs to the listing.
+    pub(super) fn contains(&self, path: &Path) -> bool {
+        self.folders.contains_key(path)
+    }
+
+    /// Returns `true` if the listing must be refreshed.
+    pub(super) fn is_stale(&self) -> bool {
+        self.is_stale || !self.stale.is_empty() || !self.replaced.is_empty()
+    }
+
+    /// Records that `name` appeared in or disappeared from `folder`.
+    pub(super) fn note_name_change(&mut self, folder: &Path, name: &OsStr) {
+        if !self.contains(folder) {
+            return;
+        }
+        self.note_write(folder, name);
+        let path = folder.join(name);
+        if self.contains(&path) {
+            self.replaced.insert(path);
+        }
+        self.stale.insert(folder.to_owned());
+    }
+
+    /// Records that the entry `name` in `folder` was written.
+    pub(super) fn note_write(&mut self, folder: &Path, name: &OsStr) {
+        self.is_stale |= self.contains(folder) && (name == ".gitignore" || name == ".ignore");
+    }
+
+    /// Records that the folder at `path` was moved or removed.
+    pub(super) fn note_folder_gone(&mut self, path: &Path) {
+        if self.contains(path) {
+            self.replaced.insert(path.to_owned());
+        }
+    }
+
+    /// Records that events were lost.
+    pub(super) fn invalidate(&mut self) {
+        self.is_stale = true;
+    }
+
+    /// Refreshes the changed parts. Returns `true` if the file list differs.
+    pub(super) fn refresh(&mut self, root: &Root, places: &mut FolderWatches) -> bool {
+        let replaced = std::mem::take(&mut self.replaced);
+        let stale = std::mem::take(&mut self.stale);
+        if std::mem::take(&mut self.is_stale) {
+            let before = self.names_hash(Path::new(""));
+            self.folders.clear();
+            self.add_all(root, places, None);
+            return self.names_hash(Path::new("")) != before;
+        }
+        let mut changed = false;
+        for path in replaced {
+            let Some(ListedFolder { folder, .. }) = self.folders.get(&path) else { continue };
+            let folder = folder.clone();
+            let before = self.names_hash(&path);
+            self.remove(&path);
+            self.add(root, places, folder, None);
+            changed |= self.names_hash(&path) != before;
+        }
+        for path in stale {
+            changed |= self.refresh_folder(root, places, &path);
+        }
+        changed
+    }
+
+    /// Refreshes the folder at `path`. Returns `true` if its files differ.
+    fn refresh_folder(&mut self, root: &Root, places: &mut FolderWatches, path: &Path) -> bool {
+        let Some(listed) = self.folders.get(path) else { return false };
+        let Some((inner, names, folders)) = read_folder(&listed.folder, root) else {
+            let changed = self.has_files(path);
+            self.remove(path);
+            return changed;
+        };
+        let mut changed = names != listed.names_hash;
+        if let Some(listed) = self.folders.get_mut(path) {
+            listed.names_hash = names;
+        }
+        let is_child = |folder: &&PathBuf| folder.parent() == Some(path) && **folder != *path;
+        let known = self.folders_below(path).map(|(path, _)| path).filter(is_child);
+        let gone: Vec<PathBuf> =
+            known.filter(|folder| !folders.contains(*folder)).cloned().collect();
+        for folder in gone {
+            changed |= self.has_files(&folder);
+            self.remove(&folder);
+        }
+        for folder in folders {
+            if !self.contains(&folder)
+                && let Some(name) = folder.file_name()
+            {
+                self.add(root, places, inner.child(&name.to_owned()), None);
+                changed |= self.has_files(&folder);
+            }
+        }
+        changed
+    }
+
+    /// Adds the whole workspace.
+    fn add_all(
+        &mut self,
+        root: &Root,
+        places: &mut FolderWatches,
+        since: Option<FileTime>,
+    ) -> bool {
+        match root.walk_start(".") {
+            Ok(WalkStart::Folder(top)) => self.add(root, places, top, since),
+            Ok(WalkStart::File(_)) | Err(_) => false,
+        }
+    }
+
+    /// Adds the folder `top` and everything below. Returns `true` if any folder changed since
+    /// `since`.
+    fn add(
+        &mut self,
+        root: &Root,
+        places: &mut FolderWatches,
+        top: WalkFolder,
+        since: Option<FileTime>,
+    ) -> bool {
+        let mut is_recent = false;
+        let mut waiting = vec![top];
+        while let Some(folder) = waiting.pop() {
+            if self.folders.len() >= FOLDERS_MAX {
+                self.warn_full();
+                break;
+            }
+            // The watch is set before reading, so that no change is missed.
+            let handle = match places.watch(root, &folder.path, WatchDetail::Names) {
+                Ok(handle) => handle,
+                Err(WatchError::Absent) => continue,
+                Err(WatchError::Full) => {
+                    self.warn_full();
+                    break;
+                }
+            };
+            let looked = read_folder(&folder, root);
+            // The time is checked after reading. An earlier change is part of the listing, and only
+            // its time shows that it is new.
+            let is_changed = |since| {
+                fstat(&handle).is_ok_and(|stat| EntryMeta::from(stat).has_changed_since(since))
+            };
+            is_recent |= since.is_some_and(is_changed);
+            let Some((inner, names, folders)) = looked else { continue };
+            let inside = folders.iter().filter_map(|folder| folder.file_name());
+            waiting.extend(inside.map(|name| inner.child(&name.to_owned())));
+            self.folders.insert(folder.path.clone(), ListedFolder { folder, names_hash: names });
+        }
+        is_recent
+    }
+
+    /// Removes the folder at `path` and everything below. Other subscribers may need the watches,
+    /// so [`FolderWatches::retain`] removes those later.
+    fn remove(&mut self, path: &Path) {
+        let paths: Vec<PathBuf> = self.folders_below(path).map(|(path, _)| path.clone()).collect();
+        for path in paths {
+            self.folders.remove(&path);
+        }
+    }
+
+    /// Returns a hash of the file names in the folder at `path` and below.
+    fn names_hash(&self, path: &Path) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for (path, listed) in self.folders_below(path).filter(|(_, listed)| listed.names_hash != 0)
+        {
+            (path, listed.names_hash).hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+
+    fn has_files(&self, path: &Path) -> bool {
+        self.folders_below(path).any(|(_, listed)| listed.names_hash != 0)
+    }
+
+    fn folders_below(&self, path: &Path) -> impl Iterator<Item = (&PathBuf, &ListedFolder)> {
+        let from = self.folders.range::<Path, _>((Bound::Included(path), Bound::Unbounded));
+        from.take_while(move |(folder, _)| folder.starts_with(path))
+    }
+
+    fn warn_full(&mut self) {
+        if !std::mem::replace(&mut self.has_warned, true) {
+            tracing::warn!(
+                "the workspace has more folders than are watched ({}): files that come and go in \
+                 the others are not told of",
+                self.folders.len()
+            );
+        }
+    }
+}
+
+/// Reads `folder`. Returns it for descending, a hash of its file names, and its subfolders. `None`
+/// if it cannot be read.
+fn read_folder(folder: &WalkFolder, root: &Root) -> Option<(WalkFolder, u64, BTreeSet<PathBuf>)> {
+    // Reading a folder adds its ignore rules, which must happen only once.
+    let mut inner = folder.clone();
+    let entries = inner.list(root, WORKSPACE_FILTER, &WorkMonitor::default()).ok()?;
+    let mut hasher = DefaultHasher::new();
+    let mut files = 0_u64;
+    let mut folders = BTreeSet::new();
+    for (name, kind) in &entries {
+        match kind {
+            EntryKind::File => {
+                name.hash(&mut hasher);
+                files += 1;
+            }
+            EntryKind::Dir => {
+                folders.insert(folder.path.join(name));
+            }
+            EntryKind::Symlink | EntryKind::Other => {}
+        }
+    }
+    let names = if files == 0 { 0 } else { hasher.finish() | 1 };
+    Some((inner, names, folders))
+}
