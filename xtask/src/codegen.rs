@@ -5,10 +5,11 @@ use anyhow::bail;
 use crate::shell::{build, checkout, output};
 
 /// Each page and the words that print it.
-const PAGES: [(&str, &str); 4] = [
+const PAGES: [(&str, &str); 5] = [
     ("config.md", "config"),
     ("config.schema.json", "config-schema"),
     ("tools.md", "tools"),
+    ("metrics.md", "metrics"),
     ("cli.md", "cli"),
 ];
 

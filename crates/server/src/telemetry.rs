@@ -1,8 +1,8 @@
 //! Logging on standard error. Standard output belongs to the protocol and to results.
 
 mod sinks;
+mod metric_table;
 mod metrics;
-mod upstreams;
 mod page;
 mod traces;
 mod span;
@@ -19,6 +19,7 @@ use tracing_subscriber::filter::LevelFilter;
 use crate::config::{Config, environment};
 
 pub(crate) use metrics::ConnectionCounts;
+pub use metrics::metrics_reference;
 pub(crate) use page::MetricsPage;
 pub(crate) use sinks::TelemetrySinks;
 

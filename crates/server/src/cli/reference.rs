@@ -25,6 +25,8 @@ enum ReferencePage {
     ConfigSchema,
     /// Tools
     Tools,
+    /// Metrics
+    Metrics,
     /// Command line
     Cli,
 }
@@ -36,6 +38,7 @@ pub(super) fn run(args: &ReferenceArgs) -> anyhow::Result<ExitCode> {
             format!("{}\n", serde_json::to_string_pretty(&config::schema())?)
         }
         ReferencePage::Tools => tool_pages()?,
+        ReferencePage::Metrics => toolgate::telemetry::metrics_reference(),
         ReferencePage::Cli => command_line(),
     };
     print(&page)?;

@@ -57,7 +57,7 @@ impl MetricsPage {
             ..self.bounds
         };
         let text =
-            metrics.openmetrics_text(&self.host.gauges(), connected, self.telemetry.span_counts());
+            metrics.openmetrics_text(self.host.gauges(), connected, self.telemetry.span_counts());
         Reply::json(text).with_header("content-type", MEDIA_TYPE)
     }
 }

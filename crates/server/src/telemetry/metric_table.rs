@@ -1,0 +1,190 @@
+//! All metrics of the server, one row each.
+
+use prometheus_client::registry::Unit;
+use toolgate_host::{HostGauges, PoolGauge};
+use toolgate_upstream::UpstreamState;
+
+use super::metrics::ConnectionCounts;
+use super::traces::SpanCounts;
+
+/// A metric. Its full name starts with `toolgate_`; a counter's name ends with `_total`.
+pub(super) struct MetricRow {
+    pub(super) name: &'static str,
+    /// Unit, which also ends the name.
+    pub(super) unit: Option<Unit>,
+    /// Description without a full stop.
+    pub(super) help: &'static str,
+    pub(super) labels: &'static [&'static str],
+    pub(super) source: MetricSource,
+}
+
+/// Origin of a metric's values.
+pub(super) enum MetricSource {
+    /// Counter of ended calls.
+    Calls,
+    /// Histogram of call durations.
+    CallDurations,
+    /// Gauge that is read from the current load. A metric without samples is left out.
+    Gauge(fn(&CurrentLoad) -> Vec<MetricSample>),
+    /// Counter that is read from the current load.
+    Counter(fn(&CurrentLoad) -> Vec<MetricSample>),
+}
+
+/// A value, with the value of the metric's label if it has one.
+pub(super) struct MetricSample {
+    pub(super) label: Option<String>,
+    pub(super) value: u64,
+}
+
+/// Load of the server at the time when metrics are requested.
+pub(super) struct CurrentLoad {
+    /// Start of this process, in seconds since the epoch.
+    pub(super) started_at_s: u64,
+    pub(super) host: HostGauges,
+    pub(super) connections: ConnectionCounts,
+    pub(super) spans: SpanCounts,
+    /// State of each upstream, by name.
+    pub(super) upstreams: Vec<(String, UpstreamState)>,
+}
+
+const POOL: &[&str] = &["pool"];
+const STATE: &[&str] = &["state"];
+const UPSTREAM: &[&str] = &["upstream"];
+const NO_LABELS: &[&str] = &[];
+
+/// Every metric, in the order of the metrics page.
+pub(super) const METRICS: &[MetricRow] = &[
+    MetricRow {
+        name: "build_info",
+        unit: None,
+        help: "Version of the server; the value is always 1",
+        labels: &["version"],
+        source: MetricSource::Gauge(|_| vec![labeled(env!("CARGO_PKG_VERSION"), 1)]),
+    },
+    MetricRow {
+        name: "start_time",
+        unit: Some(Unit::Seconds),
+        help: "Start of the process, in seconds since the epoch",
+        labels: NO_LABELS,
+        source: MetricSource::Gauge(|load| one(load.started_at_s)),
+    },
+    MetricRow {
+        name: "calls",
+        unit: None,
+        help: "Ended calls by tool, dialect and outcome",
+        labels: &["tool", "dialect", "outcome"],
+        source: MetricSource::Calls,
+    },
+    MetricRow {
+        name: "call_duration",
+        unit: Some(Unit::Seconds),
+        help: "Duration of calls, from reading the request to the end of the call",
+        labels: &["tool"],
+        source: MetricSource::CallDurations,
+    },
+    gauge("calls_running", "Calls that hold a slot", POOL, |load| {
+        of_pools(load, |pool| pool.running)
+    }),
+    gauge("calls_running_max", "Slots for calls", POOL, |load| {
+        of_pools(load, |pool| pool.running_max)
+    }),
+    gauge("calls_waiting", "Calls that wait for a slot", POOL, |load| {
+        of_pools(load, |pool| pool.waiting)
+    }),
+    gauge("calls_waiting_max", "Most calls that may wait for a slot", POOL, |load| {
+        of_pools(load, |pool| pool.waiting_max)
+    }),
+    gauge("jobs", "Jobs of this server that have not ended", STATE, |load| {
+        let jobs = load.host.jobs.iter();
+        let jobs = jobs.flat_map(|jobs| [("queued", jobs.queued), ("running", jobs.running)]);
+        jobs.map(|(state, count)| labeled(state, wide(count))).collect()
+    }),
+    gauge("jobs_max", "Most jobs of this server", STATE, |load| {
+        let jobs = load.host.jobs.iter();
+        let jobs =
+            jobs.flat_map(|jobs| [("queued", jobs.queued_max), ("running", jobs.running_max)]);
+        jobs.map(|(state, count)| labeled(state, wide(count))).collect()
+    }),
+    counter("jobs_ended", "Jobs that this server has ended", STATE, |load| {
+        let ended = load.host.jobs.iter().flat_map(|jobs| jobs.ended);
+        ended.map(|(state, count)| labeled(state, count)).collect()
+    }),
+    gauge("connections", "Open HTTP connections", NO_LABELS, |load| {
+        one(wide(load.connections.connections))
+    }),
+    gauge("connections_max", "Most open HTTP connections", NO_LABELS, |load| {
+        one(wide(load.connections.connections_max))
+    }),
+    gauge("streams", "Open event streams and WebSockets", NO_LABELS, |load| {
+        one(wide(load.connections.streams))
+    }),
+    gauge("streams_max", "Most open event streams and WebSockets", NO_LABELS, |load| {
+        one(wide(load.connections.streams_max))
+    }),
+    gauge("sessions", "Open MCP sessions over HTTP", NO_LABELS, |load| {
+        one(wide(load.connections.sessions))
+    }),
+    gauge("sessions_max", "Most open MCP sessions over HTTP", NO_LABELS, |load| {
+        one(wide(load.connections.sessions_max))
+    }),
+    gauge("audit_records_waiting", "Audit records that wait to be written", NO_LABELS, |load| {
+        load.host.records.iter().flat_map(|records| one(records.waiting)).collect()
+    }),
+    gauge("audit_records_waiting_max", "Most audit records that may wait", NO_LABELS, |load| {
+        load.host.records.iter().flat_map(|records| one(wide(records.capacity))).collect()
+    }),
+    gauge("audit_failing", "1 if the last write of the audit log failed", NO_LABELS, |load| {
+        load.host.records.iter().flat_map(|records| one(u64::from(records.failing))).collect()
+    }),
+    counter("spans_sent", "Spans that the collector accepted", NO_LABELS, |load| {
+        one(load.spans.sent)
+    }),
+    counter("spans_dropped", "Spans that were dropped or refused", NO_LABELS, |load| {
+        one(load.spans.dropped)
+    }),
+    gauge("upstream_connected", "1 if the upstream is connected", UPSTREAM, |load| {
+        of_upstreams(load, UpstreamState::Connected)
+    }),
+    gauge("upstream_failing", "1 if the last connection attempt failed", UPSTREAM, |load| {
+        of_upstreams(load, UpstreamState::Failing)
+    }),
+];
+
+const fn gauge(
+    name: &'static str,
+    help: &'static str,
+    labels: &'static [&'static str],
+    read: fn(&CurrentLoad) -> Vec<MetricSample>,
+) -> MetricRow {
+    MetricRow { name, unit: None, help, labels, source: MetricSource::Gauge(read) }
+}
+
+const fn counter(
+    name: &'static str,
+    help: &'static str,
+    labels: &'static [&'static str],
+    read: fn(&CurrentLoad) -> Vec<MetricSample>,
+) -> MetricRow {
+    MetricRow { name, unit: None, help, labels, source: MetricSource::Counter(read) }
+}
+
+fn one(value: u64) -> Vec<MetricSample> {
+    vec![MetricSample { label: None, value }]
+}
+
+fn labeled(label: impl Into<String>, value: u64) -> MetricSample {
+    MetricSample { label: Some(label.into()), value }
+}
+
+fn wide(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
+
+fn of_pools(load: &CurrentLoad, count: fn(&PoolGauge) -> usize) -> Vec<MetricSample> {
+    load.host.pools.iter().map(|pool| labeled(pool.name, wide(count(pool)))).collect()
+}
+
+fn of_upstreams(load: &CurrentLoad, wanted: UpstreamState) -> Vec<MetricSample> {
+    let upstreams = load.upstreams.iter();
+    upstreams.map(|(name, state)| labeled(name, u64::from(*state == wanted))).collect()
+}
