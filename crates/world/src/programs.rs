@@ -1,6 +1,8 @@
 //! Programs: their lookup in `PATH`, their executable images, and the marks by which their
 //! processes are found again.
 
+#![allow(clippy::disallowed_methods, reason = "programs and /proc are this module's to touch")]
+
 mod program;
 mod image;
 mod mark;

@@ -112,11 +112,13 @@ fn how_much_goes_on_is_said_beside_how_much_may() {
 
 #[test]
 fn the_page_has_every_metric_of_the_reference() {
-    let workspace = Workspace::new().file("toolgate.toml", "[upstream.dead]\ncommand = [\"false\"]\n");
+    let workspace =
+        Workspace::new().file("toolgate.toml", "[upstream.dead]\ncommand = [\"false\"]\n");
     let served = Launch::over(&workspace).set("telemetry_metrics", "true").served();
     served.ask(&call(1, "files_exists", json!({ "path": "." })));
     let text = page(&served).text();
-    let reference = fs::read_to_string(checkout().join("docs/reference/metrics.md")).unwrap();
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/metrics.md");
+    let reference = fs::read_to_string(path).unwrap();
     let names = reference.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
     let missing: Vec<_> = names.filter(|name| !text.contains(name)).collect();
     assert!(reference.contains("toolgate_calls_total"));
